@@ -34,7 +34,8 @@ from records import DATA, Records
 from searches import Order, SearchFailed, searched
 
 from tuner.errors import TunerError
-from tuner.evaluation.evaluator import Evaluation, Evaluator
+from tuner.evaluation.evaluation import Evaluation
+from tuner.evaluation.evaluator import Evaluator
 from tuner.launching import machine
 from tuner.launching.engine_process import LuthierLauncher
 from tuner.settings import MeasurementSettings, TargetSettings

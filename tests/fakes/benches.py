@@ -8,7 +8,7 @@ import numpy as np
 
 from serving.values import ModelSpec
 from tests.fakes import studies
-from tuner.evaluation.evaluator import Evaluation
+from tuner.evaluation.evaluation import Evaluation
 from tuner.launching import apply
 from tuner.launching.engine import EngineInfo
 from tuner.load_generator import payloads

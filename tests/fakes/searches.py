@@ -6,7 +6,7 @@ import pathlib
 
 from tests.fakes import benches, studies
 from tests.fakes.benches import ToyBench
-from tuner.evaluation.evaluator import EngineInfo
+from tuner.launching.engine import EngineInfo
 from tuner.settings import SearchSettings, StudySettings, TargetSettings
 from tuner.store.run_folder import RunFolder
 from tuner.store.study_store import StudyStore

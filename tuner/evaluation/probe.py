@@ -13,7 +13,8 @@ import pathlib
 import numpy as np
 
 from tuner.errors import LaunchFailed, LoadGeneratorFailed, TunerError
-from tuner.evaluation.evaluator import Evaluator, ObservedPhase
+from tuner.evaluation.evaluation import ObservedPhase
+from tuner.evaluation.evaluator import Evaluator
 from tuner.launching.engine import EngineInfo
 from tuner.launching.replica_facts import ReplicaFacts
 from tuner.space import derive

@@ -13,7 +13,8 @@ from collections.abc import Iterable
 import numpy as np
 
 from tuner.errors import LaunchFailed, LoadGeneratorFailed, TunerError
-from tuner.evaluation.evaluator import Evaluator, ObservedPhase
+from tuner.evaluation.evaluation import ObservedPhase
+from tuner.evaluation.evaluator import Evaluator
 from tuner.evaluation.probe import FILL_US
 from tuner.evaluation.simulation.profile import BatchCost, CostProfile
 from tuner.launching.statistics import BatchTimes

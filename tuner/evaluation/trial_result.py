@@ -7,7 +7,7 @@ import math
 
 from scipy import special
 
-from tuner.evaluation.evaluator import Evaluation
+from tuner.evaluation.evaluation import Evaluation
 from tuner.measurement.blocks import MAX_BATCHES
 from tuner.measurement.cpu_per_request import log_cpu_per_request
 from tuner.measurement.outcome import EvaluationRequirements

@@ -20,7 +20,8 @@ from typing import Any
 from tuner.advice import failure_text
 from tuner.errors import Interrupted, StudyExists, TunerError
 from tuner.evaluation import outcomes
-from tuner.evaluation.evaluator import Evaluation, Evaluator
+from tuner.evaluation.evaluation import Evaluation
+from tuner.evaluation.evaluator import Evaluator
 from tuner.measurement import comparison
 from tuner.measurement.outcome import EvaluationRequirements
 from tuner.measurement.search_comparison import best_so_far, differences

@@ -17,7 +17,8 @@ from collections.abc import Sequence
 import numpy as np
 
 from tuner.errors import TunerError, UsageError
-from tuner.evaluation.evaluator import Evaluation, Evaluator
+from tuner.evaluation.evaluation import Evaluation
+from tuner.evaluation.evaluator import Evaluator
 from tuner.measurement import blocks as block_means
 from tuner.measurement import drift_model, power, summary
 from tuner.measurement.drift_model import Blocks, DriftModel

@@ -19,7 +19,8 @@ import numpy as np
 import yaml
 
 from tuner.errors import Interrupted, TunerError, UsageError
-from tuner.evaluation.evaluator import Evaluation, Evaluator
+from tuner.evaluation.evaluation import Evaluation
+from tuner.evaluation.evaluator import Evaluator
 from tuner.lab.tables import table_files
 from tuner.lab.tables.schedule import HasRecord, RepeatRule, due, expected_evaluations
 from tuner.lab.tables.table import BenchmarkTable, RecordedEvaluation, TableHeader

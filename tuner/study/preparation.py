@@ -9,9 +9,10 @@ from serving.accelerator import clocks
 from serving.tensors.input_values import SMALL
 from tuner.errors import LaunchFailed, UsageError
 from tuner.evaluation import probe
-from tuner.evaluation.evaluator import FIRST_RATE_PER_S, Evaluator
+from tuner.evaluation.evaluator import Evaluator
 from tuner.evaluation.open_loop import make_open_loop_plan
 from tuner.evaluation.scenarios.requests import ScenarioRequests
+from tuner.evaluation.workload import FIRST_RATE_PER_S
 from tuner.launching import machine
 from tuner.launching.engine import EngineInfo
 from tuner.load_generator.payloads import Payloads
@@ -79,7 +80,7 @@ def budget_of(settings: StudySettings, bench: Evaluator) -> Budget:
     much as the first start.
     """
     start_s = bench.start_s if settings.target.is_of_other_engine else None
-    is_cut = bench.why_alone is None and bench.is_cut
+    is_cut = bench.why_alone is None and bench.workload.is_cut
     found = Budget.of(settings, start_s=start_s, is_cut=is_cut)
     if settings.target.scenario is None or bench.start_s is None:
         return found

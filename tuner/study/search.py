@@ -15,7 +15,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from tuner.evaluation.evaluator import Evaluation
+from tuner.evaluation.evaluation import Evaluation
 from tuner.evaluation.trial_result import Judge, relative_standard_error
 from tuner.load_generator.plan import Race
 from tuner.measurement.outcome import EvaluationRequirements

@@ -10,7 +10,8 @@ import statistics
 import time
 from collections.abc import Callable, Mapping, Sequence
 
-from tuner.evaluation.evaluator import Evaluation, Evaluator
+from tuner.evaluation.evaluation import Evaluation
+from tuner.evaluation.evaluator import Evaluator
 from tuner.load_generator.plan import OpenLoopPlan
 from tuner.measurement import comparison, sequential
 from tuner.settings import StudySettings

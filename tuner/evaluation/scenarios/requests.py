@@ -61,6 +61,7 @@ class ScenarioRequests:
 
     client_batch = 1
     """The scenario sets the items; metrics count requests."""
+    varies: bool = False
     sent: InputSummary | None = None
     guessed: tuple[str, ...] = ()
     """As of one model's `Payloads`."""

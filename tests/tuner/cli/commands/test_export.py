@@ -11,7 +11,7 @@ from serving import zoo
 from tests.fakes import benches, studies
 from tests.fakes.benches import ToyBench
 from tuner.cli import main
-from tuner.evaluation.evaluator import EngineInfo
+from tuner.launching.engine import EngineInfo
 from tuner.settings import SearchSettings, StudySettings, TargetSettings
 from tuner.store.run_folder import RunFolder
 from tuner.store.study_store import StudyStore
