@@ -27,7 +27,7 @@ from tuner.evaluation.evaluation import (
 )
 from tuner.evaluation.phase_runner import PhaseRunner
 from tuner.evaluation.scenarios.requests import ScenarioRequests
-from tuner.evaluation.workload import Workload
+from tuner.evaluation.workload import EvaluationWorkload
 from tuner.launching import machine, statistics
 from tuner.launching.engine import EngineInfo, Launcher, RunningEngine
 from tuner.launching.engine_process import LuthierLauncher
@@ -131,9 +131,9 @@ class Evaluator:
         return correctness_check.check_responses(self.address, payloads)
 
     @property
-    def workload(self) -> Workload:
+    def workload(self) -> EvaluationWorkload:
         """What an evaluation runs by default."""
-        return Workload(
+        return EvaluationWorkload(
             phases=self._phases,
             settings=self.settings,
             concurrency=self.concurrency,

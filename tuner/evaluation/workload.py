@@ -39,7 +39,7 @@ STREAMS = 1_000_003
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Workload:
+class EvaluationWorkload:
     """What an evaluation runs on an engine."""
 
     phases: PhaseRunner
