@@ -92,6 +92,15 @@ class ObservedPhase:
     gateway_cpu_s: float | None
     """CPU time of the engine without replicas, if readable."""
 
+    @property
+    def answered(self) -> int:
+        """Number of measured 2xx responses."""
+        load, records = self.load, self.load.records
+        is_measured = (records.finished_s > load.warmup_end_s) & (
+            records.finished_s <= load.measured_end_s
+        )
+        return int((is_measured & (records.status >= 200) & (records.status < 300)).sum())
+
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class TimeSlice:
