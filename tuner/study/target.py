@@ -100,7 +100,7 @@ class Target(abc.ABC):
 class LuthierTarget(Target):
     """Luthier with one model."""
 
-    is_predictable = True
+    is_predictable: ClassVar[bool] = True
 
     @classmethod
     def of(cls, settings: TargetSettings) -> LuthierTarget:
