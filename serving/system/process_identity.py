@@ -63,6 +63,11 @@ def of(name: str) -> ProcessIdentity | None:
     return ProcessIdentity(pid=pid, started_ticks=started_ticks, namespace=namespace)
 
 
+def has_ended(pid: int) -> bool:
+    """Whether a process is gone or a zombie."""
+    return _started_ticks(pid) is None
+
+
 def _started_ticks(pid: int) -> int | None:
     """Return field 22 of /proc/<pid>/stat; None for no process, or a zombie."""
     try:
