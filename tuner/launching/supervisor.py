@@ -24,6 +24,7 @@ import subprocess
 import time
 from typing import Any
 
+from serving.system import process_identity
 from serving.system.control_channel import Closed, ControlChannel
 from serving.system.end_with_parent import end_with
 
@@ -139,12 +140,9 @@ class Supervisor:
 
 def _descendants(pid: int) -> set[int]:
     parents: dict[int, int] = {}
-    for path in pathlib.Path("/proc").glob("[0-9]*/stat"):
-        try:
-            fields = path.read_text(encoding="latin-1").rpartition(")")[2].split()
-        except OSError:
-            continue
-        parents[int(path.parent.name)] = int(fields[1])
+    for path in pathlib.Path("/proc").glob("[0-9]*"):
+        if fields := process_identity.stat_fields(int(path.name)):
+            parents[int(path.name)] = int(fields[1])
     found: set[int] = set()
     wave = {pid}
     while wave := {child for child, parent in parents.items() if parent in wave} - found:

@@ -17,6 +17,7 @@ from typing import Any, Self
 
 import numpy as np
 
+from serving.errors import printable_line
 from serving.system.control_channel import Closed, ControlledProcess
 from tuner.errors import LoadGeneratorFailed, LoadGeneratorLost
 from tuner.load_generator import range_errors
@@ -245,7 +246,7 @@ def _result(report: dict[str, Any], blob: bytes, indexes: Sequence[str]) -> Phas
         reconnects=report["reconnects"],
         last_loss=report["last_loss"],
         fell_behind=report["fell_behind"],
-        first_error=one_line(said),
+        first_error=reported_line(said),
         hint=range_errors.hint(said, indexes),
     )
 
@@ -260,8 +261,7 @@ def message(body: str) -> str:
     return body
 
 
-def one_line(text: str) -> str:
+def reported_line(text: str) -> str:
     """Return text as one printable line of at most `MAX_REPORTED` characters."""
-    printable = "".join(c if c.isprintable() or c.isspace() else "?" for c in text)
-    line = " ".join(printable.split())
+    line = printable_line(text)
     return line if len(line) <= MAX_REPORTED else f"{line[: MAX_REPORTED - 4]} ..."
