@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import functools
 import logging
 import os
 import pathlib
@@ -63,11 +62,11 @@ class ReaperClient:
         if is_clean:
             with contextlib.suppress(Closed):
                 self._child.send({"do": "leave"})
-            await run_in_daemon_thread(functools.partial(self._child.end, _END_S))
+            await run_in_daemon_thread(self._child.end, _END_S)
             return
         self._child.sock.close()
         try:
-            await run_in_daemon_thread(functools.partial(self._child.process.wait, _END_S))
+            await run_in_daemon_thread(self._child.process.wait, _END_S)
         except subprocess.TimeoutExpired:
             log.warning("a keeper goes on to remove what is left", extra={"keeper": self.pid})
             run_in_daemon_thread(self._child.process.wait)

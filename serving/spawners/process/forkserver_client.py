@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import functools
 import logging
 import os
 import pathlib
@@ -11,8 +10,8 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from serving.errors import ReplicaStartFailed
-from serving.system import daemon_threads
 from serving.system.control_channel import Closed, ControlledProcess
+from serving.system.daemon_threads import run_in_daemon_thread
 from serving.system.secret_variables import without_secrets
 from serving.values import Program
 
@@ -143,7 +142,7 @@ class ForkServerClient:
         """End the fork server with its replicas; it cleans up."""
         self.is_alive = False  # no more orders
         asyncio.get_running_loop().remove_reader(self._child.sock)
-        await daemon_threads.run_in_daemon_thread(functools.partial(self._child.end, _END_S))
+        await run_in_daemon_thread(self._child.end, _END_S)
         self._on_event(self, {"event": "closed"})
 
     def _order(self, order: Mapping[str, object]) -> None:
