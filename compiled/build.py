@@ -64,6 +64,7 @@ MODULES = (
     "serving/replica/collation.py",
     "serving/replica/execution.py",
     "serving/replica/main_loop.py",
+    "serving/replica/message_socket.py",
     "serving/wire/batches.py",
     "serving/wire/frames.py",
     "serving/wire/stream.py",
