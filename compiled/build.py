@@ -62,6 +62,7 @@ MODULES = (
     "serving/replica/output_frames.py",
     "serving/tensors/arrays.py",
     "serving/replica/collation.py",
+    "serving/replica/request_plan.py",
     "serving/replica/execution.py",
     "serving/replica/main_loop.py",
     "serving/replica/message_socket.py",
