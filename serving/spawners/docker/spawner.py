@@ -16,9 +16,8 @@ import logging
 import os
 import pathlib
 import shutil
-import socket
 
-from serving import __version__, wire
+from serving import __version__
 from serving.accelerator import devices, nvml
 from serving.errors import AcceleratorUnavailable, LimitsUnavailable, NotReady, ReplicaStartFailed
 from serving.models import EXTRAS
@@ -130,14 +129,12 @@ class DockerSpawner:
         try:
             with handshake.listen(folder / _SOCKET, mode=0o666) as listener:
                 spec = self._spec(worker, nest, memory_mb, card, kind, accelerator, gpu)
-                self._replicas[worker] = replica
-                life = asyncio.create_task(
-                    self._live(replica, spec, engine), name=f"container {worker}"
-                )
-                self._lives.add(life)
-                life.add_done_callback(self._lives.discard)
+                self._begin(replica, spec, engine)
                 async with asyncio.timeout(ready_timeout_s):
-                    await handshake.while_alive(replica.ended, _greet(replica, listener))
+                    greeting = handshake.greet(replica.ended, listener, replica.connected)
+                    hello = await handshake.while_alive(replica.ended, greeting)
+                    if hello is not None:  # its pid is only valid inside the container
+                        replica.features = hello.features
                     if cpu is not None:
                         await replica.set_limits(cpu=cpu, memory_mb=memory_mb)
         except TimeoutError:
@@ -238,6 +235,14 @@ class DockerSpawner:
 
     # The life of a container
 
+    def _begin(self, replica: ContainerReplica, spec: ContainerSpec, engine: DockerClient) -> None:
+        self._replicas[replica.worker] = replica
+        life = asyncio.create_task(
+            self._live(replica, spec, engine), name=f"container {replica.worker}"
+        )
+        self._lives.add(life)
+        life.add_done_callback(self._lives.discard)
+
     async def _live(
         self, replica: ContainerReplica, spec: ContainerSpec, engine: DockerClient
     ) -> None:
@@ -329,21 +334,3 @@ async def _wait_for_exit(
         else:
             if found is not None:
                 return replica.ended_by(found)
-
-
-async def _greet(replica: ContainerReplica, listener: socket.socket) -> None:
-    """Accept the connection and read HELLO, whose pid is only valid inside the container.
-
-    Raises:
-        ReplicaStartFailed: protocol error.
-    """
-    sock = await handshake.accept(listener)
-    replica.connected(sock)
-    try:
-        hello = await handshake.hello_of(sock)
-    except wire.WireError as error:
-        raise handshake.not_the_wire(error) from error
-    if hello is None:  # ending; `ended` has the reason
-        await asyncio.shield(replica.ended)
-        return
-    replica.features = hello.features
