@@ -14,7 +14,7 @@ import sys
 from collections.abc import Sequence
 
 from serving.replica import process_entrypoint
-from serving.replica.warm import import_runtime
+from serving.replica.preload import import_runtime
 from serving.system.end_with_parent import ignore_requests_to_end
 from serving.system.log_lines import log_lines
 from serving.wire.staged_path import staged_path

@@ -32,7 +32,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from serving.replica import process_entrypoint
-from serving.replica.warm import import_runtime
+from serving.replica.preload import import_runtime
 from serving.system.cgroups import manager
 from serving.system.control_channel import Closed, ControlChannel
 from serving.system.end_with_parent import ignore_requests_to_end

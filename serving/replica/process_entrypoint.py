@@ -26,7 +26,7 @@ import numpy as np
 
 from serving.models import command
 from serving.replica import main_loop
-from serving.replica.prime import run_small_model
+from serving.replica.preload import run_small_model
 from serving.system.end_with_parent import end_with, ignore_requests_to_end
 from serving.system.log_lines import log_lines
 from serving.wire import exit_codes
