@@ -11,7 +11,7 @@ from typing import Any
 import rich.text
 
 import serving
-from tuner.load_generator.generator import one_line
+from tuner.load_generator.generator import reported_line
 from tuner.measurement import comparison
 from tuner.metrics import objective as objectives
 from tuner.metrics import tail_latency
@@ -210,10 +210,10 @@ def _suite(
     case = ET.SubElement(suite, "testcase", classname=classname, name=name, time=f"{seconds:.3f}")
     if problem is not None:
         kind, type_, told = problem
-        told = one_line(told)  # may hold a server's text, in colours
+        told = reported_line(told)  # may hold a server's text, in colours
         ET.SubElement(case, kind, message=told, type=type_).text = told
     if output:
-        ET.SubElement(case, "system-out").text = "\n".join(map(one_line, output))
+        ET.SubElement(case, "system-out").text = "\n".join(map(reported_line, output))
     return ET.tostring(suite, encoding="unicode", xml_declaration=True) + "\n"
 
 
