@@ -178,7 +178,7 @@ class ControlledProcess(ControlChannel):
             stack.callback(ours.close)
             process = subprocess.Popen(  # noqa: S603 - our own module
                 command,
-                stdin=theirs,
+                stdin=theirs.fileno(),
                 stdout=output,
                 stderr=subprocess.STDOUT,
                 env=environment,

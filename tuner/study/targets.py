@@ -167,8 +167,8 @@ def find_target(settings: TargetSettings, *, kept: pathlib.Path | None = None) -
         return url_target(_of_url(settings, rest), settings)
     if not settings.is_of_other_engine:
         return LuthierTarget.of(settings)
-    text = None if kept is None else engine_file.read_text(kept)
-    engine = engine_lookup.engine_of(settings.engine, kept=text)
+    kept_text = None if kept is None else engine_file.read_text(kept)
+    engine = engine_lookup.engine_of(settings.engine, kept=kept_text)
     return CommandTarget(engine=engine, spec=_find_spec(settings))
 
 
