@@ -159,7 +159,7 @@ class Deployment:
             self._statistics.failed(seconds)
 
     def statistics(self) -> ModelStatistics:
-        """Return counts and durations since loading."""
+        """Counts and durations since loading."""
         counters = self.counters
         return self._statistics.snapshot(
             successes=counters.responses.get(_OK, 0), answered_s=counters.latency_s.sum

@@ -96,7 +96,7 @@ class Placement(Protocol):
         ...
 
     def deaths(self) -> list[Death]:
-        """Return deaths of its own replicas."""
+        """Deaths of its own replicas."""
         ...
 
     async def open(self) -> None:
@@ -176,7 +176,7 @@ class DedicatedPlacement:
         return self._pool.members()
 
     def deaths(self) -> list[Death]:
-        """Return deaths since the settings took effect."""
+        """Deaths since the settings took effect."""
         return list(self._pool.deaths)
 
     async def open(self) -> None:
@@ -310,6 +310,6 @@ def _changed_of_loading(before: ServingSettings, after: ServingSettings) -> list
 
 
 def own_settings_of_the_pool(settings: ServingSettings, model: str) -> list[str]:
-    """Return settings of a model that have no effect in shared replicas."""
+    """Settings of a model that have no effect in shared replicas."""
     own = settings.models.get(model, {})
     return [name for name in own if name.startswith(_OF_THE_POOL)]

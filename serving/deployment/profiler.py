@@ -137,7 +137,7 @@ class RecentDurations:
 
 
 def sizes_to(most: int) -> tuple[int, ...]:
-    """Return 1, 2, 4, ... and `most`."""
+    """1, 2, 4, ... and `most`."""
     sizes = [1]
     while 2 * sizes[-1] < most:
         sizes.append(2 * sizes[-1])

@@ -42,7 +42,7 @@ class SharedPools:
     async def of(
         self, card: ModelSpec, home: Spawner, settings: ServingSettings
     ) -> SharedPool | None:
-        """Return the pool that a model shares; None: it has its own replicas.
+        """Pool that a model shares; None: it has its own replicas.
 
         Raises:
             InvalidSettings: the model is a program, which serves one model.

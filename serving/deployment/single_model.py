@@ -43,7 +43,7 @@ class SingleModelContents:
         self._judged_for: tuple[ModelSettings, int | None] | None = None
 
     def wanted(self, _model: ModelId, member: Member) -> LoadSpec:
-        """Return how a replica loads it."""
+        """How a replica loads it."""
         limits = member.limits
         known = self.signature if self._judged_for == _form_of(member) else None
         return LoadSpec(
@@ -57,7 +57,7 @@ class SingleModelContents:
         )
 
     def pages(self, _settings: ServingSettings) -> int | None:
-        """Return no budget."""
+        """No budget."""
         return None
 
     def loaded(
@@ -84,7 +84,7 @@ class SingleModelContents:
         """Do nothing: the waiting start raises the error."""
 
     def possible(self, settings: ServingSettings) -> ServingSettings:
-        """Return the settings as far as the model follows them; unbatched, it gets batches of 1."""
+        """Settings as far as the model follows them; unbatched, it gets batches of 1."""
         if self.signature is None:
             return settings
         changed: dict[str, int] = {}

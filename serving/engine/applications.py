@@ -1,7 +1,7 @@
 """Applications: a policy sends each query to one or more models and learns from feedback.
 
 A query is answered within the application's SLO, with the outputs that have arrived. A `fixed`
-application with one model and no confidence threshold passes any response on unchanged. All methods
+application with one model and no confidence threshold passes responses on unchanged. All methods
 belong to the event loop's thread.
 """
 
@@ -49,7 +49,7 @@ class QueryInput(Protocol):
         ...
 
     def query(self, signature: Signature, timeout_s: float | None = None) -> InferRequest:
-        """Return the request for a model; raise InvalidRequest if it does not fit."""
+        """Request for a model; raise InvalidRequest if it does not fit."""
         ...
 
 
@@ -147,7 +147,7 @@ class Applications:
         app.change(app.application.unlinked(*models))
 
     def state(self, name: str, user: str = EVERYBODY) -> Mapping[str, Any]:
-        """Return policy state and decision counts."""
+        """Policy state and decision counts."""
         app = self._of(name)
         state = app.contexts.state(user)
         decisions = app.decisions

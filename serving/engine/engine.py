@@ -170,7 +170,7 @@ class Engine:
     # Models and versions
 
     def entry(self, name: str) -> ModelEntry[Deployment]:
-        """Return versions, labels, shares and shadow of a model.
+        """Versions, labels, shares and shadow of a model.
 
         Raises:
             UnknownModel: no such name.
@@ -193,7 +193,7 @@ class Engine:
         return entry.labels.get(label, entry.current if label == STABLE else None)
 
     def states(self) -> dict[ModelId, tuple[str, str]]:
-        """Return the state of every known version, and why it failed.
+        """State of every known version, and why it failed.
 
         During a reload a served version keeps its state; a reason beside it means the reload
         failed.
@@ -529,7 +529,7 @@ class Engine:
         return self._catalogue.all()
 
     def replicas(self) -> dict[str, Any]:
-        """Return replicas, and deaths since the last change of settings."""
+        """Replicas, and deaths since the last change of settings."""
         replicas: list[dict[str, Any]] = []
         deaths: list[dict[str, Any]] = []
         for served in self._catalogue.all():

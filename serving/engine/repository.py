@@ -2,8 +2,7 @@
 
 A new version is loaded and made current; then older ones beyond the number to retain are retired,
 as are versions whose folders disappear. A version set by hand stays current until a new one
-appears. A version is taken up once two scans see the same files; a failed load is retried when they
-change.
+appears. A version is taken up once two scans see the same files, also after a failed load.
 """
 
 from __future__ import annotations
@@ -110,7 +109,7 @@ class Repository:
         return id_ in self._taken and id_ in self._engine.models()
 
     def left_out(self) -> dict[ModelId, Stamp]:
-        """Return versions retired by hand that a start would load, with their files."""
+        """Versions retired by hand that a start would load, with their files."""
         would_load = {
             ModelId(name, version)
             for name in dict.fromkeys(id_.name for id_ in self._found)

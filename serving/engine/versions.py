@@ -51,7 +51,7 @@ class ModelEntry(Generic[Version]):
         return self.versions[self.current]
 
     def as_json(self) -> dict[str, Any]:
-        """Return versions, labels, shares and shadow."""
+        """Versions, labels, shares and shadow."""
         return {
             "current": self.current,
             "previous": self.previous,

@@ -1,7 +1,7 @@
 """Kind mlflow: an MLflow model that runs code when loaded, such as a pickled estimator.
 
-Other kinds serve MLflow models whose files they can load (`serving.zoo.mlflow_folder`). The
-operator must allow these. The flavor sklearn is unpickled without MLflow; others load as
+The operator must allow these; other kinds serve MLflow models whose files they can load
+(`serving.zoo.mlflow_folder`). The flavor sklearn is unpickled without MLflow; others load as
 python_function with the package.
 
 Inputs follow the stored signature: per column one input [-1], joined to a data frame; or one per

@@ -3,8 +3,8 @@
     key (SHA-256 of the file, runtime version, options, processor, version of Luthier)
     -> folder in the user's cache, written by a replica on request
 
-A folder is complete once it exists and never changes, as replicas map and share its weights; it may
-be deleted at any time. The least recently loaded are removed beyond a total size. As the files
+A folder is complete once it exists and never changes, as replicas map its weights; it may be
+deleted at any time. The least recently loaded are removed beyond a total size. As the files
 determine responses, only folders that nobody else can write are used.
 """
 

@@ -10,9 +10,9 @@ Pickles, also joblib's, are rejected because loading them runs code.
 
 Input: `input` FP64 [-1, features], or as declared: in the `.npz`, or by an attribute set before
 storing, `estimator.serving_input = {"name": ..., "datatype": ..., "shape": [...]}` (of one item).
-Items of several dimensions are flattened; shape [] gives n single values, such as texts. Output:
-`scores` FP32 [-1, classes] in the order of `classes_` with `predict_proba`, else `prediction`
-(FP64, INT64, BOOL or BYTES).
+Items of several dimensions are flattened; shape [] gives n single values. Output: `scores` FP32
+[-1, classes] in the order of `classes_` with `predict_proba`, else `prediction` (FP64, INT64, BOOL
+or BYTES).
 """
 
 from __future__ import annotations

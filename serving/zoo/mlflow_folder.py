@@ -61,7 +61,7 @@ def read(folder: pathlib.Path) -> MlflowModel:
 
 
 def flavors(folder: pathlib.Path) -> Mapping[str, Mapping[str, Any]]:
-    """Return flavors by name.
+    """Flavors by name.
 
     Raises:
         ModelLoadFailed: invalid.

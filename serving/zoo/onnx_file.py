@@ -1,7 +1,7 @@
 """Writer of ONNX files, node by node, without the package onnx.
 
-A subset of `onnx.proto` (IR version 8): one graph, dense tensors; attributes are numbers, texts or
-lists of integers. Field numbers are that file's, the encoding is Protocol Buffers'.
+A subset of `onnx.proto` (IR version 8), in the encoding of Protocol Buffers: one graph, dense
+tensors; attributes are numbers, texts or lists of integers.
 """
 
 from __future__ import annotations

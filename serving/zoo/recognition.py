@@ -79,7 +79,7 @@ def unrecognised_message(path: pathlib.Path, card_file: str) -> str:
 
 
 def kind_of(path: pathlib.Path) -> str | None:
-    """Return the kind by content; None if it shows none."""
+    """Kind by content; None if it shows none."""
     if not path.is_file():
         return None
     part = _part_of(path)

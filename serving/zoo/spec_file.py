@@ -65,7 +65,7 @@ def is_samples(file: pathlib.Path) -> bool:
 
 
 def file_or_none(file: pathlib.Path) -> pathlib.Path | None:
-    """Return the file if it exists."""
+    """The file if it exists."""
     return file if file.is_file() else None
 
 

@@ -85,7 +85,7 @@ def check_engine(record: StudyRecord, target: str) -> None:
 
 
 def best_files(record: StudyRecord, found: Advice) -> Files:
-    """Return `best.yaml`, and for a scenario `deploy.sh`."""
+    """`best.yaml`, and for a scenario `deploy.sh`."""
     if record.is_of_other_engine:
         return {serving.FILE_NAME: engine_settings.text(record, found)}
     return serving.of_study(record, found)

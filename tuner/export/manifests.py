@@ -17,7 +17,7 @@ READY_PERIOD_S = 5
 
 
 def metadata(subject: ExportInput, **more: str) -> dict[str, Any]:
-    """Return name, label, and provenance as annotations."""
+    """Name, label, and provenance as annotations."""
     name = container.name_of(subject)
     told = {_PREFIX + key: text for key, text in provenance.facts(subject).items()}
     return {"name": name, "labels": labels(name), "annotations": {**told, **more}}
@@ -107,7 +107,7 @@ def _secret_name(subject: ExportInput) -> str:
 
 
 def volumes(subject: ExportInput) -> list[dict[str, Any]]:
-    """Return volumes for settings and temporary files."""
+    """Volumes for settings and temporary files."""
     name = f"{container.name_of(subject)}-settings"
     return [
         {"name": "settings", "configMap": {"name": name}},

@@ -28,12 +28,12 @@ MAX_CHARACTERS = 1000
 
 
 def comments(lines: Iterable[str]) -> str:
-    """Return lines as one-line comments."""
+    """Lines as one-line comments."""
     return "".join(f"# {_indented_line(line)}".rstrip() + "\n" for line in lines)
 
 
 def _indented_line(text: str) -> str:
-    """Return printable text on one line, with its leading spaces."""
+    """Printable text on one line, with its leading spaces."""
     return " " * (len(text) - len(text.lstrip(" "))) + printable_line(text)
 
 
@@ -84,7 +84,7 @@ def lines(
 
 
 def facts(subject: ExportInput) -> dict[str, str]:
-    """Return study, workload, metrics and verdict as one-line texts."""
+    """Study, workload, metrics and verdict as one-line texts."""
     record = subject.record
     told = {
         "study": record.name,

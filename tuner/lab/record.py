@@ -2,8 +2,8 @@
 
     inputs -> engine started once -> schedule -> evaluations -> rows -> packed
 
-Each pass has a new order, so that drift biases no candidate; then the best are repeated
-(`schedule`). A killed command resumes after the last row.
+Each pass has a new order, against drift; then the best are repeated (`schedule`). A killed command
+resumes after the last row.
 """
 
 from __future__ import annotations

@@ -89,7 +89,7 @@ def prepare_table(folder: pathlib.Path, measurement: Mapping[str, Any]) -> Prepa
 
 
 def samplers_of(samplers: Sequence[str], reference: str) -> tuple[str, ...]:
-    """Return distinct samplers, reference first.
+    """Distinct samplers, reference first.
 
     Raises:
         UsageError: no peer.

@@ -36,7 +36,7 @@ class ClosedLoop:
             )
 
     def due_s(self, sent: int, finished: int, now_s: float) -> float | None:
-        """Return `now_s` while fewer than `connections` requests are in flight."""
+        """`now_s` while fewer than `connections` requests are in flight."""
         return now_s if sent - finished < self.connections else None
 
     def belonging(self, sent: int, _end_s: float) -> int:

@@ -13,7 +13,7 @@ from tuner.values.request_records import CpuTimeSeries, RequestRecords
 
 
 def concatenate(parts: Sequence[PhaseResult]) -> PhaseResult:
-    """Return the measured parts of closed loops, end to end, without a warm-up.
+    """Measured parts of closed loops, end to end, without a warm-up.
 
     A request keeps its latency and its distance from the start of its part.
     """

@@ -250,6 +250,6 @@ def message(body: str) -> str:
 
 
 def reported_line(text: str) -> str:
-    """Return text as one printable line of at most `MAX_REPORTED` characters."""
+    """Text as one printable line of at most `MAX_REPORTED` characters."""
     line = printable_line(text)
     return line if len(line) <= MAX_REPORTED else f"{line[: MAX_REPORTED - 4]} ..."

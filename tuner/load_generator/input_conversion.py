@@ -18,7 +18,7 @@ from tuner.load_generator.oip_body import DTYPES
 def convert(
     arrays: Mapping[str, NDArray[Any]], signature: Signature, where: str
 ) -> dict[str, NDArray[Any]]:
-    """Return samples of every input, along a new first axis, in the shape that is sent.
+    """Samples of every input, along a new first axis, in the shape that is sent.
 
     An input may have one sample for all.
 

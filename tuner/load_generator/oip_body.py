@@ -2,8 +2,8 @@
 
 A body is a JSON header, then the tensors' bytes, little-endian and row-major; a BYTES element is a
 4-byte length and its bytes. Binary outputs keep number printing out of the latency. All bodies
-share one HTTP header, so JSON headers are padded with spaces. Source: the extension
-"binary_tensor_data" of the Open Inference Protocol, as in Triton.
+share one HTTP header, so JSON headers are padded with spaces. Source: the protocol's extension
+"binary_tensor_data", as in Triton.
 """
 
 from __future__ import annotations

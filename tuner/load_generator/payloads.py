@@ -74,7 +74,7 @@ def raw(
     headers: Mapping[str, str],
     description: str,
 ) -> Payloads:
-    """Return bodies as they are, for any HTTP server."""
+    """Bodies as they are, for any HTTP server."""
     return Payloads(
         requests=tuple(bodies), headers=headers, path=path, method=method, description=description
     )
@@ -88,7 +88,7 @@ def of_items(
     labels: NDArray[np.generic] | None = None,
     client_batch: int = 1,
 ) -> Payloads:
-    """Return Open Inference Protocol requests with `client_batch` items each.
+    """Open Inference Protocol requests with `client_batch` items each.
 
     Args:
         items: one array per input, batch dimension included.
@@ -118,7 +118,7 @@ def of_requests(
     labels: NDArray[np.generic] | None = None,
     client_batch: int = 1,
 ) -> Payloads:
-    """Return finished Open Inference Protocol requests; `labels` is (n, client_batch)."""
+    """Finished Open Inference Protocol requests; `labels` is (n, client_batch)."""
     bodies, header_bytes = oip_body.encode(requests)
     if client_batch > 1:
         description = f"{description}, {client_batch} in each request"

@@ -1,7 +1,7 @@
 """Payloads for servers without model metadata, from files and arrays.
 
 An npz has one array per input, items on the first axis, and optional `labels`. A body is one item's
-bytes, little-endian, or TensorFlow Serving's JSON `{"instances": [...]}`.
+bytes, little-endian, or TensorFlow Serving's `{"instances": [...]}`.
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ def tensors(
 def instances(
     path: pathlib.Path, *, to: str, headers: Mapping[str, str], client_batch: int = 1
 ) -> Payloads:
-    """Return predict bodies of TensorFlow Serving: the only input's values, or mappings of all.
+    """Predict bodies of TensorFlow Serving: the only input's values, or mappings of all.
 
     Raises:
         UsageError: unreadable, or with values that JSON lacks.

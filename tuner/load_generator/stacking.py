@@ -17,7 +17,7 @@ from tuner.load_generator.oip_body import RequestInput
 
 
 def groups(items: int, client_batch: int) -> NDArray[np.intp]:
-    """Return item indexes by request, (requests, client_batch).
+    """Item indexes by request, (requests, client_batch).
 
     The first items fill up the last request.
     """
@@ -26,7 +26,7 @@ def groups(items: int, client_batch: int) -> NDArray[np.intp]:
 
 
 def stack(items: Sequence[Sequence[RequestInput]], where: str) -> Sequence[RequestInput]:
-    """Return the inputs of one request with all items; errors call it `where`.
+    """Inputs of one request with all items; errors call it `where`.
 
     Raises:
         UsageError: they differ in shape, or in a shared input.

@@ -2,10 +2,8 @@
 
 The choice combines the search's posterior with the evaluations. Comparisons use the evaluations
 alone: simultaneous intervals (Bonferroni) over the spread left without configuration and round
-effects.
-
-Configurations that the evaluations cannot tell from the leader, with a posterior mean within
-`CLOSE` of it, are tied; the most preferred wins.
+effects. Of configurations tied with the leader, with a posterior mean within `CLOSE` of it, the
+most preferred wins.
 """
 
 from __future__ import annotations

@@ -30,7 +30,7 @@ FINEST_MS = 1e-6
 
 
 def block_seconds(block_s: float, mean_s: float) -> float:
-    """Return `block_s` in whole quota periods, lengthened to span two mean latencies."""
+    """`block_s` in whole quota periods, lengthened to span two mean latencies."""
     periods = max(1, round(block_s / QUOTA_PERIOD_S))
     whole_s = periods * QUOTA_PERIOD_S
     return whole_s * max(1, math.ceil(MIN_LATENCIES * mean_s / whole_s - 1e-9))
@@ -88,8 +88,8 @@ def ratio_interval(
 ) -> Interval:
     """95 % interval of a sum per request; unknown under 4 blocks or for sum 0.
 
-    Blocks have unequal `counts` (n,), so it is a ratio's interval (Cochran, Sampling Techniques,
-    section 6.3), on the log scale with Student's t, around the phase's `ratio`.
+    Blocks have unequal `counts` (n,), so it is a ratio's (Cochran, Sampling Techniques, section
+    6.3), on the log scale with Student's t, around the phase's `ratio`.
     """
     if len(counts) < MIN_BLOCKS or not sums.sum():
         return UNKNOWN

@@ -8,5 +8,5 @@ from __future__ import annotations
 
 
 def littles_law_error(throughput_per_s: float, mean_s: float, concurrency: int) -> float:
-    """Return |throughput x mean / concurrency - 1| over finished requests of any status."""
+    """|throughput x mean / concurrency - 1| over finished requests of any status."""
     return abs(throughput_per_s * mean_s / concurrency - 1)

@@ -52,7 +52,7 @@ def bound_mean(differences: Array, margin: float) -> MeanBound:
 
 
 def holm(values: Sequence[float]) -> list[float]:
-    """Return Holm-corrected p-values, in the order given."""
+    """Holm-corrected p-values, in the order given."""
     order = sorted(range(len(values)), key=lambda place: values[place])
     corrected, largest = [0.0] * len(values), 0.0
     for rank, place in enumerate(order):

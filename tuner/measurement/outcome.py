@@ -165,7 +165,7 @@ class EvaluationRequirements:
 
     @classmethod
     def of(cls, settings: MeasurementSettings) -> Self:
-        """Return those of a study's evaluations."""
+        """Those of a study's evaluations."""
         return cls(objective=settings.first, second=settings.second, limits=settings.limits)
 
     @property
@@ -198,7 +198,7 @@ class EvaluationRequirements:
         return all(math.isfinite(value) and value > 0 for value in values)
 
     def told(self, measurement: Measurement) -> Outcome:
-        """Return ok, or why a required metric is missing."""
+        """Ok, or why a required metric is missing."""
         if self.needs_p99 and not measurement.has_p99:
             return Outcome(status="failed", cause="short", reason=tail_latency.too_few(measurement))
         if "goodput" in self.names and not measurement.goodput:

@@ -16,7 +16,7 @@ from tuner.values.interval import Interval
 
 
 def percentile(ordered: NDArray[np.float64], share: float) -> float:
-    """Return the smallest value with at least this share of values at or below it.
+    """Smallest value with at least this share of values at or below it.
 
     Args:
         ordered: (n,) ascending, n at least 1.

@@ -54,7 +54,7 @@ class RoundLayout:
     is_side_by_side: bool
 
     def lay_out(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """Return middles (n,) of cells, and their signed weights (n,) in the difference."""
+        """Middles (n,) of cells, and their signed weights (n,) in the difference."""
         at_s, weights, now_s = [], [], 0.0
         parts = 2 * self.slices.quartets
         cells = max(1, round(self.slices.seconds / BIN_S))

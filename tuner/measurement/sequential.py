@@ -6,11 +6,8 @@ Biometrika 70:659, 1983), nearly all at the end. Boundaries come from the sum's 
 from look to look (Armitage, McPherson and Rowe, Journal of the Royal Statistical Society A 132:235,
 1969).
 
-Stopping uses a spread assumed beforehand (decisions/0011). A wrong assumption costs pairs or power,
-not coverage.
-
-The final interval is Student's, with the pairs' own spread; early stopping hardly biases it
-(tests/tuner/measurement/test_verdict.py).
+Stopping uses a spread assumed beforehand (decisions/0011); a wrong one costs pairs or power, not
+coverage. The final interval is Student's, with the pairs' own spread.
 """
 
 from __future__ import annotations
@@ -150,7 +147,7 @@ def _robust_mean(differences: tuple[float, ...]) -> RobustMean:
 
 
 def robust(values: Array) -> Array:
-    """Return pseudo-values of differences (n,) whose mean is Huber's estimate of location.
+    """Pseudo-values of differences (n,) whose mean is Huber's estimate of location.
 
     Their standard error is the estimate's (Robust Statistics, 1981, sections 3.2 and 6.4; the scale
     is the median absolute deviation).

@@ -32,14 +32,14 @@ _ROUNDING_S = 1e-9
 
 
 def is_ok(records: RequestRecords) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
-    """Return (n,) whether each request got status 2xx."""
+    """(n,) whether each request got status 2xx."""
     return (records.status >= 200) & (records.status < 300)
 
 
 def is_measured(
     records: RequestRecords, *, warmup_s: float, seconds: float, is_open: bool = False
 ) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
-    """Return (n,) whether each request finished (open loop: was due) in the measured part."""
+    """(n,) whether each request finished (open loop: was due) in the measured part."""
     at_s = records.intended_s if is_open else records.finished_s
     return (at_s > warmup_s) & (at_s <= warmup_s + seconds + _ROUNDING_S)
 

@@ -63,7 +63,7 @@ def components(configurations: Iterable[Sequence[Sequence[float]]]) -> VarianceC
 
 
 def components_of(configurations: Iterable[Sequence[Measurement]]) -> VarianceComponents | None:
-    """Return `components` of each configuration's measurements."""
+    """`components` of each configuration's measurements."""
     return components(
         [[block.mean_ms for block in launch.blocks] for launch in launches]
         for launches in configurations

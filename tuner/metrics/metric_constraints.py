@@ -121,7 +121,7 @@ class MetricConstraint:
         return METRICS[self.metric]
 
     def slack(self, value: float) -> float:
-        """Return the log distance beyond the bound, negative within it."""
+        """Log distance beyond the bound, negative within it."""
         beyond = math.log(max(MIN_VALUE, value) / self.bound) if not math.isnan(value) else math.nan
         return beyond if self.is_upper else -beyond
 
@@ -190,7 +190,7 @@ def parse_all(texts: Iterable[str]) -> tuple[MetricConstraint, ...]:
 
 
 def of_slo(slo_ms: float) -> MetricConstraint:
-    """Return `--slo-ms` as a constraint."""
+    """`--slo-ms` as a constraint."""
     return MetricConstraint(metric="p99_ms", is_upper=True, bound=slo_ms, option="--slo-ms")
 
 

@@ -65,7 +65,7 @@ class Objective:
         return ends
 
     def of(self, trial: Trial) -> float | None:
-        """Return the objective of a trial; None unless it is ok and known."""
+        """Objective of a trial; None unless it is ok and known."""
         value = math.nan if trial.measurement is None else self.value(trial.measurement)
         return value if math.isfinite(value) else None
 

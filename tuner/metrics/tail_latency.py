@@ -1,7 +1,6 @@
 """Tail latency of evaluations: p99, its interval, and the requests behind it.
 
-Several evaluations' p99 is that of all their requests, from histograms; the mean of p99s is too low
-wherever they differ.
+Several evaluations' p99 is that of all their requests, from histograms.
 
 An interval lies between order statistics: the number of values below the true percentile is
 binomial (David and Nagaraja, Order Statistics, section 7.1). An end is None where the extreme lies
@@ -108,13 +107,13 @@ def too_few(measurement: Measurement) -> str:
 
 
 def seconds_for(least: int, *, effective: float, seconds: float) -> float:
-    """Return seconds likely to give `least` effective requests, plus a third."""
+    """Seconds likely to give `least` effective requests, plus a third."""
     wanted = 4 / 3 * seconds * least / max(effective, 1.0)
     return float(math.ceil(wanted)) if wanted >= 1 else math.ceil(10 * wanted) / 10
 
 
 def interval_ranks(count: int, share: float) -> tuple[int | None, int | None]:
-    """Return ranks (from 1) of order statistics around the percentile."""
+    """Ranks (from 1) of order statistics around the percentile."""
     low: int | None = None
     if 1 - (1 - share) ** count >= EXTREME:
         # P(low-th value above the percentile) = P(fewer than `low` values below it).
@@ -128,7 +127,7 @@ def interval_ranks(count: int, share: float) -> tuple[int | None, int | None]:
 def ranks_of(
     count: int, share: float, *, effective: float | None = None
 ) -> tuple[int | None, int | None]:
-    """Return `interval_ranks` of the effective number, scaled to `count`."""
+    """`interval_ranks` of the effective number, scaled to `count`."""
     worth = count if effective is None else min(count, max(0, math.floor(effective)))
     if not worth:
         return None, None

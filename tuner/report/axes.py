@@ -32,7 +32,7 @@ def escape(text: str) -> str:
 
 
 def log_ticks(low: float, high: float) -> list[float]:
-    """Return round ticks in [low, high], both positive; preferably four or more."""
+    """Round ticks in [low, high], both positive; preferably four or more."""
     best: list[float] = []
     for steps in _STEPS:
         decades = range(math.floor(math.log10(low)), math.floor(math.log10(high)) + 1)

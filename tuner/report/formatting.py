@@ -98,7 +98,7 @@ def reached(trials: float | None) -> str:
 
 
 def wrap(text: str, width: int = 60) -> list[str]:
-    """Return lines of at most `width` characters; longer words are cut."""
+    """Lines of at most `width` characters; longer words are cut."""
     lines: list[str] = []
     line = ""
     for word in text.split():

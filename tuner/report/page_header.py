@@ -24,7 +24,7 @@ SHOWN: Mapping[VerdictOutcome, str | None] = {
 
 
 def answer(study: StudyRecord) -> Markup:
-    """Return everything above the first section."""
+    """Everything above the first section."""
     objective = objectives.find_objective(study.objective)
     tried = formatting.plural(len(study.trials), "trial")
     took = "" if study.used_s is None else f", {formatting.duration(study.used_s)} in all"

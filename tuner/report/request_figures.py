@@ -105,7 +105,7 @@ def over_time(study: StudyRecord) -> go.Figure | None:
 
 
 def _log_tail(share: float) -> float:
-    """Return -log10 of the share above: 0, 1 at p90, 2 at p99."""
+    """-log10 of the share above: 0, 1 at p90, 2 at p99."""
     return float(-np.log10(1 - share))
 
 

@@ -63,7 +63,7 @@ def phase(study: StudyRecord, role: study_view.ArmName) -> PhaseRequests | None:
 
 
 def quantile_curve(values: Array, *, points: int = 200) -> tuple[Array, Array]:
-    """Return (values, shares) of the distribution, at most about twice `points`.
+    """(values, shares) of the distribution, at most about twice `points`.
 
     Half of the shares are even, half dense towards 1; the last, 1 - 1/(2n), is the slowest.
     """
@@ -76,7 +76,7 @@ def quantile_curve(values: Array, *, points: int = 200) -> tuple[Array, Array]:
 
 
 def binned_median(phase: PhaseRequests, *, bins: int = 60) -> tuple[Array, Array]:
-    """Return (bin centre in s, median in ms); bins are multiples of 0.1 s."""
+    """(bin centre in s, median in ms); bins are multiples of 0.1 s."""
     span = max(float(phase.at_s[-1]), 0.1)
     width = 0.1 * max(1, int(np.ceil(span / bins / 0.1)))
     index = np.floor(phase.at_s / width).astype(int)

@@ -141,7 +141,7 @@ def sorter(label: str) -> Markup:
 
 
 def facts(data: Mapping[str, Any]) -> Markup | None:
-    """Return nested data as rows of dotted name and value."""
+    """Nested data as rows of dotted name and value."""
     rows = [
         element("tr", element("td", name), element("td", text, class_="text"))
         for name, text in _flat(data)
@@ -150,7 +150,7 @@ def facts(data: Mapping[str, Any]) -> Markup | None:
 
 
 def environment(record: StudyRecord | ComparisonRecord) -> Markup:
-    """Return environment and settings side by side."""
+    """Environment and settings side by side."""
     told = (("Environment", record.environment), ("Settings", record.settings))
     return element(
         "div",

@@ -59,7 +59,7 @@ def summary(study: StudyRecord, files: Mapping[str, pathlib.Path]) -> rich.conso
 def lines(
     study: StudyRecord, files: Mapping[str, pathlib.Path], *, width: int = WIDTH
 ) -> tuple[str, ...]:
-    """Return it as plain lines, folded to `width` except for paths and commands."""
+    """It as plain lines, folded to `width` except for paths and commands."""
     console = rich.console.Console(
         file=io.StringIO(), width=width, color_system=None, force_terminal=True, highlight=False
     )

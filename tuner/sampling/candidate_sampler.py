@@ -1,11 +1,11 @@
 """Base class of the samplers: one proposal per trial out of Optuna's calls.
 
-The proposal is kept in the trial (`history.PROPOSAL`) for parallel trials, resumed studies and
-reports. Without candidates, the space is what ended trials share, and other parameters are drawn
-from their distributions.
+The trial keeps its proposal (`history.PROPOSAL`) for parallel trials, resumed studies and reports.
+Without candidates, the space is what ended trials share, and other parameters are drawn from their
+distributions.
 
-All state derives from the study and the seed, with random streams by (seed, trial number), so a
-study resumes exactly. Thread-safe.
+All state derives from the study, the seed and the trial number, so a study resumes exactly.
+Thread-safe.
 """
 
 from __future__ import annotations
@@ -173,7 +173,7 @@ class CandidateSampler(BaseSampler, abc.ABC):
         param_name: str,
         param_distribution: BaseDistribution,
     ) -> Any:
-        """Return the proposed value, or draw it."""
+        """Proposed value, or draw it."""
         if self._candidates is not None and param_name in self._candidates.names:
             search_space = self.infer_relative_search_space(study, trial)
             chosen = self._proposal(study, trial, search_space).configuration

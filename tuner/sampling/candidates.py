@@ -1,7 +1,7 @@
 """Candidates of a sampler, as configurations and as points of the unit cube.
 
-From a search space (`CandidateSet.of`) or Optuna distributions: a finite grid is listed up to a
-limit, otherwise each proposal samples Sobol points and steps around the best configurations.
+A finite grid of Optuna distributions is listed up to a limit; otherwise each proposal samples Sobol
+points and steps around the best configurations.
 
 Shapes: m candidates, d entries in [0, 1].
 """
@@ -227,7 +227,7 @@ class CandidateSet:
 
 
 def sobol(width: int, count: int, rng: np.random.Generator) -> Array:
-    """Return `count` points (count, width) of a scrambled Sobol sequence in [0, 1)."""
+    """`count` points (count, width) of a scrambled Sobol sequence in [0, 1)."""
     engine = qmc.Sobol(width, scramble=True, rng=rng)
     # Sobol sets are balanced at powers of two; a prefix still beats random points.
     return np.asarray(engine.random_base2(max(0, count - 1).bit_length()), dtype=float)[:count]

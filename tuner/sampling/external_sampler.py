@@ -20,7 +20,7 @@ Array = NDArray[np.float64]
 
 
 def observations(situation: SamplerContext) -> tuple[Array, Array]:
-    """Return vectors (n, d) of all ended trials, unsuccessful last, and targets (n,)."""
+    """Vectors (n, d) of all ended trials, unsuccessful last, and targets (n,)."""
     history = situation.history
     knobs = slice(situation.candidates.design_width)
     vectors = np.vstack([history.vectors[:, knobs], history.lost_vectors[:, knobs]])

@@ -211,7 +211,7 @@ def fit(
         weights: (n,) noise variances as shares of the common one.
         guess: (n,) predicted targets.
         start: of an earlier fit, tried first.
-        variance: prior median of f's variance, as a share of the targets'.
+        variance: prior median of f's, as a share of the targets'.
         drift: (n, n) covariance of machine drift.
         rough_sd: of the rough part.
     """

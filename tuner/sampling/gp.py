@@ -10,10 +10,7 @@ scrambled Sobol design among likely feasible candidates. Each later trial
 3. proposes the best, which may be a replicate.
 
 Two objectives are combined by a random weight (`pareto_front`). Until something is feasible,
-P(feasible) alone decides.
-
-Frazier, Powell and Dayanik, "The Knowledge-Gradient Policy for Correlated Normal Beliefs", 2009;
-for the product, Gardner et al., "Bayesian Optimization with Inequality Constraints", ICML 2014.
+P(feasible) alone decides. The sources are named in these modules.
 """
 
 from __future__ import annotations
@@ -220,8 +217,8 @@ class StructuredSampler(GpSampler):
     ) -> None:
         """Store the arguments; see `GpSampler`.
 
-        For the candidates (m,), `latency` is the predicted mean latency for metric constraints, and
-        `guess` the predicted objective, minimised and positive.
+        For the candidates (m,), `latency` is the predicted mean latency, `guess` the predicted
+        objective, minimised and positive.
 
         Raises:
             UsageError: the predictions do not match the candidates, or are not positive.

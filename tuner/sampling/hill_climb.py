@@ -14,7 +14,7 @@ values.
 5. The search ends when no direct neighbour is better than home, or home repeats.
 
 Differences: all knobs are searched, an unsuccessful trial counts as -2, and the best three are
-repeated in turn instead of measured at several concurrencies.
+repeated in turn.
 
 Deterministic; ignores `initial`. In an infinite space, or while home is running, it proposes at
 random.
@@ -143,7 +143,7 @@ class Climb:
             home = step
 
     def _stepped(self, home: int) -> tuple[int | None, int | None]:
-        """Return (a candidate needed first, None), or (None, the step if any)."""
+        """(a candidate needed first, None), or (None, the step if any)."""
         near = self._within(home, RADIUS)
         measured = [place for place in near if place in self._known]
         open_ = [place for place in near if place not in self._seen.visited]
@@ -194,7 +194,7 @@ class Climb:
 
 
 def ranks(candidates: CandidateSet) -> Array:
-    """Return points (m, k): value ranks of varying knobs; choices by appearance."""
+    """Points (m, k): value ranks of varying knobs; choices by appearance."""
     columns = []
     for name in sorted(candidates.names):
         values = [cell[name] for cell in candidates.cells]

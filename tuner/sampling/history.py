@@ -276,7 +276,7 @@ def _columns(rows: Sequence[Mapping[str, Sequence[float | None]]]) -> dict[str, 
 
 
 def to_targets(values: Array, sign: float) -> tuple[Array, str]:
-    """Return targets (n,) to minimise, and why they are not logarithms."""
+    """Targets (n,) to minimise, and why they are not logarithms."""
     if bool(np.all(values > 0)):
         return sign * np.log(values), ""
     return sign * values, f"{int(np.sum(values <= 0))} of {len(values)} objectives are not positive"

@@ -1,9 +1,9 @@
 """Host slowdown at each evaluation, estimated from the CPU time of its requests.
 
 A request's CPU time (gateway, replicas and client) hardly depends on queues, so a configuration's
-cost is mostly a sum over its knobs, and the excess is host slowdown. It explains three quarters of
-the latency noise of recorded tables, with a slope near 1 (`benchmarks/search/noise_told.py`). After
-Freischuetz et al., "TUNA: Tuning Unstable and Noisy Cloud Applications", EuroSys 2025.
+cost is mostly a sum over its knobs, and the excess is host slowdown
+(`benchmarks/search/noise_told.py`). After Freischuetz et al., "TUNA: Tuning Unstable and Noisy
+Cloud Applications", EuroSys 2025.
 
     log cpu = h(x) + e,      log latency = f(x) + SHARE x e + what else differs
 

@@ -75,7 +75,7 @@ class HyperparameterPosterior:
             self._basis += drift
 
     def most_probable(self, start: Hyperparameters | None) -> tuple[Hyperparameters, float]:
-        """Return the best end from the medians, and from `start` if it has as many lengths."""
+        """Best end from the medians, and from `start` if it has as many lengths."""
         middle = Hyperparameters.of(self._medians)
         is_other = start is None or len(start.lengths) != len(middle.lengths)
         best, height = middle, math.inf

@@ -3,8 +3,7 @@
 Evaluations of earlier studies are further rows, with their workload as extra inputs. The structured
 process weighs by its leave-one-out predictive density with prior odds `ODDS` (pseudo Bayesian model
 averaging: Yao et al., "Using Stacking to Average Bayesian Predictive Distributions", Bayesian
-Analysis 13:917, 2018). Its fitted slope makes useless predictions harmless and turns inverted ones
-round.
+Analysis 13:917, 2018). Its fitted slope makes useless predictions harmless.
 """
 
 from __future__ import annotations
@@ -102,7 +101,7 @@ class AveragedModel:
         )
 
     def knowledge_gradient(self, among: Positions) -> tuple[Positions, Array]:
-        """Return scored positions within `among`, and their expected gains."""
+        """Scored positions within `among`, and their expected gains."""
         vectors = self._inputs[among]
         every = np.arange(len(among))
         gains = np.zeros(len(among))

@@ -1,6 +1,6 @@
 """Additive model of the latency: one curve per knob, fitted by ridge regression.
 
-A simple baseline. The log objective is a sum of one polygon per knob, with a value per level, or
+A simple baseline: the log objective is a sum of one polygon per knob, with a value per level, or
 interpolated beyond `KNOTS` levels. Straight lines are penalised less than deviations, and the
 penalty minimises the leave-one-out error. An unsuccessful trial counts as the worst value.
 """
@@ -47,7 +47,7 @@ class Additive:
         self._middle = middle
 
     def predict(self, vectors: Array) -> Array:
-        """Return targets (m,) of vectors (m, d)."""
+        """Targets (m,) of vectors (m, d)."""
         return np.asarray(self._middle + basis(vectors, self._knots) @ self._coefficients)
 
 
@@ -72,7 +72,7 @@ def fit(vectors: Array, targets: Array, knots: list[Array]) -> Additive:
 
 
 def knots_of(vectors: Array) -> list[Array]:
-    """Return up to `KNOTS` positions per entry: levels, or quantiles of them."""
+    """Up to `KNOTS` positions per entry: levels, or quantiles of them."""
     found = []
     for column in vectors.T:
         levels = np.unique(column)

@@ -219,7 +219,7 @@ class StudyStore:
             self.study.set_user_attr("used_s", seconds)
 
     def gains(self, origins: Collection[str]) -> tuple[float | None, ...]:
-        """Return `RunningTrial.gain` of ended trials of these origins, by number."""
+        """`RunningTrial.gain` of ended trials of these origins, by number."""
         with _storage_errors(self._where):
             frozen = [t for t in self.study.get_trials(deepcopy=False) if trial_rows.is_ended(t)]
         frozen.sort(key=lambda trial: trial.number)

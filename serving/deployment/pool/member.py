@@ -59,7 +59,7 @@ class Member:
         self.failure: tuple[str, str] | None = None
 
     def facts(self) -> dict[str, Any]:
-        """Return worker, pid, state and usage as plain data."""
+        """Worker, pid, state and usage as plain data."""
         usage = self.replica.usage() if self.replica is not None else None
         return {
             "worker": self.worker,

@@ -1,9 +1,8 @@
 """Model `opennmt`: encoder and decoder from English number words to German, letter by letter.
 
 The decoder runs once per letter for the whole batch until the last text has ended, as in OpenNMT
-(Klein et al. 2017, arXiv:1701.02810).
-
-Maps `text` BYTES [n] to `translation` BYTES [n]; other texts to at most `MAX_LETTERS` of nonsense.
+(Klein et al. 2017, arXiv:1701.02810). Maps `text` BYTES [n] to `translation` BYTES [n]; other texts
+to nonsense.
 """
 
 from __future__ import annotations
@@ -64,7 +63,7 @@ class Translator:
         return TextBatch(words, lengths)
 
     def predict_batch(self, batch: TextBatch) -> NDArray[np.int64]:
-        """Return letter tokens (n, longest), undefined after END."""
+        """Letter tokens (n, longest), undefined after END."""
         encoded = self.encoder.predict_batch({"words": batch.words, "lengths": batch.lengths})
         filled = np.arange(len(batch.words)) >= batch.lengths[:, np.newaxis]
         mask = np.where(filled, np.float32(MASKED), np.float32(0))

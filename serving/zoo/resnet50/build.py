@@ -68,7 +68,7 @@ def build_graph() -> onnx_file.Graph:
     random = np.random.PCG64(SEED)
 
     def uniform(shape: tuple[int, ...], fan_in: int, scale: float) -> NDArray[np.float32]:
-        """Return variance 2 / fan_in (He et al. 2015, arXiv:1502.01852) times scale squared."""
+        """Variance 2 / fan_in (He et al. 2015, arXiv:1502.01852) times scale squared."""
         size = int(np.prod(shape))
         bits = random.random_raw(size) >> np.uint64(40)  # 24 bits are exact in float32
         numbers = bits.astype(np.float32) * np.float32(2.0**-23) - np.float32(1)

@@ -69,14 +69,14 @@ class GroundTruth:
         return max(share, 2 * self.optimum_se)
 
     def good(self, share: float) -> frozenset[Configuration]:
-        """Return candidates within a share of the optimum."""
+        """Candidates within a share of the optimum."""
         limit = float(self.log_mean[self.best]) + math.log1p(self.tolerance(share))
         return frozenset(
             cell for cell, mean in zip(self.cells, self.log_mean, strict=True) if mean <= limit
         )
 
     def regret(self, cell: Configuration) -> float:
-        """Return how far a candidate lies above the optimum (0.02: 2 %); infinite if it fails."""
+        """How far a candidate lies above the optimum (0.02: 2 %); infinite if it fails."""
         place = self._places.get(cell)
         if place is None:
             return math.inf

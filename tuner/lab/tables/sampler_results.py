@@ -51,7 +51,7 @@ def sampler_result(
 
 
 def finite_regrets(runs: Sequence[ReplayRun], truth: GroundTruth, default: Configuration) -> Array:
-    """Return finite regrets (runs, trials)."""
+    """Finite regrets (runs, trials)."""
     worst = math.expm1(float(np.max(truth.log_mean) - np.min(truth.log_mean)))
     kept = truth.regret(default)
     kept = kept if math.isfinite(kept) else worst
@@ -63,12 +63,12 @@ def finite_regrets(runs: Sequence[ReplayRun], truth: GroundTruth, default: Confi
 
 
 def elapsed_s(run: ReplayRun) -> list[float]:
-    """Return seconds up to the end of each trial, with the sampler's own."""
+    """Seconds up to the end of each trial, with the sampler's own."""
     return [launches + own for launches, own in zip(run.seconds, run.own_s, strict=True)]
 
 
 def quartiles(values: Array) -> Quartiles:
-    """Return quartiles by column of (runs, trials)."""
+    """Quartiles by column of (runs, trials)."""
     low, median, high = np.quantile(values, (0.25, 0.5, 0.75), axis=0)
     return Quartiles(
         low=_row(low), median=_row(median), high=_row(high), mean=_row(np.mean(values, axis=0))
@@ -89,7 +89,7 @@ def time_to_tolerance(
 
 
 def differences(reference: SamplerResult, peer: SamplerResult, budget: int) -> Array:
-    """Return regrets (runs,) of reference minus peer after `budget` trials."""
+    """Regrets (runs,) of reference minus peer after `budget` trials."""
     mine, other = (np.array([row[budget - 1] for row in one.regrets]) for one in (reference, peer))
     return np.asarray(mine - other)
 

@@ -121,7 +121,7 @@ def rivals(
     thoroughness: RepeatRule,
     rng: np.random.Generator,
 ) -> list[Configuration]:
-    """Return rivals of the best, and as many well-known candidates; `known` is sorted, best first."""
+    """Rivals of the best, and as many well-known candidates; `known` is sorted, best first."""
     settled = [
         cell
         for cell, one in known.items()

@@ -21,7 +21,7 @@ Array = NDArray[np.float64]
 
 
 def style(record: ComparisonRecord, sampler: str) -> tuple[str, str]:
-    """Return (colour, dash) of a sampler."""
+    """(colour, dash) of a sampler."""
     index = record.samplers.index(sampler)
     return (
         theme.SAMPLERS[index % len(theme.SAMPLERS)],
@@ -49,7 +49,7 @@ def curves(record: ComparisonRecord, sampler: str) -> Array:
 
 
 def spread(table: Array) -> tuple[Array, Array, Array]:
-    """Return (low, median, high) per trial: quartiles, or the range of fewer than four runs.
+    """(low, median, high) per trial: quartiles, or the range of fewer than four runs.
 
     NaN where any run has no value.
     """

@@ -60,7 +60,7 @@ def _answer(record: ComparisonRecord, title: str) -> Markup:
 
 
 def cautions(record: ComparisonRecord) -> tuple[str, ...]:
-    """Return doubts about the result."""
+    """Doubts about the result."""
     found = []
     if record.repeats < 5:
         found.append(
@@ -246,7 +246,7 @@ def _winner_table(record: ComparisonRecord) -> Markup:
 def sampler_time_to_tolerance(
     record: ComparisonRecord, sampler: str, share: float
 ) -> TimeToTolerance:
-    """Return when a sampler's runs came within a share of the overall best."""
+    """When a sampler's runs came within a share of the overall best."""
     best, objective = _best(record), objectives.find_objective(record.objective)
     trials, seconds = [], []
     for run in runs_of(record, sampler):

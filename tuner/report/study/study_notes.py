@@ -138,7 +138,7 @@ def _all_in_time(study: StudyRecord) -> Iterator[str]:
 
 
 def meaning_of_default(study: StudyRecord) -> str | None:
-    """Return the default's meaning, if it differs from the untuned server."""
+    """The default's meaning, if it differs from the untuned server."""
     if study.shared is not None:
         return (
             "Default means what the scenario's file says (workers, memory, settings), and the search space's "
@@ -162,7 +162,7 @@ def meaning_of_default(study: StudyRecord) -> str | None:
 
 
 def cautions(study: StudyRecord) -> tuple[str, ...]:
-    """Return doubts from the evaluations."""
+    """Doubts from the evaluations."""
     found = [*advices.failures(study), *_worse_beside(study)]
     broken = failed_trials(study.trials)
     if broken and successful_trials(study.trials):

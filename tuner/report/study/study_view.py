@@ -132,7 +132,7 @@ def failed_trials(trials: Iterable[Trial]) -> tuple[Trial, ...]:
 
 
 def best_so_far(study: StudyRecord) -> list[tuple[int, float]]:
-    """Return (trial number, best objective so far), from the first success."""
+    """(trial number, best objective so far), from the first success."""
     objective = objectives.find_objective(study.objective)
     steps: list[tuple[int, float]] = []
     for trial in study.trials:
