@@ -165,7 +165,6 @@ class DeclaredInputs:
     """Declarations about a model's inputs, beyond the model's file."""
 
     shapes: tuple[str, ...] = ()
-    """Sizes of free dimensions (`sizes.sizes_of`)."""
     values: tuple[str, ...] = ()
     item_axis: Mapping[str, int] = dataclasses.field(default_factory=dict)
     """Input or output -> item axis; if any is named, axis 0 for the others."""

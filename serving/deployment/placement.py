@@ -197,7 +197,6 @@ class DedicatedPlacement:
         self.dispatcher.close(self._card.label)
 
     def _replica_loaded(self, loaded: LoadReport, limits: ReplicaSettings) -> None:
-        """Give the scheduler the measurements of a warm-up on real inputs."""
         warmup = loaded.warmup
         if warmup.get("source") in _REAL and "failure" not in warmup:
             batch_s = loaded.batch_s

@@ -27,8 +27,6 @@ class _ShadowResponseHandler:
 
 
 class _Copy:
-    """A shadow's copy of a request, at background priority."""
-
     __slots__ = ("encoding", "frame", "frame_bytes", "items", "priority", "timeout_s")
 
     def __init__(self, query: InferRequest) -> None:

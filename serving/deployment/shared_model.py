@@ -20,7 +20,6 @@ FIRST_CALL_S = 1e-6
 """Warm-up time that allows only the first call, whose cost is part of each load."""
 
 MODELS_SHARE = 0.5
-"""Models' default share of a replica's memory limit."""
 
 
 class SharedModel:

@@ -128,7 +128,6 @@ def _read_spec(path: pathlib.Path, id_: ModelId) -> ModelSpec:
 
 
 def _stamp(folder: pathlib.Path) -> Stamp:
-    """Files of a version, subfolders included; empty if none, or if they disappeared."""
     files: list[tuple[str, int, int]] = []
     try:
         for path in sorted(folder.rglob("*")):

@@ -28,7 +28,6 @@ class ModelEntry(Generic[Version]):
         self.current = ""
         """Version for requests that name none."""
         self.previous: str | None = None
-        """Current version before, for a roll-back."""
         self.labels: dict[str, str] = {}
         self.shares: dict[str, float] = {}
         """Version -> share of requests that name none; empty: all go to the current one."""

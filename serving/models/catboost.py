@@ -21,7 +21,6 @@ from serving.values import Signature, TensorSpec
 PLATFORM = "catboost"
 CATEGORIES, TEXTS = "categories", "texts"
 _OF_ONE_SIGN = ("Poisson", "Tweedie")
-"""Losses with exponential response, as in CatBoost's regressor."""
 
 
 class Model:

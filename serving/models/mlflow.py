@@ -134,11 +134,6 @@ def _method(data: Mapping[str, Any]) -> str:
 
 
 def _python_function(folder: pathlib.Path) -> Any:
-    """Load a model with MLflow.
-
-    Raises:
-        ModelLoadFailed: a package is missing.
-    """
     try:
         import mlflow.pyfunc  # noqa: PLC0415 - seconds, and not needed for estimators
 

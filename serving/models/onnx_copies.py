@@ -107,7 +107,6 @@ def _duplicated(file: pathlib.Path, copy: pathlib.Path) -> str:
 
 
 def _optimise(path: pathlib.Path, folder: pathlib.Path) -> None:
-    """Write an optimised model's files durably (fsync) and load them as a test."""
     options = session_options(threads=1)
     options.optimized_model_filepath = str(folder / _GRAPH)
     for name, value in _WRITING.items():

@@ -116,7 +116,6 @@ class Model:
         return {self.signature.inputs[0].name: samples}
 
     def _has_items_first(self) -> bool:
-        """Whether axis 0 is always the item axis."""
         specs = (*self.signature.inputs, *self.signature.outputs)
         return self.signature.is_batched and all(
             spec.shape and spec.item_axis == 0 for spec in specs
@@ -174,7 +173,6 @@ def _find_target(name: str, module: ModuleType, path: str) -> Any:
 
 
 def _make(target: type, *, file: pathlib.Path, threads: int) -> object:
-    """Create an instance with the arguments that its constructor names."""
     offered = {"path": file, "threads": threads}
     wanted = inspect.signature(target).parameters
     return target(**{name: value for name, value in offered.items() if name in wanted})

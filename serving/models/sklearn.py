@@ -57,7 +57,6 @@ contains.
 INPUT_ATTRIBUTE = "serving_input"
 
 _DATATYPES = {"f": "FP64", "i": "INT64", "u": "INT64", "b": "BOOL"}
-"""NumPy dtype kind of a prediction -> datatype; others are text."""
 _TYPES: dict[str, type] = {"FP64": np.float64, "INT64": np.int64, "BOOL": np.bool_, "BYTES": object}
 
 

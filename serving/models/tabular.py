@@ -25,7 +25,6 @@ DATATYPES = {
     **{f"i{size}": f"INT{8 * size}" for size in (1, 2, 4, 8)},
     **{f"f{size}": f"FP{8 * size}" for size in (2, 4, 8)},
 }
-"""NumPy type of an output -> Open Inference Protocol datatype; others are text."""
 
 _PLACE = re.compile(r"^(\[[\d:]+\] )?\S+\.(cc|cpp|h):\d+: ")
 

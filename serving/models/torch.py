@@ -44,7 +44,6 @@ PLATFORMS = {"script": "pytorch_torchscript", "program": "pytorch_export"}
 _FORCED = "TORCH_FORCE_WEIGHTS_ONLY_LOAD"
 _NO_MEMORY = "can't allocate memory"
 _INTERPRETED = "The following operation failed in the TorchScript interpreter"
-"""Start of a multi-line error, which ends with the raised one."""
 _SAVE_AS = (
     "store the module itself with torch.jit.save(torch.jit.script(module), ...) or "
     "torch.export.save(torch.export.export(module, ...), ...)"

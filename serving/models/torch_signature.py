@@ -38,7 +38,6 @@ DATATYPES: dict[torch.dtype, str] = {
     torch.float32: "FP32",
     torch.float64: "FP64",
 }
-"""PyTorch type -> Open Inference Protocol datatype; cast bfloat16 inside the model."""
 
 NUMBERS = {"int": "INT64", "float": "FP64", "bool": "BOOL", "number": "FP64", "Scalar": "FP64"}
 

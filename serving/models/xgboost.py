@@ -63,7 +63,6 @@ class Model:
 
 
 def _rounds(booster: xgboost.Booster) -> tuple[int, int]:
-    """Range of iterations to use, end exclusive; (0, 0) for all."""
     best = booster.attr("best_iteration")
     if best is None or booster.attr("scikit_learn") is None:
         return 0, 0

@@ -28,7 +28,6 @@ DTYPES: dict[str, int] = {
     "int64": 7,
     "bool": 9,
 }
-"""NumPy datatype -> ONNX number (`TensorProto.DataType`)."""
 
 _VARINT, _BYTES, _FLOAT = 0, 2, 5
 _ATTRIBUTE_FLOAT, _ATTRIBUTE_INT, _ATTRIBUTE_STRING, _ATTRIBUTE_INTS = 1, 2, 3, 7
@@ -173,7 +172,6 @@ def _head(field: int, size: int) -> bytes:
 
 
 def _varint(value: int) -> bytes:
-    """Encode 7 bits per byte, lowest first; negatives in 64-bit two's complement."""
     value &= (1 << 64) - 1
     encoded = bytearray()
     while value > 0x7F:

@@ -31,7 +31,6 @@ READY, LIVE = "/v2/health/ready", "/v2/health/live"
 DRAIN_S = 30
 """`server.drain_s` (20 s) plus time for the processes."""
 START_S = 60
-"""Twice `replica.ready_timeout_s`."""
 WIDTH = 100
 MAX_NAME = 50
 """A Service allows 63 characters, suffixes included."""
@@ -208,7 +207,6 @@ def _built_folder(subject: ExportInput) -> pathlib.Path | None:
 
 
 def _model_location(subject: ExportInput) -> tuple[pathlib.Path, str | None] | None:
-    """Model's folder and file, or None for a model in the image."""
     given, card = subject.record.target, subject.model
     if given in bundled.names():
         return None

@@ -95,7 +95,6 @@ def _configuration(subject: ExportInput, knobs: Knobs) -> dict[str, Any]:
 
 
 def _reserved_cores(subject: ExportInput, cpu: float, count: int) -> float:
-    """Reserved cores of a replica; unlike quotas, reservations must not overlap."""
     cores = container.cores_of(subject)
     return float(cpu) if cores is None else float(min(cpu, round(cores / count, 2)))
 

@@ -16,7 +16,6 @@ from tuner.export.export_input import ExportInput, Files, Knobs
 
 CONFIG = "config.pbtxt"
 _TYPES = {"BYTES": "TYPE_STRING"}
-"""Datatypes whose Triton name is not TYPE_ plus their name."""
 
 
 def files(subject: ExportInput) -> Files:

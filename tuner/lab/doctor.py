@@ -63,7 +63,6 @@ class NoiseResult:
     components: VarianceComponents
     trial_sd: float
     useful_s: float
-    """Most cost-effective trial length; infinite without variation between starts."""
     smallest_gain: float | None
     start_s: float
 

@@ -41,7 +41,6 @@ from tuner.values.measurement import Block, Measurement
 from tuner.values.request_records import RequestRecords
 
 MAX_FAILED_IN_A_ROW = 8
-"""Failures at the beginning that end a recording."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -267,7 +266,6 @@ def _head(order: RecordSpec, inputs: StudyInputs) -> TableHeader:
 
 
 def _going_on(head: TableHeader, before: TableHeader, path: pathlib.Path) -> TableHeader:
-    """Header to continue; reject another recording."""
     for name in (
         "model",
         "concurrency",

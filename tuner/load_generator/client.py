@@ -213,7 +213,6 @@ class Client:
         self._next_tick_s = min(now + TICK_S, decided_s) if decided_s > now else now + TICK_S
 
     def _abandon(self, now: float) -> None:
-        """Lose requests that no connection took in time, so that an overload ends."""
         due_before_s = now - self.plan.timeout_s
         while (
             self._sent < self.phase.limit
@@ -326,7 +325,6 @@ class Client:
         self._next_tick_s = 0.0  # reopens it after the current events
 
     def _lose(self, connection: ClientConnection, reason: str, *, failures: int = 1) -> None:
-        """Record a request as lost (status 0) and close its connection."""
         now = self._now()
         if connection.state is ConnectionState.BUSY:
             self._note(connection, 0, now)

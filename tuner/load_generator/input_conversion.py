@@ -114,7 +114,6 @@ def convert_datatype(array: NDArray[Any], spec: TensorSpec, where: str) -> NDArr
 
 
 def _is_convertible(given: np.dtype[Any], wanted: np.dtype[Any]) -> bool:
-    """Whether only precision can be lost."""
     if given.kind == "i" and wanted.kind == "u":
         return True  # JSON and Python know no unsigned numbers
     return given.kind in "biuf" and np.can_cast(given, wanted, "same_kind")

@@ -40,7 +40,6 @@ class Payloads:
     indexes: tuple[str, ...] = ()
     """Synthetic integer inputs, which may be out of range as indexes."""
     guessed: tuple[str, ...] = ()
-    """Inputs with small integers for lack of a declared range."""
     sent: InputSummary | None = None
     answer: str = "open-inference"
     """Response format: a protocol, a datatype, or empty if unread."""

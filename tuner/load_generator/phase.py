@@ -11,7 +11,6 @@ import math
 from tuner.load_generator.plan import PhasePlan, Warmup
 
 MAX_BEHIND = 0.1
-"""Share of due requests by which a server may fall behind."""
 
 
 def is_warm(

@@ -36,7 +36,6 @@ class Race:
     """Rule that ends the measured part at a look with a mean above its limit."""
 
     look_s: float
-    """Interval of looks, from the end of the warm-up."""
     limits_ms: tuple[float, ...]
 
     def __post_init__(self) -> None:
@@ -75,7 +74,6 @@ class PhasePlan:
     answers: int = 0
     """Fewest responses in `seconds` of a closed loop; a slow server gets longer."""
     most_s: float = 10.0
-    """Maximum time for `answers`."""
     requests: int | None = None
     """Requests sent after the warm-up, including those in flight then."""
     warmup: Warmup = dataclasses.field(default_factory=Warmup)

@@ -12,7 +12,6 @@ import socket
 from tuner.load_generator.connection import ClientConnection, ConnectionState
 
 RETRIES = 6
-"""Failures in a row until a connection counts as gone."""
 FIRST_PAUSE_S = 0.02
 """Pause after the first failure; doubling, they add up to 0.62 s."""
 OPEN_TIMEOUT_S = 5.0

@@ -130,8 +130,6 @@ class ResponseReader:
 
 
 class _FullParser:
-    """llhttp parser of one response."""
-
     def __init__(self) -> None:
         self.told = bytearray()
         self._parser = httptools.HttpResponseParser(self)

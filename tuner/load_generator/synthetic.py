@@ -22,7 +22,6 @@ from tuner.load_generator.payload_files import MAX_BYTES
 from tuner.load_generator.payloads import Payloads
 
 REQUESTS = 64
-"""Distinct requests of one shape."""
 VARYING_REQUESTS = 256
 """Distinct requests of varying shapes: enough for the median and the tenth longest of a hundred."""
 

@@ -22,7 +22,6 @@ from tuner.values.request_records import CpuTimeSeries
 
 MIN_BLOCKS = 4
 MAX_BATCHES = 20
-"""More blocks are merged, for more independence."""
 MIN_LATENCIES = 2
 MIN_FOR_SPREAD = 20
 """Requests of a block that tell p5 and p95 from the extremes."""

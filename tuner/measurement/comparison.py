@@ -229,7 +229,6 @@ def _ratio(
 def _p99_ratio(
     default: Sequence[Measurement], best: Sequence[Measurement]
 ) -> tuple[float | None, Interval]:
-    """Ratio over pairs with both p99s; None under two of them."""
     told = [pair for pair in zip(default, best, strict=True) if all(one.has_p99 for one in pair)]
     if len(told) < MIN_PAIRS:
         return None, UNKNOWN

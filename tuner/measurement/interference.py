@@ -16,7 +16,6 @@ MIN_S = 0.05
 MIN_KNOWN = 3
 """Loads from which the median is the usual share; before, the minimum."""
 RETAINED = 50
-"""Recent loads that define the usual share."""
 MAX_REPEATED = 0.25
 CREDIT_S = 1.0
 

@@ -23,7 +23,6 @@ MAX_STEP = 6.0
 MIN_REQUESTS = 10
 """Requests due, below which a rate cannot show a 1 % limit."""
 ENCLOSED = 1.3
-"""Ratio of a missed to a kept rate at which the walk begins."""
 WALKED = 8
 MIN_WALK, FIRST_WALK, MAX_WALK = 1.06, 1.15, 1.4
 ALIKE = 3

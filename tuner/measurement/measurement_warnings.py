@@ -14,7 +14,6 @@ MAX_CLIENT_SHARE = 0.8
 """Share of a core above which the client may be the bottleneck, as in Model Analyzer."""
 MAX_STEAL_SHARE = 0.02
 MAX_STOLEN = 0.05
-"""Stolen share of machine time above which an evaluation reflects the host."""
 
 
 def warnings_of(measurement: Measurement, *, cores: int) -> tuple[str, ...]:

@@ -23,7 +23,6 @@ MARGIN = 0.01
 """One percentage point of regret."""
 LEVEL = 0.05
 ROUNDING = 1e-12
-"""Standard errors up to this mean equal differences."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)

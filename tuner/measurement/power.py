@@ -49,7 +49,6 @@ class RoundLayout:
 
     number: int
     slices: TimeSlices
-    """Slices of each evaluation; consecutive without interleaving."""
     launch_s: float
     is_side_by_side: bool
 
@@ -94,7 +93,6 @@ def smallest_gain_of(course: DriftModel, rounds: RoundLayout, *, block_s: float)
 
 
 def _needed_shift(degrees: int) -> float:
-    """Noncentrality of t for the test's power, by bisection."""
     critical = float(special.stdtrit(degrees, 1 - ALPHA / 2))
     low, high = 0.0, 50.0
     for _ in range(60):

@@ -37,7 +37,6 @@ MAX_ALIKE = 0.8
 FAR = 2.5
 MAX_STEPS = 50
 _MAD = float(special.ndtri(0.75))
-"""Normal median absolute deviation, in standard deviations."""
 LATE = 2.0
 """Power of the pairs' share; 1 approximates O'Brien and Fleming's boundaries."""
 NODES = 64
@@ -66,7 +65,6 @@ class StoppingBoundaries:
 
     looks: tuple[int, ...]
     boundaries: tuple[float, ...]
-    """Absolute z from which it stops, one per look."""
     sd: float
     """Assumed, of the differences."""
 
@@ -215,8 +213,6 @@ def _boundaries(at: tuple[int, ...], alpha: float) -> tuple[float, ...]:
 
 
 class _Density:
-    """Density of the null sum, in standard deviations, with no boundary crossed yet."""
-
     def __init__(self, at: tuple[int, ...], boundaries: tuple[float, ...]) -> None:
         self._count = 0
         self._sums: Array = np.zeros(1)

@@ -36,7 +36,6 @@ class TimeToTolerance:
 
     share: float
     trials: tuple[float | None, ...]
-    """By run; None if never."""
     seconds: tuple[float | None, ...]
     median: float | None
     """Trials in which half of the runs succeed; None if fewer do."""
@@ -86,7 +85,6 @@ class NonInferiority:
     peer: str
     budget: int
     units: int
-    """Number of seeds on one table, or of tables."""
     difference: float
     """Regret of the reference minus the peer's; negative favours the reference."""
     upper: float | None
@@ -139,7 +137,6 @@ class BenchmarkRecord:
     margin: float
     surfaces: tuple[TableBenchmark, ...]
     over_surfaces: tuple[NonInferiority, ...]
-    """With tables as units; empty for one table."""
     notes: tuple[str, ...]
 
     def as_json(self) -> dict[str, Any]:

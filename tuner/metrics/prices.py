@@ -104,7 +104,6 @@ class AllocatedResources:
     memory_mib: float
     replicas: int
     gpus: float
-    """Share of one GPU; 0 without."""
 
 
 def allocated_by(

@@ -103,7 +103,6 @@ def _script(text: str) -> Markup:
 
 
 def _normal(script: str) -> str:
-    """Script as browsers normalise it, for its digest."""
     text = script.replace("\r\n", "\n").replace("\r", "\n")
     return f"\n{text}\n"
 

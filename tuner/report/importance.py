@@ -26,7 +26,6 @@ from tuner.values.trial import Trial
 
 MIN_TRIALS = 12
 DESIGN_TRIALS = 20
-"""Minimum initial design to be used alone."""
 LEVEL_TRIALS = 3
 MAX_LEVELS = 5
 

@@ -130,7 +130,6 @@ def _height(axis: KnobAxis, value: Value | None) -> float:
 
 
 def _layer(study: StudyRecord, trial: Trial) -> tuple[int, int]:
-    """Drawing order: failures lowest, best on top."""
     if trial.configuration == study.best:
         return 3, trial.number
     if trial.origin == "default":
@@ -141,7 +140,6 @@ def _layer(study: StudyRecord, trial: Trial) -> tuple[int, int]:
 def _line(
     study: StudyRecord, trial: Trial, heights: Sequence[float], share: float | None
 ) -> go.Scatter:
-    """Line of a trial; without an objective dotted and shorter."""
     line: dict[str, Any]
     if trial.measurement is None or share is None:
         line = {"color": theme.mark("failed").colour, "width": 1, "dash": "dot"}

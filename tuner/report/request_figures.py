@@ -162,5 +162,4 @@ def _add_warmup(drawn: go.Figure, role: study_view.ArmName, each: PhaseRequests)
 
 
 def _rounded(values: Array) -> list[float]:
-    """Round to four significant digits, which halves the file."""
     return [float(f"{value:.4g}") for value in values]

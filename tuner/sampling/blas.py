@@ -23,7 +23,6 @@ def single_threaded() -> contextlib.AbstractContextManager[Any]:
 
 @functools.cache
 def _controller() -> Any:
-    """The BLAS controller of this process, cached because the look-up takes milliseconds."""
     if importlib.util.find_spec("threadpoolctl") is None:
         return None
     return importlib.import_module("threadpoolctl").ThreadpoolController()

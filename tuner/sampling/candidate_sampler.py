@@ -104,7 +104,6 @@ class CandidateSampler(BaseSampler, abc.ABC):
     models_limits: ClassVar[bool] = False
     """Whether it learns from evaluations that violate metric constraints."""
     searches_fronts: ClassVar[bool] = False
-    """Whether it uses a second objective."""
 
     def __init__(
         self,

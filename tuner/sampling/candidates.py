@@ -57,7 +57,6 @@ class CandidateSet:
     decode: Callable[[Array], Configuration] | None = None
     """Legal configuration nearest to a vector; only for samples."""
     extra: int = 0
-    """Trailing derived features, which designs ignore."""
 
     def __post_init__(self) -> None:
         if not self.cells:

@@ -103,7 +103,6 @@ def fit(observed: Array, lost: Array) -> Feasibility | None:
 
 
 def _laplace(vectors: Array, labels: Array, prior: Prior) -> Feasibility:
-    """Find the posterior mode by Newton's method (algorithm 3.1)."""
     kernel = prior.covariance(vectors, vectors)
     latent = np.zeros(len(labels))
     for _ in range(_ITERATIONS):

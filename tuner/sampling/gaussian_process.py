@@ -40,7 +40,6 @@ from tuner.sampling.matern_kernel import (
 
 Array = NDArray[np.float64]
 MIN_SD = 0.5
-"""Minimum scale as a share of the median noise, lest noise look like a function."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)

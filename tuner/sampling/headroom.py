@@ -19,7 +19,6 @@ Array = NDArray[np.float64]
 
 MIN_KNOWN = 3
 MIN_OVER = 0.1
-"""Minimum log excess of a killed replica."""
 NOISE = NoisePrior(sd=0.03, spread=0.5)
 """Peaks of one configuration differ by a few per cent."""
 

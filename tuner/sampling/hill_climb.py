@@ -76,7 +76,6 @@ class ClimbState:
     """Target of each candidate's first success; repeats change nothing."""
     lost: frozenset[int]
     visited: frozenset[int]
-    """Those and the running ones."""
     is_log: bool
 
     @classmethod
@@ -177,7 +176,6 @@ class Climb:
         return None, best if best is not None and gains[best] > 0 else None
 
     def _newest(self, open_: list[int], measured: list[int]) -> int:
-        """Candidate with most values new to the measured ones, first of equals."""
         covered = [set(column) for column in self._points[measured].T.tolist()]
         new = [
             sum(value not in values for value, values in zip(point, covered, strict=True))

@@ -36,7 +36,6 @@ Array = NDArray[np.float64]
 Reading = Literal["observed", "lost", "stopped", "interrupted", "pending"]
 
 PROPOSAL = "sampler:proposal"
-"""User attribute with a trial's proposal."""
 
 
 class Encoder(Protocol):

@@ -99,7 +99,6 @@ def _moments(vectors: Array, efforts: Array, drift: Array | None) -> tuple[Array
 
 
 def _cost(vectors: Array) -> Array:
-    """Prior covariance (n, n) of CPU costs: knobs plus small interactions."""
     away = np.abs(vectors[:, None, :] - vectors[None, :, :]) / COST_LENGTH
     together = _matern(np.sqrt((away**2).sum(axis=-1)))
     return np.asarray(COST_SD**2 * (_matern(away).sum(axis=-1) + INTERACTION**2 * together))

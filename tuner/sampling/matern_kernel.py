@@ -18,7 +18,6 @@ VARIANCE_SPREAD = 1.0
 LEVEL_SD = 1.0
 """Prior standard deviation of b0, in those of the targets."""
 SLOPE_SD = 0.5
-"""Prior standard deviation of b1."""
 ROUGH_LENGTH = 0.25
 """Length of the rough part, in axis lengths."""
 ITERATIONS = 40

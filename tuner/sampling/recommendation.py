@@ -27,7 +27,6 @@ class Incumbent:
     """The observed configuration with the best posterior mean."""
 
     configuration: Configuration
-    """Values by name, without fixed parameters."""
     minimised: float
     """Posterior objective, in the minimised unit."""
     sd: float

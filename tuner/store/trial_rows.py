@@ -39,7 +39,6 @@ class TrialResult:
     error: float | None = None
     """Relative standard error of the objective within its evaluation."""
     headroom: float | None = None
-    """Log of peak replica memory over its limit."""
     effort: float | None = None
     """Log CPU time per request, if it relates to the objective's noise."""
     missed: Measurement | None = None

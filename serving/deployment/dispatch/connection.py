@@ -46,7 +46,6 @@ class ReplicaConnection(asyncio.Protocol):
         self._transport: asyncio.Transport | None = None
         self._is_lost = False
         self.ended = asyncio.Event()
-        """Set once all that the replica sent was read."""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Store the transport."""

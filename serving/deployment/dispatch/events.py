@@ -37,7 +37,6 @@ class BatchDone:
         self.parts = parts
         """Requests in it, whole or in part, still in flight."""
         self.waited_s = waited_s
-        """Sum of their times from arrival to sending."""
         self.late = late
 
 

@@ -35,7 +35,6 @@ class LoadSpec(NamedTuple):
     root: pathlib.Path | None = None
     """Staging root, under which files keep their paths; None: not staged."""
     pages: int = 0
-    """Memory counted for it."""
     budget: int | None = None
     """Most pages of all models in the replica."""
     digest: str | None = None
@@ -54,7 +53,6 @@ class LoadReport(NamedTuple):
     warmup: Mapping[str, Any]
     device: str | None
     memory_bytes: int | None = None
-    """Growth of the process."""
     optimised: str | None = None
 
     @property

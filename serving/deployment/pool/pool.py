@@ -172,7 +172,6 @@ class Pool:
     async def _start_many(
         self, count: int, settings: ServingSettings, *, is_replacement: bool = False
     ) -> list[Member]:
-        """Start replicas together: all become ready, or none stays."""
         # A replacement warms up with single items: a large batch may have ended its predecessor.
         max_items = 1 if is_replacement else settings.batching.max_size
         members = []

@@ -28,7 +28,6 @@ WIDTHS = (64, 128, 256, 512)
 EXPANSION = 4
 CLASSES = 1000
 BRANCH = 0.25
-"""Scale of a block's last convolution, bounding sums over blocks."""
 FILE_NAME = "model-1.onnx"
 """Numbered by weights, as versions of Luthier may share a cache."""
 BYTES = 102_136_888

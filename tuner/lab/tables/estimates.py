@@ -19,7 +19,6 @@ Cell = TypeVar("Cell", bound=Hashable)
 PRIOR_DEGREES = 4.0
 """Weight of the pooled variance against a candidate's own."""
 UNKNOWN_SD = 0.05
-"""Spread without repeated evaluations: 5 %, as on quiet machines."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -33,7 +33,6 @@ class RepeatRule:
     passes: int = 3
     """Passes over the grid; fewer than three leave nothing to hold out."""
     best_share: float = 0.05
-    """Share of candidates to evaluate until well known."""
     best_se: float = 0.01
     most: int = 16
     """Maximum evaluations of a candidate that is no rival."""
@@ -49,7 +48,6 @@ class HasRecord:
     sweep: int
     cell: Configuration
     value: float | None
-    """None if the evaluation failed."""
     is_disturbed: bool = False
 
 

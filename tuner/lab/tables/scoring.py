@@ -61,7 +61,6 @@ class ReplayRun:
     cells: tuple[Configuration | None, ...]
     """Proposals; None for trials spent on the profile."""
     recommended: tuple[Configuration | None, ...]
-    """Recommendation after each trial; None before one worked."""
     seconds: tuple[float, ...] = ()
     sampler_s: float = 0.0
     own_s: tuple[float, ...] = ()
@@ -79,7 +78,6 @@ class TrialsToTolerance:
     """The share, or two standard errors of the optimum if larger."""
     good_cells: int
     median: float | None
-    """None unless more than half of the runs reached it."""
     p90: float | None
     reached: float
     random_median: int

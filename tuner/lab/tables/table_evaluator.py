@@ -142,7 +142,6 @@ class Resampling:
     means: Mapping[Configuration, float]
     """Log objective of each feasible candidate, minimised."""
     efforts: Mapping[Configuration, float]
-    """Mean log CPU time per request, if known."""
     residuals: NDArray[np.float64]  # (k, 2)
     objective: Objective
 

@@ -125,7 +125,6 @@ def _against_prediction(study: StudyRecord) -> Iterator[str]:
 
 
 def _all_in_time(study: StudyRecord) -> Iterator[str]:
-    """Note that a scenario demands too little."""
     found = arm_measurements(study, "default").measurements
     offered = sum(one.offered_per_s for one in found)
     if study.shared is None or study.objective != "goodput" or not offered:
