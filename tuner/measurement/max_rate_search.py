@@ -43,8 +43,9 @@ class MaxRateSearch:
     def __init__(
         self, first_per_s: float, *, least_per_s: float = 0.0, most: int = RATE_LOADS
     ) -> None:
-        """Start at `first_per_s` (above 0); try at most `most` rates, later ones at least
-        `least_per_s`.
+        """Start at `first_per_s`, above 0, and try at most `most` rates.
+
+        Later ones are at least `least_per_s`.
         """
         if not (first_per_s > 0 and math.isfinite(first_per_s)):
             raise ValueError(f"first rate {first_per_s}, expected a finite number above 0")

@@ -45,9 +45,7 @@ class ActionEnded(NamedTuple):
 
     kind: ActionType
     outcome: str
-    """`ok`, `failed`, `lost` (with its replica), or why it was not started:
-    `too_late`, `no_room`, `unknown_model`.
-    """
+    """`ok`, `failed`, `lost` (with its replica), or why it was not started."""
     expected_s: float
     took_s: float | None
 
