@@ -143,18 +143,30 @@ def test_help_is_printed_and_fits(name: str | None, capsys: pytest.CaptureFixtur
     assert f"tune {name}" if name else "tune" in capsys.readouterr().out
 
 
+def helps(name: str | None) -> dict[str, str]:
+    """Return the help of each option of a command."""
+    return {
+        action.option_strings[0]: " ".join((action.help or "").replace("%%", "%").split())
+        for action in main.parser_of(name)._actions
+        if action.option_strings and action.dest not in {"help", "version"}
+    }
+
+
 @pytest.mark.parametrize("name", NAMES)
 def test_the_page_has_every_option_with_its_help(name: str | None) -> None:
-    """docs/commands.md tells of each option, where it tells of the command, what the help tells."""
+    """docs/commands.md describes each option, or refers to the same one of a study."""
     sections = PAGE.read_text(encoding="utf-8").split("\n## ")
     title = f"tune {name}\n" if name else "A study\n"
     (section,) = [one for one in sections if one.startswith(title)]
     page = " ".join(section.split())
-    for action in main.parser_of(name)._actions:
-        if action.option_strings and action.dest not in {"help", "version"}:
-            told = " ".join((action.help or "").replace("%%", "%").split())
-            assert f"| `{action.option_strings[0]}" in page, name
-            assert told.replace("|", "\\|") in page, (name, action.option_strings)
+    shared = page.partition("Also, as in [a study](#a-study):")[2]
+    of_study = helps(None)
+    for flag, text in helps(name).items():
+        if f"`{flag}`" in shared:
+            assert of_study[flag] == text, (name, flag)
+        else:
+            assert f"| `{flag}" in page, name
+            assert text.replace("|", "\\|") in page, (name, flag)
 
 
 def test_percent_signs_survive_the_help() -> None:

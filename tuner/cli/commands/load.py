@@ -50,12 +50,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "url",
         metavar="URL",
-        help="the server: http://HOST:PORT with --model, or the whole URL of a model or a page",
+        help="server: http://HOST:PORT with --model, or the full URL of a model or page",
     )
     parser.add_argument(
         "--model",
         metavar="NAME",
-        help="model of an Open Inference Protocol server; default: from the URL",
+        help="model on an Open Inference Protocol server; default: from the URL",
     )
     parser.add_argument(
         "--header",
