@@ -144,7 +144,7 @@ def test_a_server_that_is_gone_in_the_middle_is_one_line() -> None:
             ("--fail-if", "p99 worse by 5 %", "--objective", "mean"),
             "leave --objective out",
         ),
-        ("echo", "linear", ("--junit", "/nosuch/ab.xml"), "there is no folder /nosuch"),
+        ("echo", "linear", ("--junit", "/nosuch/ab.xml"), "no such folder: /nosuch"),
         ("echo", "linear", ("--markdown", "/tmp"), "/tmp is a folder, expected a file"),
     ],
 )

@@ -178,7 +178,7 @@ def test_ranges_of_another_engine_are_not_derived(tmp_path: pathlib.Path) -> Non
         tmp_path, "space", "--model", "m", "--concurrency", "2", "--engine", f"command:{path}"
     )
     assert (done.code, done.err.count("\n")) == (2, 1)
-    assert "cannot be derived" in done.err
+    assert "only be derived for Luthier" in done.err
 
 
 def test_an_interrupted_study_puts_the_default_back(tmp_path: pathlib.Path) -> None:

@@ -228,16 +228,16 @@ def test_a_surface_of_a_scenario_is_recorded_and_searched(folder: pathlib.Path) 
 @pytest.mark.parametrize(
     ("more", "said"),
     [
-        (("--model", "echo"), "--model echo: not with --scenario"),
-        (("--rate", "9"), "--rate 9.0: not with --scenario"),
-        (("--concurrency", "4"), "--concurrency 4: not with --scenario"),
-        (("--payload", "a.npz"), "--payload a.npz: not with --scenario"),
-        (("--engine", "command:a"), "--engine command:a: not with --scenario"),
-        (("--slo-ms", "9"), "--slo-ms 9: the requests of the scenario carry their deadline, 100"),
-        (("--objective", "mean"), "--objective mean: tells of answers alone"),
-        (("--objective", "cost"), "--objective cost: tells of answers alone"),
-        (("--objective", "throughput"), "--objective throughput: tells of answers alone"),
-        (("--find-rate",), "--objective rate: a scenario has its own rates"),
+        (("--model", "echo"), "--model echo: not allowed with --scenario"),
+        (("--rate", "9"), "--rate 9.0: not allowed with --scenario"),
+        (("--concurrency", "4"), "--concurrency 4: not allowed with --scenario"),
+        (("--payload", "a.npz"), "--payload a.npz: not allowed with --scenario"),
+        (("--engine", "command:a"), "--engine command:a: not allowed with --scenario"),
+        (("--slo-ms", "9"), "--slo-ms 9: the scenario's requests have their own deadline, 100"),
+        (("--objective", "mean"), "--objective mean: covers only answered requests"),
+        (("--objective", "cost"), "--objective cost: covers only answered requests"),
+        (("--objective", "throughput"), "--objective throughput: covers only answered requests"),
+        (("--find-rate",), "--objective rate: a scenario defines its own rates"),
         (("--requests", "99"), "--requests 99: a scenario is measured for a time"),
     ],
 )
@@ -252,7 +252,7 @@ def test_what_contradicts_a_scenario_is_one_line(
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (("--concurrency", "4"), "what is tuned? give --model NAME|FILE, or --scenario FILE"),
+        (("--concurrency", "4"), "no target; give --model NAME|FILE, or --scenario FILE"),
         (("--scenario", "none.yaml"), "none.yaml"),
         (("--model", "echo", "--rate", "9", "--arrivals", "scenario"), "--arrivals scenario"),
     ],

@@ -388,7 +388,7 @@ def test_a_study_of_the_highest_rate(
     find = ("--model", "echo", "--find-rate", "--slo-ms", "100", *ONE_TRIAL)
     done = tune(tmp_path, *find, *SHORT, "--study", "h", "--json")
     assert done.code == 0, done.err
-    assert "echo at its highest rate (poisson arrivals)" in done.err
+    assert "echo at the highest rate (poisson arrivals)" in done.err
     answer = json.loads(done.out)
     assert answer["objective"] == "rate"
     store = StudyStore.open_study("h", database=tmp_path / "runs" / "h" / "study.db", url=None)
@@ -408,12 +408,15 @@ def test_a_study_of_the_highest_rate(
 @pytest.mark.parametrize(
     ("load", "said"),
     [
-        ((), "give --concurrency N (closed loop) or --rate R (open loop)"),
-        (("--concurrency", "1,5", "--rate", "9"), "several loads are closed loops"),
-        (("--rate", "9", "--objective", "throughput"), "an open loop sets it itself"),
+        ((), "use --concurrency N (closed loop), --rate R (open loop)"),
+        (("--concurrency", "1,5", "--rate", "9"), "several loads need a closed loop"),
+        (("--rate", "9", "--objective", "throughput"), "fixed by the rate of an open loop"),
         (("--arrivals", "trace:none.txt"), "trace "),
-        (("--find-rate",), "give --slo-ms MS"),
-        (("--find-rate", "--slo-ms", "5", "--rate", "9"), "--find-rate looks for the rate itself"),
+        (("--find-rate",), "add --slo-ms MS"),
+        (
+            ("--find-rate", "--slo-ms", "5", "--rate", "9"),
+            "--find-rate searches for the rate itself",
+        ),
     ],
 )
 def test_a_load_without_sense_is_one_line(

@@ -73,7 +73,7 @@ def compare(order: CompareSpec, *, terminal: Terminal) -> tuple[ComparisonRecord
     )
     folder = folder_of(settings)
     if folder.exists():
-        instead = "a comparison cannot be gone on with; choose another --study"
+        instead = "a comparison cannot be resumed; choose another --study"
         raise StudyExists(str(folder.path), instead)
     with resumable(None), make_evaluator(settings, card, engine, terminal) as bench:
         arena, payloads, served = prepare(bench, settings, card, engine, terminal)

@@ -53,15 +53,15 @@ NAMES = (None, *main.COMMANDS)
         (["load", "http://127.0.0.1:1/", "--concurrency", "2"], "--model NAME"),
         (
             ["space", "--model", "echo", "--concurrency", "4", "--out", "no/such/b.yaml"],
-            "--out no/such/b.yaml cannot be written: there is no folder no/such",
+            "--out no/such/b.yaml cannot be written: no such folder: no/such",
         ),
         (["doctor", "--launches", "1"], "--launches 1: expected"),
         (["doctor", "--model", "nope"], "model 'nope' is not known"),
         (["doctor", "--noise", "--model", "nope"], "model 'nope' is not known"),
         (["doctor", "--noise", "--launches", "1"], "--launches 1: expected a whole number from 2"),
         (["doctor", "--noise", "--clean"], "--clean and --noise: choose one"),
-        (["doctor", "--configurations", "6"], "--configurations: only --noise takes it"),
-        (["doctor", "--warmup", "1"], "--warmup: only --noise takes it"),
+        (["doctor", "--configurations", "6"], "--configurations: only allowed with --noise"),
+        (["doctor", "--warmup", "1"], "--warmup: only allowed with --noise"),
     ],
 )
 def test_wrong_use_is_one_line_and_code_two(
@@ -114,7 +114,7 @@ def test_an_unfinished_study_points_to_resume(
     err = capsys.readouterr().err
     assert err.count("\n") == 1
     assert (
-        f"is not finished, so it recommends nothing yet: go on with `tune resume s --runs-dir {tmp_path}`"
+        f"is not finished and has no recommendation yet: resume it with `tune resume s --runs-dir {tmp_path}`"
         in err
     )
 

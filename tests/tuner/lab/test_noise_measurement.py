@@ -157,11 +157,11 @@ def test_what_is_said_has_every_source_and_configuration():
     console.print(noise.text(found))
     said = console.file.getvalue()
     for words in (
-        "moments of the machine",
-        "over seconds: forgotten after",
-        "launches of one configuration",
+        "machine drift",
+        "over seconds: correlation time",
+        "evaluations of one configuration",
         "blocks of 0.2 s",
-        "other processes took 1.0 % of the machine",
+        "other processes used 1.0 % of the machine",
         "count=4",
         "in 120 s",
     ):

@@ -69,9 +69,9 @@ def test_any_name_names_a_model_of_another_engine() -> None:
     [
         ("command:", {}, "--engine command:: expected luthier, a name, command:FILE or url:URL"),
         ("mosec:", {}, "--engine mosec:: expected luthier, a name"),
-        ("luthier", {"hook": "x"}, "only a running server"),
+        ("luthier", {"hook": "x"}, "only allowed for a running server"),
         ("url:http://h:1", {"hook": None}, "needs --hook COMMAND"),
-        ("command:x", {"min_accuracy": 0.9}, "--min-accuracy 0.9: the variants of a model"),
+        ("command:x", {"min_accuracy": 0.9}, "--min-accuracy 0.9: only Luthier has model variants"),
         ("url:http://h:1", {"hook_timeout_s": 0.0, "hook": "x"}, "--hook-timeout 0"),
     ],
 )

@@ -131,13 +131,13 @@ def test_an_overload_and_a_trace_are_said(
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        ([], "give --concurrency N (closed loop) or --rate R (open loop)"),
+        ([], "use --concurrency N (closed loop), --rate R (open loop)"),
         (["--rate", "0"], "--rate 0: expected requests a second, above 0"),
         (["--rate", "nan"], "--rate nan: expected"),
         (["--rate", "5", "--concurrency", "0"], "--concurrency 0: expected a whole number from 1"),
         (
             ["--concurrency", "2", "--arrivals", "constant"],
-            "--arrivals constant: belongs to an open loop",
+            "--arrivals constant: only allowed in an open loop",
         ),
         (["--arrivals", "trace:none.txt"], "trace none.txt: No such file"),
     ],
