@@ -34,7 +34,7 @@ def from_code(code: int, said: str = "") -> ExitStatus:
     if not code:
         return ExitStatus(reason="exit", text="exited in order")
     why = _EXITS.get(code) or (
-        f"it said last: {said}" if said else "its error output has the reason"
+        f"last output: {said}" if said else "its error output has the reason"
     )
     return ExitStatus(reason="crash", text=f"exited with code {code}: {why}")
 

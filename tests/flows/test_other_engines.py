@@ -83,7 +83,7 @@ def test_a_server_that_dies_is_a_failed_trial(tmp_path: pathlib.Path) -> None:
     done = tune(tmp_path, *arguments, *SHORT, "--trials", "2")
     assert done.code == 1
     assert "failed (crash): the server ended under load: exit status 7" in done.err
-    assert "it said last: a fault in the model" in done.err
+    assert "last output: a fault in the model" in done.err
     assert "no configuration worked" in done.err
 
 

@@ -57,7 +57,7 @@ def test_paths_are_written_as_people_write_them():
             "an object of Python",
             "a: !!python/object/apply:os.system [true]",
             "a",
-            "is not used here",
+            "is not supported",
         ),
         ("a scalar of Python", "a: !!python/name:os.system x", "", "not YAML"),
         ("a date that is none", "a: [1, 2024-99-99]", "a[1]", "'2024-99-99' cannot be read"),

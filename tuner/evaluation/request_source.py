@@ -59,7 +59,7 @@ class RequestSource:
             return "the model's own sample" if self.is_own else f"--payload {self.file.name}"
         if self.plan.told:
             instead = "; its own sample is not sent" if self.card.sample is not None else ""
-            return f"made up, with {self.plan.told}{instead}"
+            return f"synthetic, with {self.plan.told}{instead}"
         return "made up"
 
     @property
@@ -104,8 +104,8 @@ class RequestSource:
         if axis is None:
             return "none: shared by all items of a batch"
         if self.card.item_axis or self.card.shared:
-            return f"axis {axis}, as model.yaml tells"
-        return f"axis {axis}: the first one of every input and output is free"
+            return f"axis {axis}, from model.yaml"
+        return f"axis {axis}: the first axis of every input and output is free"
 
     def payloads(self, *, model: str, client_batch: int, seed: int) -> Payloads:
         """Return the requests.
@@ -236,7 +236,7 @@ def _reading(flag: str) -> Callable[[str], str]:
         try:
             return user_files.text(path, max_bytes=MAX_BYTES)
         except (OSError, UnicodeDecodeError) as error:
-            reason = error.strerror if isinstance(error, OSError) else "it is no UTF-8"
+            reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8"
             raise UsageError(f"{flag} @{path} cannot be read: {reason}") from error
 
     return read

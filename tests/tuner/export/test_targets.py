@@ -34,7 +34,7 @@ SIGNATURE = Signature.from_json(
         "outputs": [{"name": "y", "datatype": "FP32", "shape": [-1, 3]}],
     }
 )
-LEFT = re.compile(r"^# Not carried over:\n((?:#   .*\n)+)", re.MULTILINE)
+LEFT = re.compile(r"^# Not exported:\n((?:#   .*\n)+)", re.MULTILINE)
 
 
 def left_out(text):
@@ -225,7 +225,7 @@ def test_a_trial_is_exported_on_request(target):
     """Its configuration, whatever the study advises."""
     trial = next(t for t in STUDY.trials if t.measurement and t.configuration != STUDY.best)
     text = "".join(texts_of(target, trial=trial.number).values())
-    assert f"Trial {trial.number}, as it was asked for." in text
+    assert f"Trial {trial.number}, as requested." in text
     assert texts_of(target) != texts_of(target, trial=trial.number)
 
 

@@ -118,7 +118,7 @@ def test_a_failed_launch_is_counted_and_enters_nothing():
 
 
 def test_too_few_launches_are_an_error_with_its_reason():
-    with pytest.raises(TunerError, match=r"too few launches worked.*the replica ended"):
+    with pytest.raises(TunerError, match=r"too few evaluations worked.*the replica ended"):
         read(tried(launches=8, lost=range(6)))
 
 

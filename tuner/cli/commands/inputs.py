@@ -76,7 +76,9 @@ def _make_result(model: str, found: RequestSource, problem: TunerError | None) -
         )
         parts.append(rich.text.Text(f"items: {'; '.join(reasons)}"))
     if facts.whole:
-        parts.append(rich.text.Text(f"{model} is served whole, one request at a time: {facts.whole}"))
+        parts.append(
+            rich.text.Text(f"{model} is served whole, one request at a time: {facts.whole}")
+        )
     if problem is None:
         parts.append(rich.text.Text("requests were sent and answered"))
     if option:
