@@ -212,7 +212,7 @@ def _describe_error(
 ) -> tuple[int, str]:
     """Return exit code and one line of an error."""
     if isinstance(error, KeyboardInterrupt):
-        error = Interrupted("nothing was kept")
+        error = Interrupted("nothing was saved")
     if isinstance(error, TunerError | ServingError):
         _log.warning("command ended", extra={"fields": {"error": str(error)}})
         is_wrong_use = isinstance(error, UnknownModel | InvalidSettings)

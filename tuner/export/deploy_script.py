@@ -32,8 +32,10 @@ def text(shared: SharedModels, place: pathlib.PurePath, *, study: str, server: s
         f"  {server}",
         f"Use: sh {provenance.shell_quote(place)} [{ADDRESS}]",
         "Models that are already deployed are left unchanged, so the script can be run again.",
-        ("The server's token is read from LUTHIER_ADMIN_TOKEN, or from the file that the "
-        "server wrote"),
+        (
+            "The server's token is read from LUTHIER_ADMIN_TOKEN, or from the file that the "
+            "server wrote"
+        ),
         "on this machine; for https:// with your own certificate, name its file in CURL_CA_BUNDLE.",
     ]
     return f"#!/bin/sh\n{provenance.comments(told)}{_FUNCTIONS}\n" + "".join(

@@ -33,8 +33,10 @@ def files(subject: ExportInput) -> Files:
         f"containerConcurrency: a pod gets at most the {concurrency} requests at a time that were measured, and",
         "pods are added beyond (in KServe's serverless mode).",
         *manifests.remarks(subject),
-        ("No NetworkPolicy: requests come through KServe's gateway, whose namespace "
-        "differs between clusters."),
+        (
+            "No NetworkPolicy: requests come through KServe's gateway, whose namespace "
+            "differs between clusters."
+        ),
     ]
     if mount is not None:
         place = pathlib.PurePosixPath(mount.target).relative_to(MODELS)

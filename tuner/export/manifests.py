@@ -97,8 +97,10 @@ def remarks(subject: ExportInput) -> list[str]:
     """Return how to require a token."""
     name = _secret_name(subject)
     return [
-        ("Without a token, everybody who reaches the ports may send requests, without "
-        "TLS. To require one, first run:"),
+        (
+            "Without a token, everybody who reaches the ports may send requests, without "
+            "TLS. To require one, first run:"
+        ),
         f"  kubectl create secret generic {name} --from-literal={_SECRET_KEY}=$(openssl rand -hex 16)",
     ]
 

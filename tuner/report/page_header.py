@@ -157,7 +157,7 @@ def _plain_ratio(sides: dict[study_view.ArmName, study_view.ArmMeasurements], fi
 def _measured_section(study: StudyRecord) -> tuple[Markup, ...]:
     shown = tables.side_by_side(study)
     if shown is None:
-        return (element("h3", "Measured"), element("p", "No launch could be measured."))
+        return (element("h3", "Measured"), element("p", "No configuration could be measured."))
     if study_view.arm_measurements(study, "default").is_verified:
         title = "Measured side by side"
         caption = (

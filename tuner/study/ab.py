@@ -102,13 +102,13 @@ def parse_threshold(text: str) -> Threshold:
     """
     words = text.replace("%", " % ").split()
     if len(words) != 5 or words[1:3] != ["worse", "by"] or words[4] != "%":
-        raise ValueError(f"{text!r} is not a limit, expected for example 'p99 worse by 5 %'")
+        raise ValueError(f"{text!r} is not a threshold, expected for example 'p99 worse by 5 %'")
     try:
         share = float(words[3]) / 100
     except ValueError as error:
         raise ValueError(f"{text!r}: {error}") from None
     if words[0] not in METRICS:
-        raise ValueError(f"{text!r}: a limit is on one of {', '.join(METRICS)}")
+        raise ValueError(f"{text!r}: expected one of the metrics {', '.join(METRICS)}")
     most = 10 if objectives.find_objective(words[0]).is_minimised else 1
     if not 0 < share < most:
         raise ValueError(f"{text!r}: expected more than 0 % and less than {100 * most} %")
@@ -191,7 +191,7 @@ def compare(order: AbSpec, *, terminal: Terminal) -> AbResult:
         source, why = owned.enter_context(_measuring(bench, sides))
         if why is not None:
             console_text.write_line(
-                terminal.console, f"launched afresh in turn, not side by side: {why}"
+                terminal.console, f"evaluated in turn with restarts, not side by side: {why}"
             )
         rounds = _rounds(order, bench, source, terminal, begun_s=begun_s)
     verdict = _verdict(order, rounds)
@@ -293,7 +293,7 @@ def _check_arms(starts: Sequence[RoundEvaluation]) -> None:
 def _verdict(order: AbSpec, rounds: verification.Rounds) -> Verdict:
     if rounds.counted < comparison.MIN_PAIRS:
         reasons = [one.outcome.reason for one in rounds.starts if one.measurement is None]
-        why = f": {reasons[-1]}" if reasons else ": give it more time (--max-time)"
+        why = f": {reasons[-1]}" if reasons else "; use more time (--max-time)"
         raise TunerError(f"{rounds.counted} rounds worked, too few to compare{why}")
     found = comparison.compare(
         default=rounds.measurements["A"],
@@ -366,7 +366,7 @@ def _arms(order: AbSpec, terminal: Terminal) -> dict[str, AbArm]:
     a, b = found["A"], found["B"]
     if (a.told, a.configuration) == (b.told, b.configuration):
         raise UsageError(
-            f"A and B are the same: {a.told}; to see what this machine's noise is, try tune doctor --noise"
+            f"A and B are the same: {a.told}; tune doctor --noise measures this machine's noise"
         )
     return found
 
@@ -390,8 +390,8 @@ def _with_sent(order: AbSpec) -> StudySettings:
                 continue
             if told.setdefault(name, value) != value:
                 raise UsageError(
-                    f"the studies were sent different inputs ({name}: {told[name]} and {value}, of {role}); say "
-                    f"which both get (--{name})"
+                    f"the studies were sent different inputs ({name}: {told[name]} and "
+                    f"{value}, of {role}); choose one for both (--{name})"
                 )
     return dataclasses.replace(order.settings, target=dataclasses.replace(target, **told))
 
@@ -422,7 +422,8 @@ class _SameInputs:
                 one, other = _inputs(before), _inputs(served)
                 if one != other:
                     raise UsageError(
-                        f"{first} takes {one}, {role} takes {other}: only what takes the same inputs is compared"
+                        f"{first} takes {one}, {role} takes {other}: only targets with "
+                        "the same inputs can be compared"
                     )
             return side.payloads_of(served)
 
@@ -479,7 +480,7 @@ def _make_arm(
 
     def payloads_of(served: EngineInfo) -> Payloads:
         found = targets.payloads_of(engine, target, card, served, seed=0)
-        assert isinstance(found, Payloads), "a scenario is no side"
+        assert isinstance(found, Payloads), "a scenario cannot be a side"
         return found
 
     return AbArm(
@@ -506,7 +507,7 @@ def _of_model(role: str, text: str, target: TargetSettings, terminal: Terminal) 
             zoo.find(text, is_trusted=target.trust)  # raises with known names
         except ServingError as error:
             raise UsageError(
-                f"{role}: {text} is no file, no study, and no model: {error}"
+                f"{role}: {text} is not a file, a study or a model: {error}"
             ) from error
     return _make_arm(
         role, f"model {text}", dataclasses.replace(target, model=text, space=None), terminal
@@ -538,13 +539,15 @@ def _of_settings(
     flat = dict(_flat(data))
     if (own_of := next((name for name in flat if name not in SETTINGS), None)) is not None:
         raise UsageError(
-            f"{role}: {path} sets {own_of}, of one model alone: give it as a setting of all, without models.NAME"
+            f"{role}: {path} sets {own_of} for one model; give it as a setting of all "
+            "models, without models.NAME"
         )
     own = {name: value for name, value in flat.items() if not name.startswith("server.")}
     if left := [name for name in flat if name not in own and flat[name] != SETTINGS[name].default]:
         console_text.write_line(
             terminal.console,
-            f"{role}: {', '.join(left)} of {path} are of a server, and not compared: both sides have the defaults",
+            f"{role}: {', '.join(left)} of {path} belong to a server and are not "
+            "compared: both sides use the defaults",
             style="yellow",
         )
     return _make_arm(role, f"{target.model} with {path}", target, terminal, Configuration(own))
@@ -556,7 +559,7 @@ def _of_study(role: str, path: pathlib.Path, target: TargetSettings, terminal: T
     settings = study_files.settings_of(folder)
     if not study_files.is_finished(folder):
         raise UsageError(
-            f"{role}: study {folder.name} is not finished, so it recommends nothing yet"
+            f"{role}: study {folder.name} is not finished and has no recommendation yet"
         )
     record = study_files.read(folder, study_files.store_of(folder, settings), settings)
     advice = advise(record)
@@ -566,7 +569,7 @@ def _of_study(role: str, path: pathlib.Path, target: TargetSettings, terminal: T
         raise UsageError(f"{role}: study {folder.name} is of a scenario; a side has one model")
     sent = {name: getattr(target, name) for name in (*LOAD, *SENT)}
     target = dataclasses.replace(settings.target, space=None, fixed=(), **sent)
-    told = f"what study {folder.name} recommends for {target.model}"
+    told = f"the recommendation of study {folder.name} for {target.model}"
     engine = targets.engine_of(target, kept=study_files.engine_copy(folder))
     return _make_arm(role, told, target, terminal, advice.configuration, engine=engine)
 
@@ -591,7 +594,8 @@ def _check_listens(role: str, url: str, engine: UrlEngine) -> None:
         socket.create_connection((engine.host, engine.port), timeout=CONNECT_S).close()
     except OSError as error:
         raise UsageError(
-            f"{role}: nothing listens at {url} ({error.strerror or error}): start that server, or correct its address"
+            f"{role}: nothing listens at {url} ({error.strerror or error}): start that "
+            "server, or correct its address"
         ) from error
 
 

@@ -189,7 +189,7 @@ def _profile(
     """Profile the model if the search can use it."""
     if not prediction.is_wanted(settings):
         return None
-    console_text.write_line(terminal.console, "profiling the model, to predict every configuration")
+    console_text.write_line(terminal.console, "profiling the model to predict every configuration")
     return prediction.profile_of(bench, arena)
 
 
@@ -288,8 +288,9 @@ def _search(setup: StudyRun, search: Search) -> VerificationState:
     measured = [trial.measured for trial in search.trials if trial.measured is not None]
     if again := sum(one.repeats > 0 for one in measured):
         disturbed = (
-            f"{formatting.plural(again, 'launch')} of the search measured again: other processes, or other machines "
-            "of the host, took more of this machine than usual meanwhile"
+            f"{formatting.plural(again, 'launch')} of the search measured again, because "
+            "other processes, or other virtual machines of the host, took more of this "
+            "machine than usual"
         )
         setup.store.note(disturbed)
         setup.progress.say(disturbed)
@@ -324,7 +325,8 @@ def _choose_best(setup: StudyRun, search: Search, ending: VerificationState) -> 
     if rounds:
         roles = final_selection.name_arms(finalists)
         setup.progress.say(
-            f"{len(finalists)} configurations may be the best: each is launched {rounds} times, in turn"
+            f"{len(finalists)} configurations may be the best: each is evaluated {rounds} "
+            "times in turn"
         )
         for role, one in roles.items():
             setup.progress.say(f"{role}: {setup.progress.differences(one)}")
@@ -383,9 +385,10 @@ def _look_closer(setup: StudyRun, measurement: Measurement) -> None:
     asked = setup.settings.measurement
     if asked.seconds is None and measurement.seconds > 1.5 * asked.measured_s and asked.is_of_means:
         found.append(
-            f"the default's round trips take {formatting.number(measurement.mean_ms)} ms: it was measured for "
-            f"{measurement.seconds:.1f} s instead of {asked.measured_s:g} s, until each connection had had "
-            "four of them in the mean; so is every slow launch (--seconds S measures S seconds)"
+            f"the default's latency is {formatting.number(measurement.mean_ms)} ms: it "
+            f"was measured for {measurement.seconds:.1f} s instead of "
+            f"{asked.measured_s:g} s, until each connection had four responses on "
+            "average, like every slow evaluation (--seconds S fixes the time)"
         )
     for note in found:
         setup.store.note(note)
@@ -446,7 +449,7 @@ def _in_open_loop(
     if not needs_s:
         return ending
     if setup.left_s() < needs_s:
-        said = "not shown in an open loop: the longest time (--max-time) left no room for it"
+        said = "not shown in an open loop: the longest time (--max-time) left no time for it"
         setup.store.note(said)
         setup.progress.say(said)
         return ending
@@ -489,7 +492,7 @@ def _alternate(
         keep: returns the state to save.
     """
     if done:
-        setup.progress.say(f"goes on behind {len(done)} fresh starts")
+        setup.progress.say(f"continues after {len(done)} evaluations")
     begun_s = time.monotonic()
     setup.bench.stream = 1 + len(done) // len(sides)
 
@@ -537,8 +540,8 @@ def _arms(setup: StudyRun, ending: VerificationState) -> dict[str, Configuration
         return None
     if best == setup.arena.default:
         others = any(t.configuration != best for t in setup.store.trials())
-        found = "the default is the best that was found"
-        alone = "only the default was launched, so that nothing was searched"
+        found = "the default is the best configuration found"
+        alone = "only the default was evaluated, so nothing was searched"
         setup.progress.say(f"{found if others else alone}: there is nothing to compare")
         return None
     sides = {"default": setup.arena.default, "best": best}

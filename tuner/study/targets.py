@@ -146,7 +146,7 @@ def space_text_of(
         return files.read_text(target.space)
     if isinstance(engine, UrlEngine):
         raise UsageError(
-            f"--engine {target.engine}: needs --space FILE, the knobs that its hook understands"
+            f"--engine {target.engine}: needs --space FILE with the knobs that its hook supports"
         )
     if isinstance(engine, ScenarioEngine):
         return tuning.space_text(scenario_of(engine))
@@ -233,8 +233,8 @@ def _plain(request: RequestFormat, target: TargetSettings, card: ModelSpec) -> P
     for flag, told in (("--shape", target.shape), ("--values", target.values)):
         if told:
             raise UsageError(
-                f"{flag} {told[0]}: a {request.protocol} server does not tell what its model takes; "
-                "give --payload FILE"
+                f"{flag} {told[0]}: a {request.protocol} server does not report the "
+                "inputs of its model; use --payload FILE"
             )
     if target.client_batch > 1 and not _is_batched(request, target):
         raise UsageError(
@@ -248,8 +248,8 @@ def _plain(request: RequestFormat, target: TargetSettings, card: ModelSpec) -> P
         arrays = given or card.sample
         if arrays is None:
             raise UsageError(
-                f"model {card.name!r} has no sample of inputs: give --payload FILE, an .npz with "
-                "one array per input"
+                f"model {card.name!r} has no sample inputs; use --payload FILE, an .npz "
+                "with one array per input"
             )
         if is_tfs and arrays.suffix != ".npz":
             return plain_payloads.from_file(
@@ -274,7 +274,7 @@ def _plain(request: RequestFormat, target: TargetSettings, card: ModelSpec) -> P
             answer="",
             description="GET without a body",
         )
-    raise UsageError(f"{request.method} {to} needs a body: give --payload FILE")
+    raise UsageError(f"{request.method} {to} needs a body; use --payload FILE")
 
 
 def _is_batched(request: RequestFormat, target: TargetSettings) -> bool:

@@ -133,7 +133,7 @@ def test_what_can_be_read_is_found(gpu, no_packages) -> None:
     powercap(no_packages, 1, 2)
     with meters.open_counters(gpu=False) as found:
         assert [counter.text for counter in found.counters] == ["2 CPU packages (RAPL)"]
-        assert found.lacking == ("the model runs on the CPU, so the GPU does not count",)
+        assert found.lacking == ("the model runs on the CPU, so the GPU is not counted",)
     gpu.unplug()
     (no_packages / "intel-rapl:0" / "energy_uj").unlink()
     with meters.open_counters() as found:

@@ -107,7 +107,7 @@ def test_what_is_not_ours_is_not_deleted(folder: RunFolder, tmp_path: pathlib.Pa
         folder.delete()
     other = tmp_path / "runs" / "other"
     other.mkdir()
-    with pytest.raises(UsageError, match="not the folder of a study"):
+    with pytest.raises(UsageError, match="not a study folder"):
         RunFolder(tmp_path / "runs", "other").delete()
     assert (folder.path / "thesis.tex").exists()
     assert other.exists()
