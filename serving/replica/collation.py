@@ -237,7 +237,7 @@ class Collator:
             plan = _plan([tensor[:3] for tensor in tensors], self._signature, self._padding)
             parts = [tensors[place].data for place in plan.places]
         else:
-            raise InvalidRequest(f"frames of encoding {encoding} are not known here")
+            raise InvalidRequest(f"frames of encoding {encoding} are not supported")
         if plan.has_bytes:
             for place, (_, datatype, rest) in enumerate(plan.key):
                 if datatype == "BYTES":
@@ -297,7 +297,7 @@ def _laid_out(
     """Return the padded arrays of a request, or of its items [start, stop)."""
     if stop and not start < stop <= (plan.items or 0):
         raise InvalidRequest(
-            f"items {start} to {stop} are asked for of a request of {plan.items} items"
+            f"items {start} to {stop} are outside of a request of {plan.items} items"
         )
     found: list[Any] = []
     for (_, datatype, _), one, part in zip(plan.key, laid, parts, strict=True):
@@ -334,7 +334,7 @@ def _laid_group(
 def _cut(items: int, parts: list[Any], start: int, stop: int) -> list[Any]:
     """Return items [start, stop) of a request."""
     if not start < stop <= items:
-        raise InvalidRequest(f"items {start} to {stop} are asked for of a request of {items} items")
+        raise InvalidRequest(f"items {start} to {stop} are outside of a request of {items} items")
     cut = []
     for part in parts:
         row = len(part) // items

@@ -52,7 +52,7 @@ class ReaperClient:
         """
         self._words = (name, str(directory))
         self._process, self._sock = _start_reaper(self._words)
-        self._watching = asyncio.create_task(self._watch(), name="watch the keeper")
+        self._watching = asyncio.create_task(self._watch(), name="watch the reaper")
 
     @property
     def pid(self) -> int:
@@ -74,7 +74,7 @@ class ReaperClient:
                 self._process.kill()
                 await daemon_threads.run_in_daemon_thread(self._process.wait)
             else:
-                log.warning("a keeper goes on to remove what is left", extra={"keeper": self.pid})
+                log.warning("a reaper continues to remove what is left", extra={"keeper": self.pid})
                 daemon_threads.run_in_daemon_thread(self._process.wait)
 
     async def _watch(self) -> None:
@@ -83,7 +83,7 @@ class ReaperClient:
         while True:
             with contextlib.suppress(OSError):
                 await loop.sock_recv(self._sock, 1)  # the reaper sends nothing: this is its end
-            log.warning("the keeper of containers has ended: another one is started")
+            log.warning("the reaper of containers has ended; another one is started")
             self._sock.close()
             daemon_threads.run_in_daemon_thread(self._process.wait)
             await self._restart()
@@ -94,7 +94,7 @@ class ReaperClient:
             try:
                 self._process, self._sock = _start_reaper(self._words)
             except OSError:
-                log.exception("there is no keeper: should this process be killed, containers stay")
+                log.exception("there is no reaper: if this process is killed, containers stay")
             else:
                 return
 
