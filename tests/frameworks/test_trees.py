@@ -152,7 +152,7 @@ def test_embeddings_are_refused_in_one_line(tmp_path):
     pool = catboost.Pool(given, TWO, embedding_features=[0])
     options = {"iterations": 2, "verbose": 0, "allow_writing_files": False, "thread_count": 1}
     catboost.CatBoostClassifier(**options).fit(pool).save_model(str(tmp_path / "e.cbm"))
-    with pytest.raises(ModelLoadFailed, match="features that are embeddings, which cannot be"):
+    with pytest.raises(ModelLoadFailed, match="embedding features, which cannot be"):
         load(tmp_path / "e.cbm")
 
 

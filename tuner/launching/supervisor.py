@@ -1,6 +1,6 @@
 """Supervisor of another engine's server: ends all its processes with it or the tuner.
 
-    python -I -S guardian.py        orders on standard input, reports on standard output
+    python -I -S supervisor.py        orders on standard input, reports on standard output
 
 As a subreaper (PR_SET_CHILD_SUBREAPER) it inherits every orphaned descendant, even from another
 session. In: one JSON line with `command`, `environment`, `directory`, `groups` (files of control

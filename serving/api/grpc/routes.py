@@ -91,7 +91,7 @@ class GrpcRoutes:
             refusal = unsupported.method(method) if service == messages.SERVICE else None
             raise refusal or Unimplemented(f"no method {service}/{method} on this server")
         elif method not in _WITHOUT_REPOSITORY and self._hub is None:
-            raise Unimplemented(f"{method} is not supported by this server")
+            raise Unimplemented(f"{method} is not offered by this server")
         return method == _STREAM and service == messages.SERVICE
 
     def open(self, call: GrpcCall, link: StreamTransport) -> InferStream:

@@ -108,7 +108,7 @@ class ForkServerClient:
                 line = await self._reader.readline()
         except TimeoutError:
             await self._kill()
-            text = f"the process that imports the runtime of kind {kind!r} was not ready after "
+            text = f"the fork server of kind {kind!r} was not ready after "
             raise ReplicaStartFailed("timeout", f"{text}{timeout_s:g} s") from None
         except asyncio.CancelledError:
             await self._kill()
@@ -116,10 +116,10 @@ class ForkServerClient:
         if not line:
             code = await self._process.wait()
             await self.close()
-            text = f"the process that imports the runtime of kind {kind!r} ended with code {code}"
+            text = f"the fork server of kind {kind!r} ended with code {code}"
             raise ReplicaStartFailed("crash", f"{text}; its error output has the reason")
         self.forks = bool(json.loads(line)["forks"])
-        self._reading = asyncio.create_task(self._read(), name="hear the template")
+        self._reading = asyncio.create_task(self._read(), name="read the fork server")
 
     def start(
         self,
@@ -181,7 +181,7 @@ class ForkServerClient:
         try:
             self._on_event(self, json.loads(line))
         except Exception:  # one lost replica must not hide the ends of others
-            log.exception("a report of the template met a fault")
+            log.exception("a report of the fork server hit an error")
 
     async def _read(self) -> None:
         with contextlib.suppress(OSError):

@@ -232,7 +232,7 @@ def test_a_server_is_started_and_stopped(tmp_path, monkeypatch):
     try:
         made.register_application("a", "doubles", "5", 100_000)
         assert ask(made, "a", {"input": [1.0]})["output"] == 5
-        with pytest.raises(ClipperException, match="runs already"):
+        with pytest.raises(ClipperException, match="is already running"):
             made.start_clipper()
         other = ClipperConnection(
             ProcessContainerManager(
@@ -260,7 +260,7 @@ def test_a_server_is_started_and_stopped(tmp_path, monkeypatch):
     ("program", "message"),
     [
         ("import sys; sys.exit('no model of that name')", "ended before it was ready: no model of"),
-        ("print('hello')", "did not say that it is ready, but 'hello'"),
+        ("print('hello')", "printed 'hello' instead of its ready line"),
         ("import time; time.sleep(60)", "was not ready after 0.3 s"),
     ],
 )

@@ -77,7 +77,7 @@ def test_what_is_told_counts():
         ("no axis 3", {"state": 3}, ["sr"]),
         ("list it under shared", {"state": 1}, ()),
         ("expected in one", {"state": 1}, ["state", "sr"]),
-        ("one at least that has items", {}, ["x", "state", "sr"]),
+        ("at least one with items", {}, ["x", "state", "sr"]),
     ],
 )
 def test_what_is_told_wrong_is_refused(phrase, item_axis, shared):

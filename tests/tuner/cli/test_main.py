@@ -42,7 +42,7 @@ NAMES = (None, *main.COMMANDS)
             "--initial 4",
         ),
         (["--model", "echo", "--concurrency", "4", "--space", "no.yaml"], "no.yaml"),
-        (["--model", "no.onnx", "--concurrency", "4"], "there is no file"),
+        (["--model", "no.onnx", "--concurrency", "4"], "no file"),
         (["resum", "x"], "did you mean 'resume'"),
         (["resume", "x"], "study 'x' is not known (studies in runs: none)"),
         (["report", "x"], "study 'x' is not known"),
