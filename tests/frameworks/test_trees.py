@@ -173,7 +173,8 @@ def test_a_file_that_was_cut_off_is_one_line(made, tmp_path, name, part):
 def test_no_file_is_told_with_what_is_needed(kind, tmp_path):
     for path in (None, tmp_path, tmp_path / "none"):
         with pytest.raises(
-            ModelLoadFailed, match=r"no such file; the kind .* needs what .*save_model wrote"
+            ModelLoadFailed,
+            match=r"no such file; the kind .* needs a .*file written by .*save_model",
         ):
             models.load(kind, path, threads=1)
 

@@ -173,7 +173,7 @@ def test_an_input_that_no_model_takes_is_refused():
     """The client's fault, told as such; nothing waits."""
     with hub() as running:
         add(running)
-        with pytest.raises(InvalidRequest, match="reach from"):
+        with pytest.raises(InvalidRequest, match="range from"):
             ask(running, 300)
         with pytest.raises(InvalidRequest, match="is not known"):
             running.do(running.hub.delete, "other")

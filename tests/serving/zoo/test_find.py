@@ -297,7 +297,9 @@ def test_a_program_without_a_slash_is_one_of_the_path(tmp_path):
     ("text", "reason"),
     [
         pytest.param("kind: command", "needs the program", id="no program"),
-        pytest.param("kind: echo\ncommand: [sh]", "others none", id="a program of another kind"),
+        pytest.param(
+            "kind: echo\ncommand: [sh]", "other kinds have none", id="a program of another kind"
+        ),
         pytest.param("kind: command\ncommand: sh", "expected list", id="one text"),
         pytest.param("kind: command\ncommand: []", "expected a list of texts", id="nothing"),
         pytest.param("kind: command\ncommand: [sh, 1]", "expected a list of texts", id="a number"),

@@ -202,7 +202,9 @@ def test_a_module_of_this_machine_is_in_no_image():
     """Said in one line, with what to do."""
     card = own_model(pathlib.Path("package.module:Name"), kind="python")
     study = of_model(card, "package.module:Name")
-    with pytest.raises(UsageError, match=r"which no image has.* tune its file \(FILE\.py:NAME\)"):
+    with pytest.raises(
+        UsageError, match=r"which no image contains.* tune its file \(FILE\.py:NAME\)"
+    ):
         texts_of("compose", study, card)
     assert texts_of("ray", study, card), "Python of the same machine has it"
 

@@ -108,7 +108,7 @@ def test_each_reason_for_no_figure_of_an_open_loop_has_a_line_of_its_own(
     outcome, measurement = measure_outcome(records, **load, warmup_s=60.0)
     assert measurement is None
     assert outcome.reason.startswith(
-        "no request was due in the measured 2 s (200 before them, in the warm-up): measure for longer"
+        "no request was due in the measured 2 s (200 before them, in the warm-up); measure for longer"
     )
     late = EvaluationRequirements(objective="goodput").outcome(measured(10.0, goodput=0.0))
     assert late.status == "infeasible"

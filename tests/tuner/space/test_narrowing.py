@@ -67,8 +67,8 @@ def test_a_single_clock_is_no_choice():
 
 
 def test_a_knob_of_which_nothing_is_left_is_an_error():
-    """A machine on which no value can be had cannot be searched."""
-    with pytest.raises(ValueError, match=r"none of its values \(64, 256, 512 MiB\) can be had"):
+    """A machine on which no value is possible cannot be searched."""
+    with pytest.raises(ValueError, match=r"none of its values \(64, 256, 512 MiB\) is possible"):
         narrowed(MEMORY, Machine(cores=1, memory_mb=32))
 
 

@@ -243,7 +243,7 @@ def test_feasibility_needs_range_and_constraints():
 
 def test_a_constraint_on_the_machine_cannot_be_decided_without_it():
     """Nobody is told that a configuration fits a machine that is not known."""
-    with pytest.raises(ValueError, match="needs the machine"):
+    with pytest.raises(ValueError, match="depends on the machine"):
         space_of(COUNT, MEMORY, constraints=(FITS,)).is_feasible(
             {"replica.count": 1, "replica.memory_mb": 64}
         )

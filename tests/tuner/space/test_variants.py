@@ -81,7 +81,7 @@ def test_without_a_constraint_nothing_needs_to_be_measured():
 
 def test_a_space_that_is_bound_to_no_model_cannot_decide():
     space = files.parse(TEXT, file="toy.yaml")
-    with pytest.raises(ValueError, match="needs the model: narrow the space first"):
+    with pytest.raises(ValueError, match="depends on the model: narrow the space first"):
         space.is_feasible(space.default(), environment())
 
 

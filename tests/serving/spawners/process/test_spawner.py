@@ -216,7 +216,7 @@ async def test_a_report_that_cannot_be_read_does_not_deafen_the_home(home, caplo
     replica.kill()
     assert (await _end(replica)).reason == "killed"
     async with asyncio.timeout(WAIT_S):
-        while "a report of the template met a fault" not in caplog.text:
+        while "a report of the fork server hit an error" not in caplog.text:
             await asyncio.sleep(0.01)
     replica.sock.close()
 
