@@ -148,7 +148,7 @@ def caution(subject: ExportInput) -> str | None:
     if not limits:
         return None
     count = knobs.whole("replica.count")
-    where = ", in a container of its own" if subject.record.home == "docker" else ""
+    where = ", in its own container" if subject.record.home == "docker" else ""
     return (
         "this is another machine than the one that was measured. In the study each of "
         f"{count} replica{'s' * (count > 1)} had {' and '.join(limits)}{where}; here they "

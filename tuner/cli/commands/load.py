@@ -62,7 +62,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         action="append",
         default=[],
         metavar="'NAME: VALUE'",
-        help="header that is sent with every request; may be repeated; default none",
+        help="header sent with every request; repeatable; default: none",
     )
     options.add_group(parser, "target", only=LOAD)
     options.add_group(
@@ -228,8 +228,9 @@ def _make_result(
     is_served = not result.fell_behind
     if result.fell_behind:
         notes.append(
-            f"the server fell behind by {formatting.percent(result.fell_behind)} of the requests that were due: "
-            "it is overloaded, and the longer one measures, the longer its answers take"
+            f"the server fell behind by {formatting.percent(result.fell_behind)} of the "
+            "requests that were due: it is overloaded, and latencies grow with the "
+            "measured time"
         )
     if sent.is_synthetic:
         notes.append(f"the payloads are synthetic: {sent.description}")
@@ -240,8 +241,8 @@ def _make_result(
         if share > MAX_ERROR_SHARE:
             is_served = False
             notes.append(
-                f"more than {formatting.percent(MAX_ERROR_SHARE)} of the requests failed: errors are "
-                "often quicker than answers, so the figures of the others say little"
+                f"more than {formatting.percent(MAX_ERROR_SHARE)} of the requests failed: "
+                "errors are often faster than responses, so the other figures mean little"
             )
     text = rich.console.Group(
         _table(measurement), *(rich.text.Text(f"note: {note}") for note in notes)
