@@ -47,6 +47,9 @@ COMPILED_TESTS := $(addprefix tests/serving/,api app cache deployment engine met
 WORKERS := $(shell echo $$(( $$(nproc) < 3 ? $$(nproc) + 1 : 4 )))
 # Laws that `make test` tries are tried with fewer examples once more.
 FEWER := LUTHIER_EXAMPLES=25 LUTHIER_SCHEDULES=50
+FEWEST := LUTHIER_EXAMPLES=10 LUTHIER_SCHEDULES=10
+# Whether `make test-all` tests containers.
+DOCKER ?= $(DOCKER_HOST)
 WHEELS := build/wheels
 COMPILED_WHEEL := $(WHEELS)/.built
 COMPILED := build/compiled
@@ -56,7 +59,7 @@ FRAMEWORKS_REQUIREMENTS := $(addprefix tests/frameworks/,requirements.txt requir
 NOT_COMPILED := $(if $(UV),,--no-compile)
 
 .DEFAULT_GOAL := help
-.PHONY: help install tune format install-frameworks install-engines install-abuse check test test-frameworks test-engines test-essential test-pythons test-lowest compile test-compiled images test-docker abuse abuse-quick bench docs build release clean
+.PHONY: help install tune format install-frameworks install-engines install-abuse check unit test test-all test-frameworks test-engines test-essential test-pythons test-lowest compile test-compiled images test-docker abuse abuse-quick house bench docs build release clean
 
 help:  ## list the verbs
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' $(MAKEFILE_LIST) | expand -t 26
@@ -84,8 +87,20 @@ check: $(DEV)  ## linter, formatter, types, direction of imports
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
+unit: $(DEV)  ## the tests that start no process and take no seconds, with fewer examples of each law; within a minute
+	$(FEWEST) $(BIN)/pytest --unit -m "not slow" -n logical --maxprocesses 4 --dist worksteal $(PYTEST)
+
 test: check  ## everything in `check`, then the tests; options for pytest in PYTEST
 	$(BIN)/pytest -m "not engines" -n $(WORKERS) --dist worksteal $(PYTEST)
+
+# Frameworks, engines and containers are one process each, which mostly waits: two at a time. The campaign pins
+# server and clients to a core each: alone, and last.
+test-all: $(DEV)  ## all that CI runs after `make test`: the other verbs of tests; those of Docker where DOCKER_HOST is set
+	@! $(BIN)/python compiled/build.py --check || { $(MAKE) test-compiled && $(MAKE) release; }
+	$(MAKE) test-lowest
+	$(MAKE) test-pythons NEWEST=1
+	$(MAKE) --jobs=2 --output-sync $(if $(DOCKER),test-docker) test-frameworks test-engines
+	$(MAKE) abuse-quick
 
 test-frameworks: $(FRAMEWORKS)  ## kinds of other libraries, and clients of the protocols, in an environment of their own
 	$(FRAMEWORKS_VENV)/bin/python -m pytest -m frameworks tests/frameworks $(PYTEST)
@@ -122,6 +137,9 @@ abuse: $(ABUSE)  ## the campaign of abuse, some 45 minutes each HALF; SEED, STAG
 
 abuse-quick: $(ABUSE)  ## the same in small, at most six minutes
 	$(ABUSE_VENV)/bin/python -m tests.abuse --quick --keep-nothing $(STAGES:%=--stages %) $(SEED:%=--seed %)
+
+house: $(DEV)  ## sizes of the product against their limits, and where its lines went
+	$(BIN)/python benchmarks/house.py $(ARGS)
 
 bench: $(DEV)  ## benchmarks against peers, one after another; see benchmarks/README.md
 	$(BIN)/python benchmarks/peers/install.py

@@ -2,8 +2,8 @@
 
     python benchmarks/house.py [--json]
 
-Counts lines, modules, layers, names and words of `serving/` and `tuner/`; nothing is imported. Ends with 1
-where a figure is over its limit.
+Counts lines, modules, layers, names and words of `serving/` and `tuner/`; nothing is imported. A second
+table says where the lines went, by git. Ends with 1 where a figure is over its limit.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import collections
 import json
 import pathlib
 import re
+import subprocess
 import sys
 import tomllib
 from collections.abc import Iterator, Sequence
@@ -24,8 +25,10 @@ import result
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 PRODUCT = ("serving", "tuner")
 LONG_MODULE, LONG_FUNCTION = 350, 60
+FIRST = "d7b396db"
+"""The commit before the product's modules were moved (decision 0023)."""
 LINES_AT_FIRST = 97_112
-"""Lines of the product before its modules were moved (decision 0023); three quarters are the limit."""
+"""Lines of the product then; three quarters are the limit."""
 PARTICIPLE = re.compile(
     r"_*([a-z]+ed|[a-z]+ought|sent|built|made|done|drawn|driven|known|taken|given|found|held|kept|left|met|"
     r"put|read|run|said|seen|set|shown|sold|split|spent|told|written|begun|chosen|cut|fallen|grown|hidden|"
@@ -159,6 +162,52 @@ def figures() -> list[Figure]:
     ]
 
 
+def changed_files() -> Iterator[tuple[int, int, str, str]]:
+    """Lines added and removed since the first commit, and the old and the new path, of each Python file.
+
+    Raises:
+        CalledProcessError: the clone does not reach back to that commit.
+    """
+    fields = iter(
+        _git("diff", "--numstat", "-z", "-M40%", "-l9000", FIRST, "--", "*.py").split("\0")
+    )
+    for field in fields:
+        if field:
+            added, removed, path = field.split("\t")
+            yield int(added), int(removed), path or next(fields), path or next(fields)
+
+
+def lines_since_first() -> list[tuple[str, ...]]:
+    """Rows of the second table: a file whose lines changed is followed where git sees that it was moved.
+
+    Lines that others replace in the same file are rewritten; more removed than added are deleted, and
+    more added than removed are new.
+    """
+    counts: dict[str, collections.Counter[str]] = {
+        package: collections.Counter() for package in (*PRODUCT, "both")
+    }
+    for added, removed, old, new in changed_files():
+        before, after = old.split("/")[0], new.split("/")[0]
+        if before in PRODUCT and after not in PRODUCT:
+            lines = _git("show", f"{FIRST}:{old}").count("\n")
+            found = {"moved out": lines}
+        elif after in PRODUCT and before not in PRODUCT:
+            found = {"new": (ROOT / new).read_text(encoding="utf-8").count("\n")}
+        else:
+            both = min(added, removed)
+            found = {"rewritten": both, "deleted": removed - both, "new": added - both}
+        if {before, after} & set(PRODUCT):
+            for package in (before if before in PRODUCT else after, "both"):
+                counts[package].update(found)
+    names = ("deleted", "moved out", "rewritten", "new")
+    return [(package, *(f"{of[name]:,}" for name in names)) for package, of in counts.items()]
+
+
+def _git(*arguments: str) -> str:
+    command = ["git", "-C", str(ROOT), *arguments]
+    return subprocess.run(command, capture_output=True, check=True, text=True).stdout
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command."""
     options = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0])
@@ -171,6 +220,14 @@ def main(argv: Sequence[str] | None = None) -> int:
         rows = [(one.name, f"{one.before:,}", f"{one.found:,}", f"{one.most:,}") for one in found]
         head = ("figure", "planned from", "now", "most")
         print(result.Table(title="serving/ and tuner/", head=head, rows=rows).text())
+        try:
+            rows = lines_since_first()
+        except (OSError, subprocess.CalledProcessError):
+            print(f"\nlines since {FIRST}: not known, git does not reach that commit")
+        else:
+            head = ("of", "deleted", "moved out", "rewritten", "new")
+            title = f"\nlines since {FIRST}, of {LINES_AT_FIRST:,}"
+            print(result.Table(title=title, head=head, rows=rows).text())
     return 0 if all(one.found <= one.most for one in found) else 1
 
 

@@ -8,20 +8,22 @@ from __future__ import annotations
 import gc
 import importlib
 import sys
+from collections.abc import Sequence
 
 from serving.system import platform_check
 
 
-def main() -> int:
-    """Run the command and return its exit code."""
-    told = platform_check.unsupported_message("python -m serving", sys.argv[1:], serves=True)
+def main(argv: Sequence[str] | None = None, *, program: str = "python -m serving") -> int:
+    """Run the command under the name `program` and return its exit code."""
+    arguments = sys.argv[1:] if argv is None else argv
+    told = platform_check.unsupported_message(program, arguments, serves=True)
     if told is not None:
         sys.stderr.write(told)
         return 1
     gc.disable()  # imported objects stay alive: collecting takes 10 % of the time
     command = importlib.import_module("serving.app.command")
     gc.enable()
-    code: int = command.main()
+    code: int = command.main(arguments, program=program)
     return code
 
 

@@ -49,5 +49,10 @@ def one_line(said: object) -> str:
     return " ".join(str(said).split())
 
 
+def printable_line(said: object) -> str:
+    """Return one line with `?` for what cannot be printed, such as colours of a terminal."""
+    return "".join(c if c.isprintable() else "?" for c in one_line(said))
+
+
 def _cut(text: str) -> str:
     return text if len(text) <= _MAX_SHOWN else f"{text[:_MAX_SHOWN]}..."

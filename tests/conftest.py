@@ -2,6 +2,8 @@
 
 import os
 import pathlib
+import re
+import sys
 
 import pytest
 
@@ -21,6 +23,58 @@ else:
         suppress_health_check=[hypothesis.HealthCheck.too_slow],
     )
     hypothesis.settings.load_profile("shared machine")
+
+
+HERE = pathlib.Path(__file__).parent
+STARTS_PROCESSES = re.compile(
+    r"\b(subprocess|multiprocessing|os\.fork|ProcessSpawner|DockerSpawner|LoadGenerator|certificate_in|"
+    r"running_redis|\(gpu|mark\.processes)\b"
+)
+"""What the text of a module says whose tests start processes: itself, through parts of the product, or by the
+mark `processes`."""
+FOLDERS_WITH_PROCESSES = (
+    "abuse",
+    "containers",
+    "contracts",
+    "engines",
+    "flows",
+    "frameworks",
+    "release",
+)
+PROCESS_EVENTS = ("subprocess.Popen", "os.fork", "os.posix_spawn", "os.system", "os.exec")
+
+
+def pytest_addoption(parser):
+    """Add `--unit`."""
+    parser.addoption("--unit", action="store_true", help="only tests that start no process")
+
+
+def pytest_ignore_collect(collection_path, config):
+    """With `--unit`, leave out modules whose tests start processes, without importing them."""
+    if not config.getoption("--unit") or not collection_path.is_relative_to(HERE):
+        return None
+    place = collection_path.relative_to(HERE)
+    if place.parts[:1] and place.parts[0] in FOLDERS_WITH_PROCESSES:
+        return True
+    if not place.match("test_*.py"):
+        return None
+    return STARTS_PROCESSES.search(collection_path.read_text(encoding="utf-8")) is not None or None
+
+
+def pytest_configure(config):
+    """With `--unit`, fail a test that starts a process."""
+    if config.getoption("--unit"):
+        sys.addaudithook(_refuse_process)
+
+
+def _refuse_process(event, arguments):
+    if event not in PROCESS_EVENTS or "PYTEST_CURRENT_TEST" not in os.environ:
+        return
+    if event == "subprocess.Popen" and arguments[1][0] == "uname":  # of `platform.processor`
+        return
+    raise RuntimeError(
+        f"{event}: a test of `make unit` starts a process; mark its module `processes`"
+    )
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -103,7 +103,7 @@ def test_every_option_of_tune_in_the_pages_exists(page: pathlib.Path) -> None:
     known = {name: options_of(main.parser_of(name)) for name in main.COMMANDS}
     known[""] = options_of(main.parser_of(None))
     for command in commands(page.read_text(encoding="utf-8")):
-        if found := mentioned(command, "tune"):
+        if found := mentioned(re.sub(r"^luthier (tune *)?(?!serve)", "tune ", command), "tune"):
             first, options = found
             assert first in known, command
             assert options <= known[first], command
@@ -114,7 +114,8 @@ def test_every_option_of_the_server_in_the_pages_exists(page: pathlib.Path) -> N
     """A `python -m serving` line shows options that its parser knows."""
     known = options_of(serving_parser())
     for command in commands(page.read_text(encoding="utf-8")):
-        if found := mentioned(command, "python -m serving"):
+        named = re.sub(r"^luthier serve\b", "python -m serving", command)
+        if found := mentioned(named, "python -m serving"):
             assert found[1] <= known, command
 
 

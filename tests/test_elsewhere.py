@@ -1,4 +1,4 @@
-"""On anything but Linux both commands end with one line, and its `docker run` does what was asked for."""
+"""On anything but Linux the commands end with one line, and its `docker run` does what was asked for."""
 
 from __future__ import annotations
 
@@ -35,6 +35,7 @@ def ended(module: str, words: list[str], platform: str) -> subprocess.CompletedP
     [
         ("serving", "python -m serving", ["--model", "resnet", "--port", "9000"]),
         ("tuner", "tune", ["--model", "my model.onnx", "--concurrency", "8"]),
+        ("tuner.cli.luthier", "luthier", ["resume", "my study"]),
     ],
 )
 def test_the_command_ends_with_one_line(
@@ -63,6 +64,7 @@ def test_on_linux_nothing_is_said() -> None:
 
 
 def test_the_wheel_starts_where_the_check_is() -> None:
-    """The script `tune` is `tuner.__main__`, which imports nothing else before it."""
+    """The scripts are `tuner.__main__` and what imports nothing else before it."""
     text = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
     assert re.search(r'^tune = "tuner\.__main__:main"$', text, re.MULTILINE)
+    assert re.search(r'^luthier = "tuner\.cli\.luthier:main" ', text, re.MULTILINE)

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import importlib.util
+import io
 import json
 import math
 import pathlib
+import runpy
 import subprocess
 import sys
 import types
@@ -83,7 +86,23 @@ def run(*arguments: str) -> subprocess.CompletedProcess[str]:
     )
 
 
-def test_one_command_replays_and_writes_the_page(tmp_path: pathlib.Path) -> None:
+def run_here(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> tuple[int, str]:
+    """The same in this process, which has imported what it needs: code and standard error."""
+    monkeypatch.setattr(sys, "argv", ["run.py", *arguments])
+    err = io.StringIO()
+    with (
+        contextlib.redirect_stdout(io.StringIO()),
+        contextlib.redirect_stderr(err),
+        pytest.raises(SystemExit) as ended,
+    ):
+        runpy.run_path(str(SEARCH / "run.py"), run_name="__main__")
+    return int(ended.value.code or 0), err.getvalue()
+
+
+@pytest.mark.usefixtures("modules")
+def test_one_command_replays_and_writes_the_page(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Killed or not, what is there is not replayed again; a surface that was recorded on is."""
     surfaces = tmp_path / "surfaces"
     write(surfaces, surface())
@@ -102,11 +121,11 @@ def test_one_command_replays_and_writes_the_page(tmp_path: pathlib.Path) -> None
     assert "of 2 (and" in text, "a study of the null surface on each"
     picture = ET.parse(tmp_path / "search" / "trials.svg").getroot()
     assert picture.tag.endswith("svg")
-    again = run(*options)
-    assert "5 of them done; 0 left" in again.stderr
-    more = run(*options, "--seeds", "2", "--only", "random")
-    assert more.returncode == 0, more.stderr
-    assert more.stderr.count(" random: ") == 2
+    code, said = run_here(monkeypatch, *options)
+    assert (code, "5 of them done; 0 left" in said) == (0, True), said
+    code, said = run_here(monkeypatch, *options, "--seeds", "2", "--only", "random")
+    assert code == 0, said
+    assert said.count(" random: ") == 2
 
 
 def test_without_data_it_says_what_to_do(tmp_path: pathlib.Path) -> None:

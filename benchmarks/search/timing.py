@@ -13,6 +13,7 @@ import numpy as np
 
 from tuner.evaluation.simulation.profile import BatchCost, CostProfile
 from tuner.settings.search import SearchSettings
+from tuner.space import files
 from tuner.space.environment import Environment, Machine
 from tuner.store.study_store import StudyStore
 from tuner.store.trial_rows import TrialResult
@@ -57,7 +58,7 @@ PROFILE = CostProfile(
 def seconds_of(sampler: str, *, trials: int = TRIALS, seed: int = 0) -> float:
     """Median time of the last proposals of one search."""
     environment = Environment(concurrency=100, machine=Machine(cores=16, memory_mb=65_536))
-    arena = problem.make_problem(SPACE, environment, source="timing", limits="enforced")
+    arena = problem.make_problem(files.parse(SPACE, "timing"), environment, limits="enforced")
     cells = arena.candidates.cells
     if len(cells) != CELLS:
         raise RuntimeError(f"the space has {len(cells)} configurations, expected {CELLS}")

@@ -34,7 +34,8 @@ from records import DATA, Records
 from searches import Order, SearchFailed, searched
 
 from tuner.errors import TunerError
-from tuner.evaluation.evaluator import Evaluation, Evaluator
+from tuner.evaluation.evaluation import Evaluation
+from tuner.evaluation.evaluator import Evaluator
 from tuner.launching import machine
 from tuner.launching.engine_process import LuthierLauncher
 from tuner.settings.measurement import MeasurementSettings
@@ -52,11 +53,11 @@ def default_of(model: str) -> Configuration:
     """The default configuration of the model's bundled space on this machine."""
     target = TargetSettings(model=model, concurrency=1)
     card = problem.find_spec(model)
-    text = problem.space_text_of(target, card)
-    if text is None:
+    file = problem.find_space(target, card)
+    if file is None:
         raise TunerError(f"{model} has no bundled search space")
     environment = problem.environment_of(target, machine.read(), card)
-    return problem.space_of(text, environment, source=card.name, limits="enforced").default()
+    return problem.bind_space(file.space, environment, limits="enforced").default()
 
 
 def row_of(point: Point, round_: int, launch: Evaluation) -> dict[str, Any]:

@@ -20,7 +20,8 @@ from typing import Any
 
 import numpy as np
 
-from tuner.evaluation.evaluator import Evaluation, Evaluator
+from tuner.evaluation.evaluation import Evaluation
+from tuner.evaluation.evaluator import Evaluator
 from tuner.launching.engine_process import LuthierLauncher
 from tuner.measurement.outcome import EvaluationRequirements
 from tuner.settings.measurement import MeasurementSettings

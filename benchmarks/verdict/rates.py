@@ -19,7 +19,8 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
 
 import result
 
-from tuner.evaluation.evaluator import FIRST_RATE_PER_S, Evaluator
+from tuner.evaluation.evaluator import Evaluator
+from tuner.evaluation.workload import FIRST_RATE_PER_S
 from tuner.load_generator.plan import OpenLoopPlan
 from tuner.settings.measurement import MeasurementSettings
 from tuner.settings.target import TargetSettings

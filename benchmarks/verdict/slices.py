@@ -93,24 +93,22 @@ def main(argv: Sequence[str] | None = None) -> int:
     options.add_argument("--engine")
     options.add_argument("--seconds", type=float, default=30.0, help="of each kind")
     given = options.parse_args(argv)
-    target = TargetSettings(
+    settings = TargetSettings(
         model=given.model,
         concurrency=given.concurrency,
         home=given.home,
         **({} if given.engine is None else {"engine": given.engine}),
     )
-    engine = targets.engine_of(target)
-    card = targets.find_spec(target, engine)
-    launcher = targets.launcher_of(engine, target, card, say=print)
+    target = targets.find_target(settings)
     bench = Evaluator(
         model=given.model,
         concurrency=given.concurrency,
         settings=MeasurementSettings(),
-        launcher=launcher,
+        launcher=target.launcher(settings, say=print),
     )
     with bench:
         served = bench.start()
-        bench.send(targets.payloads_of(engine, target, card, served, seed=0))
+        bench.send(target.payloads(settings, served, seed=0))
         twice = {"one": Configuration({}), "other": Configuration({})}
         kinds: dict[str, Found] = {}
         contenders = {

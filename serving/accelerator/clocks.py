@@ -24,7 +24,6 @@ from serving.system import process_identity
 log = logging.getLogger(__name__)
 
 _SETTLE_S = 0.2
-"""Longest wait for the locked clock."""
 _READ_S = 0.01
 
 

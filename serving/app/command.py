@@ -27,6 +27,7 @@ from serving.system.log_lines import log_lines
 from serving.system.yaml_problem import yaml_problem
 from serving.zoo import bundled
 
+PROGRAM = "python -m serving"
 _OBJECTS_PER_COLLECTION = 20_000
 """GC threshold above in-flight requests' objects; Python's 700 would collect every other batch."""
 
@@ -44,11 +45,9 @@ class _Parser(argparse.ArgumentParser):
         self.exit(2, f"{self.prog}: {message}; see {self.prog} --help\n")
 
 
-def parser() -> argparse.ArgumentParser:
+def parser(program: str = PROGRAM) -> argparse.ArgumentParser:
     """Return the command's argument parser."""
-    options = _Parser(
-        prog="python -m serving", description="Serve models over the Open Inference Protocol v2."
-    )
+    options = _Parser(prog=program, description="Serve models over the Open Inference Protocol v2.")
     options.add_argument(
         "--model",
         action="append",
@@ -167,9 +166,9 @@ def _specs(
     return list(cards.values())
 
 
-def main(argv: Sequence[str] | None = None) -> int:
-    """Run the command and return its exit code."""
-    arguments = parser().parse_args(argv)
+def main(argv: Sequence[str] | None = None, *, program: str = PROGRAM) -> int:
+    """Run the command under the name `program` and return its exit code."""
+    arguments = parser(program).parse_args(argv)
     log_lines(arguments.log_level.upper())
     try:
         settings = resolve(file=arguments.settings, command_line=_command_line(arguments))
@@ -181,7 +180,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             is_trusted=arguments.trust,
         )
     except ServingError as error:
-        sys.stderr.write(f"python -m serving: {error}\n")
+        sys.stderr.write(f"{program}: {error}\n")
         return 2
 
     async def serve() -> None:
@@ -193,7 +192,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
             runner.run(serve())
     except ServingError as error:
-        sys.stderr.write(f"python -m serving: {error}\n")
+        sys.stderr.write(f"{program}: {error}\n")
         is_wrong_use = isinstance(error, InvalidSettings | ModelMissing)
         return 2 if is_wrong_use else 1
     return 0

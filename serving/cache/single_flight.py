@@ -54,8 +54,6 @@ class _FlightMember:
 
 
 class _Hit:
-    """Request handle of a cache hit."""
-
     __slots__ = ("_waiter",)
 
     def __init__(self, waiter: ResponseHandler) -> None:

@@ -14,7 +14,7 @@ from serving.clipper_admin.exceptions import ClipperException
 from serving.system.secret_variables import ADMIN_TOKEN_VARIABLE, TOKEN_VARIABLE
 
 CONTAINERLESS_MODEL_IMAGE = "NO_CONTAINER"
-"""Of a model that is only registered."""
+"""Image of a model that is only registered."""
 _TIMEOUT_S = 120.0
 _MAX_RESPONSE_BYTES = 64 * 2**20
 
@@ -62,7 +62,6 @@ def _url(address: str, path: str) -> str:
 
 
 def _token_field(address: str) -> dict[str, str]:
-    """Return the admin token's header, if there is a token."""
     token = os.environ.get(ADMIN_TOKEN_VARIABLE)
     if token is None and credentials.is_loopback(_host(address)):
         token = admin_token.of_port(int(address.rpartition(":")[2]))

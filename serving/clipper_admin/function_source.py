@@ -196,7 +196,6 @@ class _Module:
 
 
 def _is_importable(target: Any) -> bool:
-    """Whether importing by name elsewhere gives the same object."""
     module, qualified = getattr(target, "__module__", None), getattr(target, "__qualname__", None)
     if not isinstance(module, str) or not isinstance(qualified, str):
         return False
@@ -213,7 +212,6 @@ def _is_importable(target: Any) -> bool:
 
 
 def _root_of(module: types.ModuleType) -> str | None:
-    """Return the folder that a module is imported from."""
     file = getattr(module, "__file__", None)
     if file is None or not str(file).endswith(".py"):
         return None

@@ -15,7 +15,6 @@ BATCH_BOUNDS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512)
 
 
 _UNCOUNTED = 1024
-"""Observations buffered before counting."""
 
 
 class BucketHistogram:
@@ -71,7 +70,6 @@ class Counters:
         self.late = 0
         """Responses after their deadline."""
         self.replica_deaths: dict[str, int] = {}
-        """By reason."""
 
     def died(self, reason: str, _text: str = "") -> None:
         """Record an unexpected replica exit."""
@@ -83,14 +81,13 @@ class PoolCounters:
 
     def __init__(self) -> None:
         self.replica_deaths: dict[str, int] = {}
-        """By reason."""
         self.actions: dict[str, dict[str, int]] = {}
         """By action (`load`, `infer`, `unload`), then outcome."""
         self.load_s = BucketHistogram(LATENCY_BOUNDS_S)
         self.over_s = {kind: BucketHistogram(ERROR_BOUNDS_S) for kind in ("load", "infer")}
         """Seconds that actions took less than predicted."""
         self.under_s = {kind: BucketHistogram(ERROR_BOUNDS_S) for kind in ("load", "infer")}
-        """Seconds that they took more."""
+        """Seconds that actions took more than predicted."""
 
     def died(self, reason: str, _text: str = "") -> None:
         """Record an unexpected replica exit."""

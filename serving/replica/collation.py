@@ -10,7 +10,7 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -19,8 +19,15 @@ from numpy.typing import NDArray
 from serving import wire
 from serving.errors import InvalidRequest
 from serving.replica.padding import Padding
+from serving.replica.request_plan import (
+    RequestPlan,
+    TensorLayout,
+    cut_items,
+    padded_arrays,
+    plan_request,
+)
 from serving.tensors import arrays, json_tensors
-from serving.values import Signature, TensorSpec
+from serving.values import Signature
 
 _MAX_CACHED_PLANS = 1024
 MIN_ROWS = 32
@@ -36,35 +43,6 @@ class Failure(NamedTuple):
 
     status: wire.ActionStatus
     text: str
-
-
-class _Plan(NamedTuple):
-    """Conversion of frames of one layout into arrays; tensors are sorted by name."""
-
-    key: tuple[tuple[str, str, tuple[int, ...]], ...]
-    """(name, datatype, shape without the item axis) per tensor; equal keys share a batch."""
-    items: int | None
-    """Items per frame; None: no item axis, or a fixed one, so the request runs alone."""
-    has_bytes: bool
-    places: tuple[int, ...]
-    """Index of each tensor in the frame."""
-    cuts: tuple[tuple[int, int], ...]
-    """Byte range of each tensor in a frame of the tensors encoding."""
-    laid: tuple[_Laid, ...] | None = None
-    """Layout of tensors; None: all have items along axis 0, without padding."""
-
-
-class _Laid(NamedTuple):
-    """Layout of one tensor of a request in a batch."""
-
-    axis: int | None
-    """Item axis; None: shared by all items."""
-    shape: tuple[int, ...]
-    """Unpadded."""
-    padded: tuple[int, ...]
-    """Padded shape."""
-    fill: float
-    """Fill value."""
 
 
 @dataclasses.dataclass(slots=True)
@@ -141,8 +119,8 @@ class Collator:
         """Start with an empty cache; the signature has item axes."""
         self._signature = signature
         self._padding = padding
-        self._plans: dict[wire.Layout, _Plan] = {}
-        self._last_plan: _Plan | None = None
+        self._plans: dict[wire.Layout, RequestPlan] = {}
+        self._last_plan: RequestPlan | None = None
         self._last_prefix = b""
         self._last_frame_bytes = 0
 
@@ -152,7 +130,7 @@ class Collator:
         """Sort the requests of a batch into groups; return also failures by index."""
         groups: dict[object, RequestGroup] = {}
         failures: dict[int, Failure] = {}
-        group_plan: _Plan | None = None
+        group_plan: RequestPlan | None = None
         group: RequestGroup | None = None
         for index, (encoding, start, stop, frame) in enumerate(entries):
             try:
@@ -163,10 +141,10 @@ class Collator:
                     continue
                 laid = plan.laid
                 if laid is not None:
-                    parts = _laid_out(plan, laid, parts, start, stop)
+                    parts = padded_arrays(plan, laid, parts, start, stop)
                     count = stop - start if stop else count
                 elif stop:
-                    parts = _cut(count, parts, start, stop)
+                    parts = cut_items(count, parts, start, stop)
                     count = stop - start
             except (InvalidRequest, wire.WireError) as error:
                 failures[index] = Failure(wire.ActionStatus.INVALID_INPUT, str(error))
@@ -213,7 +191,7 @@ class Collator:
         indexes, counts = list(range(len(entries))), [count] * len(entries)
         return RequestGroup(plan.key, True, indexes, counts, [], frames[:, prefix:], cuts)
 
-    def _parts(self, encoding: int, frame: memoryview) -> tuple[_Plan, list[Any]]:
+    def _parts(self, encoding: int, frame: memoryview) -> tuple[RequestPlan, list[Any]]:
         """Return a frame's plan and its data: raw, or elements of BYTES."""
         if encoding == _TENSORS:
             plan, prefix = self._last_plan, self._last_prefix
@@ -234,7 +212,7 @@ class Collator:
             )
         elif encoding == _OIP_JSON:
             tensors = json_tensors.decode_inputs(frame)
-            plan = _plan([tensor[:3] for tensor in tensors], self._signature, self._padding)
+            plan = plan_request([tensor[:3] for tensor in tensors], self._signature, self._padding)
             parts = [tensors[place].data for place in plan.places]
         else:
             raise InvalidRequest(f"frames of encoding {encoding} are not supported")
@@ -248,8 +226,10 @@ class Collator:
                     parts[place] = arrays.split_bytes(parts[place], count)
         return plan, parts
 
-    def _new_plan(self, layout: wire.Layout) -> _Plan:
-        plan = _plan([tensor[:3] for tensor in layout.tensors], self._signature, self._padding)
+    def _new_plan(self, layout: wire.Layout) -> RequestPlan:
+        plan = plan_request(
+            [tensor[:3] for tensor in layout.tensors], self._signature, self._padding
+        )
         spans = [(tensor.start, tensor.stop) for tensor in layout.tensors]
         plan = plan._replace(cuts=tuple(spans[place] for place in plan.places))
         if len(self._plans) >= _MAX_CACHED_PLANS:
@@ -258,65 +238,8 @@ class Collator:
         return plan
 
 
-def _plan(
-    declared: Sequence[tuple[str, str, tuple[int, ...]]],
-    signature: Signature,
-    padding: Padding | None,
-) -> _Plan:
-    check_inputs(declared, signature)
-    places = sorted(range(len(declared)), key=lambda place: declared[place][0])
-    ordered = [declared[place] for place in places]
-    has_bytes = any(kind == "BYTES" for _, kind, _ in ordered)
-    specs = {spec.name: spec for spec in signature.inputs}
-    is_whole = any(not shape and specs[name].item_axis is not None for name, _, shape in ordered)
-    if is_whole or not signature.is_batched or not ordered:
-        return _Plan(tuple(ordered), None, has_bytes, tuple(places), ())
-    laid = tuple(_laid(specs[name], shape, padding) for name, _, shape in ordered)
-    key = tuple(
-        (name, kind, one.padded if one.axis is None else _without(one.padded, one.axis))
-        for (name, kind, _), one in zip(ordered, laid, strict=True)
-    )
-    items = next(one.shape[one.axis] for one in laid if one.axis is not None)
-    is_plain = all(one.axis == 0 and one.padded == one.shape for one in laid) and padding is None
-    return _Plan(key, items, has_bytes, tuple(places), (), None if is_plain else laid)
-
-
-def _laid(spec: TensorSpec, shape: tuple[int, ...], padding: Padding | None) -> _Laid:
-    padded = shape if padding is None else padding.padded(spec, shape)
-    fill = 0.0 if padding is None else padding.fills.get(spec.name, 0.0)
-    return _Laid(spec.item_axis if shape else None, shape, padded, fill)
-
-
-def _without(shape: tuple[int, ...], axis: int) -> tuple[int, ...]:
-    return shape[:axis] + shape[axis + 1 :]
-
-
-def _laid_out(
-    plan: _Plan, laid: tuple[_Laid, ...], parts: list[Any], start: int, stop: int
-) -> list[Any]:
-    """Return the padded arrays of a request, or of its items [start, stop)."""
-    if stop and not start < stop <= (plan.items or 0):
-        raise InvalidRequest(
-            f"items {start} to {stop} are outside of a request of {plan.items} items"
-        )
-    found: list[Any] = []
-    for (_, datatype, _), one, part in zip(plan.key, laid, parts, strict=True):
-        if datatype == "BYTES":
-            array: NDArray[Any] = arrays.bytes_array(one.shape, part)
-        else:
-            array = arrays.array_of(datatype, one.shape, [part])
-        if stop and one.axis is not None:
-            array = array.take(range(start, stop), one.axis)
-        wider = [(0, more - size) for size, more in zip(one.shape, one.padded, strict=True)]
-        if any(more for _, more in wider):
-            fill: Any = b"" if datatype == "BYTES" else one.fill
-            array = np.pad(array, wider, constant_values=fill)
-        found.append(array)
-    return found
-
-
 def _laid_group(
-    groups: dict[object, RequestGroup], key: Any, laid: tuple[_Laid, ...], parts: list[Any]
+    groups: dict[object, RequestGroup], key: Any, laid: tuple[TensorLayout, ...], parts: list[Any]
 ) -> RequestGroup:
     """Return the group of a request, which also has equal shared inputs."""
     axes = tuple(one.axis for one in laid)
@@ -329,57 +252,3 @@ def _laid_group(
     if group is None:
         group = groups[key, shared] = RequestGroup(key, True, axes=axes)
     return group
-
-
-def _cut(items: int, parts: list[Any], start: int, stop: int) -> list[Any]:
-    """Return items [start, stop) of a request."""
-    if not start < stop <= items:
-        raise InvalidRequest(f"items {start} to {stop} are outside of a request of {items} items")
-    cut = []
-    for part in parts:
-        row = len(part) // items
-        cut.append(part[start * row : stop * row])
-    return cut
-
-
-def check_inputs(
-    declared: Sequence[tuple[str, str, tuple[int, ...]]], signature: Signature
-) -> None:
-    """Check (name, datatype, shape) of a request's inputs.
-
-    Raises:
-        InvalidRequest: they do not match the signature, or their numbers of items differ.
-    """
-    specs = {spec.name: spec for spec in signature.inputs}
-    names = [name for name, _, _ in declared]
-    if len(set(names)) < len(names) or set(names) != specs.keys():
-        raise InvalidRequest(
-            f"inputs are {', '.join(names) or 'none'}; the model takes exactly {', '.join(specs)}"
-        )
-    for name, datatype, shape in declared:
-        spec = specs[name]
-        if datatype != spec.datatype:
-            raise InvalidRequest(
-                f"input {name!r}: datatype is {datatype}, the model takes {spec.datatype}"
-            )
-        if len(shape) != len(spec.shape) or any(
-            wanted not in (-1, given) for given, wanted in zip(shape, spec.shape, strict=True)
-        ):
-            raise InvalidRequest(
-                f"input {name!r}: shape is {list(shape)}, "
-                f"the model takes {list(spec.shape)} (-1: any)"
-            )
-    if not signature.is_batched:
-        return
-    items = {
-        name: shape[axis]
-        for name, _, shape in declared
-        if shape and (axis := specs[name].item_axis) is not None
-    }
-    if len(set(items.values())) > 1:
-        raise InvalidRequest(f"inputs differ in their number of items: {_counts_text(items)}")
-
-
-def _counts_text(items: Mapping[str, int]) -> str:
-    """Describe the number of items of each input."""
-    return ", ".join(f"{name!r} has {count}" for name, count in items.items())

@@ -14,7 +14,8 @@ import sys
 from collections.abc import Sequence
 
 from serving.replica import process_entrypoint
-from serving.replica.warm import import_runtime
+from serving.replica.preload import import_runtime
+from serving.system.end_with_parent import ignore_requests_to_end
 from serving.system.log_lines import log_lines
 from serving.wire.staged_path import staged_path
 
@@ -22,7 +23,7 @@ from serving.wire.staged_path import staged_path
 def main(words: Sequence[str]) -> int:
     """Run the replica of a command line; return its exit code."""
     log_lines(logging.WARNING)
-    process_entrypoint.ignore_requests_to_end()
+    ignore_requests_to_end()
     socket, files, kind, *program = words
     root = pathlib.Path(files)
     if not program:

@@ -1,12 +1,12 @@
 """Fork server: imports a model runtime once, then forks a replica on demand.
 
-    python -m serving.replica.forkserver CONTROL_FD KIND RUNTIME_DIRECTORY [GROUP_DIRECTORY...]
+    python -m serving.replica.forkserver KIND RUNTIME_DIRECTORY [GROUP_DIRECTORY...]
 
-JSON lines on the control socket. In: {"do": "start", "worker", "socket", "procs": [..],
+Messages on the control channel. In: {"do": "start", "worker", "socket", "procs": [..],
 "environment": {..}} and {"do": "kill", "worker"}. Out: {"event": "warm", "forks", "warm_s"},
 {"event": "started", "worker", "pid"} and {"event": "ended", "worker", "pid", "code" or "signal"}.
 
-When the control socket ends, it kills its replicas and removes its groups and directory. So it must
+When the channel ends, it kills its replicas and removes its groups and directory. So it must
 outlive the gateway: it has its own session and no parent-death signal, which would also fire when
 the gateway's starting thread ends. Its replicas die with it (SIGKILL).
 
@@ -32,8 +32,10 @@ from collections.abc import Mapping
 from typing import Any
 
 from serving.replica import process_entrypoint
-from serving.replica.warm import import_runtime
+from serving.replica.preload import import_runtime
 from serving.system.cgroups import manager
+from serving.system.control_channel import Closed, ControlChannel
+from serving.system.end_with_parent import ignore_requests_to_end
 from serving.system.log_lines import log_lines
 from serving.wire import exit_codes
 
@@ -47,12 +49,11 @@ _RECEIVED_BYTES = 65_536
 class ForkServer:
     """Event loop of the fork server."""
 
-    def __init__(self, control: socket.socket, *, forks: bool) -> None:
+    def __init__(self, control: ControlChannel, *, forks: bool) -> None:
         self._control = control
         self._forks = forks
         self._workers: dict[int, int] = {}
         """Living replicas: pid -> worker number."""
-        self._received = b""
         self._wake_in, self._wake_out = socket.socketpair()
         for end in (self._wake_in, self._wake_out):
             end.setblocking(False)
@@ -62,18 +63,19 @@ class ForkServer:
         self._tell({"event": "warm", "forks": self._forks, "warm_s": warm_s})
 
     def run(self) -> None:
-        """Serve orders until the control socket ends."""
+        """Serve orders until the channel ends."""
         signal.set_wakeup_fd(self._wake_in.fileno(), warn_on_full_buffer=False)
-        signal.signal(signal.SIGCHLD, _nothing)
+        signal.signal(signal.SIGCHLD, lambda *_: None)  # it wakes the loop
         poll = select.poll()
-        poll.register(self._control, select.POLLIN)
+        poll.register(self._control.sock, select.POLLIN)
         poll.register(self._wake_out, select.POLLIN)
         while True:
             ready = {descriptor for descriptor, _ in poll.poll()}
             if self._wake_out.fileno() in ready:
-                self._drain_wakeups()
+                with contextlib.suppress(BlockingIOError):
+                    self._wake_out.recv(_RECEIVED_BYTES)
                 self._reap()
-            if self._control.fileno() in ready and not self._read_orders():
+            if self._control.sock.fileno() in ready and not self._read_orders():
                 return
 
     def kill_all(self) -> None:
@@ -85,25 +87,18 @@ class ForkServer:
             self._reap(tell=False)
             time.sleep(_RETRY_S)
 
-    def _drain_wakeups(self) -> None:
-        with contextlib.suppress(BlockingIOError):
-            while self._wake_out.recv(_RECEIVED_BYTES):
-                pass
-
     def _read_orders(self) -> bool:
-        """Execute received orders; return False at the socket's end."""
+        """Execute received orders; return False at the channel's end."""
         try:
-            data = self._control.recv(_RECEIVED_BYTES)
-        except ConnectionError:
+            orders = self._control.received()
+        except Closed:
             return False
-        *lines, self._received = (self._received + data).split(b"\n")
-        for line in lines:
-            order = json.loads(line)
+        for order in orders:
             if order["do"] == "start":
                 self._start(order)
             else:
                 self._kill(order["worker"])
-        return bool(data)
+        return True
 
     def _start(self, order: dict[str, Any]) -> None:
         try:
@@ -130,7 +125,7 @@ class ForkServer:
         try:
             signal.set_wakeup_fd(-1)
             signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-            for end in (self._control, self._wake_in, self._wake_out):
+            for end in (self._control.sock, self._wake_in, self._wake_out):
                 end.close()
             code = process_entrypoint.run(order, parent=template)
         except BaseException:
@@ -163,8 +158,8 @@ class ForkServer:
             self._tell(event)
 
     def _tell(self, event: Mapping[str, object]) -> None:
-        with contextlib.suppress(ConnectionError):  # `run` sees the end of the socket
-            self._control.sendall(json.dumps(event).encode() + b"\n")
+        with contextlib.suppress(Closed):  # `run` sees it
+            self._control.send(event)
 
 
 def _spawn(order: Mapping[str, Any]) -> int:
@@ -174,18 +169,13 @@ def _spawn(order: Mapping[str, Any]) -> int:
     return os.posix_spawn(sys.executable, arguments, os.environ)
 
 
-def _nothing(_signal: int, _frame: object) -> None:
-    """Let the signal wake the loop."""
-
-
 def main() -> None:
     """Run the fork server."""
     began_s = time.monotonic()
-    descriptor, kind, directory, *groups = sys.argv[1:]
+    kind, directory, *groups = sys.argv[1:]
     log_lines(logging.WARNING)
-    process_entrypoint.ignore_requests_to_end()
-    control = socket.socket(fileno=int(descriptor))
-    control.set_inheritable(False)
+    ignore_requests_to_end()
+    control = ControlChannel.to_parent()
     forks = import_runtime(kind)
     template = ForkServer(control, forks=forks)
     warm_s = time.monotonic() - began_s

@@ -24,14 +24,13 @@ import socket
 import time
 from collections.abc import Sequence
 
-import numpy as np
-
 from serving import models, wire
 from serving.errors import ModelLoadFailed, ModelMissing
 from serving.replica import warmup
 from serving.replica.batching_check import check_batching
 from serving.replica.collation import Failure
 from serving.replica.execution import Execution, Outcome, error_text, failure_outcome
+from serving.replica.message_socket import MessageSocket
 from serving.replica.padding import Padding
 from serving.replica.samples import Samples, samples_of
 from serving.system import malloc
@@ -47,10 +46,6 @@ EXIT_CLOSED = 0
 EXIT_GARBAGE = 65
 """The gateway broke the protocol (EX_DATAERR)."""
 
-_SMALL_BYTES = 16 * 1024
-"""Smaller buffers are joined: a copy costs less than a system call."""
-_MAX_PIECES = 512
-"""Buffers per system call; the system's limit may be 1,024."""
 _ACTIONS_PER_COLLECTION = 256
 _ACTIONS_PER_LOOK = 16
 """Actions between polls for an idle moment once a collection is due."""
@@ -98,11 +93,10 @@ class MainLoop:
     def __init__(
         self, sock: socket.socket, *, max_message_bytes: int, root: pathlib.Path | None = None
     ) -> None:
-        self._sock = sock
+        self._messages = MessageSocket(sock, max_message_bytes)
         self._poll = select.poll()
         self._poll.register(sock, select.POLLIN)
         self._root = root
-        self._max_message_bytes = max_message_bytes
         self._max_answer_bytes: int | None = None
         """The gateway's limit, from the last LOAD."""
         self._models: dict[int, tuple[Execution, int]] = {}
@@ -111,7 +105,6 @@ class MainLoop:
         """Whether models come and go in a budget."""
         self._actions = 0
         """Actions since the last collection."""
-        self._head = bytearray(wire.HEAD.size)
 
     def run(self) -> None:
         """Serve until the socket is closed.
@@ -120,48 +113,17 @@ class MainLoop:
             WireError: the gateway broke the protocol.
             ConnectionError: the socket was closed inside a message.
         """
-        self._send([wire.encode_hello(pid=os.getpid(), monotonic_ns=time.monotonic_ns())])
+        self._messages.send([wire.encode_hello(pid=os.getpid(), monotonic_ns=time.monotonic_ns())])
         while (message := self._receive()) is not None:
             self._act(*message)
             self._actions += 1
-
-    # The socket
 
     def _receive(self) -> tuple[MessageType, memoryview] | None:
         """Return the next message; None if the socket was closed."""
         actions = self._actions
         if actions >= _ACTIONS_PER_COLLECTION and not actions % _ACTIONS_PER_LOOK:
             self._collect_garbage()
-        if not self._fill(memoryview(self._head)):
-            return None
-        kind, length = wire.parse_head(self._head, 0, self._max_message_bytes)
-        body = np.empty(length, np.uint8).data
-        if not self._fill(body):
-            raise ConnectionResetError("the gateway closed the socket after a message's head")
-        return kind, body
-
-    def _fill(self, view: memoryview) -> bool:
-        """Fill the view; return False at the end of the stream."""
-        filled = 0
-        while filled < len(view):
-            count = self._sock.recv_into(view[filled:], 0, socket.MSG_WAITALL)
-            if not count:
-                if filled:
-                    raise ConnectionResetError("the gateway closed the socket inside a message")
-                return False
-            filled += count
-        return True
-
-    def _send(self, buffers: Sequence[Buffer]) -> None:
-        """Write one message, usually in one system call."""
-        pieces = _coalesce(buffers)
-        for start in range(0, len(pieces), _MAX_PIECES):
-            some = pieces[start : start + _MAX_PIECES]
-            sent = self._sock.sendmsg(some)
-            for piece in some:
-                if sent < len(piece):  # partly sent
-                    self._sock.sendall(memoryview(piece)[sent:])
-                sent = max(0, sent - len(piece))
+        return self._messages.receive()
 
     def _collect_garbage(self) -> None:
         if self._actions >= _ACTIONS_WITHOUT_COLLECTION or not self._poll.poll(_PAUSE_MS):
@@ -172,11 +134,11 @@ class MainLoop:
 
     def _act(self, kind: MessageType, body: memoryview) -> None:
         if kind is MessageType.INFER:
-            self._send(self._infer(wire.parse_infer(body)))
+            self._messages.send(self._infer(wire.parse_infer(body)))
         elif kind is MessageType.LOAD:
-            self._send([self._load(wire.parse_load(body))])
+            self._messages.send([self._load(wire.parse_load(body))])
         elif kind is MessageType.UNLOAD:
-            self._send([self._unload(wire.parse_unload(body))])
+            self._messages.send([self._unload(wire.parse_unload(body))])
         else:
             raise wire.WireError(f"message {kind.name} is not supported by a replica")
 
@@ -325,23 +287,6 @@ class MainLoop:
             gc.collect()
             gc.freeze()
         return wire.encode_unloaded(message.action_id, ActionStatus.OK, {})
-
-
-def _coalesce(buffers: Sequence[Buffer]) -> list[Buffer]:
-    """Join small buffers, without copying large ones."""
-    pieces: list[Buffer] = []
-    small: list[Buffer] = []
-    for buffer in buffers:
-        if len(buffer) < _SMALL_BYTES:
-            small.append(buffer)
-            continue
-        if small:
-            pieces.append(b"".join(small))
-            small = []
-        pieces.append(buffer)
-    if small:
-        pieces.append(b"".join(small))
-    return pieces
 
 
 _TOO_LATE = "the action's window had closed before it could start"

@@ -26,14 +26,12 @@ import numpy as np
 
 from serving.models import command
 from serving.replica import main_loop
-from serving.replica.prime import run_small_model
-from serving.system.end_with_parent import end_with
+from serving.replica.preload import run_small_model
+from serving.system.end_with_parent import end_with, ignore_requests_to_end
 from serving.system.log_lines import log_lines
 from serving.wire import exit_codes
 
 log = logging.getLogger(__name__)
-
-_IGNORED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 def run(order: Mapping[str, Any], *, parent: int) -> int:
@@ -79,12 +77,6 @@ def become_program(order: Mapping[str, Any]) -> int:
         facts = {"program": order["program"][0], "error": str(error)}
         log.error("the program of a replica cannot be started", extra=facts)
         return exit_codes.NO_PROGRAM
-
-
-def ignore_requests_to_end() -> None:
-    """Ignore SIGINT, SIGTERM and SIGHUP."""
-    for number in _IGNORED:
-        signal.signal(number, signal.SIG_IGN)
 
 
 if __name__ == "__main__":

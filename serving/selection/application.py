@@ -41,7 +41,6 @@ class Application:
     most_users: int = 100_000
     """Limit on user states; those with the oldest feedback go."""
     confidence_threshold: float = 0.0
-    """Below it the default is returned."""
     suspicious_threshold: float = 0.3
     """Agreement below which outputs are marked suspicious; 0: never.
 

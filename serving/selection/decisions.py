@@ -13,7 +13,6 @@ from serving.values import Buffer
 _ENTRY_BYTES = 1200
 """Cost of an entry beside names and scores, CPython 3.11."""
 _SCORE_BYTES = 32
-"""A float object and its tuple slot."""
 
 
 def input_hash(pieces: Iterable[Buffer]) -> str:

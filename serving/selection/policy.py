@@ -27,7 +27,6 @@ class Query:
     user: str = ""
     """Empty: the shared state."""
     input_hash: str = ""
-    """Joins feedback without query id."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,7 +35,7 @@ class Choice:
 
     models: tuple[str, ...]
     probabilities: Mapping[str, float]
-    """Per linked model, of being queried."""
+    """Probability of each linked model to be queried."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,7 +59,7 @@ class Decision:
     query: Query
     choice: Choice
     answers: Mapping[str, ModelOutput]
-    """Those in time."""
+    """Outputs that arrived in time."""
     output: str | float | None
     is_default: bool = False
 

@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import pathlib
 import socket
-from collections.abc import Coroutine, Iterator
+from collections.abc import Callable, Coroutine, Iterator
 from typing import Any, TypeVar
 
 from serving import wire
@@ -47,7 +47,7 @@ async def while_alive(ended: asyncio.Future[ExitStatus], work: Coroutine[Any, An
     """Await work that needs a living replica.
 
     Raises:
-        ReplicaStartFailed: the replica ended first.
+        ReplicaStartFailed: the replica ended first, or does not speak the wire.
     """
     task = asyncio.ensure_future(work)
     waited: set[asyncio.Future[Any]] = {task, ended}
@@ -58,6 +58,9 @@ async def while_alive(ended: asyncio.Future[ExitStatus], work: Coroutine[Any, An
             text = f"a replica ended before it was ready: {how.text}"
             raise ReplicaStartFailed(how.reason, text)
         return task.result()
+    except wire.WireError as error:
+        text = f"a replica does not speak the wire: {error}"
+        raise ReplicaStartFailed("crash", text) from error
     finally:
         if not task.done():
             task.cancel()
@@ -85,7 +88,25 @@ async def accept(listener: socket.socket) -> socket.socket:
             return sock
 
 
-async def hello_of(sock: socket.socket) -> wire.HelloMessage | None:
+async def greet(
+    ended: asyncio.Future[ExitStatus],
+    listener: socket.socket,
+    connected: Callable[[socket.socket], None],
+) -> wire.HelloMessage | None:
+    """Accept a replica's connection, pass it on and read HELLO; None: the replica has ended.
+
+    Raises:
+        WireError: another message.
+    """
+    sock = await accept(listener)
+    connected(sock)
+    hello = await _hello_of(sock)
+    if hello is None:  # ending; `ended` has the reason
+        await asyncio.shield(ended)
+    return hello
+
+
+async def _hello_of(sock: socket.socket) -> wire.HelloMessage | None:
     """Read exactly HELLO from a non-blocking socket; None: it was closed.
 
     Raises:
@@ -103,8 +124,3 @@ async def hello_of(sock: socket.socket) -> wire.HelloMessage | None:
     if kind is not wire.MessageType.HELLO:
         raise wire.WireError(f"it began with a {kind.name}, expected HELLO")
     return wire.parse_hello(body)
-
-
-def not_the_wire(error: wire.WireError) -> ReplicaStartFailed:
-    """Return the error for a replica that breaks the protocol."""
-    return ReplicaStartFailed("crash", f"a replica does not speak the wire: {error}")

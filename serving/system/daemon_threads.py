@@ -7,12 +7,15 @@ import contextlib
 import functools
 import threading
 from collections.abc import Callable
-from typing import TypeVar
+from typing import ParamSpec, TypeVar
 
+P = ParamSpec("P")
 R = TypeVar("R")
 
 
-def run_in_daemon_thread(request: Callable[[], R]) -> asyncio.Future[R]:
+def run_in_daemon_thread(
+    request: Callable[P, R], *args: P.args, **kwargs: P.kwargs
+) -> asyncio.Future[R]:
     """Run a call on its own thread; cancelling the future does not stop it."""
     loop = asyncio.get_running_loop()
     answer: asyncio.Future[R] = loop.create_future()
@@ -23,7 +26,7 @@ def run_in_daemon_thread(request: Callable[[], R]) -> asyncio.Future[R]:
 
     def work() -> None:
         try:
-            outcome = functools.partial(answer.set_result, request())
+            outcome = functools.partial(answer.set_result, request(*args, **kwargs))
         except Exception as error:  # raised to the awaiting caller
             outcome = functools.partial(answer.set_exception, error)
         with contextlib.suppress(RuntimeError):  # the loop has ended, nobody waits

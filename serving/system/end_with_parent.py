@@ -12,6 +12,7 @@ import signal
 import sys
 
 _PR_SET_PDEATHSIG = 1
+_REQUESTS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 def end_with(parent: int, number: signal.Signals) -> None:
@@ -20,6 +21,12 @@ def end_with(parent: int, number: signal.Signals) -> None:
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, int(number))
     if os.getppid() != parent:
         os._exit(0)
+
+
+def ignore_requests_to_end() -> None:
+    """Ignore SIGINT, SIGTERM and SIGHUP, which a service manager sends to all processes at once."""
+    for number in _REQUESTS:
+        signal.signal(number, signal.SIG_IGN)
 
 
 if __name__ == "__main__":

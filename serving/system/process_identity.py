@@ -63,14 +63,24 @@ def of(name: str) -> ProcessIdentity | None:
     return ProcessIdentity(pid=pid, started_ticks=started_ticks, namespace=namespace)
 
 
-def _started_ticks(pid: int) -> int | None:
-    """Return field 22 of /proc/<pid>/stat; None for no process, or a zombie."""
+def has_ended(pid: int) -> bool:
+    """Whether a process is gone or a zombie."""
+    return _started_ticks(pid) is None
+
+
+def stat_fields(pid: int) -> list[str]:
+    """Return the fields of /proc/<pid>/stat from the third on, the state; none: no process."""
     try:
         stat = pathlib.Path(f"/proc/{pid}/stat").read_text(encoding="latin-1")
     except OSError:
-        return None
-    fields = stat.rpartition(")")[2].split()  # the command's name may hold blanks and brackets
-    return None if fields[0] in "ZX" else int(fields[19])
+        return []
+    return stat.rpartition(")")[2].split()  # the command's name may hold blanks and brackets
+
+
+def _started_ticks(pid: int) -> int | None:
+    """Return field 22 of /proc/<pid>/stat; None for no process, or a zombie."""
+    fields = stat_fields(pid)
+    return None if not fields or fields[0] in "ZX" else int(fields[19])
 
 
 def _namespace() -> int:

@@ -124,7 +124,6 @@ def _is_length(name: str) -> bool:
 
 
 def _why_not(signature: Signature) -> str:
-    """Return what speaks against axis 0 as the item axis, if anything."""
     inputs = [(f"input {spec.name!r}", spec) for spec in signature.inputs]
     outputs = [(f"output {spec.name!r}", spec) for spec in signature.outputs]
     for label, spec in inputs:

@@ -98,7 +98,6 @@ _ELEMENTS: dict[str, set[type]] = {"b": {bool}, "u": {int}, "i": {int}, "f": {in
 def _convert(
     name: str, datatype: str, array: NDArray[Any], wanted: np.dtype[Any]
 ) -> NDArray[np.generic]:
-    """Convert without rounding, truncation or overflow."""
     if wanted.kind in "iu" and array.size:
         limits = np.iinfo(wanted)
         low, high = array.min(), array.max()

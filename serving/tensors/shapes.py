@@ -27,7 +27,7 @@ class FreeAxis(NamedTuple):
     input: str
     axis: int
     dimension: str
-    """In the model's file; may be empty."""
+    """Name in the model's file; may be empty."""
 
     def __str__(self) -> str:
         named = f" ({self.dimension})" if self.dimension else ""
@@ -232,7 +232,6 @@ def _by_dimension(
 
 
 def _example_of(spec: TensorSpec, axis: int, items: int | None) -> str:
-    """Return an example size for an axis."""
     rank = len(spec.shape)
     is_outer = axis == 0 or (rank < 4 and axis < rank - 1)
     if items is None and is_outer and not spec.dimension(axis):

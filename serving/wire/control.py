@@ -1,17 +1,11 @@
-"""Control messages: HELLO, LOAD, LOADED, UNLOAD, UNLOADED. They are rare, hence mostly JSON.
+"""Control messages: HELLO, LOAD, LOADED, UNLOAD, UNLOADED.
 
-    HELLO            = JSON {"wire": 1, "pid", "features": [..], "monotonic_ns"}
-    LOAD             = u64 action, i64 earliest_ns, i64 latest_ns,
-                       JSON {"model": number, "name", "version", "kind", "path" or null, "threads",
-                             "samples" or null, "max_items", "warmup_s", "device", "pages",
-                             "budget" or null, "digest" or null, "optimises",
-                             "inputs": see `DeclaredInputs`, "max_answer_bytes" or null}
+    HELLO            = JSON
+    LOAD             = u64 action, i64 earliest_ns, i64 latest_ns, JSON
     UNLOAD           = u64 action, i64 earliest_ns, i64 latest_ns, u32 model
     LOADED, UNLOADED = u64 action, u16 status, u16 reserved, JSON
 
-Keys after "threads" are optional. LOADED's JSON is {"signature": see `Signature.as_json`, "load_s",
-"warmup", "device", "optimised", "started_ns", "memory_bytes"} or {"error"}; UNLOADED's is {} or
-{"error"}. Unknown keys are ignored, so that later versions may add some.
+docs/replica-wire.md lists the keys. Unknown keys are ignored, so that later versions may add some.
 """
 
 from __future__ import annotations
@@ -61,13 +55,13 @@ class LoadMessage(NamedTuple):
     samples: str | None = None
     """Path of an npz with real inputs."""
     max_items: int = 1
-    """Of the largest expected batch."""
+    """Items of the largest expected batch."""
     warmup_s: float = 0.0
     device: str = "auto"
     pages: int = 0
-    """Counted by the gateway for the model."""
+    """Memory that the gateway counts for the model."""
     budget: int | None = None
-    """Pages of all models together."""
+    """Maximum pages of all models together."""
     digest: str | None = None
     """SHA-256 of `path`, if an optimised model may be loaded instead."""
     optimises: bool = False

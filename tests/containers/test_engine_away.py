@@ -115,7 +115,7 @@ async def test_an_end_while_the_engine_is_away_leaves_the_rest_to_the_keeper(cli
     replica.sock.close()
     assert len(_of(client, nest.name)) == 1
     relay.open()
-    await _until(lambda: keeper._process.poll() is not None)
+    await _until(lambda: keeper._child.process.poll() is not None)
     assert not _of(client, nest.name)
 
 

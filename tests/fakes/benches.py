@@ -3,20 +3,28 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 
 import numpy as np
 
+from serving.model_spec import ModelSpec
 from tests.fakes import studies
-from tuner.evaluation.evaluator import Evaluation
+from tuner.evaluation.evaluation import Evaluation
 from tuner.launching import apply
+from tuner.launching.engine import EngineInfo
+from tuner.load_generator import payloads
+from tuner.load_generator.payloads import Payloads
 from tuner.load_generator.plan import OpenLoopPlan, Race
 from tuner.metrics import prices
 from tuner.sampling.candidates import CandidateSet
+from tuner.settings.study import StudySettings
 from tuner.space.derived_features import features
 from tuner.space.distributions import distributions
 from tuner.space.environment import Environment, Machine
 from tuner.space.files import parse
+from tuner.study.preparation import StudyInputs
 from tuner.study.problem import ProblemStatement
+from tuner.study.target import LuthierTarget
 from tuner.values.configuration import Configuration
 from tuner.values.trial import OK, Outcome
 
@@ -30,6 +38,7 @@ knobs:
   batching.max_size: {type: int, choices: [1, 2, 4, 8, 16], scale: log, default: 8, unit: items}
 """
 CONCURRENCY = 20
+SENT = payloads.raw([b"x"], path="/x", method="POST", headers={}, description="one")
 
 
 @dataclasses.dataclass
@@ -93,14 +102,33 @@ class ToyBench:
         )
         return dataclasses.replace(found, measurement=measurement)
 
-    address = None
-    """No server listens."""
     why_alone = "a toy"
+
+    def check_responses(self) -> None:
+        """No server listens."""
 
     def close(self) -> None:
         """Nothing to end."""
 
 
+def inputs(
+    settings: StudySettings,
+    served: EngineInfo,
+    arena_: ProblemStatement | None = None,
+    sent: Payloads = SENT,
+) -> StudyInputs:
+    """A prepared study of the toy."""
+    spec = ModelSpec(name="toy", version="1", kind="python", path=None)
+    return StudyInputs(
+        settings=settings,
+        target=LuthierTarget(spec=spec),
+        arena=arena_ or arena(),
+        payloads=sent,
+        served=served,
+    )
+
+
+@functools.cache
 def arena(text: str = SPACE) -> ProblemStatement:
     """The toy's space on a machine of four cores."""
     environment = Environment(concurrency=CONCURRENCY, machine=Machine(cores=4, memory_mb=16_384))

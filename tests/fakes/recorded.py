@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 import pathlib
 from collections.abc import Sequence
@@ -89,8 +90,9 @@ def _block(number: int, took_ms: np.ndarray[tuple[int], np.dtype[np.float64]]) -
     )
 
 
+@functools.cache
 def surface(*, passes: int = 3, every: int = 8, seed: int = 0) -> BenchmarkTable:
-    """Every n-th cell of the toy's space and the default, each launched once per pass."""
+    """Every n-th cell of the toy's space and the default, each launched once per pass; made once."""
     arena = benches.arena()
     cells: Sequence[Configuration] = tuple(
         dict.fromkeys((arena.default, *arena.candidates.cells[::every]))

@@ -6,7 +6,7 @@ import pathlib
 
 from tests.fakes import benches, studies
 from tests.fakes.benches import ToyBench
-from tuner.evaluation.evaluator import EngineInfo
+from tuner.launching.engine import EngineInfo
 from tuner.settings.search import SearchSettings
 from tuner.settings.study import StudySettings
 from tuner.settings.target import TargetSettings

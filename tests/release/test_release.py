@@ -22,6 +22,7 @@ TIMEOUT_S = 540
 IS_MEANT = "LUTHIER_RELEASE" in os.environ
 NAMES = ("-py3-none-any.whl", ".tar.gz", "manylinux")
 """What tells the files of a release apart."""
+RAY = "ray>=2.56"
 
 pytestmark = [
     pytest.mark.skipif(not IS_MEANT, reason="make release builds what is tried"),
@@ -46,12 +47,8 @@ def run(command: list[str | pathlib.Path], *, cwd: pathlib.Path) -> str:
     return done.stdout
 
 
-@pytest.fixture(scope="module", params=FILES, ids=lambda path: path.name)
-def installed(
-    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
-) -> tuple[pathlib.Path, pathlib.Path]:
-    """A file of the release, and the programs of an environment that holds nothing else."""
-    folder = tmp_path_factory.mktemp("empty")
+def environment(folder: pathlib.Path, *requirements: str | pathlib.Path) -> pathlib.Path:
+    """The programs of a new environment into which these were installed, one after another."""
     programs = folder / "env" / "bin"
     if uv := os.environ.get("UV"):
         links = [f"--find-links={place}" for place in os.environ.get("PIP_FIND_LINKS", "").split()]
@@ -67,8 +64,17 @@ def installed(
     else:
         run([sys.executable, "-m", "venv", programs.parent], cwd=folder)
         install = [programs / "python", "-m", "pip", "install"]
-    run([*install, "--quiet", request.param], cwd=folder)
-    return request.param, programs
+    for requirement in requirements:
+        run([*install, "--quiet", requirement], cwd=folder)
+    return programs
+
+
+@pytest.fixture(scope="module", params=FILES, ids=lambda path: path.name)
+def installed(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> tuple[pathlib.Path, pathlib.Path]:
+    """A file of the release, and the programs of an environment that holds nothing else."""
+    return request.param, environment(tmp_path_factory.mktemp("empty"), request.param)
 
 
 def test_a_release_has_every_file() -> None:
@@ -136,3 +142,16 @@ def test_it_tunes(installed: tuple[pathlib.Path, pathlib.Path], tmp_path: pathli
     assert {"study.db", "settings.yaml", "environment.json", "best.yaml", "report.html"} <= there
     code = "import tuner; print(len(tuner.load('first').trials()))"
     assert run([programs / "python", "-c", code], cwd=tmp_path).strip() == "2"
+
+
+@pytest.mark.parametrize("is_ray_first", [False, True], ids=["ray last", "ray first"])
+def test_it_goes_on_beside_ray(is_ray_first: bool, tmp_path: pathlib.Path) -> None:
+    """Ray has a `tune` and a `serve` of its own, and what comes last stays; `luthier` is ours in any order."""
+    (wheel,) = (path for path in FILES if path.name.endswith(NAMES[0]))
+    order = [RAY, wheel] if is_ray_first else [wheel, RAY]
+    programs = environment(tmp_path, *order)
+    assert {"luthier", "ray", "serve", "tune"} <= {path.name for path in programs.iterdir()}
+    assert ("ray.tune" in (programs / "tune").read_text(encoding="utf-8")) is not is_ray_first
+    for words in ([], ["tune"], ["serve"]):
+        said = run([programs / "luthier", *words, "--help"], cwd=tmp_path)
+        assert said.startswith(f"usage: {' '.join(['luthier', *words])} ")

@@ -22,10 +22,12 @@ from tuner.values.verification_state import VerificationState
 ROOT = pathlib.Path(__file__).parents[2]
 
 
-@pytest.fixture
-def folder(tmp_path: pathlib.Path) -> RunFolder:
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> RunFolder:
     """A study with a verdict, and with the requests of its first launch."""
-    folder, _, search = searches.searched(tmp_path)
+    runs = tmp_path_factory.mktemp("notebook") / "runs"
+    runs.mkdir()
+    folder, _, search = searches.searched(runs)
     ending = VerificationState(
         stopped="the budget is used up", best=search.recommended(), pairs=4, starts=()
     )
@@ -99,7 +101,6 @@ def test_it_shows_the_verdict(folder: RunFolder) -> None:
 
 def test_a_study_is_found_by_name(folder: RunFolder, monkeypatch: pytest.MonkeyPatch) -> None:
     """In runs/ of the working folder; what is none is refused with those there are."""
-    folder.path.parent.rename(folder.path.parent.parent / "runs")
     monkeypatch.chdir(folder.path.parent.parent)
     assert tuner.load("s").record.name == "s"
     assert tuner.load("runs/s").record.name == "s"

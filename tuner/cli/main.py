@@ -106,8 +106,8 @@ class Interrupts:
             raise KeyboardInterrupt
 
 
-def main(argv: Sequence[str] | None = None) -> int:
-    """Run one command and return the exit code."""
+def main(argv: Sequence[str] | None = None, *, program: str = "tune") -> int:
+    """Run one command under the name `program` and return the exit code."""
     arguments = list(sys.argv[1:] if argv is None else argv)
     is_json = "--json" in arguments
     console = rich.console.Console(stderr=True, highlight=False, soft_wrap=True)
@@ -115,29 +115,31 @@ def main(argv: Sequence[str] | None = None) -> int:
     with EventLog() as log, interrupts.handled():
         try:
             terminal = Terminal(console=console, log=log, check=interrupts.check)
-            said = _run(arguments, terminal)
+            said = _run(arguments, terminal, program)
             problem = (
-                None if said.problem is None else one_line(_error_text(said.problem, arguments))
+                None
+                if said.problem is None
+                else one_line(_error_text(said.problem, arguments, program))
             )
-            return _print_result(said, problem, is_json=is_json)
+            return _print_result(said, problem, program, is_json=is_json)
         except SystemExit as ended:  # --help and --version have printed
             return int(ended.code or 0)
         except BaseException as error:  # every end becomes a code and a line
-            return print_error(error, log, arguments, is_json=is_json)
+            return print_error(error, log, arguments, program=program, is_json=is_json)
 
 
-def parser_of(name: str | None) -> CommandParser:
+def parser_of(name: str | None, program: str = "tune") -> CommandParser:
     """Return the parser of a command; None is a study."""
     if name is not None:
-        parser = CommandParser(prog=f"tune {name}", description=_sentence(COMMANDS[name]))
+        parser = CommandParser(prog=f"{program} {name}", description=_sentence(COMMANDS[name]))
     else:
         listed = "\n".join(f"  {name:<9} {summary}" for name, summary in COMMANDS.items())
         parser = CommandParser(
-            prog="tune",
+            prog=program,
             description=_sentence(SUMMARY),
-            usage="tune --model NAME|FILE --concurrency N [options]\n       tune --scenario FILE [options]\n"
-            "       tune COMMAND ...",
-            epilog=f"commands (tune COMMAND --help):\n{listed}",
+            usage=f"{program} --model NAME|FILE --concurrency N [options]\n"
+            f"       {program} --scenario FILE [options]\n       {program} COMMAND ...",
+            epilog=f"commands ({program} COMMAND --help):\n{listed}",
             formatter_class=argparse.RawDescriptionHelpFormatter,
         )
         parser.add_argument("--version", action="version", version=f"luthier {__version__}")
@@ -154,33 +156,38 @@ def command_of(name: str | None) -> Command:
 
 
 def print_error(
-    error: BaseException, log: EventLog, arguments: Sequence[str] = (), *, is_json: bool
+    error: BaseException,
+    log: EventLog,
+    arguments: Sequence[str] = (),
+    *,
+    program: str = "tune",
+    is_json: bool,
 ) -> int:
     """Print an error, as JSON too if wanted, and return its exit code.
 
     `arguments` complete an error that suggests an option.
     """
-    code, text = _describe_error(error, log, arguments)
+    code, text = _describe_error(error, log, arguments, program)
     with contextlib.suppress(BrokenPipeError):
-        sys.stderr.write(f"tune: {text}\n")
+        sys.stderr.write(f"{program}: {text}\n")
         if is_json:
             sys.stdout.write(json.dumps({"error": text, "exit_code": code}) + "\n")
             sys.stdout.flush()
     return code
 
 
-def _run(arguments: list[str], terminal: Terminal) -> CommandResult:
+def _run(arguments: list[str], terminal: Terminal, program: str) -> CommandResult:
     name = arguments[0] if arguments and not arguments[0].startswith("-") else None
     if name is not None and name not in COMMANDS:
         raise UsageError(
-            f"{name!r} is not a command{nearest(name, COMMANDS)} (commands: "
-            f"{', '.join(COMMANDS)}; to run a study: tune --model NAME --concurrency N)"
+            f"{name!r} is not a command{nearest(name, COMMANDS)} (commands: {', '.join(COMMANDS)}; "
+            f"a study: {program} --model NAME --concurrency N)"
         )
-    parsed = parser_of(name).parse_all(arguments if name is None else arguments[1:])
+    parsed = parser_of(name, program).parse_all(arguments if name is None else arguments[1:])
     return command_of(name).run(parsed, terminal)
 
 
-def _print_result(said: CommandResult, problem: str | None, *, is_json: bool) -> int:
+def _print_result(said: CommandResult, problem: str | None, program: str, *, is_json: bool) -> int:
     """Print the result and return the exit code, even without a reader."""
     code = said.exit_code if said.problem is None else said.problem.exit_code
     with contextlib.suppress(BrokenPipeError):
@@ -196,19 +203,19 @@ def _print_result(said: CommandResult, problem: str | None, *, is_json: bool) ->
             console_text.show(console, said.text)
         sys.stdout.flush()
         if problem is not None:
-            sys.stderr.write(f"tune: {problem}\n")
+            sys.stderr.write(f"{program}: {problem}\n")
     return code
 
 
-def _error_text(error: BaseException, arguments: Sequence[str]) -> str:
+def _error_text(error: BaseException, arguments: Sequence[str], program: str) -> str:
     """Return an error's text, with the complete command for a missing option."""
     if isinstance(error, UnknownSize) and arguments:
-        return f"{error}; for example: tune {shlex.join(arguments)} {error.option}"
+        return f"{error}; for example: {program} {shlex.join(arguments)} {error.option}"
     return str(error)
 
 
 def _describe_error(
-    error: BaseException, log: EventLog, arguments: Sequence[str]
+    error: BaseException, log: EventLog, arguments: Sequence[str], program: str
 ) -> tuple[int, str]:
     """Return exit code and one line of an error."""
     if isinstance(error, KeyboardInterrupt):
@@ -217,7 +224,7 @@ def _describe_error(
         _log.warning("command ended", extra={"fields": {"error": str(error)}})
         is_wrong_use = isinstance(error, UnknownModel | InvalidSettings)
         code = error.exit_code if isinstance(error, TunerError) else 2 if is_wrong_use else 1
-        return code, one_line(_error_text(error, arguments))
+        return code, one_line(_error_text(error, arguments, program))
     _log.error("unexpected end", exc_info=error)
     kind = type(error).__name__
     return 1, one_line(f"unexpected {kind}: {error}; details in {log.path_for_details()}")

@@ -129,17 +129,3 @@ class UrlEngine:
     def label(self) -> str:
         """Name in reports."""
         return f"url:{self.url}"
-
-
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class ScenarioEngine:
-    """Luthier's engine with all the models of a scenario on shared replicas."""
-
-    file: pathlib.Path
-    """Absolute path of the first read."""
-    text: str
-    """Content of the file."""
-
-
-OtherEngine = CommandEngine | UrlEngine | ScenarioEngine
-"""Anything but Luthier's engine with one model."""

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tuner.load_generator import range_errors
-from tuner.load_generator.generator import message, one_line
+from tuner.load_generator.generator import message, reported_line
 from tuner.load_generator.oip_body import DTYPES
 from tuner.load_generator.payloads import Payloads
 
@@ -79,7 +79,7 @@ def _rejection_reason(address: tuple[str, int], payloads: Payloads, body: bytes)
         return ""
     said = message(answer.decode(errors="replace"))
     advice = range_errors.hint(said, payloads.indexes)
-    return f"{response.status}: {one_line(said)}" + (f"; {advice}" if advice else "")
+    return f"{response.status}: {reported_line(said)}" + (f"; {advice}" if advice else "")
 
 
 def read(form: str, answer: bytes, header_bytes: int, *, items: int = 1) -> NDArray[Any] | None:

@@ -17,10 +17,11 @@ import math
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent import futures
-from typing import NamedTuple, Self
+from typing import Self
 
 from tuner.errors import LaunchFailed, LoadGeneratorFailed, LoadGeneratorLost, UsageError
-from tuner.evaluation.evaluator import Evaluation, Evaluator, TimeSlice
+from tuner.evaluation.evaluation import Evaluation, Startup, Stopwatch, TimeSlice
+from tuner.evaluation.evaluator import Evaluator
 from tuner.launching import machine
 from tuner.launching.engine import EngineInfo, Launcher, RunningEngine
 from tuner.load_generator.payloads import Payloads
@@ -83,32 +84,19 @@ class SequentialRounds:
             yield role, self._launched(self._contenders[role])
 
     def _launched(self, contender: Arm) -> Evaluation:
-        started_at, before_s = time.time(), time.monotonic()
+        watch = Stopwatch()
         try:
             engine = contender.launcher.start(contender.configuration)
         except LaunchFailed as error:
-            launch_s = time.monotonic() - before_s
-            return self._bench.refused(contender.configuration, error, started_at, launch_s)
+            return self._bench.refused(contender.configuration, error, watch.startup())
         try:
             if contender.payloads_of is not None:
                 self._bench.send(contender.payloads_of(engine.served()))
             return self._bench.measure(
-                engine,
-                contender.configuration,
-                launch_s=time.monotonic() - before_s,
-                started_at=started_at,
-                is_new=True,
+                engine, contender.configuration, watch.startup(), is_new=True
             )
         finally:
             engine.stop()
-
-
-class _Begun(NamedTuple):
-    """Start and duration of a launch."""
-
-    launch_s: float
-    started_at: float
-    """Unix time."""
 
 
 class InterleavedRounds:
@@ -212,19 +200,20 @@ class InterleavedRounds:
             roles: first order; each turn reverses it.
         """
         done: dict[str, Evaluation] = {}
-        begun: dict[str, _Begun] = {}
+        begun: dict[str, Startup] = {}
         for role in roles:
-            started_at, before_s = time.time(), time.monotonic()
+            watch = Stopwatch()
             refused = self._relaunched(role)
-            launch_s = time.monotonic() - before_s
-            begun[role] = _Begun(launch_s, started_at)
+            begun[role] = watch.startup()
             if refused is not None:
                 done[role] = self._bench.refused(
-                    self._residents[role].contender.configuration, refused, started_at, launch_s
+                    self._residents[role].contender.configuration, refused, begun[role]
                 )
         loaded = [role for role in roles if role not in done]
         measured = (
-            self._in_slices(loaded, begun) if self._bench.is_cut else self._whole(loaded, begun)
+            self._in_slices(loaded, begun)
+            if self._bench.workload.is_cut
+            else self._whole(loaded, begun)
         )
         done |= measured
         means_ms = [one.measurement.mean_ms for one in measured.values() if one.measurement]
@@ -234,7 +223,7 @@ class InterleavedRounds:
         for role in roles:
             yield role, done[role]
 
-    def _whole(self, roles: Sequence[str], begun: Mapping[str, _Begun]) -> dict[str, Evaluation]:
+    def _whole(self, roles: Sequence[str], begun: Mapping[str, Startup]) -> dict[str, Evaluation]:
         """Run the whole workload on one arm after the other."""
         found = {}
         for role in roles:
@@ -244,16 +233,12 @@ class InterleavedRounds:
                 self._bench.send(one.payloads)
             is_new, one.is_new = one.is_new, False
             found[role] = self._bench.measure(
-                one.engine,
-                one.contender.configuration,
-                launch_s=begun[role].launch_s,
-                started_at=begun[role].started_at,
-                is_new=is_new,
+                one.engine, one.contender.configuration, begun[role], is_new=is_new
             )
         return found
 
     def _in_slices(
-        self, roles: Sequence[str], begun: Mapping[str, _Begun]
+        self, roles: Sequence[str], begun: Mapping[str, Startup]
     ) -> dict[str, Evaluation]:
         """Run slices until the slowest arm has enough."""
         parts: dict[str, list[TimeSlice]] = {role: [] for role in roles}
@@ -271,7 +256,9 @@ class InterleavedRounds:
             turn += 1
             if turn == turns:
                 joined = {
-                    role: self._joined(role, parts[role], begun[role])
+                    role: self._bench.joined(
+                        self._residents[role].contender.configuration, parts[role], begun[role]
+                    )
                     for role in roles
                     if role not in found
                 }
@@ -279,16 +266,9 @@ class InterleavedRounds:
                 turns += 2 * math.ceil(short_s / (2 * self.slices.seconds) - 1e-9)
         return joined | found
 
-    def _joined(self, role: str, parts: Sequence[TimeSlice], begun: _Begun) -> Evaluation:
-        return self._bench.joined(
-            self._residents[role].contender.configuration,
-            parts,
-            launch_s=begun.launch_s,
-            started_at=begun.started_at,
-        )
-
     def _short_s(self, launch: Evaluation) -> float:
-        return 0.0 if launch.measurement is None else self._bench.seconds_short(launch.measurement)
+        measured = launch.measurement
+        return 0.0 if measured is None else self._bench.workload.seconds_short(measured)
 
     def _relaunched(self, role: str) -> LaunchFailed | None:
         """Launch an arm anew; return any error."""
@@ -335,17 +315,11 @@ class InterleavedRounds:
         raise AssertionError("the second try returns or raises")
 
     def _lost(
-        self, role: str, error: LaunchFailed | LoadGeneratorFailed, begun: _Begun
+        self, role: str, error: LaunchFailed | LoadGeneratorFailed, begun: Startup
     ) -> Evaluation:
         one = self._residents[role]
         assert one.engine is not None, "it was launched"
-        return self._bench.lost(
-            one.engine,
-            one.contender.configuration,
-            error,
-            launch_s=begun.launch_s,
-            started_at=begun.started_at,
-        )
+        return self._bench.lost(one.engine, one.contender.configuration, error, begun)
 
 
 def _memory_mb(engine: RunningEngine) -> float:

@@ -10,10 +10,8 @@ import dataclasses
 import os
 import pathlib
 
-import numpy as np
-
 from tuner.errors import LaunchFailed, LoadGeneratorFailed, TunerError
-from tuner.evaluation.evaluator import Evaluator, ObservedPhase
+from tuner.evaluation.evaluator import Evaluator
 from tuner.launching.engine import EngineInfo
 from tuner.launching.replica_facts import ReplicaFacts
 from tuner.space import derive
@@ -88,7 +86,7 @@ def _observe_size(bench: Evaluator, size: int, client_batch: int) -> _Seen:
     )
     clients = max(2, -(-2 * size // client_batch))
     found = bench.observe(configuration, concurrency=clients, seconds=SECONDS)
-    answered = _count_ok(found)
+    answered = found.answered
     if not answered:
         if not found.load.why_failed:
             raise LoadGeneratorFailed(
@@ -103,15 +101,6 @@ def _observe_size(bench: Evaluator, size: int, client_batch: int) -> _Seen:
         idle_memory_mb=_peak_memory_mb(found.before),
         cpu_cores=max(0.01, (_cpu_s(found.after) - _cpu_s(found.before)) / found.load.wall_s),
     )
-
-
-def _count_ok(found: ObservedPhase) -> int:
-    """Count measured 2xx responses."""
-    load, records = found.load, found.load.records
-    is_measured = (records.finished_s > load.warmup_end_s) & (
-        records.finished_s <= load.measured_end_s
-    )
-    return int(np.sum(is_measured & (records.status >= 200) & (records.status < 300)))
 
 
 def _peak_memory_mb(facts: ReplicaFacts) -> float:

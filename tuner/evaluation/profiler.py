@@ -10,10 +10,8 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable
 
-import numpy as np
-
 from tuner.errors import LaunchFailed, LoadGeneratorFailed, TunerError
-from tuner.evaluation.evaluator import Evaluator, ObservedPhase
+from tuner.evaluation.evaluator import Evaluator
 from tuner.evaluation.probe import FILL_US
 from tuner.evaluation.simulation.profile import BatchCost, CostProfile
 from tuner.launching.statistics import BatchTimes
@@ -69,7 +67,7 @@ def _cost(bench: Evaluator, threads: int, size: int, client_batch: int) -> Batch
     before = bench.batch_times()
     found = bench.observe(configuration, concurrency=clients, seconds=SECONDS, warmup_s=WARMUP_S)
     batches = _since(before, bench.batch_times()).get(size)
-    answered, finished = _count_ok(found)
+    answered, finished = found.answered, max(1, len(found.load.records))
     if not answered:
         raise LoadGeneratorFailed(f"no request was answered at batch size {size} in {SECONDS:g} s")
     items = answered * client_batch
@@ -84,16 +82,6 @@ def _cost(bench: Evaluator, threads: int, size: int, client_batch: int) -> Batch
         gateway_s=None if found.gateway_cpu_s is None else found.gateway_cpu_s / finished,
         client_s=found.load.client_cpu_s / finished,
     )
-
-
-def _count_ok(found: ObservedPhase) -> tuple[int, int]:
-    """Count measured 2xx responses, and all finished requests."""
-    load, records = found.load, found.load.records
-    is_measured = (records.finished_s > load.warmup_end_s) & (
-        records.finished_s <= load.measured_end_s
-    )
-    is_ok = (records.status >= 200) & (records.status < 300)
-    return int(np.sum(is_measured & is_ok)), max(1, len(records))
 
 
 def _since(before: BatchTimes, after: BatchTimes) -> dict[int, float]:

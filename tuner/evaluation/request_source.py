@@ -21,8 +21,9 @@ from serving.system import user_files
 from serving.tensors import input_values, shapes, sizes
 from serving.tensors.sizes import Size
 from serving.values import Signature, TensorSpec
+from tuner.engines.description import RequestFormat
 from tuner.errors import TunerError, UnknownSize, UsageError
-from tuner.load_generator import payload_files, stacking, synthetic
+from tuner.load_generator import payload_files, plain_payloads, stacking, synthetic
 from tuner.load_generator.payloads import Payloads
 from tuner.load_generator.synthetic import SyntheticInputs
 from tuner.settings.target import TargetSettings
@@ -240,3 +241,62 @@ def _reading(flag: str) -> Callable[[str], str]:
             raise UsageError(f"{flag} @{path} cannot be read: {reason}") from error
 
     return read
+
+
+def plain_requests(request: RequestFormat, target: TargetSettings, card: ModelSpec) -> Payloads:
+    """Return requests to another engine, made without its help.
+
+    Raises:
+        WrongUse: a file is missing, unreadable or unsuitable.
+    """
+    for flag, told in (("--shape", target.shape), ("--values", target.values)):
+        if told:
+            raise UsageError(
+                f"{flag} {told[0]}: a {request.protocol} server does not tell what its model takes; "
+                "give --payload FILE"
+            )
+    if target.client_batch > 1 and not _is_batched(request, target):
+        raise UsageError(
+            f"--client-batch {target.client_batch}: the items of a {request.protocol} request cannot be "
+            "counted here; use --client-batch 1"
+        )
+    to, headers = request.infer_path(card.name), request.headers
+    given = None if target.payload is None else pathlib.Path(target.payload)
+    is_tfs = request.protocol == "tensorflow-serving"
+    if is_tfs or request.is_tensor:
+        arrays = given or card.sample
+        if arrays is None:
+            raise UsageError(
+                f"model {card.name!r} has no sample of inputs: give --payload FILE, an .npz with "
+                "one array per input"
+            )
+        if is_tfs and arrays.suffix != ".npz":
+            return plain_payloads.from_file(
+                arrays, to=to, method="POST", headers=headers, answer="tensorflow-serving"
+            )
+        if is_tfs:
+            return plain_payloads.instances(
+                arrays, to=to, headers=headers, client_batch=target.client_batch
+            )
+        return plain_payloads.tensors(
+            arrays, to=to, method=request.method, headers=headers, answer=request.answer or ""
+        )
+    body = given or request.body
+    if body is not None:
+        return plain_payloads.from_file(body, to=to, method=request.method, headers=headers)
+    if request.method == "GET":
+        return Payloads(
+            requests=(b"",),
+            headers=headers,
+            path=to,
+            method="GET",
+            answer="",
+            description="GET without a body",
+        )
+    raise UsageError(f"{request.method} {to} needs a body: give --payload FILE")
+
+
+def _is_batched(request: RequestFormat, target: TargetSettings) -> bool:
+    """Whether requests of any number of items are built here."""
+    is_file = target.payload is not None and not target.payload.endswith(".npz")
+    return request.protocol == "tensorflow-serving" and not is_file

@@ -12,6 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping
 
 from scipy import special
 
+from serving.error_text import printable_line
 from tuner.advice import export_of_best, failures
 from tuner.export.export_input import ACCELERATOR, ExportInput, Knobs
 from tuner.metrics import objective as objectives
@@ -30,14 +31,12 @@ MAX_CHARACTERS = 1000
 
 def comments(lines: Iterable[str]) -> str:
     """Return lines as one-line comments."""
-    return "".join(f"# {one_line(line)}".rstrip() + "\n" for line in lines)
+    return "".join(f"# {_indented_line(line)}".rstrip() + "\n" for line in lines)
 
 
-def one_line(text: str) -> str:
+def _indented_line(text: str) -> str:
     """Return printable text on one line, with its leading spaces."""
-    indent = len(text) - len(text.lstrip(" "))
-    words = " ".join(text.split())
-    return " " * indent + "".join(c if c.isprintable() else "?" for c in words)
+    return " " * (len(text) - len(text.lstrip(" "))) + printable_line(text)
 
 
 def lines(
@@ -99,7 +98,7 @@ def facts(subject: ExportInput) -> dict[str, str]:
     }
     if record.verdict is not None:
         told["verdict"] = record.verdict.text
-    return {name: one_line(text)[:MAX_CHARACTERS] for name, text in told.items()}
+    return {name: _indented_line(text)[:MAX_CHARACTERS] for name, text in told.items()}
 
 
 def _workload(record: StudyRecord) -> dict[str, str]:

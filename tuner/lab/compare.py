@@ -18,7 +18,8 @@ from typing import Any
 from tuner.advice import failure_text
 from tuner.errors import Interrupted, StudyExists, TunerError
 from tuner.evaluation import outcomes
-from tuner.evaluation.evaluator import Evaluation, Evaluator
+from tuner.evaluation.evaluation import Evaluation
+from tuner.evaluation.evaluator import Evaluator
 from tuner.lab.sampler_searches import (
     NO_PREDICTION,
     PredictionCost,
@@ -66,24 +67,24 @@ def compare(order: CompareSpec, *, terminal: Terminal) -> tuple[ComparisonRecord
         TunerError: it failed.
         Interrupted: the trials so far are saved.
     """
-    engine = targets.engine_of(order.settings.target)
-    card = targets.find_spec(order.settings.target, engine)
+    target = targets.find_target(order.settings.target)
     settings = name_study(
-        order.settings, card, now=dt.datetime.now().astimezone(), prefix="compare-"
+        order.settings, target.spec, now=dt.datetime.now().astimezone(), prefix="compare-"
     )
     folder = folder_of(settings)
     if folder.exists():
         instead = "a comparison cannot be resumed; choose another --study"
         raise StudyExists(str(folder.path), instead)
-    with resumable(None), make_evaluator(settings, card, engine, terminal) as bench:
-        arena, payloads, served = prepare(bench, settings, card, engine, terminal)
+    with resumable(None), make_evaluator(settings, target, terminal) as bench:
+        inputs = prepare(bench, settings, target, terminal)
+        arena, served = inputs.arena, inputs.served
         for sampler in order.samplers:
             sampler_of(search_settings(settings, sampler, 0, NO_PREDICTION).search, arena)
         arena, predicted = _predict(order, settings, arena, bench, terminal)
         environment = environment_facts(served)
         asked = _settings_json(order, settings)
         folder.create(asked, environment, settings_file=SETTINGS_FILE)
-        save_engine(folder, engine)
+        save_engine(folder, target)
         with folder.locked():
             terminal.log.write_to(folder.log)
             try:
@@ -103,7 +104,7 @@ def compare(order: CompareSpec, *, terminal: Terminal) -> tuple[ComparisonRecord
             runs=runs,
             differences=differences(runs, objectives.find_objective(settings.measurement.first)),
             notes=(
-                *notes_of(arena, payloads, served, bench.counted),
+                *notes_of(inputs, bench.counted),
                 *_why_unpredicted(order, settings),
                 *failures,
             ),

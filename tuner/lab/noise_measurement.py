@@ -16,7 +16,8 @@ from collections.abc import Sequence
 import numpy as np
 
 from tuner.errors import TunerError, UsageError
-from tuner.evaluation.evaluator import Evaluation, Evaluator
+from tuner.evaluation.evaluation import Evaluation
+from tuner.evaluation.evaluator import Evaluator
 from tuner.lab.noise_analysis import NoiseEvaluation, NoiseMeasurement, read
 from tuner.measurement import blocks as block_means
 from tuner.measurement import summary
@@ -59,10 +60,10 @@ def measure(order: NoiseMeasurementSpec, *, terminal: Terminal) -> NoiseMeasurem
         Interrupted: a signal came; nothing was saved.
     """
     settings = order.settings
-    engine = targets.engine_of(settings.target)
-    card = targets.find_spec(settings.target, engine)
-    with resumable(None), make_evaluator(settings, card, engine, terminal) as bench:
-        arena, _payloads, served = prepare(bench, settings, card, engine, terminal)
+    target = targets.find_target(settings.target)
+    with resumable(None), make_evaluator(settings, target, terminal) as bench:
+        inputs = prepare(bench, settings, target, terminal)
+        arena, served = inputs.arena, inputs.served
         piloting = _MeasurementRun(order, bench, arena, terminal)
         chosen, block_s = piloting.look()
         tried = piloting.launches(chosen, block_s)

@@ -18,15 +18,14 @@ from typing import Any
 import numpy as np
 import yaml
 
-from tuner.engines.description import CommandEngine, OtherEngine, UrlEngine
 from tuner.errors import Interrupted, TunerError, UsageError
-from tuner.evaluation.evaluator import Evaluation, Evaluator
+from tuner.evaluation.evaluation import Evaluation
+from tuner.evaluation.evaluator import Evaluator
 from tuner.lab.tables import table_files
 from tuner.lab.tables.schedule import HasRecord, RepeatRule, due, expected_evaluations
 from tuner.lab.tables.table import BenchmarkTable, RecordedEvaluation, TableHeader
 from tuner.lab.tables.table_files import TableFolder
 from tuner.launching import machine
-from tuner.launching.engine import EngineInfo
 from tuner.measurement import summary
 from tuner.measurement.outcome import EvaluationRequirements
 from tuner.metrics import objective as objectives
@@ -36,7 +35,7 @@ from tuner.space import files
 from tuner.study import prediction, problem, targets
 from tuner.study.creation import environment_facts
 from tuner.study.interruption import resumable
-from tuner.study.preparation import make_evaluator, notes_of, prepare
+from tuner.study.preparation import StudyInputs, make_evaluator, notes_of, prepare
 from tuner.study.progress import Progress, Terminal
 from tuner.values.histogram import LatencyHistogram
 from tuner.values.measurement import Block, Measurement
@@ -74,17 +73,16 @@ def record(order: RecordSpec, *, terminal: Terminal) -> RecordResult:
         Interrupted: a signal came; evaluations are saved.
     """
     settings = order.settings
-    engine = targets.engine_of(settings.target)
-    card = targets.find_spec(settings.target, engine)
+    target = targets.find_target(settings.target)
     folder = TableFolder(order.out)
     known = table_files.read(order.out) if folder.exists() else None
-    with resumable(None), folder, make_evaluator(settings, card, engine, terminal) as bench:
+    with resumable(None), folder, make_evaluator(settings, target, terminal) as bench:
         bench.lengthens = False  # a table's evaluations have one length
-        arena, payloads, served = prepare(bench, settings, card, engine, terminal)
-        head = _head(order, engine, arena, served, tuple(notes_of(arena, payloads, served)))
+        inputs = prepare(bench, settings, target, terminal)
+        arena, head = inputs.arena, _head(order, inputs)
         if known is not None:
             head = _going_on(head, known.head, order.out)
-        if head.profile is None and engine is None:
+        if head.profile is None and target.is_predictable:
             profile = prediction.profile_of(bench, arena)
             head = dataclasses.replace(head, profile=None if profile is None else profile.as_json())
         folder.begin(head)
@@ -244,21 +242,10 @@ def histogram_of(
     return LatencyHistogram.of(np.asarray(1e3 * took_s, dtype=float))
 
 
-def _head(
-    order: RecordSpec,
-    engine: OtherEngine | None,
-    arena: problem.ProblemStatement,
-    served: EngineInfo,
-    notes: tuple[str, ...],
-) -> TableHeader:
-    settings = order.settings
+def _head(order: RecordSpec, inputs: StudyInputs) -> TableHeader:
+    settings, arena, served = order.settings, inputs.arena, inputs.served
     measurement = settings.measurement
-    label = settings.target.engine
-    if isinstance(engine, CommandEngine):
-        # The absolute path is useless elsewhere.
-        label = f"{engine.name} ({label})"
-    elif isinstance(engine, UrlEngine):
-        label = served.engine
+    label = inputs.target.label(settings.target, served)
     facts = {**environment_facts(served), "engine": label}
     space: dict[str, Any] = yaml.safe_load(files.dump(arena.space))
     return TableHeader(
@@ -281,7 +268,7 @@ def _head(
         },
         passes=order.thoroughness.passes,
         seed=settings.search.seed,
-        notes=notes,
+        notes=tuple(notes_of(inputs)),
     )
 
 

@@ -7,17 +7,14 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import json
-import os
 import pathlib
-import select
 import signal
 import subprocess
-import sys
-import time
 from collections.abc import Mapping
 from typing import Any
 
+from serving.system import process_identity
+from serving.system.control_channel import Closed, ControlledProcess
 from tuner.errors import LaunchFailed
 from tuner.launching import supervisor
 from tuner.launching.output import Output
@@ -27,7 +24,6 @@ START_TIMEOUT_S = 20.0
 """Wait for the supervisor's first report: two process starts."""
 REPORT_TIMEOUT_S = 2.0
 """Wait for the report of an ended server."""
-_SUPERVISOR = str(pathlib.Path(supervisor.__file__).resolve())
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,9 +39,9 @@ class ProcessSpec:
     stop_signal: signal.Signals
     grace_s: float
 
-    def line(self) -> bytes:
-        """Return the line for the supervisor."""
-        data = {
+    def as_json(self) -> dict[str, object]:
+        """Return the order for the supervisor."""
+        return {
             "command": self.command,
             "environment": dict(self.environment),
             "directory": str(self.directory),
@@ -53,18 +49,17 @@ class ProcessSpec:
             "signal": int(self.stop_signal),
             "grace_s": self.grace_s,
         }
-        return json.dumps(data).encode() + b"\n"
 
 
 class SupervisedProcess:
     """Server with all its processes, from `start` to `stop`."""
 
-    def __init__(self, keeper: subprocess.Popen[bytes], output: Output, order: ProcessSpec) -> None:
+    def __init__(self, keeper: ControlledProcess, order: ProcessSpec) -> None:
+        assert keeper.process.stdout is not None
         self._keeper = keeper
         self._order = order
-        self._reports = b""
         self._exit_status: int | None = None
-        self.output = output
+        self.output = Output(keeper.process.stdout)
         self.pid = 0
 
     @classmethod
@@ -74,20 +69,11 @@ class SupervisedProcess:
         Raises:
             LaunchFailed: `start`, no such program or folder; `limits`.
         """
-        keeper = subprocess.Popen(  # noqa: S603 - our own file
-            [sys.executable, "-I", "-S", _SUPERVISOR],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            bufsize=0,
-            start_new_session=True,
-        )
-        assert keeper.stdin is not None
-        assert keeper.stderr is not None
-        made = cls(keeper, Output(keeper.stderr), order)
+        keeper = ControlledProcess.start("tuner.launching.supervisor", output=subprocess.PIPE)
+        made = cls(keeper, order)
         try:
-            with contextlib.suppress(BrokenPipeError):  # then the report says why, if anything
-                keeper.stdin.write(order.line())
+            with contextlib.suppress(Closed):  # then the report says why, if anything
+                made._keeper.send(order.as_json(), timeout_s=START_TIMEOUT_S)
             report = made._next_report(START_TIMEOUT_S)
             if report is None or "pid" not in report:
                 raise _not_started(report, made.output)
@@ -99,7 +85,7 @@ class SupervisedProcess:
 
     def is_running(self) -> bool:
         """Whether the server's first process is alive."""
-        if self._exit_status is None and _has_ended(self.pid):
+        if self._exit_status is None and process_identity.has_ended(self.pid):
             self.exit_status()
             return False
         return self._exit_status is None
@@ -113,37 +99,17 @@ class SupervisedProcess:
 
     def stop(self) -> None:
         """End the server with all its processes."""
-        keeper = self._keeper
-        if keeper.stdin is not None and not keeper.stdin.closed:
-            keeper.stdin.close()
         try:
-            with contextlib.suppress(subprocess.TimeoutExpired):
-                keeper.wait(timeout=self._order.grace_s + supervisor.CLEANED_S + REPORT_TIMEOUT_S)
+            # If it is killed, the kernel kills the server with it.
+            self._keeper.end(self._order.grace_s + supervisor.CLEANED_S + REPORT_TIMEOUT_S)
         finally:
-            if keeper.poll() is None:
-                keeper.kill()  # the kernel kills the server with it
-                keeper.wait()
             self.output.join()
-            if keeper.stdout is not None:
-                keeper.stdout.close()
 
     def _next_report(self, timeout_s: float) -> dict[str, Any] | None:
         """Return the supervisor's next report; None at its end or the timeout."""
-        stream = self._keeper.stdout
-        if stream is None or stream.closed:
-            return None
-        until_s = time.monotonic() + timeout_s
-        while b"\n" not in self._reports:
-            left_s = until_s - time.monotonic()
-            if left_s <= 0 or not select.select([stream], [], [], left_s)[0]:
-                return None
-            part = os.read(stream.fileno(), 65536)
-            if not part:
-                return None
-            self._reports += part
-        line, _, self._reports = self._reports.partition(b"\n")
-        found: dict[str, Any] = json.loads(line)
-        return found
+        with contextlib.suppress(Closed, TimeoutError):
+            return self._keeper.receive(timeout_s=timeout_s)[0]
+        return None
 
 
 def _not_started(report: dict[str, Any] | None, output: Output) -> LaunchFailed:
@@ -153,12 +119,3 @@ def _not_started(report: dict[str, Any] | None, output: Output) -> LaunchFailed:
         return LaunchFailed("start", f"the server cannot be started{': ' * bool(said)}{said}")
     cause: Cause = "limits" if report["limits"] else "start"
     return LaunchFailed(cause, f"the server cannot be started: {report['failed']}")
-
-
-def _has_ended(pid: int) -> bool:
-    """Whether a process is gone or a zombie."""
-    try:
-        stat = pathlib.Path(f"/proc/{pid}/stat").read_text(encoding="latin-1")
-    except OSError:
-        return True
-    return stat.rpartition(")")[2].split()[0] in "ZX"

@@ -1,13 +1,13 @@
 """Supervisor of another engine's server: ends all its processes with it or the tuner.
 
-    python -I -S supervisor.py        orders on standard input, reports on standard output
+    python -m tuner.launching.supervisor        commanded over its control channel
 
 As a subreaper (PR_SET_CHILD_SUBREAPER) it inherits every orphaned descendant, even from another
-session. In: one JSON line with `command`, `environment`, `directory`, `groups` (files of control
+session. In: one order with `command`, `environment`, `directory`, `groups` (files of control
 groups to join), `signal`, `grace_s`. Out: {"pid": ...} or {"failed": why, "limits": whether a group
-was the reason}, then {"ended": exit status, negative for a signal}. When standard input ends, the
+was the reason}, then {"ended": exit status, negative for a signal}. When the channel ends, the
 server gets its signal, and `grace_s` later all that is left gets SIGKILL. If the supervisor is
-killed, the kernel kills the server (PR_SET_PDEATHSIG); its control group finds the rest
+killed, the kernel kills the server (`end_with_parent`); its control group finds the rest
 (`serving.system.cgroups.manager`).
 """
 
@@ -15,17 +15,20 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
-import json
 import os
 import pathlib
 import select
 import signal
+import socket
 import subprocess
-import sys
 import time
 from typing import Any
 
-PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36
+from serving.system import process_identity
+from serving.system.control_channel import Closed, ControlChannel
+from serving.system.end_with_parent import end_with
+
+_PR_SET_CHILD_SUBREAPER = 36
 CLEANED_S = 5.0
 """Maximum time for killed processes to end."""
 RETRY_S = 0.005
@@ -34,7 +37,8 @@ RETRY_S = 0.005
 class Supervisor:
     """One server with its descendants."""
 
-    def __init__(self, order: dict[str, Any]) -> None:
+    def __init__(self, tuner: ControlChannel, order: dict[str, Any]) -> None:
+        self._tuner = tuner
         self._order = order
         self._ended: int | None = None
         self._woken, self._wakeup = os.pipe()
@@ -48,24 +52,22 @@ class Supervisor:
         """Run the server until it or the tuner ends, and clean up."""
         if not self._started():
             return
-        self._wait(until_s=None, watched=[self._woken, 0])
+        self._wait(until_s=None, watched=[self._woken, self._tuner.sock])
         if self._ended is None:
             assert self._process is not None
             with contextlib.suppress(ProcessLookupError):
                 os.kill(self._process.pid, self._order["signal"])
             self._wait(until_s=time.monotonic() + self._order["grace_s"], watched=[self._woken])
         if self._ended is not None:
-            _report(ended=self._ended)
+            self._report(ended=self._ended)
         self._kill_the_rest()
 
     def _started(self) -> bool:
-        order, libc, parent = self._order, ctypes.CDLL(None), os.getpid()
+        order, parent = self._order, os.getpid()
         groups: list[int] = []
 
         def prepare() -> None:
-            libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
-            if os.getppid() != parent:
-                os._exit(1)
+            end_with(parent, signal.SIGKILL)
             for descriptor in groups:
                 os.write(descriptor, b"0")
 
@@ -79,23 +81,27 @@ class Supervisor:
                 stdout=2,
                 stderr=2,
                 start_new_session=True,
-                preexec_fn=prepare,  # noqa: PLW1509 - it makes system calls alone
+                preexec_fn=prepare,  # noqa: PLW1509 - this process has one thread
             )
         except OSError as error:
             missing = error.filename or order["command"][0]
-            _report(failed=f"{missing}: {error.strerror or error}", limits=False)
+            self._report(failed=f"{missing}: {error.strerror or error}", limits=False)
             return False
         except subprocess.SubprocessError:  # from `prepare`: a group cannot be joined
-            _report(failed="the server cannot join its control group", limits=True)
+            self._report(failed="the server cannot join its control group", limits=True)
             return False
         finally:
             for descriptor in groups:
                 os.close(descriptor)
-        _report(pid=self._process.pid)
+        self._report(pid=self._process.pid)
         return True
 
-    def _wait(self, *, until_s: float | None, watched: list[int]) -> None:
-        """Wait for the server's end, a time, or the end of standard input."""
+    def _report(self, **facts: object) -> None:
+        with contextlib.suppress(Closed):
+            self._tuner.send(facts)
+
+    def _wait(self, *, until_s: float | None, watched: list[int | socket.socket]) -> None:
+        """Wait for the server's end, a time, or the end of the channel."""
         while True:
             self._reap()
             if self._ended is not None:
@@ -107,7 +113,7 @@ class Supervisor:
             if self._woken in readable:
                 with contextlib.suppress(BlockingIOError):
                     os.read(self._woken, 4096)
-            if 0 in readable and not os.read(0, 4096):
+            if self._tuner.sock in readable:  # the tuner sends no more: this is its end
                 return
 
     def _reap(self) -> bool:
@@ -134,12 +140,9 @@ class Supervisor:
 
 def _descendants(pid: int) -> set[int]:
     parents: dict[int, int] = {}
-    for path in pathlib.Path("/proc").glob("[0-9]*/stat"):
-        try:
-            fields = path.read_text(encoding="latin-1").rpartition(")")[2].split()
-        except OSError:
-            continue
-        parents[int(path.parent.name)] = int(fields[1])
+    for path in pathlib.Path("/proc").glob("[0-9]*"):
+        if fields := process_identity.stat_fields(int(path.name)):
+            parents[int(path.name)] = int(fields[1])
     found: set[int] = set()
     wave = {pid}
     while wave := {child for child, parent in parents.items() if parent in wave} - found:
@@ -147,18 +150,14 @@ def _descendants(pid: int) -> set[int]:
     return found
 
 
-def _report(**facts: object) -> None:
-    with contextlib.suppress(BrokenPipeError):
-        os.write(1, json.dumps(facts).encode() + b"\n")
-
-
 def main() -> None:
     """Execute one order."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1)
-    line = sys.stdin.buffer.readline()
-    if line.endswith(b"\n"):
-        Supervisor(json.loads(line)).run()
+    ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1)
+    tuner = ControlChannel.to_parent()
+    with contextlib.suppress(Closed):
+        order, _ = tuner.receive()
+        Supervisor(tuner, order).run()
 
 
 if __name__ == "__main__":

@@ -2,8 +2,6 @@
 
 In: payloads (once) and plans (one per phase). Out: a `PhaseResult` per phase. The separate process
 keeps the tuner's own work out of the latencies. A client that dies or stalls is replaced.
-
-The kernel ends the client with the thread that made it, so use one long-lived thread.
 """
 
 from __future__ import annotations
@@ -11,10 +9,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import json
-import os
-import pathlib
 import subprocess
-import sys
 import tempfile
 import types
 from collections.abc import Sequence
@@ -22,8 +17,10 @@ from typing import Any, Self
 
 import numpy as np
 
+from serving.error_text import printable_line
+from serving.system.control_channel import Closed, ControlledProcess
 from tuner.errors import LoadGeneratorFailed, LoadGeneratorLost
-from tuner.load_generator import range_errors, wire
+from tuner.load_generator import range_errors
 from tuner.load_generator.columns import COLUMNS
 from tuner.load_generator.multi_model_payloads import MultiModelPayloads
 from tuner.load_generator.payloads import Payloads
@@ -83,7 +80,7 @@ class LoadGenerator:
     """Context manager that owns the client process."""
 
     def __init__(self) -> None:
-        self._process: subprocess.Popen[bytes] | None = None
+        self._process: ControlledProcess | None = None
         self._errors: Any = None
         self._payloads: Payloads | MultiModelPayloads | None = None
         self._kept: list[Payloads | MultiModelPayloads] = []
@@ -104,7 +101,7 @@ class LoadGenerator:
     @property
     def pid(self) -> int | None:
         """Process id of the client."""
-        return None if self._process is None else self._process.pid
+        return None if self._process is None else self._process.process.pid
 
     def set_payloads(self, payloads: Payloads | MultiModelPayloads) -> None:
         """Set the payloads of the following phases; each set reaches the client once.
@@ -132,7 +129,7 @@ class LoadGenerator:
             self._kept.append(self._payloads)
             self._send({"do": "run", "plan": plan.as_json(), "key": id(self._payloads)})
             report, blob = self._await("done", "failed")
-        except wire.Closed as error:
+        except Closed as error:
             raise LoadGeneratorLost(
                 f"the load generator's process ended{self._last_words()}"
             ) from error
@@ -153,35 +150,16 @@ class LoadGenerator:
         """Kill the client process."""
         process, self._process = self._process, None
         self._kept = []
-        if process is None:
-            return
-        process.kill()
-        process.wait(END_TIMEOUT_S)
-        for pipe in (process.stdin, process.stdout):
-            if pipe is not None:
-                pipe.close()
-        self._errors.close()
+        if process is not None:
+            process.end(0.0)
+            self._errors.close()
 
     def _start(self) -> None:
-        # Finds the same package as the tuner, and nothing in the current folder can shadow it.
-        root = str(pathlib.Path(__file__).resolve().parents[2])
-        path = os.pathsep.join(filter(None, (root, os.environ.get("PYTHONPATH"))))
         self._errors = tempfile.TemporaryFile()  # noqa: SIM115  open as long as the process
-        self._process = subprocess.Popen(  # noqa: S603  our own module, nothing from outside
-            [sys.executable, "-P", "-m", "tuner.load_generator.process", str(os.getpid())],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=self._errors,
-            bufsize=0,
-            env={**os.environ, "PYTHONPATH": path},
-            start_new_session=True,  # a Ctrl-C in the terminal is for the tuner alone
-        )
-        for pipe in (self._process.stdin, self._process.stdout):
-            assert pipe is not None
-            os.set_blocking(pipe.fileno(), False)
+        self._process = ControlledProcess.start("tuner.load_generator.process", output=self._errors)
         try:
             self._await("ready", timeout_s=START_TIMEOUT_S)
-        except (wire.Closed, TimeoutError) as error:
+        except (Closed, TimeoutError) as error:
             raise LoadGeneratorFailed(
                 f"the load generator's process does not start{self._last_words()}"
             ) from error
@@ -217,17 +195,15 @@ class LoadGenerator:
 
     def _send(self, header: dict[str, Any], blob: bytes = b"") -> None:
         assert self._process is not None
-        assert self._process.stdin is not None
-        wire.write_frame(self._process.stdin.fileno(), header, blob, timeout_s=SILENCE_TIMEOUT_S)
+        self._process.send(header, blob, timeout_s=SILENCE_TIMEOUT_S)
 
     def _await(
         self, *events: str, timeout_s: float = SILENCE_TIMEOUT_S
     ) -> tuple[dict[str, Any], bytes]:
         """Return the next frame with one of these events."""
         assert self._process is not None
-        assert self._process.stdout is not None
         while True:
-            header, blob = wire.read_frame(self._process.stdout.fileno(), timeout_s=timeout_s)
+            header, blob = self._process.receive(timeout_s=timeout_s)
             if header["event"] in events:
                 return header, blob
 
@@ -236,7 +212,7 @@ class LoadGenerator:
         if process is None:
             return ""
         try:
-            code: int | None = process.wait(END_TIMEOUT_S)
+            code: int | None = process.process.wait(END_TIMEOUT_S)
         except subprocess.TimeoutExpired:
             code = None
         errors.seek(0)
@@ -267,7 +243,7 @@ def _result(report: dict[str, Any], blob: bytes, indexes: Sequence[str]) -> Phas
         reconnects=report["reconnects"],
         last_loss=report["last_loss"],
         fell_behind=report["fell_behind"],
-        first_error=one_line(said),
+        first_error=reported_line(said),
         hint=range_errors.hint(said, indexes),
     )
 
@@ -282,8 +258,7 @@ def message(body: str) -> str:
     return body
 
 
-def one_line(text: str) -> str:
+def reported_line(text: str) -> str:
     """Return text as one printable line of at most `MAX_REPORTED` characters."""
-    printable = "".join(c if c.isprintable() or c.isspace() else "?" for c in text)
-    line = " ".join(printable.split())
+    line = printable_line(text)
     return line if len(line) <= MAX_REPORTED else f"{line[: MAX_REPORTED - 4]} ..."

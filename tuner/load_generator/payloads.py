@@ -49,6 +49,11 @@ class Payloads:
     answer: str = "open-inference"
     """Response format: a protocol, a datatype, or empty if unread."""
 
+    @property
+    def varies(self) -> bool:
+        """Whether requests differ in size."""
+        return len(set(map(len, self.requests))) > 1
+
     def __post_init__(self) -> None:
         if not self.requests:
             raise UsageError(f"{self.description}: no request to send")

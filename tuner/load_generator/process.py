@@ -1,28 +1,26 @@
-"""Load generator's process: `python -m tuner.load_generator.process`, commanded over pipes.
+"""Load generator's process: `python -m tuner.load_generator.process`.
 
-Frames in (see `wire`): {"do": "payloads", key, method, path, headers, sizes} with the bodies as
+Frames in (see `control_channel`): {"do": "payloads", key, method, path, headers, sizes} with the bodies as
 blob; {"do": "mixture", key, heads, sizes} with the bodies and then the order; {"do": "forget",
 key}; {"do": "run", key} with a plan. Frames out: {"event": "ready"}, "stored", "running" each
 second, then "done" with columns and CPU readings as blob, or "failed" with the reason.
 
-It ends with its standard input, so it cannot outlive the tuner, and ignores Ctrl-C. Imports are
-few, for a quick start and a quiet process.
+It ends with the channel, so it cannot outlive the tuner, and ignores Ctrl-C. Imports are few, for a
+quick start and a quiet process.
 """
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import gc
 import os
-import select
 import signal
-import sys
 import time
 from collections.abc import Sequence
 from typing import Any
 
-from serving.system.end_with_parent import end_with
-from tuner.load_generator import wire
+from serving.system.control_channel import Closed, ControlChannel
 from tuner.load_generator.client import Client
 from tuner.load_generator.multi_model_payloads import LazyRequests
 from tuner.load_generator.plan import PhasePlan
@@ -45,30 +43,24 @@ class StoredPayloads:
 class GeneratorProcess:
     """Command loop with the stored payloads."""
 
-    def __init__(self, commands: int, reports: int) -> None:
-        self._commands = commands
-        self._reports = reports
+    def __init__(self, tuner: ControlChannel) -> None:
+        self._tuner = tuner
         self._stored: dict[int, StoredPayloads] = {}
         """By the tuner's key."""
         self._reported_s = 0.0
 
     def serve(self) -> None:
-        """Execute commands until the tuner closes the pipe."""
-        self._report({"event": "ready", "pid": os.getpid()})
-        try:
+        """Execute commands until the tuner closes the channel."""
+        with contextlib.suppress(Closed):
+            self._tuner.send({"event": "ready", "pid": os.getpid()})
             while True:
-                command, blob = wire.read_frame(self._commands, timeout_s=None)
+                command, blob = self._tuner.receive()
                 if command["do"] in {"payloads", "mixture"}:
                     self._store(command, blob)
                 elif command["do"] == "forget":
                     self._stored.pop(command["key"], None)
                 else:
                     self._run(PhasePlan.from_json(command["plan"]), self._stored[command["key"]])
-        except wire.Closed:
-            return
-
-    def _report(self, header: dict[str, Any], blob: bytes = b"") -> None:
-        wire.write_frame(self._reports, header, blob, timeout_s=None)
 
     def _store(self, command: dict[str, Any], blob: bytes) -> None:
         bodies, start = [], 0
@@ -82,7 +74,7 @@ class GeneratorProcess:
             bodies=bodies,
             mixture=(command["heads"], blob[start:]) if is_mixture else None,
         )
-        self._report({"event": "stored"})
+        self._tuner.send({"event": "stored"})
 
     def _run(self, plan: PhasePlan, stored: StoredPayloads) -> None:
         begun_s = time.monotonic()
@@ -93,7 +85,7 @@ class GeneratorProcess:
             client = Client(plan, requests, on_tick=self._tick)
             client.run()
         except ServerGone as error:
-            self._report({"event": "failed", "reason": str(error)})
+            self._tuner.send({"event": "failed", "reason": str(error)})
             return
         finally:
             gc.enable()
@@ -111,20 +103,18 @@ class GeneratorProcess:
             "first_error": client.first_error.decode(errors="replace"),
             "wall_s": time.monotonic() - begun_s,
         }
-        self._report(summary, client.columns.as_bytes() + client.cpu_readings.as_bytes())
+        self._tuner.send(summary, client.columns.as_bytes() + client.cpu_readings.as_bytes())
 
     def _tick(self, finished: int) -> None:
         """Send a heartbeat, and check that the tuner is alive."""
         now = time.monotonic()
         if now - self._reported_s < HEARTBEAT_S / 4:
             return
-        watched = select.poll()
-        watched.register(self._commands, 0)  # hang-up is always reported
-        if watched.poll(0):
-            raise wire.Closed
+        if self._tuner.has_ended():
+            raise Closed
         if now - self._reported_s >= HEARTBEAT_S:
             self._reported_s = now
-            self._report({"event": "running", "requests": finished})
+            self._tuner.send({"event": "running", "requests": finished})
 
 
 def _requests(plan: PhasePlan, stored: StoredPayloads) -> Sequence[bytes]:
@@ -156,14 +146,9 @@ def _head(plan: PhasePlan, line: str, headers: Sequence[tuple[str, str]], end: s
 
 
 def main() -> None:
-    """Serve on the standard streams; prints go to standard error, outside the frames."""
+    """Serve the process's parent."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    end_with(int(sys.argv[1]), signal.SIGKILL)
-    commands, reports = os.dup(0), os.dup(1)
-    os.dup2(2, 1)
-    for descriptor in (commands, reports):
-        os.set_blocking(descriptor, False)
-    GeneratorProcess(commands, reports).serve()
+    GeneratorProcess(ControlChannel.to_parent()).serve()
 
 
 if __name__ == "__main__":

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import pathlib
 import re
 from collections.abc import Mapping
@@ -26,13 +27,31 @@ _FOLDERS = (
 _KEYS = ("name", "knobs", "constraints", "equivalence")
 
 
-def load(path: str | pathlib.Path, vocabulary: KnobSchema = SERVING) -> SearchSpace:
-    """Read the search space in a file.
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class SpaceFile:
+    """Search space, and the text of its file with the user's comments."""
+
+    space: SearchSpace
+    text: str
+
+    def text_of(self, space: SearchSpace) -> str:
+        """Return the text of a space that was made from this one."""
+        return self.text if space is self.space else dump(space)
+
+
+def read(path: str | pathlib.Path, vocabulary: KnobSchema = SERVING) -> SpaceFile:
+    """Read a search-space file.
 
     Raises:
         InvalidSpace: the file cannot be read, or is wrong.
     """
-    return parse(read_text(path), file=str(path), vocabulary=vocabulary)
+    text = read_text(path)
+    return SpaceFile(space=parse(text, file=str(path), vocabulary=vocabulary), text=text)
+
+
+def load(path: str | pathlib.Path, vocabulary: KnobSchema = SERVING) -> SearchSpace:
+    """Return the search space in a file; otherwise like `read`."""
+    return read(path, vocabulary).space
 
 
 def read_text(path: str | pathlib.Path) -> str:

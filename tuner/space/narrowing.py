@@ -5,10 +5,13 @@ What a machine lacks is no error, but the notes must show readers what was not t
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
-from tuner.space.environment import Machine
+from tuner.space import enumeration
+from tuner.space.environment import MACHINE_SYMBOLS, Environment, Machine
+from tuner.space.expression import Expression
 from tuner.space.knobs import ChoiceKnob, DeviceKnob, Knob, NumberKnob, SearchedKnob
 
 CLOCK = "accelerator.clock_mhz"
@@ -84,3 +87,32 @@ def _cut(knob: NumberKnob, fits: Callable[[float], bool], reason: str) -> Narrow
     if cut.default != knob.default:
         notes.append(f"{knob.name}: default {cut.default}{unit} here, not {knob.default}")
     return Narrowed(cut, tuple(notes))
+
+
+def ruled_out(
+    searched: Sequence[SearchedKnob],
+    constraints: Mapping[str, Expression],
+    environment: Environment,
+) -> Iterator[str]:
+    """Yield the values and combinations that constraints on the machine leave out."""
+    symbols = environment.symbols()
+    for text, constraint in constraints.items():
+        machine = [name for name in symbols if name in constraint.names & set(MACHINE_SYMBOLS)]
+        involved = [knob for knob in searched if knob.name in constraint.names]
+        if not machine or not involved:
+            continue
+        found = list(enumeration.assignments(involved, {}, [constraint], symbols))
+        size = math.prod(len(knob.values()) for knob in involved)
+        if len(found) == size:
+            continue
+        here = ", ".join(f"{name} = {symbols[name]}" for name in machine)
+        for knob in involved:
+            possible = {values[knob.name] for values in found}
+            lost = [f"{value}" for value in knob.values() if value not in possible]
+            if lost:
+                unit = f" {knob.unit}" if knob.unit else ""
+                yield f"{knob.name}: {', '.join(lost)}{unit} left out: {text} ({here})"
+        if len(involved) == 1:
+            continue  # its values are reported
+        names = " and ".join(knob.name for knob in involved)
+        yield f"{text}: leaves {len(found)} of {size} combinations of {names} ({here})"

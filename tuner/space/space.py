@@ -6,9 +6,9 @@ or concurrency.
 
 from __future__ import annotations
 
+import collections
 import dataclasses
 import functools
-import itertools
 import math
 from collections.abc import Callable, Iterator, Mapping
 from typing import TypeVar
@@ -19,13 +19,7 @@ from numpy.typing import NDArray
 from serving.error_text import nearest
 from tuner.errors import InvalidSpace
 from tuner.space import enumeration, equivalence, narrowing
-from tuner.space.environment import (
-    ACCURACY,
-    ENVIRONMENT_SYMBOLS,
-    MACHINE_SYMBOLS,
-    VARIANT,
-    Environment,
-)
+from tuner.space.environment import ACCURACY, ENVIRONMENT_SYMBOLS, VARIANT, Environment
 from tuner.space.expression import NUMBER, ByChoice, Expression, ExpressionError, Kind
 from tuner.space.knobs import ChoiceKnob, DeviceKnob, Knob, SearchedKnob
 from tuner.values.configuration import Configuration, Value
@@ -62,7 +56,7 @@ class SearchSpace:
         """
         if not self.knobs:
             raise self._error("knobs", "there is none, expected at least one")
-        for name, count in _count_names(knob.name for knob in self.knobs):
+        for name, count in sorted(collections.Counter(knob.name for knob in self.knobs).items()):
             if count > 1:
                 raise self._error(f"knobs.{name}", f"given {count} times")
         for i, rule in enumerate(self.equivalence):
@@ -179,36 +173,12 @@ class SearchSpace:
             notes=tuple(notes),
             environment=environment,
         )
-        space = dataclasses.replace(space, notes=(*space.notes, *space._ruled_out()))  # noqa: SLF001
+        ruled_out = narrowing.ruled_out(space.searched, space._constraints, environment)  # noqa: SLF001
+        space = dataclasses.replace(space, notes=(*space.notes, *ruled_out))
         if not space.is_feasible(space.default()):
             note = "the default configuration violates a constraint here; it is never proposed"
             space = dataclasses.replace(space, notes=(*space.notes, note))
         return space
-
-    def _ruled_out(self) -> Iterator[str]:
-        """Yield the values and combinations that constraints on the machine leave out."""
-        assert self.environment is not None
-        symbols = self.environment.symbols()
-        for text, constraint in self._constraints.items():
-            machine = [name for name in symbols if name in constraint.names & set(MACHINE_SYMBOLS)]
-            involved = [knob for knob in self.searched if knob.name in constraint.names]
-            if not machine or not involved:
-                continue
-            found = list(enumeration.assignments(involved, {}, [constraint], symbols))
-            size = math.prod(len(knob.values()) for knob in involved)
-            if len(found) == size:
-                continue
-            here = ", ".join(f"{name} = {symbols[name]}" for name in machine)
-            for knob in involved:
-                possible = {values[knob.name] for values in found}
-                lost = [f"{value}" for value in knob.values() if value not in possible]
-                if lost:
-                    unit = f" {knob.unit}" if knob.unit else ""
-                    yield f"{knob.name}: {', '.join(lost)}{unit} left out: {text} ({here})"
-            if len(involved) == 1:
-                continue  # its values are reported
-            names = " and ".join(knob.name for knob in involved)
-            yield f"{text}: leaves {len(found)} of {size} combinations of {names} ({here})"
 
     def encode(self, configuration: Mapping[str, Value]) -> NDArray[np.float64]:
         """Return a configuration's vector (d,) in the unit cube, in the order of `names`."""
@@ -375,7 +345,3 @@ def symbol_kinds(
         numbers = tuple((name, value) for name, value in measured or () if value is not None)
         kinds[ACCURACY] = NUMBER if environment is None else ByChoice(VARIANT, numbers)
     return kinds | dict.fromkeys(ENVIRONMENT_SYMBOLS, NUMBER)
-
-
-def _count_names(names: Iterator[str]) -> list[tuple[str, int]]:
-    return [(name, len(list(group))) for name, group in itertools.groupby(sorted(names))]

@@ -51,7 +51,7 @@ def tune(
     Raises:
         WrongUse, TunerError, Interrupted: as for one study; finished ones are saved.
     """
-    card = targets.find_spec(settings.target, targets.engine_of(settings.target))
+    card = targets.find_target(settings.target).spec
     base = settings.store.study
     if base is None:
         made = creation.name_study(settings, card, now=dt.datetime.now().astimezone())

@@ -9,13 +9,6 @@ from typing import Any
 
 from serving.accelerator import clocks
 from serving.model_spec import ModelSpec
-from tuner.engines.description import (
-    COPY,
-    SCENARIO_COPY,
-    CommandEngine,
-    OtherEngine,
-    ScenarioEngine,
-)
 from tuner.errors import StudyExists
 from tuner.evaluation.simulation.profile import CostProfile
 from tuner.launching import machine
@@ -26,10 +19,10 @@ from tuner.settings.workload import RATE, TRACE, is_trace
 from tuner.store import study_store
 from tuner.store.run_folder import RunFolder
 from tuner.store.study_store import StudyStore
-from tuner.study import problem, study_files, targets
+from tuner.study import problem, study_files
 from tuner.study.interruption import resume_command
-from tuner.study.problem import ProblemStatement
-from tuner.values.study_record import InputSummary
+from tuner.study.preparation import StudyInputs
+from tuner.study.target import Target
 
 
 def name_study(
@@ -85,29 +78,24 @@ def name_taken(folder: RunFolder) -> StudyExists:
 
 def create_study(
     folder: RunFolder,
-    settings: StudySettings,
-    arena: ProblemStatement,
-    served: EngineInfo,
+    inputs: StudyInputs,
     *,
     fresh: bool,
-    engine: OtherEngine | None = None,
     profile: CostProfile | None = None,
-    sent: InputSummary | None = None,
 ) -> StudyStore:
     """Create the folder and the store.
 
     Args:
-        settings: a storage's password is used, but not saved.
+        inputs: a storage's password is used, but not saved.
         fresh: whether a study of the same name is deleted first.
-        engine: another engine, whose file is saved, or None.
         profile: of the model, for predictions, or None.
-        sent: the inputs; None for many models.
 
     Raises:
         StudyExists: the storage has a study of that name.
         WrongUse: `fresh`, and the folder is no study of ours.
         StorageFailed: it cannot be written.
     """
+    settings, arena, target = inputs.settings, inputs.arena, inputs.target
     url = settings.store.storage
     if fresh:
         _delete(folder, url)
@@ -115,17 +103,17 @@ def create_study(
     kept = dataclasses.replace(
         settings, store=dataclasses.replace(settings.store, storage=kept_url)
     )
-    folder.create(kept.nested(), environment_facts(served))
+    folder.create(kept.nested(), environment_facts(inputs.served))
     try:
         folder.write_text("space.yaml", arena.text)
-        save_engine(folder, engine)
+        save_engine(folder, target)
         save_prices(folder, settings)
         return StudyStore.create(
             folder.name,
             database=folder.database,
             url=url,
             facts=study_files.facts_of(
-                settings, arena, served, profile, targets.shared_of(engine), sent
+                settings, arena, inputs.served, profile, target.shared(), inputs.payloads.sent
             ),
         )
     except BaseException:
@@ -133,12 +121,11 @@ def create_study(
         raise
 
 
-def save_engine(folder: RunFolder, engine: OtherEngine | None) -> None:
+def save_engine(folder: RunFolder, target: Target) -> None:
     """Copy the engine or scenario file, for an unchanged resume."""
-    if isinstance(engine, CommandEngine):
-        folder.write_text(COPY, engine.text)
-    if isinstance(engine, ScenarioEngine):
-        folder.write_text(SCENARIO_COPY, engine.text)
+    copy = target.file_copy()
+    if copy is not None:
+        folder.write_text(*copy)
 
 
 def save_prices(folder: RunFolder, settings: StudySettings) -> None:

@@ -6,15 +6,13 @@ import dataclasses
 from collections.abc import Iterator, Sequence
 
 from serving.accelerator import clocks
-from serving.model_spec import ModelSpec
 from serving.tensors.input_values import SMALL
-from tuner.engines.description import OtherEngine, ScenarioEngine
 from tuner.errors import LaunchFailed, UsageError
 from tuner.evaluation import probe
-from tuner.evaluation.evaluator import FIRST_RATE_PER_S, Evaluator
+from tuner.evaluation.evaluator import Evaluator
 from tuner.evaluation.open_loop import make_open_loop_plan
-from tuner.evaluation.scenarios import tuning
 from tuner.evaluation.scenarios.requests import ScenarioRequests
+from tuner.evaluation.workload import FIRST_RATE_PER_S
 from tuner.launching import machine
 from tuner.launching.engine import EngineInfo
 from tuner.load_generator.payloads import Payloads
@@ -24,14 +22,18 @@ from tuner.metrics import prices
 from tuner.report import console_text
 from tuner.sampling import registry
 from tuner.settings.study import StudySettings
+from tuner.settings.target import TargetSettings
 from tuner.settings.workload import RATE
-from tuner.space import files
+from tuner.space import files, fixing
 from tuner.space.environment import VARIANT, Environment
-from tuner.study import problem, targets
+from tuner.space.files import SpaceFile
+from tuner.space.space import SearchSpace
+from tuner.study import problem
 from tuner.study.budget import Budget
 from tuner.study.problem import ProblemStatement
 from tuner.study.progress import Terminal
 from tuner.study.search import sampler_of
+from tuner.study.target import Target
 from tuner.values.configuration import Configuration
 from tuner.values.study_record import OUR_ENGINE
 
@@ -39,9 +41,18 @@ BATCHING_KNOBS = ("batching.max_size", "batching.timeout_us", "batching.pad_to")
 CACHE_KNOB = "cache.capacity_mb"
 
 
-def make_evaluator(
-    settings: StudySettings, card: ModelSpec, engine: OtherEngine | None, terminal: Terminal
-) -> Evaluator:
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class StudyInputs:
+    """Checked inputs of a study, whose engine has started once."""
+
+    settings: StudySettings
+    target: Target
+    arena: ProblemStatement
+    payloads: Payloads | ScenarioRequests
+    served: EngineInfo
+
+
+def make_evaluator(settings: StudySettings, target: Target, terminal: Terminal) -> Evaluator:
     """Return a study's evaluator; start nothing.
 
     Raises:
@@ -60,7 +71,7 @@ def make_evaluator(
             seed=settings.search.seed,
             rate_per_s=FIRST_RATE_PER_S if settings.measurement.objective == RATE else None,
         ),
-        launcher=targets.launcher_of(engine, settings.target, card, say=say),
+        launcher=target.launcher(settings.target, say=say),
         prices=prices.read(settings.measurement.prices),
     )
 
@@ -72,7 +83,7 @@ def budget_of(settings: StudySettings, bench: Evaluator) -> Budget:
     much as the first start.
     """
     start_s = bench.start_s if settings.target.is_of_other_engine else None
-    is_cut = bench.why_alone is None and bench.is_cut
+    is_cut = bench.why_alone is None and bench.workload.is_cut
     found = Budget.of(settings, start_s=start_s, is_cut=is_cut)
     if settings.target.scenario is None or bench.start_s is None:
         return found
@@ -102,12 +113,11 @@ def check_front(settings: StudySettings) -> None:
 def prepare(
     bench: Evaluator,
     settings: StudySettings,
-    card: ModelSpec,
-    engine: OtherEngine | None,
+    target: Target,
     terminal: Terminal,
     *,
     goes_on: bool = False,
-) -> tuple[ProblemStatement, Payloads | ScenarioRequests, EngineInfo]:
+) -> StudyInputs:
     """Check the inputs, start the engine, and bind the space to this machine.
 
     Args:
@@ -117,61 +127,67 @@ def prepare(
         WrongUse: an input is invalid.
         LaunchFailed: the model does not start.
     """
-    target = settings.target
     check_front(settings)
-    if isinstance(engine, ScenarioEngine):
-        tuning.check(
-            targets.scenario_of(engine),
-            seconds=settings.measurement.warmup_s + settings.measurement.measured_s,
-        )
+    target.check(settings.measurement)
     _check_energy(settings)
     for what in clocks.restore_stale().done:
         console_text.write_line(terminal.console, f"restored the {what}")
-    environment = problem.environment_of(target, machine.read(), card)
-    known = targets.knob_schema_of(engine)
-    text = targets.space_text_of(engine, target, card, goes_on=goes_on)
-    source = target.space or f"{card.name}.yaml"
-
-    def asked_of(text: str) -> str:
-        text = problem.with_variants(text, target, card, source=source)
-        return text if goes_on else problem.with_fixed(text, target, source=source, known=known)
-
+    environment = problem.environment_of(settings.target, machine.read(), target.spec)
+    file = target.space(settings.target, goes_on=goes_on)
     first: Configuration | None = None
-    if text is not None:  # raises before anything starts
-        wanted = asked_of(text)
-        offered = problem.with_gpu(environment, text, is_tried=False)
-        expected = problem.make_problem(
-            wanted, offered, source=source, limits="enforced", known=known
-        )
-        problem.with_note_of_fixed(expected, target)
-        sampler_of(settings.search, expected)
-        first = None if engine is None else expected.default
-    seed = settings.search.seed
-    asked = None if target.scenario is None else f"--scenario {target.scenario}"
-    served = start_target(bench, first, asked=asked)
-    payloads = targets.payloads_of(engine, target, card, served, seed=seed)
-    bench.send(payloads)
-    if isinstance(payloads, Payloads) and payloads.sent is not None:
-        for line in payloads.sent.lines:
-            console_text.write_line(terminal.console, line)
-    _check_energy(settings, served)
-    environment = problem.with_gpu(environment, text, device=served.device)
-    if text is None:
-        text = _derive_space(bench, environment, served, terminal)
-    text, note = asked_of(text), None
-    if isinstance(engine, ScenarioEngine) and served.largest_mb is not None and not goes_on:
-        scenario = targets.scenario_of(engine)
-        space = files.parse(text, file=source, vocabulary=known)
-        space, note = tuning.with_room(space, scenario, largest_mb=served.largest_mb)
-        text = files.dump(space)
-    arena = problem.make_problem(
-        text, environment, source=source, limits=served.limits, known=known
+    if file is not None:  # raises before anything starts
+        offered = problem.with_gpu(environment, file.space, is_tried=False)
+        wanted = _wanted_space(file.space, settings.target, target, goes_on=goes_on)
+        first = target.first(_bind(wanted, offered, settings, limits="enforced").default)
+    scenario = settings.target.scenario
+    served = start_target(
+        bench, first, asked=None if scenario is None else f"--scenario {scenario}"
     )
-    arena = problem.with_note_of_fixed(arena, target)
+    payloads = target.payloads(settings.target, served, seed=settings.search.seed)
+    bench.send(payloads)
+    for line in () if payloads.sent is None else payloads.sent.lines:
+        console_text.write_line(terminal.console, line)
+    _check_energy(settings, served)
+    environment = problem.with_gpu(
+        environment, None if file is None else file.space, device=served.device
+    )
+    if file is None:
+        file = _derive_space(bench, environment, served, target, terminal)
+    wanted, note = _wanted_space(file.space, settings.target, target, goes_on=goes_on), None
+    if not goes_on:
+        wanted, note = target.with_room(wanted, served)
+    arena = _bind(
+        wanted, environment, settings, limits=served.limits, text=file.text_of(wanted), note=note
+    )
+    return StudyInputs(
+        settings=settings, target=target, arena=arena, payloads=payloads, served=served
+    )
+
+
+def _wanted_space(
+    space: SearchSpace, settings: TargetSettings, target: Target, *, goes_on: bool
+) -> SearchSpace:
+    """Return the space with the variants and fixed knobs of the command."""
+    space = problem.with_variants(space, settings, target.spec)
+    return space if goes_on else fixing.fixed(space, settings.fixed)
+
+
+def _bind(
+    space: SearchSpace,
+    environment: Environment,
+    settings: StudySettings,
+    *,
+    limits: str,
+    text: str = "",
+    note: str | None = None,
+) -> ProblemStatement:
+    """Bind the space to this machine, and try the sampler on it."""
+    found = problem.make_problem(space, environment, limits=limits, text=text)
+    found = problem.with_note_of_fixed(found, settings.target)
     if note is not None:
-        arena = dataclasses.replace(arena, notes=(*arena.notes, note))
-    sampler_of(settings.search, arena)
-    return arena, payloads, served
+        found = dataclasses.replace(found, notes=(*found.notes, note))
+    sampler_of(settings.search, found)
+    return found
 
 
 def _check_energy(settings: StudySettings, served: EngineInfo | None = None) -> None:
@@ -214,13 +230,9 @@ def start_target(
         ) from error
 
 
-def notes_of(
-    arena: ProblemStatement,
-    payloads: Payloads | ScenarioRequests,
-    served: EngineInfo,
-    counted: Sequence[str] = (),
-) -> Iterator[str]:
+def notes_of(inputs: StudyInputs, counted: Sequence[str] = ()) -> Iterator[str]:
     """Yield notes on space, payloads, limits and energy."""
+    arena, payloads, served = inputs.arena, inputs.payloads, inputs.served
     yield from arena.notes
     if VARIANT in arena.space.names and arena.environment.variants:
         measured = (
@@ -235,16 +247,12 @@ def notes_of(
         told = useless or "the knobs of batching are left out"
         yield f"the model is served whole, one request at a time ({served.whole}): {told}"
     if payloads.is_synthetic:
+        yield f"the payloads are synthetic ({payloads.description}): real inputs may take another time"
+    for name in payloads.guessed:
         yield (
-            f"the payloads are synthetic ({payloads.description}): real inputs may take a "
-            "different time"
+            f"input {name} is sent whole numbers from 0 to {SMALL}, as nothing is told of its values: "
+            f"--values {name}=LOW..HIGH tells them"
         )
-    if isinstance(payloads, Payloads):
-        for name in payloads.guessed:
-            yield (
-                f"input {name} is sent whole numbers from 0 to {SMALL}, as the range of "
-                f"its values is unknown: set it with --values {name}=LOW..HIGH"
-            )
     if served.limits != "enforced":
         yield f"limits: {served.limits}"
     if counted:
@@ -260,8 +268,13 @@ def notes_of(
 
 
 def _derive_space(
-    bench: Evaluator, environment: Environment, served: EngineInfo, terminal: Terminal
-) -> str:
-    text = f"no search space for {served.model}: deriving one with a probe of the model"
-    console_text.write_line(terminal.console, text)
-    return probe.text(bench, environment, served)
+    bench: Evaluator,
+    environment: Environment,
+    served: EngineInfo,
+    target: Target,
+    terminal: Terminal,
+) -> SpaceFile:
+    said = f"no search space for {served.model}: probing the model to derive one"
+    console_text.write_line(terminal.console, said)
+    text = probe.text(bench, environment, served)
+    return SpaceFile(space=files.parse(text, file=problem.file_name(target.spec)), text=text)

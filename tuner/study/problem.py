@@ -28,9 +28,9 @@ from tuner.load_generator.payloads import Payloads
 from tuner.sampling.candidates import CandidateSet
 from tuner.sampling.knowledge import WarmStart
 from tuner.settings.target import TargetSettings
-from tuner.space import derived_features, distributions, files, fixing, footprint, knob_schema
+from tuner.space import derived_features, distributions, files, footprint, knob_schema
 from tuner.space.environment import ACCURACY, VARIANT, Environment, Machine
-from tuner.space.knob_schema import KnobSchema
+from tuner.space.files import SpaceFile
 from tuner.space.knobs import ChoiceKnob, FloatKnob, IntKnob, Knob
 from tuner.space.narrowing import CLOCK, SHARE
 from tuner.space.space import SearchSpace
@@ -112,58 +112,43 @@ def absolute_model(model: str, card: ModelSpec) -> str:
     return str(pathlib.Path(model).absolute())
 
 
-def space_text_of(target: TargetSettings, card: ModelSpec) -> str | None:
-    """Return the given or bundled search-space file; None if one must be derived.
+def find_space(target: TargetSettings, card: ModelSpec) -> SpaceFile | None:
+    """Return the given or bundled search space; None if one must be derived.
 
     Raises:
         InvalidSpace: the file is wrong.
     """
     _check_variants(target, card)
     if target.space is not None:
-        files.load(target.space)
-        return files.read_text(target.space)
+        return files.read(target.space)
     space = files.load_bundled(card.name) if target.model in bundled.names() else None
-    return None if space is None else files.dump(space)
+    return None if space is None else unwritten(space, card)
 
 
-def with_variants(text: str, target: TargetSettings, card: ModelSpec, *, source: str) -> str:
-    """Return the space with a variant knob and an accuracy constraint, if wanted.
+def unwritten(space: SearchSpace, card: ModelSpec) -> SpaceFile:
+    """Return a space that is not the user's, which errors call by the model's name."""
+    named = dataclasses.replace(space, source=file_name(card))
+    return SpaceFile(space=named, text=files.dump(named))
 
-    Raises:
-        InvalidSpace: the file is wrong.
-    """
+
+def file_name(card: ModelSpec) -> str:
+    """Return the name of a model's search-space file."""
+    return f"{card.name}.yaml"
+
+
+def with_variants(space: SearchSpace, target: TargetSettings, card: ModelSpec) -> SearchSpace:
+    """Return the space with a variant knob and an accuracy constraint, if wanted."""
     if target.min_accuracy is None:
-        return text
-    space = files.parse(text, file=source)
+        return space
     knobs = space.knobs
     if VARIANT not in space.names:
-        assert card.default_variant is not None, "checked by `space_text_of`"
+        assert card.default_variant is not None, "checked by `find_space`"
         choices = tuple(card.variants)
         knobs = (*knobs, ChoiceKnob(name=VARIANT, default=card.default_variant, choices=choices))
     constraint = f"{ACCURACY} >= {target.min_accuracy:g}"
     if knobs == space.knobs and constraint in space.constraints:  # a resumed study
-        return text
-    constraints = (*space.constraints, constraint)
-    return files.dump(dataclasses.replace(space, knobs=knobs, constraints=constraints))
-
-
-def with_fixed(
-    text: str,
-    target: TargetSettings,
-    *,
-    source: str,
-    known: KnobSchema = knob_schema.SERVING,
-) -> str:
-    """Return the space with the fixed knobs at one value each.
-
-    Raises:
-        WrongUse: no such knob, or a value out of its range.
-        InvalidSpace: nothing is feasible then.
-    """
-    if not target.fixed:
-        return text
-    space = files.parse(text, file=source, vocabulary=known)
-    return files.dump(fixing.fixed(space, target.fixed))
+        return space
+    return dataclasses.replace(space, knobs=knobs, constraints=(*space.constraints, constraint))
 
 
 def with_note_of_fixed(arena: ProblemStatement, target: TargetSettings) -> ProblemStatement:
@@ -206,7 +191,7 @@ def environment_of(target: TargetSettings, machine: MachineFacts, card: ModelSpe
 
 def with_gpu(
     environment: Environment,
-    text: str | None,
+    space: SearchSpace | None,
     *,
     device: str | None = None,
     is_tried: bool = True,
@@ -214,7 +199,7 @@ def with_gpu(
     """Return the environment with what the GPU offers.
 
     Args:
-        text: the space's file; None: one to derive, which gets all.
+        space: None: one to derive, which gets all.
         device: of the model; None: unknown. A GPU offers nothing to `cpu`.
         is_tried: whether to test by briefly locking the clock.
     """
@@ -225,35 +210,31 @@ def with_gpu(
         )
         return dataclasses.replace(environment, machine=machine)
     machine = environment.machine
-    if text is None or CLOCK in text:
+    wanted = (CLOCK, SHARE) if space is None else {knob.name for knob in space.knobs}
+    if CLOCK in wanted:
         found = clocks.lockable_clocks_mhz() if is_tried else clocks.supported_clocks_mhz()
         if isinstance(found, str):
             machine = dataclasses.replace(machine, gpu_clocks_mhz=(), no_clocks=found)
         else:
             machine = dataclasses.replace(machine, gpu_clocks_mhz=found)
-    if text is None or SHARE in text:
+    if SHARE in wanted:
         machine = dataclasses.replace(machine, no_sharing=mps.lacking(os.environ) or "")
     return dataclasses.replace(environment, machine=machine)
 
 
 def make_problem(
-    text: str,
-    environment: Environment,
-    *,
-    source: str,
-    limits: str,
-    known: KnobSchema = knob_schema.SERVING,
+    space: SearchSpace, environment: Environment, *, limits: str, text: str = ""
 ) -> ProblemStatement:
     """Bind a space to this machine and workload.
 
     Args:
         limits: the engine's support of limits; unless enforced, their knobs keep the default.
-        known: the engine's knob schema.
+        text: the space's file.
 
     Raises:
-        InvalidSpace: the file is wrong, or nothing is feasible here.
+        InvalidSpace: nothing is feasible here.
     """
-    narrowed = space_of(text, environment, source=source, limits=limits, known=known)
+    narrowed = bind_space(space, environment, limits=limits)
     default = narrowed.default()
     representative = narrowed.canonical(default, environment)
     cells = narrowed.cells(environment)
@@ -275,19 +256,10 @@ def make_problem(
     )
 
 
-def space_of(
-    text: str,
-    environment: Environment,
-    *,
-    source: str,
-    limits: str,
-    known: KnobSchema = knob_schema.SERVING,
-) -> SearchSpace:
-    """Return the bound space; otherwise like `make_problem`."""
-    narrowed = files.parse(text, file=source, vocabulary=known).narrowed(environment)
-    if limits != "enforced":
-        narrowed = _without_limits(narrowed, limits)
-    return narrowed
+def bind_space(space: SearchSpace, environment: Environment, *, limits: str) -> SearchSpace:
+    """Return the space alone; otherwise like `make_problem`."""
+    narrowed = space.narrowed(environment)
+    return narrowed if limits == "enforced" else _without_limits(narrowed, limits)
 
 
 def payloads_of(

@@ -14,12 +14,10 @@ import time
 from typing import Any, Protocol
 
 import numpy as np
-from scipy import special
 
-from tuner.evaluation.evaluator import Evaluation
+from tuner.evaluation.evaluation import Evaluation
+from tuner.evaluation.trial_result import Judge, relative_standard_error
 from tuner.load_generator.plan import Race
-from tuner.measurement.blocks import MAX_BATCHES
-from tuner.measurement.cpu_per_request import log_cpu_per_request
 from tuner.measurement.outcome import EvaluationRequirements
 from tuner.metrics import objective as objectives
 from tuner.metrics.metric_constraints import MetricConstraint
@@ -31,12 +29,10 @@ from tuner.settings.search import SearchSettings
 from tuner.store import records
 from tuner.store.run_folder import RunFolder
 from tuner.store.study_store import Sampler, StudyStore
-from tuner.store.trial_rows import TrialResult
 from tuner.study.budget import Budget
 from tuner.study.problem import ProblemStatement
 from tuner.study.racing import Racing
 from tuner.values.configuration import Configuration
-from tuner.values.measurement import Measurement
 from tuner.values.trial import Trial
 from tuner.values.verification_state import ParetoPoint
 
@@ -44,8 +40,6 @@ STOP_AFTER = 3
 """Low-gain proposals in a row that end a search; one may be a bad fit."""
 MAX_FAILED_IN_A_ROW = 8
 """Initial failures that end the study."""
-MEMORY_LIMITS = ("replica.memory_mb", "engine.memory_mb")
-"""Memory limits of a replica, or of another engine."""
 MAX_DRIFT = 0.05
 """Reported drift over a search; evaluations differ by as much anyway."""
 CHECK_EVERY = 8
@@ -57,10 +51,6 @@ MIN_FOR_RACE = 4
 """Successes before racing; until then the best is uncertain."""
 PROMISING = frozenset({"guided", "replicate"})
 """Origins of trials with an expected gain; once all is evaluated, a repeat has none."""
-OF_MOMENTS = frozenset({"mean", "p50", "throughput", "time-per-item"})
-"""Objectives as sensitive to drift as CPU time, as shown for closed loops."""
-OF_RANKS = frozenset({"p50", "p95", "p99"})
-"""Objectives with intervals between order statistics; the others use blocks."""
 _log = logging.getLogger(__name__)
 
 
@@ -100,7 +90,11 @@ class Search:
         self._loads_s: list[float] = []
         self._bench = bench
         self.second = None if second is None else objectives.find_objective(second)
-        self._needs = EvaluationRequirements(objective=objective, second=second, limits=limits)
+        self._judge = Judge(
+            needs=EvaluationRequirements(objective=objective, second=second, limits=limits),
+            objective=self.objective,
+            second=self.second,
+        )
         self._point = point
         self._stop_ei = stop_ei
         self._folder = keep_in
@@ -159,7 +153,7 @@ class Search:
         self._keep_records(proposed.trial.number, launch)
         self._last_end_s = time.monotonic()
         wall_s = self._last_end_s - before_s
-        trial = self.store.tell(proposed, self._result(launch, wall_s))
+        trial = self.store.tell(proposed, self._judge.result(launch, wall_s))
         self.walls_s.append(wall_s)
         if launch.measurement is not None:
             self._loads_s.append(launch.loaded_s)
@@ -277,40 +271,6 @@ class Search:
         whole = (Configuration({**self.arena.default, **one}) for one in found.configurations)
         return dataclasses.replace(found, configurations=tuple(whole))
 
-    def _result(self, launch: Evaluation, wall_s: float) -> TrialResult:
-        outcome, measurement = launch.outcome, launch.measurement
-        if measurement is not None:
-            outcome = self._needs.outcome(measurement)
-            # The constraint's p99 is missing; the rest is useful.
-            teaches = outcome.cause in {None, "constraint", "short"}
-            if not (teaches and self._needs.tells_objectives(measurement)):
-                measurement = None
-        is_kept = outcome.status == "ok"
-        value = None if measurement is None else self.objective.to_minimise(measurement)
-        return TrialResult(
-            outcome=outcome,
-            measurement=measurement if is_kept else None,
-            objective=value if is_kept else None,
-            missed=None if is_kept else measurement,
-            value=None if is_kept else value,
-            second=None if measurement is None else self._second(measurement),
-            slacks={} if measurement is None else self._slacks(measurement),
-            launch_s=launch.launch_s,
-            overhead_s=wall_s - launch.loaded_s,
-            started_at=launch.started_at,
-            error=None
-            if measurement is None
-            else relative_standard_error(self.objective, measurement),
-            headroom=None if measurement is None else _headroom(launch.configuration, measurement),
-            effort=None if measurement is None else self._effort(measurement),
-        )
-
-    def _effort(self, measurement: Measurement) -> float | None:
-        """Return log CPU time per request, if the objective feels drift."""
-        if self.objective.name not in OF_MOMENTS or measurement.rate_per_s is not None:
-            return None
-        return log_cpu_per_request(measurement)
-
     def _enqueue_check(self) -> None:
         """Enqueue the due check of `CHECK_EVERY`."""
         turn, rest = divmod(len(self.trials), CHECK_EVERY)
@@ -344,27 +304,6 @@ class Search:
             error=statistics.median(errors) if errors else 0.0,
         )
 
-    def _second(self, measurement: Measurement) -> tuple[float, float | None] | None:
-        """Return log second objective and standard error."""
-        if self.second is None:
-            return None
-        value = math.log(self.second.to_minimise(measurement))
-        return value, relative_standard_error(self.second, measurement)
-
-    def _slacks(self, measurement: Measurement) -> dict[str, tuple[float | None, float | None]]:
-        """Return excess over each constraint and standard error."""
-        found: dict[str, tuple[float | None, float | None]] = {}
-        for limit in self._needs.limits:
-            same = limit.of.objective
-            error = (
-                None
-                if same is None
-                else relative_standard_error(objectives.find_objective(same), measurement)
-            )
-            slack = limit.slack(limit.of.value(measurement))
-            found[limit.text] = (None if math.isnan(slack) else slack, error)
-        return found
-
     def _has_little_to_gain(self) -> bool:
         """Whether the last proposals expect too little gain."""
         last = self._gains[-STOP_AFTER:]
@@ -377,32 +316,6 @@ class Search:
             self._folder.write_bytes(
                 f"trials/{number}/requests.npz", records.encode(launch.records)
             )
-
-
-def relative_standard_error(
-    objective: objectives.Objective, measurement: Measurement
-) -> float | None:
-    """Return the standard error of an objective's logarithm, from one evaluation alone.
-
-    Half the interval's log width over its quantile; None if an end is unknown.
-    """
-    ends = objective.interval(measurement)
-    if not ends.low or not ends.high or ends.low <= 0:
-        return None
-    quantile = 1.96
-    if objective.name not in OF_RANKS:
-        count = len(measurement.blocks)
-        batches = count // math.ceil(count / MAX_BATCHES)
-        quantile = float(special.stdtrit(batches - 1, 0.975))
-    return math.log(ends.high / ends.low) / (2 * quantile)
-
-
-def _headroom(configuration: Configuration, measurement: Measurement) -> float | None:
-    """Return log(peak memory / limit), or None if unknown."""
-    limits = [configuration.get(knob) for knob in MEMORY_LIMITS]
-    limit_mb = next((float(limit) for limit in limits if isinstance(limit, int | float)), None)
-    peak_mb = measurement.noise.peak_memory_mb
-    return math.log(peak_mb / limit_mb) if peak_mb and limit_mb else None
 
 
 def sampler_of(settings: SearchSettings, arena: ProblemStatement) -> Sampler:

@@ -18,7 +18,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Protocol
 
 from tuner.errors import LaunchFailed
-from tuner.evaluation.evaluator import Evaluation, Evaluator
+from tuner.evaluation.evaluation import Evaluation
+from tuner.evaluation.evaluator import Evaluator
 from tuner.evaluation.interleaving import Arm, CannotInterleave, InterleavedRounds
 from tuner.measurement import comparison, sequential, variance_components
 from tuner.measurement.outcome import EvaluationRequirements

@@ -251,7 +251,6 @@ def _patch(body: bytes) -> tuple[dict[str, Any], bool, bool]:
 
 
 def _check_live(old: ServingSettings, new: ServingSettings, served: Collection[str]) -> None:
-    """Reject changes of settings that are fixed at runtime."""
     before, after = old.flat(), new.flat()
     of_models = {model: (old.of(model).flat(), new.of(model).flat()) for model in served}
     for name, knob in SETTINGS.items():

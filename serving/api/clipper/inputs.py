@@ -130,7 +130,6 @@ def _takes_one_item(spec: TensorSpec, signature: Signature) -> bool:
 
 
 def _number_bytes(values: Sequence[int | float], spec: TensorSpec) -> bytes:
-    """Convert numbers to the model's datatype without loss of range."""
     wanted = np.dtype(NUMPY[spec.datatype])
     wide: NDArray[np.float64] = np.array(values, dtype=np.float64)
     if wanted.kind == "f":

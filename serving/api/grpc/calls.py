@@ -44,7 +44,6 @@ OF_HTTP = {
     503: Code.UNAVAILABLE,
     504: Code.DEADLINE_EXCEEDED,
 }
-"""HTTP status of an error -> gRPC code."""
 
 PREFIX_BYTES = 5
 """Compressed flag and length."""
@@ -191,7 +190,6 @@ def _status_of(error: ServingError) -> bytes:
 
 
 def _percent(text: str) -> bytes:
-    """Percent-encode text for `grpc-message`."""
     if len(text) > _MAX_TEXT:
         text = text[: _MAX_TEXT - 1] + "…"
     return b"".join(

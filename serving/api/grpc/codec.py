@@ -46,9 +46,8 @@ class GrpcInferRequest(NamedTuple):
     items: int
     wanted: GrpcOutputRequest
     timeout_s: float | None
-    """None: server default."""
+    """None: the server's default."""
     priority: int
-    """1 is the highest, 0 the default."""
 
 
 class GrpcCodec:

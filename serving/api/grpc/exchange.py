@@ -12,7 +12,6 @@ from serving.response_handler import RequestHandle, fail_handler
 from serving.values import Buffer
 
 Asked = TypeVar("Asked")
-"""What the codec keeps of a request for its response."""
 
 
 class GrpcResponseWriter(Protocol):

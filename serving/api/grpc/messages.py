@@ -84,7 +84,6 @@ def _spend(descriptor: Any, data: memoryview, budget: ParseBudget) -> None:
 
 @functools.cache
 def _within(descriptor: Any) -> dict[int, Any]:
-    """Map field numbers to submessage types; None: numbers."""
     return {
         number: field.message_type
         for number, field in descriptor.fields_by_number.items()

@@ -165,7 +165,6 @@ class InferStream:
                 self.end(NotReady("the server is stopping; send the next requests elsewhere"))
 
     def _soon(self) -> None:
-        """Continue after this loop iteration, to join a batch's responses."""
         if not self._is_woken:
             self._is_woken = True
             asyncio.get_running_loop().call_soon(self._go_on)

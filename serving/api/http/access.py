@@ -15,7 +15,6 @@ from serving.api.transport.trusted_hosts import TrustedHosts, is_foreign
 
 _OPEN = {"/v2/health/live", "/v2/health/ready"}
 _CHANGING = re.compile(r"/v2/repository/.*|/[^/]+/update/?")
-"""Paths that change models or learned policies."""
 _TRACE = re.compile(rb"[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}(?:-[!-~]{0,200})?")
 _BEARER = re.compile(rb"[Bb]earer +([!-~]+)")
 _PREFLIGHT = (

@@ -23,7 +23,7 @@ _MEANT = OTHERS | {
 }
 _REQUEST = re.compile(rb"[A-Z]+ [!-~]+ HTTP/1\.[01]")
 _FIELD = re.compile(rb"([!#$%&'*+.^_`|~0-9A-Za-z-]+):([\t -~]*)")
-"""Plain headers; linear for any input."""
+"""Plain headers, matched in linear time."""
 _UNMEANT, _SAID, _UNCLEAR = -1, -2, -3
 """Lines without a length: irrelevant, relevant, uncacheable."""
 
@@ -62,7 +62,6 @@ class HeadCache:
             head.own_bytes = 0
 
     def _meaning(self, raw_head: bytes) -> tuple[tuple[bytes, ...], int] | None:
-        """Return the relevant lines and the body's length."""
         if not 4 < len(raw_head) <= MAX_HEAD_BYTES:
             return None
         known = self._lines

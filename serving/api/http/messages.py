@@ -24,7 +24,6 @@ OTHERS = frozenset(
         b"x-application",
     }
 )
-"""Request headers kept unparsed."""
 
 REASONS = {
     200: "OK",
@@ -86,13 +85,12 @@ class RequestHead:
         """Flow of the request, from header `X-Application`."""
         self.inserted = CLOSE if not keep_alive else KEEP_ALIVE if http_1_0 else b""
         self.is_plain = not self.inserted and method != "HEAD"
-        """Whether responses are sent unchanged."""
         self.meaning: Any = None
         """Parsed path, cached by the routes."""
         self.handle: Callable[..., Any] | None = None
-        """Chosen by the routes for all requests with this head."""
+        """Handler chosen by the routes for this head."""
         self.own_bytes = 0
-        """Size counted while the request waits; 0 for cached heads."""
+        """Size counted while the request waits."""
 
     def add(self, fields: bytes) -> None:
         """Add headers to every response to this head."""

@@ -15,9 +15,9 @@ import hpack
 Pairs = tuple[tuple[bytes, bytes], ...]
 
 MAX_LIST_BYTES = 16 * 1024
-"""Names, values, and 32 bytes per field."""
+"""Limit on names, values, and 32 bytes per field."""
 _FIELD_BYTES = 128
-"""Beside name and value."""
+"""Memory per field beside name and value."""
 _REMEMBERED = 128
 _REMEMBERED_BYTES = 1024
 _NAME = re.compile(rb"[!#$%&'*+.^_`|~0-9a-z-]+")
@@ -69,7 +69,7 @@ def _is_request(pairs: Pairs) -> bool:
 
 
 def _are_regular(pairs: Pairs) -> bool:
-    """Whether all fields are well formed, and neither pseudo nor connection fields."""
+    """Whether all fields are well formed and regular."""
     for name, value in pairs:
         if not _NAME.fullmatch(name) or name in _OF_CONNECTION or not _is_value(value):
             return False

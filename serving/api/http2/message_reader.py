@@ -25,7 +25,6 @@ class MessageReader:
         self._bytes = bytearray()
         self._is_whole = False
         self._most_bytes = most_bytes
-        """With the prefix."""
         self.began = 0
         """`now` when the first buffered message began."""
 

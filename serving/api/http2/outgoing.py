@@ -28,7 +28,7 @@ class _Rest:
     def __init__(self, data: bytes, trailers: bytes | None) -> None:
         self.data = memoryview(data)
         self.size = len(data)
-        """Of the whole message behind `data`."""
+        """Size of the whole message behind `data`."""
         self.more: deque[bytes] | None = None
         self.trailers = trailers
         """Block that ends the stream; None: more may come."""
@@ -44,7 +44,7 @@ class Outgoing:
         self._initial_window = frames.DEFAULT_WINDOW_BYTES
         self._frame_bytes = frames.DEFAULT_FRAME_BYTES
         self._windows: dict[int, int] = {}
-        """Of each open stream, possibly negative."""
+        """Possibly negative."""
         self._rests: dict[int, _Rest] = {}
         self.held_bytes = 0
         self._sent_bytes = 0

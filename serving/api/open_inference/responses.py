@@ -39,7 +39,6 @@ class ResponseTemplate:
 
     def __init__(self, header: bytes, header_bytes: int | None) -> None:
         self.header = header
-        """JSON part of the body."""
         self.header_bytes = header_bytes
         self.meaning: Any = None
 
@@ -103,7 +102,6 @@ class ResponseEncoder:
         yield empty[-2:]
 
     def _chosen(self, frame: memoryview, wanted: OutputRequest) -> list[tuple[Tensor, bool]]:
-        """Return the requested outputs, each with whether it is binary."""
         tensors = wire.decode_frame(frame)
         if wanted.outputs is None:
             return [(tensor, wanted.binary) for tensor in tensors]

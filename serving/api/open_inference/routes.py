@@ -78,7 +78,6 @@ class _RestResponseHandler:
         self._target = target
         self._slices = slices
         self._slow: tuple[IncrementalJob, BatchInfo | None] | None = None
-        """Job of a response in pieces, and its batch."""
         self.ticket: RequestHandle
 
     def answer(self, frame: memoryview) -> None:

@@ -19,7 +19,7 @@ MAX_DEPTH = 100
 """Nested arrays and objects, as in Triton."""
 MAX_JSON_BYTES = ServerSettings().max_json_bytes
 SMALL_BYTES = 64 * 1024
-"""Too small for too many values."""
+"""Texts of this size cannot hold too many values."""
 
 _BRACKETS = b"[]{}"
 _NOT_BRACKETS = bytes(set(range(256)) - set(_BRACKETS))

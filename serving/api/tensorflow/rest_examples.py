@@ -55,7 +55,6 @@ def examples(document: Mapping[str, Any]) -> list[Example]:
 
 
 def _check_number(listed: Sequence[object]) -> None:
-    """Raise InvalidRequest if there are too many examples to parse."""
     features = ParseBudget(MAX_FEATURES, "examples and features of them")
     values = ParseBudget(what="values of features")
     features.spend(len(listed))

@@ -55,7 +55,6 @@ _STATES: Mapping[str, model_status.State] = {
     "loading": "LOADING",
     "failed": "END",
 }
-"""Engine state -> TensorFlow Serving's."""
 
 
 class _ParsedTensorFlowPath:
@@ -104,7 +103,6 @@ class _TensorFlowResponseHandler:
         self._slices = slices
         self._slow: IncrementalJob | None = None
         self._batch: BatchInfo | None = None
-        """For responses written in pieces."""
         self.ticket: RequestHandle
 
     def answer(self, frame: memoryview) -> None:

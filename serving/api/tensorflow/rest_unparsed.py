@@ -27,7 +27,7 @@ _NUMBERS = b"0123456789+-.eE"
 _PIECE_BYTES = 128 * 1024
 """Fits a processor's cache."""
 _MAX_ENDS = 200
-"""Bytes before and after the array."""
+"""Maximum bytes before and after the array."""
 
 
 class UnparsedRequest(NamedTuple):
@@ -62,7 +62,6 @@ def read_large(body: bytes, spec: TensorSpec) -> UnparsedRequest | None:
 
 
 def _structure(array: memoryview) -> bytes | None:
-    """Return brackets and commas; None for anything but numbers."""
     found = bytearray()
     before = b""
     for at in range(0, len(array), _PIECE_BYTES):

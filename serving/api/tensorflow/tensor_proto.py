@@ -23,7 +23,7 @@ from serving.tensors.json_tensors import NUMPY, elements
 from serving.values import ITEM_BYTES, MAX_RANK, Buffer, Tensor, TensorSpec, is_shape
 
 MAX_TENSOR_BYTES = 64 * 2**20
-"""Of a tensor given by fewer values."""
+"""Maximum size of a tensor given by fewer values than elements."""
 _LONG_BYTES = 2**20
 """Longest integer output sent packed; more would block the event loop."""
 
@@ -42,7 +42,6 @@ DTYPES: dict[str, int] = {
     "UINT32": 22,
     "UINT64": 23,
 }
-"""Datatype -> TensorFlow's DataType number."""
 _DATATYPES = {number: datatype for datatype, number in DTYPES.items()}
 
 _CONTENT = 4

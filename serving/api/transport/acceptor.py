@@ -14,7 +14,6 @@ from typing import cast
 from serving.api.transport.connection_limiter import ConnectionLimiter, client_of
 
 _AT_ONCE = 64
-"""Connections accepted per turn of the loop."""
 _REST_S = 1.0
 """Pause after running out of file descriptors."""
 

@@ -18,9 +18,9 @@ class BufferedBytes:
     def __init__(self, most_bytes: int | None = None) -> None:
         self.most_bytes = most_bytes
         self.bytes = 0
-        """Of requests."""
+        """Buffered bytes of requests."""
         self.unsent_bytes = 0
-        """Of responses."""
+        """Unread bytes of responses."""
         self.most_seen = 0
         """Maximum sum of both."""
 

@@ -8,7 +8,7 @@ import zlib
 from serving.errors import BodyTooLarge, InvalidRequest
 
 _LEVEL = 1
-"""Of 1 to 9: most of the gain for a third of the time."""
+"""Most of the gain for a third of the time."""
 _GZIP, _ZLIB, _RAW = 16 + zlib.MAX_WBITS, zlib.MAX_WBITS, -zlib.MAX_WBITS
 ENCODINGS = {"gzip": _GZIP, "x-gzip": _GZIP, "deflate": _ZLIB}
 """Values of Content-Encoding; gRPC lacks x-gzip."""

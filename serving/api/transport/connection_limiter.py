@@ -19,7 +19,7 @@ from typing import cast
 LINGERING = 64
 """Connections being rejected at a time; more close at once."""
 LINGER_S = 5.0
-"""Of one of them, until the next sweep."""
+"""Longest time of a rejection, until the next sweep."""
 TEXT = (
     "the server has reached server.max_connections, or this client "
     "server.max_connections_of_client; try again later"
@@ -37,7 +37,7 @@ class ConnectionLimiter:
         self.refused = 0
         """Excess connections."""
         self.stalled = 0
-        """Of slow clients."""
+        """Connections or streams of slow clients."""
         self.late = 0
         """Requests that arrived too slowly."""
         self._refusals: set[_Refusal] = set()
@@ -107,8 +107,6 @@ def client_of(address: object) -> str:
 
 
 class _Refusal(asyncio.Protocol):
-    """Protocol that sends one response and ignores input."""
-
     def __init__(
         self, refusals: set[_Refusal], transport: asyncio.Transport, answer: bytes
     ) -> None:

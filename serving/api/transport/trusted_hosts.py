@@ -21,7 +21,6 @@ class TrustedHosts:
         """Store further names and addresses, without port."""
         self._names = {_bare(name) for name in names}
         self._passed: set[str] = set()
-        """Cache of accepted headers."""
 
     def refusal(self, host: str) -> str | None:
         """Return the error message for a Host header, or None if trusted."""

@@ -19,7 +19,6 @@ from serving.model_spec import ModelSpec
 from serving.values import ModelId
 
 _STATES: Mapping[str, State] = {"ready": "READY", "loading": "LOADING"}
-"""Engine state -> Triton state; others are UNAVAILABLE."""
 
 _NOTHING_CHANGES = {
     *("name", "platform", "backend", "input", "output", "version_policy", "parameters"),

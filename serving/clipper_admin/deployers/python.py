@@ -76,7 +76,7 @@ def deploy_python_closure(
         pkgs_to_install: must be installed on the server.
 
     Raises:
-        ClipperException: the function cannot be written, or not deployed.
+        ClipperException: the function cannot be written or deployed.
     """
     if not clipper_conn.connected:
         raise UnconnectedException

@@ -1,8 +1,8 @@
 """Durations of a model's actions on one kind of worker: the longest recent one plus a margin.
 
-Unknown sizes are interpolated. The maximum is the 99th percentile of the last 10 measurements of
-Clockwork (OSDI'20, section 5.1). A measurement sums a batch's stages (docs/decisions/0016). Pure;
-times are in seconds.
+As in Clockwork (OSDI'20, section 5.1), whose 99th percentile of the last 10 measurements is their
+maximum. Unknown sizes are interpolated. A measurement sums a batch's stages (docs/decisions/0016).
+Pure; times are in seconds.
 """
 
 from __future__ import annotations

@@ -18,7 +18,6 @@ class EpsilonGreedy(Learning):
     name: ClassVar[str] = "epsilon-greedy"
 
     epsilon: float = 0.1
-    """Share of queries to a random model."""
 
     def __post_init__(self) -> None:
         require(0 <= self.epsilon <= 1, "epsilon", self.epsilon, "0 to 1")

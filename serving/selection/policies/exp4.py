@@ -76,7 +76,7 @@ class Exp4:
 
     task: Task = CLASSES
     costs: Mapping[str, float] = dataclasses.field(default_factory=dict)
-    """Empty: query all."""
+    """Empty: all models are queried."""
     learning_rate: float = 0.1
     """eta; the bound gives 0.025, but models that differ need more (benchmarks/selection.py)."""
     sharing: float = 1e-4

@@ -28,7 +28,6 @@ class Split(Counting):
     """Share per model, in any unit; empty: equal."""
     by: Unit = "user"
     salt: str = ""
-    """Name of the experiment."""
 
     def __post_init__(self) -> None:
         require(self.by in get_args(Unit), "by", self.by, "user or query")

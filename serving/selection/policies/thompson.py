@@ -18,7 +18,6 @@ from serving.selection.policies.one_model import Learning
 from serving.selection.policy import require, require_costs
 
 _DRAWS = 256
-"""Draws per model."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)

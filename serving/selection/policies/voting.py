@@ -91,7 +91,6 @@ def _agreement(
 
 
 def _usable(models: Iterable[str], weights: Mapping[str, float]) -> dict[str, float]:
-    """Return the models' weights, or equal ones if all are zero."""
     own = {model: weights[model] for model in models}
     return own if any(weight > 0 for weight in own.values()) else dict.fromkeys(own, 1.0)
 

@@ -55,7 +55,7 @@ class SqliteStore:
         self._path = path
         self._most: dict[str, int] = {}
         self._users: dict[str, int] = {}
-        """For the writer thread."""
+        """User counts of limited applications, for the writer thread."""
         self._behind = WriteBehind(self._write, interval_s=interval_s, name="states-sqlite")
 
     def load(self, application: str, user: str) -> str | None:

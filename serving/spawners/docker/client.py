@@ -8,15 +8,15 @@ are never touched.
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import errno
 import os
 import pathlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from serving.error_text import one_line
 from serving.errors import ServingError
+from serving.spawners.docker.container import SOCKET_FOLDER, ContainerSpec, Exit
 from serving.system import process_identity
 
 if TYPE_CHECKING:
@@ -24,10 +24,6 @@ if TYPE_CHECKING:
 
 OWNER_LABEL = "luthier.owner"
 WORKER_LABEL = "luthier.worker"
-SOCKET_FOLDER = "/run/luthier"
-"""Mount point of the socket's folder."""
-FILES_FOLDER = "/files"
-"""Mount point of host files, by path; an image may restrict its own folders, as most do /root."""
 REQUEST_TIMEOUT_S = 60
 """Longer than a busy engine takes to start a container."""
 WAIT_POLL_S = 10
@@ -47,37 +43,6 @@ class DockerError(ServingError):
 
 class ContainerGone(DockerError):
     """The container no longer exists."""
-
-
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class ContainerSpec:
-    """Specification of a replica's container."""
-
-    name: str
-    """Unique on the engine."""
-    owner: str
-    worker: int
-    image: str
-    command: tuple[str, ...]
-    socket_folder: pathlib.Path
-    """Mounted read-only at `SOCKET_FOLDER`."""
-    files: Mapping[str, pathlib.Path]
-    """Read-only mounts: path in the container -> absolute file or folder."""
-    memory_mb: int | None
-    environment: dict[str, str]
-    gpu: str | None = None
-    """Index or UUID of its GPU; None: none."""
-
-
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class Exit:
-    """Exit status from the engine."""
-
-    code: int
-    """128 + the signal's number if a signal ended it."""
-    oom: bool
-    said: str
-    """Last line of its output, or ""."""
 
 
 class DockerClient:

@@ -1,35 +1,32 @@
 """Reaper: a process that removes the containers of a killed gateway.
 
-    python -m serving.spawners.docker.reaper CONTROL_FD NAME DIRECTORY
+    python -m serving.spawners.docker.reaper NAME DIRECTORY
 
-A gateway that ends in order sends one byte. If the control socket ends without it, the reaper
-removes the owner's containers and the directory, with retries. It has its own session, out of reach
-of terminal signals.
+A gateway that ends in order sends one message. If the control channel ends without it, the reaper
+removes the owner's containers and the directory, with retries.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-import functools
 import logging
 import os
 import pathlib
 import shutil
-import signal
-import socket
 import subprocess
 import sys
 import time
 
 from serving.spawners.docker import client
 from serving.spawners.docker.client import DockerError
-from serving.system import daemon_threads
+from serving.system.control_channel import Closed, ControlChannel, ControlledProcess
+from serving.system.daemon_threads import run_in_daemon_thread
+from serving.system.end_with_parent import ignore_requests_to_end
 from serving.system.secret_variables import without_secrets
 
 log = logging.getLogger(__name__)
 
-_CLEAN = b"."
 _END_S = 5.0
 _RESTART_S = 1.0
 """Delay before a restart, as a new reaper may end as quickly."""
@@ -38,7 +35,6 @@ _ROUNDS = 3
 _ROUND_S = 1.0
 _PATIENCE_S = 50.0
 """Time for a restarting engine."""
-_STDERR = 2
 
 
 class ReaperClient:
@@ -51,79 +47,58 @@ class ReaperClient:
             OSError: the process cannot be started.
         """
         self._words = (name, str(directory))
-        self._process, self._sock = _start_reaper(self._words)
-        self._watching = asyncio.create_task(self._watch(), name="watch the reaper")
+        self._child = _start_reaper(self._words)
+        self._watching = asyncio.create_task(self._watch(), name="watch the keeper")
 
     @property
     def pid(self) -> int:
         """Pid of the reaper."""
-        return self._process.pid
+        return self._child.process.pid
 
     async def close(self, *, is_clean: bool) -> None:
         """End the reaper, after a clean-up unless `is_clean`; wait for it at most `_END_S`."""
         self._watching.cancel()
         await asyncio.wait({self._watching})
         if is_clean:
-            with contextlib.suppress(OSError):
-                self._sock.send(_CLEAN)
-        self._sock.close()
+            with contextlib.suppress(Closed):
+                self._child.send({"do": "leave"})
+            await run_in_daemon_thread(self._child.end, _END_S)
+            return
+        self._child.sock.close()
         try:
-            await daemon_threads.run_in_daemon_thread(functools.partial(self._process.wait, _END_S))
+            await run_in_daemon_thread(self._child.process.wait, _END_S)
         except subprocess.TimeoutExpired:
-            if is_clean:
-                self._process.kill()
-                await daemon_threads.run_in_daemon_thread(self._process.wait)
-            else:
-                log.warning("a reaper continues to remove what is left", extra={"keeper": self.pid})
-                daemon_threads.run_in_daemon_thread(self._process.wait)
+            log.warning("a keeper goes on to remove what is left", extra={"keeper": self.pid})
+            run_in_daemon_thread(self._child.process.wait)
 
     async def _watch(self) -> None:
         """Restart the reaper when it ends."""
         loop = asyncio.get_running_loop()
         while True:
             with contextlib.suppress(OSError):
-                await loop.sock_recv(self._sock, 1)  # the reaper sends nothing: this is its end
-            log.warning("the reaper of containers has ended; another one is started")
-            self._sock.close()
-            daemon_threads.run_in_daemon_thread(self._process.wait)
+                await loop.sock_recv(
+                    self._child.sock, 1
+                )  # the reaper sends nothing: this is its end
+            log.warning("the keeper of containers has ended: another one is started")
+            self._child.sock.close()
+            run_in_daemon_thread(self._child.process.wait)
             await self._restart()
 
     async def _restart(self) -> None:
         while True:
             await asyncio.sleep(_RESTART_S)
             try:
-                self._process, self._sock = _start_reaper(self._words)
+                self._child = _start_reaper(self._words)
             except OSError:
                 log.exception("there is no reaper: if this process is killed, containers stay")
             else:
                 return
 
 
-def _start_reaper(words: tuple[str, str]) -> tuple[subprocess.Popen[bytes], socket.socket]:
-    """Start a reaper; return it and a non-blocking control socket.
-
-    Not an asyncio process, which would end with the loop.
-
-    Raises:
-        OSError: the process cannot be started.
-    """
-    ours, theirs = socket.socketpair()
-    module = "serving.spawners.docker.reaper"
-    try:
-        with theirs:
-            process = subprocess.Popen(  # noqa: S603 - our own words
-                (sys.executable, "-m", module, str(theirs.fileno()), *words),
-                stdin=subprocess.DEVNULL,
-                stdout=_STDERR,  # stdout belongs to the gateway
-                pass_fds=(theirs.fileno(),),
-                env=without_secrets(os.environ),
-                start_new_session=True,
-            )
-    except BaseException:
-        ours.close()
-        raise
-    ours.setblocking(False)
-    return process, ours
+def _start_reaper(words: tuple[str, str]) -> ControlledProcess:
+    return ControlledProcess.start(
+        "serving.spawners.docker.reaper", words, environment=without_secrets(os.environ)
+    )
 
 
 def _write_line(text: str) -> None:
@@ -156,14 +131,11 @@ def _remove_all(name: str) -> None:
 
 def main() -> None:
     """Wait for the gateway's end."""
-    descriptor, name, directory = sys.argv[1:]
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, signal.SIG_IGN)
-    control = socket.socket(fileno=int(descriptor))
-    control.set_inheritable(False)
-    with contextlib.suppress(ConnectionError):
-        if control.recv(1) == _CLEAN:
-            return
+    name, directory = sys.argv[1:]
+    ignore_requests_to_end()
+    with contextlib.suppress(Closed):
+        ControlChannel.to_parent().receive()
+        return
     try:
         _remove_all(name)
     except DockerError as error:

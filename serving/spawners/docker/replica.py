@@ -6,17 +6,17 @@ All methods belong to the event loop's thread.
 from __future__ import annotations
 
 import asyncio
-import functools
 import signal
 import socket
 from collections.abc import Callable
 from typing import Literal
 
 from serving.errors import LimitsUnavailable, NotReady
-from serving.spawners.docker.client import DockerClient, DockerError, Exit
+from serving.spawners.docker.client import DockerClient, DockerError
+from serving.spawners.docker.container import Exit
 from serving.spawners.exit_status import ExitStatus, from_code, from_signal, oom_text
-from serving.system import daemon_threads
 from serving.system.cgroups.cgroup import ControlGroup, Usage
+from serving.system.daemon_threads import run_in_daemon_thread
 
 _SIGNALLED = 128
 """Offset of signal numbers in exit codes; 255 is a program's own code."""
@@ -100,8 +100,8 @@ class ContainerReplica:
     async def _limited(self, container: str, cpu: float | None, memory_mb: int | None) -> None:
         """Change limits one at a time, so that the last one holds."""
         async with self._limiting:
-            request = functools.partial(self._engine.limit, container, cpu=cpu, memory_mb=memory_mb)
-            await daemon_threads.run_in_daemon_thread(request)
+            limit = self._engine.limit
+            await run_in_daemon_thread(limit, container, cpu=cpu, memory_mb=memory_mb)
             self._memory_mb = memory_mb
 
     def usage(self) -> Usage:

@@ -11,19 +11,13 @@ Containers are removed when they end and by `close`; after a `kill -9` of the ga
 from __future__ import annotations
 
 import asyncio
-import dataclasses
 import errno
-import functools
 import logging
 import os
 import pathlib
 import shutil
-import socket
-import tempfile
-from collections.abc import Callable, Sequence
-from typing import ParamSpec, TypeVar
 
-from serving import __version__, wire
+from serving import __version__
 from serving.accelerator import devices, nvml
 from serving.errors import AcceleratorUnavailable, LimitsUnavailable, NotReady, ReplicaStartFailed
 from serving.model_spec import ModelSpec
@@ -31,30 +25,19 @@ from serving.models import EXTRAS
 from serving.settings.replica import AcceleratorSettings
 from serving.spawners import handshake
 from serving.spawners.docker import client
-from serving.spawners.docker.client import (
-    FILES_FOLDER,
-    SOCKET_FOLDER,
-    ContainerGone,
-    ContainerSpec,
-    DockerClient,
-    DockerError,
-)
-from serving.spawners.docker.reaper import ReaperClient
+from serving.spawners.docker.client import ContainerGone, DockerClient, DockerError
+from serving.spawners.docker.container import FILES_FOLDER, SOCKET_FOLDER, ContainerSpec
 from serving.spawners.docker.replica import ContainerReplica
-from serving.spawners.docker.staging import StagingFolder
+from serving.spawners.docker.session import DockerSession
 from serving.spawners.exit_status import ExitStatus
 from serving.spawners.process.forkserver_client import environment
-from serving.system import daemon_threads, process_identity
 from serving.system.cgroups import manager
+from serving.system.daemon_threads import run_in_daemon_thread
 
 log = logging.getLogger(__name__)
 
-P = ParamSpec("P")
-R = TypeVar("R")
-
 _IMAGE = "luthier-replica"
 _SOCKET = "gateway.sock"
-_SHELF = "files"
 _END_S = 10.0
 _RETRY_S = 0.5
 _UNHEARD_S = 10.0
@@ -66,22 +49,6 @@ def image_of(kind: str) -> str:
     return f"{_IMAGE}:{__version__}" + (f"-{kind}" if kind in EXTRAS else "")
 
 
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class _Nest:
-    """State of an open spawner."""
-
-    name: str
-    """Owner of the containers."""
-    directory: pathlib.Path
-    """Private folder of sockets and staged files."""
-    shelf: StagingFolder
-    keeper: ReaperClient
-
-    def folder_of(self, worker: int) -> pathlib.Path:
-        """Return the folder of a container's socket."""
-        return self.directory / str(worker)
-
-
 class DockerSpawner:
     """All replicas of one gateway and kind. All methods belong to the event loop's thread."""
 
@@ -91,7 +58,7 @@ class DockerSpawner:
         self._said_no_sharing = False
         self._kind: str | None = None
         self._engine: DockerClient | None = None
-        self._nest: _Nest | None = None
+        self._nest: DockerSession | None = None
         self._replicas: dict[int, ContainerReplica] = {}
         self._lives: set[asyncio.Task[None]] = set()
         self._unremoved: set[str] = set()
@@ -113,9 +80,9 @@ class DockerSpawner:
         """
         image = self._image = self._image or image_of(kind)
         try:
-            engine = self._engine = await _run_in_thread(DockerClient.connect)
+            engine = self._engine = await run_in_daemon_thread(DockerClient.connect)
             self._limits_text = engine.limits_text
-            image_id = await _run_in_thread(engine.image_id, image)
+            image_id = await run_in_daemon_thread(engine.image_id, image)
         except DockerError as error:
             raise ReplicaStartFailed("engine", str(error)) from error
         if image_id is None:
@@ -128,7 +95,7 @@ class DockerSpawner:
         if engine.limits_text != "enforced":
             log.warning("limits are not enforced", extra={"reason": engine.limits_text})
         await _clean_up()
-        self._nest = _new_nest()
+        self._nest = DockerSession.open()
         self._kind = kind
 
     async def start(
@@ -162,14 +129,12 @@ class DockerSpawner:
         try:
             with handshake.listen(folder / _SOCKET, mode=0o666) as listener:
                 spec = self._spec(worker, nest, memory_mb, card, kind, accelerator, gpu)
-                self._replicas[worker] = replica
-                life = asyncio.create_task(
-                    self._live(replica, spec, engine), name=f"container {worker}"
-                )
-                self._lives.add(life)
-                life.add_done_callback(self._lives.discard)
+                self._begin(replica, spec, engine)
                 async with asyncio.timeout(ready_timeout_s):
-                    await handshake.while_alive(replica.ended, _greet(replica, listener))
+                    greeting = handshake.greet(replica.ended, listener, replica.connected)
+                    hello = await handshake.while_alive(replica.ended, greeting)
+                    if hello is not None:  # its pid is only valid inside the container
+                        replica.features = hello.features
                     if cpu is not None:
                         await replica.set_limits(cpu=cpu, memory_mb=memory_mb)
         except TimeoutError:
@@ -200,7 +165,7 @@ class DockerSpawner:
         if self._kind is None or self._nest is None:
             raise NotReady("the spawner is not open")
         try:
-            return await _laid_out(self._nest.shelf, card.files)
+            return await self._nest.stage(card.files)
         except OSError as error:
             text = f"the files of {card.label} cannot be staged for running containers: {error}"
             if error.errno in {errno.ENOSPC, errno.EDQUOT}:
@@ -213,7 +178,7 @@ class DockerSpawner:
     async def take_back(self, root: pathlib.Path | None) -> None:
         """Unstage what `lend` returned."""
         if root is not None and self._nest is not None:
-            await _run_in_thread(self._nest.shelf.remove, root)
+            await run_in_daemon_thread(self._nest.shelf.remove, root)
 
     async def close(self) -> None:
         """End all replicas and clean up. May be called again."""
@@ -224,17 +189,14 @@ class DockerSpawner:
             await asyncio.wait(self._lives, timeout=_END_S)
         nest, self._nest = self._nest, None
         if nest is not None:
-            closing = _run_in_thread(nest.shelf.close)  # aborts copies
-            await asyncio.wait({closing}, timeout=_END_S)
-            shutil.rmtree(nest.directory, ignore_errors=True)
-            await nest.keeper.close(is_clean=not (self._lives or self._unremoved))
+            await nest.close(is_clean=not (self._lives or self._unremoved))
         if self._engine is not None:
             self._engine.close()
 
     def _spec(
         self,
         worker: int,
-        nest: _Nest,
+        nest: DockerSession,
         memory_mb: int | None,
         card: ModelSpec | None,
         kind: str,
@@ -268,7 +230,7 @@ class DockerSpawner:
             reason = "a container cannot reach the CUDA MPS daemon of its machine"
             log.warning("accelerator.share has no effect", extra={"reason": reason})
         offers_gpus = self._engine is not None and self._engine.offers_gpus
-        has_gpu = offers_gpus and await _run_in_thread(nvml.is_there)
+        has_gpu = offers_gpus and await run_in_daemon_thread(nvml.is_there)
         try:
             return devices.container_gpu(accelerator, os.environ, has_gpu=has_gpu)
         except AcceleratorUnavailable as error:
@@ -276,16 +238,24 @@ class DockerSpawner:
 
     # The life of a container
 
+    def _begin(self, replica: ContainerReplica, spec: ContainerSpec, engine: DockerClient) -> None:
+        self._replicas[replica.worker] = replica
+        life = asyncio.create_task(
+            self._live(replica, spec, engine), name=f"container {replica.worker}"
+        )
+        self._lives.add(life)
+        life.add_done_callback(self._lives.discard)
+
     async def _live(
         self, replica: ContainerReplica, spec: ContainerSpec, engine: DockerClient
     ) -> None:
         """Run a container from creation to removal; resolve `ended` when it has stopped."""
         ended = ExitStatus(reason="crash", text="it was never started")
         try:
-            container = await _run_in_thread(engine.create, spec)
+            container = await run_in_daemon_thread(engine.create, spec)
             replica.made(spec.memory_mb)
             if not replica.ending.is_set():
-                pid = await _run_in_thread(engine.start, container)
+                pid = await run_in_daemon_thread(engine.start, container)
                 replica.runs(container, pid, manager.group_of(pid) if pid else None)
                 ended = await self._end_of(replica, container, engine)
         except Exception as error:  # any error ends it, and it is removed
@@ -320,7 +290,7 @@ class DockerSpawner:
         """
         for one in [name, *self._unremoved]:
             try:
-                await _run_in_thread(engine.remove, one)
+                await run_in_daemon_thread(engine.remove, one)
             except DockerError as error:
                 self._unremoved.add(one)
                 facts = {"container": one, "error": str(error)}
@@ -340,56 +310,17 @@ class DockerSpawner:
                 facts = {"container": container, "error": str(error)}
                 log.warning("a container was not stopped", extra=facts)
 
-        daemon_threads.run_in_daemon_thread(kill)
-
-
-def _run_in_thread(request: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> asyncio.Future[R]:
-    return daemon_threads.run_in_daemon_thread(functools.partial(request, *args, **kwargs))
-
-
-def _new_nest() -> _Nest:
-    """Create the private directory and its reaper.
-
-    Raises:
-        OSError: it cannot be created.
-    """
-    name = process_identity.this_process().new_name()
-    directory = pathlib.Path(tempfile.gettempdir(), name)
-    directory.mkdir(mode=0o700)
-    try:
-        shelf = StagingFolder(directory / _SHELF)
-        return _Nest(
-            name=name, directory=directory, shelf=shelf, keeper=ReaperClient(name, directory)
-        )
-    except OSError:
-        shutil.rmtree(directory, ignore_errors=True)
-        raise
+        run_in_daemon_thread(kill)
 
 
 async def _clean_up() -> None:
     """Clean up after killed gateways."""
-    await _run_in_thread(manager.cleanup_stale)
+    await run_in_daemon_thread(manager.cleanup_stale)
     try:
-        for name in await _run_in_thread(client.cleanup_stale):
-            log.info("removed what a killed gateway left behind", extra={"container": name})
+        for name in await run_in_daemon_thread(client.cleanup_stale):
+            log.info("removed what a killed gateway left", extra={"container": name})
     except DockerError as error:  # harmless
         log.warning("what a killed gateway left behind stays", extra={"error": str(error)})
-
-
-async def _laid_out(shelf: StagingFolder, files: Sequence[pathlib.Path]) -> pathlib.Path:
-    """Stage files; if cancelled, unstage them."""
-    lending = _run_in_thread(shelf.add, files)
-    try:
-        return await asyncio.shield(lending)
-    except asyncio.CancelledError:  # nobody will know their root
-        lending.add_done_callback(functools.partial(_remove_unclaimed, shelf))
-        raise
-
-
-def _remove_unclaimed(shelf: StagingFolder, lent: asyncio.Future[pathlib.Path]) -> None:
-    """Unstage a cancelled request's files."""
-    if not lent.cancelled() and lent.exception() is None:
-        daemon_threads.run_in_daemon_thread(functools.partial(shelf.remove, lent.result()))
 
 
 async def _wait_for_exit(
@@ -398,7 +329,7 @@ async def _wait_for_exit(
     """Wait until the engine reports the end."""
     while True:
         try:
-            found = await _run_in_thread(engine.wait, container)
+            found = await run_in_daemon_thread(engine.wait, container)
         except ContainerGone:
             return ExitStatus(reason="crash", text="somebody removed its container")
         except DockerError:  # the socket shows whether it lives
@@ -406,21 +337,3 @@ async def _wait_for_exit(
         else:
             if found is not None:
                 return replica.ended_by(found)
-
-
-async def _greet(replica: ContainerReplica, listener: socket.socket) -> None:
-    """Accept the connection and read HELLO, whose pid is only valid inside the container.
-
-    Raises:
-        ReplicaStartFailed: protocol error.
-    """
-    sock = await handshake.accept(listener)
-    replica.connected(sock)
-    try:
-        hello = await handshake.hello_of(sock)
-    except wire.WireError as error:
-        raise handshake.not_the_wire(error) from error
-    if hello is None:  # ending; `ended` has the reason
-        await asyncio.shield(replica.ended)
-        return
-    replica.features = hello.features

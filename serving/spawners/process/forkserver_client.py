@@ -3,24 +3,23 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
-import json
 import logging
 import os
 import pathlib
-import socket
-import sys
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from serving.errors import ReplicaStartFailed
 from serving.model_spec import Program
+from serving.system.control_channel import Closed, ControlledProcess
+from serving.system.daemon_threads import run_in_daemon_thread
 from serving.system.secret_variables import without_secrets
 
 log = logging.getLogger(__name__)
 
 _END_S = 10.0
-_STDERR = 2
+_ORDER_S = 5.0
+"""Maximum time in which a fork server reads nothing."""
 _THREAD_VARIABLES = (
     "OMP_NUM_THREADS",
     "OPENBLAS_NUM_THREADS",
@@ -46,14 +45,12 @@ class ForkServerClient:
 
     def __init__(
         self,
-        process: asyncio.subprocess.Process,
-        streams: tuple[asyncio.StreamReader, asyncio.StreamWriter],
+        child: ControlledProcess,
         on_event: Callable[[ForkServerClient, Mapping[str, Any]], None],
     ) -> None:
-        self._process = process
-        self._reader, self._writer = streams
+        self._child = child
         self._on_event = on_event
-        self._reading: asyncio.Task[None] | None = None
+        self._warmed = asyncio.Event()
         self.is_alive = True
         self.forks = True
         """False if the runtime started threads, so that each start imports it."""
@@ -61,7 +58,7 @@ class ForkServerClient:
     @property
     def pid(self) -> int:
         """Pid of the fork server."""
-        return self._process.pid
+        return self._child.process.pid
 
     @classmethod
     async def started(
@@ -81,45 +78,34 @@ class ForkServerClient:
         Raises:
             ReplicaStartFailed: it ended, or was not ready in time.
         """
-        ours, theirs = socket.socketpair()
-        with theirs:
-            process = await asyncio.create_subprocess_exec(
-                sys.executable,
-                "-m",
-                "serving.replica.forkserver",
-                str(theirs.fileno()),
-                kind,
-                str(directory),
-                *map(str, groups),
-                stdin=asyncio.subprocess.DEVNULL,
-                stdout=_STDERR,  # stdout belongs to the gateway
-                pass_fds=(theirs.fileno(),),
-                env=environment(os.environ),
-                start_new_session=True,
-            )
-        ours.setblocking(False)
-        forker = cls(process, await asyncio.open_unix_connection(sock=ours), on_event)
+        child = ControlledProcess.start(
+            "serving.replica.forkserver",
+            [kind, str(directory), *map(str, groups)],
+            environment=environment(os.environ),
+        )
+        forker = cls(child, on_event)
+        asyncio.get_running_loop().add_reader(child.sock, forker._read)
         await forker._warm(kind, timeout_s)
         return forker
 
     async def _warm(self, kind: str, timeout_s: float) -> None:
         try:
             async with asyncio.timeout(timeout_s):
-                line = await self._reader.readline()
+                await self._warmed.wait()
         except TimeoutError:
-            await self._kill()
-            text = f"the fork server of kind {kind!r} was not ready after "
+            self._child.process.kill()
+            await self.close()
+            text = f"the process that imports the runtime of kind {kind!r} was not ready after "
             raise ReplicaStartFailed("timeout", f"{text}{timeout_s:g} s") from None
         except asyncio.CancelledError:
-            await self._kill()
-            raise
-        if not line:
-            code = await self._process.wait()
+            self._child.process.kill()
             await self.close()
-            text = f"the fork server of kind {kind!r} ended with code {code}"
+            raise
+        if not self.is_alive:
+            await self.close()
+            code = self._child.process.returncode
+            text = f"the process that imports the runtime of kind {kind!r} ended with code {code}"
             raise ReplicaStartFailed("crash", f"{text}; its error output has the reason")
-        self.forks = bool(json.loads(line)["forks"])
-        self._reading = asyncio.create_task(self._read(), name="read the fork server")
 
     def start(
         self,
@@ -155,38 +141,32 @@ class ForkServerClient:
     async def close(self) -> None:
         """End the fork server with its replicas; it cleans up."""
         self.is_alive = False  # no more orders
-        self._writer.close()
-        try:
-            async with asyncio.timeout(_END_S):
-                await self._process.wait()
-        except TimeoutError:
-            await self._kill()
-        with contextlib.suppress(OSError):
-            await self._writer.wait_closed()
-        if self._reading is not None:
-            await self._reading
-
-    async def _kill(self) -> None:
-        """Kill the fork server with its replicas, without clean-up."""
-        with contextlib.suppress(ProcessLookupError):
-            self._process.kill()
-        self._writer.close()
-        await self._process.wait()
+        asyncio.get_running_loop().remove_reader(self._child.sock)
+        await run_in_daemon_thread(self._child.end, _END_S)
+        self._on_event(self, {"event": "closed"})
 
     def _order(self, order: Mapping[str, object]) -> None:
         if self.is_alive:
-            self._writer.write(json.dumps(order).encode() + b"\n")
+            try:
+                self._child.send(order, timeout_s=_ORDER_S)
+            except (Closed, TimeoutError):
+                self._child.process.kill()  # `_read` sees it
 
-    def _report(self, line: bytes) -> None:
+    def _read(self) -> None:
+        """Pass received events on."""
         try:
-            self._on_event(self, json.loads(line))
-        except Exception:  # one lost replica must not hide the ends of others
-            log.exception("a report of the fork server hit an error")
-
-    async def _read(self) -> None:
-        with contextlib.suppress(OSError):
-            while line := await self._reader.readline():
-                self._report(line)
-        self.is_alive = False
-        self._writer.close()
-        self._on_event(self, {"event": "closed"})
+            events = self._child.received()
+        except Closed:
+            asyncio.get_running_loop().remove_reader(self._child.sock)
+            self.is_alive = False
+            self._warmed.set()
+            events = [{"event": "closed"}]
+        for event in events:
+            if event["event"] == "warm":
+                self.forks = event["forks"]
+                self._warmed.set()
+                continue
+            try:
+                self._on_event(self, event)
+            except Exception:  # one lost replica must not hide the ends of others
+                log.exception("a report of the template met a fault")

@@ -260,21 +260,15 @@ async def _greet(replica: ProcessReplica, listener: socket.socket) -> None:
     """Accept the connection and read HELLO.
 
     Raises:
-        ReplicaStartFailed: protocol error.
+        WireError: protocol error.
     """
     replica.pid = await asyncio.shield(replica.started)
-    sock = await handshake.accept(listener)
-    replica.connected(sock)
-    try:
-        hello = await handshake.hello_of(sock)
-        if hello is None:  # ending; `ended` has the reason
-            await asyncio.shield(replica.ended)
-            return
-        if hello.pid != replica.pid:
-            raise wire.WireError(
-                f"its HELLO comes from process {hello.pid}, but {replica.pid} was "
-                "started; a script that starts a program must `exec` it"
-            )
-        replica.features = hello.features
-    except wire.WireError as error:
-        raise handshake.not_the_wire(error) from error
+    hello = await handshake.greet(replica.ended, listener, replica.connected)
+    if hello is None:
+        return
+    if hello.pid != replica.pid:
+        raise wire.WireError(
+            f"its HELLO is of process {hello.pid}, started was {replica.pid}; "
+            "a script that starts a program must `exec` it"
+        )
+    replica.features = hello.features

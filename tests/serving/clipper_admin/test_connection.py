@@ -18,6 +18,8 @@ from tests.fakes.clipper_hub import FakeHub
 from tests.fakes.clipper_server import in_thread
 from tests.serving.clipper_admin import functions
 
+pytestmark = pytest.mark.processes
+
 
 @pytest.fixture
 def connection(tmp_path):

@@ -46,9 +46,9 @@ def test_a_traceback_stays_in_its_line():
 def test_what_warms_up_logs_all_fields_in_that_form(tmp_path):
     """What the template says of a runtime that cannot be imported has the same fields as in the gateway."""
     program = (
-        "from serving.replica import warm; from serving.system.log_lines import log_lines;"
+        "from serving.replica import preload; from serving.system.log_lines import log_lines;"
         "from serving import models; models.KINDS['broken'] = 'broken_runtime';"
-        "log_lines('WARNING'); warm.import_runtime('fortran'); warm.import_runtime('broken')"
+        "log_lines('WARNING'); preload.import_runtime('fortran'); preload.import_runtime('broken')"
     )
     (tmp_path / "broken_runtime.py").write_text("from json import no_such_name\n")
     root = pathlib.Path(__file__).parents[3]
@@ -61,5 +61,5 @@ def test_what_warms_up_logs_all_fields_in_that_form(tmp_path):
         env={"PYTHONPATH": f"{root}:{tmp_path}"},
     )
     event = json.loads(done.stderr)
-    assert event["room"] == "serving.replica.warm"
+    assert event["room"] == "serving.replica.preload"
     assert "no_such_name" in event["error"]

@@ -14,7 +14,9 @@ import numpy as np
 import pytest
 
 from tuner.errors import LaunchFailed, LoadGeneratorFailed
-from tuner.evaluation.evaluator import FIRST_RATE_PER_S, Evaluator
+from tuner.evaluation.evaluation import Startup
+from tuner.evaluation.evaluator import Evaluator
+from tuner.evaluation.workload import FIRST_RATE_PER_S
 from tuner.launching import statistics
 from tuner.launching.engine import EngineInfo
 from tuner.launching.replica_facts import ReplicaFacts
@@ -77,17 +79,17 @@ def test_a_launch_is_measured(bench: Evaluator) -> None:
 
 def test_a_load_that_others_disturb_is_driven_again(bench: Evaluator) -> None:
     """A process that is neither the server's nor the tuner's takes what it can get of the machine."""
-    before = bench._others
-    bench._others = InterferenceDetector(os.cpu_count() or 1)
+    before = bench._phases.others
+    bench._phases.others = InterferenceDetector(os.cpu_count() or 1)
     for _ in range(5):  # what is usual: nothing
-        bench._others.has_disturbed(HostNoise(foreign_cpu_s=0.0, steal_s=0.0), loaded_s=4.0)
+        bench._phases.others.has_disturbed(HostNoise(foreign_cpu_s=0.0, steal_s=0.0), loaded_s=4.0)
     spins = subprocess.Popen([sys.executable, "-c", "while True: pass"])
     try:
         launch = bench.launch(ONE)
     finally:
         spins.kill()
         spins.wait()
-        bench._others = before
+        bench._phases.others = before
     assert launch.measurement is not None
     assert launch.measurement.repeats >= 1
     assert launch.measurement.noise.foreign_cpu_s > 0.05
@@ -110,7 +112,7 @@ def test_disturbed_slices_are_left_out_unless_most_are(
         )
         for number in range(4)
     ]
-    launch = bench.joined(ONE, slices, launch_s=1.0, started_at=0.0)
+    launch = bench.joined(ONE, slices, Startup(0.0, 1.0))
     assert launch.measurement is not None
     assert launch.measurement.seconds == pytest.approx(0.1 * kept, abs=0.02)
     assert launch.measurement.repeats == 4 - kept
@@ -189,7 +191,7 @@ def test_a_server_that_dies_under_load_is_one_failed_launch(bench: Evaluator) ->
 def test_a_lost_load_generator_is_not_the_configurations_fault(bench: Evaluator) -> None:
     """The load is driven again by another process, and the launch is measured."""
     bench.launch(ONE)
-    lost = bench._generator.pid
+    lost = bench._phases.generator.pid
     assert lost is not None
     timer = threading.Timer(0.3, os.kill, (lost, signal.SIGKILL))
     timer.start()
@@ -197,7 +199,7 @@ def test_a_lost_load_generator_is_not_the_configurations_fault(bench: Evaluator)
     timer.join()
     assert launch.outcome.status == "ok"
     assert launch.measurement is not None
-    assert bench._generator.pid != lost
+    assert bench._phases.generator.pid != lost
 
 
 def test_a_fresh_launch_has_a_server_of_its_own(bench: Evaluator) -> None:

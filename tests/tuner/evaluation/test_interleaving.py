@@ -21,6 +21,8 @@ from tuner.settings.target import TargetSettings
 from tuner.study import problem
 from tuner.values.configuration import Configuration
 
+pytestmark = pytest.mark.processes
+
 ONE = Configuration({"replica.count": 1, "batching.max_size": 4})
 TWO = Configuration({"replica.count": 2, "batching.max_size": 4})
 LATE = Configuration({"replica.count": 1, "batching.max_size": 4, "batching.timeout_us": 2000})

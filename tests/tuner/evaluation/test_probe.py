@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import pathlib
 
+import pytest
+
 from tuner.evaluation import probe
 from tuner.evaluation.evaluator import Evaluator
 from tuner.launching import machine
 from tuner.settings.measurement import MeasurementSettings
 from tuner.settings.target import TargetSettings
 from tuner.study import problem
+
+pytestmark = pytest.mark.processes
 
 MODEL = """
 import os

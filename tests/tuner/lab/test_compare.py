@@ -12,7 +12,7 @@ import rich.console
 
 from tests.fakes import benches
 from tests.fakes.benches import ToyBench
-from tuner.evaluation.evaluator import Evaluation
+from tuner.evaluation.evaluation import Evaluation
 from tuner.lab import compare, sampler_searches
 from tuner.lab.compare import CompareSpec
 from tuner.load_generator.plan import Race

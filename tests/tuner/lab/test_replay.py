@@ -15,6 +15,8 @@ from tuner.lab.tables.table_evaluator import Perturbations
 from tuner.sampling import registry
 from tuner.values.configuration import Configuration
 
+pytestmark = pytest.mark.processes
+
 GROUND = prepared_table.prepare_table(recorded.surface(passes=4, every=4))
 
 

@@ -17,6 +17,8 @@ from tuner.launching.readiness import ReadinessCheck
 from tuner.launching.url_engine import UrlLauncher, is_of_this_machine
 from tuner.values.configuration import Configuration
 
+pytestmark = pytest.mark.processes
+
 DEFAULT = Configuration({"batching.max_size": 1, "is_fast": False})
 OTHER = Configuration({"batching.max_size": 8, "is_fast": True})
 

@@ -9,6 +9,8 @@ from tests.tuner.load_generator.conftest import OK
 from tuner.load_generator.multi_model_payloads import LazyRequests, MultiModelPayloads, RequestRoute
 from tuner.load_generator.plan import PhasePlan, Warmup
 
+pytestmark = pytest.mark.processes
+
 COLD = Warmup(seconds=0.0, round_trips=0)
 HEADS = tuple(
     RequestRoute(path=f"/models/{name}", headers={"X-Name": name}) for name in ("first", "second")

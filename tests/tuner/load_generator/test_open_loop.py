@@ -11,6 +11,8 @@ from tuner.load_generator import payloads
 from tuner.load_generator.phase import Phase
 from tuner.load_generator.plan import PhasePlan, Warmup
 
+pytestmark = pytest.mark.processes
+
 COLD = Warmup(seconds=0.0, round_trips=0)
 OK = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"
 

@@ -35,6 +35,7 @@ def run(course, launches, seed=0):
     return Blocks(at_s=at_s, logs=logs, launch=launch, configuration=configuration)
 
 
+@pytest.mark.slow
 def test_the_parts_of_a_course_are_found():
     """In some five minutes: the share of each in the variance within fifteen points."""
     found = drift_model.fit(run(BUSY, 300))
@@ -48,6 +49,7 @@ def test_the_parts_of_a_course_are_found():
     assert 1 < found.quick.forgets_s < 20
 
 
+@pytest.mark.slow
 def test_a_machine_that_does_not_move_has_no_moments():
     """Launches alone, beside blocks."""
     still = dataclasses.replace(
@@ -75,6 +77,7 @@ def test_the_filter_is_the_likelihood_of_the_whole_covariance():
     assert found == pytest.approx(expected)
 
 
+@pytest.mark.slow
 def test_drawn_courses_have_the_covariance_that_they_are_drawn_from():
     """Over many machines: at no distance, within a launch, and between launches."""
     at_s, launch, _ = lay_out(8)

@@ -109,6 +109,7 @@ def test_differences_that_are_like_their_neighbours_count_for_fewer() -> None:
     assert slow.degrees < 0.5 * quick.degrees == 9.5
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("presumed", [0.7, 1.0, 1.4])
 @pytest.mark.parametrize("drift", [0.0, 0.6, 1.5, 2.5])
 def test_the_interval_covers_and_the_estimate_is_in_the_middle(

@@ -39,6 +39,8 @@ from tuner.measurement.sequential import (
 from tuner.values.measurement import Measurement
 from tuner.values.verdict import Verdict
 
+pytestmark = pytest.mark.slow
+
 Array = NDArray[np.float64]
 Marks = NDArray[np.bool_]
 Draw = Callable[[np.random.Generator], Array]
@@ -83,12 +85,13 @@ def covers(verdict: Verdict, truth: float) -> bool:
 
 
 def ended_at(rule: StoppingRule, differences: Array) -> int:
-    """Pairs at which a comparison of these ends."""
+    """Pairs at which a comparison of these ends: at a look, or with the last."""
     values = differences.tolist()
-    count = 1
-    while count < len(values) and not (count > 1 and rule.is_enough(values[:count])):
-        count += 1
-    return count
+    plan = StoppingBoundaries.of(looks(rule.most), sd=rule.sd, alpha=rule.alpha)
+    for look, count in enumerate(plan.looks):
+        if count < len(values) and rule._is_told(plan, values[:count], look):
+            return count
+    return len(values)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)

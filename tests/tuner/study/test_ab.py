@@ -19,7 +19,7 @@ from tuner.measurement import comparison
 from tuner.settings.study import StudySettings
 from tuner.settings.target import TargetSettings
 from tuner.store.event_log import EventLog
-from tuner.study import ab
+from tuner.study import ab, ab_arms
 from tuner.study.progress import Terminal
 from tuner.values.round_evaluation import FailureCount
 
@@ -39,11 +39,11 @@ def engine(tmp_path: pathlib.Path) -> str:
     return str(file)
 
 
-def sides(a: str, b: str, model: str = ab.NO_MODEL) -> tuple[ab.AbArm, ab.AbArm]:
+def sides(a: str, b: str, model: str = ab_arms.NO_MODEL) -> tuple[ab_arms.AbArm, ab_arms.AbArm]:
     """Both, as they are understood."""
     settings = StudySettings(target=TargetSettings(model=model, concurrency=2))
     terminal = Terminal(console=rich.console.Console(), log=EventLog(), check=lambda: None)
-    found = ab._arms(ab.AbSpec(words=(a, b), settings=settings), terminal)
+    found = ab_arms.find_arms((a, b), settings, terminal)
     return found["A"], found["B"]
 
 
@@ -112,10 +112,10 @@ def test_a_side_that_fails_more_often_has_not_passed(
     """However quick its other launches are; and a note says how many failed."""
     rng = np.random.default_rng(1)
     slow, quick = ([measurement(mean, rng) for _ in range(8)] for mean in (20.0, 10.0))
-    verdict = comparison.compare(slow, quick, objective="mean", names=ab.ARMS)
+    verdict = comparison.compare(slow, quick, objective="mean", names=ab_arms.ARMS)
     tallies = {
         role: FailureCount(launched=9, failed=count, reason="out of memory")
-        for role, count in zip(ab.ARMS, failed, strict=True)
+        for role, count in zip(ab_arms.ARMS, failed, strict=True)
     }
     settings = StudySettings(target=TargetSettings(model="echo", concurrency=2))
     order = ab.AbSpec(

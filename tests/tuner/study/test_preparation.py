@@ -10,7 +10,6 @@ from serving.values import Signature, TensorSpec
 from tests.fakes import benches
 from tuner.errors import UsageError
 from tuner.launching.engine import EngineInfo
-from tuner.load_generator import payloads
 from tuner.settings.measurement import MeasurementSettings
 from tuner.settings.study import StudySettings
 from tuner.settings.target import TargetSettings
@@ -29,35 +28,37 @@ FIXED = dataclasses.replace(
     FREE,
     signature=Signature(inputs=(TensorSpec(name="x", datatype="FP32", shape=(1, 64)),), outputs=()),
 )
-RAW = payloads.raw([b"x"], path="/x", method="POST", headers={}, description="one")
+SETTINGS = StudySettings(target=TargetSettings(model="toy", concurrency=1))
+
+
+def notes(served: EngineInfo, space: str = benches.SPACE) -> list[str]:
+    return list(notes_of(benches.inputs(SETTINGS, served, benches.arena(space))))
 
 
 def test_batching_knobs_of_a_model_with_a_fixed_batch_are_noted_once() -> None:
     """A user's own space may hold them; they change nothing, and only those that are there."""
-    (note,) = notes_of(benches.arena(), RAW, FIXED)
+    (note,) = notes(FIXED)
     assert "(input 'x' has a first dimension that is fixed at 1)" in note
     assert note.endswith("batching.max_size change nothing")
     pad_to = "  batching.pad_to: {type: int, choices: [8, 16], default: 8}\n"
-    (note,) = notes_of(benches.arena(benches.SPACE + pad_to), RAW, FIXED)
+    (note,) = notes(FIXED, benches.SPACE + pad_to)
     assert note.endswith("batching.max_size and batching.pad_to change nothing")
-    assert list(notes_of(benches.arena(), RAW, FREE)) == []
+    assert notes(FREE) == []
 
 
 def test_a_cache_that_is_searched_is_noted_with_what_is_sent() -> None:
     """Its hit rate is that of the payloads, which come round; without the knob there is no such note."""
     for choices, default in (([0, 64], 0), ([64], 64)):
         knob = f"  cache.capacity_mb: {{type: int, choices: {choices}, default: {default}}}\n"
-        (note,) = notes_of(benches.arena(benches.SPACE + knob), RAW, FREE)
-        assert note.startswith("the search includes a response cache (cache.capacity_mb)")
-        assert "(one), so the hit rate is not" in note
+        (note,) = notes(FREE, benches.SPACE + knob)
+        assert note.startswith("launches have a prediction cache (cache.capacity_mb)")
+        assert "(one): the hit rate is theirs" in note
 
 
 def test_limits_that_are_not_enforced_are_noted() -> None:
     """With the engine's own reason."""
     served = dataclasses.replace(FREE, limits="not enforced: no control groups")
-    assert list(notes_of(benches.arena(), RAW, served)) == [
-        "limits: not enforced: no control groups"
-    ]
+    assert notes(served) == ["limits: not enforced: no control groups"]
 
 
 def test_the_energy_of_another_machine_cannot_be_made_best() -> None:

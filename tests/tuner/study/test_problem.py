@@ -14,6 +14,7 @@ from tests.fakes.gpu import CLOCKS_MHZ, NO_PERMISSION
 from tuner.errors import InvalidSpace, UsageError
 from tuner.launching.machine import MachineFacts
 from tuner.settings.target import TargetSettings
+from tuner.space import files
 from tuner.space.environment import Environment, Machine
 from tuner.study import problem
 from tuner.values.configuration import Configuration
@@ -26,7 +27,7 @@ WITH_CLOCK = (
 
 
 def arena(text: str = benches.SPACE, limits: str = "enforced") -> problem.ProblemStatement:
-    return problem.make_problem(text, SMALL, source="toy.yaml", limits=limits)
+    return problem.make_problem(files.parse(text, "toy.yaml"), SMALL, limits=limits)
 
 
 def test_the_default_stands_for_the_configurations_that_behave_like_it() -> None:
@@ -83,10 +84,11 @@ def test_the_bundled_space_is_for_the_bundled_name_alone(tmp_path: pathlib.Path)
     file.write_bytes(b"x")
     own = TargetSettings(model=str(file), concurrency=4)
     bundled = TargetSettings(model="resnet", concurrency=4)
-    assert problem.space_text_of(own, problem.find_spec(str(file))) is None
-    text = problem.space_text_of(bundled, problem.find_spec("resnet"))
-    assert text is not None
-    assert "batching.max_size" in text
+    assert problem.find_space(own, problem.find_spec(str(file))) is None
+    found = problem.find_space(bundled, problem.find_spec("resnet"))
+    assert found is not None
+    assert "batching.max_size" in found.space.names
+    assert files.parse(found.text, "resnet.yaml") == found.space
 
 
 def test_a_wrong_space_is_named_by_its_file() -> None:
@@ -102,9 +104,10 @@ SHARED = (
 )
 
 
-def offered(text: str | None, **given) -> problem.ProblemStatement:
-    environment = problem.with_gpu(SMALL, text, **given)
-    return problem.make_problem(text, environment, source="toy.yaml", limits="enforced")
+def offered(text: str, **given) -> problem.ProblemStatement:
+    space = files.parse(text, "toy.yaml")
+    environment = problem.with_gpu(SMALL, space, **given)
+    return problem.make_problem(space, environment, limits="enforced")
 
 
 def test_a_gpu_that_can_be_locked_offers_its_clocks(gpu) -> None:
@@ -146,26 +149,28 @@ def test_an_accuracy_that_is_asked_for_makes_the_variant_a_knob() -> None:
     """With a constraint; once more, as a study that goes on does, it changes nothing."""
     card = problem.find_spec("resnet")
     target = TargetSettings(model="resnet", concurrency=4, min_accuracy=0.92)
-    plain = problem.space_text_of(target, card)
-    assert plain is not None
-    text = problem.with_variants(plain, target, card, source="resnet.yaml")
-    assert problem.with_variants(text, target, card, source="resnet.yaml") == text
+    file = problem.find_space(target, card)
+    assert file is not None
+    space = problem.with_variants(file.space, target, card)
+    assert problem.with_variants(space, target, card) is space
+    assert files.parse(file.text_of(space), "resnet.yaml") == space
     facts = MachineFacts(cores=2, memory_mb=8192)
     environment = problem.environment_of(target, facts, card)
-    found = problem.make_problem(text, environment, source="resnet.yaml", limits="enforced")
+    found = problem.make_problem(space, environment, limits="enforced")
     assert found.default["model.variant"] == "resnet20"
     accurate = {name for name, variant in card.variants.items() if variant.accuracy >= 0.92}
     assert {cell["model.variant"] for cell in found.space.cells(environment)} == accurate
 
     unasked = TargetSettings(model="resnet", concurrency=4)
-    assert problem.with_variants(plain, unasked, card, source="resnet.yaml") == plain
+    assert problem.with_variants(file.space, unasked, card) is file.space
+    assert file.text_of(file.space) == file.text
 
 
 def test_an_accuracy_needs_variants() -> None:
     """A model without them is refused with a line that says what they are."""
     target = TargetSettings(model="echo", concurrency=4, min_accuracy=0.5)
     with pytest.raises(UsageError, match=r"--min-accuracy 0.5: echo has no variants"):
-        problem.space_text_of(target, problem.find_spec("echo"))
+        problem.find_space(target, problem.find_spec("echo"))
     with pytest.raises(UsageError, match="--min-accuracy 90"):
         TargetSettings(model="resnet", concurrency=4, min_accuracy=90)
 

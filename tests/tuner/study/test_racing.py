@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from tests.fakes import benches, recorded
 from tests.fakes.benches import ToyBench
 from tests.tuner.study.test_search import BUDGET, run_out
-from tuner.evaluation.evaluator import Evaluation
+from tuner.evaluation.evaluation import Evaluation
 from tuner.lab import prepared_table, replay
 from tuner.lab.replay_search import ReplaySpec
 from tuner.lab.tables.table_evaluator import Perturbations, raced

@@ -11,7 +11,7 @@ import pytest
 
 from tests.fakes import benches, studies, surfaces
 from tests.fakes.benches import ToyBench
-from tuner.evaluation.evaluator import Evaluation
+from tuner.evaluation.evaluation import Evaluation
 from tuner.evaluation.simulation.profile import BatchCost, CostProfile
 from tuner.load_generator.plan import Race
 from tuner.metrics import metric_constraints

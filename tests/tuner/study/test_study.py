@@ -27,7 +27,7 @@ from tuner.store.event_log import EventLog
 from tuner.store.run_folder import RunFolder
 from tuner.study import creation, study, study_files
 from tuner.study.progress import Progress, Terminal
-from tuner.study.study import StudyRun
+from tuner.study.study_run import StudyRun
 from tuner.values.histogram import LatencyHistogram
 from tuner.values.trial import Outcome
 
@@ -64,7 +64,7 @@ def setup_of(
     if folder.exists():
         store = study_files.store_of(folder, settings)
     else:
-        store = creation.create_study(folder, settings, arena, SERVED, fresh=False)
+        store = creation.create_study(folder, benches.inputs(settings, SERVED), fresh=False)
     console = rich.console.Console(quiet=True)
     return StudyRun(
         settings=settings,
@@ -72,7 +72,6 @@ def setup_of(
         store=store,
         arena=arena,
         bench=bench,
-        payloads=None,
         terminal=Terminal(console=console, log=EventLog(), check=lambda: None),
         progress=Progress(console, default=arena.default, objective="mean"),
         begin_s=time.monotonic() - store.used_s(),

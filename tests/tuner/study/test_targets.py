@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import dataclasses
 import pathlib
 
 import pytest
 
 from tests.fakes import other_engines as fakes
-from tuner.engines.description import CommandEngine, ScenarioEngine, UrlEngine
 from tuner.errors import UsageError
 from tuner.launching.command_engine import CommandLauncher
 from tuner.settings.target import TargetSettings
 from tuner.settings.workload import SCENARIO as SCENARIO_ARRIVALS
+from tuner.space import files, knob_schema
 from tuner.study import targets
+from tuner.study.target import ScenarioTarget
+from tuner.study.targets import CommandTarget, UrlTarget
+from tuner.values.configuration import Configuration
 
 
 def target(engine: str, **options: object) -> TargetSettings:
@@ -32,8 +36,9 @@ def target(engine: str, **options: object) -> TargetSettings:
 )
 def test_the_url_tells_the_protocol(url: str, protocol: str, path: str, ready: str | None) -> None:
     """By its path; a bare server speaks the Open Inference Protocol."""
-    engine = targets.engine_of(target(f"url:{url}"))
-    assert isinstance(engine, UrlEngine)
+    found = targets.find_target(target(f"url:{url}"))
+    assert isinstance(found, UrlTarget)
+    engine = found.engine
     assert (engine.host, engine.port) == ("h", 1)
     assert engine.request.protocol == protocol
     assert engine.request.infer_path("thing") == path
@@ -46,22 +51,23 @@ def test_a_kept_copy_is_read_instead_of_the_file(tmp_path: pathlib.Path) -> None
     kept = tmp_path / "study" / "engine.yaml"
     kept.parent.mkdir()
     kept.write_text(path.read_text().replace("name: tiny", "name: kept"))
-    engine = targets.engine_of(target(f"command:{path}"), kept=kept)
-    assert isinstance(engine, CommandEngine)
-    assert (engine.name, engine.file) == ("kept", path)
+    found = targets.find_target(target(f"command:{path}"), kept=kept)
+    assert isinstance(found, CommandTarget)
+    assert (found.engine.name, found.engine.file) == ("kept", path)
+    assert found.file_copy() == ("engine.yaml", kept.read_text())
 
 
 def test_any_name_names_a_model_of_another_engine() -> None:
     """A bundled one brings its sample; a path must be there; the serving core knows its own only."""
-    engine = targets.engine_of(target("url:http://h:1"))
-    assert targets.find_spec(target("url:http://h:1"), engine).sample is None
-    bundled = TargetSettings(model="resnet", concurrency=1)
-    assert targets.find_spec(bundled, engine).sample is not None
+    running = target("url:http://h:1")
+    assert targets.find_target(running).spec.sample is None
+    bundled = dataclasses.replace(running, model="resnet")
+    assert targets.find_target(bundled).spec.sample is not None
     for model in ("a b", "./no.onnx"):
         with pytest.raises(UsageError):
-            targets.find_spec(TargetSettings(model=model, concurrency=1), engine)
+            targets.find_target(dataclasses.replace(running, model=model))
     with pytest.raises(UsageError, match="is not known"):
-        targets.find_spec(TargetSettings(model="thing", concurrency=1), None)
+        targets.find_target(TargetSettings(model="thing", concurrency=1))
 
 
 @pytest.mark.parametrize(
@@ -86,36 +92,37 @@ def test_options_that_contradict_are_refused(
 def test_what_is_missing_is_said_before_anything_starts(tmp_path: pathlib.Path) -> None:
     """The space of a running server, the body of a raw request, the sample of an input's bytes."""
     raw = target("url:http://h:1/x")
-    engine = targets.engine_of(raw)
-    assert engine is not None
-    card = targets.find_spec(raw, engine)
+    found = targets.find_target(raw)
     with pytest.raises(UsageError, match="needs --space FILE"):
-        targets.space_text_of(engine, raw, card)
+        found.space(raw)
     with pytest.raises(UsageError, match="POST /x needs a body"):
-        targets.launcher_of(engine, raw, card, say=print)
+        found.launcher(raw, say=print)
     with pytest.raises(UsageError, match="--client-batch 2: the items of a raw request"):
         batched = target("url:http://h:1/x", client_batch=2)
-        targets.launcher_of(engine, batched, card, say=print)
+        found.launcher(batched, say=print)
     path = fakes.written(tmp_path)
     path.write_text(path.read_text().replace("body: body.txt", "encoding: tensor"))
     tensor = target(f"command:{path}")
-    engine = targets.engine_of(tensor)
-    with pytest.raises(UsageError, match="'thing' has no sample inputs"):
-        targets.launcher_of(engine, tensor, card, say=print)
+    with pytest.raises(UsageError, match="'thing' has no sample of inputs"):
+        targets.find_target(tensor).launcher(tensor, say=print)
     with pytest.raises(UsageError, match="No closing quotation"):
         hook = TargetSettings(model="m", concurrency=1, engine="url:h:1", hook="a 'b")
-        targets.engine_of(hook)
+        targets.find_target(hook)
 
 
 def test_knobs_that_a_space_leaves_out_keep_the_values_of_the_file(tmp_path: pathlib.Path) -> None:
     """The launcher knows the default of each."""
     path = fakes.written(tmp_path)
     given = target(f"command:{path}")
-    engine = targets.engine_of(given)
-    card = targets.find_spec(given, engine)
-    launcher = targets.launcher_of(engine, given, card, say=print)
+    found = targets.find_target(given)
+    launcher = found.launcher(given, say=print)
     assert isinstance(launcher, CommandLauncher)
     assert dict(launcher.defaults) == {"delay.ms": 20}
+    assert dict(found.completed(Configuration({}))) == {"delay.ms": 20}
+    file = found.space(given)
+    assert file is not None
+    known = knob_schema.of_command(["delay.ms"])
+    assert files.parse(file.text, "thing.yaml", known) == file.space
 
 
 SCENARIO = "seconds: 9\nmodels: {m: {model: mnist}}\ntraffic: {m: {rate: 9, deadline_ms: 50}}\n"
@@ -132,11 +139,13 @@ def test_a_scenario_is_named_by_its_file_and_kept_as_it_was(
     given = TargetSettings(
         model=path.stem, scenario=path.name, rate=9.0, arrivals=SCENARIO_ARRIVALS
     )
-    engine = targets.engine_of(given)
-    assert isinstance(engine, ScenarioEngine)
-    assert engine.file == path
-    assert targets.find_spec(given, engine).name == "my-pool-v2"
-    shared = targets.shared_of(engine)
+    found = targets.find_target(given)
+    assert found.spec.name == "my-pool-v2"
+    assert found.file_copy() == ("scenario.yaml", SCENARIO)
+    file = found.space(given)
+    assert file is not None
+    assert files.parse(file.text, "my-pool-v2.yaml") == file.space
+    shared = found.shared()
     assert shared is not None
     assert dict(shared.groups) == {"m": ("mnist", 1)}
     assert shared.settings["scheduling.default_deadline_s"] == 0.05
@@ -144,8 +153,8 @@ def test_a_scenario_is_named_by_its_file_and_kept_as_it_was(
     kept = tmp_path / "kept.yaml"
     kept.write_text(SCENARIO.replace("rate: 9", "rate: 8"), encoding="utf-8")
     path.write_text("seconds: soon\n", encoding="utf-8")
-    again = targets.engine_of(given, kept=kept)
-    assert isinstance(again, ScenarioEngine)
-    assert targets.scenario_of(again).streams[0].rate_per_s == 8.0
+    again = targets.find_target(given, kept=kept)
+    assert isinstance(again, ScenarioTarget)
+    assert again.scenario.streams[0].rate_per_s == 8.0
     with pytest.raises(UsageError, match=r"my pool.v2.yaml, models: nothing"):
-        targets.engine_of(given)
+        targets.find_target(given)

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 import pytest
 
 from tests.fakes.benches import ToyBench
-from tuner.evaluation.evaluator import Evaluation
+from tuner.evaluation.evaluation import Evaluation
 from tuner.evaluation.outcomes import count_failures
 from tuner.measurement.outcome import EvaluationRequirements
 from tuner.metrics import metric_constraints

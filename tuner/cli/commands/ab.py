@@ -17,7 +17,7 @@ from tuner.settings.search import SearchSettings
 from tuner.settings.store import StoreSettings
 from tuner.settings.study import StudySettings
 from tuner.settings.target import TargetSettings
-from tuner.study import ab
+from tuner.study import ab, ab_arms
 from tuner.study.ab import AbResult
 from tuner.study.progress import Terminal
 
@@ -39,7 +39,7 @@ LOAD = (
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options."""
-    for side in ab.ARMS:
+    for side in ab_arms.ARMS:
         parser.add_argument(
             side.lower(),
             metavar=side,
@@ -118,7 +118,7 @@ def _write(arguments: argparse.Namespace, xml: str, page: str) -> None:
 
 def _order(arguments: argparse.Namespace) -> ab.AbSpec:
     limit = arguments.fail_if
-    named = argparse.Namespace(**{**vars(arguments), "model": arguments.model or ab.NO_MODEL})
+    named = argparse.Namespace(**{**vars(arguments), "model": arguments.model or ab_arms.NO_MODEL})
     target = options.group_of(named, TargetSettings)
     if target.concurrency is None and not target.is_open:
         raise UsageError(NO_LOAD)

@@ -11,12 +11,12 @@ from typing import Any
 import rich.text
 
 import serving
-from tuner.load_generator.generator import one_line
+from tuner.load_generator.generator import reported_line
 from tuner.measurement import comparison
 from tuner.metrics import objective as objectives
 from tuner.metrics import tail_latency
 from tuner.report import formatting
-from tuner.study import ab
+from tuner.study import ab, ab_arms
 from tuner.study.ab import AbResult
 from tuner.values.interval import Interval
 
@@ -93,7 +93,7 @@ def text(found: AbResult) -> rich.console.RenderableType:
 
 
 def _what(found: AbResult) -> list[str]:
-    sides = [f"{role}: {told}" for role, told in zip(ab.ARMS, found.told, strict=True)]
+    sides = [f"{role}: {told}" for role, told in zip(ab_arms.ARMS, found.told, strict=True)]
     return [*sides, f"load: {found.load}"]
 
 
@@ -190,7 +190,7 @@ def junit_of_error(arguments: argparse.Namespace, why: str) -> str:
     """Return JUnit XML for a failed comparison."""
     return _suite(
         name=f"{arguments.b} against {arguments.a}",
-        classname=f"tune.ab.{arguments.model or ab.NO_MODEL}",
+        classname=f"tune.ab.{arguments.model or ab_arms.NO_MODEL}",
         seconds=0.0,
         problem=("error", "not measured", why),
         output=[],
@@ -211,10 +211,10 @@ def _suite(
     case = ET.SubElement(suite, "testcase", classname=classname, name=name, time=f"{seconds:.3f}")
     if problem is not None:
         kind, type_, told = problem
-        told = one_line(told)  # may hold a server's text, in colours
+        told = reported_line(told)  # may hold a server's text, in colours
         ET.SubElement(case, kind, message=told, type=type_).text = told
     if output:
-        ET.SubElement(case, "system-out").text = "\n".join(map(one_line, output))
+        ET.SubElement(case, "system-out").text = "\n".join(map(reported_line, output))
     return ET.tostring(suite, encoding="unicode", xml_declaration=True) + "\n"
 
 

@@ -5,22 +5,18 @@ An error names file, key and line.
 
 from __future__ import annotations
 
-import csv
 import functools
-import io
 import math
 import pathlib
 from collections.abc import Collection, Iterator, Mapping
 from typing import Any, cast
-
-import numpy as np
-from scipy import special
 
 from serving.system import user_files
 from serving.zoo import bundled
 from tuner import document
 from tuner.document import Document, Path
 from tuner.errors import InvalidScenario
+from tuner.evaluation.scenarios.file_values import MIN_S, ScenarioValues
 from tuner.evaluation.scenarios.values import (
     ARRIVALS,
     MAX_ARRIVALS,
@@ -71,13 +67,8 @@ MAX_MODELS = 100_000
 MAX_WORKERS = 10_000
 MAX_CLIENTS = 100_000
 MAX_S = 1e6
-MIN_S = 1e-6
-"""Times below it are rejected, being practically zero."""
-MAX_BYTES = 256 << 20
 SPREAD = ("poisson", "constant", "burst")
 """Arrivals of a rate that is spread over the group's models."""
-STEPS = 1000
-"""Factors for a jitter given as one number."""
 
 
 def read(path: pathlib.Path) -> Scenario:
@@ -122,50 +113,50 @@ class _ScenarioReader:
     def __init__(self, found: Document, path: pathlib.Path) -> None:
         self._found = found
         self._path = path
+        self._values = ScenarioValues(found, path.parent)
 
     def scenario(self) -> Scenario:
-        root = self._mapping(self._found.value, (), KEYS)
+        root = self._values.mapping(self._found.value, (), KEYS)
         groups = tuple(self._groups(root.get("models"), ("models",)))
         models = sum(group.copies for group in groups)
         if models > MAX_MODELS:
-            raise self._error(("models",), f"{models:,} in all, expected at most {MAX_MODELS:,}")
+            raise self._values.error(
+                ("models",), f"{models:,} in all, expected at most {MAX_MODELS:,}"
+            )
         copies = {group.name: group.copies for group in groups}
-        seconds = self._positive(root.get("seconds"), ("seconds",))
+        seconds = self._values.positive(root.get("seconds"), ("seconds",))
         if seconds > MAX_S:
-            raise self._error(("seconds",), f"{seconds:g}, expected at most {MAX_S:g}")
+            raise self._values.error(("seconds",), f"{seconds:g}, expected at most {MAX_S:g}")
         streams = tuple(self._streams(root.get("traffic"), ("traffic",), groups))
         expected = sum(stream.rate_per_s * (seconds - stream.from_s) for stream in streams)
         if expected > MAX_ARRIVALS:
-            text = (
-                f"{expected:,.0f} requests, expected at most {MAX_ARRIVALS:,}; reduce the "
-                "time or the rates"
-            )
-            raise self._error(("traffic",), text)
+            text = f"{expected:,.0f} requests, expected at most {MAX_ARRIVALS:,}: less time, or lower rates"
+            raise self._values.error(("traffic",), text)
         for stream in streams:
             self._check_deadline(stream, seconds)
             if stream.from_s >= seconds:
                 key = ("traffic", stream.name, "from_s")
-                raise self._error(
+                raise self._values.error(
                     key, f"{stream.from_s:g}, expected less than seconds ({seconds:g})"
                 )
         clients = sum(stream.clients * copies[stream.group] for stream in streams)
         if clients > MAX_CLIENTS:
-            raise self._error(
+            raise self._values.error(
                 ("traffic",), f"{clients:,} clients in all, expected at most {MAX_CLIENTS:,}"
             )
         pages = root.get("memory_pages")
         if pages is not None:
-            pages = self._whole(pages, ("memory_pages",), 1, 2**31)
+            pages = self._values.whole(pages, ("memory_pages",), 1, 2**31)
         for group in groups:
             profile = group.profile
             if pages is not None and profile is not None and profile.pages > pages:
                 text = f"{profile.pages} pages, more than a worker's memory_pages ({pages})"
-                raise self._error(("models", group.name, "profile"), text)
+                raise self._values.error(("models", group.name, "profile"), text)
         return Scenario(
             name=self._path.stem,
             seconds=seconds,
-            seed=self._whole(root.get("seed", 0), ("seed",), 0, 2**32 - 1),
-            workers=self._whole(root.get("workers", 1), ("workers",), 1, MAX_WORKERS),
+            seed=self._values.whole(root.get("seed", 0), ("seed",), 0, 2**32 - 1),
+            workers=self._values.whole(root.get("workers", 1), ("workers",), 1, MAX_WORKERS),
             pages=pages,
             loads_apart=self._found.truth(root.get("loads_apart", False), ("loads_apart",)),
             groups=groups,
@@ -177,18 +168,18 @@ class _ScenarioReader:
     def _groups(self, given: object, path: Path) -> Iterator[ModelGroup]:
         found = self._found.mapping(given, path)
         if not found:
-            raise self._error(path, "empty, expected models by the name of their group")
+            raise self._values.error(path, "empty, expected models by the name of their group")
         for name, value in found.items():
             at = (*path, name)
-            keys = self._mapping(value, at, GROUP_KEYS)
+            keys = self._values.mapping(value, at, GROUP_KEYS)
             if "profile" not in keys and "model" not in keys:
                 text = (
                     "neither profile (to emulate it) nor model (to serve it); expected at least one"
                 )
-                raise self._error(at, text)
+                raise self._values.error(at, text)
             yield ModelGroup(
                 name=name,
-                copies=self._whole(keys.get("copies", 1), (*at, "copies"), 1, MAX_MODELS),
+                copies=self._values.whole(keys.get("copies", 1), (*at, "copies"), 1, MAX_MODELS),
                 profile=self._profile(keys["profile"], (*at, "profile"))
                 if "profile" in keys
                 else None,
@@ -204,26 +195,28 @@ class _ScenarioReader:
         file = self._path.parent / (f"{given_file}.py" if colon else name)
         if not file.exists():
             text = f"{name!r}, expected a bundled model ({', '.join(bundled.names())}) or a file"
-            raise self._error(path, text)
+            raise self._values.error(path, text)
         return f"{file.resolve()}:{inside}" if colon else str(file.resolve())
 
     def _profile(self, given: object, path: Path) -> EmulatedProfile:
         if isinstance(given, str):
             self._found.known(given, PROFILES, path, "profile")
             return PROFILES[given]
-        keys = self._mapping(given, path, PROFILE_KEYS)
+        keys = self._values.mapping(given, path, PROFILE_KEYS)
         sizes = self._found.mapping(keys.get("batch_ms"), (*path, "batch_ms"))
         batch_s = {}
         for size, value in sizes.items():
             at = (*path, "batch_ms", size)
             if not size.isdecimal() or int(size) < 1:
-                raise self._error(at, f"{size!r}, expected a number of items")
-            batch_s[int(size)] = 1e-3 * self._positive(value, at)
+                raise self._values.error(at, f"{size!r}, expected a number of items")
+            batch_s[int(size)] = 1e-3 * self._values.positive(value, at)
         if 1 not in batch_s:
-            raise self._error((*path, "batch_ms"), "no batch size 1, expected its milliseconds")
+            raise self._values.error(
+                (*path, "batch_ms"), "no batch of 1, expected its milliseconds"
+            )
         return EmulatedProfile(
-            pages=self._whole(keys.get("pages", 1), (*path, "pages"), 1, 2**31),
-            load_s=1e-3 * self._positive(keys.get("load_ms"), (*path, "load_ms")),
+            pages=self._values.whole(keys.get("pages", 1), (*path, "pages"), 1, 2**31),
+            load_s=1e-3 * self._values.positive(keys.get("load_ms"), (*path, "load_ms")),
             batch_s=dict(sorted(batch_s.items())),
         )
 
@@ -232,11 +225,11 @@ class _ScenarioReader:
     ) -> Iterator[Stream]:
         found = self._found.mapping(given, path)
         if not found:
-            raise self._error(path, "empty, expected streams of requests by their names")
+            raise self._values.error(path, "empty, expected streams of requests by their names")
         copies = {group.name: group.copies for group in groups}
         for name, value in found.items():
             at = (*path, name)
-            keys = self._mapping(value, at, STREAM_KEYS)
+            keys = self._values.mapping(value, at, STREAM_KEYS)
             group = self._found.text(keys.get("models", name), (*at, "models"))
             self._found.known(group, copies, (*at, "models"), "group of models")
             yield self._stream(name, group, copies[group], keys, at)
@@ -244,31 +237,32 @@ class _ScenarioReader:
     def _stream(
         self, name: str, group: str, copies: int, keys: Mapping[str, Any], at: Path
     ) -> Stream:
-        clients = self._whole(keys.get("clients", 0), (*at, "clients"), 0, 10_000)
+        clients = self._values.whole(keys.get("clients", 0), (*at, "clients"), 0, 10_000)
         arrivals = self._found.text(keys.get("arrivals", "poisson"), (*at, "arrivals"))
         self._found.known(arrivals, ARRIVALS, (*at, "arrivals"), "kind of arrivals")
         is_timed = bool(clients) or arrivals == "trace"
         if is_timed and "rate" in keys:
-            raise self._error(
-                (*at, "rate"),
-                "not allowed with clients or a trace, which decide when requests come",
+            raise self._values.error(
+                (*at, "rate"), "given, though clients or a trace say when requests come"
             )
         self._only_of_rates(keys, arrivals, clients, at)
         trace: tuple[tuple[float, int], ...] = ()
         if arrivals == "trace" and not clients:
             file = self._found.text(keys.get("file"), (*at, "file"))
-            trace = self._trace(self._path.parent / file, copies, (*at, "file"))
+            trace = self._values.trace(file, copies, (*at, "file"))
         return Stream(
             name=name,
             group=group,
             deadline=self._deadline(keys.get("deadline_ms"), (*at, "deadline_ms")),
-            rate_per_s=0.0 if is_timed else self._positive(keys.get("rate"), (*at, "rate")),
+            rate_per_s=0.0 if is_timed else self._values.positive(keys.get("rate"), (*at, "rate")),
             arrivals=cast("Arrivals", arrivals),
-            exponent=self._from_zero(keys.get("zipf", 0), (*at, "zipf")),
-            active_every_s=self._every(keys.get("active_every_s", 0), (*at, "active_every_s")),
+            exponent=self._values.from_zero(keys.get("zipf", 0), (*at, "zipf")),
+            active_every_s=self._values.every(
+                keys.get("active_every_s", 0), (*at, "active_every_s")
+            ),
             clients=clients,
-            items=self._whole(keys.get("items", 1), (*at, "items"), 1, 10_000),
-            from_s=self._from_zero(keys.get("from_s", 0), (*at, "from_s")),
+            items=self._values.whole(keys.get("items", 1), (*at, "items"), 1, 10_000),
+            from_s=self._values.from_zero(keys.get("from_s", 0), (*at, "from_s")),
             trace=trace,
         )
 
@@ -276,17 +270,14 @@ class _ScenarioReader:
         """Check that deadlines stay within a sensible range."""
         deadline, at = stream.deadline, ("traffic", stream.name, "deadline_ms")
         if deadline.every_s < MIN_S:
-            raise self._error(
+            raise self._values.error(
                 (*at, "every_s"), f"{deadline.every_s:g}, expected at least {MIN_S:g}"
             )
         steps = seconds / deadline.every_s
         log_last = math.log(deadline.first_s) + steps * math.log(deadline.factor)
         if abs(log_last) > math.log(MAX_S) + abs(math.log(deadline.first_s)):
-            text = (
-                f"grows to more than {MAX_S:g} s or to nothing within {seconds:g} s; use a "
-                "factor nearer to 1"
-            )
-            raise self._error(at, text)
+            text = f"grows to more than {MAX_S:g} s or to nothing within {seconds:g} s: a factor nearer to 1"
+            raise self._values.error(at, text)
 
     def _only_of_rates(
         self, keys: Mapping[str, Any], arrivals: str, clients: int, at: Path
@@ -295,129 +286,43 @@ class _ScenarioReader:
         is_spread = not clients and arrivals in SPREAD
         for key in ("zipf", "active_every_s"):
             if key in keys and not is_spread:
-                text = f"only allowed with a rate of {', '.join(SPREAD)} arrivals"
-                raise self._error((*at, key), text)
+                text = (
+                    f"given, but only a rate of {', '.join(SPREAD)} arrivals is spread over models"
+                )
+                raise self._values.error((*at, key), text)
         if "zipf" in keys and "active_every_s" in keys:
-            raise self._error((*at, "zipf"), "not allowed with active_every_s; choose one")
+            raise self._values.error(
+                (*at, "zipf"), "given together with active_every_s: choose one"
+            )
         if "arrivals" in keys and clients:
-            raise self._error(
-                (*at, "arrivals"), "not allowed with clients, which decide when requests come"
+            raise self._values.error(
+                (*at, "arrivals"), "given, though clients say when requests come"
             )
         if "file" in keys and (clients or arrivals != "trace"):
-            raise self._error((*at, "file"), "only allowed with arrivals: trace")
+            raise self._values.error((*at, "file"), "given, but only arrivals: trace have a file")
 
     def _deadline(self, given: object, path: Path) -> Deadline:
         if not isinstance(given, dict):
-            return Deadline(first_s=1e-3 * self._positive(given, path))
-        keys = self._mapping(given, path, DEADLINE_KEYS)
+            return Deadline(first_s=1e-3 * self._values.positive(given, path))
+        keys = self._values.mapping(given, path, DEADLINE_KEYS)
         return Deadline(
-            first_s=1e-3 * self._positive(keys.get("first"), (*path, "first")),
-            factor=self._positive(keys.get("factor", 1.0), (*path, "factor")),
-            every_s=self._positive(keys.get("every_s", 1.0), (*path, "every_s")),
+            first_s=1e-3 * self._values.positive(keys.get("first"), (*path, "first")),
+            factor=self._values.positive(keys.get("factor", 1.0), (*path, "factor")),
+            every_s=self._values.positive(keys.get("every_s", 1.0), (*path, "every_s")),
         )
-
-    def _trace(self, file: pathlib.Path, copies: int, path: Path) -> tuple[tuple[float, int], ...]:
-        """Return rows of seconds and a model's index in its group."""
-        found: list[tuple[float, int]] = []
-        try:
-            with (
-                user_files.open_file(file, max_bytes=MAX_BYTES) as opened,
-                io.TextIOWrapper(opened, encoding="utf-8", newline="") as rows,
-            ):
-                for number, row in enumerate(csv.reader(rows), start=1):
-                    if not row or row[0].startswith("#") or row[0] == "seconds":
-                        continue
-                    if len(found) == MAX_ARRIVALS:
-                        text = f"{file}, line {number}: expected at most {MAX_ARRIVALS:,} arrivals"
-                        raise self._error(path, text)
-                    found.append(self._arrival(row, copies, file, number, path))
-                    if len(found) > 1 and found[-1][0] < found[-2][0]:
-                        text = f"{file}, line {number}: seconds {row[0]} come after {found[-2][0]:g}; sort the file"
-                        raise self._error(path, text)
-        except (OSError, ValueError, csv.Error) as error:  # ValueError: invalid path
-            reason = getattr(error, "strerror", None) or str(error)
-            raise self._error(path, f"{file} cannot be read: {reason}") from error
-        if not found:
-            raise self._error(path, f"{file}: no arrivals, expected rows of seconds,model")
-        return tuple(found)
-
-    def _arrival(
-        self, row: list[str], copies: int, file: pathlib.Path, number: int, path: Path
-    ) -> tuple[float, int]:
-        try:
-            at_s, model = float(row[0]), int(row[1])
-        except (ValueError, IndexError):
-            at_s, model = math.nan, -1
-        if not (0 <= at_s < math.inf) or not 0 <= model < copies:
-            raise self._error(
-                path,
-                f"{file}, line {number}: {','.join(row)!r}, expected seconds from 0 and a model from 0 to "
-                f"{copies - 1}",
-            )
-        return at_s, model
 
     def _settings(self, given: object, path: Path) -> dict[str, Any]:
         found = dict(self._found.mapping(given, path))
         for name, said in SAID.items():
             if name in found:
-                raise self._error((*path, name), f"given, but {said}")
+                raise self._values.error((*path, name), f"given, but {said}")
         return found
 
     def _emulated(self, given: object, path: Path) -> EmulationSettings:
-        keys = self._mapping(given, path, EMULATED_KEYS)
+        keys = self._values.mapping(given, path, EMULATED_KEYS)
         default = EmulationSettings()
         return EmulationSettings(
-            jitter=self._jitter(keys.get("jitter", 0), (*path, "jitter")),
+            jitter=self._values.jitter(keys.get("jitter", 0), (*path, "jitter")),
             lag_s=1e-6
-            * self._from_zero(keys.get("lag_us", 1e6 * default.lag_s), (*path, "lag_us")),
+            * self._values.from_zero(keys.get("lag_us", 1e6 * default.lag_s), (*path, "lag_us")),
         )
-
-    def _jitter(self, given: object, path: Path) -> tuple[float, ...]:
-        """Return a file's factors, one per line, or those of a half-normal distribution."""
-        if not isinstance(given, str):
-            spread = self._from_zero(given, path)
-            shares = (np.arange(STEPS) + 0.5) / STEPS
-            return tuple((1.0 + spread * special.ndtri((1.0 + shares) / 2.0)).tolist())
-        file = self._path.parent / given
-        try:
-            lines = user_files.text(file, max_bytes=MAX_BYTES).split()
-            factors = tuple(map(float, lines))
-        except (OSError, UnicodeDecodeError, ValueError) as error:
-            reason = getattr(error, "strerror", None) or str(error)
-            raise self._error(path, f"{file}: {reason}; expected a factor in each line") from error
-        if not factors or not all(0 < factor < math.inf for factor in factors):
-            raise self._error(path, f"{file}: expected factors above 0, one in each line")
-        return factors
-
-    def _mapping(self, given: object, path: Path, keys: Collection[str]) -> dict[str, Any]:
-        found = self._found.mapping(given, path)
-        for key in found:
-            self._found.known(key, keys, (*path, key), "key")
-        return found
-
-    def _positive(self, given: object, path: Path) -> float:
-        number = self._found.number(given, path)
-        if number <= 0:
-            raise self._error(path, f"{given!r}, expected a number above 0")
-        return number
-
-    def _from_zero(self, given: object, path: Path) -> float:
-        number = self._found.number(given, path)
-        if number < 0:
-            raise self._error(path, f"{given!r}, expected a number from 0")
-        return number
-
-    def _every(self, given: object, path: Path) -> float:
-        number = self._from_zero(given, path)
-        if 0 < number < MIN_S:
-            raise self._error(path, f"{number:g}, expected 0, or at least {MIN_S:g} s")
-        return number
-
-    def _whole(self, given: object, path: Path, least: int, most: int) -> int:
-        number = self._found.whole_number(given, path)
-        if not least <= number <= most:
-            raise self._error(path, f"{number}, expected a whole number from {least} to {most:,}")
-        return number
-
-    def _error(self, path: Path, text: str) -> Exception:
-        return self._found.error(path, text)

@@ -24,6 +24,7 @@ from tuner.load_generator import oip_body, payload_files, payloads, synthetic
 from tuner.load_generator.multi_model_payloads import MultiModelPayloads, RequestRoute
 from tuner.load_generator.payloads import Payloads
 from tuner.load_generator.plan import PhasePlan, Warmup
+from tuner.values.study_record import InputSummary
 
 GRACE_S = 5.0
 """Time after its deadline until a request is lost."""
@@ -61,6 +62,10 @@ class ScenarioRequests:
 
     client_batch = 1
     """The scenario sets the items; metrics count requests."""
+    varies: bool = False
+    sent: InputSummary | None = None
+    guessed: tuple[str, ...] = ()
+    """As of one model's `Payloads`."""
 
     def __init__(self, scenario: Scenario) -> None:
         self._scenario = scenario

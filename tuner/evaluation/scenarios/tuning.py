@@ -80,7 +80,7 @@ def rate_per_s(scenario: Scenario) -> float:
     return sum(stream.rate_per_s for stream in scenario.streams) + traced / scenario.seconds
 
 
-def space_text(scenario: Scenario) -> str:
+def default_space(scenario: Scenario) -> SearchSpace:
     """Return the bundled search space around the scenario's own values.
 
     Without a memory budget all models stay loaded, so it is no knob.
@@ -90,14 +90,12 @@ def space_text(scenario: Scenario) -> str:
     own = served.configuration_of(scenario)
     knobs = [_around(knob, own.get(knob.name)) for knob in found.knobs]
     if own.get(MEMORY) is not None:
-        return files.dump(dataclasses.replace(found, name=scenario.name, knobs=tuple(knobs)))
-    return files.dump(
-        SearchSpace(
-            name=scenario.name,
-            knobs=tuple(knob for knob in knobs if knob.name != MEMORY),
-            constraints=tuple(one for one in found.constraints if MEMORY not in one),
-            equivalence=found.equivalence,
-        )
+        return dataclasses.replace(found, name=scenario.name, knobs=tuple(knobs))
+    return SearchSpace(
+        name=scenario.name,
+        knobs=tuple(knob for knob in knobs if knob.name != MEMORY),
+        constraints=tuple(one for one in found.constraints if MEMORY not in one),
+        equivalence=found.equivalence,
     )
 
 

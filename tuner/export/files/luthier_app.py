@@ -19,7 +19,7 @@ from serving import models, zoo
 from serving.errors import ServingError
 from serving.models import Arrays
 from serving.models.batching import BatchRunner
-from serving.replica.collation import check_inputs
+from serving.replica.request_plan import check_inputs
 from serving.tensors import arrays, json_tensors
 from serving.values import Tensor
 

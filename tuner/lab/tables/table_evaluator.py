@@ -21,7 +21,7 @@ from typing import Self
 import numpy as np
 from numpy.typing import NDArray
 
-from tuner.evaluation.evaluator import Evaluation
+from tuner.evaluation.evaluation import Evaluation
 from tuner.lab.tables.table import BenchmarkTable, RecordedEvaluation
 from tuner.load_generator.plan import Race
 from tuner.measurement.cpu_per_request import log_cpu_per_request

@@ -11,6 +11,8 @@ from serving.spawners.docker import reaper
 from serving.spawners.docker.client import DockerClient, DockerError
 from serving.spawners.docker.reaper import ReaperClient
 
+pytestmark = pytest.mark.processes
+
 NAME = "luthier-test"
 WAIT_S = 20.0
 

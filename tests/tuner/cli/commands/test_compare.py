@@ -11,9 +11,10 @@ from tests.fakes import recorded
 from tuner.cli import main
 
 
-@pytest.fixture
-def surface(tmp_path: pathlib.Path) -> pathlib.Path:
-    return recorded.written(tmp_path / "toy-20", recorded.surface(passes=4, every=8))
+@pytest.fixture(scope="module")
+def surface(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
+    folder = tmp_path_factory.mktemp("surfaces") / "toy-20"
+    return recorded.written(folder, recorded.surface(passes=4, every=8))
 
 
 def compare(tmp_path: pathlib.Path, *words: str) -> int:

@@ -14,6 +14,8 @@ import pytest
 
 from tuner.cli import main
 
+pytestmark = pytest.mark.processes
+
 EVERY = 20
 """One request in so many fails at /rare."""
 

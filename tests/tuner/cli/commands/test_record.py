@@ -11,6 +11,8 @@ import pytest
 from tuner.cli import main
 from tuner.lab.tables import table_files
 
+pytestmark = pytest.mark.processes
+
 GRID = """\
 name: two
 knobs:

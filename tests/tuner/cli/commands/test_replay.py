@@ -20,6 +20,8 @@ from tuner.lab.tables.table_evaluator import Perturbations, TableEvaluator
 from tuner.lab.tables.table_files import TableFolder
 from tuner.values.configuration import Configuration
 
+pytestmark = pytest.mark.processes
+
 SHARES = ("0.01", "0.03", "0.05")
 
 

@@ -79,9 +79,7 @@ def test_deadline_and_rate(tmp_path: pathlib.Path) -> None:
 
 def test_the_default_is_what_the_scenario_says(tmp_path: pathlib.Path) -> None:
     """Workers, memory in MiB and settings; what it leaves out is the serving core's own."""
-    text = tuning.space_text(scenario(tmp_path))
-    default = space_files.parse(text, "toy.yaml").default()
-    assert dict(default) == {
+    assert dict(tuning.default_space(scenario(tmp_path)).default()) == {
         "replica.count": 2,
         "clockwork.memory_mb": 10,
         "clockwork.page_mb": 0.5,
@@ -136,7 +134,7 @@ def test_no_budget_is_tried_that_cannot_hold_the_largest_model(
     """In whole pages, whatever their size is; every budget that can is, and the note names the others."""
     found = scenario(tmp_path_factory.mktemp("any"))
     found = dataclasses.replace(found, pages=pages, settings={})
-    before = space_files.parse(tuning.space_text(found), "any.yaml")
+    before = tuning.default_space(found)
     space, note = tuning.with_room(before, found, largest_mb=largest_mb)
     if pages < math.ceil(largest_mb):
         return  # the server refuses the scenario itself
@@ -159,9 +157,10 @@ def test_no_budget_is_tried_that_cannot_hold_the_largest_model(
 
 
 def test_without_a_budget_memory_is_no_knob(tmp_path: pathlib.Path) -> None:
-    text = tuning.space_text(scenario(tmp_path, TEXT.replace("memory_pages: 20\n", "")))
+    space = tuning.default_space(scenario(tmp_path, TEXT.replace("memory_pages: 20\n", "")))
+    text = space_files.dump(space)
     assert tuning.MEMORY not in text
-    assert space_files.parse(text, "toy.yaml").cells(ENVIRONMENT)
+    assert space_files.parse(text, "toy.yaml").cells(ENVIRONMENT) == space.cells(ENVIRONMENT)
 
 
 @settings(max_examples=25)
@@ -178,7 +177,7 @@ def test_the_space_is_as_large_around_any_values(
     found = scenario(tmp_path_factory.mktemp("any"))
     own = {"clockwork.guard": guard, "batching.max_size": most}
     found = dataclasses.replace(found, workers=workers, pages=pages, settings=own)
-    space = space_files.parse(tuning.space_text(found), "any.yaml")
+    space = tuning.default_space(found)
     default = space.default()
     assert default["replica.count"] == workers
     assert default["clockwork.memory_mb"] == pages

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 
 import numpy as np
@@ -14,8 +15,9 @@ from tuner.sampling.candidates import CandidateSet
 from tuner.values.configuration import Configuration
 
 
+@functools.cache
 def found(seed: int) -> tuple[GroundTruth, np.ndarray[tuple[int], np.dtype[np.float64]]]:
-    """The truth of a toy surface, and the errors of its means."""
+    """The truth of a toy surface, and the errors of its means; made once."""
     surface = recorded.surface(passes=4, every=4, seed=seed)
     candidates = CandidateSet.of(tuple(surface.by_cell), benches.arena().space.encode)
     known = ground_truth(

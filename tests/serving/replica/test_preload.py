@@ -7,7 +7,7 @@ import sys
 
 import serving.models.onnx  # noqa: F401 - what is imported is primed
 from serving import zoo
-from serving.replica import prime
+from serving.replica import preload
 from serving.zoo import bundled
 
 FIRST_LOAD = """
@@ -15,7 +15,7 @@ import json, pathlib, sys
 from serving import models
 from serving.replica import samples as sampling, warmup
 from serving.replica.execution import Execution
-from serving.replica.prime import run_small_model
+from serving.replica.preload import run_small_model
 
 is_primed, path, samples = json.loads(sys.argv[1])
 if is_primed:
@@ -48,13 +48,13 @@ def test_the_first_load_imports_nothing():
 
 def test_what_primes_is_bundled():
     """Files of the zoo, which a wheel holds."""
-    for folder in prime.SMALL.values():
+    for folder in preload.SMALL.values():
         assert folder.parent == bundled.FOLDER
         assert {"model.onnx", "samples.npz"} <= {file.name for file in folder.iterdir()}
 
 
 def test_a_process_that_cannot_be_primed_goes_on(monkeypatch, caplog):
     """It says so, and is a replica as well."""
-    monkeypatch.setattr(prime, "SMALL", {"onnx": pathlib.Path("/nowhere")})
-    prime.run_small_model()
+    monkeypatch.setattr(preload, "SMALL", {"onnx": pathlib.Path("/nowhere")})
+    preload.run_small_model()
     assert caplog.messages == ["not primed"]

@@ -1,0 +1,198 @@
+"""Control channel to a Python process of our own: a socket that is the child's standard input.
+
+Frames both ways, without pickle:
+
+    4 bytes  length of the message, little-endian
+    8 bytes  length of the blob, little-endian
+    message  a JSON object, UTF-8
+    blob     raw bytes
+
+Each side sees the other's end as the end of the socket, even after `kill -9`. A process without a
+channel ends with its parent by `end_with_parent`. Imports are few, for a quick start.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import pathlib
+import select
+import socket
+import struct
+import subprocess
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from typing import IO, Any, Self
+
+Frame = tuple[dict[str, Any], bytes]
+"""Message and blob."""
+
+MAX_FRAME_BYTES = 1 << 34
+"""Far more than the payloads of a workload; more is garbage."""
+_LENGTHS = struct.Struct("<IQ")
+_PIECE_BYTES = 1 << 20
+_STDERR = 2
+
+
+class Closed(Exception):
+    """The other side closed its end, or broke the protocol."""
+
+
+class ControlChannel:
+    """One end of a channel, for one thread."""
+
+    def __init__(self, sock: socket.socket) -> None:
+        sock.setblocking(False)
+        self.sock = sock
+        self._received = bytearray()
+
+    @classmethod
+    def to_parent(cls) -> Self:
+        """Return the child's end, which its own children do not inherit."""
+        sock = socket.socket(fileno=os.dup(0))
+        with open(os.devnull, "rb") as null:  # noqa: PTH123 - a descriptor is needed
+            os.dup2(null.fileno(), 0)
+        return cls(sock)
+
+    def send(
+        self, message: Mapping[str, object], blob: bytes = b"", *, timeout_s: float | None = None
+    ) -> None:
+        """Send a frame; `timeout_s` is the maximum time without progress, None: for ever.
+
+        Raises:
+            Closed: the reader is gone.
+            TimeoutError: the reader stalls.
+        """
+        text = json.dumps(message, separators=(",", ":")).encode()
+        for part in (_LENGTHS.pack(len(text), len(blob)) + text, blob):
+            view = memoryview(part)
+            while view:
+                try:
+                    view = view[self.sock.send(view[:_PIECE_BYTES]) :]
+                except BlockingIOError:
+                    self._wait(select.POLLOUT, timeout_s)
+                except OSError as error:
+                    raise Closed from error
+
+    def receive(self, *, timeout_s: float | None = None) -> Frame:
+        """Return the next frame; `timeout_s` as for `send`.
+
+        Raises:
+            Closed: the writer is gone.
+            TimeoutError: the writer stalls.
+        """
+        while (frame := self._next()) is None:
+            if not self._read():
+                self._wait(select.POLLIN, timeout_s)
+        return frame
+
+    def received(self) -> list[dict[str, Any]]:
+        """Return the messages that are there, without waiting.
+
+        Raises:
+            Closed: the writer is gone, and there are none.
+        """
+        self._read()
+        return [message for message, _ in iter(self._next, None)]
+
+    def has_ended(self) -> bool:
+        """Whether the other side is gone."""
+        poller = select.poll()
+        poller.register(self.sock, 0)  # hang-up is always reported
+        return bool(poller.poll(0))
+
+    def _next(self) -> Frame | None:
+        """Remove a complete frame from what was received."""
+        received = self._received
+        if len(received) < _LENGTHS.size:
+            return None
+        message_bytes, blob_bytes = _LENGTHS.unpack_from(received)
+        blob_at = _LENGTHS.size + message_bytes
+        end = blob_at + blob_bytes
+        if end > MAX_FRAME_BYTES:
+            raise Closed(f"a frame of {end} bytes, expected at most {MAX_FRAME_BYTES}")
+        if len(received) < end:
+            return None
+        with memoryview(received) as view:
+            text, blob = bytes(view[_LENGTHS.size : blob_at]), bytes(view[blob_at:end])
+        del received[:end]
+        return json.loads(text), blob
+
+    def _read(self) -> bool:
+        """Read what is there; return False if it is nothing."""
+        try:
+            data = self.sock.recv(_PIECE_BYTES)
+        except BlockingIOError:
+            return False
+        except OSError as error:
+            raise Closed from error
+        if not data:
+            raise Closed
+        self._received += data
+        return True
+
+    def _wait(self, event: int, timeout_s: float | None) -> None:
+        poller = select.poll()
+        poller.register(self.sock, event)
+        begun_s = time.monotonic()
+        if not poller.poll(None if timeout_s is None else timeout_s * 1000):
+            waited_s = time.monotonic() - begun_s
+            raise TimeoutError(f"the other side has stood still for {waited_s:.1f} s")
+
+
+class ControlledProcess(ControlChannel):
+    """Child, with its parent's end of the channel."""
+
+    def __init__(self, process: subprocess.Popen[bytes], sock: socket.socket) -> None:
+        super().__init__(sock)
+        self.process = process
+
+    @classmethod
+    def start(
+        cls,
+        module: str,
+        words: Sequence[str] = (),
+        *,
+        environment: Mapping[str, str] | None = None,
+        output: int | IO[bytes] = _STDERR,
+    ) -> Self:
+        """Start a module in its own session, out of reach of Ctrl-C.
+
+        Args:
+            environment: None: this process's, and the current folder does not shadow its packages.
+            output: gets all that it prints.
+
+        Raises:
+            OSError: it cannot be started.
+        """
+        command = [sys.executable, "-m", module, *words]
+        if environment is None:
+            root = str(pathlib.Path(__file__).resolve().parents[2])
+            path = os.pathsep.join(filter(None, (root, os.environ.get("PYTHONPATH"))))
+            environment = {**os.environ, "PYTHONPATH": path}
+            command.insert(1, "-P")
+        ours, theirs = socket.socketpair()
+        with contextlib.ExitStack() as stack, theirs:
+            stack.callback(ours.close)
+            process = subprocess.Popen(  # noqa: S603 - our own module
+                command,
+                stdin=theirs.fileno(),
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                env=environment,
+                start_new_session=True,
+            )
+            stack.pop_all()
+        return cls(process, ours)
+
+    def end(self, timeout_s: float) -> None:
+        """Close the channel; kill the process if it does not end in time."""
+        self.sock.close()
+        try:
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self.process.wait(timeout_s)
+        finally:
+            self.process.kill()  # does nothing if it has ended
+            self.process.wait()

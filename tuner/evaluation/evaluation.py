@@ -1,0 +1,120 @@
+"""Values of an evaluation: its start, phases and result."""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+from typing import NamedTuple
+
+from tuner.launching.replica_facts import ReplicaFacts
+from tuner.load_generator.generator import PhaseResult
+from tuner.load_generator.plan import PhasePlan
+from tuner.values.configuration import Configuration
+from tuner.values.measurement import HostNoise, Measurement
+from tuner.values.request_records import RequestRecords
+from tuner.values.trial import Outcome
+
+
+class Startup(NamedTuple):
+    """When an evaluation began, and the seconds until its engine was ready."""
+
+    started_at: float
+    """Unix time."""
+    launch_s: float
+
+
+class Stopwatch:
+    """Measures a startup from its construction on."""
+
+    def __init__(self) -> None:
+        self._started_at, self._begin_s = time.time(), time.monotonic()
+
+    def startup(self) -> Startup:
+        """Return the startup until now."""
+        return Startup(self._started_at, time.monotonic() - self._begin_s)
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Evaluation:
+    """Result of one evaluation."""
+
+    configuration: Configuration
+    outcome: Outcome
+    measurement: Measurement | None
+    """None unless ok; limits are not checked here."""
+    records: RequestRecords | None
+    """Every request, if a phase ran."""
+    launch_s: float
+    loaded_s: float
+    """Warm-up and measured time; 0 without a complete phase."""
+    started_at: float
+    """Unix time."""
+    slices_ms: tuple[float, ...] = ()
+    """Mean latency of each time slice, 0 for one left out; empty without slices."""
+
+    @classmethod
+    def of(
+        cls,
+        configuration: Configuration,
+        startup: Startup,
+        outcome: Outcome,
+        found: JudgedPhase | None = None,
+    ) -> Evaluation:
+        """Return the evaluation of a phase; None: without one."""
+        return cls(
+            configuration=configuration,
+            outcome=outcome,
+            measurement=None if found is None else found.measurement,
+            records=None if found is None else found.load.records,
+            launch_s=startup.launch_s,
+            loaded_s=0.0 if found is None else found.loaded_s,
+            started_at=startup.started_at,
+            slices_ms=() if found is None else found.slices_ms,
+        )
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class JudgedPhase:
+    """Result of a phase."""
+
+    load: PhaseResult
+    outcome: Outcome
+    measurement: Measurement | None
+    loaded_s: float
+    slices_ms: tuple[float, ...] = ()
+    """As of an `Evaluation`."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class ObservedPhase:
+    """Phase with replica facts on both sides."""
+
+    before: ReplicaFacts
+    load: PhaseResult
+    after: ReplicaFacts
+    gateway_cpu_s: float | None
+    """CPU time of the engine without replicas, if readable."""
+
+    @property
+    def answered(self) -> int:
+        """Number of measured 2xx responses."""
+        load, records = self.load, self.load.records
+        is_measured = (records.finished_s > load.warmup_end_s) & (
+            records.finished_s <= load.measured_end_s
+        )
+        return int((is_measured & (records.status >= 200) & (records.status < 300)).sum())
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class TimeSlice:
+    """Time slice on a running engine."""
+
+    plan: PhasePlan
+    load: PhaseResult
+    noise: HostNoise
+    before: ReplicaFacts
+    after: ReplicaFacts
+    repeats: int = 0
+    """Earlier tries, disturbed by neighbours."""
+    is_disturbed: bool = False
+    """Whether the last try was disturbed too."""

@@ -1,0 +1,313 @@
+"""Phases of load on a running engine, between readings of replicas and host."""
+
+from __future__ import annotations
+
+import collections
+import contextlib
+import dataclasses
+import math
+import os
+from collections.abc import Sequence
+from typing import Self
+
+from tuner.evaluation import outcomes
+from tuner.evaluation.evaluation import JudgedPhase, ObservedPhase, TimeSlice
+from tuner.evaluation.scenarios.requests import ScenarioRequests
+from tuner.launching.engine import EngineInfo, RunningEngine
+from tuner.launching.replica_facts import ReplicaFacts
+from tuner.load_generator import concatenation
+from tuner.load_generator.generator import LoadGenerator, PhaseResult
+from tuner.load_generator.multi_model_payloads import MultiModelPayloads
+from tuner.load_generator.payloads import Payloads
+from tuner.load_generator.plan import PhasePlan
+from tuner.measurement import energy, host, meters, summary
+from tuner.measurement.interference import InterferenceDetector
+from tuner.measurement.meters import EnergyMeter
+from tuner.measurement.outcome import REJECTIONS, measure_outcome
+from tuner.settings.measurement import MeasurementSettings
+from tuner.values.measurement import HostNoise, Measurement
+from tuner.values.trial import OK, Outcome
+
+MAX_REPEATS = 2
+"""Maximum repeats of a disturbed phase."""
+
+
+class PhaseRunner:
+    """Load generator, and what it sends to one engine at a time."""
+
+    def __init__(self) -> None:
+        self.generator = LoadGenerator()
+        self.counters: tuple[meters.EnergyCounter, ...] | None = None
+        """Energy counters; None until the device is known."""
+        self._owned = contextlib.ExitStack()
+        self.others = InterferenceDetector(os.cpu_count() or 1)  # all cores of the machine
+        self.is_new = True
+        """Whether the engine's process has had no requests yet."""
+        self.is_here = True
+        """Whether the engine runs on this machine."""
+        self.payloads: Payloads | None = None
+        """Requests of one model."""
+        self.requests: ScenarioRequests | None = None
+        """Requests of a scenario; None for one model."""
+        self.client_batch = 1
+        """Items per request."""
+        self._mixture: MultiModelPayloads | None = None
+        """Scenario requests that the generator has."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_exception: object) -> None:
+        self.counters = None
+        self._owned.close()
+
+    def meet(self, served: EngineInfo) -> None:
+        """Take note of the engine's place, and open the counters of the first one's device."""
+        self.is_here = served.is_here
+        if self.counters is None:
+            self.counters = ()
+            if served.is_here:
+                opened = meters.open_counters(gpu=served.device != "cpu")
+                self.counters = self._owned.enter_context(opened).counters
+
+    def send(self, payloads: Payloads | ScenarioRequests) -> None:
+        """Set what the following phases send."""
+        self.client_batch = payloads.client_batch
+        if isinstance(payloads, ScenarioRequests):
+            self.requests = payloads  # drawn for each stream and phase
+        else:
+            self.payloads = payloads
+            self.generator.set_payloads(payloads)
+
+    def run(
+        self, engine: RunningEngine, plan: PhasePlan, settings: MeasurementSettings
+    ) -> JudgedPhase:
+        """Run and judge a phase; repeat it if neighbours disturbed it."""
+        found = self._run_once(engine, plan, settings)
+        for repeats in range(1, MAX_REPEATS + 1):
+            measured = found.measurement
+            if measured is None or not self._is_to_repeat(
+                measured.noise, found.load.measured_end_s
+            ):
+                break
+            again = self._run_once(engine, plan, settings)
+            if again.measurement is not None:
+                measured = dataclasses.replace(again.measurement, repeats=repeats)
+                again = dataclasses.replace(again, measurement=measured)
+            found = dataclasses.replace(again, loaded_s=found.loaded_s + again.loaded_s)
+        return found
+
+    def _is_to_repeat(self, noise: HostNoise, loaded_s: float) -> bool:
+        """Whether a phase was disturbed and may be repeated."""
+        return self.others.has_disturbed(noise, loaded_s=loaded_s) and self.others.may_repeat(
+            loaded_s
+        )
+
+    def _observe(
+        self, engine: RunningEngine, plan: PhasePlan, idle: Sequence[int] = ()
+    ) -> TimeSlice:
+        """Run a phase between readings of host and replicas."""
+        if not self.is_new:  # it has settled before
+            plan = dataclasses.replace(
+                plan, warmup=dataclasses.replace(plan.warmup, settling_s=0.0)
+            )
+        self.is_new = False
+        before = self._readings(engine, idle)
+        load = self.generator.run(plan)
+        after = self._readings(engine, idle)
+        noise = host.noise_between(
+            before.host,
+            after.host,
+            client_cpu_s=load.client_cpu_s,
+            throttled_s=_difference(after.replicas.throttled_s, before.replicas.throttled_s),
+            peak_memory_mb=after.replicas.peak_memory_mb,
+            knows_server=bool(before.host.cpu_s) or not self.is_here,
+            share=_in_time(load),
+        )
+        return TimeSlice(
+            plan=plan, load=load, noise=noise, before=before.replicas, after=after.replicas
+        )
+
+    def _run_once(
+        self, engine: RunningEngine, plan: PhasePlan, settings: MeasurementSettings
+    ) -> JudgedPhase:
+        meter = EnergyMeter(self.counters) if self.counters else None
+        with meter or contextlib.nullcontext():
+            found = self._observe(engine, plan)
+        load = found.load
+        outcome, measurement = self.judge(found, settings)
+        if meter is not None and measurement is not None:
+            outcome, measurement = _with_energy(load, measurement, meter, settings)
+        return JudgedPhase(
+            load=load, outcome=outcome, measurement=measurement, loaded_s=load.measured_end_s
+        )
+
+    def slice(
+        self,
+        engine: RunningEngine,
+        plan: PhasePlan,
+        *,
+        idle: Sequence[int],
+    ) -> TimeSlice:
+        """Run a phase without judging it, and repeat it if neighbours disturb it.
+
+        Args:
+            idle: processes of waiting engines.
+
+        Raises:
+            LaunchFailed, LoadFailed: it failed.
+        """
+        repeats = 0
+        while True:
+            found = self._observe(engine, plan, idle)
+            loaded_s = found.load.measured_end_s
+            is_disturbed = self.others.has_disturbed(found.noise, loaded_s=loaded_s)
+            is_last = repeats == MAX_REPEATS
+            if not is_disturbed or is_last or not self.others.may_repeat(loaded_s):
+                return dataclasses.replace(found, repeats=repeats, is_disturbed=is_disturbed)
+            repeats += 1
+
+    def observe(self, engine: RunningEngine, plan: PhasePlan) -> ObservedPhase:
+        """Run a phase between the replicas' facts.
+
+        Raises:
+            LaunchFailed, LoadFailed: it failed.
+        """
+        before = engine.replica_facts()
+        gateway = host.read(engine.pids)
+        load = self.generator.run(plan)
+        used = host.noise_between(gateway, host.read(engine.pids))
+        after = engine.replica_facts()
+        return ObservedPhase(before=before, load=load, after=after, gateway_cpu_s=used.server_cpu_s)
+
+    def join(self, slices: Sequence[TimeSlice], settings: MeasurementSettings) -> JudgedPhase:
+        """Join an evaluation's time slices, without disturbed ones unless most are."""
+        first, after = slices[0], slices[-1].after
+        repeats = sum(one.repeats for one in slices)
+        slices_ms = [_mean_ms(one.load) for one in slices]
+        quiet = [one for one in slices if not one.is_disturbed]
+        if 2 * len(quiet) >= len(slices):
+            repeats += len(slices) - len(quiet)
+            slices_ms = [
+                0.0 if one.is_disturbed else mean_ms
+                for one, mean_ms in zip(slices, slices_ms, strict=True)
+            ]
+            slices = quiet
+        load = concatenation.concatenate([one.load for one in slices])
+        loaded_s = sum(one.load.measured_end_s for one in slices)
+        noise = host.together([one.noise for one in slices], share=load.measured_s / loaded_s)
+        whole = dataclasses.replace(first, load=load, noise=noise, after=after)
+        outcome, measurement = self.judge(whole, settings)
+        if measurement is not None:
+            measurement = dataclasses.replace(measurement, repeats=repeats)
+        return JudgedPhase(
+            load=load,
+            outcome=outcome,
+            measurement=measurement,
+            loaded_s=loaded_s,
+            slices_ms=tuple(slices_ms) if measurement else (),
+        )
+
+    def listed(self, requests: ScenarioRequests, plan: PhasePlan, seed: int) -> PhasePlan:
+        """Return the plan of a scenario's requests, and hand them to the generator.
+
+        Fixed warm-up time lets evaluations of a stream measure the same requests. Nothing is
+        dropped: late requests are rejected, so no server falls behind without bound.
+        """
+        assert plan.seconds is not None, "checked by the settings"
+        load = requests.load(
+            plan.host, plan.port, seed=seed, seconds=plan.warmup.seconds + plan.seconds
+        )
+        if load.mixture is not self._mixture:
+            self._mixture = load.mixture
+            self.generator.set_payloads(load.mixture)
+        warmup = dataclasses.replace(plan.warmup, round_trips=0, settling_s=0.0)
+        return dataclasses.replace(
+            load.plan, host=plan.host, port=plan.port, seconds=plan.seconds, warmup=warmup
+        )
+
+    def judge(
+        self, found: TimeSlice, settings: MeasurementSettings
+    ) -> tuple[Outcome, Measurement | None]:
+        """Return the outcome of a phase, or of joined slices, and its measurement if ok."""
+        died = outcomes.of_deaths(found.after)
+        if died is not None:
+            return died, None
+        return measure_outcome(
+            found.load.records,
+            concurrency=found.plan.concurrency if found.plan.rate_per_s is None else None,
+            warmup_s=found.load.warmup_end_s,
+            seconds=found.load.measured_s,
+            block_s=settings.block_s,
+            noise=found.noise,
+            why_failed=found.load.why_failed,
+            deadline_ms=settings.slo_ms,
+            client_batch=self.client_batch,
+            rate_per_s=found.plan.rate_per_s,
+            fell_behind=0.0 if self.requests is not None else found.load.fell_behind,
+            refusals=REJECTIONS if self.requests is not None else frozenset(),
+            why_refused=_why_rejected(found.before, found.after),
+            client_cpu=found.load.client_cpu,
+        )
+
+    def _readings(self, engine: RunningEngine, idle: Sequence[int]) -> _Readings:
+        """Read host and replicas; server time includes the gateway."""
+        replicas = engine.replica_facts()
+        client = [] if self.generator.pid is None else [self.generator.pid]
+        beside = (os.getpid(), *client, *idle)
+        return _Readings(replicas=replicas, host=host.read((*engine.pids, *replicas.pids), beside))
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class _Readings:
+    """Replicas and host on one side of a phase."""
+
+    replicas: ReplicaFacts
+    host: host.HostReading
+
+
+def _with_energy(
+    load: PhaseResult,
+    measurement: Measurement,
+    meter: EnergyMeter,
+    settings: MeasurementSettings,
+) -> tuple[Outcome, Measurement | None]:
+    """Return the measurement with energy; None if the objective lacks it."""
+    found = energy.energy_of(
+        meter.trace(),
+        measurement.blocks,
+        origin_s=load.origin_s,
+        start_s=load.warmup_end_s,
+        seconds=load.measured_s,
+        requests=measurement.requests,
+    )
+    if found is None and "energy" in settings.names:
+        return outcomes.no_energy(meter.failure), None
+    return OK, dataclasses.replace(measurement, energy=found)
+
+
+def _in_time(load: PhaseResult) -> float:
+    """Return the share of responses within the measured part or before."""
+    finished_s = load.records.finished_s
+    return float((finished_s <= load.measured_end_s).mean()) if len(finished_s) else 1.0
+
+
+def _mean_ms(load: PhaseResult) -> float:
+    """Return the mean latency of the measured part, or NaN."""
+    records = load.records
+    counted = summary.is_ok(records) & summary.is_measured(
+        records, warmup_s=load.warmup_end_s, seconds=load.measured_s
+    )
+    took_s = records.finished_s[counted] - records.intended_s[counted]
+    return 1e3 * float(took_s.mean()) if len(took_s) else math.nan
+
+
+def _why_rejected(before: ReplicaFacts, after: ReplicaFacts) -> str:
+    """Return the server's rejection reasons between readings, most frequent first."""
+    counts = collections.Counter(after.refusals)
+    counts.subtract(before.refusals)
+    return "; ".join(reason for reason, count in counts.most_common() if count > 0)
+
+
+def _difference(after: float | None, before: float | None) -> float | None:
+    return None if after is None or before is None else after - before

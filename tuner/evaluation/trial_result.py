@@ -1,0 +1,115 @@
+"""Result of a trial: what an evaluation tells of objectives and constraints. Pure."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+
+from scipy import special
+
+from tuner.evaluation.evaluation import Evaluation
+from tuner.measurement.blocks import MAX_BATCHES
+from tuner.measurement.cpu_per_request import log_cpu_per_request
+from tuner.measurement.outcome import EvaluationRequirements
+from tuner.metrics import objective as objectives
+from tuner.store.trial_rows import TrialResult
+from tuner.values.configuration import Configuration
+from tuner.values.measurement import Measurement
+
+MEMORY_LIMITS = ("replica.memory_mb", "engine.memory_mb")
+"""Memory limits of a replica, or of another engine."""
+OF_MOMENTS = frozenset({"mean", "p50", "throughput", "time-per-item"})
+"""Objectives as sensitive to drift as CPU time, as shown for closed loops."""
+OF_RANKS = frozenset({"p50", "p95", "p99"})
+"""Objectives with intervals between order statistics; the others use blocks."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Judge:
+    """Judge of a search's evaluations."""
+
+    needs: EvaluationRequirements
+    objective: objectives.Objective
+    second: objectives.Objective | None
+
+    def result(self, launch: Evaluation, wall_s: float) -> TrialResult:
+        """Return the saved result; a failed evaluation may still teach."""
+        outcome, measurement = launch.outcome, launch.measurement
+        if measurement is not None:
+            outcome = self.needs.outcome(measurement)
+            # The constraint's p99 is missing; the rest is useful.
+            teaches = outcome.cause in {None, "constraint", "short"}
+            if not (teaches and self.needs.tells_objectives(measurement)):
+                measurement = None
+        is_kept = outcome.status == "ok"
+        value = None if measurement is None else self.objective.to_minimise(measurement)
+        return TrialResult(
+            outcome=outcome,
+            measurement=measurement if is_kept else None,
+            objective=value if is_kept else None,
+            missed=None if is_kept else measurement,
+            value=None if is_kept else value,
+            second=None if measurement is None else self._second(measurement),
+            slacks={} if measurement is None else self._slacks(measurement),
+            launch_s=launch.launch_s,
+            overhead_s=wall_s - launch.loaded_s,
+            started_at=launch.started_at,
+            error=None
+            if measurement is None
+            else relative_standard_error(self.objective, measurement),
+            headroom=None if measurement is None else _headroom(launch.configuration, measurement),
+            effort=None if measurement is None else self._effort(measurement),
+        )
+
+    def _effort(self, measurement: Measurement) -> float | None:
+        """Return log CPU time per request, if the objective feels drift."""
+        if self.objective.name not in OF_MOMENTS or measurement.rate_per_s is not None:
+            return None
+        return log_cpu_per_request(measurement)
+
+    def _second(self, measurement: Measurement) -> tuple[float, float | None] | None:
+        """Return log second objective and standard error."""
+        if self.second is None:
+            return None
+        value = math.log(self.second.to_minimise(measurement))
+        return value, relative_standard_error(self.second, measurement)
+
+    def _slacks(self, measurement: Measurement) -> dict[str, tuple[float | None, float | None]]:
+        """Return excess over each constraint and standard error."""
+        found: dict[str, tuple[float | None, float | None]] = {}
+        for limit in self.needs.limits:
+            same = limit.of.objective
+            error = (
+                None
+                if same is None
+                else relative_standard_error(objectives.find_objective(same), measurement)
+            )
+            slack = limit.slack(limit.of.value(measurement))
+            found[limit.text] = (None if math.isnan(slack) else slack, error)
+        return found
+
+
+def relative_standard_error(
+    objective: objectives.Objective, measurement: Measurement
+) -> float | None:
+    """Return the standard error of an objective's logarithm, from one evaluation alone.
+
+    Half the interval's log width over its quantile; None if an end is unknown.
+    """
+    ends = objective.interval(measurement)
+    if not ends.low or not ends.high or ends.low <= 0:
+        return None
+    quantile = 1.96
+    if objective.name not in OF_RANKS:
+        count = len(measurement.blocks)
+        batches = count // math.ceil(count / MAX_BATCHES)
+        quantile = float(special.stdtrit(batches - 1, 0.975))
+    return math.log(ends.high / ends.low) / (2 * quantile)
+
+
+def _headroom(configuration: Configuration, measurement: Measurement) -> float | None:
+    """Return log(peak memory / limit), or None if unknown."""
+    limits = [configuration.get(knob) for knob in MEMORY_LIMITS]
+    limit_mb = next((float(limit) for limit in limits if isinstance(limit, int | float)), None)
+    peak_mb = measurement.noise.peak_memory_mb
+    return math.log(peak_mb / limit_mb) if peak_mb and limit_mb else None

@@ -1,0 +1,246 @@
+"""Workload of an evaluation: closed loop, open loop, or a search of the highest rate."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+
+from tuner.errors import LoadGeneratorFailed, LoadGeneratorLost
+from tuner.evaluation import outcomes
+from tuner.evaluation.evaluation import JudgedPhase
+from tuner.evaluation.phase_runner import PhaseRunner
+from tuner.launching.engine import RunningEngine
+from tuner.load_generator.plan import OpenLoopPlan, PhasePlan, Race, Warmup
+from tuner.measurement import max_rate_search, summary
+from tuner.measurement.outcome import EvaluationRequirements, no_rate
+from tuner.metrics import tail_latency
+from tuner.settings.measurement import RATE_WARMUP_S, SETTLING_S, MeasurementSettings
+from tuner.settings.workload import MAX_IN_FLIGHT, RATE
+from tuner.values.measurement import MIN_FOR_P99, Measurement
+
+WARMUP_RESPONSES = 3
+RESPONSES = 4
+"""Fewest mean responses per connection, unless a time was set."""
+MAX_TIMES = 6.0
+"""Maximum multiple of the set seconds, for a p99 with too few requests."""
+FIRST_RATE_PER_S = 100.0
+"""First rate of a search without prior knowledge."""
+GUESSING_CLIENTS, GUESSING_S, GUESSED_SHARE = 16, 0.3, 0.8
+"""Closed loop that estimates the first rate."""
+MIN_PATIENCE_S, PATIENCE_TIMES = 1.0, 10.0
+"""Timeout in a rate search: at least this, else a multiple of the limit."""
+OF_THE_RATE = frozenset({"overload", "errors", "timeout"})
+"""Causes that a lower rate may avoid."""
+MIN_OPEN, OPEN_TIMES = 64, 8
+"""In-flight limit of the final open loop: this many, or a multiple of `concurrency`."""
+OPEN_S, OPEN_WARMUP_S = 1.2, 0.5
+"""Minimum seconds of an open loop and its warm-up, unless set."""
+STREAMS = 1_000_003
+"""Random streams per seed."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class EvaluationWorkload:
+    """What an evaluation runs on an engine."""
+
+    phases: PhaseRunner
+    settings: MeasurementSettings
+    concurrency: int
+    open_load: OpenLoopPlan | None
+    """Open loop with at most `concurrency` in flight; None: a closed loop."""
+    stream: int
+    """Stream of random arrivals."""
+    lengthens: bool
+    """Whether to measure longer for a required p99 with too few requests."""
+    rate_per_s: float | None
+    """Where a rate search begins; None: a short closed loop tells."""
+
+    @property
+    def is_cut(self) -> bool:
+        """Whether phases can be cut into time slices.
+
+        Not an open loop, whose queue builds up over the phase, nor with a request count or an
+        energy counter in seconds.
+        """
+        is_timed = self.settings.requests is None and "energy" not in self.settings.names
+        return self.open_load is None and is_timed
+
+    def seconds_short(self, measured: Measurement) -> float:
+        """Return how much longer to measure for a required p99, or 0."""
+        most_s = MAX_TIMES * self.settings.measured_s
+        is_needed = EvaluationRequirements.of(self.settings).needs_p99 and self.lengthens
+        if not is_needed or measured.has_p99 or measured.seconds >= most_s * (1 - 1e-6):
+            return 0.0
+        wanted_s = tail_latency.seconds_for(
+            MIN_FOR_P99, effective=measured.effective, seconds=measured.seconds
+        )
+        return min(wanted_s, most_s) - measured.seconds
+
+    def at_rate(self, engine: RunningEngine, load: OpenLoopPlan, *, seconds: float) -> JudgedPhase:
+        """Run and judge another open loop, above the concurrency, so that requests queue."""
+        plan = dataclasses.replace(self.closed(engine), seconds=seconds, requests=None)
+        most = min(MAX_IN_FLIGHT, max(MIN_OPEN, OPEN_TIMES * self.concurrency))
+        return self._run(engine, self.opened(dataclasses.replace(plan, concurrency=most), load))
+
+    def run(self, engine: RunningEngine, race: Race | None = None) -> JudgedPhase:
+        """Run and judge the study's workload."""
+        plan, load = self.closed(engine), self.open_load
+        if load is not None and self.settings.objective == RATE:
+            return self._highest(engine, plan, load)
+        if load is not None:
+            plan = self.opened(plan, load)
+            return self._lengthened(engine, plan, self._run(engine, plan))
+        found = self._run(engine, dataclasses.replace(plan, race=race))
+        if found.measurement is None or race is None:
+            return self._lengthened(engine, plan, found)
+        left_s = self.settings.measured_s - found.load.measured_s
+        measured = dataclasses.replace(found.measurement, ended_early=left_s > race.look_s / 2)
+        return dataclasses.replace(found, measurement=measured)
+
+    def _lengthened(
+        self, engine: RunningEngine, plan: PhasePlan, found: JudgedPhase
+    ) -> JudgedPhase:
+        """Measure longer while a required p99 has too few requests."""
+        while plan.seconds is not None and (measured := found.measurement) is not None:
+            more_s = self.seconds_short(measured)
+            if not more_s:
+                break
+            longer = dataclasses.replace(plan, seconds=measured.seconds + more_s)
+            again = self._run(engine, longer)
+            found = dataclasses.replace(again, loaded_s=found.loaded_s + again.loaded_s)
+        return found
+
+    def _highest(self, engine: RunningEngine, plan: PhasePlan, load: OpenLoopPlan) -> JudgedPhase:
+        """Search the highest rate within the limit; return the phase nearest to it."""
+        slo_ms = self.settings.slo_ms
+        assert slo_ms is not None, "checked by the settings"
+        limit_s = 1e-3 * slo_ms
+        patience_s = max(MIN_PATIENCE_S, PATIENCE_TIMES * limit_s)
+        warmup_s = max(RATE_WARMUP_S, plan.warmup.seconds)
+        plan = dataclasses.replace(
+            plan,
+            timeout_s=min(plan.timeout_s, patience_s),
+            warmup=dataclasses.replace(plan.warmup, seconds=warmup_s),
+        )
+        search = max_rate_search.MaxRateSearch(
+            self.rate_per_s or self._guessed_rate(plan, load),
+            least_per_s=max_rate_search.MIN_REQUESTS / self.settings.measured_s,
+        )
+        kept: dict[float, JudgedPhase] = {}
+        last: JudgedPhase | None = None
+        loaded_s = 0.0
+        while (rate := search.next_per_s) is not None:
+            at_rate = dataclasses.replace(load, rate_per_s=rate)
+            found = self._tried(engine, self.opened(plan, at_rate))
+            last = found or last
+            if found is None:
+                search.tell(is_kept=False)
+                continue
+            loaded_s += found.loaded_s
+            if found.outcome.cause not in {None, *OF_THE_RATE}:
+                return dataclasses.replace(found, loaded_s=loaded_s)
+            is_kept = found.measurement is not None and max_rate_search.is_kept(
+                found.load.records,
+                limit_s=limit_s,
+                warmup_s=found.load.warmup_end_s,
+                seconds=found.load.measured_s,
+            )
+            search.tell(is_kept=is_kept)
+            if is_kept:
+                kept[rate] = found
+        highest_per_s = search.per_s
+        if highest_per_s is not None:
+            near = min(kept, key=lambda rate: abs(math.log(rate / highest_per_s)))
+            measured = kept[near].measurement
+            assert measured is not None, "it kept the limit"
+            measured = dataclasses.replace(measured, rate_per_s=highest_per_s)
+            return dataclasses.replace(kept[near], measurement=measured, loaded_s=loaded_s)
+        if last is None or search.missed_per_s is None:
+            raise LoadGeneratorFailed("no rate could be driven: the server does not answer")
+        outcome = no_rate(slo_ms, search.missed_per_s)
+        return dataclasses.replace(last, outcome=outcome, measurement=None, loaded_s=loaded_s)
+
+    def _tried(self, engine: RunningEngine, plan: PhasePlan) -> JudgedPhase | None:
+        """Run a phase that may be too much; None if it failed and the engine survived."""
+        try:
+            return self._run(engine, plan)
+        except LoadGeneratorLost:
+            raise
+        except LoadGeneratorFailed:
+            if not engine.is_running() or outcomes.of_deaths(engine.replica_facts()) is not None:
+                raise
+            return None
+
+    def _guessed_rate(self, plan: PhasePlan, load: OpenLoopPlan) -> float:
+        """Estimate the first rate from a short closed loop, else take the workload's."""
+        brief = dataclasses.replace(
+            plan,
+            concurrency=GUESSING_CLIENTS,
+            seconds=GUESSING_S,
+            requests=None,
+            answers=0,
+            warmup=Warmup(seconds=GUESSING_S / 2, round_trips=1),
+        )
+        found = self.phases.generator.run(brief)
+        measured = summary.is_measured(
+            found.records, warmup_s=found.warmup_end_s, seconds=found.measured_s
+        )
+        answered = int((measured & summary.is_ok(found.records)).sum())
+        return GUESSED_SHARE * answered / found.measured_s if answered else load.rate_per_s
+
+    def opened(self, plan: PhasePlan, load: OpenLoopPlan) -> PhasePlan:
+        """Return the plan as an open loop with the arrivals of the stream."""
+        seeded = dataclasses.replace(load, seed=STREAMS * load.seed + self.stream)
+        if self.phases.requests is not None:
+            return self.phases.listed(self.phases.requests, plan, seeded.seed)
+        is_free = self.settings.seconds is None and self.settings.objective != RATE
+        if is_free and plan.seconds is not None:
+            # A queue needs time to reach its length.
+            warmup = dataclasses.replace(
+                plan.warmup, seconds=max(OPEN_WARMUP_S, plan.warmup.seconds)
+            )
+            seconds = max(OPEN_S, plan.seconds)
+            plan = dataclasses.replace(plan, seconds=seconds, warmup=warmup)
+        return dataclasses.replace(plan.at(seeded), cuts_overload=True)
+
+    def closed(self, engine: RunningEngine) -> PhasePlan:
+        """Return the plan of a closed loop."""
+        settings = self.settings
+        return PhasePlan(
+            host=engine.host,
+            port=engine.port,
+            concurrency=self.concurrency,
+            seconds=settings.measured_s if settings.requests is None else None,
+            requests=settings.requests,
+            answers=0 if settings.seconds is not None else RESPONSES * self.concurrency,
+            warmup=Warmup(
+                seconds=settings.warmup_s,
+                round_trips=WARMUP_RESPONSES,
+                settling_s=SETTLING_S,
+            ),
+            timeout_s=settings.timeout_s,
+        )
+
+    def phase_plan(
+        self, engine: RunningEngine, *, concurrency: int, seconds: float, warmup_s: float | None
+    ) -> PhasePlan:
+        """Return the plan of a closed loop with other connections and times."""
+        plan = self.closed(engine)
+        warmup = plan.warmup
+        if warmup_s is not None:
+            warmup = dataclasses.replace(warmup, seconds=warmup_s)
+        return dataclasses.replace(
+            plan, concurrency=concurrency, seconds=seconds, requests=None, answers=0, warmup=warmup
+        )
+
+    def slice_plan(self, engine: RunningEngine, *, seconds: float, warmup_s: float) -> PhasePlan:
+        """Return the plan of a time slice; each connection gets one response in its warm-up."""
+        return dataclasses.replace(
+            self.closed(engine),
+            seconds=seconds,
+            answers=RESPONSES * self.concurrency,
+            warmup=Warmup(seconds=warmup_s, round_trips=1, settling_s=SETTLING_S),
+        )
+
+    def _run(self, engine: RunningEngine, plan: PhasePlan) -> JudgedPhase:
+        return self.phases.run(engine, plan, self.settings)

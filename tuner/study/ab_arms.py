@@ -1,0 +1,312 @@
+"""Arms of a comparison: a settings file, study, model, engine or running server, by a word.
+
+Each is checked; nothing is started.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import pathlib
+import socket
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+import yaml
+
+from serving import zoo
+from serving.errors import InvalidSettings, ServingError
+from serving.settings import SETTINGS, ServingSettings
+from serving.settings.sources import read_file
+from serving.system import bounded_yaml
+from serving.system.yaml_problem import yaml_problem
+from tuner.advice import advise
+from tuner.engines.description import UrlEngine
+from tuner.errors import UsageError
+from tuner.launching.engine import EngineInfo, Launcher
+from tuner.load_generator.payloads import Payloads
+from tuner.report import console_text
+from tuner.settings.study import StudySettings
+from tuner.settings.target import TargetSettings
+from tuner.store import run_folder
+from tuner.study import study_files, targets
+from tuner.study.progress import Terminal
+from tuner.study.target import LuthierTarget, Target
+from tuner.values.configuration import Configuration, Value
+
+ARMS = ("A", "B")
+NO_MODEL = "none"
+"""Model name if the command gives none."""
+LOAD = ("concurrency", "rate", "arrivals", "client_batch")
+SENT = ("payload", "shape", "values")
+"""Settings of the workload, only from the command.
+Those of inputs may also come from a compared study."""
+CONNECT_S = 2.0
+"""Connection timeout to a running server."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class AbArm:
+    """Arm A or B."""
+
+    told: str
+    launcher: Launcher
+    configuration: Configuration
+    payloads_of: Callable[[EngineInfo], Payloads]
+    model: str
+    """Name or file; a server's page may have none."""
+    is_running: bool = False
+    """Whether it already runs and stays unchanged."""
+
+
+def find_arms(
+    words: tuple[str, str], settings: StudySettings, terminal: Terminal
+) -> dict[str, AbArm]:
+    """Return both arms, checked without starting anything.
+
+    Raises:
+        WrongUse: an arm is invalid, or they are the same.
+    """
+    settings = _with_sent(words, settings)
+    found = {
+        role: _find_arm(role, text, settings, terminal)
+        for role, text in zip(ARMS, words, strict=True)
+    }
+    same = _SameInputs()
+    found = {
+        role: dataclasses.replace(side, payloads_of=same.checked(role, side))
+        for role, side in found.items()
+    }
+    a, b = found["A"], found["B"]
+    if (a.told, a.configuration) == (b.told, b.configuration):
+        raise UsageError(
+            f"A and B are the same: {a.told}; to see what this machine's noise is, try tune doctor --noise"
+        )
+    return found
+
+
+def _with_sent(words: tuple[str, str], settings: StudySettings) -> StudySettings:
+    """Return the settings, with missing inputs from the compared studies.
+
+    Raises:
+        WrongUse: two studies had different inputs.
+    """
+    target = settings.target
+    told: dict[str, Any] = {}
+    for role, text in zip(ARMS, words, strict=True):
+        folder = _study_folder(text, settings)
+        if folder is None:
+            continue
+        kept = study_files.settings_of(run_folder.find(folder.parent, folder.name)).target
+        for name in SENT:
+            value = getattr(kept, name)
+            if getattr(target, name) or not value:
+                continue
+            if told.setdefault(name, value) != value:
+                raise UsageError(
+                    f"the studies were sent different inputs ({name}: {told[name]} and {value}, of {role}); say "
+                    f"which both get (--{name})"
+                )
+    return dataclasses.replace(settings, target=dataclasses.replace(target, **told))
+
+
+def _study_folder(text: str, settings: StudySettings) -> pathlib.Path | None:
+    """Return a study's folder by path or name, or None."""
+    path = pathlib.Path(text)
+    below = pathlib.Path(settings.store.runs_dir) / text
+    if (path / run_folder.SETTINGS_FILE).exists():
+        return path
+    return below if not path.exists() and (below / run_folder.SETTINGS_FILE).exists() else None
+
+
+class _SameInputs:
+    """Check that both models take the same inputs."""
+
+    def __init__(self) -> None:
+        self._first: tuple[str, EngineInfo] | None = None
+
+    def checked(self, role: str, side: AbArm) -> Callable[[EngineInfo], Payloads]:
+        """Return the arm's payload function with that check."""
+
+        def payloads_of(served: EngineInfo) -> Payloads:
+            if self._first is None:
+                self._first = role, served
+            first, before = self._first
+            if before.signature is not None and served.signature is not None:
+                one, other = _inputs(before), _inputs(served)
+                if one != other:
+                    raise UsageError(
+                        f"{first} takes {one}, {role} takes {other}: only what takes the same inputs is compared"
+                    )
+            return side.payloads_of(served)
+
+        return payloads_of
+
+
+def _inputs(served: EngineInfo) -> str:
+    signature = served.told_signature()
+    return ", ".join(f"{one.name} {one.datatype} {list(one.shape)}" for one in signature.inputs)
+
+
+def _find_arm(role: str, text: str, settings: StudySettings, terminal: Terminal) -> AbArm:
+    target = settings.target
+    if "://" in text:
+        return _of_url(role, text, target, terminal)
+    path = pathlib.Path(text)
+    if (folder := _study_folder(text, settings)) is not None:
+        return _of_study(role, folder, target, terminal)
+    if path.suffix in {".yaml", ".yml"} and path.is_file():
+        data = _document(path)
+        if "command" in data:
+            return _of_engine(role, f"command:{text}", target, terminal)
+        return _of_settings(role, path, target, terminal)
+    return _of_model(role, text, target, terminal)
+
+
+def _document(path: pathlib.Path) -> Mapping[str, object]:
+    try:
+        found = bounded_yaml.read(path)
+    except (OSError, ValueError, yaml.YAMLError) as error:
+        raise UsageError(f"{path} is not YAML: {yaml_problem(error)}") from error
+    return found if isinstance(found, dict) else {}
+
+
+def _make_arm(
+    role: str,
+    told: str,
+    target: TargetSettings,
+    terminal: Terminal,
+    configuration: Configuration | None = None,
+    *,
+    found: Target | None = None,
+    is_running: bool = False,
+) -> AbArm:
+    """Return an arm with its launcher; a `found` of None is Luthier."""
+    tuned = found or LuthierTarget.of(target)
+
+    def say(text: str) -> None:
+        console_text.write_line(terminal.console, f"{role}: {text}", style="yellow")
+
+    def payloads_of(served: EngineInfo) -> Payloads:
+        sent = tuned.payloads(target, served, seed=0)
+        assert isinstance(sent, Payloads), "a scenario is no side"
+        return sent
+
+    return AbArm(
+        told=told,
+        launcher=tuned.launcher(target, say=say),
+        configuration=tuned.completed(configuration or Configuration({})),
+        payloads_of=payloads_of,
+        model=target.model,
+        is_running=is_running,
+    )
+
+
+def _of_model(role: str, text: str, target: TargetSettings, terminal: Terminal) -> AbArm:
+    if not pathlib.Path(text).exists():
+        try:
+            zoo.find(text, is_trusted=target.trust)  # raises with known names
+        except ServingError as error:
+            raise UsageError(
+                f"{role}: {text} is no file, no study, and no model: {error}"
+            ) from error
+    return _make_arm(
+        role, f"model {text}", dataclasses.replace(target, model=text, space=None), terminal
+    )
+
+
+def _of_engine(role: str, engine: str, target: TargetSettings, terminal: Terminal) -> AbArm:
+    _check_model(role, engine, target)
+    target = dataclasses.replace(target, engine=engine)
+    return _make_arm(
+        role,
+        f"{target.model} behind {engine}",
+        target,
+        terminal,
+        found=targets.find_target(target),
+    )
+
+
+def _of_settings(
+    role: str, path: pathlib.Path, target: TargetSettings, terminal: Terminal
+) -> AbArm:
+    """Return the arm of a settings file, as from `tune export`."""
+    _check_model(role, str(path), target)
+    try:
+        data = read_file(path)
+        ServingSettings().changed(data, source=f"{role}: settings file {path}")
+    except InvalidSettings as error:
+        raise UsageError(str(error)) from error
+    flat = dict(_flat(data))
+    if (own_of := next((name for name in flat if name not in SETTINGS), None)) is not None:
+        raise UsageError(
+            f"{role}: {path} sets {own_of}, of one model alone: give it as a setting of all, without models.NAME"
+        )
+    own = {name: value for name, value in flat.items() if not name.startswith("server.")}
+    if left := [name for name in flat if name not in own and flat[name] != SETTINGS[name].default]:
+        console_text.write_line(
+            terminal.console,
+            f"{role}: {', '.join(left)} of {path} are of a server, and not compared: both sides have the defaults",
+            style="yellow",
+        )
+    return _make_arm(role, f"{target.model} with {path}", target, terminal, Configuration(own))
+
+
+def _of_study(role: str, path: pathlib.Path, target: TargetSettings, terminal: Terminal) -> AbArm:
+    """Return the arm of a study's recommendation."""
+    folder = run_folder.find(path.parent, path.name)
+    settings = study_files.settings_of(folder)
+    if not study_files.is_finished(folder):
+        raise UsageError(
+            f"{role}: study {folder.name} is not finished, so it recommends nothing yet"
+        )
+    record = study_files.read(folder, study_files.store_of(folder, settings), settings)
+    advice = advise(record)
+    if advice is None:
+        raise UsageError(f"{role}: study {folder.name} has no configuration that worked")
+    if record.shared is not None:
+        raise UsageError(f"{role}: study {folder.name} is of a scenario; a side has one model")
+    sent = {name: getattr(target, name) for name in (*LOAD, *SENT)}
+    target = dataclasses.replace(settings.target, space=None, fixed=(), **sent)
+    told = f"what study {folder.name} recommends for {target.model}"
+    found = targets.find_target(target, kept=study_files.engine_copy(folder))
+    return _make_arm(role, told, target, terminal, advice.configuration, found=found)
+
+
+def _of_url(role: str, url: str, target: TargetSettings, terminal: Terminal) -> AbArm:
+    """Return the arm of a running server."""
+    engine = targets.running_engine(url)
+    _check_listens(role, url, engine)
+    if engine.request.protocol == "raw" and target.payload is None:
+        form = dataclasses.replace(engine.request, method="GET")
+        engine = dataclasses.replace(engine, request=form)
+    model = engine.request.model or target.model
+    if engine.request.protocol == "open-inference":
+        _check_model(role, url, dataclasses.replace(target, model=model))
+    target = dataclasses.replace(target, model=model, engine=f"url:{url}", hook="-")
+    found = targets.url_target(engine, target)
+    return _make_arm(role, url, target, terminal, found=found, is_running=True)
+
+
+def _check_listens(role: str, url: str, engine: UrlEngine) -> None:
+    """Raise WrongUse, before anything starts, if nothing listens."""
+    try:
+        socket.create_connection((engine.host, engine.port), timeout=CONNECT_S).close()
+    except OSError as error:
+        raise UsageError(
+            f"{role}: nothing listens at {url} ({error.strerror or error}): start that server, or correct its address"
+        ) from error
+
+
+def _check_model(role: str, text: str, target: TargetSettings) -> None:
+    if target.model == NO_MODEL:
+        raise UsageError(f"{role}: {text} names no model: give --model NAME|FILE")
+
+
+def _flat(data: Mapping[str, object], within: str = "") -> Iterator[tuple[str, Value]]:
+    """Yield settings by dotted name, without nulls."""
+    for name, value in data.items():
+        whole = f"{within}{name}"
+        if isinstance(value, dict):
+            yield from _flat(value, f"{whole}.")
+        elif isinstance(value, int | float | str | bool):
+            yield whole, value

@@ -1,0 +1,295 @@
+"""Stages of a study behind its search: final selection, verification, and the open loop.
+
+Each saves its state, so that `resume` goes on in the middle.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import statistics
+import time
+from collections.abc import Callable, Mapping, Sequence
+
+from tuner.evaluation.evaluation import Evaluation
+from tuner.evaluation.evaluator import Evaluator
+from tuner.load_generator.plan import OpenLoopPlan
+from tuner.measurement import comparison, sequential
+from tuner.settings.study import StudySettings
+from tuner.store import records
+from tuner.store.run_folder import RunFolder
+from tuner.store.study_store import StudyStore
+from tuner.study import final_selection, study_files, verification
+from tuner.study.budget import MAX_SHORTLIST, OPEN_LOADS
+from tuner.study.preparation import StudyInputs, needs_of
+from tuner.study.problem import ProblemStatement
+from tuner.study.progress import Progress, Terminal
+from tuner.study.search import Search
+from tuner.values.configuration import Configuration
+from tuner.values.round_evaluation import RoundEvaluation
+from tuner.values.verdict import Verdict
+from tuner.values.verification_state import OpenLoopCheck, ShortlistEntry, VerificationState
+
+OPEN_SHARE = 0.8
+"""Final open-loop rate over the best's throughput."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class StudyRun:
+    """Parts of a running study."""
+
+    settings: StudySettings
+    folder: RunFolder
+    store: StudyStore
+    arena: ProblemStatement
+    bench: Evaluator
+    terminal: Terminal
+    progress: Progress
+    begin_s: float
+    """Monotonic start time, minus interruptions."""
+
+    @classmethod
+    def of(
+        cls,
+        inputs: StudyInputs,
+        folder: RunFolder,
+        store: StudyStore,
+        bench: Evaluator,
+        terminal: Terminal,
+    ) -> StudyRun:
+        """Return the run of a prepared study."""
+        measurement = inputs.settings.measurement
+        return cls(
+            settings=inputs.settings,
+            arena=inputs.arena,
+            folder=folder,
+            store=store,
+            bench=bench,
+            terminal=terminal,
+            progress=Progress(
+                terminal.console,
+                default=inputs.arena.default,
+                objective=measurement.first,
+                second=measurement.second,
+            ),
+            begin_s=time.monotonic() - store.used_s(),
+        )
+
+    def used_s(self) -> float:
+        """Return seconds used by all processes."""
+        return time.monotonic() - self.begin_s
+
+    def left_s(self) -> float:
+        """Return seconds left; negative when over."""
+        return self.settings.search.max_time_s - self.used_s()
+
+    def keep_used(self) -> None:
+        """Save used time for the next process."""
+        self.store.keep_used_s(self.used_s())
+
+
+def choose_best(setup: StudyRun, search: Search, ending: VerificationState) -> VerificationState:
+    """Choose the shortlist's best in alternating rounds; plan the pairs."""
+    finalists, budget = ending.finalists, search.budget
+    left_s = setup.left_s()
+    rounds = budget.final_rounds_in(left_s, len(finalists)) if len(finalists) > 1 else 0
+    starts = ending.finals
+    if rounds:
+        roles = final_selection.name_arms(finalists)
+        setup.progress.say(
+            f"{len(finalists)} configurations may be the best: each is launched {rounds} times, in turn"
+        )
+        for role, one in roles.items():
+            setup.progress.say(f"{role}: {setup.progress.differences(one)}")
+        starts = _alternate(
+            setup,
+            roles,
+            rounds=rounds,
+            done=verification.whole(ending.finals, len(roles)),
+            keep=lambda finals: dataclasses.replace(ending, finals=finals),
+            is_enough=lambda _: setup.left_s() <= budget.least_s,
+        ).starts
+    belief = search.finalists(MAX_SHORTLIST)
+    is_cut = any(one.slices_ms for one in starts) if starts else budget.is_cut
+    if belief is not None and is_cut:
+        belief = final_selection.for_interleaving(belief)
+    presumed_sd = ending.presumed_sd
+    if belief is not None:
+        presumed_sd = final_selection.assumed_sd(belief, starts, objective=search.objective)
+    standings: tuple[ShortlistEntry, ...] = ()
+    if belief is not None and len(finalists) > 1:
+        standings = final_selection.rank_shortlist(
+            belief,
+            starts,
+            objective=search.objective,
+            default=setup.arena.default,
+            cores=setup.arena.environment.machine.cores,
+            limits=setup.settings.measurement.limits,
+        )
+    best = standings[0].configuration if standings else ending.best
+    guess = setup.arena.guessed_best if search.second is None else None
+    if guess in {None, best} or (guess is not None and setup.arena.is_default(guess)):
+        guess = None
+    ending = dataclasses.replace(ending, guess=guess)
+    for line in final_selection.describe(standings, setup.progress.differences):
+        setup.progress.say(line)
+    return dataclasses.replace(
+        ending,
+        best=best,
+        finals=tuple(starts),
+        standings=standings,
+        presumed_sd=presumed_sd,
+        pairs=budget.pairs_in(setup.left_s(), roles=len(ending.roles)),
+    )
+
+
+def verify(
+    setup: StudyRun, ending: VerificationState, *, keeps_s: float
+) -> tuple[VerificationState, Verdict | None]:
+    """Compare best and default in alternating rounds.
+
+    Args:
+        keeps_s: time reserved for later.
+    """
+    sides = _arms(setup, ending)
+    if sides is None:
+        return ending, None
+    names = setup.settings.measurement.names
+    compared = verification.Pairs(names=names, most=ending.pairs, sd=ending.presumed_sd)
+
+    def is_enough(rounds: verification.Rounds) -> bool:
+        begun = len(rounds.starts) // len(sides)
+        return compared.is_enough(rounds) or (
+            begun >= sequential.MIN_PAIRS and setup.left_s() <= keeps_s
+        )
+
+    rounds = _alternate(
+        setup,
+        sides,
+        rounds=ending.pairs,
+        done=verification.whole(ending.starts, len(sides)),
+        keep=lambda starts: dataclasses.replace(ending, starts=starts),
+        is_enough=is_enough,
+    )
+    ending = dataclasses.replace(ending, starts=rounds.starts)
+    verdict = compared.verdict(rounds)
+    if verdict is None:
+        return ending, None
+    beside = verification.among(rounds.starts, "guess", "best")
+    if ending.guess is not None and beside.counted >= comparison.MIN_PAIRS:
+        against = comparison.compare_with_prediction(
+            guess=beside.measurements["guess"],
+            best=beside.measurements["best"],
+            configuration=ending.guess,
+            objective=names[0],
+        )
+        verdict = dataclasses.replace(verdict, against_guess=against)
+    return ending, verdict
+
+
+def check_open_loop(
+    setup: StudyRun, ending: VerificationState, verdict: Verdict, *, needs_s: float
+) -> VerificationState:
+    """Evaluate default and best in an open loop, at a share of the best's rate.
+
+    Unlike at a fixed concurrency, waiting for a full batch is not free here.
+    """
+    if not needs_s:
+        return ending
+    if setup.left_s() < needs_s:
+        said = "not shown in an open loop: the longest time (--max-time) left no room for it"
+        setup.store.note(said)
+        setup.progress.say(said)
+        return ending
+    settings = setup.settings
+    rates = [launch.throughput_per_s for launch in verdict.best]
+    rate_per_s = OPEN_SHARE * statistics.geometric_mean(rates)
+    load = OpenLoopPlan(rate_per_s=rate_per_s, seed=settings.search.seed)
+    setup.bench.stream = 0
+    starts = []
+    for role, configuration in (("default", setup.arena.default), ("best", ending.best)):
+        assert configuration is not None, "a verdict has a best"
+        seconds = OPEN_LOADS * settings.measurement.measured_s
+        launch = setup.bench.launch_at(configuration, load, seconds=seconds)
+        starts.append(
+            RoundEvaluation(role=role, outcome=launch.outcome, measurement=launch.measurement)
+        )
+        setup.progress.opened(role, rate_per_s, launch.outcome, launch.measurement)
+        setup.keep_used()
+        setup.terminal.check()
+    shown = OpenLoopCheck(rate_per_s=rate_per_s, share=OPEN_SHARE, starts=tuple(starts))
+    ending = dataclasses.replace(ending, open_loop=shown)
+    study_files.save_verification_state(setup.folder, ending)
+    return ending
+
+
+def _alternate(
+    setup: StudyRun,
+    sides: Mapping[str, Configuration],
+    *,
+    rounds: int,
+    done: Sequence[RoundEvaluation],
+    keep: Callable[[tuple[RoundEvaluation, ...]], VerificationState],
+    is_enough: verification.IsEnough | None = None,
+) -> verification.Rounds:
+    """Run alternating rounds; save and print each evaluation.
+
+    Args:
+        rounds: at most.
+        done: whole rounds of an earlier command.
+        keep: returns the state to save.
+    """
+    if done:
+        setup.progress.say(f"goes on behind {len(done)} fresh starts")
+    begun_s = time.monotonic()
+    setup.bench.stream = 1 + len(done) // len(sides)
+
+    def report(starts: Sequence[RoundEvaluation], launch: Evaluation) -> None:
+        number, last = len(starts), starts[-1]
+        setup.bench.stream = 1 + number // len(sides)  # one per round; 0 is the search's
+        if launch.records is not None and number <= len(sides):
+            setup.folder.write_bytes(
+                f"verification/{last.role}.npz", records.encode(launch.records)
+            )
+        study_files.save_verification_state(setup.folder, keep(tuple(starts)))
+        setup.keep_used()
+        each_s = (time.monotonic() - begun_s) / (number - len(done))
+        setup.progress.verification(
+            number,
+            len(sides) * rounds,
+            last.role,
+            last.outcome,
+            last.measurement,
+            left_s=(len(sides) * rounds - number) * each_s,
+        )
+        setup.terminal.check()
+
+    before = verification.count_rounds(done, tuple(sides))
+    if done and (len(done) == rounds * len(sides) or (is_enough and is_enough(before))):
+        return before
+    slowest_s = verification.slowest_latency_s(setup.store.trials(), sides.values())
+    with verification.open_rounds(
+        setup.bench, sides, round_trip_s=slowest_s, say=setup.progress.say
+    ) as source:
+        return verification.alternate(
+            source,
+            rounds=rounds,
+            needs=needs_of(setup.settings),
+            report=report,
+            done=done,
+            is_enough=is_enough,
+        )
+
+
+def _arms(setup: StudyRun, ending: VerificationState) -> dict[str, Configuration] | None:
+    """Return the arms to compare, if any."""
+    best = ending.best
+    if best is None:
+        return None
+    if best == setup.arena.default:
+        others = any(t.configuration != best for t in setup.store.trials())
+        found = "the default is the best that was found"
+        alone = "only the default was launched, so that nothing was searched"
+        setup.progress.say(f"{found if others else alone}: there is nothing to compare")
+        return None
+    sides = {"default": setup.arena.default, "best": best}
+    return sides if ending.guess is None else {**sides, "guess": ending.guess}

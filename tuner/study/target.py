@@ -1,0 +1,190 @@
+"""What a study tunes, and what a study asks of it. Starts nothing."""
+
+from __future__ import annotations
+
+import abc
+import dataclasses
+from collections.abc import Callable
+from typing import ClassVar
+
+from serving.model_spec import ModelSpec
+from tuner.engines.description import SCENARIO_COPY
+from tuner.evaluation.scenarios import served, tuning
+from tuner.evaluation.scenarios.engine import ScenarioLauncher
+from tuner.evaluation.scenarios.requests import ScenarioRequests, model_of
+from tuner.evaluation.scenarios.values import Scenario
+from tuner.launching.engine import EngineInfo, Launcher
+from tuner.load_generator.payloads import Payloads
+from tuner.settings.measurement import MeasurementSettings
+from tuner.settings.target import TargetSettings
+from tuner.space import files
+from tuner.space.files import SpaceFile
+from tuner.space.space import SearchSpace
+from tuner.study import problem
+from tuner.values.configuration import Configuration
+from tuner.values.study_record import SharedModels
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Target(abc.ABC):
+    """What is tuned. Methods get the study's settings, whose paths are absolute by then."""
+
+    spec: ModelSpec
+    """Model; of any name, unless the engine is Luthier."""
+    is_predictable: ClassVar[bool] = False
+    """Whether a profile of the model predicts its configurations."""
+
+    @abc.abstractmethod
+    def space(self, settings: TargetSettings, *, goes_on: bool = False) -> SpaceFile | None:
+        """Return the given search space, else its own; None if one must be derived.
+
+        Args:
+            goes_on: the study has already searched the given space.
+
+        Raises:
+            InvalidSpace: it is invalid.
+            WrongUse: one must be given.
+        """
+
+    @abc.abstractmethod
+    def launcher(self, settings: TargetSettings, *, say: Callable[[str], None]) -> Launcher:
+        """Return what starts or configures the engine.
+
+        Args:
+            say: prints what the user must know at the end.
+
+        Raises:
+            WrongUse: the payload is unreadable.
+        """
+
+    @abc.abstractmethod
+    def payloads(
+        self, settings: TargetSettings, told: EngineInfo, *, seed: int
+    ) -> Payloads | ScenarioRequests:
+        """Return the requests.
+
+        Raises:
+            WrongUse: a file is missing, unreadable or unsuitable.
+        """
+
+    def check(self, measurement: MeasurementSettings) -> None:
+        """Reject what these evaluations cannot tune."""
+        del measurement
+
+    def first(self, default: Configuration) -> Configuration | None:
+        """Return the configuration of the first start; None: the engine's own defaults."""
+        return default
+
+    def completed(self, configuration: Configuration) -> Configuration:
+        """Add default resources, which count as reserved."""
+        return configuration
+
+    def with_room(self, space: SearchSpace, told: EngineInfo) -> tuple[SearchSpace, str | None]:
+        """Leave out what cannot hold the largest of many models; return a note on it."""
+        del told
+        return space, None
+
+    def file_copy(self) -> tuple[str, str] | None:
+        """Return name and text of the file that the study's folder keeps."""
+        return None
+
+    def shared(self) -> SharedModels | None:
+        """Return a scenario's models and settings."""
+        return None
+
+    def label(self, settings: TargetSettings, told: EngineInfo) -> str:
+        """Return the engine's name in recorded tables."""
+        del told
+        return settings.engine
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class LuthierTarget(Target):
+    """Luthier with one model."""
+
+    is_predictable: ClassVar[bool] = True
+
+    @classmethod
+    def of(cls, settings: TargetSettings) -> LuthierTarget:
+        """Return the settings' model on Luthier, whatever engine they name.
+
+        Raises:
+            WrongUse: no such model, or an unsuitable file.
+        """
+        return cls(spec=problem.find_spec(settings.model, is_trusted=settings.trust))
+
+    def space(self, settings: TargetSettings, *, goes_on: bool = False) -> SpaceFile | None:
+        """Return the given or bundled one."""
+        del goes_on
+        return problem.find_space(settings, self.spec)
+
+    def first(self, default: Configuration) -> Configuration | None:
+        """Return None: trials change the running server."""
+        del default
+        return None
+
+    def launcher(self, settings: TargetSettings, *, say: Callable[[str], None]) -> Launcher:
+        """Return the launcher of a server."""
+        del say
+        return problem.launcher_of(settings)
+
+    def payloads(self, settings: TargetSettings, told: EngineInfo, *, seed: int) -> Payloads:
+        """Return requests that fit the model."""
+        return problem.payloads_of(settings, self.spec, told, seed=seed)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ScenarioTarget(Target):
+    """Luthier with all the models of a scenario on shared replicas."""
+
+    scenario: Scenario
+    text: str
+    """Content of its file."""
+
+    def check(self, measurement: MeasurementSettings) -> None:
+        """Reject a scenario that cannot be tuned."""
+        tuning.check(self.scenario, seconds=measurement.warmup_s + measurement.measured_s)
+
+    def space(self, settings: TargetSettings, *, goes_on: bool = False) -> SpaceFile:
+        """Make the scenario's values the defaults, unless the space was already searched."""
+        if settings.space is None:
+            return problem.unwritten(tuning.default_space(self.scenario), self.spec)
+        found = files.read(settings.space)
+        if goes_on:
+            return found
+        space = tuning.with_baseline(found.space, self.scenario)
+        return SpaceFile(space=space, text=files.dump(space))
+
+    def with_room(self, space: SearchSpace, told: EngineInfo) -> tuple[SearchSpace, str | None]:
+        """Leave out memory budgets that are too small."""
+        if told.largest_mb is None:
+            return space, None
+        return tuning.with_room(space, self.scenario, largest_mb=told.largest_mb)
+
+    def launcher(self, settings: TargetSettings, *, say: Callable[[str], None]) -> Launcher:
+        """Return the launcher of a server with all models."""
+        del say
+        return ScenarioLauncher(self.scenario, settings.home)
+
+    def payloads(
+        self, settings: TargetSettings, told: EngineInfo, *, seed: int
+    ) -> ScenarioRequests:
+        """Return the scenario's requests."""
+        del settings, told, seed
+        return ScenarioRequests(self.scenario)
+
+    def file_copy(self) -> tuple[str, str]:
+        """Return the scenario's file."""
+        return SCENARIO_COPY, self.text
+
+    def shared(self) -> SharedModels:
+        """Return the models by group, and the server's settings."""
+        deadline_s = self.scenario.streams[0].deadline.first_s
+        return SharedModels(
+            groups={group.name: (model_of(group), group.copies) for group in self.scenario.groups},
+            # Requests carry deadlines, but the policy rejects none without one of its own.
+            settings={
+                "scheduling.default_deadline_s": deadline_s,
+                **served.configuration_of(self.scenario),
+            },
+        )
