@@ -252,8 +252,8 @@ def plain_requests(request: RequestFormat, target: TargetSettings, card: ModelSp
     for flag, told in (("--shape", target.shape), ("--values", target.values)):
         if told:
             raise UsageError(
-                f"{flag} {told[0]}: a {request.protocol} server does not tell what its model takes; "
-                "give --payload FILE"
+                f"{flag} {told[0]}: a {request.protocol} server does not report the "
+                "inputs of its model; use --payload FILE"
             )
     if target.client_batch > 1 and not _is_batched(request, target):
         raise UsageError(
@@ -267,8 +267,8 @@ def plain_requests(request: RequestFormat, target: TargetSettings, card: ModelSp
         arrays = given or card.sample
         if arrays is None:
             raise UsageError(
-                f"model {card.name!r} has no sample of inputs: give --payload FILE, an .npz with "
-                "one array per input"
+                f"model {card.name!r} has no sample inputs; use --payload FILE, an .npz "
+                "with one array per input"
             )
         if is_tfs and arrays.suffix != ".npz":
             return plain_payloads.from_file(
@@ -293,7 +293,7 @@ def plain_requests(request: RequestFormat, target: TargetSettings, card: ModelSp
             answer="",
             description="GET without a body",
         )
-    raise UsageError(f"{request.method} {to} needs a body: give --payload FILE")
+    raise UsageError(f"{request.method} {to} needs a body; use --payload FILE")
 
 
 def _is_batched(request: RequestFormat, target: TargetSettings) -> bool:

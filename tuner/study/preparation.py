@@ -247,11 +247,14 @@ def notes_of(inputs: StudyInputs, counted: Sequence[str] = ()) -> Iterator[str]:
         told = useless or "the knobs of batching are left out"
         yield f"the model is served whole, one request at a time ({served.whole}): {told}"
     if payloads.is_synthetic:
-        yield f"the payloads are synthetic ({payloads.description}): real inputs may take another time"
+        yield (
+            f"the payloads are synthetic ({payloads.description}): real inputs may take a "
+            "different time"
+        )
     for name in payloads.guessed:
         yield (
-            f"input {name} is sent whole numbers from 0 to {SMALL}, as nothing is told of its values: "
-            f"--values {name}=LOW..HIGH tells them"
+            f"input {name} is sent whole numbers from 0 to {SMALL}, as the range of its "
+            f"values is unknown: set it with --values {name}=LOW..HIGH"
         )
     if served.limits != "enforced":
         yield f"limits: {served.limits}"
@@ -274,7 +277,7 @@ def _derive_space(
     target: Target,
     terminal: Terminal,
 ) -> SpaceFile:
-    said = f"no search space for {served.model}: probing the model to derive one"
+    said = f"no search space for {served.model}: deriving one with a probe of the model"
     console_text.write_line(terminal.console, said)
     text = probe.text(bench, environment, served)
     return SpaceFile(space=files.parse(text, file=problem.file_name(target.spec)), text=text)

@@ -141,7 +141,7 @@ def _profile(bench: Evaluator, inputs: StudyInputs, terminal: Terminal) -> CostP
     """Profile the model if the search can use it."""
     if not prediction.is_wanted(inputs.settings):
         return None
-    console_text.write_line(terminal.console, "profiling the model, to predict every configuration")
+    console_text.write_line(terminal.console, "profiling the model to predict every configuration")
     return prediction.profile_of(bench, inputs.arena)
 
 

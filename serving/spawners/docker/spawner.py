@@ -318,7 +318,7 @@ async def _clean_up() -> None:
     await run_in_daemon_thread(manager.cleanup_stale)
     try:
         for name in await run_in_daemon_thread(client.cleanup_stale):
-            log.info("removed what a killed gateway left", extra={"container": name})
+            log.info("removed what a killed gateway left behind", extra={"container": name})
     except DockerError as error:  # harmless
         log.warning("what a killed gateway left behind stays", extra={"error": str(error)})
 

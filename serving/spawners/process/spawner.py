@@ -268,7 +268,7 @@ async def _greet(replica: ProcessReplica, listener: socket.socket) -> None:
         return
     if hello.pid != replica.pid:
         raise wire.WireError(
-            f"its HELLO is of process {hello.pid}, started was {replica.pid}; "
-            "a script that starts a program must `exec` it"
+            f"its HELLO comes from process {hello.pid}, but {replica.pid} was started; a "
+            "script that starts a program must `exec` it"
         )
     replica.features = hello.features

@@ -103,7 +103,7 @@ def test_what_is_missing_is_said_before_anything_starts(tmp_path: pathlib.Path) 
     path = fakes.written(tmp_path)
     path.write_text(path.read_text().replace("body: body.txt", "encoding: tensor"))
     tensor = target(f"command:{path}")
-    with pytest.raises(UsageError, match="'thing' has no sample of inputs"):
+    with pytest.raises(UsageError, match="'thing' has no sample inputs"):
         targets.find_target(tensor).launcher(tensor, say=print)
     with pytest.raises(UsageError, match="No closing quotation"):
         hook = TargetSettings(model="m", concurrency=1, engine="url:h:1", hook="a 'b")

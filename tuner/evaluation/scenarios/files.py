@@ -130,7 +130,10 @@ class _ScenarioReader:
         streams = tuple(self._streams(root.get("traffic"), ("traffic",), groups))
         expected = sum(stream.rate_per_s * (seconds - stream.from_s) for stream in streams)
         if expected > MAX_ARRIVALS:
-            text = f"{expected:,.0f} requests, expected at most {MAX_ARRIVALS:,}: less time, or lower rates"
+            text = (
+                f"{expected:,.0f} requests, expected at most {MAX_ARRIVALS:,}; reduce the "
+                "time or the rates"
+            )
             raise self._values.error(("traffic",), text)
         for stream in streams:
             self._check_deadline(stream, seconds)
@@ -212,7 +215,7 @@ class _ScenarioReader:
             batch_s[int(size)] = 1e-3 * self._values.positive(value, at)
         if 1 not in batch_s:
             raise self._values.error(
-                (*path, "batch_ms"), "no batch of 1, expected its milliseconds"
+                (*path, "batch_ms"), "no batch size 1, expected its milliseconds"
             )
         return EmulatedProfile(
             pages=self._values.whole(keys.get("pages", 1), (*path, "pages"), 1, 2**31),
@@ -243,7 +246,8 @@ class _ScenarioReader:
         is_timed = bool(clients) or arrivals == "trace"
         if is_timed and "rate" in keys:
             raise self._values.error(
-                (*at, "rate"), "given, though clients or a trace say when requests come"
+                (*at, "rate"),
+                "not allowed with clients or a trace, which decide when requests come",
             )
         self._only_of_rates(keys, arrivals, clients, at)
         trace: tuple[tuple[float, int], ...] = ()
@@ -276,7 +280,10 @@ class _ScenarioReader:
         steps = seconds / deadline.every_s
         log_last = math.log(deadline.first_s) + steps * math.log(deadline.factor)
         if abs(log_last) > math.log(MAX_S) + abs(math.log(deadline.first_s)):
-            text = f"grows to more than {MAX_S:g} s or to nothing within {seconds:g} s: a factor nearer to 1"
+            text = (
+                f"grows to more than {MAX_S:g} s or to nothing within {seconds:g} s; use a "
+                "factor nearer to 1"
+            )
             raise self._values.error(at, text)
 
     def _only_of_rates(
@@ -286,20 +293,16 @@ class _ScenarioReader:
         is_spread = not clients and arrivals in SPREAD
         for key in ("zipf", "active_every_s"):
             if key in keys and not is_spread:
-                text = (
-                    f"given, but only a rate of {', '.join(SPREAD)} arrivals is spread over models"
-                )
+                text = f"only allowed with a rate of {', '.join(SPREAD)} arrivals"
                 raise self._values.error((*at, key), text)
         if "zipf" in keys and "active_every_s" in keys:
-            raise self._values.error(
-                (*at, "zipf"), "given together with active_every_s: choose one"
-            )
+            raise self._values.error((*at, "zipf"), "not allowed with active_every_s; choose one")
         if "arrivals" in keys and clients:
             raise self._values.error(
-                (*at, "arrivals"), "given, though clients say when requests come"
+                (*at, "arrivals"), "not allowed with clients, which decide when requests come"
             )
         if "file" in keys and (clients or arrivals != "trace"):
-            raise self._values.error((*at, "file"), "given, but only arrivals: trace have a file")
+            raise self._values.error((*at, "file"), "only allowed with arrivals: trace")
 
     def _deadline(self, given: object, path: Path) -> Deadline:
         if not isinstance(given, dict):
