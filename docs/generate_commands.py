@@ -1,6 +1,6 @@
-"""Writes the tables of options in docs/commands.md from the parsers: `python docs/generate_commands.py`.
+"""Write the option tables of docs/commands.md from the parsers: `python docs/generate_commands.py`.
 
-What stands around the tables is written by hand; a section without a table gets one at its end.
+The text around the tables is written by hand; a section without a table gets one at its end.
 """
 
 from __future__ import annotations
@@ -8,24 +8,37 @@ from __future__ import annotations
 import argparse
 import pathlib
 import re
+from collections.abc import Iterator
 
 from tuner.cli import main as cli_main
 
 PAGE = pathlib.Path(__file__).with_name("commands.md")
 HEAD = "| option | meaning |\n|---|---|\n"
-TABLE = r"\| option \| meaning \|\n\|---\|---\|\n(?:\|.*\n?)*"
+SHARED = "Also, as in [a study](#a-study):"
+_ALSO = rf"{re.escape(SHARED)} .*\n"
+TABLE = rf"(?:{re.escape(HEAD)}(?:\|.*\n?)+(?:\n{_ALSO})?|{_ALSO})"
 MORE = {"--engine": " ([engines.md](engines.md))"}
-"""What the page of a study adds to a help text."""
+"""Links that the page adds to a help text."""
 
 
 def table(name: str | None) -> str:
-    """The options of a command."""
-    rows = []
+    """Return the options of a command; those of a study are only named elsewhere."""
+    known = {} if name is None else {flag: row for flag, _, row in _rows(None)}
+    rows, shared = [], []
+    for flag, is_needed, row in _rows(name):
+        if known.get(flag) == row and not is_needed:
+            shared.append(f"`{flag}`")
+        else:
+            rows.append(row)
+    also = f"\n{SHARED} {', '.join(shared)}.\n" if shared else ""
+    return (HEAD + "".join(rows) if rows else "") + (also if rows else also.lstrip())
+
+
+def _rows(name: str | None) -> Iterator[tuple[str, bool, str]]:
     for action in cli_main.parser_of(name)._actions:  # noqa: SLF001 - argparse has no public name for it
-        if not action.option_strings or action.dest in {"help", "version"}:
-            continue
-        rows.append(_row(action, MORE.get(action.option_strings[0], "") if name is None else ""))
-    return HEAD + "".join(rows)
+        if action.option_strings and action.dest not in {"help", "version"}:
+            more = MORE.get(action.option_strings[0], "")
+            yield action.option_strings[0], action.required, _row(action, more)
 
 
 def _row(action: argparse.Action, more: str) -> str:
@@ -33,16 +46,16 @@ def _row(action: argparse.Action, more: str) -> str:
     if not metavar and action.nargs != 0:
         metavar = " NAME"
     flag = f"{action.option_strings[0]}{metavar}".replace("|", "\\|")
-    told = " ".join((action.help or "").replace("%%", "%").split()).replace("|", "\\|")
-    unsaid = [str(choice) for choice in action.choices or () if str(choice) not in told]
-    if unsaid:
-        more = f" (or {', '.join(unsaid)}){more}"
+    text = " ".join((action.help or "").replace("%%", "%").split()).replace("|", "\\|")
+    missing = [str(choice) for choice in action.choices or () if str(choice) not in text]
+    if missing:
+        more = f" (or {', '.join(missing)}){more}"
     needed = " (required)" if action.required else ""
-    return f"| `{flag}` | {told}{more}{needed} |\n"
+    return f"| `{flag}` | {text}{more}{needed} |\n"
 
 
 def main() -> None:
-    """Replace every table."""
+    """Replace all tables."""
     first, *sections = PAGE.read_text(encoding="utf-8").split("\n## ")
     made = [first]
     for section in sections:

@@ -78,8 +78,9 @@ class JsonTooLarge(TooLarge):
 
     def __str__(self) -> str:
         return (
-            f"the request's JSON is larger than the limit of {self.limit_bytes} bytes (server.max_json_bytes), and "
-            "not for arrays of numbers alone, which a replica reads; send less in one request, or binary tensors"
+            f"the request's JSON is larger than the limit of {self.limit_bytes} bytes "
+            "(server.max_json_bytes), and not only because of arrays of numbers, which a "
+            "replica parses; send less per request, or binary tensors"
         )
 
 
@@ -88,8 +89,8 @@ class RequestTooLarge(TooLarge):
 
     def __str__(self) -> str:
         return (
-            f"the request is larger than a message to a replica can be, {self.limit_bytes} bytes; "
-            "send fewer items at a time"
+            "the request is larger than a message to a replica may be, "
+            f"{self.limit_bytes} bytes; send fewer items at a time"
         )
 
 
@@ -98,8 +99,9 @@ class SplitTooLarge(TooLarge):
 
     def __str__(self) -> str:
         return (
-            f"the request would be sent to replicas whole for each batch of its items, more than {self.limit_bytes} "
-            "bytes in all; send fewer items at a time, or binary tensors, which are cut"
+            "the request would be sent to replicas whole for each batch of its items, "
+            f"more than {self.limit_bytes} bytes in total; send fewer items at a time, or "
+            "binary tensors, which are split"
         )
 
 
@@ -114,8 +116,8 @@ class TooManyItems(InvalidRequest):
 
     def __str__(self) -> str:
         return (
-            f"the request has more items than may wait, {self.capacity} (scheduling.queue_capacity); "
-            "send fewer items at a time"
+            f"the request has more items than may be queued, {self.capacity} "
+            "(scheduling.queue_capacity); send fewer items at a time"
         )
 
 
@@ -168,7 +170,10 @@ class Overloaded(ServingError):
         self.retry_after_s = retry_after_s
 
     def __str__(self) -> str:
-        return f"the queue holds its limit of {self.capacity} items; try again in {self.retry_after_s:g} s"
+        return (
+            f"the queue has reached its limit of {self.capacity} items; try again in "
+            f"{self.retry_after_s:g} s"
+        )
 
 
 class BufferFull(ServingError):
@@ -183,8 +188,8 @@ class BufferFull(ServingError):
 
     def __str__(self) -> str:
         return (
-            f"the server holds the {self.limit_bytes} bytes of requests that server.max_held_mb allows; "
-            f"try again in {self.retry_after_s:g} s"
+            f"requests in the server have reached the {self.limit_bytes} bytes of "
+            f"server.max_held_mb; try again in {self.retry_after_s:g} s"
         )
 
 
@@ -207,7 +212,10 @@ class CannotFinish(ServingError):
         self.retry_after_s = retry_after_s
 
     def __str__(self) -> str:
-        return f"too much waits to finish before the request's deadline; try again in {self.retry_after_s:g} s"
+        return (
+            "the queue is too long to finish before the request's deadline; try again in "
+            f"{self.retry_after_s:g} s"
+        )
 
 
 class DeadlineTooShort(ServingError):
@@ -221,8 +229,8 @@ class DeadlineTooShort(ServingError):
 
     def __str__(self) -> str:
         return (
-            f"the model takes {1e3 * self.takes_s:.3g} ms for the request alone, longer than its deadline leaves "
-            "with what is allowed for the way and as a buffer; give it a later deadline"
+            f"the model takes {1000.0 * self.takes_s:.3g} ms for this request alone, more "
+            "than its deadline leaves after transfer and buffer; use a later deadline"
         )
 
 
@@ -237,8 +245,9 @@ class CannotLoad(ServingError):
 
     def __str__(self) -> str:
         return (
-            "the model is in no replica's memory and cannot be loaded before the request's deadline; "
-            f"try again in {self.retry_after_s:g} s, or with a later deadline"
+            "the model is not in the memory of any replica and cannot be loaded before "
+            f"the request's deadline; try again in {self.retry_after_s:g} s, or with a "
+            "later deadline"
         )
 
 
@@ -259,7 +268,7 @@ class DeadlineUnreachable(DeadlineExceeded):
     """An admitted request can no longer meet its deadline."""
 
     def __str__(self) -> str:
-        return "the request was admitted, but cannot be answered before its deadline any more"
+        return "the request was admitted, but can no longer be answered before its deadline"
 
 
 class Unimplemented(ServingError):

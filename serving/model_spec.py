@@ -87,8 +87,9 @@ class ModelSpec:
             names = ", ".join(self.variants)
             known = f"its variants are {names}" if names else "it has no variants"
             raise InvalidSettings(
-                f"model.variant = {variant!r}: {self.name} has none of that name"
-                f"{nearest(variant, self.variants)}; {known} (models.NAME.model.variant is one model's own)"
+                f"model.variant = {variant!r}: {self.name} has no such "
+                f"variant{nearest(variant, self.variants)}; {known} "
+                "(models.NAME.model.variant sets it for one model)"
             )
         return self.variants[variant].path
 

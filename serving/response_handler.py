@@ -63,7 +63,7 @@ def deliver_result(waiter: ResponseHandler, frame: memoryview) -> None:
 def fail_handler(waiter: ResponseHandler, error: Exception) -> None:
     """Fail a handler with the error that its result caused."""
     if not isinstance(error, ServingError):
-        log.error("an answer met a fault of the server", exc_info=error)
+        log.error("a response hit a server error", exc_info=error)
         error = InferenceFailed("internal error; the server's log has the reason")
     deliver_error(waiter, error)
 
@@ -73,4 +73,4 @@ def deliver_error(waiter: ResponseHandler, error: ServingError) -> None:
     try:
         waiter.refuse(error)
     except Exception:
-        log.exception("a refusal met a fault of the server")
+        log.exception("a rejection hit a server error")

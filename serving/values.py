@@ -56,8 +56,8 @@ class TensorSpec:
             )
         if not all(type(size) is int and size >= -1 for size in self.shape):
             raise ValueError(
-                f"tensor {self.name!r}: shape {list(self.shape)!r} is none; expected whole numbers, "
-                f"-1 for a free dimension"
+                f"tensor {self.name!r}: shape {list(self.shape)!r} is invalid; expected "
+                "whole numbers, -1 for a free dimension"
             )
 
     def dimension(self, axis: int) -> str:

@@ -49,12 +49,12 @@ IS_BEST_ADVISED: Mapping[BestStatus, bool] = {
 """Whether the best is recommended; `nothing works` recommends nothing."""
 
 REASONS: Mapping[BestStatus, str] = {
-    "same": "nothing better was found",
+    "same": "no better configuration was found",
     "better": "it was shown to be better than the default",
-    "worse": "what was found was shown to be worse",
-    "no difference shown": "no difference could be shown",
-    "not compared": "too few pairs of fresh starts worked to compare them",
-    "not measured": "what was found was not measured again beside it",
+    "worse": "the best found was shown to be worse",
+    "no difference shown": "no difference was shown",
+    "not compared": "too few pairs of evaluations worked to compare them",
+    "not measured": "the best found was not re-evaluated beside it",
 }
 """Reasons without figures."""
 
@@ -111,7 +111,7 @@ def why_nothing(record: StudyRecord) -> str:
     """Return the last reason for no recommendation."""
     _, best = failure_counts(record)
     if best.all_failed:
-        return f"the best that was found {failure_text(best)}"
+        return f"the best configuration found {failure_text(best)}"
     return record.trials[-1].outcome.reason if record.trials else "no trial was run"
 
 
@@ -133,7 +133,7 @@ def of_trial(record: StudyRecord, number: int) -> Advice:
             f"--trial {number}: its configuration did not work ({trial.outcome.reason}); "
             "choose one that was measured"
         )
-    return Advice(configuration=trial.configuration, reason=f"Trial {number}, as it was asked for.")
+    return Advice(configuration=trial.configuration, reason=f"Trial {number}, as requested.")
 
 
 def export_of_best(record: StudyRecord) -> str | None:
@@ -192,12 +192,12 @@ def failures(record: StudyRecord) -> Iterator[str]:
 def _reason(found: BestStatus, record: StudyRecord) -> str:
     default, best = failure_counts(record)
     if found == "same" and all(t.configuration == record.default for t in record.trials):
-        return "nothing else was launched"
+        return "only the default was evaluated"
     if found == "default lost":
         but = f", but the best {failure_text(best)} itself" if best.failed else ""
         return f"the default does not work here ({trouble_of_default(record)}){but}"
     if found == "best fails":
-        return f"what was found {failure_text(best)}, the default {share(default)}"
+        return f"the best found {failure_text(best)}, the default {share(default)}"
     if found == "default fails":
         return f"the default {failure_text(default)}, the best {share(best)}"
     if record.second is not None and found in {"better", "traded"}:
@@ -217,6 +217,9 @@ def _of_front(found: BestStatus, record: StudyRecord) -> str:
         for name, outcome in shown.items()
         if outcome != "no difference shown"
     )
-    traded = "; others of the front trade otherwise" if found == "traded" else ""
+    traded = "; others on the front make other trades" if found == "traded" else ""
     count = len(record.front)
-    return f"it is {which} of a front of {count} point{'s' * (count > 1)}, and was shown to be {words}{traded}"
+    return (
+        f"it is {which} of a front of {count} point{'s' * (count > 1)}, and was shown to be "
+        f"{words}{traded}"
+    )

@@ -142,7 +142,7 @@ class _NodeReader:
 
     def plain(self, node: yaml.Node, path: Path) -> Any:
         if isinstance(node, yaml.CollectionNode) and node.tag not in _PLAIN_TAGS:
-            raise self._fault(self._file, dotted_path(path), f"the tag {node.tag} is not used here")
+            raise self._fault(self._file, dotted_path(path), f"the tag {node.tag} is not supported")
         if isinstance(node, yaml.MappingNode):
             return self._mapping(node, path)
         if isinstance(node, yaml.SequenceNode):
@@ -150,7 +150,7 @@ class _NodeReader:
         try:
             return self._loader.construct_object(node)
         except (ValueError, AttributeError) as error:  # 2001-99-99 looks like a date
-            text = f"{node.value!r} cannot be read ({error}); a text goes in quotes"
+            text = f"{node.value!r} cannot be read ({error}); quote it if it is a text"
             raise self._fault(self._file, dotted_path(path), text) from error
 
     def _item(self, node: yaml.Node, path: Path) -> Any:

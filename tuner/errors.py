@@ -153,7 +153,7 @@ class StudyBusy(TunerError):
 
     def __str__(self) -> str:
         who = f"process {self.holder}" if self.holder else "another process"
-        return f"study {self.name!r} is being run by {who}: wait for it, or end it first"
+        return f"study {self.name!r} is in use by {who}: wait until it ends, or stop it"
 
 
 class Interrupted(TunerError):

@@ -140,7 +140,7 @@ class Study:
         if kept is None:
             how = by_number[trial].outcome
             raise UsageError(
-                f"trial {trial} kept no requests ({how.reason or how.status}): no {path}"
+                f"trial {trial} has no recorded requests ({how.reason or how.status}): no {path}"
             )
         table = pd.DataFrame({name: getattr(kept, name) for name in records.COLUMNS})
         table["round_trip_ms"] = (table["finished_s"] - table["intended_s"]) * 1e3

@@ -147,7 +147,10 @@ def restore_stale(folder: pathlib.Path | None = None) -> Restored:
             for note in restore_journal.all_of(place):
                 if not note.is_stale:
                     continue
-                what = f"clock of {note.gpu}, which process {note.pid} had locked to {note.clock_mhz} MHz"
+                what = (
+                    f"clock of {note.gpu}, which process {note.pid} had locked to "
+                    f"{note.clock_mhz} MHz"
+                )
                 try:
                     _put_back(place, note)
                 except AcceleratorUnavailable as error:
@@ -171,8 +174,9 @@ def _put_back(place: pathlib.Path, note: JournalEntry) -> None:
 def _check_left(note: JournalEntry, place: pathlib.Path) -> None:
     if not note.is_stale:
         raise AcceleratorUnavailable(
-            f"process {note.pid} holds the GPU's clock at {note.clock_mhz} MHz; end it first "
-            f"(if it is gone, as with its container, remove {place / note.gpu}.json)"
+            f"process {note.pid} has locked the GPU's clock to {note.clock_mhz} MHz; stop "
+            "it first (if it has ended, for example with its container, remove "
+            f"{place / note.gpu}.json)"
         )
 
 

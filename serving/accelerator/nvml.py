@@ -118,11 +118,11 @@ class Gpu:
         try:
             return ask(self._handle, *arguments)
         except self._nvml.NVMLError as error:
-            raise self._refused(f"it does not tell {what}", error) from error
+            raise self._refused(f"it does not report {what}", error) from error
 
     def _refused(self, what: str, error: Exception) -> AcceleratorUnavailable:
         root = isinstance(error, self._nvml.NVMLError_NoPermission)
-        hint = "; that needs root" if root and os.geteuid() else ""
+        hint = "; this needs root" if root and os.geteuid() else ""
         return AcceleratorUnavailable(f"the GPU: {what}: {error}{hint}")
 
 
@@ -143,12 +143,12 @@ def open_gpu(
         nvml: Any = importlib.import_module("pynvml")
     except ModuleNotFoundError as error:
         raise AcceleratorUnavailable(
-            "the Python package nvidia-ml-py is not installed, so no GPU can be asked"
+            "the Python package nvidia-ml-py is not installed, so GPUs cannot be queried"
         ) from error
     try:
         nvml.nvmlInit()
     except nvml.NVMLError as error:
-        raise AcceleratorUnavailable(f"no GPU answers through NVML: {error}") from error
+        raise AcceleratorUnavailable(f"no GPU responds through NVML: {error}") from error
     try:
         try:
             if isinstance(which, int):
@@ -156,7 +156,7 @@ def open_gpu(
             else:
                 handle = nvml.nvmlDeviceGetHandleByUUID(which.encode())
         except nvml.NVMLError as error:
-            raise AcceleratorUnavailable(f"no GPU {which} of this machine: {error}") from error
+            raise AcceleratorUnavailable(f"no GPU {which} on this machine: {error}") from error
         yield Gpu(nvml, handle)
     finally:
         nvml.nvmlShutdown()

@@ -107,8 +107,8 @@ def exclusive(place: pathlib.Path) -> Iterator[None]:
         lock = os.open(place / "lock", os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
     except OSError as error:
         raise AcceleratorUnavailable(
-            f"what is changed on a GPU cannot be noted in {place} ({error.strerror or error}); "
-            "name a folder that can be written in XDG_STATE_HOME"
+            f"changes to a GPU cannot be recorded in {place} ({error.strerror or error}); "
+            "name a writable folder in XDG_STATE_HOME"
         ) from error
     try:
         until_s = time.monotonic() + _WAIT_S
@@ -119,7 +119,8 @@ def exclusive(place: pathlib.Path) -> Iterator[None]:
             except BlockingIOError:
                 if time.monotonic() > until_s:
                     raise AcceleratorUnavailable(
-                        f"another process changes the GPU's clock for over {_WAIT_S:g} s ({place})"
+                        "another process has been changing the GPU's clock for over "
+                        f"{_WAIT_S:g} s ({place})"
                     ) from None
                 time.sleep(_RETRY_S)
         yield
@@ -140,7 +141,7 @@ def all_of(place: pathlib.Path) -> list[JournalEntry]:
         except FileNotFoundError:
             continue
         except (OSError, ValueError, KeyError, TypeError) as error:
-            log.warning("not a note of a GPU", extra={"path": str(path), "error": repr(error)})
+            log.warning("not a record of a GPU", extra={"path": str(path), "error": repr(error)})
     return found
 
 
@@ -166,7 +167,7 @@ def write(place: pathlib.Path, note: JournalEntry) -> None:
         _sync(place)
     except OSError as error:
         raise AcceleratorUnavailable(
-            f"what is changed on a GPU cannot be noted in {path} ({error.strerror})"
+            f"changes to a GPU cannot be recorded in {path} ({error.strerror})"
         ) from error
 
 
@@ -178,7 +179,7 @@ def remove(place: pathlib.Path, gpu: str) -> None:
 
 def _path(place: pathlib.Path, gpu: str) -> pathlib.Path:
     if not _GPU.fullmatch(gpu):
-        raise AcceleratorUnavailable(f"the GPU calls itself {gpu!r:.120}, which names no file")
+        raise AcceleratorUnavailable(f"the GPU's name {gpu!r:.120} cannot be a file name")
     return place / f"{gpu}.json"
 
 

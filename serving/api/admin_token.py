@@ -51,8 +51,9 @@ def generate(port: int, environment: Mapping[str, str] = os.environ) -> Iterator
     except OSError as error:
         shutil.rmtree(folder, ignore_errors=True)
         raise NotReady(
-            f"the admin port's token cannot be kept in {file}: {error.strerror or error}; name another folder in "
-            "XDG_RUNTIME_DIR, give a token in server.admin_token_file, or start with --no-admin-token"
+            f"the admin port's token cannot be written to {file}: "
+            f"{error.strerror or error}; name another folder in XDG_RUNTIME_DIR, set "
+            "server.admin_token_file, or start with --no-admin-token"
         ) from error
     try:
         yield GeneratedToken(text, file)

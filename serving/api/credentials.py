@@ -54,7 +54,7 @@ def tls(settings: ServerSettings) -> Tls | None:
     if settings.tls_certificate is None and settings.tls_key is None:
         return None
     if settings.tls_certificate is None or settings.tls_key is None:
-        raise InvalidSettings("server.tls_certificate and server.tls_key: give both, or none")
+        raise InvalidSettings("server.tls_certificate and server.tls_key: set both, or neither")
     found = Tls(settings.tls_certificate, settings.tls_key)
     found.context("http/1.1")
     return found
@@ -86,7 +86,8 @@ def admin_token(settings: ServerSettings, environment: Mapping[str, str]) -> Tok
     if found is not None and settings.admin_access == "open":
         where = ADMIN_TOKEN_VARIABLE if file is None else "server.admin_token_file"
         raise InvalidSettings(
-            f"server.admin_access is open (--no-admin-token), but {where} gives a token: leave one of them out"
+            f"server.admin_access is open (--no-admin-token), but {where} sets a token: "
+            "remove one of them"
         )
     return found
 
@@ -102,8 +103,9 @@ def admin_tls(settings: ServerSettings) -> Tls | None:
     found = tls(settings)
     if found is None:
         raise InvalidSettings(
-            f"server.admin_host is {settings.admin_host!r}: beyond loopback the admin port speaks TLS, as its token "
-            "lets run code; give server.tls_certificate and server.tls_key"
+            f"server.admin_host is {settings.admin_host!r}: beyond loopback the admin "
+            "port requires TLS, as its token allows to run code; set "
+            "server.tls_certificate and server.tls_key"
         )
     return found
 

@@ -53,65 +53,68 @@ def parser(program: str = PROGRAM) -> argparse.ArgumentParser:
         action="append",
         default=[],
         metavar="NAME|FILE",
-        help="a bundled model, a model file or a folder; may be repeated",
+        help="bundled model, model file or folder; repeatable",
     )
     options.add_argument(
         "--model-repository",
         type=pathlib.Path,
         metavar="DIR",
-        help="a folder of models with numbered versions, watched for new ones: DIR/MODEL/NUMBER/",
+        help="watched folder of models with numbered versions: DIR/MODEL/NUMBER/",
     )
     options.add_argument(
         "--allow-empty",
         action="store_true",
-        help="start without a model; models are deployed through the admin port",
+        help="start without models, which are deployed through the admin port later",
     )
     options.add_argument(
         "--kind",
-        help="kind of the models where their files do not tell, such as command (docs/models.md)",
+        help="kind of models whose files do not identify it, such as command (docs/models.md)",
     )
     options.add_argument(
         "--trust",
         action="store_true",
-        help="serve models of --model that run code from their files when they are loaded, such as MLflow's "
-        "pickles, too: say it only of files whose makers you trust",
+        help="allow models of --model that run code from their files when loaded, such as "
+        "MLflow pickles; only for files that you trust",
     )
     options.add_argument(
-        "--settings", type=pathlib.Path, metavar="FILE", help="settings in YAML (docs/settings.md)"
+        "--settings",
+        type=pathlib.Path,
+        metavar="FILE",
+        help="YAML file of settings (docs/settings.md)",
     )
     options.add_argument(
         "--set",
         action="append",
         default=[],
         metavar="NAME=VALUE",
-        help="one setting by its dotted name, such as batching.max_size=16; may be repeated",
+        help="one setting by its dotted name, such as batching.max_size=16; repeatable",
     )
     _add_ports(options)
     options.add_argument(
         "--log-level",
         default="info",
         choices=("debug", "info", "warning", "error"),
-        help="least level that is logged to stderr (default info)",
+        help="lowest level logged to stderr (default info)",
     )
     options.add_argument("--version", action="version", version=f"luthier {__version__} ({form()})")
     return options
 
 
 def _add_ports(options: argparse.ArgumentParser) -> None:
-    options.add_argument("--host", help="address of the query port (default 127.0.0.1)")
+    options.add_argument("--host", help="address of the inference port (default 127.0.0.1)")
     options.add_argument(
-        "--port", type=int, help="query port (default 8000, with gRPC at 8001; 0: free ones)"
+        "--port", type=int, help="inference port (default 8000, with gRPC on 8001; 0: free ports)"
     )
     options.add_argument(
         "--admin-port",
         type=int,
-        help="admin port (default 8002, with --port 0 a free one; 0: a free one)",
+        help="admin port (default 8002, or a free one with --port 0; 0: a free port)",
     )
     options.add_argument(
         "--no-admin-token",
         action="store_true",
-        help="the admin port asks for no token: every user and container that reaches it may run code as this one "
-        "(docs/security.md)",
+        help="require no token on the admin port: every user and container that reaches it "
+        "may run code as this user (docs/security.md)",
     )
 
 
@@ -151,14 +154,14 @@ def _specs(
     """Return the model specs, with distinct names."""
     if not models and repository is None and not allow_empty:
         raise InvalidSettings(
-            "nothing to serve; name a model with --model (bundled: "
-            f"{', '.join(bundled.names())}), a folder of models with --model-repository, or start with --allow-empty"
+            f"no model to serve; give --model (bundled: {', '.join(bundled.names())}), a "
+            "folder with --model-repository, or --allow-empty"
         )
     cards: dict[str, ModelSpec] = {}
     for text in models:
         card = zoo.find(text, kind=kind, is_trusted=is_trusted)
         if card.name in cards:
-            raise InvalidSettings(f"--model {text}: there is a model {card.name!r} already")
+            raise InvalidSettings(f"--model {text}: another model is already named {card.name!r}")
         cards[card.name] = card
     return list(cards.values())
 

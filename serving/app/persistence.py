@@ -75,7 +75,8 @@ class SavedState:
         for card in cards:
             if card not in self.cards:
                 log.warning(
-                    "was taken out of service by hand and stays out; deploy it through the admin port",
+                    "was taken out of service manually and stays so; deploy it through "
+                    "the admin port",
                     extra={"model": card.name, "version": card.version},
                 )
 
@@ -104,7 +105,8 @@ class SavedState:
             was = {"instead_of": given[name]} if name in given else {}
             if {key: value for key, value in said.items() if key != "value"} != was:
                 log.warning(
-                    "the start's setting replaces one changed live", extra={"setting": name}
+                    "the setting given at the start replaces one changed at run time",
+                    extra={"setting": name},
                 )
                 continue
             with self.reporting(key):
@@ -211,7 +213,9 @@ class StateSaver:
         for key, text in self._past.left_out_rows.items():
             id_ = ModelId(key.name, key.version)
             if key.kind == record_schema.VERSION and id_ not in listed:
-                self._engine.note_failure(id_, "its row in the record cannot be read; see the log")
+                self._engine.note_failure(
+                    id_, "its row in the state database cannot be read; see the log"
+                )
             if key.kind == record_schema.MODEL and any(one.name == key.name for one in served):
                 self._shortened[key] = (_text(self._engine.entry(key.name).as_json()), text)
 
@@ -225,7 +229,7 @@ class StateSaver:
                 left_out[key] = self._past.rows[key]
             else:
                 log.warning(
-                    "is forgotten, for the start names no such model",
+                    "is removed, because the start names no such model",
                     extra={"what": f"model {key.name}"},
                 )
             return

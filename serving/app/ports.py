@@ -49,10 +49,10 @@ def bind(host: str, port: int, name: str) -> socket.socket:
         sock.close()
         if getattr(error, "errno", None) == errno.EADDRINUSE:
             raise NotReady(
-                f"port {port} on {host} is in use; choose another with --{name} (0 takes a free one)"
+                f"port {port} on {host} is in use; choose another with --{name} (0: a free port)"
             ) from error
         raise NotReady(
-            f"cannot listen on {host}:{port} ({error}); --host takes an address of this machine"
+            f"cannot listen on {host}:{port} ({error}); --host must be an address of this machine"
         ) from error
     return sock
 

@@ -136,7 +136,7 @@ class Server:
             )
             owns.enter_context(contextlib.closing(core))
             for what in (await asyncio.to_thread(clocks.restore_stale)).done:
-                log.info("restored what a killed process left", extra={"what": what})
+                log.info("removed what a killed process left behind", extra={"what": what})
             if not await self._opened(core):
                 return
             try:
@@ -281,7 +281,7 @@ class Server:
             "form": form(),
         }
         for note in engine.notes():
-            log.warning("a setting changes nothing", extra={"note": note})
+            log.warning("a setting has no effect", extra={"note": note})
         log.info(
             "ready",
             extra={

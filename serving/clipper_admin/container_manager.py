@@ -91,5 +91,5 @@ def _fetch(request: urllib.request.Request) -> str:
         ) from None
     except (OSError, ValueError) as error:
         raise ClipperException(
-            f"The server does not answer at {request.full_url}: {error}"
+            f"No response from the server at {request.full_url}: {error}"
         ) from error

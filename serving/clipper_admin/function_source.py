@@ -246,13 +246,13 @@ def _definition(function: types.FunctionType) -> ast.FunctionDef | ast.Lambda:
         raise ClipperException("A line holds several lambdas; define the function by def")
     if not found or (isinstance(found[0], ast.FunctionDef) and found[0].name != function.__name__):
         raise ClipperException(
-            f"{function.__qualname__} is no plain function; put it into a module"
+            f"{function.__qualname__} is not a plain function; put it into a module"
         )
     node = found[0]
     assert isinstance(node, ast.FunctionDef | ast.Lambda)
     if isinstance(node, ast.FunctionDef) and node.decorator_list:
         raise ClipperException(
-            f"{function.__qualname__} is decorated; put it into a module, from where it is imported"
+            f"{function.__qualname__} is decorated; put it into a module and import it"
         )
     return node
 
@@ -322,6 +322,6 @@ def _assignment(name: str, value: ast.expr) -> ast.stmt:
 
 def _not_written(name: str, value: object, user: types.FunctionType) -> ClipperException:
     return ClipperException(
-        f"{user.__qualname__} uses {name!r}, a {type(value).__name__}, which cannot be written "
-        f"down without pickle: {_ADVICE}"
+        f"{user.__qualname__} uses {name!r}, a {type(value).__name__}, which cannot be "
+        f"saved without pickle: {_ADVICE}"
     )

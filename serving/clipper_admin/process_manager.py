@@ -66,7 +66,8 @@ class ProcessContainerManager:
         """Start a server and wait until it is ready."""
         if self._process is not None and self._process.poll() is None:
             raise ClipperException(
-                f"The server of cluster {self.cluster_name} runs already (pid {self._process.pid})"
+                f"The server of cluster {self.cluster_name} is already running (pid "
+                f"{self._process.pid})"
             )
         command = list(self._command or self._default_command(cache_size))
         with self._log_path().open("ab") as errors, self._output_path().open("wb") as output:
@@ -130,8 +131,8 @@ class ProcessContainerManager:
         answer = ping(self.get_admin_addr())
         if answer != "PONG":
             raise ClipperException(
-                f"{self.get_admin_addr()} answers a ping with {answer[:40]!r}, expected PONG: it is "
-                "no management port"
+                f"{self.get_admin_addr()} answers a ping with {answer[:40]!r}, expected "
+                "PONG: it is not a management port"
             )
 
     def stop_all(self, *, graceful: bool = True) -> None:
@@ -148,8 +149,8 @@ class ProcessContainerManager:
         while self._answers():
             if time.monotonic() > until_s:
                 raise ClipperException(
-                    f"The server at {self.get_admin_addr()} was told to end and still answers after "
-                    f"{self._stop_timeout_s:g} s"
+                    f"The server at {self.get_admin_addr()} was told to stop and still "
+                    f"responds after {self._stop_timeout_s:g} s"
                 )
             time.sleep(_POLL_S)
 
@@ -276,4 +277,4 @@ def _facts(line: bytes) -> dict[str, Any]:
     except (ValueError, KeyError, TypeError):
         pass
     shown = line[:200].decode("utf-8", "replace")
-    raise ClipperException(f"The server did not say that it is ready, but {shown!r}")
+    raise ClipperException(f"The server printed {shown!r} instead of its ready line")

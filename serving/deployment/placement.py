@@ -287,8 +287,9 @@ class SharedPlacement:
         changed = _changed_of_loading(self._settings, settings)
         if changed:
             raise InvalidSettings(
-                f"{', '.join(changed)} of {self._card.name}: what shares replicas (scheduling.policy: clockwork) keeps "
-                "what it was loaded with while it is served; retire it before the change, and deploy it again after it"
+                f"{', '.join(changed)} of {self._card.name}: a model on shared replicas "
+                "(scheduling.policy: clockwork) cannot change while it is served; retire "
+                "it, change the setting, and deploy it again"
             )
         self._settings = settings
         if self.signature is not None:

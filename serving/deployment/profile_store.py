@@ -52,7 +52,7 @@ class ProfileStore:
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             return cls(SqliteRecords(folder / FILE))
         except (OSError, ServingError) as error:
-            log.warning("profiles are not kept", extra={"error": str(error)})
+            log.warning("profiles are not saved", extra={"error": str(error)})
             return cls()
 
     def of(self, key: str | None) -> ModelProfile | None:
@@ -86,7 +86,7 @@ class ProfileStore:
         try:
             await loop.run_in_executor(self._thread, records.write, changes)
         except ServingError as error:
-            log.warning("profiles are not kept", extra={"error": str(error)})
+            log.warning("profiles are not saved", extra={"error": str(error)})
 
     def close(self) -> None:
         """Finish writing and close the file."""
@@ -98,7 +98,7 @@ class ProfileStore:
         try:
             rows = records.load()
         except ServingError as error:
-            log.warning("kept profiles cannot be read", extra={"error": str(error)})
+            log.warning("saved profiles cannot be read", extra={"error": str(error)})
             return
         problems = []
         for row, text in rows.items():
@@ -108,7 +108,7 @@ class ProfileStore:
                 problems.append(str(error))
         if problems:
             log.warning(
-                "kept profiles cannot be read and are left out",
+                "saved profiles cannot be read and are left out",
                 extra={"count": len(problems), "error": problems[0]},
             )
 

@@ -291,8 +291,8 @@ class _ProfilingRun:
         if not took_s:
             raise InvalidSettings(
                 f"{self.card.label} cannot be profiled: replica.warmup_s = "
-                f"{self._settings.replica.warmup_s:g} leaves no time to run it, or its made-up inputs fail; "
-                "give the model samples (docs/models.md)"
+                f"{self._settings.replica.warmup_s:g} leaves no time to run it, or its "
+                "synthetic inputs fail; give the model samples (docs/models.md)"
             )
         last = self._told[-1]
         signature = dataclasses.replace(last.signature, reads_json=self._reads_json)

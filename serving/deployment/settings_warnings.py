@@ -17,13 +17,13 @@ def settings_warnings(settings: ServingSettings, served: Sequence[Deployment]) -
     found = settings.notes(names)
     for name in shared:
         found += [
-            f"models.{name}.{own}: models that share replicas have none of their own"
+            f"models.{name}.{own}: models on shared replicas have no such setting of their own"
             for own in own_settings_of_the_pool(settings, name)
         ]
     flat = settings.flat()
     if shared:
         found += [
-            f"{name}: nothing of models that share replicas depends on it ({', '.join(shared)})"
+            f"{name}: has no effect on models on shared replicas ({', '.join(shared)})"
             for name in OF_QUEUES
             if flat[name] != SETTINGS[name].default
         ]
@@ -39,14 +39,14 @@ def _notes_of_batches(settings: ServingSettings, served: Sequence[Deployment]) -
         wanted = settings.of(name).batching.max_size
         if measured is not None and of_pool < min(wanted, measured):
             notes.append(
-                f"models.{name}.batching.max_size = {wanted}: batches of models that share replicas are no larger "
-                f"than batching.max_size of all, {of_pool}; raise that"
+                f"models.{name}.batching.max_size = {wanted}: models on shared replicas "
+                f"use at most the batching.max_size of all models, {of_pool}; raise that"
             )
         elif measured is not None and measured < wanted:
             names.setdefault((wanted, measured), {})[name] = None
     return list(dict.fromkeys(notes)) + [
-        f"batching.max_size = {wanted}: batches are no larger than {measured}, the most that was measured when the "
-        "model was deployed; deploy it anew to have larger ones, with the time to run them (replica.warmup_s): "
-        f"{', '.join(models)}"
+        f"batching.max_size = {wanted}: batches are limited to {measured}, the largest "
+        "size measured at deployment; to allow larger ones, deploy again with enough "
+        f"time to run them (replica.warmup_s): {', '.join(models)}"
         for (wanted, measured), models in names.items()
     ]

@@ -154,6 +154,7 @@ def check_fits(card: ModelSpec, pages: int, settings: ServingSettings) -> None:
     budget = budget_of(settings)
     if budget is not None and pages > budget:
         raise InvalidSettings(
-            f"{card.label} takes {pages} pages of {settings.clockwork.page_mb:g} MiB, and a replica's budget is "
-            f"{budget} (clockwork.memory_mb): raise it, or serve the model with scheduling.policy adaptive"
+            f"{card.label} takes {pages} pages of {settings.clockwork.page_mb:g} MiB, but "
+            f"a replica's budget is {budget} (clockwork.memory_mb): raise it, or serve "
+            "the model with scheduling.policy adaptive"
         )

@@ -145,7 +145,7 @@ class SharedPool:
             key = await self._key_of(tenant.card, wanted, tenant.identity)
             if self._profiles.of(key) is None and time.monotonic() > until_s:
                 log.warning(
-                    "not measured under the new limits, for others took too long",
+                    "not measured under the new limits, because other models took too long",
                     extra={"model": model.name, "version": model.version},
                 )
                 continue

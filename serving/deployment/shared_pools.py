@@ -53,8 +53,8 @@ class SharedPools:
             return None
         if card.program is not None:
             raise InvalidSettings(
-                f"scheduling.policy = {policy!r}: {card.label} is a program of its own and serves one model; "
-                f"set models.{card.name}.scheduling.policy to adaptive"
+                f"scheduling.policy = {policy!r}: {card.label} is a separate program and "
+                f"serves one model; set models.{card.name}.scheduling.policy to adaptive"
             )
         shared = self._by_kind.get(card.kind)
         if shared is None:
@@ -78,7 +78,8 @@ def _warn_of_long_deadlines(settings: ServingSettings) -> None:
     deadline_s = settings.scheduling.default_deadline_s
     if deadline_s == ServingSettings().scheduling.default_deadline_s:
         log.warning(
-            "scheduling.policy is clockwork, and hardly any request without a deadline of its own is refused; set "
-            "scheduling.default_deadline_s to the time in which an answer is of use",
+            "scheduling.policy is clockwork, but requests without a deadline are hardly "
+            "ever rejected; set scheduling.default_deadline_s to the time in which a "
+            "response is useful",
             extra={"default_deadline_s": deadline_s},
         )

@@ -16,7 +16,7 @@ from serving.values import ModelId, Signature
 
 log = logging.getLogger(__name__)
 
-NO_PAD = "no value is told that fills its inputs up; set model.pad, as ids=0 (docs/batching.md)"
+NO_PAD = "no fill value for its inputs is set; set model.pad, as ids=0 (docs/batching.md)"
 
 
 class SingleModelContents:
@@ -91,12 +91,12 @@ class SingleModelContents:
         if not self.signature.is_batched:
             if settings.batching.max_size > 1:
                 facts = {"model": self.card.name, "reason": self.signature.unbatched}
-                log.warning("requests are not batched, each is run as it is", extra=facts)
+                log.warning("requests are not batched, each runs alone", extra=facts)
             changed = {"batching.max_size": 1, "batching.timeout_us": 0}
         if (settings.batching.pad_to or 1) > 1 and self.signature.padding != "":
             reason = self.signature.padding or NO_PAD
             facts = {"model": self.card.name, "reason": reason}
-            log.warning("batching.pad_to does nothing", extra=facts)
+            log.warning("batching.pad_to has no effect", extra=facts)
         return settings.changed(changed)
 
 

@@ -54,7 +54,7 @@ class SpawnerRegistry:
         except BaseException as error:
             await home.close()
             if isinstance(error, OSError):  # no descriptor left, or no space
-                text = f"a home for replicas cannot be made: {error}"
+                text = f"a spawner of replicas cannot be created: {error}"
                 raise ReplicaStartFailed("crash", text) from error
             raise
         return home

@@ -119,7 +119,7 @@ class Applications:
             InvalidRequest: the name exists.
         """
         if application.name in self._apps:
-            raise InvalidRequest(f"application {application.name!r} exists already")
+            raise InvalidRequest(f"application {application.name!r} already exists")
         self._apps[application.name] = ServedApplication(application, self._store)
 
     def delete(self, name: str) -> None:
@@ -217,7 +217,9 @@ class Applications:
                     wrong = error
                     pending.failed(model)
                 except ServingError as error:
-                    log.debug("a model cannot be asked", extra={"model": model, "why": str(error)})
+                    log.debug(
+                        "a model cannot be queried", extra={"model": model, "why": str(error)}
+                    )
                     pending.failed(model)
             if wrong is not None and not taken:
                 raise wrong

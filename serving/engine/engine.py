@@ -140,7 +140,7 @@ class Engine:
         if known is not None:
             return known
         if name not in self._catalogue.entries and any(name == one.name for one in self._loading):
-            raise NotReady(f"model {name!r} is not loaded yet; ask /v2/health/ready")
+            raise NotReady(f"model {name!r} is not loaded yet; query /v2/health/ready")
         entry = self._catalogue.entry(name)
         served = entry.of(version, random.random())  # noqa: S311 - it guards nothing
         if version is None and entry.shadow is not None and served.id.version == entry.current:
@@ -231,7 +231,7 @@ class Engine:
             )
         entry = self._catalogue.entries.get(card.name)
         if entry is not None and card.version in entry.versions:
-            raise InvalidRequest(f"model {card.name!r} has a version {card.version!r} already")
+            raise InvalidRequest(f"model {card.name!r} already has a version {card.version!r}")
         served = await self._opened(card)
         self._catalogue.add(card.name, card.version, served, current=current)
         self.resolved.clear()
@@ -433,13 +433,13 @@ class Engine:
         try:
             await self._hold_clock(self.settings)
         except ServingError as error:
-            log.error("the GPU's clock cannot be put back", extra={"error": str(error)})
+            log.error("the GPU's clock cannot be restored", extra={"error": str(error)})
         for shared in changed_pools:
             try:
                 await shared.apply(self.settings.of(""), fresh=False, keep_learnt=True)
             except ServingError as error:
                 log.error(
-                    "settings of shared replicas cannot be put back", extra={"error": str(error)}
+                    "settings of shared replicas cannot be restored", extra={"error": str(error)}
                 )
             else:
                 self._unsettled.discard(shared)
@@ -449,7 +449,7 @@ class Engine:
                 await served.apply(settings, fresh=False, keep_learnt=True)
             except ServingError as error:
                 log.error(
-                    "settings cannot be put back",
+                    "settings cannot be restored",
                     extra={"model": served.id.name, "error": str(error)},
                 )
             else:
@@ -469,7 +469,7 @@ class Engine:
 
     def _check_serving(self) -> None:
         if self._draining:
-            raise NotReady("the server is stopping; models and settings cannot change any more")
+            raise NotReady("the server is stopping; models and settings can no longer change")
 
     # Life
 

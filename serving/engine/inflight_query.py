@@ -97,7 +97,7 @@ class InflightQuery:
                 self._app.application.task, wire.decode_frame(frame)
             )
         except (ServingError, ValueError) as error:
-            log.warning("an answer cannot be combined", extra={"model": model, "why": str(error)})
+            log.warning("a response cannot be combined", extra={"model": model, "why": str(error)})
             self.failed(model)
             return
         if self._pending.arrived(model, answer) or not self._tickets:

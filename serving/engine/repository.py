@@ -63,7 +63,8 @@ class Repository:
         self._found = await asyncio.to_thread(scan, self.root)
         if not self._found:
             raise InvalidSettings(
-                f"model repository {self.root} holds no version of a model; expected MODEL/NUMBER/ in it"
+                f"model repository {self.root} contains no version of a model; expected "
+                "MODEL/NUMBER/ in it"
             )
         failures: list[ServingError] = []
         for name in dict.fromkeys(id_.name for id_ in self._found):
@@ -133,9 +134,9 @@ class Repository:
                 if await self.look():
                     await changed()
             except ServingError as error:
-                log.warning("a look into the model repository failed", extra={"error": str(error)})
+                log.warning("a scan of the model repository failed", extra={"error": str(error)})
             except Exception:  # a passing fault, such as too many open files, must not end this
-                log.exception("a look into the model repository failed")
+                log.exception("a scan of the model repository failed")
 
     async def look(self) -> bool:
         """Scan once and apply changes; return whether there were any."""
@@ -149,7 +150,7 @@ class Repository:
                     await self._load(id_, current=True)
                     await self._retire_old(id_.name)
                 except ServingError as error:
-                    text = "a version cannot be loaded; what was served before still is"
+                    text = "a version cannot be loaded; the version served before stays"
                     self._note_failure(id_, error, text)
             for id_ in todo.gone:
                 del self._tried[id_]
@@ -157,7 +158,7 @@ class Repository:
                     await self._retire_gone(id_)
                 except ServingError as error:
                     log.error(
-                        "a version whose folder is gone cannot be retired",
+                        "a version whose folder was removed cannot be retired",
                         extra={"model": id_.name, "version": id_.version, "error": str(error)},
                     )
             return bool(todo.load or todo.gone)
@@ -195,7 +196,8 @@ class Repository:
                 numbers = [version for version in numbers if int(version) < int(entry.current)]
             if not numbers:
                 raise InvalidRequest(
-                    f"model {name!r} has no version before {entry.current!r} to go back to, loaded or in the folder"
+                    f"model {name!r} has no version before {entry.current!r} to return "
+                    "to, loaded or in the folder"
                 )
             await self._load(ModelId(name, newest(numbers, 1)[0]), current=True)
 

@@ -55,7 +55,8 @@ def scan(root: pathlib.Path) -> dict[ModelId, VersionFolder]:
         names = sorted(entry.name for entry in os.scandir(root) if entry.is_dir())
     except OSError as error:
         raise InvalidSettings(
-            f"model repository {root}: {error.strerror or error}; give a folder with one folder for each model"
+            f"model repository {root}: {error.strerror or error}; give a folder with one "
+            "folder per model"
         ) from error
     for name in names:
         try:

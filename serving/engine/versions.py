@@ -106,7 +106,7 @@ class VersionRegistry(Generic[Version]):
         """
         entry = self.entries.get(name)
         if entry is not None and version in entry.versions:
-            raise InvalidRequest(f"model {name!r} has a version {version!r} already")
+            raise InvalidRequest(f"model {name!r} already has a version {version!r}")
         if entry is None:
             entry = self.entries[name] = ModelEntry(name)
         entry.versions[version] = what
@@ -168,7 +168,8 @@ class VersionRegistry(Generic[Version]):
         if len(entry.versions) > 1:
             if version == entry.current:
                 raise InvalidRequest(
-                    f"version {version!r} of model {name!r} is the current one; set another one first"
+                    f"version {version!r} of model {name!r} is the current one; make "
+                    "another one current first"
                 )
             if version in entry.shares:
                 raise InvalidRequest(
@@ -247,6 +248,6 @@ class VersionRegistry(Generic[Version]):
         wanted = None if version is None else entry.named(version)
         if wanted is not None and wanted == entry.current:
             raise InvalidRequest(
-                f"version {wanted!r} of model {name!r} is the current one, no shadow"
+                f"version {wanted!r} of model {name!r} is the current one and cannot be a shadow"
             )
         entry.shadow = wanted

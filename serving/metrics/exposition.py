@@ -111,19 +111,20 @@ def _of_requests(models: Sequence[ModelMetrics]) -> Iterator[Metric]:
     )
     yield _counter(
         "luthier_refusals",
-        "Requests refused by the scheduler, by reason: on arrival, or when they became hopeless.",
+        "Requests rejected by the scheduler, by reason: on arrival, or when their "
+        "deadline became unreachable.",
         "reason",
         {one.id: one.gauges.refusals for one in models},
     )
     late = CounterMetricFamily(
-        "luthier_late_answers", "Predictions that left after their deadline.", labels=_LABELS
+        "luthier_late_answers", "Responses sent after their deadline.", labels=_LABELS
     )
     for one in models:
         late.add_metric(one.id, one.counters.late)
     yield late
     yield _histogram(
         "luthier_request_seconds",
-        "Seconds from a request's last byte to its answer.",
+        "Seconds from a request's last byte to its response.",
         {one.id: one.counters.latency_s for one in models},
     )
 
@@ -142,18 +143,18 @@ def _of_batches(models: Sequence[ModelMetrics]) -> Iterator[Metric]:
     )
     yield _counter(
         "luthier_replica_deaths",
-        "Replicas that ended unasked, by reason.",
+        "Replicas that ended unexpectedly, by reason.",
         "reason",
         {one.id: one.counters.replica_deaths for one in models},
     )
     yield _gauge(
         "luthier_queue_items",
-        "Items that wait for a batch.",
+        "Items waiting for a batch.",
         {one.id: one.gauges.queue_items for one in models},
     )
     yield _gauge(
         "luthier_unfinished_requests",
-        "Requests without an answer.",
+        "Requests without a response yet.",
         {one.id: one.gauges.unfinished_requests for one in models},
     )
     replicas = GaugeMetricFamily(
@@ -165,7 +166,7 @@ def _of_batches(models: Sequence[ModelMetrics]) -> Iterator[Metric]:
     yield replicas
     yield _counter(
         "luthier_cache_lookups",
-        "Prediction cache look-ups: hit, miss, shared (waited for an equal request in flight).",
+        "Response cache look-ups: hit, miss, shared (waited for an equal request in flight).",
         "result",
         {
             one.id: {
@@ -178,7 +179,7 @@ def _of_batches(models: Sequence[ModelMetrics]) -> Iterator[Metric]:
     )
     yield _gauge(
         "luthier_cache_bytes",
-        "Bytes in the prediction cache.",
+        "Bytes in the response cache.",
         {one.id: one.gauges.cache_bytes for one in models},
     )
 
@@ -186,7 +187,7 @@ def _of_batches(models: Sequence[ModelMetrics]) -> Iterator[Metric]:
 def _of_pools(pools: Sequence[PoolMetrics]) -> Iterator[Metric]:
     actions = CounterMetricFamily(
         "luthier_pool_actions",
-        "What shared replicas were given to do, by how it ended (too_late: not begun in its window).",
+        "Actions given to shared replicas, by outcome (too_late: not started in its window).",
         labels=("pool", "action", "outcome"),
     )
     replicas = GaugeMetricFamily(
@@ -194,7 +195,7 @@ def _of_pools(pools: Sequence[PoolMetrics]) -> Iterator[Metric]:
     )
     deaths = CounterMetricFamily(
         "luthier_pool_replica_deaths",
-        "Shared replicas that ended unasked, by reason.",
+        "Shared replicas that ended unexpectedly, by reason.",
         labels=("pool", "reason"),
     )
     load_s = HistogramMetricFamily(
@@ -211,7 +212,7 @@ def _of_pools(pools: Sequence[PoolMetrics]) -> Iterator[Metric]:
         labels=("pool", "action"),
     )
     models = GaugeMetricFamily(
-        "luthier_pool_models", "Models that may be asked for.", labels=("pool",)
+        "luthier_pool_models", "Models that can be requested.", labels=("pool",)
     )
     budget = GaugeMetricFamily(
         "luthier_pool_budget_pages", "Pages for models in each replica.", labels=("pool",)
@@ -220,7 +221,7 @@ def _of_pools(pools: Sequence[PoolMetrics]) -> Iterator[Metric]:
         "luthier_pool_loaded_models", "Models in a replica's memory.", labels=("pool", "replica")
     )
     pages = GaugeMetricFamily(
-        "luthier_pool_loaded_pages", "Pages that they take.", labels=("pool", "replica")
+        "Pages that loaded models take.", "Pages that they take.", labels=("pool", "replica")
     )
     for pool in pools:
         counters = pool.counters
@@ -253,7 +254,7 @@ def _of_server(now: Snapshot) -> Iterator[Metric]:
     )
     yield _plain_counter(
         "luthier_fresh_states",
-        "Queries decided without what the policy has learnt, as its state could not be read.",
+        "Queries decided without the policy's learnt state, because it could not be read.",
         "application",
         now.fresh_states,
     )
@@ -262,7 +263,8 @@ def _of_server(now: Snapshot) -> Iterator[Metric]:
     )
     yield GaugeMetricFamily(
         "luthier_settings_unsettled",
-        "Models and pools that run with other settings: a change failed, and could not be undone.",
+        "Models and pools with other settings than wanted: a change failed and could not "
+        "be undone.",
         value=now.unsettled,
     )
     yield GaugeMetricFamily(
@@ -270,7 +272,8 @@ def _of_server(now: Snapshot) -> Iterator[Metric]:
     )
     yield _plain_counter(
         "luthier_cut_connections",
-        "Ended by the server: refused or stalled connections, late requests (docs/serving.md).",
+        "Connections closed by the server: refused or stalled connections, late requests "
+        "(docs/serving.md).",
         "reason",
         now.cut,
     )

@@ -153,8 +153,8 @@ def load(
     except OSError as error:  # such as LightGBM without libgomp
         raise ModelLoadFailed(
             str(path),
-            f"kind {kind!r} needs a library of the system: {error}; on Debian libgomp.so.1 comes with "
-            "`apt-get install libgomp1`",
+            f"kind {kind!r} needs a system library: {error}; on Debian, `apt-get install "
+            "libgomp1` installs libgomp.so.1",
         ) from error
     if kind == "onnx":
         copied: LoadedModel = module.Model(
@@ -167,8 +167,8 @@ def load(
     if device == "cuda" and kind not in OF_THEIR_OWN:
         raise ModelLoadFailed(
             str(path),
-            f"accelerator.device is cuda, but the kind {kind} runs on the CPU; kinds for GPUs are "
-            f"{', '.join(ON_DEVICE + OF_THEIR_OWN)}",
+            f"accelerator.device is cuda, but the kind {kind} runs only on the CPU; kinds "
+            f"for GPUs are {', '.join(ON_DEVICE + OF_THEIR_OWN)}",
         )
     model: LoadedModel = module.Model(path, threads=threads)
     return model

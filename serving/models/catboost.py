@@ -30,14 +30,12 @@ class Model:
     is_pure = True
 
     def __init__(self, path: pathlib.Path | None, *, threads: int) -> None:
-        path = tabular.check_file(
-            path, "the kind catboost needs what save_model wrote, a .cbm file"
-        )
+        path = tabular.check_file(path, "the kind catboost needs a .cbm file written by save_model")
         self._threads = threads
         with tabular.as_load_failure(path, f"CatBoost {catboost.__version__}"):
             self._model = catboost.CatBoost().load_model(str(path))
             if self._model.get_embedding_feature_indices():
-                raise ValueError("it has features that are embeddings, which cannot be served")
+                raise ValueError("it has embedding features, which cannot be served")
             self._columns = _columns(self._model)
             is_score = bool(len(self._model.classes_))
             self._form = _form(self._model, is_score=is_score)

@@ -23,7 +23,7 @@ class Model:
     def __init__(self, path: pathlib.Path | None, *, threads: int) -> None:
         del threads
         raise ModelLoadFailed(
-            str(path), "the kind command is a program of its own, started in place of this replica"
+            str(path), "the kind command is a separate program, started instead of this replica"
         )
 
 

@@ -39,7 +39,9 @@ class Model:
     is_pure = True
 
     def __init__(self, path: pathlib.Path | None, *, threads: int) -> None:
-        path = tabular.check_file(path, "the kind lightgbm needs what Booster.save_model wrote")
+        path = tabular.check_file(
+            path, "the kind lightgbm needs a file written by Booster.save_model"
+        )
         self._threads = threads
         lightgbm.register_logger(_Silence())
         with tabular.as_load_failure(path, f"LightGBM {lightgbm.__version__}"):
@@ -69,7 +71,9 @@ def _checked_objective(path: pathlib.Path) -> str:
     """
     with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as text:
         if text.find(_END) < 0:
-            raise ValueError("it is not a whole LightGBM model: it has no line 'end of trees'")
+            raise ValueError(
+                "it is not a complete LightGBM model: the line 'end of trees' is missing"
+            )
         place = text.find(_OBJECTIVE)
         text.seek(max(0, place + 1))
         line = text.readline()

@@ -71,7 +71,8 @@ class Model:
                 inputs = _inputs(self._fields)
             if not inputs:
                 raise ValueError(
-                    "it has no signature, which tells its inputs; store it with signature=infer_signature(...)"
+                    "it has no signature, which describes its inputs; store it with "
+                    "signature=infer_signature(...)"
                 )
             threadpoolctl.threadpool_limits(threads)  # of the libraries loaded by now
             self._samples = _example(path, data, inputs, self._fields)
@@ -116,7 +117,7 @@ class Model:
             answer = _arrays_by_name(self._predict(self._given(samples)))
             return tuple(tabular.output_spec(name, array) for name, array in answer.items())
         if not declared:
-            raise ValueError("neither an input example nor a signature tells its outputs")
+            raise ValueError("neither an input example nor a signature describes its outputs")
         return _inputs(declared, unnamed=tabular.PREDICTION)
 
 
@@ -153,7 +154,7 @@ def _python_function(folder: pathlib.Path) -> Any:
 def _matrix(estimator: Any) -> TensorSpec:
     features = getattr(estimator, "n_features_in_", None)
     if features is None:
-        raise ValueError("neither a signature nor the estimator tells the number of features")
+        raise ValueError("neither a signature nor the estimator gives the number of features")
     return tabular.rows_spec(int(features), "FP64")
 
 

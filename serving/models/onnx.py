@@ -109,8 +109,9 @@ class Model:
             if device == cuda.CUDA:
                 raise ModelLoadFailed(
                     str(path),
-                    "accelerator.device is cuda, but ONNX Runtime's CUDA provider does not start; the "
-                    "line above this one says what it lacks, mostly CUDA or cuDNN of its version",
+                    "accelerator.device is cuda, but ONNX Runtime's CUDA provider does "
+                    "not start; the previous line names what is missing, mostly CUDA or "
+                    "cuDNN of its version",
                 )
             self.device = cuda.CPU
         self.signature = Signature(
@@ -167,7 +168,7 @@ def _spec(item: onnxruntime.NodeArg, path: pathlib.Path) -> TensorSpec:
 def _why_unbatched(path: pathlib.Path) -> str | None:
     with path.open("rb") as file, mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ) as data:
         if any(data.find(mark) >= 0 for mark in _DYNAMIC):
-            return "it is quantised dynamically: its scales are those of all items of a batch"
+            return "it is quantised dynamically, with scales that depend on all items of a batch"
     return None
 
 

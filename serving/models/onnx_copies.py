@@ -67,7 +67,7 @@ def copy_of(digest: str) -> pathlib.Path | None:
 
 @functools.cache
 def _tell(reason: str) -> None:
-    log.warning("models are loaded from their own files", extra={"reason": reason})
+    log.warning("models are loaded from their original files", extra={"reason": reason})
 
 
 def write_copy(copy: pathlib.Path, path: pathlib.Path, digest: str) -> bool:
@@ -79,7 +79,9 @@ def write_copy(copy: pathlib.Path, path: pathlib.Path, digest: str) -> bool:
     try:
         size = path.stat().st_size
         if _LEAST_FREE * size > min(shutil.disk_usage(copy.parent).free, MOST_BYTES):
-            raise OSError(f"{copy.parent} has no room for {_LEAST_FREE} times the size of a model")
+            raise OSError(
+                f"{copy.parent} has less free space than {_LEAST_FREE} times the size of a model"
+            )
         with tempfile.TemporaryDirectory(dir=copy.parent, prefix=_UNFINISHED) as name:
             own, made = pathlib.Path(name, "own", "model.onnx"), pathlib.Path(name, "made")
             own.parent.mkdir(mode=0o700)
@@ -145,7 +147,7 @@ def open_copy(copy: pathlib.Path, threads: int) -> onnxruntime.InferenceSession 
     except Exception as error:  # removed meanwhile, or corrupt
         facts = {"folder": str(copy), "error": reason_of(error)}
         log.warning(
-            "the optimised copy cannot be loaded and is of no use; the model's own file is loaded",
+            "the optimised copy cannot be loaded; the model's own file is loaded",
             extra=facts,
         )
         shutil.rmtree(copy, ignore_errors=True)

@@ -80,7 +80,7 @@ class Model:
         predict = target if self._takes_items else getattr(target, "predict_batch", None)
         if not callable(predict):
             raise ModelLoadFailed(
-                str(path), f"{name} is neither a function nor has it a method predict_batch(inputs)"
+                str(path), f"{name} is neither a function nor has a method predict_batch(inputs)"
             )
         if self._takes_items and len(self.signature.inputs) != 1:
             raise ModelLoadFailed(
@@ -135,7 +135,7 @@ class _Uncached(importlib.machinery.SourceFileLoader):
     """Source loader without bytecode, which would hide a model redeployed within a second."""
 
     def path_stats(self, path: str) -> Mapping[str, Any]:
-        raise OSError(f"no bytecode is kept of {path}")
+        raise OSError(f"no bytecode is saved for {path}")
 
 
 def _import(where: str) -> ModuleType:

@@ -190,7 +190,7 @@ def _input_spec(estimator: Any, declared: Mapping[str, Any] | None) -> TensorSpe
     features = getattr(estimator, "n_features_in_", None)
     if features is None:
         raise ValueError(
-            f"the estimator does not know its number of features; set {INPUT_ATTRIBUTE} = "
+            f"the number of the estimator's features is unknown; set {INPUT_ATTRIBUTE} = "
             '{"name": ..., "datatype": ..., "shape": [...]} on it before storing it'
         )
     return TensorSpec(name="input", datatype="FP64", shape=(-1, int(features)))

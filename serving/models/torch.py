@@ -134,7 +134,7 @@ def _form_of(path: pathlib.Path) -> tuple[Literal["script", "program"], bool]:
     """
     if not zipfile.is_zipfile(path):
         with path.open("rb") as file:
-            what = "a pickle" if file.read(1) == b"\x80" else "no archive of PyTorch"
+            what = "a pickle" if file.read(1) == b"\x80" else "not a PyTorch archive"
         raise ModelLoadFailed(
             str(path), f"it is {what}; pickles are refused, they run code: {_SAVE_AS}"
         )
@@ -147,17 +147,17 @@ def _form_of(path: pathlib.Path) -> tuple[Literal["script", "program"], bool]:
         if doubtful:
             raise ModelLoadFailed(
                 str(path),
-                f"it holds {min(doubtful)}, which is pickled or native code; expected a program of "
-                "operators and tensors alone",
+                f"it contains {min(doubtful)}, which is pickled or native code; expected "
+                "only operators and tensors",
             )
         return "program", False
     if "data.pkl" in parts:
         raise ModelLoadFailed(
             str(path),
-            "it is a pickle, such as a state dict; pickles are refused, they run code, and weights "
-            f"alone are no model: {_SAVE_AS}",
+            "it is a pickle, such as a state dict; pickles are refused, because they run "
+            f"code, and weights alone are not a model: {_SAVE_AS}",
         )
-    raise ModelLoadFailed(str(path), f"it is an archive, but none of PyTorch; {_SAVE_AS}")
+    raise ModelLoadFailed(str(path), f"it is an archive, but not one of PyTorch; {_SAVE_AS}")
 
 
 def _is_doubtful(part: str) -> bool:
@@ -191,8 +191,9 @@ def _load_script(
         return module, declared
     if not has_example:
         raise ValueError(
-            "a scripted module does not tell its datatypes and shapes: write them beside it, with the "
-            f"true ones (-1: free) in place of these: echo '{example_signature(module.forward.schema)}' > "
+            "a scripted module does not store its datatypes and shapes: write them to a "
+            "file beside it, replacing these by the true ones (-1: free): echo "
+            f"'{example_signature(module.forward.schema)}' > "
             f"{shlex.quote(str(signature_file(path)))}"
         )
     # Restoring shapes runs the example, which stays on the CPU.
@@ -268,7 +269,9 @@ def _outputs_by_name(answer: Any, names: Sequence[str]) -> Mapping[str, Any]:
 
 def _array(name: str, value: Any) -> NDArray[np.generic]:
     if not isinstance(value, torch.Tensor):
-        raise InferenceFailed(f"the model returned {name!r} as {type(value).__name__}, no tensor")
+        raise InferenceFailed(
+            f"the model returned {name!r} as {type(value).__name__}, expected a tensor"
+        )
     try:
         array: NDArray[np.generic] = value.detach().cpu().numpy()
     except TypeError as error:  # a type that NumPy lacks

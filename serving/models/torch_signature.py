@@ -125,7 +125,7 @@ def program_signature(
 
 def _program_spec(name: str, value: Any) -> TensorSpec:
     if not isinstance(value, torch.Tensor):
-        raise TypeError(f"{name!r} is no tensor; only tensors can be served")
+        raise TypeError(f"{name!r} is not a tensor; only tensors can be served")
     return _spec(
         name, value.dtype, tuple(size if isinstance(size, int) else -1 for size in value.shape)
     )
@@ -162,7 +162,7 @@ def read_signature(
         ) from error
     texts = [spec.name for spec in inputs + outputs if spec.datatype == "BYTES"]
     if texts:
-        raise ValueError(f"{where}: {texts[0]!r} is of BYTES, and PyTorch has no texts")
+        raise ValueError(f"{where}: {texts[0]!r} is of type BYTES, which PyTorch does not have")
     return inputs, outputs
 
 

@@ -29,7 +29,9 @@ class Model:
     is_pure = True
 
     def __init__(self, path: pathlib.Path | None, *, threads: int) -> None:
-        path = tabular.check_file(path, "the kind xgboost needs what Booster.save_model wrote")
+        path = tabular.check_file(
+            path, "the kind xgboost needs a file written by Booster.save_model"
+        )
         with tabular.as_load_failure(path, f"XGBoost {xgboost.__version__}"):
             self._booster = xgboost.Booster()
             # From a buffer the format is detected by content, from a file by suffix.

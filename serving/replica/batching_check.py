@@ -39,7 +39,7 @@ times as coarse, and nets are deeper."""
 _MIN_MULTIPLE = 8
 """Default multiple for padding."""
 
-_UNTRIED = "batches of it could not be tried"
+_UNTRIED = "batches of it could not be checked"
 _PADDED_REQUESTS = 8
 _MIN_PADDED = 6
 """Minimum padded runs, regardless of time. `_PADDED_REQUESTS` requests have three runs each."""
@@ -83,11 +83,9 @@ def _padding_of(
     free = {spec.name: _free_axes(spec) for spec in model.signature.inputs}
     lacking = [name for name, axes in free.items() if axes and name not in told.pad]
     if lacking:
-        return (
-            f"no value is told that fills up input {lacking[0]!r}; set model.pad, as {lacking[0]}=0"
-        )
+        return f"no fill value for input {lacking[0]!r} is set; set model.pad, as {lacking[0]}=0"
     if not any(free.values()):
-        return "no dimension of its inputs is free beside the items"
+        return "no dimension of its inputs is free besides the items"
     multiple = told.pad_to or _MIN_MULTIPLE
     try:
         padding = _laid_padding(model, samples.requests(1)[0], told, multiple)
@@ -95,8 +93,8 @@ def _padding_of(
             return padding
         difference = _difference_filled_up(model, samples, padding, within_s)
     except Exception as error:  # a model may raise anything
-        return f"it fails on inputs that are filled up: {type(error).__name__}: {str(error)[:200]}"
-    return f"answers change where inputs are filled up: {difference}" if difference else padding
+        return f"it fails on padded inputs: {type(error).__name__}: {str(error)[:200]}"
+    return f"responses change with padded inputs: {difference}" if difference else padding
 
 
 def _laid_padding(
@@ -142,8 +140,8 @@ def _laid_padding(
             source = sizes.get(size)
             if source is None or filled[source[0]].shape[source[1]] != more:
                 return (
-                    f"axis {axis} of output {small.name!r} grows from {size} to {more} where inputs are "
-                    "filled up, as none of theirs does"
+                    f"axis {axis} of output {small.name!r} grows from {size} to {more} "
+                    "with padded inputs, unlike any axis of the inputs"
                 )
             axes[axis] = source
         if axes:
@@ -231,7 +229,7 @@ def _difference_in_company(
             one, other, _OF_ANOTHER_SIZE
         )
         if difference:
-            return f"answers depend on what else is in the batch: {difference}"
+            return f"responses depend on the rest of the batch: {difference}"
     return ""
 
 

@@ -215,7 +215,7 @@ class Collator:
             plan = plan_request([tensor[:3] for tensor in tensors], self._signature, self._padding)
             parts = [tensors[place].data for place in plan.places]
         else:
-            raise InvalidRequest(f"frames of encoding {encoding} are not known here")
+            raise InvalidRequest(f"frames of encoding {encoding} are not supported")
         if plan.has_bytes:
             for place, (_, datatype, rest) in enumerate(plan.key):
                 if datatype == "BYTES":

@@ -104,7 +104,7 @@ class ForkServer:
         try:
             pid = self._fork(order) if self._forks else _spawn(order)
         except OSError as error:  # no memory or process left: only this replica is lost
-            log.warning("a replica cannot be made", extra={"error": str(error)})
+            log.warning("a replica cannot be created", extra={"error": str(error)})
             self._tell(
                 {
                     "event": "ended",
@@ -129,7 +129,7 @@ class ForkServer:
                 end.close()
             code = process_entrypoint.run(order, parent=template)
         except BaseException:
-            log.exception("a replica ended by an exception")
+            log.exception("a replica ended with an exception")
         finally:
             logging.shutdown()
             os._exit(code)

@@ -70,7 +70,7 @@ def serve(
         with contextlib.suppress(ConnectionError):  # the gateway may end inside a message
             MainLoop(sock, max_message_bytes=max_message_bytes, root=root).run()
     except wire.WireError as error:
-        log.error("garbage from the gateway", extra={"error": str(error)})
+        log.error("invalid bytes from the gateway", extra={"error": str(error)})
         return EXIT_GARBAGE
     return EXIT_CLOSED
 
@@ -84,7 +84,7 @@ def _right_lacking(path: pathlib.Path) -> str:
         or os.access(path.with_name(name), os.R_OK)
     ):
         return ""
-    return f"; user {os.geteuid()} of the container must have the right to read it"
+    return f"; user {os.geteuid()} of the container needs the right to read it"
 
 
 class MainLoop:
@@ -140,7 +140,7 @@ class MainLoop:
         elif kind is MessageType.UNLOAD:
             self._messages.send([self._unload(wire.parse_unload(body))])
         else:
-            raise wire.WireError(f"message {kind.name} is not one that a replica takes")
+            raise wire.WireError(f"message {kind.name} is not supported by a replica")
 
     def _infer(self, message: wire.InferMessage) -> list[Buffer]:
         known = self._models.get(message.model)
@@ -271,8 +271,8 @@ class MainLoop:
         if others + message.pages <= message.budget:
             return ""
         return (
-            f"{message.pages} pages of {message.budget} are wanted and {others} are in use: "
-            "unload models first"
+            f"{message.pages} pages of {message.budget} are needed and {others} are in "
+            "use: unload models first"
         )
 
     def _unload(self, message: wire.UnloadMessage) -> bytes:

@@ -87,7 +87,7 @@ def padded_arrays(
     """Return the padded arrays of a request, or of its items [start, stop)."""
     if stop and not start < stop <= (plan.items or 0):
         raise InvalidRequest(
-            f"items {start} to {stop} are asked for of a request of {plan.items} items"
+            f"items {start} to {stop} are outside of a request of {plan.items} items"
         )
     found: list[Any] = []
     for (_, datatype, _), one, part in zip(plan.key, laid, parts, strict=True):
@@ -108,7 +108,7 @@ def padded_arrays(
 def cut_items(items: int, parts: list[Any], start: int, stop: int) -> list[Any]:
     """Return items [start, stop) of a request."""
     if not start < stop <= items:
-        raise InvalidRequest(f"items {start} to {stop} are asked for of a request of {items} items")
+        raise InvalidRequest(f"items {start} to {stop} are outside of a request of {items} items")
     cut = []
     for part in parts:
         row = len(part) // items

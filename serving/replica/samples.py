@@ -96,8 +96,8 @@ def samples_of(
     if lacking:
         hint = option_for(signature, lacking).replace("--shape ", "")
         return (
-            f"{'; '.join(map(str, lacking))}: its size is free and was not told; give samples, or "
-            f'model.shapes, as model.shapes="{hint}"'
+            f"{'; '.join(map(str, lacking))}: its size is free and was not given; give "
+            f'samples, or model.shapes, as model.shapes="{hint}"'
         )
     shape = typical(axes)
     return Samples(
@@ -188,9 +188,7 @@ def _ways(
             raise _without_sample(where, spec)
         counts[spec.name] = ways[0].samples
     listed = ", ".join(f"{count} of {name!r}" for name, count in counts.items())
-    raise ModelLoadFailed(
-        where, f"{where} has not the same number of samples of each input: {listed}"
-    )
+    raise ModelLoadFailed(where, f"{where} has different numbers of samples per input: {listed}")
 
 
 def _of_file(file: pathlib.Path, signature: Signature, count: int) -> Arrays:
@@ -274,7 +272,7 @@ def _to_datatype(array: NDArray[Any], spec: TensorSpec, where: str) -> NDArray[A
 
 
 def _without_sample(where: str, spec: TensorSpec) -> ModelLoadFailed:
-    return ModelLoadFailed(where, f"{where} has no sample of the input {spec.name!r} in it")
+    return ModelLoadFailed(where, f"{where} has no sample of the input {spec.name!r}")
 
 
 def _missing(where: str, name: str, given: Iterable[str]) -> ModelLoadFailed:

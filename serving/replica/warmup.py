@@ -78,7 +78,7 @@ def warm_up(
             raise ModelLoadFailed(
                 samples.where,
                 f"it fails on its own samples ({samples.where}): {error}; "
-                "replica.warmup_s=0 loads it without them",
+                "replica.warmup_s=0 loads it without running them",
             ) from error
         failure = str(error)
     took_s = time.monotonic() - began_s

@@ -206,9 +206,9 @@ class RejectionReason(enum.Enum):
     """Reason of a rejection."""
 
     QUEUE_FULL = "queue full"
-    TOO_MANY_ITEMS = "more items than may wait"
+    TOO_MANY_ITEMS = "more items than may be queued"
     DEADLINE_IN_QUEUE = "deadline passed in the queue"
-    HOPELESS = "became hopeless while it waited"
+    HOPELESS = "deadline became unreachable while queued"
     """Admitted, but unable to meet its deadline."""
     DEADLINE_IN_REPLICA = "deadline passed in a replica"
     CANNOT_FINISH = "cannot finish before its deadline"

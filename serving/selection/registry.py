@@ -52,7 +52,7 @@ def create(
         given[option] = _check_option(name, option, value, hints[option])
     if costs:
         if "costs" not in fields:
-            raise InvalidSettings(f"policy {name!r} does not weigh costs; take one that chooses")
+            raise InvalidSettings(f"policy {name!r} does not weigh costs; choose one that does")
         given["costs"] = _check_option(name, "costs", costs, Mapping[str, float])
     made: Policy[Any] = policy(task=task or Task(), **given)
     return made

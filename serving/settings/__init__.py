@@ -53,8 +53,8 @@ class ServingSettings:
         """Warning for every override of a model that is not served, perhaps misspelt."""
         known = ", ".join(sorted(served)) or "none"
         return [
-            f"models.{model}: no model of that name is served{nearest(model, served)} (served: {known}); "
-            "its settings wait until there is one"
+            f"models.{model}: no such model is served{nearest(model, served)} (served: "
+            f"{known}); its settings take effect once there is one"
             for model in self.models
             if model not in served
         ]
@@ -102,7 +102,7 @@ class ServingSettings:
             if knob not in SETTINGS or (model and knob.startswith(_SERVER_WIDE)):
                 raise InvalidSettings(
                     f"{source}: unknown setting {name!r}{nearest(knob, SETTINGS)}; "
-                    f"the settings are listed in docs/settings.md"
+                    "docs/settings.md lists the settings"
                 )
             checked = SETTINGS[knob].checked(value, source)
             if model:

@@ -12,7 +12,7 @@ _EXITS = {
     exit_codes.NO_GATEWAY: "it could not connect to the gateway",
     exit_codes.NO_PROGRAM: "its program cannot be started; its error output has the reason",
     exit_codes.NOT_LIMITED: "it could not join its control groups",
-    exit_codes.NOT_MADE: "the kernel refused to make the process; its error output has the reason",
+    exit_codes.NOT_MADE: "the kernel refused to create the process; its error output has the reason",
 }
 _SIGNALS = frozenset(signal.Signals)
 
@@ -32,9 +32,9 @@ class ExitStatus:
 def from_code(code: int, said: str = "") -> ExitStatus:
     """Return the status of an exit code; `said` is the last output line."""
     if not code:
-        return ExitStatus(reason="exit", text="exited in order")
+        return ExitStatus(reason="exit", text="exited normally")
     why = _EXITS.get(code) or (
-        f"it said last: {said}" if said else "its error output has the reason"
+        f"last output: {said}" if said else "its error output has the reason"
     )
     return ExitStatus(reason="crash", text=f"exited with code {code}: {why}")
 

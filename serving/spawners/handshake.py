@@ -33,7 +33,7 @@ def listen(path: pathlib.Path, *, mode: int | None = None) -> Iterator[socket.so
                 path.chmod(mode)
         except OSError as error:
             raise ReplicaStartFailed(
-                "crash", f"no socket can be made at {path} ({error}); set a short TMPDIR"
+                "crash", f"no socket can be created at {path} ({error}); set a short TMPDIR"
             ) from error
         listener.listen(1)
         listener.setblocking(False)

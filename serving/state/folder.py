@@ -43,7 +43,7 @@ def _take(lock: int, folder: str) -> None:
         owner = os.pread(lock, 20, 0).decode("ascii", "replace").strip() or "unknown"
         raise NotReady(
             f"server.state_dir {folder} is in use by another server (process {owner}); "
-            f"give each server a folder of its own"
+            "give each server its own folder"
         ) from error
     except OSError as error:
         raise NotReady(

@@ -44,7 +44,7 @@ def read(key: RecordKey, text: str) -> Any:
     except (ValueError, RecursionError) as error:
         raise InvalidSettings(f"not JSON: {error}") from error
     if not check(key, data):
-        raise InvalidSettings(f"not what a row of this kind says: {text:.100}")
+        raise InvalidSettings(f"not valid for a row of this kind: {text:.100}")
     return data
 
 

@@ -123,7 +123,7 @@ class SqliteRecords:
                 )
         except sqlite3.Error as error:
             raise NotReady(
-                f"what was changed is in force, but the record {self._path} cannot be written: {error}"
+                f"the change is in effect, but the record {self._path} cannot be written: {error}"
             ) from error
 
     def close(self) -> None:

@@ -24,7 +24,7 @@ class Loader(yaml.SafeLoader):
         """Compose a node and its children."""
         if self.check_event(yaml.AliasEvent):
             # A few lines of aliases can expand to gigabytes in an error or a record.
-            raise ValueError("anchors are not used here, nor aliases (*name); write the value out")
+            raise ValueError("anchors and aliases (*name) are not supported; write the value out")
         holds_more = self.check_event(yaml.CollectionStartEvent)
         self._depth += holds_more
         if self._depth > MAX_DEPTH:

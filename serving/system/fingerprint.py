@@ -112,7 +112,7 @@ def _read(file: pathlib.Path, names: set[str] | None) -> tuple[Stamp, str]:
                 names.update(_names(window))
                 end = window[-_MAX_BYTES:]  # an entry may begin there
     if stamp(file) != before:
-        raise ValueError(f"{file} changes while it is read")
+        raise ValueError(f"{file} changed while it was read")
     return before, digest.hexdigest()
 
 

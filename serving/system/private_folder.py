@@ -75,15 +75,16 @@ def check(
     """
     seen = folder.lstat()
     if not stat.S_ISDIR(seen.st_mode):
-        raise NotADirectoryError(f"{folder} is no folder")
+        raise NotADirectoryError(f"{folder} is not a folder")
     writable = seen.st_mode & _OTHERS_WRITE
     if writable & stat.S_IWGRP and _is_of_one(seen.st_gid):
         writable &= ~stat.S_IWGRP
     others = writable and not (sticky and seen.st_mode & stat.S_ISVTX)
     if others or seen.st_uid not in (owners or (os.geteuid(),)):
         raise PermissionError(
-            f"{folder} belongs to user {seen.st_uid} with mode {stat.S_IMODE(seen.st_mode):o}; expected user "
-            f"{os.geteuid()} and no right to write for others: chown it, chmod go-w, or {advice}"
+            f"{folder} belongs to user {seen.st_uid} with mode "
+            f"{stat.S_IMODE(seen.st_mode):o}; expected user {os.geteuid()} and no write "
+            f"permission for others: chown it, chmod go-w, or {advice}"
         )
 
 

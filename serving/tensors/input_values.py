@@ -14,7 +14,7 @@ from serving.error_text import nearest
 from serving.errors import InvalidSettings
 from serving.values import Signature, TensorSpec
 
-FORMS = "LOW..HIGH, one value, or @FILE with a value in each line"
+FORMS = "LOW..HIGH, one value, or @FILE with one value per line"
 SMALL = 9
 """Largest default integer."""
 MAX_LINES = 1_000_000
@@ -66,7 +66,7 @@ def value_specs_of(
         where = f"{source} {name}={told}"
         if name not in specs:
             raise InvalidSettings(
-                f"{where}: there is no input of that name{nearest(name, specs)} (inputs: {', '.join(specs)})"
+                f"{where}: no such input{nearest(name, specs)} (inputs: {', '.join(specs)})"
             )
         found[name] = _parse_value_spec(specs[name], told, where, read)
     return found
@@ -123,11 +123,11 @@ def _parse_value_spec(
 ) -> ValueSpec:
     if told.startswith("@"):
         if read is None:
-            raise InvalidSettings(f"{where}: a file is not read here; give a range, as 0..9")
+            raise InvalidSettings(f"{where}: files are not supported here; give a range, as 0..9")
         lines = [line for line in read(told[1:]).splitlines() if line.strip()]
         if not 0 < len(lines) <= MAX_LINES:
             raise InvalidSettings(
-                f"{where}: {len(lines)} lines with something in them, expected 1 to {MAX_LINES:,}"
+                f"{where}: {len(lines)} non-empty lines, expected 1 to {MAX_LINES:,}"
             )
         draw = _one_of(lines if spec.datatype == "BYTES" else _numbers(spec, lines, where))
         return ValueSpec(spec=spec, text=told, says=f"lines of {told[1:]}", draw=draw)
@@ -151,7 +151,8 @@ def _numbers(spec: TensorSpec, texts: Sequence[str], where: str) -> NDArray[Any]
         except ValueError:
             expected = "a number" if kind.kind == "f" else "a whole number"
             raise InvalidSettings(
-                f"{where}: {text!r} is no value of {spec.datatype}; expected {expected}, as {FORMS}"
+                f"{where}: {text!r} is not a value of {spec.datatype}; expected "
+                f"{expected}, as {FORMS}"
             ) from None
         low, high = _range(kind)
         if not low <= number <= high:  # also rejects NaN

@@ -66,7 +66,9 @@ def _apply_declared_axes(
             )
 
     if signature.inputs and inputs <= set(shared):
-        raise ModelLoadFailed(where, "shared: all inputs are, expected one at least that has items")
+        raise ModelLoadFailed(
+            where, "shared: all inputs are shared, expected at least one with items"
+        )
 
     def with_axis(spec: TensorSpec) -> TensorSpec:
         if spec.name in shared:
@@ -107,7 +109,7 @@ def why_no_rows(signature: Signature) -> str:
         return _why_not(signature)
     for label, spec in inputs:
         if spec.item_axis is None:
-            return f"{label} is one for all items"
+            return f"{label} is shared by all items"
         if not spec.shape:
             return f"{label} is a scalar"
     for label, spec in (*inputs, *((f"output {spec.name!r}", spec) for spec in signature.outputs)):

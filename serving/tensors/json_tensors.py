@@ -141,7 +141,7 @@ def _bytes_elements(name: str, data: list[Any], elements: int) -> bytes:
         encoded = [value.encode() for value in flat]
     except UnicodeEncodeError:
         raise InvalidRequest(
-            f"input {name!r}: a text holds half a surrogate pair, which no UTF-8 has"
+            f"input {name!r}: a text contains a lone surrogate, which is not valid UTF-8"
         ) from None
     return b"".join(struct.pack("<I", len(value)) + value for value in encoded)
 
@@ -240,8 +240,8 @@ def _text(value: object) -> str:
 def _check_finite(name: str, array: NDArray[Any]) -> None:
     if array.dtype.kind == "f" and not np.isfinite(array).all():
         raise InvalidRequest(
-            f"output {name!r} holds numbers that JSON does not have (nan or inf); ask for it in "
-            f"binary (parameters: binary_data)"
+            f"output {name!r} holds numbers that JSON does not have (nan or inf); request "
+            "it in binary (parameters: binary_data)"
         )
 
 
@@ -250,8 +250,8 @@ def _utf8(element: bytes, name: str) -> str:
         return element.decode()
     except UnicodeDecodeError:
         raise InvalidRequest(
-            f"output {name!r} holds bytes that are not UTF-8; ask for it in binary "
-            f"(parameters: binary_data)"
+            f"output {name!r} holds bytes that are not UTF-8; request it in binary "
+            "(parameters: binary_data)"
         ) from None
 
 

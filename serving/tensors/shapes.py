@@ -70,8 +70,8 @@ def bind(
         if name not in inputs and name not in free:
             known = [*inputs, *sorted(free - inputs.keys())]
             raise InvalidSettings(
-                f"{source} {name}: there is no input or free dimension of that name"
-                f"{nearest(name, known)} (known: {', '.join(known)})"
+                f"{source} {name}: no such input or free dimension{nearest(name, known)} "
+                f"(known: {', '.join(known)})"
             )
     own = {
         name: _of_input(inputs[name], given, signature, source, is_settled=is_settled)

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 MAX_SIZE = 2**31 - 1
 _MAX_LINES = 1_000_000
-FORMS = "640, 16..512, lognormal(64,0.8)<=512 or @FILE with a size in each line"
+FORMS = "640, 16..512, lognormal(64,0.8)<=512 or @FILE with one size per line"
 _RANGE = re.compile(r"(\d+)\.\.(\d+)")
 _LOGNORMAL = re.compile(r"lognormal\((\d+(?:\.\d+)?),(\d+(?:\.\d+)?)\)<=(\d+)")
 
@@ -117,7 +117,9 @@ def _without_file(size: Size) -> str:
 def _parse(text: str, read: Callable[[str], str] | None, where: str) -> tuple[Size, ...]:
     if text.startswith("@"):
         if read is None:
-            raise InvalidSettings(f"{where}: a file is not read here; give its range, as 16..512")
+            raise InvalidSettings(
+                f"{where}: files are not supported here; give the range, as 16..512"
+            )
         return (_of_lines(text, read(text[1:]), where),)
     return tuple(_size(part, where) for part in text.split("x"))
 
@@ -133,7 +135,7 @@ def _size(text: str, where: str) -> Size:
         if float(found[1]) < 1:
             raise InvalidSettings(f"{where}: a median of {found[1]}, expected 1 or more")
         return _check(size, where)
-    raise InvalidSettings(f"{where}: {text!r} is no size; expected {FORMS}")
+    raise InvalidSettings(f"{where}: {text!r} is not a size; expected {FORMS}")
 
 
 def _of_lines(text: str, content: str, where: str) -> Size:
@@ -149,6 +151,7 @@ def _of_lines(text: str, content: str, where: str) -> Size:
 def _check(size: Size, where: str) -> Size:
     if not 1 <= size.low <= size.high <= MAX_SIZE:
         raise InvalidSettings(
-            f"{where}: {size.text!r} is no size; expected from 1 to {MAX_SIZE:,}, the smaller one first"
+            f"{where}: {size.text!r} is not a size; expected from 1 to {MAX_SIZE:,}, the "
+            "smaller one first"
         )
     return size

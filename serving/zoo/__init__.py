@@ -65,7 +65,7 @@ def find(
         raise ModelLoadFailed(name_or_path, f"it cannot be read: {error}") from error
     if kind not in (None, card.kind):
         raise InvalidSettings(
-            f"model {name_or_path} is of kind {card.kind}, not {kind}; leave the kind out"
+            f"model {name_or_path} is of kind {card.kind}, not {kind}; leave --kind out"
         )
     check_trusted(card, is_trusted=is_trusted)
     return card
@@ -84,8 +84,8 @@ def check_trusted(card: ModelSpec, *, is_trusted: bool = False) -> None:
         what = mlflow_folder.read(card.path).code
     raise ModelLoadFailed(
         card.label,
-        f"to load it runs code from its files ({what}); where you trust whoever made them, name it on the "
-        "command line of `python -m serving` or `tune`, and add --trust",
+        f"loading it runs code from its files ({what}); if you trust their author, name "
+        "it on the command line of `python -m serving` or `tune`, and add --trust",
     )
 
 
@@ -126,7 +126,7 @@ def _find(name_or_path: str, name: str | None, wanted: str | None) -> ModelSpec:
         raise ModelLoadFailed(name_or_path, recognition.unrecognised_message(path, SPEC_FILE))
     if kind == "python":
         raise ModelLoadFailed(
-            name_or_path, f"say which class or function of the file: {name_or_path}:Model"
+            name_or_path, f"name the class or function of the file: {name_or_path}:Model"
         )
     return _spec_of_path(path, kind=kind, name=name or _safe(path.stem))
 
@@ -160,8 +160,8 @@ def _existing(text: str) -> pathlib.Path:
     if not path.exists():
         raise ModelLoadFailed(
             text,
-            f"there is no file {path}; give the path of a model file ({recognition.OFFERED}) "
-            f"or a bundled model's name ({', '.join(names())})",
+            f"no file {path}; give the path of a model file ({recognition.OFFERED}) or a "
+            f"bundled model's name ({', '.join(names())})",
         )
     if not path.is_file() and not path.is_dir():
         raise ModelLoadFailed(text, f"{path} is neither a file nor a folder")

@@ -46,7 +46,7 @@ def build_weights(name: str) -> pathlib.Path:
     except OSError as error:
         raise ModelLoadFailed(
             name,
-            f"its weights cannot be kept in {built_folder(name)}: {error}; "
+            f"its weights cannot be saved in {built_folder(name)}: {error}; "
             "XDG_CACHE_HOME names another folder",
         ) from error
     return path

@@ -71,10 +71,11 @@ def unrecognised_message(path: pathlib.Path, card_file: str) -> str:
     """Message for a file of unknown kind."""
     text = TEXTS.get(path.suffix.lower())
     if text is not None:
-        return f"it is not {text}; another kind is named with --kind or in a folder's {card_file}"
+        return f"it is not {text}; choose another kind with --kind or in a folder's {card_file}"
     return (
-        f"neither the suffix {path.suffix!r} nor the content tells the kind of model; expected one of "
-        f"{OFFERED}, a folder with a {card_file} that names the kind, or --kind of `python -m serving`"
+        f"neither the suffix {path.suffix!r} nor the content identifies the kind of "
+        f"model; expected one of {OFFERED}, a folder with a {card_file} that names the "
+        "kind, or --kind of `python -m serving`"
     )
 
 

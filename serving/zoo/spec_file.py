@@ -87,7 +87,7 @@ def find_program(words: list[str], folder: pathlib.Path, where: pathlib.Path) ->
         text = (
             f"{folder / first} is not executable; chmod +x makes it so"
             if is_there
-            else f"there is no program {first}; build it first, or mend its name"
+            else f"no program {first}; build it first, or correct its name"
         )
         raise ModelLoadFailed(str(where), text)
     return Program((str(pathlib.Path(found).absolute()), *words[1:]), folder.absolute())
@@ -170,7 +170,7 @@ def _variants(
         variants[name] = Variant(weights, _plain(quality, file))
     if variants and all(variant.path != path for variant in variants.values()):
         raise ModelLoadFailed(
-            str(file), "variants: none of them has the card's `file`, which is the default one"
+            str(file), "variants: none of them has the spec's `file`, which is the default one"
         )
     return variants
 
@@ -188,7 +188,7 @@ def _plain(quality: Mapping[str, Any], file: pathlib.Path) -> dict[str, Any]:
 def _date(value: object) -> str:
     if isinstance(value, dt.date):
         return value.isoformat()
-    raise TypeError(f"{value!r:.100} is none of them")
+    raise TypeError(f"{value!r:.100} is not one of them")
 
 
 def _check_spec(data: object, file: pathlib.Path) -> Mapping[str, Any]:
@@ -217,7 +217,8 @@ def _check_spec(data: object, file: pathlib.Path) -> Mapping[str, Any]:
         )
     if (data["kind"] == "command") is not ("command" in data):
         raise ModelLoadFailed(
-            str(file), "command: the kind command needs the program and its arguments, others none"
+            str(file),
+            "command: the kind command needs the program and its arguments, other kinds have none",
         )
     words = data.get("command", ["-"])
     if not words or not all(isinstance(word, str) for word in words):
@@ -233,5 +234,5 @@ def _beside(card_file: pathlib.Path, key: str, text: str | None) -> pathlib.Path
     python_file = PYTHON_FILE_REFERENCE.fullmatch(str(path))
     file = pathlib.Path(python_file["file"]) if python_file else path
     if not file.is_file() and not is_saved_model(file):
-        raise ModelLoadFailed(str(card_file), f"{key}: there is no file {path}")
+        raise ModelLoadFailed(str(card_file), f"{key}: no file {path}")
     return path

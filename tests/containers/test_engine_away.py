@@ -94,7 +94,7 @@ async def test_what_an_engine_that_is_away_does_not_end_is_given_up_and_removed_
     async with asyncio.timeout(WAIT_S):
         ended = await replica.ended
     assert ended.reason == "killed"
-    assert "the engine did not tell" in ended.text
+    assert "the engine did not report" in ended.text
     replica.sock.close()
     await _until(lambda: not home._lives)
     relay.open()

@@ -226,4 +226,4 @@ def test_a_file_that_its_user_may_not_read_is_said_to_be_one(tmp_path):
     file.chmod(0o600)
     done = _run("serving", "--model", str(file), "--port", "0", "--set", "replica.home=docker")
     assert done.returncode == 1
-    assert "user 65532 of the container must have the right to read it" in done.stderr
+    assert "user 65532 of the container needs the right to read it" in done.stderr

@@ -316,7 +316,7 @@ async def test_a_program_that_does_not_speak_the_wire_is_refused(home, tmp_path)
     file.chmod(0o755)
     program = Program((str(file),), tmp_path)
     card = ModelSpec(name="p", version="1", kind="command", path=None, program=program)
-    with pytest.raises(ReplicaStartFailed, match="code 9: it said last: no wire here"):
+    with pytest.raises(ReplicaStartFailed, match="code 9: last output: no wire here"):
         await _start(home, card)
 
 

@@ -200,7 +200,7 @@ class FakeHub:
 
     async def start(self, model, *, container, input_type, replicas, batch_size):
         if model in self.running:
-            raise InvalidRequest(f"model {model.name}:{model.version} runs already")
+            raise InvalidRequest(f"model {model.name}:{model.version} is already running")
         if self.start_error is not None:
             raise self.start_error
         try:

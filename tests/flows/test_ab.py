@@ -136,15 +136,20 @@ def test_a_server_that_is_gone_in_the_middle_is_one_line() -> None:
         ("echo", "linear", (), "A takes data UINT8"),
         ("echo", "nosuch", (), "nosuch"),
         ("echo", "http://127.0.0.1:1/", (), "B: nothing listens at http://127.0.0.1:1/"),
-        ("echo", "linear", ("--fail-if", "p99 by 5"), "'p99 by 5' is not a limit"),
-        ("echo", "linear", ("--fail-if", "cost worse by 5 %"), "a limit is on one of mean, p50"),
+        ("echo", "linear", ("--fail-if", "p99 by 5"), "'p99 by 5' is not a threshold"),
+        (
+            "echo",
+            "linear",
+            ("--fail-if", "cost worse by 5 %"),
+            "expected one of the metrics mean, p50",
+        ),
         (
             "echo",
             "linear",
             ("--fail-if", "p99 worse by 5 %", "--objective", "mean"),
             "leave --objective out",
         ),
-        ("echo", "linear", ("--junit", "/nosuch/ab.xml"), "there is no folder /nosuch"),
+        ("echo", "linear", ("--junit", "/nosuch/ab.xml"), "no such folder: /nosuch"),
         ("echo", "linear", ("--markdown", "/tmp"), "/tmp is a folder, expected a file"),
     ],
 )

@@ -59,5 +59,5 @@ def test_a_function_becomes_an_endpoint(connection):
     with pytest.raises(ClipperException, match="graceful is 'maybe', expected true or false"):
         container_manager.post(connection.cm.get_admin_addr(), "/admin/shutdown?graceful=maybe", {})
     other.stop_all()
-    with pytest.raises(ClipperException, match="does not answer at"):
+    with pytest.raises(ClipperException, match="No response from the server at"):
         connection.get_all_apps()

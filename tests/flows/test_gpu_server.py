@@ -138,4 +138,4 @@ def test_replicas_see_their_share_of_the_gpu(gpu, pipes):
             assert seen() == "PCI_BUS_ID -1 -"
         server.send_signal(signal.SIGTERM)
         _, said = server.communicate(timeout=20)
-    assert said.count("accelerator.share does nothing") == 1
+    assert said.count("accelerator.share has no effect") == 1

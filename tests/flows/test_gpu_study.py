@@ -90,7 +90,7 @@ def test_energy_is_refused_where_none_can_be_counted(gpu, folder) -> None:
     gpu.unplug()
     code, _, err = tune(*STUDY, "--objective", "energy")
     assert code == 2
-    assert "--objective energy: no energy can be counted here: no GPU answers" in err.replace(
+    assert "--objective energy: energy cannot be measured here: no GPU responds" in err.replace(
         "\n", " "
     )
     assert not (folder / "runs").exists()

@@ -126,4 +126,4 @@ def test_a_payload_of_its_own_shapes_needs_no_sizes(model: str, tmp_path: pathli
     assert "source: --payload p.npz" in done.out
     both = tune(tmp_path, "inputs", model, "--payload", "p.npz", "--values", "x=1")
     assert both.code == 2
-    assert "--values x=1: not with --payload" in both.err
+    assert "--values x=1: not allowed with --payload" in both.err

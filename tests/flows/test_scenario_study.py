@@ -60,7 +60,7 @@ def test_a_study_of_a_scenario_is_a_whole_study(folder: pathlib.Path, finished: 
     assert answer["default"] == {"clockwork.buffer": 0.05, "clockwork.guard": 0.1}
     assert "toy at 250 requests/s of the scenario" in finished.err
     shown = tune(folder, "resume", "one").out
-    assert "deployed then by: sh runs/one/deploy.sh" in shown
+    assert "then deploy its models with: sh runs/one/deploy.sh" in shown
     assert os.access(folder / "runs/one/deploy.sh", os.X_OK)
     page = (folder / "runs/one/report.html").read_text(encoding="utf-8")
     offered = answer["offered_per_s"]
@@ -68,7 +68,7 @@ def test_a_study_of_a_scenario_is_a_whole_study(folder: pathlib.Path, finished: 
     head = f"<h1>toy at {offered:,.0f} requests/s (the scenario&#x27;s file says 250)</h1>"
     assert head in page
     assert "5 models on shared replicas (1 × echo, 4 × echo)" in page
-    assert "answered, of all that were due" in page
+    assert "answered in time, of all due" in page
     assert "concurrency 500" not in page
     assert (folder / "runs/one/scenario.yaml").read_text(encoding="utf-8") == SCENARIO
 
@@ -143,7 +143,7 @@ def test_the_study_goes_by_the_scenario_that_it_was_begun_with(
     assert done.code == 0, done.err
     assert json.loads(done.out)["rate_per_s"] == 250.0
     assert refused.code == 2
-    assert "--learn-from one: it is no finished study of toy" in refused.err
+    assert "--learn-from one: not a finished study of toy" in refused.err
 
 
 def test_an_interrupted_study_keeps_what_is_fixed_and_its_baseline(folder: pathlib.Path) -> None:
@@ -176,7 +176,7 @@ def test_an_interrupted_study_keeps_what_is_fixed_and_its_baseline(folder: pathl
         "clockwork.guard": 5.0,
         "clockwork.window_ms": 50.0,
     }
-    assert "fixed, and not searched: clockwork.buffer=0.2" in answer["notes"]
+    assert "fixed, not searched: clockwork.buffer=0.2" in answer["notes"]
     assert answer["trials"] == 3
     for which, name in (((), "best.yaml"), (("--trial", "0"), "trial-0.yaml")):
         exported = tune(folder, "export", "three", *which, "--out", f"of-{name}")
@@ -192,7 +192,7 @@ def test_an_interrupted_study_keeps_what_is_fixed_and_its_baseline(folder: pathl
         (("clockwork.buffer=2",), "expected a number from 0.05 to 0.5"),
         (("clockwork.buffer",), "--fix clockwork.buffer: expected KNOB=VALUE"),
         (("clockwork.buffer=0.1", "clockwork.buffer=0.2"), "clockwork.buffer is fixed 2 times"),
-        (("clockwork.buffer=0.1", "clockwork.guard=1"), "no knob is left to be searched"),
+        (("clockwork.buffer=0.1", "clockwork.guard=1"), "no knob is left to search"),
     ],
 )
 def test_what_cannot_be_fixed_is_one_line(
@@ -213,7 +213,7 @@ def test_a_surface_of_a_scenario_is_recorded_and_searched(folder: pathlib.Path) 
     assert done.code == 0, done.err
     answer = json.loads(done.out)
     assert answer["cells"] == 2
-    assert "fixed, and not searched: clockwork.guard=0.3" in answer["notes"]
+    assert "fixed, not searched: clockwork.guard=0.3" in answer["notes"]
     replayed = tune(folder, "replay", "surface", "--trials", "3", "--seeds", "2", "--json")
     assert replayed.code == 0, replayed.err
     answer = json.loads(replayed.out)
@@ -228,16 +228,16 @@ def test_a_surface_of_a_scenario_is_recorded_and_searched(folder: pathlib.Path) 
 @pytest.mark.parametrize(
     ("more", "said"),
     [
-        (("--model", "echo"), "--model echo: not with --scenario"),
-        (("--rate", "9"), "--rate 9.0: not with --scenario"),
-        (("--concurrency", "4"), "--concurrency 4: not with --scenario"),
-        (("--payload", "a.npz"), "--payload a.npz: not with --scenario"),
-        (("--engine", "command:a"), "--engine command:a: not with --scenario"),
-        (("--slo-ms", "9"), "--slo-ms 9: the requests of the scenario carry their deadline, 100"),
-        (("--objective", "mean"), "--objective mean: tells of answers alone"),
-        (("--objective", "cost"), "--objective cost: tells of answers alone"),
-        (("--objective", "throughput"), "--objective throughput: tells of answers alone"),
-        (("--find-rate",), "--objective rate: a scenario has its own rates"),
+        (("--model", "echo"), "--model echo: not allowed with --scenario"),
+        (("--rate", "9"), "--rate 9.0: not allowed with --scenario"),
+        (("--concurrency", "4"), "--concurrency 4: not allowed with --scenario"),
+        (("--payload", "a.npz"), "--payload a.npz: not allowed with --scenario"),
+        (("--engine", "command:a"), "--engine command:a: not allowed with --scenario"),
+        (("--slo-ms", "9"), "--slo-ms 9: the scenario's requests have their own deadline, 100"),
+        (("--objective", "mean"), "--objective mean: covers only answered requests"),
+        (("--objective", "cost"), "--objective cost: covers only answered requests"),
+        (("--objective", "throughput"), "--objective throughput: covers only answered requests"),
+        (("--find-rate",), "--objective rate: a scenario defines its own rates"),
         (("--requests", "99"), "--requests 99: a scenario is measured for a time"),
     ],
 )
@@ -252,7 +252,7 @@ def test_what_contradicts_a_scenario_is_one_line(
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (("--concurrency", "4"), "what is tuned? give --model NAME|FILE, or --scenario FILE"),
+        (("--concurrency", "4"), "no target; give --model NAME|FILE, or --scenario FILE"),
         (("--scenario", "none.yaml"), "none.yaml"),
         (("--model", "echo", "--rate", "9", "--arrivals", "scenario"), "--arrivals scenario"),
     ],

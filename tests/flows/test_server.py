@@ -290,11 +290,11 @@ def test_out_of_memory_is_told_as_such():
             ["--model", "echo", "--settings", "/nowhere.yaml"],
         ),
         (2, "expected a YAML file", ["--model", "echo", "--settings", "/nowhere.yaml"]),
-        (2, "there is no file /tmp/no-such.onnx", ["--model", "/tmp/no-such.onnx"]),
+        (2, "no file /tmp/no-such.onnx", ["--model", "/tmp/no-such.onnx"]),
         (2, "--port: invalid int value: 'x'; see", ["--model", "echo", "--port", "x"]),
         (2, "server.port = 70000, expected", ["--model", "echo", "--port", "70000"]),
         (2, "model repository /nowhere: No such", ["--model-repository", "/nowhere"]),
-        (2, "give both, or none", ["--model", "echo", "--set", "server.tls_key=key.pem"]),
+        (2, "set both, or neither", ["--model", "echo", "--set", "server.tls_key=key.pem"]),
     ],
 )
 def test_wrong_use_is_one_clear_line(code, phrase, arguments):

@@ -346,7 +346,7 @@ def test_a_study_at_a_rate(tmp_path: pathlib.Path) -> None:
     done = tune(tmp_path, *open_loop, *SHORT, *budget)
     assert done.code == 0, done.err
     assert "echo at 200 requests/s (burst arrivals)" in done.err
-    assert "no prediction: a profile tells of a closed loop" in done.err
+    assert "no prediction: a profile describes a closed loop" in done.err
     answer = json.loads(done.out)
     assert (answer["rate_per_s"], answer["arrivals"]) == (200.0, "burst")
     assert answer["best"]["batching.timeout_us"] == 5000
@@ -388,7 +388,7 @@ def test_a_study_of_the_highest_rate(
     find = ("--model", "echo", "--find-rate", "--slo-ms", "100", *ONE_TRIAL)
     done = tune(tmp_path, *find, *SHORT, "--study", "h", "--json")
     assert done.code == 0, done.err
-    assert "echo at its highest rate (poisson arrivals)" in done.err
+    assert "echo at the highest rate (poisson arrivals)" in done.err
     answer = json.loads(done.out)
     assert answer["objective"] == "rate"
     store = StudyStore.open_study("h", database=tmp_path / "runs" / "h" / "study.db", url=None)
@@ -408,12 +408,15 @@ def test_a_study_of_the_highest_rate(
 @pytest.mark.parametrize(
     ("load", "said"),
     [
-        ((), "give --concurrency N (closed loop) or --rate R (open loop)"),
-        (("--concurrency", "1,5", "--rate", "9"), "several loads are closed loops"),
-        (("--rate", "9", "--objective", "throughput"), "an open loop sets it itself"),
+        ((), "use --concurrency N (closed loop), --rate R (open loop)"),
+        (("--concurrency", "1,5", "--rate", "9"), "several loads need a closed loop"),
+        (("--rate", "9", "--objective", "throughput"), "fixed by the rate of an open loop"),
         (("--arrivals", "trace:none.txt"), "trace "),
-        (("--find-rate",), "give --slo-ms MS"),
-        (("--find-rate", "--slo-ms", "5", "--rate", "9"), "--find-rate looks for the rate itself"),
+        (("--find-rate",), "add --slo-ms MS"),
+        (
+            ("--find-rate", "--slo-ms", "5", "--rate", "9"),
+            "--find-rate searches for the rate itself",
+        ),
     ],
 )
 def test_a_load_without_sense_is_one_line(
@@ -460,7 +463,7 @@ def test_fresh_starts_anew(of_one_trial: tuple[pathlib.Path, Measurement]) -> No
     assert marker.stat().st_mtime_ns > before
     (folder / "runs" / "mine").mkdir()
     refused = tune(folder, *ECHO, *SHORT, *ONE_TRIAL, "--study", "mine", "--fresh")
-    assert (refused.code, refused.err.count("not the folder of a study")) == (2, 1)
+    assert (refused.code, refused.err.count("not a study folder")) == (2, 1)
 
 
 def test_trials_that_cannot_work_are_data(tmp_path: pathlib.Path) -> None:
@@ -555,6 +558,6 @@ def test_an_interrupted_pilot_keeps_nothing(tmp_path: pathlib.Path) -> None:
         out, err = process.communicate(timeout=20)
     assert process.returncode == 130
     assert json.loads(out)["exit_code"] == 130
-    assert "nothing was kept" in err
+    assert "nothing was saved" in err
     assert all_gone(descendants, within_s=5)
     assert list(tmp_path.iterdir()) == []

@@ -152,7 +152,7 @@ def test_embeddings_are_refused_in_one_line(tmp_path):
     pool = catboost.Pool(given, TWO, embedding_features=[0])
     options = {"iterations": 2, "verbose": 0, "allow_writing_files": False, "thread_count": 1}
     catboost.CatBoostClassifier(**options).fit(pool).save_model(str(tmp_path / "e.cbm"))
-    with pytest.raises(ModelLoadFailed, match="features that are embeddings, which cannot be"):
+    with pytest.raises(ModelLoadFailed, match="embedding features, which cannot be"):
         load(tmp_path / "e.cbm")
 
 
@@ -173,7 +173,8 @@ def test_a_file_that_was_cut_off_is_one_line(made, tmp_path, name, part):
 def test_no_file_is_told_with_what_is_needed(kind, tmp_path):
     for path in (None, tmp_path, tmp_path / "none"):
         with pytest.raises(
-            ModelLoadFailed, match=r"no such file; the kind .* needs what .*save_model wrote"
+            ModelLoadFailed,
+            match=r"no such file; the kind .* needs a .*file written by .*save_model",
         ):
             models.load(kind, path, threads=1)
 

@@ -517,7 +517,7 @@ async def test_a_replica_whose_memory_is_out_of_step_is_broken(kind):
         message = wire.result_head(1, status, wire.ReplicaTimes(0, 0, 0, 0), [(0, status)])
     dispatcher.received(1, told, memoryview(message)[wire.HEAD.size :])
     assert [type(event) for event in scheduler.events[-1:]] == [WorkerDraining]
-    assert [text.split(":")[0] for text in broken] == ["its memory is out of step"]
+    assert [text.split(":")[0] for text in broken] == ["its memory is inconsistent"]
     dispatcher.close(CARD.label)
 
 

@@ -81,7 +81,7 @@ def test_a_model_without_items_is_served_whole(card):
 
 def test_a_size_of_an_unknown_name_is_refused(card):
     with (
-        pytest.raises(ServingError, match="no input or free dimension of that name"),
+        pytest.raises(ServingError, match="no such input or free dimension"),
         gateway({}, Processes(), card("n", "t", shapes=("height=5",))),
     ):
         pass

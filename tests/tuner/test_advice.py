@@ -43,10 +43,10 @@ UNLUCKY = with_default_lost(BARE, BROKE)
     ("record", "is_best", "said"),
     [
         (with_verdict("better"), True, "it was shown to be better"),
-        (with_verdict("no difference shown"), False, "no difference could be shown"),
-        (with_verdict("worse"), False, "what was found was shown to be worse"),
-        (BARE, False, "not measured again"),
-        (dataclasses.replace(BARE, best=STUDY.default), False, "nothing better"),
+        (with_verdict("no difference shown"), False, "no difference was shown"),
+        (with_verdict("worse"), False, "the best found was shown to be worse"),
+        (BARE, False, "not re-evaluated"),
+        (dataclasses.replace(BARE, best=STUDY.default), False, "no better configuration"),
         (UNLUCKY, True, "the default does not work here (the server ended)"),
         (with_default_lost(with_verdict("worse"), TOO_SLOW), False, "shown to be worse"),
         (with_default_lost(with_verdict("worse"), BROKE), False, "shown to be worse"),
@@ -78,7 +78,7 @@ def with_failures(record: StudyRecord, default: int, best: int, *, of: int = 10)
         (
             with_failures(with_verdict("better"), 0, 8),
             False,
-            "what was found failed 8 of 10 fresh starts (peak 64 MiB), the default none",
+            "the best found failed 8 of 10 fresh starts (peak 64 MiB), the default none",
             "no solution: it failed 8 of 10 fresh starts (peak 64 MiB), the default none",
         ),
         (with_failures(with_verdict("better"), 1, 2), False, "the default 1 of 10", "no solution"),

@@ -50,14 +50,14 @@ def test_paths_are_written_as_people_write_them():
     [
         ("a key twice", "a: 1\nb: 2\na: 3", "a", "given twice, on lines 1 and 3"),
         ("a key twice further in", "a:\n  - b: 1\n    b: 1", "a[0].b", "lines 2 and 3"),
-        ("an anchor", "a: &x [1]\nb: *x", "", "anchors are not used"),
+        ("an anchor", "a: &x [1]\nb: *x", "", "anchors and aliases"),
         ("broken YAML", "a: [1", "", "not YAML"),
         ("a tab", "a:\n\t- 1", "", "not YAML"),
         (
             "an object of Python",
             "a: !!python/object/apply:os.system [true]",
             "a",
-            "is not used here",
+            "is not supported",
         ),
         ("a scalar of Python", "a: !!python/name:os.system x", "", "not YAML"),
         ("a date that is none", "a: [1, 2024-99-99]", "a[1]", "'2024-99-99' cannot be read"),

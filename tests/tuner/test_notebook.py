@@ -79,7 +79,8 @@ def test_requests_are_those_of_the_launch(folder: RunFolder) -> None:
 
 
 @pytest.mark.parametrize(
-    ("trial", "said"), [(99, r"no trial 99 \(trials: 0 to 7\)"), (1, "trial 1 kept no requests")]
+    ("trial", "said"),
+    [(99, r"no trial 99 \(trials: 0 to 7\)"), (1, "trial 1 has no recorded requests")],
 )
 def test_requests_that_are_not_there_are_refused(folder: RunFolder, trial: int, said: str) -> None:
     """With the trials there are, or why there are none."""

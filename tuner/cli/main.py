@@ -41,21 +41,22 @@ from tuner.study.progress import Terminal
 
 STUDY = "tuner.cli.commands.study"
 COMMANDS: Mapping[str, str] = {
-    "ab": "compare two settings files, studies, models, engines or running servers, without a search",
-    "resume": "go on with a study that was interrupted, to the budget it was given",
-    "report": "write report.html of studies anew and print their results",
-    "compare": "compare samplers under one total budget each, and re-measure their winners",
-    "record": "measure every configuration of a grid, several times over, into a surface to search again",
-    "replay": "search a recorded surface again and again, without serving",
-    "pool": "emulate many models on a few workers under a scenario in virtual time, or serve it",
-    "load": "drive a running server and print its round trips",
-    "inputs": "show what a model's inputs are, and what would be sent",
-    "space": "derive a search space for a model by a short probe",
-    "doctor": "check this machine, and measure how small a gain it can show",
-    "export": "write the configuration that a study recommends in the form of a server or platform",
+    "ab": "compare two settings files, studies, models, engines or running servers without a "
+    "search",
+    "resume": "resume an interrupted study with its remaining budget",
+    "report": "rewrite report.html of studies and print their results",
+    "compare": "compare samplers under equal budgets and re-evaluate their winners",
+    "record": "evaluate every configuration of a grid several times into a benchmark table",
+    "replay": "search a recorded benchmark table repeatedly without serving",
+    "pool": "emulate a scenario of many models on a few workers in virtual time, or serve it",
+    "load": "load a running server and print its latencies",
+    "inputs": "show a model's inputs and the requests that a study would send",
+    "space": "derive a search space for a model from a short probe",
+    "doctor": "check this machine and measure the smallest gain that it can show",
+    "export": "export a study's recommendation for a server or platform",
 }
 """Sub-command, a module of `tuner.cli.commands` -> summary."""
-SUMMARY = "find the configuration that serves a model best at a set concurrency"
+SUMMARY = "find the configuration that serves a model best under a given workload"
 AGAIN_S = 3.0
 """Time after which another signal raises again, in case the end hangs."""
 PIPED_COLUMNS = 200
@@ -218,7 +219,7 @@ def _describe_error(
 ) -> tuple[int, str]:
     """Return exit code and one line of an error."""
     if isinstance(error, KeyboardInterrupt):
-        error = Interrupted("nothing was kept")
+        error = Interrupted("nothing was saved")
     if isinstance(error, TunerError | ServingError):
         _log.warning("command ended", extra={"fields": {"error": str(error)}})
         is_wrong_use = isinstance(error, UnknownModel | InvalidSettings)

@@ -59,7 +59,7 @@ def _interpreter(given: str, path: str, *, is_kept: bool) -> str:
     found = pathlib.Path(path).absolute()  # unresolved: an environment is a link to it
     if not is_kept and not found.is_file():  # exports need no interpreter
         raise UsageError(
-            f"--engine {given}: no file {path}; after the colon stands the interpreter of the environment "
-            "into which the engine was installed, such as .venv/bin/python"
+            f"--engine {given}: no file {path}; expected after the colon the Python "
+            "interpreter of the environment that has the engine, such as .venv/bin/python"
         )
     return str(found)

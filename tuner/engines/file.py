@@ -73,7 +73,7 @@ def parse(text: str, path: pathlib.Path) -> CommandEngine:
         content.known(key, (*OWN_KEYS, *SPACE_KEYS), (key,), "key")
     for key in ("command", "request", "knobs"):
         if key not in tree:
-            raise content.error((), f"it has no `{key}`")
+            raise content.error((), f"`{key}` is missing")
     knobs = content.mapping(tree["knobs"], ("knobs",))
     ready = _group(content, tree, "ready", ("path", "timeout_s"))
     stop = _group(content, tree, "stop", ("signal", "grace_s"))
@@ -132,7 +132,7 @@ def _word(content: Document, given: object, path: Path) -> str:
         text = str(given)
         if "\0" not in text:
             return text
-    raise content.error(path, f"{given!r}, expected a text; other values go in quotes")
+    raise content.error(path, f"{given!r}, expected a text; quote it")
 
 
 def _texts(content: Document, tree: Mapping[str, Any], name: str) -> dict[str, str]:
@@ -148,7 +148,9 @@ def _files(content: Document, tree: Mapping[str, Any]) -> dict[str, str]:
     for name in given:
         place = pathlib.PurePosixPath(name)
         if place.is_absolute() or not place.name or ".." in place.parts:
-            raise content.error(("files", name), "expected a path below the launch's folder")
+            raise content.error(
+                ("files", name), "expected a path within the evaluation's work folder"
+            )
     return {name: _word(content, text, ("files", name)) for name, text in given.items()}
 
 
@@ -178,7 +180,7 @@ def _signal(content: Document, stop: Mapping[str, Any]) -> signal.Signals:
 def _request(content: Document, tree: Mapping[str, Any], folder: pathlib.Path) -> RequestFormat:
     group = content.mapping(tree["request"], ("request",))
     if "protocol" not in group:
-        raise content.error(("request",), f"it has no `protocol`, expected {', '.join(PROTOCOLS)}")
+        raise content.error(("request",), f"`protocol` is missing, expected {', '.join(PROTOCOLS)}")
     name = content.text(group["protocol"], ("request", "protocol"))
     content.known(name, PROTOCOLS, ("request", "protocol"), "protocol")
     for key in group:
@@ -194,7 +196,7 @@ def _request(content: Document, tree: Mapping[str, Any], folder: pathlib.Path) -
         body = folder / content.text(group["body"], ("request", "body"))
         if encoding == "tensor":
             raise content.error(
-                ("request", "body"), "a request of encoding tensor has no body file"
+                ("request", "body"), "a request of encoding tensor takes no body file"
             )
     answer = None
     if "answer" in group:
@@ -235,19 +237,21 @@ def _check_places(content: Document, found: CommandEngine, knobs: tuple[str, ...
                 raise content.error(
                     path,
                     f"{{{name}}} is neither a knob of this file nor one of "
-                    f"{', '.join(template.BUILT_IN)}{nearest(name, valid)}; "
-                    f"{{{{{name}}}}} stands for the text itself",
+                    f"{', '.join(template.BUILT_IN)}{nearest(name, valid)}; write "
+                    f"{{{{{name}}}}} for the literal text",
                 )
             if name in LIMITED:
-                raise content.error(path, f"{{{name}}}: the tuner imposes it, no template needs it")
+                raise content.error(
+                    path, f"{{{name}}}: the tuner enforces it, so no template may use it"
+                )
     if "port" not in found.places:
         raise content.error(
-            ("command",), "no template says {port}, the port that the server must take"
+            ("command",), "no template uses {port}, the port on which the server must listen"
         )
     for name in knobs:
         if template.is_built_in(name):
-            raise content.error(("knobs", name), "the name stands for something else in templates")
+            raise content.error(("knobs", name), "the name is a built-in placeholder of templates")
         if name not in found.knobs and name not in LIMITED:
             raise content.error(
-                ("knobs", name), f"no template says {{{name}}}, so it would change nothing"
+                ("knobs", name), f"no template uses {{{name}}}, so the knob would have no effect"
             )

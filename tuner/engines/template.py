@@ -16,11 +16,12 @@ _PLACE = re.compile(rf"\{{\{{(?P<literal>{_NAME})\}}\}}|\{{(?P<name>{_NAME})\}}"
 _PORT = re.compile(r"port(\.[A-Za-z_]\w*)?", re.ASCII)
 
 BUILT_IN: Mapping[str, str] = {
-    "port": "the port that answers requests, free on 127.0.0.1; `port.NAME` is one more",
-    "model": "path of the model's file where it has one, else what --model says",
+    "port": "free port on 127.0.0.1 for inference requests; `port.NAME` is another one",
+    "model": "path of the model's file, or the value of --model if it has none",
     "folder": "folder of the engine file",
-    "work": "a folder of this launch: empty but for the files of the engine file, removed after it",
-    "python": "the interpreter that runs `tune`, or the one that `--engine NAME:PYTHON` names",
+    "work": "work folder of this evaluation: holds copies of the engine file's files, removed "
+    "afterwards",
+    "python": "interpreter that runs `tune`, or that of `--engine NAME:PYTHON`",
 }
 """Placeholders besides knobs -> description."""
 

@@ -40,14 +40,14 @@ def check_responses(address: tuple[str, int], payloads: Payloads) -> str | None:
             response = connection.getresponse()
             answer = response.read()
             if response.status != http.HTTPStatus.OK:
-                return f"answers could not be checked: the server answered {response.status}"
+                return f"responses could not be checked: the server returned {response.status}"
             header_bytes = int(response.headers.get("Inference-Header-Content-Length", len(answer)))
             found = read(payloads.answer, answer, header_bytes, items=batch)
             if found is None:
                 return None
             right += int(np.sum(found == labels))
     except (OSError, http.client.HTTPException, ValueError, KeyError) as error:
-        return f"answers could not be checked: {error!r}"
+        return f"responses could not be checked: {error!r}"
     finally:
         connection.close()
     count = sent * batch

@@ -127,7 +127,7 @@ class InterleavedRounds:
             raise CannotInterleave(why)
         if len({one.configuration.get(CLOCK) for one in contenders.values()}) > 1:
             raise CannotInterleave(
-                f"they have one GPU, and set its clock to other values ({CLOCK})"
+                f"they share one GPU and set its clock to different values ({CLOCK})"
             )
         bench.stop_engine()
         with contextlib.ExitStack() as owned:
@@ -337,6 +337,6 @@ def _check_memory(needed_mb: float) -> None:
     room_mb = machine.free_mb() - SPARE_SHARE * machine.read().memory_mb
     if needed_mb > room_mb:
         raise CannotInterleave(
-            f"they do not fit into memory together: one holds {needed_mb:,.0f} MiB, and "
-            f"{max(0.0, room_mb):,.0f} are left"
+            f"they do not fit into memory together: one needs {needed_mb:,.0f} MiB, and "
+            f"{max(0.0, room_mb):,.0f} MiB are free"
         )

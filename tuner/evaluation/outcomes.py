@@ -52,7 +52,7 @@ def load_generator_failed(text: str) -> Outcome:
 
 def no_energy(text: str) -> Outcome:
     """Return the outcome of unknown energy."""
-    reason = f"its energy could not be counted: {text or 'the counters did not move'}"
+    reason = f"its energy could not be measured: {text or 'the counters did not change'}"
     return Outcome(status="failed", cause="errors", reason=reason)
 
 

@@ -120,7 +120,7 @@ def _high_water_mb(pid: int) -> float:
     for line in _read(pid, "status").splitlines():
         if line.startswith("VmHWM:"):
             return int(line.split()[1]) / 1024
-    raise LaunchFailed("crash", f"the replica's process {pid} is gone")
+    raise LaunchFailed("crash", f"the replica's process {pid} has ended")
 
 
 def _process_cpu_s(pid: int) -> float:
@@ -133,4 +133,4 @@ def _read(pid: int, name: str) -> str:
     try:
         return (_PROC / str(pid) / name).read_text(encoding="utf-8")
     except OSError as error:
-        raise LaunchFailed("crash", f"the replica's process {pid} is gone") from error
+        raise LaunchFailed("crash", f"the replica's process {pid} has ended") from error

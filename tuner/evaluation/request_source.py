@@ -60,7 +60,7 @@ class RequestSource:
             return "the model's own sample" if self.is_own else f"--payload {self.file.name}"
         if self.plan.told:
             instead = "; its own sample is not sent" if self.card.sample is not None else ""
-            return f"made up, with {self.plan.told}{instead}"
+            return f"synthetic, with {self.plan.told}{instead}"
         return "made up"
 
     @property
@@ -105,8 +105,8 @@ class RequestSource:
         if axis is None:
             return "none: shared by all items of a batch"
         if self.card.item_axis or self.card.shared:
-            return f"axis {axis}, as model.yaml tells"
-        return f"axis {axis}: the first one of every input and output is free"
+            return f"axis {axis}, from model.yaml"
+        return f"axis {axis}: the first axis of every input and output is free"
 
     def payloads(self, *, model: str, client_batch: int, seed: int) -> Payloads:
         """Return the requests.
@@ -237,7 +237,7 @@ def _reading(flag: str) -> Callable[[str], str]:
         try:
             return user_files.text(path, max_bytes=MAX_BYTES)
         except (OSError, UnicodeDecodeError) as error:
-            reason = error.strerror if isinstance(error, OSError) else "it is no UTF-8"
+            reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8"
             raise UsageError(f"{flag} @{path} cannot be read: {reason}") from error
 
     return read
@@ -252,8 +252,8 @@ def plain_requests(request: RequestFormat, target: TargetSettings, card: ModelSp
     for flag, told in (("--shape", target.shape), ("--values", target.values)):
         if told:
             raise UsageError(
-                f"{flag} {told[0]}: a {request.protocol} server does not tell what its model takes; "
-                "give --payload FILE"
+                f"{flag} {told[0]}: a {request.protocol} server does not report the "
+                "inputs of its model; use --payload FILE"
             )
     if target.client_batch > 1 and not _is_batched(request, target):
         raise UsageError(
@@ -267,8 +267,8 @@ def plain_requests(request: RequestFormat, target: TargetSettings, card: ModelSp
         arrays = given or card.sample
         if arrays is None:
             raise UsageError(
-                f"model {card.name!r} has no sample of inputs: give --payload FILE, an .npz with "
-                "one array per input"
+                f"model {card.name!r} has no sample inputs; use --payload FILE, an .npz "
+                "with one array per input"
             )
         if is_tfs and arrays.suffix != ".npz":
             return plain_payloads.from_file(
@@ -293,7 +293,7 @@ def plain_requests(request: RequestFormat, target: TargetSettings, card: ModelSp
             answer="",
             description="GET without a body",
         )
-    raise UsageError(f"{request.method} {to} needs a body: give --payload FILE")
+    raise UsageError(f"{request.method} {to} needs a body; use --payload FILE")
 
 
 def _is_batched(request: RequestFormat, target: TargetSettings) -> bool:

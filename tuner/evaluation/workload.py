@@ -156,7 +156,7 @@ class EvaluationWorkload:
             measured = dataclasses.replace(measured, rate_per_s=highest_per_s)
             return dataclasses.replace(kept[near], measurement=measured, loaded_s=loaded_s)
         if last is None or search.missed_per_s is None:
-            raise LoadGeneratorFailed("no rate could be driven: the server does not answer")
+            raise LoadGeneratorFailed("no rate could be measured: the server does not respond")
         outcome = no_rate(slo_ms, search.missed_per_s)
         return dataclasses.replace(last, outcome=outcome, measurement=None, loaded_s=loaded_s)
 

@@ -69,18 +69,18 @@ def check_engine(record: StudyRecord, target: str) -> None:
     """
     if record.is_of_other_engine and target != OF_OTHER_ENGINE:
         raise UsageError(
-            f"study {record.name} tuned another engine ({record.engine}), whose configuration is "
-            f"nothing for {target}: export it with --to {OF_OTHER_ENGINE}"
+            f"study {record.name} tuned another engine ({record.engine}), whose "
+            f"configuration cannot be exported for {target}: use --to {OF_OTHER_ENGINE}"
         )
     if record.scenario is not None and target != OF_SCENARIO:
         raise UsageError(
-            f"--to {target}: study {record.name} tuned many models that share replicas, which is luthier's alone: "
-            f"export it with --to {OF_SCENARIO}"
+            f"--to {target}: study {record.name} tuned many models on shared replicas, "
+            f"which only Luthier serves: use --to {OF_SCENARIO}"
         )
     if not record.is_of_other_engine and target == OF_OTHER_ENGINE:
         raise UsageError(
-            f"--to {OF_OTHER_ENGINE}: study {record.name} tuned the serving core; the targets are "
-            f"{', '.join(name for name in FORMATS if name != OF_OTHER_ENGINE)}"
+            f"--to {OF_OTHER_ENGINE}: study {record.name} tuned Luthier itself; choose "
+            f"one of {', '.join(name for name in FORMATS if name != OF_OTHER_ENGINE)}"
         )
 
 
@@ -137,7 +137,7 @@ def _require_advice(record: StudyRecord, trial: int | None) -> Advice:
     found = advice.advise(record) if trial is None else advice.of_trial(record, trial)
     if found is None:
         raise UsageError(
-            f"study {record.name!r} has no configuration that works, so there is nothing to "
-            f"export: `tune report {record.name}` shows why its trials failed"
+            f"study {record.name!r} has no configuration that works, so there is nothing "
+            f"to export; `tune report {record.name}` shows why its trials failed"
         )
     return found

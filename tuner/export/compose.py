@@ -29,7 +29,10 @@ def files(subject: ExportInput) -> Files:
         remarks=[
             *container.remarks(subject, needed),
             "Ports 8000 (REST) and 8001 (gRPC) are open to this machine alone, the admin port (8002) to the container.",
-            "Every user of this machine may ask; LUTHIER_TOKEN in the environment of the service asks for a token.",
+            (
+                "Every user of this machine may send requests; set LUTHIER_TOKEN in the "
+                "environment of the service to require a token."
+            ),
         ],
     )
     body = yaml_text.dump(_project(subject, needed, settings.name))

@@ -81,7 +81,7 @@ def needs(subject: ExportInput, *, has_cache: bool = True) -> ResourceRequiremen
     cores = cores_of(subject)
     if cores is not None and cpu > cores:
         cpu = float(cores)
-        lines.append(f"The machine of the study had {cores}, so no more than these were measured.")
+        lines.append(f"The study's machine had {cores}, so no more were measured.")
     limit_mb, cache_mb = knobs.maybe("replica.memory_mb"), 0
     if has_cache:
         cache_mb = knobs.whole("cache.capacity_mb")
@@ -108,7 +108,10 @@ def remarks(subject: ExportInput, needed: ResourceRequirements) -> Iterator[str]
     """Yield notes about the container."""
     yield from needed.lines
     yield "The kernel holds the container to that sum; replica.cpu and replica.memory_mb of the single"
-    yield "replica are not enforced in it (the server says so): one may use what another leaves."
+    yield (
+        "replica are not enforced in it (the server logs this): a replica may use what "
+        "another leaves."
+    )
     if (said := caution(subject)) is not None:
         yield from textwrap.wrap(f"WARNING: {said}", WIDTH)
     runtimes = f" RUNTIMES={subject.model.kind}" if subject.model.kind in EXTRAS else ""
@@ -130,11 +133,12 @@ def caution(subject: ExportInput) -> str | None:
     if not limits:
         return None
     count = knobs.whole("replica.count")
-    where = ", in a container of its own" if subject.record.home == "docker" else ""
+    where = ", in its own container" if subject.record.home == "docker" else ""
     return (
-        f"this is another machine than the one that was measured. In the study each of {count} "
-        f"replica{'s' * (count > 1)} had {' and '.join(limits)}{where}; here they and the gateway share the "
-        "sum. Take the figures of the study as a guess until `tune load` has measured this one."
+        "this is another machine than the one that was measured. In the study each of "
+        f"{count} replica{'s' * (count > 1)} had {' and '.join(limits)}{where}; here they "
+        "and the gateway share the sum. Treat the figures of the study as an estimate "
+        "until `tune load` has measured this machine."
     )
 
 
@@ -216,8 +220,9 @@ def _model_location(subject: ExportInput) -> tuple[pathlib.Path, str | None] | N
         return pathlib.Path(given), None  # a folder with a model.yaml
     if not path.is_absolute():
         raise UsageError(
-            f"the model {given} is a module of this machine's Python, which no image has: build an image "
-            f"with it on top of {IMAGE}, or tune its file (FILE.py:NAME)"
+            f"the model {given} is a Python module of this machine, which no image "
+            f"contains: build an image with it on top of {IMAGE}, or tune its file "
+            "(FILE.py:NAME)"
         )
     # The name of such a folder is the model's name; a file lies in one.
     return (path, None) if card.kind in OF_FOLDERS else (path.parent, path.name)

@@ -24,9 +24,12 @@ def text(shared: SharedModels, place: pathlib.PurePath, *, study: str, server: s
         f"The models of study {study}, for a server that runs with its settings:",
         f"  {server}",
         f"Use: sh {provenance.shell_quote(place)} [{ADDRESS}]",
-        "What is there already is left as it is, so that the script can be run again.",
-        "The token that the server asks for is the one in LUTHIER_ADMIN_TOKEN, or the one that it has made for itself",
-        "on this machine; to https:// with a certificate of your own give its file in CURL_CA_BUNDLE.",
+        "Models that are already deployed are left unchanged, so the script can be run again.",
+        (
+            "The server's token is read from LUTHIER_ADMIN_TOKEN, or from the file that the "
+            "server wrote"
+        ),
+        "on this machine; for https:// with your own certificate, name its file in CURL_CA_BUNDLE.",
     ]
     return f"#!/bin/sh\n{provenance.comments(told)}{_FUNCTIONS}\n" + "".join(
         f"{line}\n" for line in _groups(shared)
@@ -71,7 +74,7 @@ deploy() {
         copy=$((copy + 1))
         answer=$(ask "$admin/admin/models/$name")
         case $answer in
-            *' 200') echo "$name is there already"; continue ;;
+            *' 200') echo "$name is already deployed"; continue ;;
             *' 404') ;;
             *) echo "deploy.sh: $name: $answer" >&2; exit 1 ;;
         esac

@@ -42,7 +42,7 @@ def _text(subject: ExportInput) -> str:
         use = shlex.join(content["command"])
     told = provenance.lines(
         subject,
-        "What to run",
+        "Command to run",
         use=use,
         knobs=Knobs({}),  # all are below
         reasons={},

@@ -31,7 +31,10 @@ def files(subject: ExportInput) -> Files:
         f"containerConcurrency: a pod gets at most the {concurrency} requests at a time that were measured, and",
         "pods are added beyond (in KServe's serverless mode).",
         *manifests.remarks(subject),
-        "No NetworkPolicy: requests come through KServe's gateway, whose namespace each cluster names its own way.",
+        (
+            "No NetworkPolicy: requests come through KServe's gateway, whose namespace "
+            "differs between clusters."
+        ),
     ]
     if mount is not None:
         place = pathlib.PurePosixPath(mount.target).relative_to(MODELS)

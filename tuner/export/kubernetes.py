@@ -40,8 +40,11 @@ def files(subject: ExportInput) -> Files:
             *container.remarks(subject, needed),
             f"Name the image as your registry does: {container.image(subject)} is what `make images` builds.",
             *manifests.remarks(subject),
-            "NetworkPolicy: pods of the same namespace alone reach the server; name others under `from`.",
-            "A cluster that enforces no policies lets everybody in it.",
+            (
+                "NetworkPolicy: only pods of the same namespace reach the server; name "
+                "others under `from`."
+            ),
+            "A cluster that does not enforce policies lets everybody in.",
             *reckoned,
             *([] if mount is None else _claim(subject, mount)),
         ],
@@ -75,7 +78,10 @@ def scaling_target(launches: tuple[Measurement, ...], cpu: float) -> tuple[int, 
     return target, [
         f"Autoscaler: at the study's load a pod answered {rate:.4g} requests/s and used {cores:.3g} cores.",
         f"Pods are added at {100 * HEADROOM:g} % of that, which is {target} % of the {cpu:g} that it requests.",
-        f"For R requests/s that makes about R / {HEADROOM * rate:.4g} pods; maxReplicas is a guess.",
+        (
+            f"For R requests/s that makes about R / {HEADROOM * rate:.4g} pods; maxReplicas "
+            "is an estimate."
+        ),
     ]
 
 

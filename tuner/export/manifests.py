@@ -97,7 +97,10 @@ def remarks(subject: ExportInput) -> list[str]:
     """How to require a token."""
     name = _secret_name(subject)
     return [
-        "Whoever reaches the ports may ask, without TLS. For a token that requests must bring, make first:",
+        (
+            "Without a token, everybody who reaches the ports may send requests, without "
+            "TLS. To require one, first run:"
+        ),
         f"  kubectl create secret generic {name} --from-literal={_SECRET_KEY}=$(openssl rand -hex 16)",
     ]
 

@@ -74,12 +74,12 @@ def lines(
     yield subject.advice.reason
     other = export_of_best(record)
     if other is not None and subject.advice.configuration == record.default:
-        yield f"The best that was found, to try all the same: {other}"
+        yield f"Best configuration found (improvement not shown): {other}"
     yield ""
     yield from _measured_lines(record, subject.advice.configuration)
     yield from _section("", list(remarks), indent="")
     left = [f"{name}: {value} ({_why(name, reasons, otherwise)})" for name, value in knobs.left()]
-    yield from _section("Not carried over:", left)
+    yield from _section("Not exported:", left)
     yield from _section("Notes:", [*failures(record), *record.notes])
 
 
@@ -144,9 +144,9 @@ def _measured_lines(record: StudyRecord, chosen: Configuration) -> Iterable[str]
     verdict = record.verdict
     if verdict is None or chosen not in (record.default, record.best):
         afresh = (
-            "Too few pairs of fresh starts worked" if record.fresh_starts else "Not re-measured"
+            "Too few pairs of evaluations worked" if record.fresh_starts else "Not re-evaluated"
         )
-        yield f"{afresh}; what the search saw, which flatters what it chose:"
+        yield f"{afresh}; figures of the search, which flatter the selected configuration:"
         sides = {"default": record.default, "best": record.best}
         if chosen not in sides.values():
             sides["these settings"] = chosen
@@ -218,7 +218,7 @@ def _tail(tail: tail_latency.TailLatency) -> str:
 
 def _ratio_ends(interval: Interval) -> str:
     if interval.is_vague:
-        return "too few pairs to tell"
+        return "too few pairs for an interval"
     low, high = (
         "unknown" if end is None else f"{end:.3g}" for end in (interval.low, interval.high)
     )

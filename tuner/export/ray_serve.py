@@ -20,7 +20,7 @@ REASONS = {
     "batching.policy": "Ray Serve's batches have a fixed size and wait",
     "batching.objective_ms": "Ray Serve's batching has no objective",
     "cache.capacity_mb": "Ray Serve has no cache",
-    "routing.policy": "Ray Serve's router takes the less loaded of two replicas",
+    "routing.policy": "Ray Serve's router chooses the less loaded of two replicas",
 }
 
 
@@ -28,8 +28,8 @@ def files(subject: ExportInput) -> Files:
     """Configuration and the program."""
     if subject.model.kind == "command":
         raise UsageError(
-            f"model {subject.model.name} is a program that speaks Luthier's replica wire, which Ray Serve does "
-            "not; export it with --to compose, kubernetes or kserve"
+            f"model {subject.model.name} is a program that speaks Luthier's wire, which "
+            "Ray Serve does not; export it with --to compose, kubernetes or kserve"
         )
     knobs = Knobs(subject.advice.configuration)
     body = yaml_text.dump(_configuration(subject, knobs))

@@ -23,13 +23,14 @@ def files(subject: ExportInput) -> Files:
     card = subject.model
     if card.kind == "command":
         raise UsageError(
-            f"model {card.name} is a program that speaks Luthier's replica wire, which no backend of Triton "
-            "does; export it with --to compose, kubernetes or kserve"
+            f"model {card.name} is a program that speaks Luthier's wire, which no Triton "
+            "backend does; export it with --to compose, kubernetes or kserve"
         )
     if card.kind != "onnx" and subject.record.signature is None:
         raise UsageError(
-            f"study {subject.record.name} does not tell the inputs and outputs of {card.name}, as an earlier "
-            "version made it: tune again, or write them into a configuration of Triton by hand"
+            f"study {subject.record.name} was made by an earlier version and lacks the "
+            f"inputs and outputs of {card.name}: tune again, or write them into a Triton "
+            "configuration by hand"
         )
     knobs = Knobs(subject.advice.configuration)
     needed = container.needs(subject)
@@ -132,8 +133,11 @@ def _remarks(subject: ExportInput) -> Iterator[str]:
     if card.kind == "onnx":
         yield "Data that an ONNX file keeps in files of their own must be copied beside it."
     else:
-        yield f"The Python of Triton's python backend needs the package {subject.package}, and the model"
-        yield f"under the name or path that stands in {CONFIG}."
+        yield (
+            f"The Python of Triton's python backend needs the package {subject.package}, and "
+            "the model"
+        )
+        yield f"under the name or path in {CONFIG}."
     signature = subject.record.signature
     if signature is None:
         yield "Inputs and outputs are left to Triton, which reads them from the model's file."

@@ -72,7 +72,7 @@ def compare(order: CompareSpec, *, terminal: Terminal) -> tuple[ComparisonRecord
     )
     folder = folder_of(settings)
     if folder.exists():
-        instead = "a comparison cannot be gone on with; choose another --study"
+        instead = "a comparison cannot be resumed; choose another --study"
         raise StudyExists(str(folder.path), instead)
     with resumable(None), make_evaluator(settings, target, terminal) as bench:
         inputs = prepare(bench, settings, target, terminal)
@@ -89,7 +89,7 @@ def compare(order: CompareSpec, *, terminal: Terminal) -> tuple[ComparisonRecord
             try:
                 runs, failures = _runs(order, settings, folder, arena, bench, terminal, predicted)
             except KeyboardInterrupt:
-                kept = f"the trials so far are in {folder.database}; a comparison starts anew"
+                kept = f"the trials so far are in {folder.database}; a comparison cannot be resumed"
                 raise Interrupted(kept) from None
         record = ComparisonRecord(
             name=folder.name,
@@ -191,7 +191,7 @@ def _predict(
     searches = (search_settings(settings, sampler, 0, NO_PREDICTION) for sampler in order.samplers)
     if not any(map(prediction.is_wanted, searches)):
         return arena, NO_PREDICTION
-    console_text.write_line(terminal.console, "profiling the model, to predict every configuration")
+    console_text.write_line(terminal.console, "profiling the model to predict every configuration")
     profile = prediction.profile_of(bench, arena)
     if profile is None:
         return arena, NO_PREDICTION

@@ -123,7 +123,7 @@ def noise_of(target: TargetSettings, *, launches: int) -> NoiseResult:
             starts_s.append(time.monotonic() - before_s - settings.measured_s)
     components = variance_components.components_of([measured])
     if components is None:
-        raise TunerError("the noise cannot be measured: round trips are too long for blocks")
+        raise TunerError("the noise cannot be measured: latencies are too long for blocks")
     trial_sd = components.trial_sd(len(measured[0].blocks))
     start_s = sorted(starts_s)[len(starts_s) // 2]
     pairs = power.pairs_within(VERIFICATION_S, start_s=start_s, measured_s=settings.measured_s)
@@ -144,19 +144,17 @@ def sentences(found: NoiseResult) -> tuple[str, ...]:
     """Noise in words."""
     launch_sd = found.components.launch_sd
     lines = [
-        f"{found.model}, {found.launches} fresh launches: blocks of one launch differ by "
-        f"{found.components.block_sd:.1%} (standard deviation), launches by "
+        f"{found.model}, {found.launches} evaluations: blocks of one evaluation differ by "
+        f"{found.components.block_sd:.1%} (standard deviation), evaluations by "
         + ("an unknown amount" if launch_sd is None else f"{launch_sd:.1%}"),
-        f"one launch knows its mean to {found.trial_sd:.1%}",
+        f"one evaluation estimates its mean to {found.trial_sd:.1%}",
     ]
     if math.isfinite(found.useful_s):
-        lines.append(
-            f"measuring one launch for longer than {found.useful_s:.2g} s tells little more"
-        )
+        lines.append(f"measuring an evaluation for longer than {found.useful_s:.2g} s gains little")
     if found.smallest_gain is not None:
         lines.append(
-            f"in {VERIFICATION_S:g} s of alternating launches this machine is likely to show gains "
-            f"from {found.smallest_gain:.1%}; smaller ones need more time"
+            f"in {VERIFICATION_S:g} s of alternating evaluations this machine is likely "
+            f"to show gains from {found.smallest_gain:.1%}; smaller ones need more time"
         )
     return tuple(lines)
 
@@ -179,7 +177,7 @@ def _docker() -> Finding:
     try:
         engine = DockerClient.connect()
         if not engine.has_image(image):
-            text = f"engine at {engine.address}, but no image {image}: `make images` builds it"
+            text = f"engine at {engine.address}, but no image {image}: build it with `make images`"
             return Finding(name="docker", state="note", text=text)
     except DockerError as error:
         return Finding(name="docker", state="note", text=f"no containers: {error}")
@@ -196,7 +194,10 @@ def _ports() -> list[Finding]:
             try:
                 sock.bind(("127.0.0.1", port))
             except OSError as error:
-                text = f"in use ({error.strerror}); `python -m serving` needs another for {use}, `tune` takes free ones"
+                text = (
+                    f"in use ({error.strerror}); `python -m serving` needs another port for "
+                    f"{use}, `tune` picks free ones"
+                )
                 found.append(Finding(name=f"port {port}", state="note", text=text))
             else:
                 found.append(Finding(name=f"port {port}", state="ok", text=f"free ({use})"))
@@ -210,14 +211,17 @@ def _gpu_findings() -> tuple[Finding, ...]:
 def _gpu() -> Finding:
     found = clocks.supported_clocks_mhz()
     if isinstance(found, str):
-        return Finding(name="gpu clocks", state="note", text=f"not a knob here: {found}")
-    text = f"{len(found)} clocks offered, {found[0]} to {found[-1]} MHz; a study tries whether one can be locked"
+        return Finding(name="gpu clocks", state="note", text=f"not available as a knob: {found}")
+    text = (
+        f"{len(found)} clocks offered, {found[0]} to {found[-1]} MHz; a study tests whether "
+        "they can be locked"
+    )
     return Finding(name="gpu clocks", state="ok", text=text)
 
 
 def _sharing() -> Finding:
     lacking = mps.lacking(os.environ)
-    text = "CUDA MPS runs" if lacking is None else f"not a knob here: {lacking}"
+    text = "CUDA MPS is running" if lacking is None else f"not a knob here: {lacking}"
     return Finding(name="gpu sharing", state="note" if lacking else "ok", text=text)
 
 
@@ -227,7 +231,7 @@ def _energy() -> Finding:
             text = " and ".join(counter.text for counter in found.counters)
             return Finding(name="energy", state="ok", text=text)
         return Finding(
-            name="energy", state="note", text=f"not counted here: {'; '.join(found.lacking)}"
+            name="energy", state="note", text=f"not measurable: {'; '.join(found.lacking)}"
         )
 
 

@@ -113,7 +113,7 @@ def read(
         )
     if found is None:
         reason = next((one.outcome.reason for one in tried if one.outcome.reason), "")
-        text = f"too few launches worked to tell their noise ({len(worked)} of {len(tried)})"
+        text = f"too few evaluations worked to estimate their noise ({len(worked)} of {len(tried)})"
         raise TunerError(f"{text}: {reason}" if reason else text)
     means: list[list[float]] = [[] for _ in configurations]
     for (_, one), log in zip(worked, logs, strict=True):

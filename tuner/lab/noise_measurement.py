@@ -101,8 +101,8 @@ class _MeasurementRun:
         spread = self._spread(LOOKED_AT * wanted)
         if len(spread) < 2:
             raise UsageError(
-                "--noise: the search space has one configuration only on this machine; "
-                "name another with --space"
+                "--noise: the search space has only one configuration on this machine; "
+                "give another with --space"
             )
         self._progress.say(f"a look at {formatting.plural(len(spread), 'configuration')}")
         seen: dict[Configuration, Measurement] = {}
@@ -126,8 +126,9 @@ class _MeasurementRun:
         self._bench.settings = dataclasses.replace(settings, seconds=seconds)
         places = self._rng.permutation(np.repeat(np.arange(len(chosen)), order.launches))
         self._progress.say(
-            f"{formatting.plural(len(chosen), 'configuration')}, {formatting.plural(order.launches, 'launch')} "
-            f"of each in a random order, {seconds:g} s measured in each",
+            f"{formatting.plural(len(chosen), 'configuration')}, "
+            f"{formatting.plural(order.launches, 'launch')} of each in a random order, "
+            f"{seconds:g} s measured in each",
             style="bold",
         )
         tried: list[NoiseEvaluation] = []

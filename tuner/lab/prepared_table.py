@@ -89,7 +89,9 @@ def prepare_table(
         raise InvalidTable(surface.head.name, "", text)
     if min((len(each) for each in surface.by_cell.values()), default=0) < 2:
         raise InvalidTable(
-            surface.head.name, "", "a cell has fewer than two launches; go on with `tune record`"
+            surface.head.name,
+            "",
+            "a candidate has fewer than two evaluations; continue with `tune record`",
         )
     arena = make_problem(surface)
     parts = split(surface)
@@ -113,7 +115,7 @@ def _truth(
         surface, parts.held_out, objectives.find_objective(objective), arena.candidates
     )
     if not len(found.cells):
-        raise UsageError(f"{surface.head.name}: its launches do not tell of {objective}")
+        raise UsageError(f"{surface.head.name}: its evaluations lack {objective}")
     return found
 
 
@@ -126,7 +128,7 @@ def _within(
 ) -> GroundTruth:
     name = limit.of.objective
     if name is None or limit.metric == "items_per_s":
-        raise UsageError(f"--constraint {limit.text!r}: a surface does not tell of {limit.metric}")
+        raise UsageError(f"--constraint {limit.text!r}: the benchmark table lacks {limit.metric}")
     objective = objectives.find_objective(name)
     of_metric = _truth(surface, parts, name, arena)
     values = np.exp(of_metric.log_mean)
@@ -140,7 +142,7 @@ def _within(
     places = [place for place, cell in enumerate(found.cells) if cell in kept]
     if not places:
         raise UsageError(
-            f"--constraint {limit.text!r}: no configuration of the surface keeps to it"
+            f"--constraint {limit.text!r}: no configuration of the benchmark table satisfies it"
         )
     return GroundTruth(
         cells=tuple(found.cells[place] for place in places),

@@ -89,8 +89,8 @@ def record(order: RecordSpec, *, terminal: Terminal) -> RecordResult:
         try:
             recorder.run(launches)
         except KeyboardInterrupt:
-            kept = f"{len(launches)} launches are in {order.out}"
-            raise Interrupted(f"{kept}; the same command goes on behind them") from None
+            kept = f"{len(launches)} evaluations are in {order.out}"
+            raise Interrupted(f"{kept}; repeat the command to continue") from None
         folder.finish(head)
     return RecordResult(
         surface=BenchmarkTable(head=head, launches=tuple(launches)), measured=len(launches) - before
@@ -153,7 +153,8 @@ class _Recorder:
                     last.measurement
                 )
             raise TunerError(
-                f"none of the first {MAX_FAILED_IN_A_ROW} launches worked; the last: {outcome.reason}"
+                f"none of the first {MAX_FAILED_IN_A_ROW} evaluations worked; the last: "
+                f"{outcome.reason}"
             )
 
     def _tell(self, cells: int, done: int, expected: int) -> None:
@@ -280,13 +281,13 @@ def _going_on(head: TableHeader, before: TableHeader, path: pathlib.Path) -> Tab
         was, now = getattr(before, name), getattr(head, name)
         if was != now:
             raise UsageError(
-                f"--out {path} was recorded with {name} {was}, this command has {now}; go on with "
-                "the options that it was begun with, or name another folder"
+                f"--out {path} was recorded with {name} {was}, this command has {now}; "
+                "use the options of the first command, or another folder"
             )
     if before.space.get("knobs") != head.space.get("knobs"):
         raise UsageError(
-            f"--out {path} was recorded on another grid, or on a machine that narrows it otherwise; "
-            "name another folder"
+            f"--out {path} was recorded on another grid, or on a machine that narrows it "
+            "differently; use another folder"
         )
     return dataclasses.replace(
         before, passes=head.passes, objective=head.objective, seed=before.seed, is_finished=False

@@ -96,7 +96,9 @@ def samplers_of(samplers: Sequence[str], reference: str) -> tuple[str, ...]:
     """
     every = tuple(dict.fromkeys((reference, *samplers)))
     if len(every) < 2:
-        raise UsageError(f"--samplers: expected others than the reference {reference!r}, as random")
+        raise UsageError(
+            f"--samplers: expected others beside the reference {reference!r}, as random"
+        )
     return every
 
 
@@ -134,7 +136,9 @@ def _table_benchmark(
         contestants.append(_sampler_result(ground, order, sampler, check))
         say(f"{ground.surface.head.name}: {_describe(contestants[-1])}")
     if ground.profile is None and "structured" in order.samplers:
-        notes.append("The surface has no profile to predict from: structured searches as gp does.")
+        notes.append(
+            "The benchmark table has no profile to predict from, so structured searches as gp does."
+        )
     head, truth = ground.surface.head, ground.truth
     objective = objectives.find_objective(ground.objective)
     cells = len(ground.arena.candidates.cells)
@@ -200,7 +204,7 @@ def _judge(
 
 def _why_not(ground: PreparedTable, sampler: str) -> str | None:
     if sampler == "guess" and ground.profile is None:
-        return "The sampler guess takes no part: the surface has no profile to predict from."
+        return "The sampler guess is left out: the benchmark table has no profile."
     return None
 
 

@@ -86,9 +86,7 @@ class AdminClient:
             raise LaunchFailed("constraint", text)
         if status == http.HTTPStatus.CONFLICT:
             raise LaunchFailed(CAUSES.get(str(answer.get("reason")), "start"), text)
-        raise LaunchFailed(
-            "crash", f"the engine answered {status} when it was given new settings: {text}"
-        )
+        raise LaunchFailed("crash", f"the engine answered {status} to new settings: {text}")
 
     def metrics(self) -> str:
         """Return the engine's Prometheus metrics.
@@ -126,11 +124,11 @@ class AdminClient:
             return response.status, response.read()
         except TimeoutError as error:
             raise LaunchFailed(
-                "crash", f"the engine gave no answer to {method} {path} in {timeout_s:g} s"
+                "crash", f"no response from the engine to {method} {path} within {timeout_s:g} s"
             ) from error
         except (OSError, http.client.HTTPException) as error:
             raise LaunchFailed(
-                "crash", f"the engine does not answer on its admin port: {error!r}"
+                "crash", f"no response on the engine's admin port: {error!r}"
             ) from error
         finally:
             connection.close()

@@ -203,7 +203,7 @@ class CommandServer:
         if self._process is None:
             return "it was not started"
         status = None if self._process.is_running() else self._process.exit_status()
-        how = "still running" if self._process.is_running() else "ended with its guardian"
+        how = "still running" if self._process.is_running() else "ended with its supervisor"
         if status is not None:
             how = f"exit status {status}"
             if status < 0:
@@ -297,7 +297,8 @@ class CommandServer:
             facts.append(f"limit {self._memory_mb} MiB")
         processes = "a process" if kills == 1 else f"{kills} processes"
         return (
-            f"the kernel killed {processes} of it for memory ({', '.join(facts)}); raise {MEMORY}"
+            f"the kernel killed {processes} of its processes for memory "
+            f"({', '.join(facts)}); raise {MEMORY}"
         )
 
     def _said(self) -> str:
@@ -307,7 +308,7 @@ class CommandServer:
             if not self._process.is_running():
                 self._process.output.join()
         last = self._process.output.last_line()
-        return f"; it said last: {last}" if last else ""
+        return f"; last output: {last}" if last else ""
 
 
 def _free_ports(count: int) -> list[int]:

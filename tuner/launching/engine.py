@@ -43,7 +43,7 @@ class EngineInfo:
             TunerError: it is unknown.
         """
         if self.signature is None:
-            raise TunerError(f"the engine does not tell what {self.model} takes")
+            raise TunerError(f"the engine does not report the inputs of {self.model}")
         return self.signature
 
     @property

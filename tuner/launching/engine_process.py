@@ -240,7 +240,7 @@ class LuthierProcess:
         if status is not None and status < 0:
             how = f"ended by {signal.Signals(-status).name}"
         last = self._errors.last_line().removeprefix(SPEAKER)
-        return f"{how}; it said last: {last}" if last else how
+        return f"{how}; last output: {last}" if last else how
 
     def stop(self, *, grace_s: float = STOP_GRACE_S) -> None:
         """Stop the server by SIGTERM, then SIGKILL after `grace_s`."""
@@ -303,7 +303,7 @@ def _parsed_ready(line: bytes) -> ReadyLine:
         )
     except (ValueError, KeyError, TypeError) as error:
         raise LaunchFailed(
-            "start", f"the server said {line[:200]!r} instead of that it is ready"
+            "start", f"the server printed {line[:200]!r} instead of its ready line"
         ) from error
 
 
@@ -318,7 +318,10 @@ def _token_of(facts: ReadyLine) -> str | None:
     try:
         return pathlib.Path(facts.admin_token_file).read_text(encoding="ascii").strip()
     except (OSError, ValueError) as error:
-        text = f"the token of the server's admin port cannot be read: {facts.admin_token_file}: {error}"
+        text = (
+            f"the token of the server's admin port cannot be read: {facts.admin_token_file}: "
+            f"{error}"
+        )
         raise LaunchFailed("start", text) from error
 
 

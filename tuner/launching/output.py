@@ -54,7 +54,7 @@ class Output:
                 _log.info("engine said", extra={"fields": {"said": _parse_line(line)}})
         if said > MAX_LOGGED:
             fields = {"lines": said, "logged": MAX_LOGGED}
-            _log.info("engine said more than is logged", extra={"fields": fields})
+            _log.info("engine output beyond the limit is not logged", extra={"fields": fields})
 
 
 def _parse_line(line: str) -> Any:

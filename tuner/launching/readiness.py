@@ -74,14 +74,14 @@ def signature(host: str, port: int, path: str, headers: Mapping[str, str]) -> Si
             host, port, ReadinessCheck(path=path, headers=headers), RESPONSE_TIMEOUT_S
         )
     except (OSError, http.client.HTTPException) as error:
-        text = f"no server answers at {where}: {error}; is it running?"
+        text = f"no server responds at {where}: {error}; is it running?"
         raise LaunchFailed("start", text) from error
     if status != http.HTTPStatus.OK:
         raise LaunchFailed("start", f"{where} answered {status}: {_shorten(data)}")
     try:
         return Signature.from_json(json.loads(data))
     except (ValueError, KeyError, TypeError) as error:
-        raise LaunchFailed("start", f"{where} is no metadata of a model: {error!r}") from error
+        raise LaunchFailed("start", f"{where} is not the metadata of a model: {error!r}") from error
 
 
 def _why_not_ready(host: str, port: int, sign: ReadinessCheck, *, timeout_s: float) -> str | None:
@@ -89,13 +89,13 @@ def _why_not_ready(host: str, port: int, sign: ReadinessCheck, *, timeout_s: flo
     try:
         status, data = _send(host, port, sign, timeout_s)
     except TimeoutError:
-        return f"had no answer in {timeout_s:.3g} s"
+        return f"got no response within {timeout_s:.3g} s"
     except (OSError, http.client.HTTPException) as error:
         return f"failed: {error}" if str(error) else f"failed: {error!r}"
     if status // 100 == 2:
         return None
     told = _shorten(data)
-    return f"was answered with {status}{': ' * bool(told)}{told}"
+    return f"got status {status}{': ' * bool(told)}{told}"
 
 
 def _send(host: str, port: int, sign: ReadinessCheck, timeout_s: float) -> tuple[int, bytes]:

@@ -58,7 +58,7 @@ class UrlLauncher:
         """Why two servers cannot run at once; None: without a hook, others may."""
         if not self.engine.hook:
             return None
-        return "there is one server, which gets one configuration after the other"
+        return "there is only one server, which gets one configuration at a time"
 
     def start(self, configuration: Configuration | None) -> UrlServer:
         """Apply a configuration to the server.
@@ -85,8 +85,8 @@ class UrlLauncher:
         try:
             run_hook(self.engine, default)
         except LaunchFailed as error:
-            self._say(f"the default configuration could not be put back: {error}")
-            _log.warning("the default was not put back", extra={"fields": {"error": str(error)}})
+            self._say(f"the default configuration could not be restored: {error}")
+            _log.warning("the default was not restored", extra={"fields": {"error": str(error)}})
 
 
 class UrlServer:
@@ -156,7 +156,7 @@ class UrlServer:
 
     def last_words(self) -> str:
         """Return a fixed text: its output is unknown."""
-        return "it takes no connections"
+        return "it accepts no connections"
 
     def stop(self) -> None:
         """Do nothing: the server belongs to the user."""
@@ -202,7 +202,7 @@ def run_hook(engine: UrlEngine, configuration: Configuration) -> None:
             status = process.wait(timeout=engine.hook_timeout_s)
         except subprocess.TimeoutExpired as error:
             _kill(process)
-            text = f"the hook had not ended after {engine.hook_timeout_s:g} s"
+            text = f"the hook did not end within {engine.hook_timeout_s:g} s"
             raise LaunchFailed("timeout", text) from error
         except BaseException:
             _kill(process)
@@ -213,7 +213,7 @@ def run_hook(engine: UrlEngine, configuration: Configuration) -> None:
     if lines:
         _log.info("hook said", extra={"fields": {"said": lines[-20:]}})
     if status:
-        last = f"; it said last: {lines[-1][:200]}" if lines else ""
+        last = f"; last output: {lines[-1][:200]}" if lines else ""
         raise LaunchFailed("start", f"the hook ended with status {status}{last}")
 
 

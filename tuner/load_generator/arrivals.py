@@ -177,7 +177,10 @@ def make_open_loop(
     if connections < 1:
         raise ValueError(f"an open loop of {connections} connections: expected at least 1")
     if (spread in {"trace", "listed"}) != bool(offsets_s):
-        raise ValueError(f"arrivals {spread!r} with {len(offsets_s)} offsets: a trace has some")
+        raise ValueError(
+            f"arrivals {spread!r} with {len(offsets_s)} offsets: only a trace has offsets, "
+            "and it needs some"
+        )
     if spread == "listed":
         return ScheduledArrivals(offsets_s, connections)
     if spread == "constant":

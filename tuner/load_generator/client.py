@@ -94,11 +94,12 @@ class Client:
                 if connection.state is ConnectionState.OPENING:
                     pool.decide_opening(connection, event, self._now())
                 else:
-                    pool.fail(connection, self._now(), "the server closed it at once")
+                    pool.fail(connection, self._now(), "the server closed it immediately")
             if pool.gone:
                 raise ServerGone(
-                    f"{pool.where}: {pool.gone} of {len(pool.connections)} connections cannot be "
-                    f"opened ({pool.last_loss}); does the server run, and does it take that many?"
+                    f"{pool.where}: {pool.gone} of {len(pool.connections)} connections "
+                    f"cannot be opened ({pool.last_loss}); is the server running, and "
+                    "does it accept that many?"
                 )
             pool.open_due(self._now())
             self._on_tick(0)
@@ -196,7 +197,7 @@ class Client:
                 and now - connection.started_s > self.plan.timeout_s
             ):
                 self._lose(
-                    connection, f"no answer within {self.plan.timeout_s:g} s", failures=RETRIES
+                    connection, f"no response within {self.plan.timeout_s:g} s", failures=RETRIES
                 )
         if self._is_open:
             self._abandon(now)
@@ -206,7 +207,8 @@ class Client:
             if self.pool.gone == len(self.pool.connections):
                 raise ServerGone(
                     f"{self.pool.where}: after {len(self.columns)} requests none of the "
-                    f"{self.pool.gone} connections gets an answer any more ({self.pool.last_loss})"
+                    f"{self.pool.gone} connections gets responses any more "
+                    f"({self.pool.last_loss})"
                 )
             self.pool.open_due(now)
         decided_s = self.phase.next_s
@@ -303,7 +305,9 @@ class Client:
             return
         if answer is None:
             if not data:
-                self._lose(connection, "the server closed the connection without a complete answer")
+                self._lose(
+                    connection, "the server closed the connection without a complete response"
+                )
             return
         connection.reader = None
         self.first_error = self.first_error or reader.told

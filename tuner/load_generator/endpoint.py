@@ -59,15 +59,15 @@ def parse_url(url: str) -> Endpoint:
         ) from error
     if parts.scheme == "https":
         raise UsageError(
-            f"URL {url!r}: https is not spoken, because encryption would be measured with the "
-            "server; give the server's own http port"
+            f"URL {url!r}: https is not supported, because encryption would be measured "
+            "with the server; use the server's http port"
         )
     if parts.scheme != "http" or not parts.hostname:
         raise UsageError(f"URL {url!r}: expected http://HOST[:PORT][/PATH]")
     if parts.username is not None:
         raise UsageError(
-            f"URL {url!r}: a name and password in a URL are not sent; "
-            "use --header 'Authorization: ...'"
+            f"URL {url!r}: a name and password in a URL are not supported; use --header "
+            "'Authorization: ...'"
         )
     path = urllib.parse.quote(parts.path or "/", safe="/%:@!$&'()*+,;=~-._")
     if parts.query:

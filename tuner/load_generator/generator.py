@@ -65,7 +65,7 @@ class PhaseResult:
         """Message about a failed request."""
         if self.first_error:
             hint = f"; {self.hint}" if self.hint else ""
-            return f'the first of them said "{self.first_error}"{hint}'
+            return f'the first one said "{self.first_error}"{hint}'
         return f"the last of them: {self.last_loss}" if self.last_loss else ""
 
 
@@ -110,7 +110,7 @@ class LoadGenerator:
             LoadGeneratorLost: the client process died or stalled.
         """
         if self._payloads is None:
-            raise LoadGeneratorFailed("there is nothing to send: call set_payloads before run")
+            raise LoadGeneratorFailed("nothing to send: call set_payloads before run")
         try:
             if self._process is None:
                 self._start()
@@ -128,7 +128,7 @@ class LoadGenerator:
         except TimeoutError as error:
             self.close()
             raise LoadGeneratorLost(
-                f"the load generator's process gives no sign of life: {error}"
+                f"the load generator's process does not respond: {error}"
             ) from error
         except BaseException:
             self.close()  # it is in mid-phase; the next one gets a new client

@@ -96,7 +96,7 @@ def from_npz(
 def _arrays(path: pathlib.Path, signature: Signature) -> dict[str, NDArray[Any]]:
     wanted = [spec.name for spec in signature.inputs]
     if not path.is_file():
-        raise UsageError(f"payload file {path}: there is no such file")
+        raise UsageError(f"payload file {path}: no such file")
     if not zipfile.is_zipfile(path):
         raise UsageError(f"payload file {path} is not an npz, a zip with one array per input")
     try:
@@ -104,9 +104,10 @@ def _arrays(path: pathlib.Path, signature: Signature) -> dict[str, NDArray[Any]]
             for name in wanted:
                 if name not in data.files:
                     raise UsageError(
-                        f"payload file {path}: there is no array {name!r}"
-                        f"{nearest(name, data.files)} (arrays: {', '.join(data.files)}; "
-                        f"expected {input_conversion.inputs_text(signature)})"
+                        f"payload file {path}: no array "
+                        f"{name!r}{nearest(name, data.files)} (arrays: "
+                        f"{', '.join(data.files)}; expected "
+                        f"{input_conversion.inputs_text(signature)})"
                     )
             return {name: data[name] for name in data.files if name in {*wanted, "labels"}}
     except (OSError, ValueError, EOFError, zipfile.BadZipFile) as error:
@@ -156,7 +157,7 @@ def _line(line: str, signature: Signature, where: str) -> list[oip_body.RequestI
     try:
         data = json.loads(line)
     except (ValueError, RecursionError) as error:  # too many digits, too deep
-        raise UsageError(f"{where}: not JSON ({error}); expected one request a line") from error
+        raise UsageError(f"{where}: not JSON ({error}); expected one request per line") from error
     if not isinstance(data, dict):
         raise UsageError(
             f"{where}: {type(data).__name__}, expected an object with "

@@ -51,7 +51,7 @@ class Payloads:
 
     def __post_init__(self) -> None:
         if not self.requests:
-            raise UsageError(f"{self.description}: there is no request to send")
+            raise UsageError(f"{self.description}: no request to send")
         if self.method not in METHODS:
             raise UsageError(f"method {self.method!r}: expected one of {', '.join(METHODS)}")
         if not re.fullmatch(r"/[!-~]*", self.path):
@@ -60,7 +60,7 @@ class Payloads:
             if not re.fullmatch(r"[!#$%&'*+\-.^_`|~0-9A-Za-z]+", name) or not re.fullmatch(
                 r"[\t -~\x80-\xff]*", value
             ):
-                raise UsageError(f"header {name!r}: {value!r} cannot stand in an HTTP request")
+                raise UsageError(f"header {name!r}: {value!r} is not allowed in an HTTP request")
             if name.lower() in {"content-length", "transfer-encoding", "connection"}:
                 raise UsageError(f"header {name!r} is set by the client itself")
 
@@ -97,7 +97,7 @@ def of_items(
         UsageError: no item, or items that cannot share a request.
     """
     if not items:
-        raise UsageError(f"{description}: there is no request to send")
+        raise UsageError(f"{description}: no request to send")
     groups = stacking.groups(len(items), client_batch)
     stacked = [stacking.stack([items[place] for place in group], description) for group in groups]
     return of_requests(

@@ -66,7 +66,8 @@ def tensors(
     arrays, labels = _arrays(path)
     if len(arrays) != 1:
         raise UsageError(
-            f"payload file {path}: {len(arrays)} inputs ({', '.join(arrays)}), a body of bytes has one"
+            f"payload file {path}: {len(arrays)} inputs ({', '.join(arrays)}), but a body "
+            "of bytes has one"
         )
     ((name, array),) = arrays.items()
     if array.dtype.kind not in "biuf":
@@ -120,12 +121,12 @@ def _with(headers: Mapping[str, str], default: Mapping[str, str]) -> dict[str, s
 
 def _arrays(path: pathlib.Path) -> tuple[dict[str, NDArray[Any]], NDArray[Any] | None]:
     if not path.is_file():
-        raise UsageError(f"payload file {path}: there is no such file")
+        raise UsageError(f"payload file {path}: no such file")
     try:
         with np.load(path, allow_pickle=False) as found:
             arrays = {name: found[name] for name in found.files}
     except (OSError, ValueError, EOFError, zipfile.BadZipFile) as error:
-        raise UsageError(f"payload file {path}: not arrays in npz form: {error}") from error
+        raise UsageError(f"payload file {path}: not in npz format: {error}") from error
     labels = arrays.pop(LABELS, None)
     counts = {len(array) if array.ndim else 0 for array in arrays.values()}
     if len(counts) != 1 or 0 in counts:
@@ -142,5 +143,5 @@ def _arrays(path: pathlib.Path) -> tuple[dict[str, NDArray[Any]], NDArray[Any] |
 def _plain(value: Any, where: str) -> Any:
     found = value.tolist()
     if isinstance(found, bytes):
-        raise UsageError(f"{where}: bytes cannot stand in JSON; give texts")
+        raise UsageError(f"{where}: bytes cannot be sent as JSON; give texts")
     return found

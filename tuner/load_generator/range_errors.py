@@ -23,4 +23,4 @@ def hint(answer: str, inputs: Sequence[str]) -> str:
     elif count := _COUNT.search(answer):
         high = str(int(count[1] or count[2]) - 1)
     options = " or ".join(f"--values {name}=0..{high}" for name in inputs)
-    return f"an index was out of range: tell which values the input takes, {options}"
+    return f"an index was out of range: give the values that the input takes, {options}"

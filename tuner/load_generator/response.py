@@ -123,10 +123,10 @@ class ResponseReader:
         start = bytes(self._begun[:7])
         if start != b"HTTP/1."[: len(start)] or b"\n\n" in self._begun:
             raise BadResponse(
-                f"the answer begins with {bytes(self._begun[:40])!r}, which is not HTTP/1"
+                f"the response begins with {bytes(self._begun[:40])!r}, which is not HTTP/1"
             )
         if len(self._begun) > MAX_HEAD_BYTES:
-            raise BadResponse(f"the answer's head is longer than {MAX_HEAD_BYTES} bytes")
+            raise BadResponse(f"the response's head is longer than {MAX_HEAD_BYTES} bytes")
 
 
 class _FullParser:
@@ -143,7 +143,7 @@ class _FullParser:
         except (httptools.HttpParserError, httptools.HttpParserUpgrade) as error:
             # Surplus bytes after a complete response spoil only the connection.
             if self._answer is None:
-                raise BadResponse(f"the answer cannot be read: {error}") from error
+                raise BadResponse(f"the response cannot be read: {error}") from error
             self._answer = HttpResponse(self._answer.status, keeps_alive=False)
         return self._answer
 

@@ -134,6 +134,7 @@ def unknown(signature: Signature, lacking: list[FreeAxis]) -> UnknownSize:
     """Error for undeclared sizes."""
     free = "; ".join(map(str, lacking))
     return UnknownSize(
-        f"{free}: the model takes any size there, so say what its requests have (or give --payload FILE)",
+        f"{free}: the model accepts any size there; give the size of your requests (or "
+        "--payload FILE)",
         option=shapes.option_for(signature, lacking),
     )

@@ -51,7 +51,7 @@ def _text(path: pathlib.Path) -> str:
         raise UsageError(f"trace {path}: {error.strerror or error}") from error
     except UnicodeDecodeError as error:
         raise UsageError(
-            f"trace {path}: no text (byte {error.start}), expected one second a line"
+            f"trace {path}: not text (byte {error.start}), expected one second per line"
         ) from error
 
 
@@ -61,5 +61,5 @@ def _second(given: str, where: str) -> float:
     except ValueError:
         second = math.nan
     if not (math.isfinite(second) and second >= 0):
-        raise UsageError(f"{where}: {given[:40]!r} is no time, expected seconds from 0, as 12.5")
+        raise UsageError(f"{where}: {given[:40]!r} is not a time, expected seconds from 0, as 12.5")
     return second

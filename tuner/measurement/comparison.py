@@ -268,8 +268,8 @@ class _Sentence:
         sides = f"{objective.label} {now} against {before} of {of}"
         if interval.is_vague:
             return (
-                f"No difference shown: {sides}; {pairs} pairs of launches, as far apart as "
-                "these, are too few to tell (--max-time)."
+                f"No difference shown: {sides}; {pairs} pairs of evaluations that differ "
+                "this much are too few (--max-time)."
             )
         both = ", both objectives together" if self.is_shared else ""
         figures = (
@@ -284,8 +284,9 @@ class _Sentence:
         spread = sequential.robust_mean(self.differences).sd
         unseen = gain_from_differences(spread, pairs)
         return (
-            f"No difference shown: {figures}; differences under about {100 * unseen:.2g} % cannot be seen so, and in "
-            f"four times the time differences under {50 * unseen:.2g} %."
+            f"No difference shown: {figures}; differences under about {100 * unseen:.2g} "
+            f"% cannot be seen in this time, and under {50 * unseen:.2g} % in four times "
+            "the time."
         )
 
 

@@ -35,13 +35,13 @@ def warnings_of(measurement: Measurement, *, cores: int) -> tuple[str, ...]:
     if client_s is not None and client_s > MAX_CLIENT_SHARE * measurement.seconds:
         share = 100 * client_s / measurement.seconds
         found.append(
-            f"the load generator used {share:.0f} % of a core: it may be what was measured"
+            f"the load generator used {share:.0f} % of a core, so it may have limited the result"
         )
     steal_s = measurement.noise.steal_s
     if steal_s is not None and steal_s > MAX_STEAL_SHARE * cores * measurement.seconds:
         share = 100 * steal_s / (cores * measurement.seconds)
         found.append(
-            f"the hypervisor took {share:.1f} % of the machine's CPU time for other machines"
+            f"the hypervisor gave {share:.1f} % of the machine's CPU time to other machines"
         )
     return tuple(found)
 

@@ -114,7 +114,7 @@ def open_counters(*, gpu: bool = True) -> Iterator[AvailableCounters]:
             except AcceleratorUnavailable as error:
                 lacking.append(str(error))
         else:
-            lacking.append("the model runs on the CPU, so the GPU does not count")
+            lacking.append("the model runs on the CPU, so the GPU is not counted")
         packages = _packages(POWERCAP)
         if isinstance(packages, str):
             lacking.append(packages)

@@ -56,7 +56,7 @@ def measure_outcome(
         or infeasible with cause `overload` (open loop) or `constraint` (all rejected).
     """
     if fell_behind:
-        why = f"it fell behind by {100 * fell_behind:.0f} % of them"
+        why = f"it fell behind by {100 * fell_behind:.0f} % of the requests"
         return overload_outcome(rate_per_s, why), None
     is_open = concurrency is None
     measured = summary.is_measured(records, warmup_s=warmup_s, seconds=seconds, is_open=is_open)
@@ -134,8 +134,8 @@ def _too_many_failed(
 def _all_refused(finished: int, deadline_ms: float | None, why: str) -> Outcome:
     within = "in time" if deadline_ms is None else f"within {deadline_ms:g} ms"
     reason = (
-        f"all {finished} requests were refused, as none could be answered {within} ({why}): give them more "
-        "time (deadline_ms), or ask less often, or for fewer items"
+        f"all {finished} requests were rejected, as none could be answered {within} "
+        f"({why}); use a longer deadline (deadline_ms), a lower rate, or fewer items"
     )
     return Outcome(status="infeasible", cause="constraint", reason=reason)
 
@@ -149,8 +149,8 @@ def overload_outcome(rate_per_s: float | None, why: str) -> Outcome:
 def no_rate(slo_ms: float, lowest_per_s: float) -> Outcome:
     """Outcome if p99 misses its limit at every tried rate."""
     reason = (
-        f"p99 is above the limit of {slo_ms:g} ms (--slo-ms) even at {rate_in_words(lowest_per_s)}, the "
-        "lowest rate that was tried"
+        f"p99 is above the limit of {slo_ms:g} ms (--slo-ms) even at "
+        f"{rate_in_words(lowest_per_s)}, the lowest rate tried"
     )
     return Outcome(status="infeasible", cause="constraint", reason=reason)
 
@@ -203,15 +203,16 @@ class EvaluationRequirements:
             return Outcome(status="failed", cause="short", reason=tail_latency.too_few(measurement))
         if "goodput" in self.names and not measurement.goodput:
             reason = (
-                f"none of {measurement.requests} answers came within the deadline (--slo-ms; half of them took "
-                f"more than {measurement.p50_ms:.3g} ms): give a longer one, or less load"
+                f"none of {measurement.requests} responses came within the deadline "
+                f"(--slo-ms; the median latency is {measurement.p50_ms:.3g} ms); use a "
+                "longer deadline or less load"
             )
             return Outcome(status="infeasible", cause="constraint", reason=reason)
         wanted = {name: find_objective(name).value(measurement) for name in self.names}
         wanted |= {limit.metric: limit.of.value(measurement) for limit in self.limits}
         for name, value in wanted.items():
             if not math.isfinite(value):
-                reason = f"its {name} is not known: this server or machine does not tell it"
+                reason = f"its {name} is unknown: this server or machine does not report it"
                 return Outcome(status="failed", cause="errors", reason=reason)
         return OK
 

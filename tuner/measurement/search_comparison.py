@@ -90,8 +90,8 @@ def _sentence(
 ) -> str:
     ends = f"95 % interval {interval.low:.3g} to {interval.high:.3g}, {count} pairs"
     if interval.is_vague:
-        ends = f"{count} pairs, as far apart as these, are too few to tell"
+        ends = f"{count} pairs that differ this much are too few"
     figures = f"ratio {ratio:.3g}, {ends}"
     if outcome == "no difference shown":
-        return f"No difference that could be shown between the winners of {first} and {second} ({figures})."
+        return f"No difference shown between the winners of {first} and {second} ({figures})."
     return f"The winners of {first} are {outcome} than those of {second} ({figures})."

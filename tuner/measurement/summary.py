@@ -149,12 +149,12 @@ def nothing_measured(
         return "no request was sent"
     if is_open:
         return (
-            f"no request was due in the measured {seconds:g} s ({len(records)} before them, in the warm-up): measure "
-            "for longer (--seconds), or ask more often"
+            f"no request was due in the measured {seconds:g} s ({len(records)} before "
+            "them, in the warm-up); measure for longer (--seconds), or use a higher rate"
         )
     longest_s = float((records.finished_s - records.intended_s).max())
     return (
-        f"no request finished in the measured {seconds:g} s (the longest round trip took "
+        f"no request finished in the measured {seconds:g} s (the longest latency was "
         f"{longest_s:.3g} s); measure for longer (--seconds)"
     )
 

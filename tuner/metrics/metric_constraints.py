@@ -145,7 +145,7 @@ def parse(text: str) -> MetricConstraint:
     """
     found = _FORM.fullmatch(text)
     if found is None:
-        raise ValueError(f"{text!r} is no constraint; expected METRIC <= NUMBER, as {EXAMPLE}")
+        raise ValueError(f"{text!r} is not a constraint; expected METRIC <= NUMBER, as {EXAMPLE}")
     metric, comparison, number = found.groups()
     if metric not in METRICS:
         raise ValueError(
@@ -184,7 +184,7 @@ def parse_all(texts: Iterable[str]) -> tuple[MetricConstraint, ...]:
             is_pair = low.metric == high.metric and not low.is_upper and high.is_upper
             if is_pair and low.bound > high.bound:
                 raise UsageError(
-                    f"--constraint {low.text!r} and {high.text!r}: nothing keeps to both"
+                    f"--constraint {low.text!r} and {high.text!r}: contradict each other"
                 )
     return tuple(found.values())
 

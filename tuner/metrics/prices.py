@@ -68,7 +68,7 @@ def read(path: str | None) -> Prices:
     try:
         text = user_files.text(path)
     except (OSError, UnicodeDecodeError) as error:
-        reason = getattr(error, "strerror", None) or "it is no text in UTF-8"
+        reason = getattr(error, "strerror", None) or "it is not UTF-8 text"
         raise UsageError(f"--prices {path}: {reason}; expected a YAML file of prices") from error
     return parse(text, file=path)
 
@@ -91,7 +91,7 @@ def parse(text: str, *, file: str) -> Prices:
         if price < 0:
             raise found.error((key,), f"{price:g}, expected a price from 0")
     if not hours["core_hour"] and not hours["gib_hour"]:
-        raise found.error(("core_hour",), "0 like gib_hour, so that everything would be free")
+        raise found.error(("core_hour",), "0 like gib_hour, so everything would be free")
     currency = found.text(given["currency"], ("currency",)) if "currency" in given else ""
     return Prices(**hours, currency=one_line(currency), text=text)
 

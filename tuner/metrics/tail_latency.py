@@ -66,7 +66,7 @@ def pooled(measurements: Sequence[Measurement]) -> TailLatency:
     if not measurements:
         why = "not measured"
     elif len(histograms) < len(measurements):
-        why = "an older version kept these launches without what puts them together"
+        why = "these evaluations were recorded by an older version, without the data to pool them"
     elif effective < MIN_FOR_P99:
         why = few(effective, requests)
     if why:

@@ -80,11 +80,11 @@ def _search(study: StudyRecord) -> Markup:
             "reason of each.",
         )
     caption = (
-        "Each point is one launch, with a 95 % interval from that launch alone; another launch of "
-        "the same configuration may differ by more. The line is the best value seen so far: being "
-        "the luckiest of many, it looks better than it is, which is why the answer above comes "
-        "from new launches. Marks on the lower edge are trials without a figure; point at one for "
-        "the reason."
+        "Each point is one evaluation, with a 95 % interval from that evaluation alone; "
+        "another evaluation of the same configuration may differ by more. The line is "
+        "the best value so far: as the luckiest of many, it looks better than it is, "
+        "which is why the result above comes from new evaluations. Marks on the lower "
+        "edge are trials without a figure; hover over one for the reason."
     )
     luckier = study_view.is_luckier_than_best(study)
     if luckier is not None:

@@ -155,19 +155,21 @@ def _plain_ratio(sides: dict[study_view.ArmName, study_view.ArmMeasurements], fi
 def _measured_section(study: StudyRecord) -> tuple[Markup, ...]:
     shown = tables.side_by_side(study)
     if shown is None:
-        return (element("h3", "Measured"), element("p", "No launch could be measured."))
+        return (element("h3", "Measured"), element("p", "No configuration could be measured."))
     if study_view.arm_measurements(study, "default").is_verified:
         title = "Measured side by side"
         caption = (
-            "Default and best launched anew, alternating, after the search. Geometric mean over "
-            "the launches; in brackets the smallest and the largest launch. The p99 is that of all requests "
-            "together, with its 95 % interval and the effective number of requests (n)."
+            "Default and best evaluated again after the search, alternating. Geometric "
+            "mean over the evaluations; in brackets the smallest and the largest. The "
+            "p99 is that of all requests together, with its 95 % interval and the "
+            "effective number of requests (n)."
         )
     else:
         title = "Measured in the search, not re-measured"
         caption = (
-            "The best was chosen because its figure was good, so it looks better than it is: the "
-            "luckiest of 30 equal configurations lies two standard deviations off their mean."
+            "The best was chosen for its good figure, so it looks better than it is: the "
+            "luckiest of 30 equal configurations lies two standard deviations off their "
+            "mean."
         )
     return element("h3", title), shown, element("p", caption, class_="soft")
 

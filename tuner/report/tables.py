@@ -61,7 +61,7 @@ def side_by_side(study: StudyRecord) -> Markup | None:
         shown += [
             ("in time/s", "goodput_per_s"),
             ("due/s", "offered_per_s"),
-            ("answered, of all that were due", "answered_share"),
+            ("answered in time, of all due", "answered_share"),
         ]
     if study_view.has_energy(study):
         shown.append(("energy (J/request)", "energy_j"))
@@ -173,7 +173,7 @@ def _trial_row(study: StudyRecord, trial: Trial, names: Sequence[str]) -> Markup
     started = dt.datetime.fromtimestamp(trial.started_at, tz=dt.UTC)
     why = trial.outcome.reason
     if trial.measurement is not None and trial.measurement.ended_early:
-        why = f"ended after {trial.measurement.seconds:.1f} s: no rival of the best"
+        why = f"ended after {trial.measurement.seconds:.1f} s: cannot beat the best"
     reason = element("div", why, class_="reason") if why else None
     class_ = "broken" if trial.measurement is None else None
     measured = trial.measured

@@ -50,7 +50,7 @@ def summary(study: StudyRecord, files: Mapping[str, pathlib.Path]) -> rich.conso
     if "settings" in files and not study.is_of_other_engine:
         told["use"] = serve_command(study.served, files["settings"], is_trusted=study.is_trusted)
     if "models" in files:
-        told["models"] = f"deployed then by: sh {shlex.quote(str(files['models']))}"
+        told["models"] = f"then deploy its models with: sh {shlex.quote(str(files['models']))}"
     width = max(map(len, told), default=0)
     parts += [LabelledCommand(f"{name:{width}} ", text) for name, text in told.items()]
     return rich.console.Group(*parts)

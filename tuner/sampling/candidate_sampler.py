@@ -278,5 +278,5 @@ def legal(name: str, value: Any, distribution: BaseDistribution) -> Any:
 def check_integer(name: str, value: int, *, least: int) -> int:
     """Return a whole number of at least `least`, or raise UsageError."""
     if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < least:
-        raise UsageError(f"{name} is {value!r}; expected a whole number, {least} or more")
+        raise UsageError(f"{name} is {value!r}; expected a whole number of {least} or more")
     return int(value)

@@ -61,7 +61,8 @@ class CandidateSet:
     def __post_init__(self) -> None:
         if not self.cells:
             raise UsageError(
-                "there are no candidates: the search space has no feasible cell; widen a knob or a constraint"
+                "there are no candidates: no configuration of the search space is "
+                "feasible; widen a knob or a constraint"
             )
         if self.vectors.ndim != 2 or len(self.vectors) != len(self.cells):
             raise UsageError(

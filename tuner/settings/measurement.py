@@ -42,35 +42,35 @@ class MeasurementSettings:
         "mean",
         "--objective",
         "NAME[,NAME]",
-        "what is made best: mean, p50, p95 or p99 of the round trip (ms), throughput (requests/s), "
-        "goodput (requests/s within --slo-ms), time-per-item (ms), consistency (p95 - p5 of the round trip, "
-        "ms), cost (of 1,000 requests, by --prices), cpu (core-s of 1,000 requests), memory (MiB-s of 1,000 "
-        "requests), energy (J/request, where it can be counted), or rate, the highest of an "
-        "open loop that keeps --slo-ms (requests/s); two with a comma between them, as mean,cost, "
-        "for the front of both; default mean",
+        "metric to optimise: mean, p50, p95 or p99 latency (ms), throughput "
+        "(requests/s), goodput (requests/s within --slo-ms), time-per-item (ms), "
+        "consistency (p95 - p5 latency, ms), cost (per 1,000 requests, from --prices), "
+        "cpu (core-s per 1,000 requests), memory (MiB-s per 1,000 requests), energy "
+        "(J/request), or rate (highest open-loop requests/s that keeps --slo-ms); two, "
+        "as mean,cost, search their Pareto front; default mean",
         parse=objectives.parse_names,
     )
     point: str = option_field(
         "knee",
         "--point",
         "NAME",
-        "of the front of two objectives the point that is verified and exported: knee, or the objective in "
-        "which it is to be the best; default knee",
+        "point of a two-objective front to verify and export: knee, or the objective in "
+        "which it is best; default knee",
     )
     slo_ms: float | None = option_field(
         None,
         "--slo-ms",
         "MS",
-        "a configuration whose p99 is above this many milliseconds is no solution; where goodput is "
-        "counted, the deadline of each request instead; default: no limit",
+        "upper limit of the p99 (ms); for goodput, the deadline of each request instead; "
+        "default: no limit",
         parse=float,
     )
     constraints: tuple[str, ...] = option_field(
         (),
         "--constraint",
         "TEXT",
-        "what a solution must keep to, METRIC <= NUMBER or METRIC >= NUMBER, as 'p99_ms <= 50'; may be given "
-        "more than once; default: none",
+        "metric constraint METRIC <= NUMBER or METRIC >= NUMBER, as 'p99_ms <= 50'; "
+        "repeatable; default: none",
         parse=metric_constraints.canonical,
         is_repeated=True,
     )
@@ -78,47 +78,47 @@ class MeasurementSettings:
         None,
         "--prices",
         "FILE",
-        "YAML file with the price of an hour of a core (core_hour), of a GiB (gib_hour) and, where one is "
-        "used, of a GPU (gpu_hour), for the objective cost; default: core-seconds, a GiB-second as an "
-        "eighth of one",
+        "YAML file with prices per hour of a core (core_hour), a GiB (gib_hour) and a "
+        "GPU (gpu_hour, if used), for the objective cost; default: core-seconds, with a "
+        "GiB-second as an eighth of one",
     )
     requests: int | None = option_field(
         None,
         "--requests",
         "COUNT",
-        "measure this many requests in each launch instead of a time; default: by time",
+        "requests measured per evaluation, instead of a time; default: by time",
         parse=int,
     )
     seconds: float | None = option_field(
         None,
         "--seconds",
         "S",
-        "seconds measured in each launch; default 0.6 where the mean alone decides (objectives mean, "
-        "throughput and time-per-item, without --slo-ms and --constraint), or four round trips where these "
-        "take longer, 5 under a --scenario, else 2",
+        "seconds measured per evaluation; default 0.6, or four latencies if longer, if "
+        "the mean alone decides (objectives mean, throughput and time-per-item, without "
+        "--slo-ms and --constraint); 5 with --scenario; else 2",
         parse=float,
     )
     warmup_s: float = option_field(
         WARMUP_S,
         "--warmup",
         "S",
-        "least seconds of load before measuring, and never under three round trips; behind them, answers of a "
-        "server that was started just now are waited for until they have settled, for 2 s at most; default 0.1",
+        "least seconds of warm-up, always at least three latencies; a new server gets up "
+        "to 2 s more to settle; default 0.1",
         parse=float,
     )
     timeout_s: float = option_field(
         10.0,
         "--timeout",
         "S",
-        "a request without an answer after this long is an error; default 10",
+        "seconds without a response after which a request is an error; default 10",
         parse=float,
     )
     racing: str = option_field(
         "on",
         "--racing",
         "on|off",
-        "on: a trial ends after a quarter of its time, or two or three, where its configuration is by then "
-        "decided to be no rival of the best so far (objectives mean, throughput and time-per-item, in a "
+        "on: end a trial after one, two or three quarters of its time if it clearly "
+        "cannot beat the best so far (objectives mean, throughput and time-per-item in a "
         "closed loop, without --slo-ms, --constraint and --requests); default on",
         choices=("on", "off"),
     )
@@ -126,8 +126,8 @@ class MeasurementSettings:
         30,
         "--pairs",
         "COUNT",
-        "most launches each of the default and the best configuration, side by side or alternating, for the "
-        "verdict; fewer where their difference shows before; default 30",
+        "most evaluations each of the default and the best for the verdict, fewer if it "
+        "is clear earlier; default 30",
         parse=int,
     )
 
@@ -135,8 +135,8 @@ class MeasurementSettings:
         for limit in self.limits:
             if limit.metric == "goodput_per_s" and self.slo_ms is None:
                 raise UsageError(
-                    f"--constraint {limit.text!r}: goodput counts answers within a deadline: give "
-                    "--slo-ms MS, too"
+                    f"--constraint {limit.text!r}: goodput counts responses within a "
+                    "deadline; add --slo-ms MS"
                 )
         try:
             objectives.parse_names(self.objective)
@@ -149,20 +149,22 @@ class MeasurementSettings:
             self.point,
             " or ".join(str(one) for one in points)
             if self.second
-            else "knee, unless there are two objectives",
+            else "knee, as there is only one objective",
         )
         require(
             self.slo_ms is None or self.slo_ms > 0, "--slo-ms", self.slo_ms, "milliseconds above 0"
         )
         if RATE in self.names and self.second is not None:
-            raise UsageError(f"--objective {self.objective}: {RATE} is an objective of its own")
+            raise UsageError(
+                f"--objective {self.objective}: {RATE} cannot be combined with another objective"
+            )
         if self.objective == RATE and self.slo_ms is None:
             raise UsageError(
-                "--find-rate: the highest rate at which p99 is under what? give --slo-ms MS"
+                "--find-rate: needs the p99 limit that the rate must keep; add --slo-ms MS"
             )
         if "goodput" in self.names and self.slo_ms is None:
             raise UsageError(
-                f"--objective {self.objective}: counts answers within a deadline: give --slo-ms MS, too"
+                f"--objective {self.objective}: counts responses within a deadline; add --slo-ms MS"
             )
         require(
             self.requests is None or self.requests >= 20,

@@ -25,59 +25,60 @@ class SearchSettings:
         "structured",
         "--sampler",
         "NAME",
-        "what proposes configurations: structured, which predicts them from a short profile of the model, "
-        "gp, random, epsilon-greedy, skopt, gpy, tpe, guess, ridge, hill-climb, optuna-gp, smac or botorch "
-        "(docs/samplers.md); default structured",
+        "sampler that proposes configurations: structured (predicts them from a short "
+        "profile of the model), gp, random, epsilon-greedy, skopt, gpy, tpe, guess, "
+        "ridge, hill-climb, optuna-gp, smac or botorch (docs/samplers.md); default "
+        "structured",
     )
     trials: int = option_field(
         50,
         "--trials",
         "COUNT",
-        "configurations launched in all, the default and the initial ones included; default 50",
+        "trials in total, including the default and the initial ones; default 50",
         parse=int,
     )
     initial: int | None = option_field(
         None,
         "--initial",
         "COUNT",
-        "launches before results guide the sampler; the default configuration is the first; "
-        "default 4 for structured (8 where nothing is predicted), 8 for gp and ridge, 10 for skopt, tpe, "
-        "optuna-gp, smac and botorch, 25 for gpy, random and epsilon-greedy, none for guess and hill-climb; "
-        "at most half of --trials",
+        "trials before results guide the sampler, the first being the default "
+        "configuration; at most half of --trials; default 4 for structured (8 without "
+        "predictions), 8 for gp and ridge, 10 for skopt, tpe, optuna-gp, smac and "
+        "botorch, 25 for gpy, random and epsilon-greedy, 0 for guess and hill-climb",
         parse=int,
     )
     max_time_s: float = option_field(
         600.0,
         "--max-time",
         "DURATION",
-        "longest time of the study, its verification included (90s, 10m, 1h); default 10m",
+        "longest time of the study including verification (90s, 10m, 1h); default 10m",
         parse=duration_s,
     )
     stop_ei: float = option_field(
         0.01,
         "--stop-ei",
         "SHARE",
-        "end early when in three proposals running no configuration's expected improvement "
-        "reaches this share of the best; 0 never ends early; default 0.01",
+        "end early if the largest expected improvement stays below this share of the "
+        "best for three proposals in a row; 0: never; default 0.01",
         parse=float,
     )
     epsilon: float | None = option_field(
         None,
         "--epsilon",
         "SHARE",
-        "share of guided proposals that epsilon-greedy makes at random; default: the sampler's own",
+        "share of guided proposals that epsilon-greedy draws at random; default: the sampler's own",
         parse=float,
     )
     learn_from: str = option_field(
         "auto",
         "--learn-from",
         "NAMES",
-        "finished studies of the same model, under this or other loads, whose launches the search starts "
-        "from: names with commas between them; auto, those of --runs-dir that fit, the nearest loads "
-        "first; or none; default auto",
+        "finished studies of the same model whose evaluations warm-start the search: "
+        "comma-separated names, auto (those in --runs-dir that fit, nearest loads first) "
+        "or none; default auto",
     )
     seed: int = option_field(
-        0, "--seed", "S", "seed of the proposals and of random inputs; default 0", parse=int
+        0, "--seed", "S", "seed of proposals and random inputs; default 0", parse=int
     )
 
     def __post_init__(self) -> None:
@@ -86,7 +87,8 @@ class SearchSettings:
             1 <= self.first_trials <= self.trials,
             "--initial",
             self.initial,
-            f"from 1 to the trials ({self.trials}); the default is one of the initial ones",
+            f"from 1 to the number of trials ({self.trials}); the default configuration "
+            "is one of them",
         )
         require(self.max_time_s > 0, "--max-time", self.max_time_s, "a duration above 0")
         require(0 <= self.stop_ei < 1, "--stop-ei", self.stop_ei, "a share from 0 to below 1")

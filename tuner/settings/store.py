@@ -16,16 +16,16 @@ class StoreSettings:
         None,
         "--study",
         "NAME",
-        "name of the study and of its folder; default: model, concurrency and the time",
+        "name of the study and its folder; default: model, concurrency and time",
     )
     runs_dir: str = option_field(
-        "runs", "--runs-dir", "DIR", "folder that holds the study folders; default runs"
+        "runs", "--runs-dir", "DIR", "folder of the study folders; default runs"
     )
     storage: str | None = option_field(
         None,
         "--storage",
         "URL",
-        "Optuna storage (an SQLAlchemy URL) of the trials; default: study.db in the folder",
+        "SQLAlchemy URL of the Optuna storage; default: study.db in the study folder",
     )
 
     def __post_init__(self) -> None:

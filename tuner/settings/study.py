@@ -34,28 +34,36 @@ class StudySettings:
         if self.target.scenario is not None:
             self._check_scenario()
         if self.measurement.objective == RATE and self.target.rate is not None:
-            raise UsageError(f"--rate {self.target.rate:g}: --find-rate looks for the rate itself")
+            raise UsageError(
+                f"--rate {self.target.rate:g}: --find-rate searches for the rate itself; "
+                "leave one of them out"
+            )
         if self.target.concurrency is None and not self.is_open:
             raise UsageError(NO_LOAD)
         if self.target.arrivals is not None and not self.is_open:
             raise UsageError(f"--arrivals {self.target.arrivals}: {NO_ARRIVALS}")
         if self.target.is_open and not set(self.measurement.names).isdisjoint(OF_THE_LOAD):
             raise UsageError(
-                f"--objective {self.measurement.objective}: an open loop sets it itself; choose a latency"
+                f"--objective {self.measurement.objective}: fixed by the rate of an open "
+                "loop; choose a latency"
             )
 
     def _check_scenario(self) -> None:
         measurement = self.measurement
         if RATE in measurement.names:
-            raise UsageError(f"--objective {RATE}: a scenario has its own rates; take goodput")
+            raise UsageError(
+                f"--objective {RATE}: a scenario defines its own rates; choose goodput"
+            )
         if measurement.requests is not None:
             raise UsageError(
-                f"--requests {measurement.requests}: a scenario is measured for a time, --seconds S"
+                f"--requests {measurement.requests}: a scenario is measured for a time; "
+                "use --seconds S"
             )
         if not measurement.counts_goodput:
             raise UsageError(
-                f"--objective {measurement.objective}: tells of answers alone, so that what refuses most may look "
-                "best; take goodput, or goodput and another, or add --constraint 'goodput_per_s >= NUMBER'"
+                f"--objective {measurement.objective}: covers only answered requests, so "
+                "rejecting many may look best; choose goodput, combine it with goodput, "
+                "or add --constraint 'goodput_per_s >= NUMBER'"
             )
 
     @property

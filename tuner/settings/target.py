@@ -32,132 +32,136 @@ class TargetSettings:
         dataclasses.MISSING,
         "--model",
         "NAME|FILE",
-        "bundled model by name, a model file (.onnx, .ort, .skops, .npz, .pt, .pt2, .jit, .ubj, .cbm, XGBoost's .json, "
-        "LightGBM's .txt, .py:NAME), or a folder (model.yaml, SavedModel, MLmodel)",
+        "bundled model by name, model file (.onnx, .ort, .skops, .npz, .pt, .pt2, .jit, "
+        ".ubj, .cbm, XGBoost's .json, LightGBM's .txt, .py:NAME), or folder (model.yaml, "
+        "SavedModel, MLmodel)",
         instead="scenario",
-        more="; no default: needed without --scenario",
+        more="; no default: required without --scenario",
     )
     trust: bool = option_field(
         False,
         "--trust",
         "",
-        "tune a model that runs code from its files when it is loaded, such as MLflow's pickles: say it only of "
-        "files whose makers you trust; default: such a model is refused",
+        "allow a model that runs code from its files when loaded, such as MLflow "
+        "pickles; only for files that you trust; default: refuse",
         is_flag=True,
     )
     scenario: str | None = option_field(
         None,
         "--scenario",
         "FILE",
-        "many models on a few replicas, under the requests of this file (docs/scenarios.md), instead of --model "
-        "and a load; the objective is then goodput, and --slo-ms the deadline of the file; default: one model",
+        "scenario file: many models on shared replicas, with their requests "
+        "(docs/scenarios.md), instead of --model and a load; the objective is goodput, "
+        "with the file's deadline as --slo-ms; default: one model",
     )
     concurrency: int | None = option_field(
         None,
         "--concurrency",
         "N",
-        "requests in flight at any time (closed loop)",
+        "requests in flight (closed loop)",
         parse=int,
         instead="rate",
-        more=f"; in an open loop (--rate, --find-rate) the most that may be, default {MAX_IN_FLIGHT}",
+        more=f"; in an open loop (--rate, --find-rate) the upper limit, default {MAX_IN_FLIGHT}",
     )
     rate: float | None = option_field(
         None,
         "--rate",
         "R",
-        "requests a second, sent when they are due and not when answers come (open loop); default: "
-        "closed loop",
+        "requests per second, sent when due, independent of responses (open loop); "
+        "default: closed loop",
         parse=float,
     )
     arrivals: str | None = option_field(
         None,
         "--arrivals",
         "NAME",
-        "how an open loop spreads its requests over time: poisson, constant, burst, or trace:FILE, seconds "
-        "of arrivals, one a line, scaled to --rate where that is given; default poisson",
+        "arrival process of an open loop: poisson, constant, burst, or trace:FILE (one "
+        "arrival time in seconds per line, scaled to --rate if given); default poisson",
     )
     client_batch: int = option_field(
         1,
         "--client-batch",
         "N",
-        "items in each request; default 1",
+        "items per request; default 1",
         parse=int,
     )
     space: str | None = option_field(
         None,
         "--space",
         "FILE",
-        "search space; default: the model's bundled one, or one derived by a short probe "
-        "(see `tune space`)",
+        "search-space file; default: the model's bundled space, or one derived by a "
+        "short probe (see `tune space`)",
     )
     fixed: tuple[str, ...] = option_field(
         (),
         "--fix",
         "KNOB=VALUE",
-        "a knob of the search space that is not searched: every launch has it at this value; may be given more "
-        "than once; default: none",
+        "fix a knob of the search space at this value; repeatable; default: none",
         is_repeated=True,
     )
     payload: str | None = option_field(
         None,
         "--payload",
         "FILE",
-        "request inputs, .npz or .jsonl; default: what --shape and --values say, the model's own sample, or "
-        "random inputs, which is then noted",
+        "file of request inputs, .npz or .jsonl; default: inputs from --shape and "
+        "--values, the model's sample, or random ones with a note",
     )
     shape: tuple[str, ...] = option_field(
         (),
         "--shape",
         "NAME=SIZES",
-        "sizes of an input without its item axis (image=3x640x640), or of all dimensions of a name (sequence=128), "
-        "for inputs that are made up: each 640, 16..512, 'lognormal(64,0.8)<=512' or @FILE with a size in each "
-        "line; may be given more than once; default: those of model.yaml (docs/inputs.md)",
+        "sizes of a synthetic input without its item axis (image=3x640x640), or of a "
+        "named dimension (sequence=128); each 640, 16..512, 'lognormal(64,0.8)<=512' or "
+        "@FILE with one size per line; repeatable; default: those of model.yaml "
+        "(docs/inputs.md)",
         is_repeated=True,
     )
     values: tuple[str, ...] = option_field(
         (),
         "--values",
         "INPUT=VALUES",
-        "values of an input that is made up: LOW..HIGH, one value, or @FILE with a value in each line; may be "
-        "given more than once; default: standard normal numbers, whole numbers from 0 to 9, eight letters",
+        "values of a synthetic input: LOW..HIGH, one value, or @FILE with one value per "
+        "line; repeatable; default: standard normal numbers, integers from 0 to 9, "
+        "strings of eight letters",
         is_repeated=True,
     )
     engine: str = option_field(
         "luthier",
         "--engine",
         "ENGINE",
-        "what serves: luthier; mosec or triton, or mosec:PYTHON where another interpreter has it; command:FILE, "
-        "any server that an engine file describes, started anew for each configuration; or url:URL, a running "
-        "server that --hook configures; default luthier",
+        "engine to tune: luthier; mosec or triton, or mosec:PYTHON for another "
+        "interpreter; command:FILE, a server described by an engine file and restarted "
+        "for each configuration; or url:URL, a running server configured by --hook; "
+        "default luthier",
     )
     hook: str | None = option_field(
         None,
         "--hook",
         "COMMAND",
-        "program that gives a running server (--engine url:URL) a configuration, which it gets as "
-        "JSON on standard input and as variables KNOB_...; default: none",
+        "program that configures a running server (--engine url:URL); gets the "
+        "configuration as JSON on standard input and as variables KNOB_...; default: none",
     )
     hook_timeout_s: float = option_field(
         60.0,
         "--hook-timeout",
         "DURATION",
-        "longest time of one run of --hook; default 60s",
+        "longest run of --hook; default 60s",
         parse=duration_s,
     )
     home: str = option_field(
         "process",
         "--home",
         "HOME",
-        "where the replicas of luthier's server live: process, processes of this machine; or docker, "
-        "containers of its Docker engine (docs/containers.md); default process",
+        "how Luthier's replicas run: process, on this machine; or docker, in containers "
+        "(docs/containers.md); default process",
         choices=SPAWNERS,
     )
     min_accuracy: float | None = option_field(
         None,
         "--min-accuracy",
         "SHARE",
-        "search the model's variants as well (`model.variant`), those whose measured accuracy is at least "
-        "this, from 0 to 1; default: the model's default variant alone",
+        "also search the model's variants (`model.variant`) whose measured accuracy is "
+        "at least this, from 0 to 1; default: only the default variant",
         parse=float,
     )
 
@@ -192,7 +196,8 @@ class TargetSettings:
             if given != default:
                 told = " ".join(given) if isinstance(given, tuple) else given
                 raise UsageError(
-                    f"{flag} {told}: not with --scenario, which says what is served, and what is asked of it"
+                    f"{flag} {told}: not allowed with --scenario, whose file defines the "
+                    "models and the requests"
                 )
 
     @property
@@ -213,7 +218,7 @@ class TargetSettings:
         _check_fixed(self.fixed)
         if self.payload is not None and self.values:
             raise UsageError(
-                f"--values {self.values[0]}: not with --payload, whose file has the values"
+                f"--values {self.values[0]}: not allowed with --payload, whose file has the values"
             )
         share = self.min_accuracy
         require(share is None or 0 <= share <= 1, "--min-accuracy", share, "a share from 0 to 1")
@@ -229,20 +234,20 @@ class TargetSettings:
         takes_hook = kind == "url"
         if takes_hook != (self.hook is not None):
             raise UsageError(
-                f"--engine {self.engine}: needs --hook COMMAND, which gives it a configuration"
+                f"--engine {self.engine}: needs --hook COMMAND, which configures the server"
                 if takes_hook
-                else f"--hook {self.hook}: only a running server (--engine url:URL) has a hook"
+                else f"--hook {self.hook}: only allowed for a running server (--engine url:URL)"
             )
         if self.is_of_other_engine and self.min_accuracy is not None:
             raise UsageError(
-                f"--min-accuracy {self.min_accuracy:g}: the variants of a model are a knob of luthier's "
-                "alone; give another engine a knob of its own for them"
+                f"--min-accuracy {self.min_accuracy:g}: only Luthier has model variants "
+                "as a knob; define a knob of its own for another engine"
             )
         require(self.home in SPAWNERS, "--home", self.home, "one of " + ", ".join(SPAWNERS))
         if self.is_of_other_engine and self.home != SPAWNERS[0]:
             raise UsageError(
-                f"--home {self.home}: where replicas live is luthier's alone to say; "
-                f"the file of another engine can start a container itself"
+                f"--home {self.home}: only Luthier's replicas can be placed; the file of "
+                "another engine can start a container itself"
             )
         require(self.hook_timeout_s > 0, "--hook-timeout", self.hook_timeout_s, "above 0")
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from tuner.settings.option import require
 
-NO_ARRIVALS = "belongs to an open loop (--rate R or --find-rate)"
+NO_ARRIVALS = "only allowed in an open loop (--rate R or --find-rate)"
 NO_LOAD = (
-    "how much load? give --concurrency N (closed loop) or --rate R (open loop), or have the highest rate "
-    "found (tune --find-rate --slo-ms MS)"
+    "no load given; use --concurrency N (closed loop), --rate R (open loop), or tune "
+    "--find-rate --slo-ms MS, which searches for the highest rate"
 )
 SCENARIO = "scenario"
 """Arrivals of a scenario's open loop."""
@@ -36,7 +36,7 @@ def workload_in_words(
     batched = f", {client_batch} items in each request" if client_batch > 1 else ""
     kind = (arrivals or SPREADS[0]).partition(":")[0]
     if objective == RATE:
-        return f"its highest rate ({kind} arrivals){batched}"
+        return f"the highest rate ({kind} arrivals){batched}"
     if rate_per_s is None:
         return f"concurrency {concurrency}{batched}"
     if arrivals == SCENARIO:

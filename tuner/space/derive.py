@@ -68,17 +68,17 @@ def text(probe: ProbeResult) -> str:
     machine = probe.machine
     comments = {derived.knob.name: derived.reason for derived in _knobs(probe)}
     comments["head"] = (
-        f"Search space of {probe.model}, derived by a probe at concurrency {probe.concurrency}"
-        f"{_batch_note(probe)} on {machine.cores} cores and {machine.memory_mb} MiB.\n"
-        "The probe was short: look the ranges over. How to write such a file: "
-        "docs/search-spaces.md."
+        f"Search space of {probe.model}, derived by a probe at concurrency "
+        f"{probe.concurrency}{_batch_note(probe)} on {machine.cores} cores and "
+        f"{machine.memory_mb} MiB.\nThe probe was short: review the ranges. Format of the "
+        "file: docs/search-spaces.md."
     )
     if probe.whole:
         comments["head"] += (
-            "\nThe knobs of batching are left out: the model is served whole, one request at a time "
-            f"({probe.whole})."
+            "\nThe batching knobs are left out: the model is served whole, one request "
+            f"at a time ({probe.whole})."
         )
-    comments["constraints"] = "Limits are promises: all replicas may use theirs at once."
+    comments["constraints"] = "Limits are upper bounds: all replicas may reach theirs at once."
     comments["equivalence"] = _rules(probe)[1]
     return files.dump(derive(probe), comments)
 
@@ -90,12 +90,10 @@ def _knobs(probe: ProbeResult) -> list[_Derived]:
         makers += [_pad_to] if probe.pads else []
     derived = [make(probe) for make in makers]
     if len(set(probe.machine.gpu_clocks_mhz)) > 1:
-        reason = "Clocks that the GPU can be locked to; its highest is the default."
+        reason = "Clocks to which the GPU can be locked; the highest is the default."
         derived.append(_Derived(DeviceKnob(name=CLOCK, unit="MHz"), reason))
     if not probe.machine.no_sharing:
-        reason = (
-            "Part of the GPU's threads that a replica may use at most; the default is all of them."
-        )
+        reason = "Largest share of the GPU's threads for a replica; the default is all of them."
         derived.append(_Derived(_log_knob(SHARE, _SHARES, default=_SHARES[-1]), reason))
     return derived
 
@@ -132,8 +130,9 @@ def _cpu(probe: ProbeResult) -> _Derived:
         default=values[-1],
     )
     reason = (
-        f"A busy replica used {used:.2g} cores with one thread: from 0.3 of that to what all its "
-        "threads can use. The default never binds, as the server sets no quota untuned."
+        f"A busy replica used {used:.2g} cores with one thread: from 0.3 of that to what "
+        "all its threads can use. The default never limits it, as an untuned server sets "
+        "no quota."
     )
     return _Derived(knob, reason)
 
@@ -156,9 +155,9 @@ def _memory(probe: ProbeResult) -> _Derived:
     high = min(machine_mb, max(low, math.ceil(4 * peak)))
     values = {min(high, math.ceil(value)) for value in _log_spread(low, high)}
     reason = (
-        f"A replica held {probe.idle_memory_mb:.0f} MiB idle, {smallest:.0f} with batches of 1 "
-        f"and {peak:.0f} at its peak: from 1.3 times the former to 4 times the peak."
-        " The default is the largest, as the server sets no limit untuned."
+        f"A replica used {probe.idle_memory_mb:.0f} MiB idle, {smallest:.0f} with batches "
+        f"of 1 and {peak:.0f} at its peak: from 1.3 times the first to 4 times the last. "
+        "The default is the largest, as an untuned server sets no limit."
     )
     return _Derived(_log_knob("replica.memory_mb", values, default=max(values)), reason)
 
@@ -179,9 +178,9 @@ def _size(probe: ProbeResult) -> _Derived:
     default = SETTINGS["batching.max_size"].default
     assert isinstance(default, int)
     reason = (
-        f"Time of a batch by its size: {', '.join(times)}. Sizes end where a larger batch gains "
-        f"nothing per item, or where one holds all {probe.items} {_unit(probe)}s; the server's "
-        f"default, {default}, is always among them."
+        f"Time of a batch by its size: {', '.join(times)}. The sizes end where a larger "
+        f"batch gains nothing per item, or where one holds all {probe.items} "
+        f"{_unit(probe)}s; the server's default, {default}, is always included."
     )
     sizes = {*_sizes(probe), default}
     return _Derived(_log_knob("batching.max_size", sizes, default=default), reason)
@@ -215,8 +214,9 @@ def _timeout(probe: ProbeResult) -> _Derived:
     high = min(_MAX_TIMEOUT_US, max(2e6 * longest_s, 4 * low))
     values = {int(float(f"{value:.2g}")) for value in _log_spread(min(low, high), high)}
     reason = (
-        "0 takes at once what waits. Above it, from half the service time of one item to twice "
-        "that of the largest batch: a longer wait costs more than a fuller batch gives back."
+        "0 takes what is waiting at once. Otherwise from half the service time of one "
+        "item to twice that of the largest batch: waiting longer costs more than a "
+        "fuller batch gains."
     )
     return _Derived(_log_knob("batching.timeout_us", values, default=0, zero=True), reason)
 
@@ -224,8 +224,8 @@ def _timeout(probe: ProbeResult) -> _Derived:
 def _pad_to(probe: ProbeResult) -> _Derived:  # noqa: ARG001 - as its like
     """Make `batching.pad_to`: from no padding to beyond most texts."""
     reason = (
-        "Requests differ in size, and filled up to a multiple of this more of them share a call; 1 fills up "
-        "nothing, as the server does untuned. What is filled in is computed in vain."
+        "Requests differ in size. Padded to a multiple of this value, more of them share "
+        "a call; 1 pads nothing, like an untuned server. Computing the padding is wasted."
     )
     return _Derived(_log_knob("batching.pad_to", _PADS, default=1), reason)
 
@@ -236,20 +236,21 @@ def _rules(probe: ProbeResult) -> tuple[tuple[str, ...], str]:
     left_out: dict[str, str] = {}
     if longest_s >= LONG_BATCH_S:
         left_out["cpu-over-machine"] = (
-            f"cpu-over-machine is left out: a batch takes {1000 * longest_s:.3g} ms, so that a "
-            "quota's period of 100 ms holds few, and they do not spread evenly over the replicas."
+            f"cpu-over-machine is left out: a batch takes {1000 * longest_s:.3g} ms, so "
+            "few fit into a quota period of 100 ms, and they do not spread evenly over "
+            "the replicas."
         )
     if probe.cpu_cores_used > 1 + THREAD_OVERHEAD_CORES:
         left_out["cpu-over-threads"] = (
-            f"cpu-over-threads is left out: with one thread the model used "
-            f"{probe.cpu_cores_used:.2g} cores, so it starts threads of its own."
+            "cpu-over-threads is left out: with one thread the model used "
+            f"{probe.cpu_cores_used:.2g} cores, so it starts its own threads."
         )
     rules = tuple(
         rule
         for rule in equivalence.RULES
         if rule not in left_out and not (probe.whole and rule.startswith("batch-"))
     )
-    reasons = ["Cells that this engine cannot tell apart are searched once.", *left_out.values()]
+    reasons = ["Candidates that behave alike on this engine are searched once.", *left_out.values()]
     return rules, "\n".join(reasons)
 
 

@@ -126,7 +126,7 @@ class _Compiler:
         part = self._part(root)
         if part.kind != TRUTH:
             raise self._error(
-                root, f"the whole is {_noun(part.kind)}, expected a comparison such as a <= b"
+                root, f"the expression is {_noun(part.kind)}, expected a comparison such as a <= b"
             )
         return part.evaluate
 
@@ -262,7 +262,7 @@ class _Compiler:
     def _of_kind(self, node: ast.expr, kind: str) -> Evaluate:
         part = self._part(node)
         if part.kind != kind:
-            raise self._error(node, f"{_noun(part.kind)} stands where {_noun(kind)} is expected")
+            raise self._error(node, f"{_noun(part.kind)} found where {_noun(kind)} is expected")
         return part.evaluate
 
     def _error(self, node: ast.expr, text: str) -> ExpressionError:

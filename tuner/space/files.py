@@ -102,7 +102,7 @@ def parse(text: str, file: str, vocabulary: KnobSchema = SERVING) -> SearchSpace
     for key in tree:
         content.known(key, (*_KEYS, *vocabulary.beside), (key,), "key")
     if "knobs" not in tree:
-        raise content.error((), "it has no `knobs`")
+        raise content.error((), "`knobs` is missing")
     entries = content.mapping(tree["knobs"], ("knobs",))
     knobs = tuple(
         knob_entry.read(content, name, given, vocabulary) for name, given in entries.items()

@@ -36,9 +36,7 @@ def fixed(space: SearchSpace, given: Sequence[str]) -> SearchSpace:
         except ValueError as error:
             raise UsageError(f"--fix {one}: {error}") from None
     if given and all(not isinstance(k, DeviceKnob) and len(k.values()) == 1 for k in space.knobs):
-        raise UsageError(
-            f"--fix {' --fix '.join(given)}: no knob is left to be searched; fix fewer"
-        )
+        raise UsageError(f"--fix {' --fix '.join(given)}: no knob is left to search; fix fewer")
     return space
 
 
@@ -109,8 +107,8 @@ def _value(knob: Knob, text: str) -> Value:
         number = int(text) if is_whole else float(text)
     except ValueError:
         known = "" if isinstance(knob, DeviceKnob) else f" from {knob.low:g} to {knob.high:g}"
-        kind = "whole number" if is_whole else "number"
-        raise ValueError(f"{text!r} is no {kind}; expected one{known}") from None
+        kind = "a whole number" if is_whole else "a number"
+        raise ValueError(f"{text!r} is not {kind}; expected one{known}") from None
     if not isinstance(knob, DeviceKnob):
         knob.check(number)
     return number

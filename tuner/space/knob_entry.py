@@ -52,7 +52,9 @@ def read(content: Document, name: str, given: object, vocabulary: KnobSchema = S
     path: Path = ("knobs", name)
     _check_name(content, name, path, vocabulary)
     if name in vocabulary.settings and name.startswith("server."):
-        raise content.error(path, "it is fixed while the server runs, so it cannot be searched")
+        raise content.error(
+            path, "it cannot change while the server runs, so it cannot be searched"
+        )
     fields = content.mapping(given, path)
     setting = vocabulary.settings.get(name)
     kind = _type(content, name, fields, setting)
@@ -83,7 +85,7 @@ def _type(
 ) -> KnobType:
     path = ("knobs", name, "type")
     if "type" not in fields:
-        raise content.error(path[:2], f"it has no `type`, expected {', '.join(KEYS)}")
+        raise content.error(path[:2], f"`type` is missing, expected {', '.join(KEYS)}")
     given = content.text(fields["type"], path)
     content.known(given, KEYS, path, "type")
     kind: KnobType = next(known for known in KEYS if known == given)
@@ -125,7 +127,7 @@ def _searched_knob(
     for key in fields:
         content.known(key, KEYS[kind], (*path, key), "key")
     if "default" not in fields:
-        raise content.error(path, "it has no `default`: say what the server does untuned")
+        raise content.error(path, "`default` is missing: give the value of an untuned server")
     common = {"name": name, "unit": unit}
     if "condition" in fields:
         common["condition"] = content.text(fields["condition"], (*path, "condition"))
@@ -178,7 +180,7 @@ def _check_setting(content: Document, knob: SearchedKnob, setting: Setting, key:
         try:
             setting.checked(value, content.file)
         except InvalidSettings:
-            text = f"the engine does not take {value!r}, expected {_allowed_text(setting)}"
+            text = f"the engine does not accept {value!r}, expected {_allowed_text(setting)}"
             raise content.error(("knobs", knob.name, key), text) from None
 
 

@@ -59,14 +59,14 @@ def of_command(names: Iterable[str], *, beside: tuple[str, ...] = ()) -> KnobSch
         settings=LIMITS,
         others=tuple(names),
         beside=beside,
-        about_limits=": of another engine the whole server is limited (engine.cpu, engine.memory_mb)",
+        about_limits=": for another engine, the whole server is limited (engine.cpu, engine.memory_mb)",
     )
 
 
 OF_URL = KnobSchema(
     settings={},
     others=None,
-    about_limits=": the tuner limits no server that it does not start; name the knob otherwise",
+    about_limits=": the tuner does not limit servers that it does not start; rename the knob",
 )
 """Schema of a running server, whose hook takes any knob."""
 OF_ANY = KnobSchema(settings=LIMITS, others=None)

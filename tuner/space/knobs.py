@@ -249,7 +249,7 @@ def _check_range(knob: _NumberKnob[Number]) -> None:
             f"a log scale starts above 0, not at {knob.low!r}; `zero: true` adds 0",
         )
     if knob.zero and knob.scale != "log":
-        raise KnobError("zero", "0 is added beside a log range only; a linear range can begin at 0")
+        raise KnobError("zero", "0 is added only to a log range; a linear range can begin at 0")
 
 
 def _check_grid(knob: _NumberKnob[Number]) -> None:
@@ -260,7 +260,7 @@ def _check_grid(knob: _NumberKnob[Number]) -> None:
     if knob.step is not None:
         if knob.scale == "log":
             raise KnobError(
-                "step", "a log scale has no step; say how many values there are with `points`"
+                "step", "a log scale has no step; give the number of values with `points`"
             )
         if not knob.step > 0:
             raise KnobError("step", f"{knob.step!r}, expected a number above 0")

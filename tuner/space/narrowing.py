@@ -65,10 +65,12 @@ def narrowed(knob: Knob, machine: Machine) -> Narrowed:
 
 def _device(knob: DeviceKnob, machine: Machine) -> Narrowed:
     if knob.name != CLOCK:
-        raise ValueError(f"no device offers choices for {knob.name}; only {CLOCK} is the device's")
+        raise ValueError(
+            f"no device offers choices for {knob.name}; only {CLOCK} takes them from the device"
+        )
     found = knob.on(machine.gpu_clocks_mhz)
     if found is None:
-        return Narrowed(None, (f"{CLOCK} left out: the GPU offers one clock only",))
+        return Narrowed(None, (f"{CLOCK} left out: the GPU offers only one clock",))
     return Narrowed(found)
 
 
@@ -80,7 +82,7 @@ def _cut(knob: NumberKnob, fits: Callable[[float], bool], reason: str) -> Narrow
     listed = ", ".join(f"{value}" for value in left_out) + unit
     cut = knob.only(fits)
     if cut is None:
-        raise ValueError(f"none of its values ({listed}) can be had: {reason}")
+        raise ValueError(f"none of its values ({listed}) is possible here: {reason}")
     notes = [f"{knob.name}: {listed} left out: {reason}"]
     if cut.default != knob.default:
         notes.append(f"{knob.name}: default {cut.default}{unit} here, not {knob.default}")

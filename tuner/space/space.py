@@ -136,7 +136,7 @@ class SearchSpace:
             found.setdefault(space._key(values, environment), values)  # noqa: SLF001
             if len(found) > limit:
                 raise self._error(
-                    "knobs", f"more than {limit:,} cells; use fewer points or choices"
+                    "knobs", f"more than {limit:,} configurations; use fewer points or choices"
                 )
         return tuple(Configuration(values) for values in found.values())
 
@@ -176,7 +176,7 @@ class SearchSpace:
         ruled_out = narrowing.ruled_out(space.searched, space._constraints, environment)  # noqa: SLF001
         space = dataclasses.replace(space, notes=(*space.notes, *ruled_out))
         if not space.is_feasible(space.default()):
-            note = "the default configuration breaks a constraint here; it is never proposed"
+            note = "the default configuration violates a constraint here; it is never proposed"
             space = dataclasses.replace(space, notes=(*space.notes, note))
         return space
 
@@ -222,8 +222,8 @@ class SearchSpace:
             for other in sorted(condition.names - fixed):
                 raise self._error(
                     f"knobs.{name}.condition",
-                    f"{other!r} cannot decide a condition: only knobs can that have none "
-                    f"and that every machine has ({', '.join(sorted(fixed))})",
+                    f"{other!r} cannot decide a condition: only knobs without a condition "
+                    f"that every machine has can ({', '.join(sorted(fixed))})",
                 )
 
     def _check_variants(self, environment: Environment) -> None:
@@ -234,7 +234,7 @@ class SearchSpace:
             asked = any(ACCURACY in constraint.names for constraint in self._constraints.values())
             if environment.variants is None:
                 if asked:
-                    raise self._error("constraints", f"{ACCURACY} is not known of another engine")
+                    raise self._error("constraints", f"{ACCURACY} is unknown for another engine")
                 continue
             known = dict(environment.variants)
             for choice in map(str, knob.values()):
@@ -248,8 +248,8 @@ class SearchSpace:
                 if asked and known[choice] is None:
                     raise self._error(
                         "constraints",
-                        f"no accuracy was measured for the variant {choice!r}: its `quality` in the "
-                        f"model's card has none",
+                        f"the variant {choice!r} has no measured accuracy: add it to "
+                        "`quality` in the model's spec",
                     )
 
     def _check_feasible(self) -> None:
@@ -266,7 +266,7 @@ class SearchSpace:
             named = frozenset().union(*(constraint.names for constraint in blamed))
             knobs = ", ".join(name for name in self.names if name in named)
             way = f": relax {'it' if len(blamed) == 1 else 'one'}"
-            way += f", or give other values to {knobs}" if knobs else ""
+            way += f", or change the values of {knobs}" if knobs else ""
             raise self._error(key, f"{texts} {rules} every configuration{where}{way}")
 
     def _is_decidable(self, constraint: Expression) -> bool:
@@ -279,10 +279,11 @@ class SearchSpace:
         known = environment or self.environment
         for text, constraint in self._constraints.items():
             if ACCURACY in constraint.names:  # narrowed, it would name the knob
-                raise ValueError(f"{text!r} needs the model: narrow the space first")
+                raise ValueError(f"{text!r} depends on the model: narrow the space first")
             if known is None and constraint.names & set(ENVIRONMENT_SYMBOLS):
                 raise ValueError(
-                    f"{text!r} needs the machine: narrow the space first, or give the environment"
+                    f"{text!r} depends on the machine: narrow the space first, or give "
+                    "the environment"
                 )
         return {} if known is None else known.symbols()
 

@@ -147,14 +147,15 @@ class RunFolder:
         """
         if not self.is_study():
             raise UsageError(
-                f"{self.path} is not the folder of a study, so --fresh leaves it alone; "
+                f"{self.path} is not a study folder, so --fresh does not delete it; "
                 "choose another --study"
             )
         foreign = sorted(entry.name for entry in self.path.iterdir() if not _is_ours(entry.name))
         if foreign:
             raise UsageError(
-                f"{self.path} holds files that no study wrote ({', '.join(foreign[:3])}), "
-                "so --fresh leaves it alone; move them, or choose another --study"
+                f"{self.path} holds files that do not belong to a study "
+                f"({', '.join(foreign[:3])}), so --fresh does not delete it; move them, "
+                "or choose another --study"
             )
         with storage_errors(f"study folder {self.path}"):
             shutil.rmtree(self.path)
@@ -172,7 +173,7 @@ class RunFolder:
             raise UsageError(f"{path} cannot be read: {yaml_problem(error)}") from error
         except (ValueError, AttributeError) as error:  # 2001-99-99 looks like a date
             raise UsageError(
-                f"{path} holds a value that cannot be read ({error}); a text goes in quotes"
+                f"{path} holds a value that cannot be read ({error}); quote it if it is a text"
             ) from error
         if not isinstance(data, dict):
             raise UsageError(

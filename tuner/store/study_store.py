@@ -80,7 +80,7 @@ class StudyStore:
                     direction="minimize",
                 )
             except optuna.exceptions.DuplicatedStudyError:
-                instead = "choose another --study, or delete that one with --fresh"
+                instead = "choose another --study, or delete the existing one with --fresh"
                 raise StudyExists(f"study {name!r} in {where}", instead) from None
             try:
                 study.set_user_attr("luthier", dict(facts))
@@ -285,5 +285,5 @@ def _storage_errors(where: str) -> Iterator[None]:
         cause = error.__cause__ or error
         reason = str(getattr(cause, "orig", None) or cause).strip().splitlines()[0]
         raise StorageFailed(
-            f"the storage {where} failed: {reason}; check its space, rights and address"
+            f"the storage {where} failed: {reason}; check its space, permissions and address"
         ) from error

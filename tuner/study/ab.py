@@ -76,13 +76,13 @@ def parse_threshold(text: str) -> Threshold:
     """
     words = text.replace("%", " % ").split()
     if len(words) != 5 or words[1:3] != ["worse", "by"] or words[4] != "%":
-        raise ValueError(f"{text!r} is not a limit, expected for example 'p99 worse by 5 %'")
+        raise ValueError(f"{text!r} is not a threshold, expected for example 'p99 worse by 5 %'")
     try:
         share = float(words[3]) / 100
     except ValueError as error:
         raise ValueError(f"{text!r}: {error}") from None
     if words[0] not in METRICS:
-        raise ValueError(f"{text!r}: a limit is on one of {', '.join(METRICS)}")
+        raise ValueError(f"{text!r}: expected one of the metrics {', '.join(METRICS)}")
     most = 10 if objectives.find_objective(words[0]).is_minimised else 1
     if not 0 < share < most:
         raise ValueError(f"{text!r}: expected more than 0 % and less than {100 * most} %")
@@ -151,7 +151,7 @@ def compare(order: AbSpec, *, terminal: Terminal) -> AbResult:
         source, why = owned.enter_context(_measuring(bench, sides))
         if why is not None:
             console_text.write_line(
-                terminal.console, f"launched afresh in turn, not side by side: {why}"
+                terminal.console, f"evaluated in turn with restarts, not side by side: {why}"
             )
         rounds = _rounds(order, bench, source, terminal, begun_s=begun_s)
     verdict = _verdict(order, rounds)
@@ -253,7 +253,7 @@ def _check_arms(starts: Sequence[RoundEvaluation]) -> None:
 def _verdict(order: AbSpec, rounds: verification.Rounds) -> Verdict:
     if rounds.counted < comparison.MIN_PAIRS:
         reasons = [one.outcome.reason for one in rounds.starts if one.measurement is None]
-        why = f": {reasons[-1]}" if reasons else ": give it more time (--max-time)"
+        why = f": {reasons[-1]}" if reasons else "; use more time (--max-time)"
         raise TunerError(f"{rounds.counted} rounds worked, too few to compare{why}")
     found = comparison.compare(
         default=rounds.measurements["A"],

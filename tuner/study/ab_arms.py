@@ -79,7 +79,7 @@ def find_arms(
     a, b = found["A"], found["B"]
     if (a.told, a.configuration) == (b.told, b.configuration):
         raise UsageError(
-            f"A and B are the same: {a.told}; to see what this machine's noise is, try tune doctor --noise"
+            f"A and B are the same: {a.told}; tune doctor --noise measures this machine's noise"
         )
     return found
 
@@ -103,8 +103,8 @@ def _with_sent(words: tuple[str, str], settings: StudySettings) -> StudySettings
                 continue
             if told.setdefault(name, value) != value:
                 raise UsageError(
-                    f"the studies were sent different inputs ({name}: {told[name]} and {value}, of {role}); say "
-                    f"which both get (--{name})"
+                    f"the studies were sent different inputs ({name}: {told[name]} and "
+                    f"{value}, of {role}); choose one for both (--{name})"
                 )
     return dataclasses.replace(settings, target=dataclasses.replace(target, **told))
 
@@ -135,7 +135,8 @@ class _SameInputs:
                 one, other = _inputs(before), _inputs(served)
                 if one != other:
                     raise UsageError(
-                        f"{first} takes {one}, {role} takes {other}: only what takes the same inputs is compared"
+                        f"{first} takes {one}, {role} takes {other}: only targets with "
+                        "the same inputs can be compared"
                     )
             return side.payloads_of(served)
 
@@ -188,7 +189,7 @@ def _make_arm(
 
     def payloads_of(served: EngineInfo) -> Payloads:
         sent = tuned.payloads(target, served, seed=0)
-        assert isinstance(sent, Payloads), "a scenario is no side"
+        assert isinstance(sent, Payloads), "a scenario cannot be a side"
         return sent
 
     return AbArm(
@@ -207,7 +208,7 @@ def _of_model(role: str, text: str, target: TargetSettings, terminal: Terminal) 
             zoo.find(text, is_trusted=target.trust)  # raises with known names
         except ServingError as error:
             raise UsageError(
-                f"{role}: {text} is no file, no study, and no model: {error}"
+                f"{role}: {text} is not a file, a study or a model: {error}"
             ) from error
     return _make_arm(
         role, f"model {text}", dataclasses.replace(target, model=text, space=None), terminal
@@ -239,13 +240,15 @@ def _of_settings(
     flat = dict(_flat(data))
     if (own_of := next((name for name in flat if name not in SETTINGS), None)) is not None:
         raise UsageError(
-            f"{role}: {path} sets {own_of}, of one model alone: give it as a setting of all, without models.NAME"
+            f"{role}: {path} sets {own_of} for one model; give it as a setting of all "
+            "models, without models.NAME"
         )
     own = {name: value for name, value in flat.items() if not name.startswith("server.")}
     if left := [name for name in flat if name not in own and flat[name] != SETTINGS[name].default]:
         console_text.write_line(
             terminal.console,
-            f"{role}: {', '.join(left)} of {path} are of a server, and not compared: both sides have the defaults",
+            f"{role}: {', '.join(left)} of {path} belong to a server and are not "
+            "compared: both sides use the defaults",
             style="yellow",
         )
     return _make_arm(role, f"{target.model} with {path}", target, terminal, Configuration(own))
@@ -257,7 +260,7 @@ def _of_study(role: str, path: pathlib.Path, target: TargetSettings, terminal: T
     settings = study_files.settings_of(folder)
     if not study_files.is_finished(folder):
         raise UsageError(
-            f"{role}: study {folder.name} is not finished, so it recommends nothing yet"
+            f"{role}: study {folder.name} is not finished and has no recommendation yet"
         )
     record = study_files.read(folder, study_files.store_of(folder, settings), settings)
     advice = advise(record)
@@ -267,7 +270,7 @@ def _of_study(role: str, path: pathlib.Path, target: TargetSettings, terminal: T
         raise UsageError(f"{role}: study {folder.name} is of a scenario; a side has one model")
     sent = {name: getattr(target, name) for name in (*LOAD, *SENT)}
     target = dataclasses.replace(settings.target, space=None, fixed=(), **sent)
-    told = f"what study {folder.name} recommends for {target.model}"
+    told = f"the recommendation of study {folder.name} for {target.model}"
     found = targets.find_target(target, kept=study_files.engine_copy(folder))
     return _make_arm(role, told, target, terminal, advice.configuration, found=found)
 

@@ -168,8 +168,8 @@ class Budget:
             return f"the budget of {self.trials} trials is used up"
         if done and used_s + self.trial_s(walls_s) + self.kept_s > self.max_time_s:
             return (
-                f"the longest time of {self.max_time_s:g} s leaves room for the verification only "
-                f"({done} of {self.trials} trials were launched)"
+                f"the longest time of {self.max_time_s:g} s leaves time only for the "
+                f"verification ({done} of {self.trials} trials were evaluated)"
             )
         return None
 

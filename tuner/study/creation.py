@@ -68,10 +68,11 @@ def folder_of(settings: StudySettings) -> RunFolder:
 def name_taken(folder: RunFolder) -> StudyExists:
     """Return the error for a taken name."""
     if not folder.is_study():
-        return StudyExists(str(folder.path), "it is no study; choose another --study")
+        return StudyExists(str(folder.path), "it is not a study; choose another --study")
     return StudyExists(
         f"study {folder.name!r}",
-        f"go on with `{resume_command(folder)}`, choose another --study, or start anew with --fresh",
+        f"resume it with `{resume_command(folder)}`, choose another --study, or delete it "
+        "with --fresh",
     )
 
 

@@ -130,7 +130,7 @@ def describe(
     """Yield the result of the final selection for people, if there was one."""
     if not found:
         return
-    yield f"best of the finalists: {named(found[0].configuration)}"
+    yield f"best of the final selection: {named(found[0].configuration)}"
     for one in found[1:]:
         standing = "tied with it" if one.is_tied else "behind it"
         if one.is_compared:

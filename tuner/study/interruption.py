@@ -13,8 +13,8 @@ from tuner.errors import Interrupted, UsageError
 from tuner.settings.recommended_commands import runs_dir_option, storage_option
 from tuner.store.run_folder import RunFolder
 
-NOTHING = "nothing was kept"
-EVERYTHING = "everything measured so far is kept"
+NOTHING = "nothing was saved"
+EVERYTHING = "everything measured so far is saved"
 NOT_BEGUN = "nothing was measured yet"
 
 
@@ -46,16 +46,16 @@ def describe_saved(*, trials: int, cut_off: Sequence[int] = (), starts: int | No
         starts: round evaluations that are saved; None during the search.
     """
     if starts is not None:
-        return f"the search and {starts} fresh starts of the verification are kept"
+        return f"the search and {starts} evaluations of the verification are saved"
     if not trials:
-        return "no trial had ended, so there is no result yet"
-    dropped = "".join(f", and trial {number}, which was under way, is not" for number in cut_off)
-    return f"{trials} trial{'s are' if trials > 1 else ' is'} kept{dropped}"
+        return "no trial has ended, so there is no result yet"
+    dropped = "".join(f", and trial {number}, which was running, is not" for number in cut_off)
+    return f"{trials} trial{'s are' if trials > 1 else ' is'} saved{dropped}"
 
 
 def go_on(folder: RunFolder) -> str:
     """Return how to resume, as the end of a sentence."""
-    return f"go on with: {resume_command(folder)}"
+    return f"resume with: {resume_command(folder)}"
 
 
 def resume_command(folder: RunFolder, *, from_anywhere: bool = False) -> str:

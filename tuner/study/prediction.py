@@ -45,8 +45,8 @@ OBJECTIVES = COSTS | {
 PREDICTED, UNPREDICTED = "structured", "gp"
 """The sampler with a prediction, and its substitute."""
 _WITHOUT = {
-    PREDICTED: "the search relies on what it measures alone, as with --sampler gp",
-    "guess": "the sampler guess has nothing to go by, and tries configurations at random",
+    PREDICTED: "the search uses its measurements alone, as with --sampler gp",
+    "guess": "without a prediction, the sampler guess tries configurations at random",
 }
 """What a sampler does without a prediction."""
 OVER_MEAN = 2.0
@@ -69,13 +69,13 @@ def why_none(settings: StudySettings) -> str | None:
     if not registry.takes(settings.search.sampler, "guess") or is_wanted(settings):
         return None
     if settings.target.is_of_other_engine:
-        why = "how another engine batches is not known"
+        why = "the batching of another engine is unknown"
     elif settings.target.scenario is not None:
-        why = "what many models make of shared replicas is not predicted"
+        why = "many models on shared replicas are not predicted"
     elif settings.is_open:
-        why = "a profile tells of a closed loop, and not how requests queue up in an open one"
+        why = "a profile describes a closed loop, not how requests queue in an open loop"
     else:
-        why = f"a profile does not tell of the objective {settings.measurement.first}"
+        why = f"a profile does not cover the objective {settings.measurement.first}"
     instead = _WITHOUT.get(settings.search.sampler, _WITHOUT[PREDICTED])
     return f"no prediction: {why}; {instead}"
 

@@ -105,8 +105,8 @@ def check_front(settings: StudySettings) -> None:
     if settings.measurement.second is not None and not registry.searches_fronts(sampler):
         able = [name for name in registry.NAMES if registry.searches_fronts(name)]
         raise UsageError(
-            f"--objective {settings.measurement.objective}: the sampler {sampler} has one objective; "
-            f"take one of {', '.join(able)}"
+            f"--objective {settings.measurement.objective}: the sampler {sampler} handles "
+            f"one objective; choose one of {', '.join(able)}"
         )
 
 
@@ -200,13 +200,13 @@ def _check_energy(settings: StudySettings, served: EngineInfo | None = None) -> 
         return
     if served is not None and not served.is_here:
         raise UsageError(
-            f"--objective energy: {served.engine} runs on another machine, whose energy cannot be counted "
-            "from here; run `tune` there"
+            f"--objective energy: {served.engine} runs on another machine, whose energy "
+            "cannot be measured from here; run `tune` there"
         )
     with meters.open_counters(gpu=served is None or served.device != "cpu") as found:
         if not found.counters:
             raise UsageError(
-                f"--objective energy: no energy can be counted here: {'; '.join(found.lacking)}"
+                f"--objective energy: energy cannot be measured here: {'; '.join(found.lacking)}"
             )
 
 
@@ -247,11 +247,14 @@ def notes_of(inputs: StudyInputs, counted: Sequence[str] = ()) -> Iterator[str]:
         told = useless or "the knobs of batching are left out"
         yield f"the model is served whole, one request at a time ({served.whole}): {told}"
     if payloads.is_synthetic:
-        yield f"the payloads are synthetic ({payloads.description}): real inputs may take another time"
+        yield (
+            f"the payloads are synthetic ({payloads.description}): real inputs may take a "
+            "different time"
+        )
     for name in payloads.guessed:
         yield (
-            f"input {name} is sent whole numbers from 0 to {SMALL}, as nothing is told of its values: "
-            f"--values {name}=LOW..HIGH tells them"
+            f"input {name} is sent whole numbers from 0 to {SMALL}, as the range of its "
+            f"values is unknown: set it with --values {name}=LOW..HIGH"
         )
     if served.limits != "enforced":
         yield f"limits: {served.limits}"
@@ -260,9 +263,10 @@ def notes_of(inputs: StudyInputs, counted: Sequence[str] = ()) -> Iterator[str]:
     is_searched = any(knob.name == CACHE_KNOB for knob in arena.knobs)
     if is_ours and (is_searched or arena.default.get(CACHE_KNOB)):
         yield (
-            f"launches have a prediction cache ({CACHE_KNOB}), and the same requests come round again and "
-            f"again ({payloads.description}): the hit rate is theirs, not that of your traffic. Leave the "
-            "knob out, or give requests that repeat as yours do (--payload)"
+            f"the search includes a response cache ({CACHE_KNOB}), and the same requests "
+            f"repeat ({payloads.description}), so the hit rate is not that of your "
+            "traffic: leave the knob out, or give requests that repeat as yours do "
+            "(--payload)"
         )
 
 
@@ -273,7 +277,7 @@ def _derive_space(
     target: Target,
     terminal: Terminal,
 ) -> SpaceFile:
-    said = f"no search space for {served.model}: probing the model to derive one"
+    said = f"no search space for {served.model}: deriving one with a probe of the model"
     console_text.write_line(terminal.console, said)
     text = probe.text(bench, environment, served)
     return SpaceFile(space=files.parse(text, file=problem.file_name(target.spec)), text=text)

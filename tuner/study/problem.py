@@ -164,15 +164,15 @@ def with_note_of_fixed(arena: ProblemStatement, target: TargetSettings) -> Probl
         if name not in arena.space.names:
             why = next((note for note in arena.notes if note.startswith(name)), "left out here")
             raise UsageError(f"--fix {one}: {why}")
-    note = f"fixed, and not searched: {', '.join(target.fixed)}"
+    note = f"fixed, not searched: {', '.join(target.fixed)}"
     return dataclasses.replace(arena, notes=(*arena.notes, note))
 
 
 def _check_variants(target: TargetSettings, card: ModelSpec) -> None:
     if target.min_accuracy is not None and not card.variants:
         raise UsageError(
-            f"--min-accuracy {target.min_accuracy:g}: {card.name} has no variants to choose from; "
-            "give a model whose model.yaml lists some, as resnet's does (docs/models.md)"
+            f"--min-accuracy {target.min_accuracy:g}: {card.name} has no variants; use a "
+            "model whose model.yaml lists some, as resnet's does (docs/models.md)"
         )
 
 

@@ -94,9 +94,9 @@ class Progress:
         if plan.fits < plan.trials:
             room = f"about {plan.fits} of {plan.trials} launches"
             if plan.fits <= 1:
-                room = "the default only, so that nothing is searched"
+                room = "the default only, so nothing is searched"
             self.say(
-                f"the longest time leaves room for {room}; all would take about "
+                f"the longest time leaves time for {room}; all would take about "
                 f"{formatting.duration(plan.expected_s)} (--max-time)",
                 style="yellow",
             )
@@ -148,7 +148,7 @@ class Progress:
     def recommended(self, best: Mapping[str, Value], luckier: Trial) -> None:
         """Print why the best is not the best measurement."""
         self.say(
-            f"best by all measurements together: {self.differences(best)}; the best single one, "
+            f"best by all measurements: {self.differences(best)}; the best single one, "
             f"trial {luckier.number}, is partly luck"
         )
 
@@ -157,16 +157,14 @@ class Progress:
         if measurement is None or outcome.status != "ok":
             return f"{outcome.status} ({outcome.cause}): {outcome.reason}"
         if measurement.ended_early:
-            after = f"ended after {measurement.seconds:.1f} s: no rival of the best"
+            after = f"ended after {measurement.seconds:.1f} s: cannot beat the best"
             return f"{self._value(measurement)} ({after})"
         ends = self._objective.interval(measurement)
         found = f"{self._value(measurement)} ({formatting.interval(ends)})"
         if self._second is not None:
             beside = self._second.value(measurement)
             found = f"{found}, {formatting.quantity(beside, self._second.unit)}"
-        return (
-            f"{found}, disturbed, and measured again or in part" if measurement.repeats else found
-        )
+        return f"{found}, disturbed, and fully or partly repeated" if measurement.repeats else found
 
     def _value(self, measurement: Measurement) -> str:
         return f"{formatting.number(self._objective.value(measurement))} {self._objective.unit}"

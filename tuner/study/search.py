@@ -105,7 +105,7 @@ class Search:
 
     def prepare(self, settings: SearchSettings) -> None:
         """Close a killed process's trials, set the sampler, enqueue the default."""
-        self.store.give_up_running("the process that ran it ended")
+        self.store.give_up_running("its process ended")
         self.store.use_sampler(sampler_of(settings, self.arena))
         takes_guess = registry.takes(settings.sampler, "guess")
         guess = self.arena.guess if takes_guess else None
@@ -211,9 +211,9 @@ class Search:
         if apart < MAX_DRIFT or apart < 2 * float(np.hypot(error[slow], error[quick])):
             return None
         return (
-            f"the machine was {math.expm1(apart):.0%} slower around trial {worked[slow].number} than around "
-            f"trial {worked[quick].number}: trials are compared with that taken out, but a quieter machine "
-            "tells more"
+            f"the machine was {math.expm1(apart):.0%} slower around trial "
+            f"{worked[slow].number} than around trial {worked[quick].number}: comparisons "
+            "of trials correct for this, but a quieter machine gives better results"
         )
 
     def recommended(self) -> Configuration | None:

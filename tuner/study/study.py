@@ -141,7 +141,7 @@ def _profile(bench: Evaluator, inputs: StudyInputs, terminal: Terminal) -> CostP
     """Profile the model if the search can use it."""
     if not prediction.is_wanted(inputs.settings):
         return None
-    console_text.write_line(terminal.console, "profiling the model, to predict every configuration")
+    console_text.write_line(terminal.console, "profiling the model to predict every configuration")
     return prediction.profile_of(bench, inputs.arena)
 
 
@@ -211,8 +211,9 @@ def _search(setup: StudyRun, search: Search) -> VerificationState:
     measured = [trial.measured for trial in search.trials if trial.measured is not None]
     if again := sum(one.repeats > 0 for one in measured):
         disturbed = (
-            f"{formatting.plural(again, 'launch')} of the search measured again: other processes, or other machines "
-            "of the host, took more of this machine than usual meanwhile"
+            f"{formatting.plural(again, 'launch')} of the search measured again, because "
+            "other processes, or other virtual machines of the host, took more of this "
+            "machine than usual"
         )
         setup.store.note(disturbed)
         setup.progress.say(disturbed)
@@ -248,9 +249,10 @@ def _look_closer(setup: StudyRun, measurement: Measurement) -> None:
     asked = setup.settings.measurement
     if asked.seconds is None and measurement.seconds > 1.5 * asked.measured_s and asked.is_of_means:
         found.append(
-            f"the default's round trips take {formatting.number(measurement.mean_ms)} ms: it was measured for "
-            f"{measurement.seconds:.1f} s instead of {asked.measured_s:g} s, until each connection had had "
-            "four of them in the mean; so is every slow launch (--seconds S measures S seconds)"
+            f"the default's latency is {formatting.number(measurement.mean_ms)} ms: it "
+            f"was measured for {measurement.seconds:.1f} s instead of "
+            f"{asked.measured_s:g} s, until each connection had four responses on "
+            "average, like every slow evaluation (--seconds S fixes the time)"
         )
     for note in found:
         setup.store.note(note)

@@ -39,7 +39,8 @@ from tuner.values.verification_state import (
 )
 
 UNFINISHED = (
-    "the study is not finished: its best is the lowest measurement so far, which flatters it"
+    "the study is not finished: its best is the best single measurement so far, which is "
+    "partly luck"
 )
 UNVERIFIED = "the verification is not finished"
 VERDICT_FILE = "verdict.json"
@@ -74,8 +75,8 @@ def store_of(folder: RunFolder, settings: StudySettings, *, url: str | None = No
     url = url or settings.store.storage
     if url is None and not folder.database.exists():
         raise UsageError(
-            f"{folder.path} holds no trials: what made it was ended too early; "
-            "begin anew with the same command and --fresh"
+            f"{folder.path} holds no trials: it was interrupted too early; repeat the "
+            "command with --fresh"
         )
     return StudyStore.open_study(folder.name, database=folder.database, url=url)
 
@@ -131,8 +132,9 @@ def check_same_space(store: StudyStore, arena: ProblemStatement) -> None:
     for name in sorted(before.keys() | now.keys()):
         if before.get(name) != now.get(name):
             raise UsageError(
-                f"the study searched {name} over {before.get(name)}, on this machine it is "
-                f"{now.get(name)}: go on where it was begun, or start a new study"
+                f"the study searched {name} over {before.get(name)}, but on this machine "
+                f"it is {now.get(name)}: resume it on the first machine, or start a new "
+                "study"
             )
 
 
@@ -152,7 +154,9 @@ def read_verification_state(folder: RunFolder) -> VerificationState | None:
         return None if data is None else VerificationState.from_json(data)
     except (KeyError, TypeError) as error:
         path = folder.path / VERIFICATION_STATE_FILE
-        raise UsageError(f"{path} is broken ({error!r}); remove it to verify anew") from error
+        raise UsageError(
+            f"{path} is broken ({error!r}); remove it to repeat the verification"
+        ) from error
 
 
 def save_end(
@@ -185,7 +189,7 @@ def stopped_of(folder: RunFolder) -> str:
         return str(end["stopped"])
     ending = read_verification_state(folder)
     why = UNFINISHED if ending is None else f"{ending.stopped}; {UNVERIFIED}"
-    return f"{why}; go on with: {resume_command(folder, from_anywhere=True)}"
+    return f"{why}; resume with: {resume_command(folder, from_anywhere=True)}"
 
 
 def is_finished(folder: RunFolder) -> bool:

@@ -96,7 +96,8 @@ def choose_best(setup: StudyRun, search: Search, ending: VerificationState) -> V
     if rounds:
         roles = final_selection.name_arms(finalists)
         setup.progress.say(
-            f"{len(finalists)} configurations may be the best: each is launched {rounds} times, in turn"
+            f"{len(finalists)} configurations may be the best: each is evaluated {rounds} "
+            "times in turn"
         )
         for role, one in roles.items():
             setup.progress.say(f"{role}: {setup.progress.differences(one)}")
@@ -196,7 +197,7 @@ def check_open_loop(
     if not needs_s:
         return ending
     if setup.left_s() < needs_s:
-        said = "not shown in an open loop: the longest time (--max-time) left no room for it"
+        said = "not shown in an open loop: the longest time (--max-time) left no time for it"
         setup.store.note(said)
         setup.progress.say(said)
         return ending
@@ -239,7 +240,7 @@ def _alternate(
         keep: returns the state to save.
     """
     if done:
-        setup.progress.say(f"goes on behind {len(done)} fresh starts")
+        setup.progress.say(f"continues after {len(done)} evaluations")
     begun_s = time.monotonic()
     setup.bench.stream = 1 + len(done) // len(sides)
 
@@ -287,8 +288,8 @@ def _arms(setup: StudyRun, ending: VerificationState) -> dict[str, Configuration
         return None
     if best == setup.arena.default:
         others = any(t.configuration != best for t in setup.store.trials())
-        found = "the default is the best that was found"
-        alone = "only the default was launched, so that nothing was searched"
+        found = "the default is the best configuration found"
+        alone = "only the default was evaluated, so nothing was searched"
         setup.progress.say(f"{found if others else alone}: there is nothing to compare")
         return None
     sides = {"default": setup.arena.default, "best": best}

@@ -107,7 +107,7 @@ def open_rounds(
             with residents:
                 yield residents
             return
-    say(f"launched afresh in turn, not side by side: {why}")
+    say(f"evaluated in turn with restarts, not side by side: {why}")
     yield NewServerRounds(bench, configurations)
 
 

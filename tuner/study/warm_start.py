@@ -93,7 +93,7 @@ def load_warm_start(
         f"{one.name} ({_workload_in_words(one.environment)}, {len(one.launches)} launches)"
         for one in found
     )
-    return made, f"starts from what earlier studies taught: {from_} (--learn-from none: afresh)"
+    return made, f"starts from earlier studies: {from_} (--learn-from none starts without)"
 
 
 def _workload_in_words(load: Environment) -> str:
@@ -149,12 +149,12 @@ def _source_studies(
         for name in filter(None, wanted.split(",")):
             folder = RunFolder(runs_dir, name)
             if not folder.is_study():
-                raise UsageError(f"--learn-from {name}: {runs_dir} has no such study")
+                raise UsageError(f"--learn-from {name}: no such study in {runs_dir}")
             study = _read(folder, settings, arena, model)
             if study is None:
                 raise UsageError(
-                    f"--learn-from {name}: it is no finished study of {model} with this objective, "
-                    "engine and search space on such a machine"
+                    f"--learn-from {name}: not a finished study of {model} with this "
+                    "objective, engine and search space on such a machine"
                 )
             yield study
         return

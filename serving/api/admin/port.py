@@ -64,7 +64,7 @@ class AdminListener:
             connection.sweep(now_s)
         if self.door.refused > self._refused:
             log.warning(
-                "the admin port had no place for more connections",
+                "the admin port had no free connection",
                 extra={"refused": self.door.refused - self._refused, "most": self.door.most},
             )
             self._refused = self.door.refused

@@ -44,13 +44,14 @@ from serving.settings import SETTINGS, ServingSettings
 MAX_BODY_BYTES = 1024 * 1024
 HTTP_LOG = logging.getLogger("aiohttp.server.admin")
 ADMIN_REFUSAL = (
-    "the admin port wants its token; send the field Authorization: Bearer TOKEN; the line ready says where it is "
-    "(docs/serving.md)"
+    "the admin port requires its token; send the field Authorization: Bearer TOKEN; the "
+    "ready line says where it is (docs/serving.md)"
 )
 _HEALTH, _METRICS = "/health", "/metrics"
 _ROUTES = (
-    "there are /admin/models (docs/versions.md), /admin/settings and /admin/replicas (docs/serving.md), "
-    "/admin/add_app and Clipper's other commands (docs/protocol-clipper.md), /metrics and /health"
+    "available are /admin/models (docs/versions.md), /admin/settings and /admin/replicas "
+    "(docs/serving.md), /admin/add_app and Clipper's other commands "
+    "(docs/protocol-clipper.md), /metrics and /health"
 )
 
 
@@ -133,9 +134,7 @@ class AdminRoutes:
         site = request.headers.get("Sec-Fetch-Site", "none").encode()
         is_page = "Origin" in request.headers or is_foreign(site, None, None)
         if is_page and request.method != "GET":
-            return web.json_response(
-                {"error": "pages in a browser may not change this server"}, status=403
-            )
+            return web.json_response({"error": "web pages may not change this server"}, status=403)
         if (
             self._token is not None
             and request.path not in self._open
@@ -265,7 +264,8 @@ def _check_live(old: ServingSettings, new: ServingSettings, served: Collection[s
         for changed, (then, now) in changes.items():
             if then != now:
                 raise InvalidSettings(
-                    f"{changed} cannot change in a running server ({then!r} to {now!r}); restart it"
+                    f"{changed} cannot change while the server runs ({then!r} to "
+                    f"{now!r}); restart it"
                 )
 
 

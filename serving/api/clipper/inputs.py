@@ -69,14 +69,14 @@ class ApplicationInput(NamedTuple):
         if len(signature.inputs) != 1:
             names = ", ".join(spec.name for spec in signature.inputs) or "none"
             raise InvalidRequest(
-                f"a query of this protocol has one input, the model has {len(signature.inputs)} "
-                f"({names}); ask it by another protocol"
+                "a query of this protocol has one input, the model has "
+                f"{len(signature.inputs)} ({names}); use another protocol"
             )
         spec = signature.inputs[0]
         if not _takes_one_item(spec, signature):
             raise InvalidRequest(
-                f"input {spec.name!r} of shape {list(spec.shape)} does not take one item in front; "
-                "ask the model by another protocol"
+                f"input {spec.name!r} of shape {list(spec.shape)} does not accept one "
+                "item as its first dimension; use another protocol"
             )
         if isinstance(self.value, bytes):
             return self._tensor_of_bytes(spec, self.value)
@@ -140,7 +140,7 @@ def _number_bytes(values: Sequence[int | float], spec: TensorSpec) -> bytes:
         return array.tobytes()
     if not np.array_equal(np.floor(wide), wide):
         raise InvalidRequest(
-            f"input {spec.name!r} of the model takes {spec.datatype}, not all values are whole"
+            f"input {spec.name!r} of the model takes {spec.datatype}, but not all values are whole"
         )
     low, high = (0, 1) if wanted.kind == "b" else (np.iinfo(wanted).min, np.iinfo(wanted).max)
     # float64 is exact: Clipper's integers have 32 bits, and the others were floats.
@@ -151,6 +151,6 @@ def _number_bytes(values: Sequence[int | float], spec: TensorSpec) -> bytes:
 
 def _out_of_range(values: Sequence[int | float], spec: TensorSpec) -> InvalidRequest:
     return InvalidRequest(
-        f"input {spec.name!r} of the model takes {spec.datatype}, the values reach from "
-        f"{min(values)} to {max(values)}"
+        f"input {spec.name!r} of the model takes {spec.datatype}, but the values range "
+        f"from {min(values)} to {max(values)}"
     )

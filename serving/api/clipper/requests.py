@@ -127,7 +127,7 @@ def prediction(given: Mapping[str, Any], kind: str) -> PredictRequest:
     batch = _of_type(given, "input_batch", list, _PREDICT_SCHEMA)
     if len(batch) > MAX_BATCH:
         raise json_error(
-            f"input_batch has {len(batch)} inputs, at most {MAX_BATCH} are taken", _PREDICT_SCHEMA
+            f"input_batch has {len(batch)} inputs, at most {MAX_BATCH} are allowed", _PREDICT_SCHEMA
         )
     wanted = list if kind in _ELEMENTS else str
     for item in batch:
@@ -173,11 +173,11 @@ def _user(value: object, schema: str) -> str:
         raise _type_mismatch("uid", "String", value, schema)
     user = str(value)
     if len(user) > MAX_USER:
-        raise json_error(f"uid has {len(user)} characters, at most {MAX_USER} are taken", schema)
+        raise json_error(f"uid has {len(user)} characters, at most {MAX_USER} are allowed", schema)
     try:
         user.encode()
     except UnicodeEncodeError:
-        raise json_error("uid has half a surrogate pair, which no text holds", schema) from None
+        raise json_error("uid contains a lone surrogate, which is not valid text", schema) from None
     return user
 
 
@@ -212,7 +212,7 @@ def _input(value: Any, kind: str, schema: str) -> ApplicationInput:
             return ApplicationInput(kind, value.encode())
         except UnicodeEncodeError:
             raise json_error(
-                "input has half a surrogate pair, which no text holds", schema
+                "input contains a lone surrogate, which is not valid text", schema
             ) from None
     if kind == "bytes":
         try:

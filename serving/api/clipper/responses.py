@@ -46,7 +46,7 @@ def prediction_json(result: QueryResponse, default_output: str) -> dict[str, Any
 
 def unreadable(error: Exception) -> str:
     """Return the explanation for a malformed output."""
-    return f"The model's answer cannot be read: {error}"
+    return f"The model's response cannot be read: {error}"
 
 
 def default_prediction_json(

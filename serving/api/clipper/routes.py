@@ -37,8 +37,8 @@ log = logging.getLogger(__name__)
 _PATH = re.compile(r"/(?P<app>[^/]+)/(?P<verb>predict|update)/?")
 _METRICS = "/metrics"
 _ROUTES = (
-    "there are /v2 (Open Inference), /v1/models (TensorFlow Serving), and /APPLICATION/predict and "
-    "/APPLICATION/update (Clipper)"
+    "available are /v2 (Open Inference), /v1/models (TensorFlow Serving), and "
+    "/APPLICATION/predict and /APPLICATION/update (Clipper)"
 )
 _UNEXPECTED = "An unexpected error occurred!"
 
@@ -155,7 +155,7 @@ class _QueryBatch:
             return
         why = responses.unreadable(outcome)
         if not isinstance(outcome, ServingError | wire.WireError):
-            log.error("an answer met a fault of the server", exc_info=outcome)
+            log.error("a response hit a server error", exc_info=outcome)
             why = _UNEXPECTED
         self._have(place, responses.default_prediction_json(result, self._default_output, why))
 
@@ -227,7 +227,8 @@ class ClipperRoutes:
             return self._unknown(target.application)
         if head.content_encoding not in {"", "identity"}:
             raise InvalidRequest(
-                f"Content-Encoding {head.content_encoding!r} is not supported; send the body as it is"
+                f"Content-Encoding {head.content_encoding!r} is not supported; send the "
+                "body uncompressed"
             )
         started_s = time.monotonic()
         try:
@@ -235,7 +236,7 @@ class ClipperRoutes:
                 return self._update(target.application, application, body)
             return self._predict(target.application, application, body, connection, started_s)
         except Exception:
-            log.exception("a request met a fault of the server")
+            log.exception("a request hit a server error")
             return _plain(500, _UNEXPECTED)
 
     def _unknown(self, name: str) -> Response:

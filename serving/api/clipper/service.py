@@ -190,7 +190,7 @@ class ClipperService:
 
     async def _start(self, model: ModelId, container: str, replicas: int, batch_size: int) -> None:
         if self._runs(model):
-            raise InvalidRequest(f"model {model.name}:{model.version} runs already")
+            raise InvalidRequest(f"model {model.name}:{model.version} is already running")
         try:
             # A slow disk must not block requests.
             card = await asyncio.to_thread(zoo.find, container, name=model.name)

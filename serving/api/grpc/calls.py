@@ -96,7 +96,7 @@ def call_of(pairs: tuple[tuple[bytes, bytes], ...]) -> GrpcCall | bytes:
         names = [name for name, _ in pairs]
         twice = next((name for name in names if name in _ONCE and names.count(name) > 1), None)
         if twice is not None:
-            text = f"the field {twice.decode()!r} is there twice, expected once"
+            text = f"the field {twice.decode()!r} appears twice, expected once"
             return refusal(Code.INVALID_ARGUMENT, text)
     if values.get(b":method") != b"POST":
         return fields.status(405) + fields.literal(b"allow", b"POST")
@@ -105,8 +105,8 @@ def call_of(pairs: tuple[tuple[bytes, bytes], ...]) -> GrpcCall | bytes:
     encoding = values.get(b"grpc-encoding", _IDENTITY)
     if encoding != _IDENTITY and encoding not in ENCODINGS:
         text = (
-            f"compression {encoding.decode('ascii', 'replace')!r} is not supported; "
-            f"send gzip, deflate, or messages as they are"
+            f"compression {encoding.decode('ascii', 'replace')!r} is not supported; send "
+            "gzip, deflate, or uncompressed messages"
         )
         return refusal(Code.UNIMPLEMENTED, text) + _ACCEPTED
     path = values.get(b":path", b"").decode("ascii", "replace")
@@ -137,18 +137,16 @@ def message_of(body: bytes, *, is_compressed: bool = False) -> memoryview:
         ServingError: not one message, or unexpected compression.
     """
     if len(body) < PREFIX_BYTES:
-        raise InvalidRequest(f"a body of {len(body)} bytes holds no message")
+        raise InvalidRequest(f"a body of {len(body)} bytes contains no message")
     if body[0] != is_compressed:
-        raise ServingError(
-            "the message is compressed, and the call's grpc-encoding does not say how"
-        )
+        raise ServingError("the message is compressed, but grpc-encoding does not name the method")
     length = int.from_bytes(body[1:PREFIX_BYTES], "big")
     if length > len(body) - PREFIX_BYTES:
         raise InvalidRequest(
             f"the message has {len(body) - PREFIX_BYTES} bytes, its prefix says {length}"
         )
     if length < len(body) - PREFIX_BYTES:
-        raise Unimplemented("the call has more than one message; this method takes one")
+        raise Unimplemented("the call has more than one message; this method accepts one")
     return memoryview(body)[PREFIX_BYTES:]
 
 

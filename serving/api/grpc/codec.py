@@ -71,8 +71,8 @@ class GrpcCodec:
         inputs, raw = request.inputs, list(request.raw_input_contents)
         if raw and len(raw) != len(inputs):
             raise InvalidRequest(
-                f"raw_input_contents has {len(raw)} entries for {len(inputs)} inputs; where it is used, every "
-                f"input has one, in order"
+                f"raw_input_contents has {len(raw)} entries for {len(inputs)} inputs; if "
+                "it is used, it must have one entry per input, in order"
             )
         checks.check_count(self._name, self._signature, len(inputs))
         declared = [_parse_input_header(given) for given in inputs]
@@ -197,7 +197,8 @@ def _raw_tensors(inputs: Any, declared: list[Tensor], raw: list[bytes]) -> list[
     for given, (name, datatype, shape, _), data in zip(inputs, declared, raw, strict=True):
         if given.contents.ListFields():
             raise InvalidRequest(
-                f"input {name!r} has contents beside raw_input_contents; a request uses one of the two"
+                f"input {name!r} has contents as well as raw_input_contents; a request "
+                "uses one of the two"
             )
         checks.check_bytes(name, datatype, shape, data, budget)
         tensors.append(Tensor(name, datatype, shape, data))

@@ -42,12 +42,12 @@ def unpack(name: str, datatype: str, shape: Sequence[int], contents: Any) -> byt
     field = FIELDS.get(datatype)
     if field is None:
         raise InvalidRequest(
-            f"input {name!r}: {datatype} has no typed contents, send it in raw_input_contents"
+            f"input {name!r}: {datatype} has no typed contents; send it in raw_input_contents"
         )
     given = [descriptor.name for descriptor, _ in contents.ListFields()]
     if any(other != field for other in given):
         raise InvalidRequest(
-            f"input {name!r}: contents hold {', '.join(given)}, {datatype} takes {field} alone"
+            f"input {name!r}: contents hold {', '.join(given)}, but {datatype} takes only {field}"
         )
     elements = math.prod(shape)
     pieces: list[bytes] = list(getattr(contents, field))

@@ -277,7 +277,7 @@ class GrpcConnection(asyncio.Protocol):
     def _caught_up(self, outcome: list[bytes] | Exception) -> None:
         self._is_later = False
         if isinstance(outcome, Exception):
-            log.error("a connection met a fault of the server", exc_info=outcome)
+            log.error("a connection hit a server error", exc_info=outcome)
             self.abort()
         self._resume()
 
@@ -377,7 +377,7 @@ class GrpcConnection(asyncio.Protocol):
     def _refuse(self, stream: int, error: BaseException) -> None:
         """Reject a call."""
         if not isinstance(error, ServingError):
-            log.error("a call met a fault of the server", exc_info=error)
+            log.error("a call hit a server error", exc_info=error)
             error = ServingError("internal error; the server's log has the reason")
         self._let_go(stream)
         self.session.respond_short(stream, calls.error_block(error))
@@ -498,7 +498,7 @@ class GrpcConnection(asyncio.Protocol):
             self._check_room()
             self.session.respond(stream, head, b"".join((prefix, *pieces)), calls.OK_TRAILERS)
         except SendBufferFull:
-            text = f"over {BUFFERED_BYTES} bytes of answers wait for this client to take them"
+            text = f"over {BUFFERED_BYTES} bytes of responses are waiting for this client"
             self.session.respond_short(stream, calls.refusal(Code.RESOURCE_EXHAUSTED, text))
 
     def _check_room(self) -> None:

@@ -65,7 +65,9 @@ def parse(kind: Any, data: Buffer) -> Any:
     try:
         return kind.FromString(bytes(data))
     except DecodeError as error:
-        raise MalformedMessage(f"the message is no {kind.DESCRIPTOR.full_name}: {error}") from error
+        raise MalformedMessage(
+            f"the message is not a {kind.DESCRIPTOR.full_name}: {error}"
+        ) from error
 
 
 def _spend(descriptor: Any, data: memoryview, budget: ParseBudget) -> None:

@@ -86,7 +86,7 @@ class GrpcRoutes:
             other.check(call)
         elif service == HEALTH:
             if method != "Check":
-                raise Unimplemented(f"{HEALTH} has Check alone on this server")
+                raise Unimplemented(f"{HEALTH} offers only Check on this server")
         elif service != messages.SERVICE or method not in self._requests:
             refusal = unsupported.method(method) if service == messages.SERVICE else None
             raise refusal or Unimplemented(f"no method {service}/{method} on this server")
@@ -162,7 +162,7 @@ class GrpcRoutes:
 
     def _health(self, data: bytes) -> bytes:
         if data not in {b"", b"\x0a\x00"} and data[2:] != messages.SERVICE.encode():
-            raise UnknownService("no such service; the empty name means the server")
+            raise UnknownService("no such service; the empty name stands for the server")
         return _HEALTH_SERVING if self._engine.ready() else _HEALTH_NOT_SERVING
 
     def _ask(self, method: str, request: Any, reply: GrpcResponseWriter) -> StreamExchange | bytes:

@@ -162,7 +162,7 @@ class InferStream:
             if self._link.is_over():
                 self.end(None)
             elif self._is_draining:
-                self.end(NotReady("the server stops; send the next requests elsewhere"))
+                self.end(NotReady("the server is stopping; send the next requests elsewhere"))
 
     def _soon(self) -> None:
         if not self._is_woken:
@@ -286,6 +286,6 @@ class InferStream:
 
 def _refuse(part: _StreamRequest, error: BaseException) -> None:
     if not isinstance(error, ServingError):
-        log.error("a request of a stream met a fault of the server", exc_info=error)
+        log.error("a request of a stream hit a server error", exc_info=error)
         error = ServingError("internal error; the server's log has the reason")
     part.refuse(error)

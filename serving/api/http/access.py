@@ -24,8 +24,8 @@ _PREFLIGHT = (
     b"Access-Control-Max-Age: 3600\r\n"
 )
 _EXPOSED = b"Access-Control-Expose-Headers: Inference-Header-Content-Length, Retry-After\r\n"
-REFUSAL = "this server wants its token; send the field Authorization: Bearer TOKEN"
-_FOREIGN = "pages of other origins may not change this server; server.cors names those that may"
+REFUSAL = "this server requires its token; send the field Authorization: Bearer TOKEN"
+_FOREIGN = "pages of other origins may not change this server; server.cors lists the allowed ones"
 
 
 class Token:

@@ -21,13 +21,13 @@ def check_head(version: str, method: str, host: bytes | None, coding: bytes | No
     if version not in {"1.0", "1.1"}:
         raise _UnknownVersion(version)
     if host is None and version == "1.1":
-        raise InvalidRequest("a request of HTTP/1.1 needs a field Host (RFC 9112, section 3.2)")
+        raise InvalidRequest("an HTTP/1.1 request needs a Host field (RFC 9112, section 3.2)")
     if host is not None and not _HOST.fullmatch(host.strip()):
         raise InvalidRequest(
             f"Host is {_short_repr(host)}, expected a name or an address and a port"
         )
     if method == "CONNECT":
-        raise Unimplemented("CONNECT is not offered: this server is no proxy")
+        raise Unimplemented("CONNECT is not supported: this server is not a proxy")
     if coding is None or (coding == b"chunked" and version == "1.1"):
         return
     if version == "1.1" and coding.rpartition(b",")[2].strip() == b"chunked":
@@ -55,13 +55,13 @@ class _UnknownVersion(InvalidRequest):
     status = 505
 
     def __init__(self, version: str) -> None:
-        super().__init__(f"HTTP/{version} is not spoken here, only HTTP/1.1 and HTTP/1.0")
+        super().__init__(f"HTTP/{version} is not supported, only HTTP/1.1 and HTTP/1.0")
 
 
 def check_first(name: bytes, before: object) -> None:
     """Raise InvalidRequest if a field is repeated."""
     if before is not None:
-        raise InvalidRequest(f"the field {_short_repr(name)} is there twice, expected once")
+        raise InvalidRequest(f"the field {_short_repr(name)} appears twice, expected once")
 
 
 def _short_repr(value: bytes) -> str:

@@ -385,7 +385,7 @@ class HttpConnection(asyncio.Protocol):
         self._is_later = False
         self._turn = _TURN
         if isinstance(outcome, Exception):
-            log.error("a connection met a fault of the server", exc_info=outcome)
+            log.error("a connection hit a server error", exc_info=outcome)
             self.abort()
         elif self._listener.draining:
             self.close_if_idle()
@@ -440,7 +440,7 @@ class HttpConnection(asyncio.Protocol):
         except ServingError as error:
             outcome = error_response(error)
         except Exception:
-            log.exception("a request met a fault of the server")
+            log.exception("a request hit a server error")
             outcome = json_response(
                 500, {"error": "internal error; the server's log has the reason"}
             )

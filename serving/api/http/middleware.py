@@ -173,7 +173,7 @@ class _CompressedExchange:
         except ServingError as error:
             return error_response(error)
         except Exception:
-            log.exception("a request met a fault of the server")
+            log.exception("a request hit a server error")
             return _fault()
 
     def _let_go(self) -> None:
@@ -238,7 +238,7 @@ class _CompressedExchange:
         if self._is_gone or work.cancelled():
             return
         if work.exception() is not None:
-            log.error("an answer cannot be compressed", exc_info=work.exception())
+            log.error("a response cannot be compressed", exc_info=work.exception())
             self._connection.respond(_fault())
             return
         data = work.result()

@@ -232,15 +232,16 @@ class RequestDecoder:
             return tuple([abs(length) for length in shape])
         if len(free) > 1:
             raise InvalidRequest(
-                f"a raw request needs at most one free dimension beside that of items; input {spec.name!r} has "
-                f"shape {list(spec.shape)}"
+                "a raw request allows at most one free dimension besides the item axis; "
+                f"input {spec.name!r} has shape {list(spec.shape)}"
             )
         fixed_bytes = fixed * ITEM_BYTES[spec.datatype]
         if free:
             shape[free[0]], rest = divmod(size, fixed_bytes) if fixed_bytes else (0, size)
             if rest:
                 raise InvalidRequest(
-                    f"unexpected size for input {spec.name!r}: {size} bytes are no multiple of {fixed_bytes}"
+                    f"unexpected size for input {spec.name!r}: {size} bytes are not a multiple "
+                    f"of {fixed_bytes}"
                 )
         elif size != fixed_bytes:
             raise wrong_size(size, fixed_bytes, self._signature.inputs[0], self._name)
@@ -274,7 +275,9 @@ class RequestDecoder:
         for item in self._inputs(request):
             name, datatype, shape = json_tensors.parse_input_header(item)
             if "data" not in item:
-                raise InvalidRequest(f"input {name!r} has no data and the request no binary part")
+                raise InvalidRequest(
+                    f"input {name!r} has no data, and the request has no binary part"
+                )
             declared.append(Tensor(name, datatype, shape, b""))
         items = tensors_of.checked_items(self._name, self._signature, declared)
         wanted = self._wanted(request)

@@ -169,8 +169,8 @@ class OpenInferenceRoutes:
         try:
             if head.content_encoding and head.content_encoding != "identity":
                 raise InvalidRequest(
-                    f"Content-Encoding {head.content_encoding!r} is not supported; "
-                    f"send gzip, deflate, or the body as it is"
+                    f"Content-Encoding {head.content_encoding!r} is not supported; send "
+                    "gzip, deflate, or the body uncompressed"
                 )
             codec: open_inference_codec.RestCodec = target.codecs.get(_CODEC) or self._codec(target)
             query = codec.requests.query(body, head.inference_header_bytes)

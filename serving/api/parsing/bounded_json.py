@@ -58,7 +58,7 @@ def read(text: bytes, *, constants: bool = False, max_bytes: int = MAX_JSON_BYTE
     deep = depth(text)
     if deep > MAX_DEPTH:
         raise JsonError(
-            f"The document is nested {deep} levels deep, at most {MAX_DEPTH} are read", None
+            f"The document is nested {deep} levels deep, at most {MAX_DEPTH} are allowed", None
         )
     check(text, max_bytes)
     try:
@@ -92,8 +92,9 @@ def check(text: bytes, max_bytes: int = MAX_JSON_BYTES) -> None:
     texts = bare.count(b'"') // 2
     if texts > MAX_VALUES or not _is_little(_outside_texts(bare), texts):
         raise InvalidRequest(
-            f"the request's JSON has more than {MAX_VALUES} texts, arrays and objects, or more than {MAX_NUMBERS} "
-            "values; send less in one request, or numbers in binary tensors"
+            f"the request's JSON has more than {MAX_VALUES} texts, arrays and objects, or "
+            f"more than {MAX_NUMBERS} values; send less per request, or numbers in binary "
+            "tensors"
         )
 
 

@@ -37,5 +37,5 @@ class ParseBudget:
     def spent(self) -> InvalidRequest:
         """Return the error for an exceeded budget."""
         return InvalidRequest(
-            f"the request has more than {self._most} {self._what}; send less in one request"
+            f"the request has more than {self._most} {self._what}; send less per request"
         )

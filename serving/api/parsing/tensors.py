@@ -126,8 +126,8 @@ def timeout_s(timeout_us: object) -> float | None:
         or not 0 < timeout_us <= MAX_TIMEOUT_US
     ):
         raise InvalidRequest(
-            f"parameter timeout is {str(timeout_us)[:40]}, expected microseconds above 0 and at most "
-            f"{MAX_TIMEOUT_US} (a day)"
+            f"parameter timeout is {str(timeout_us)[:40]}, expected microseconds above 0 "
+            f"and at most {MAX_TIMEOUT_US} (a day)"
         )
     return timeout_us * 1e-6
 

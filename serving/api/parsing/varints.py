@@ -48,8 +48,8 @@ def check_size(size: int) -> None:
     """
     if size > MAX_BYTES:
         raise InvalidRequest(
-            f"{size} bytes of packed whole numbers are given in one tensor, at most {MAX_BYTES} are read; send it in "
-            "raw contents (raw_input_contents, tensor_content)"
+            f"{size} bytes of packed whole numbers in one tensor, at most {MAX_BYTES} are "
+            "allowed; send it in raw contents (raw_input_contents, tensor_content)"
         )
 
 

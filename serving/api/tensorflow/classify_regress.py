@@ -40,8 +40,8 @@ def classifications(
     count = math.prod(score.shape)
     if count > MAX_SCORES:
         raise InvalidRequest(
-            f"classify would answer with {count} scores and their labels, at most {MAX_SCORES}; send fewer "
-            "examples in one request, or ask the model to predict"
+            f"classify would return {count} scores with labels, at most {MAX_SCORES} are "
+            "allowed; send fewer examples per request, or use predict"
         )
     rows = tensor_to_json(score)
     if len(score.shape) == 1:

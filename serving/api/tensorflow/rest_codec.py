@@ -159,8 +159,8 @@ class TensorFlowRestCodec:
     def _check_rows(self) -> None:
         if self._why_no_rows:
             raise InvalidRequest(
-                f"model {self.name!r} takes no rows (instances, examples): {self._why_no_rows}; "
-                "ask it to predict, with its whole tensors by name as 'inputs'"
+                f"model {self.name!r} does not accept rows (instances, examples): "
+                f"{self._why_no_rows}; use predict with whole tensors by name as 'inputs'"
             )
 
     def _predict(self, given: JsonBody) -> tuple[Form, list[Tensor]]:

@@ -134,7 +134,7 @@ def _example(value: object) -> Example:
 
 def _feature(name: str, content: object) -> list[Any]:
     if not _is_text(name):
-        raise InvalidRequest("A feature's name has half a surrogate pair, which no text holds")
+        raise InvalidRequest("A feature's name contains a lone surrogate, which is not valid text")
     values = [_value(name, item) for item in (content if isinstance(content, list) else [content])]
     kinds = {type(value) for value in values}
     if kinds == {int, float}:  # 1 among 0.5 and 2.5 is a float
@@ -157,7 +157,7 @@ def _value(name: str, item: object) -> bytes | int | float:
     if isinstance(item, str):
         if not _is_text(item):
             raise InvalidRequest(
-                f"Feature: {name[:100]} has half a surrogate pair, which no text holds"
+                f"Feature: {name[:100]} contains a lone surrogate, which is not valid text"
             )
         return item.encode()
     if isinstance(item, float):

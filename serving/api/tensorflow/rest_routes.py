@@ -144,7 +144,7 @@ class _TensorFlowResponseHandler:
 
 def _send_metrics(connection: ResponseWriter, outcome: list[bytes] | Exception) -> None:
     if isinstance(outcome, Exception):
-        log.error("the metrics met a fault of the server", exc_info=outcome)
+        log.error("the metrics hit a server error", exc_info=outcome)
         error = ServingError("internal error; the server's log has the reason")
         connection.respond(error_response(error))
     else:
@@ -199,8 +199,8 @@ class TensorFlowRoutes:
         try:
             if head.content_encoding and head.content_encoding != "identity":
                 raise InvalidRequest(
-                    f"Content-Encoding {head.content_encoding!r} is not supported; "
-                    f"send gzip, deflate, or the body as it is"
+                    f"Content-Encoding {head.content_encoding!r} is not supported; send "
+                    "gzip, deflate, or the body uncompressed"
                 )
             codec = target.codecs.get(_CODEC) or _codec(target)
             query = self._query(codec, asked, body)

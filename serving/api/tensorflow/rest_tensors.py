@@ -294,7 +294,7 @@ def _encode(text: str | bytes) -> bytes:
         return text.encode()
     except UnicodeEncodeError:
         raise InvalidRequest(
-            f"JSON Value: {short_json(text)} has half a surrogate pair, which no text holds"
+            f"JSON Value: {short_json(text)} contains a lone surrogate, which is not valid text"
         ) from None
 
 

@@ -194,7 +194,9 @@ def _values(name: str, given: _Given, datatype: str, elements: int) -> Buffer:
     if datatype in {"FP32", "FP64"}:
         data = pieces[0] if len(pieces) == 1 else memoryview(b"".join(pieces))
         if len(data) % wanted.itemsize:
-            raise InvalidRequest(f"input {name!r}: {len(data)} bytes are no whole number of values")
+            raise InvalidRequest(
+                f"input {name!r}: {len(data)} bytes are not a whole number of values"
+            )
         if len(data) == elements * wanted.itemsize:
             return data
         array: NDArray[Any] = np.frombuffer(data, dtype=wanted)
@@ -239,13 +241,13 @@ def _out_of_range(name: str, datatype: str) -> InvalidRequest:
 def _check_count(name: str, given: int, elements: int, shape: tuple[int, ...]) -> None:
     if given > elements:
         raise InvalidRequest(
-            f"input {name!r}: {given} values are given, shape {list(shape)} takes {elements}"
+            f"input {name!r}: {given} values, but shape {list(shape)} takes {elements}"
         )
 
 
 def _check_size(name: str, size: int, shape: tuple[int, ...]) -> None:
     if size > MAX_TENSOR_BYTES:
         raise InvalidRequest(
-            f"input {name!r} of shape {list(shape)} would take {size} bytes, of which the message "
-            f"holds few; at most {MAX_TENSOR_BYTES} are made up"
+            f"input {name!r} of shape {list(shape)} would take {size} bytes, most of them "
+            f"not in the message; at most {MAX_TENSOR_BYTES} are filled in"
         )

@@ -21,8 +21,8 @@ LINGERING = 64
 LINGER_S = 5.0
 """Longest time of a rejection, until the next sweep."""
 TEXT = (
-    "the server has as many connections as server.max_connections allows, or this client as many as "
-    "server.max_connections_of_client does; try again later"
+    "the server has reached server.max_connections, or this client "
+    "server.max_connections_of_client; try again later"
 )
 
 

@@ -32,8 +32,8 @@ class TrustedHosts:
                 self._passed.add(host)
             return None
         return (
-            f"Host is {host!r:.100}; this port is asked as localhost or by a loopback address. "
-            f"Where it has other names, give them in server.hosts"
+            f"Host is {host!r:.100}; this port accepts only localhost and loopback "
+            "addresses. Add other names to server.hosts"
         )
 
 

@@ -38,12 +38,14 @@ def requested_classes(spec: TensorSpec, parameters: Mapping[str, object]) -> int
         return 0
     if isinstance(count, bool) or not isinstance(count, int) or not 0 < count <= MAX_CLASSES:
         raise InvalidRequest(
-            f"output {spec.name!r}: parameter classification is {str(count)[:40]}, expected a number of classes "
-            f"from 1 to {MAX_CLASSES}; ask for the tensor to get all"
+            f"output {spec.name!r}: parameter classification is {str(count)[:40]}, "
+            f"expected a number of classes from 1 to {MAX_CLASSES}; request the tensor to "
+            "get all"
         )
     if spec.datatype in _WITHOUT_SCORES:
         raise InvalidRequest(
-            f"output {spec.name!r}: classification takes numbers, and the output is {spec.datatype}; ask for the tensor"
+            f"output {spec.name!r}: classification needs numbers, but the output is "
+            f"{spec.datatype}; request the tensor"
         )
     return count
 
@@ -63,8 +65,9 @@ def classify(tensor: Tensor, count: int, signature: Signature) -> Tensor:
     count = min(count, classes)
     if scores.size > MAX_SCORES or items * count > MAX_TEXTS:
         raise InvalidRequest(
-            f"output {tensor.name!r}: classification, {count} of {classes} scores of each of {items} items; "
-            f"at most {MAX_SCORES} scores and {MAX_TEXTS} classes in all, ask for the tensor"
+            f"output {tensor.name!r}: classification, {count} of {classes} scores of each "
+            f"of {items} items; at most {MAX_SCORES} scores and {MAX_TEXTS} classes in "
+            "total, request the tensor"
         )
     rows = scores.reshape(items, classes)
     best = _best(rows, count)

@@ -145,7 +145,8 @@ def config_parameter(parameters: Mapping[str, object]) -> Mapping[str, Any] | No
     files = [name for name in parameters if name.startswith("file:")]
     if files:
         raise InvalidRequest(
-            f"a load cannot bring files ({files[0][:80]}); put the model where the server finds it"
+            f"a load cannot contain files ({files[0][:80]}); put the model where the "
+            "server finds it"
         )
     text = parameters.get("config")
     if text is None:

@@ -27,9 +27,9 @@ class Change:
 
     def finished(self, task: asyncio.Task[None]) -> None:
         """Send the outcome."""
-        error = ServingError("the server stops") if task.cancelled() else task.exception()
+        error = ServingError("the server is stopping") if task.cancelled() else task.exception()
         if error is not None and not isinstance(error, ServingError):
-            log.error("loading met a fault of the server", exc_info=error)
+            log.error("loading hit a server error", exc_info=error)
             error = ServingError("internal error; the server's log has the reason")
         if self._answer is not None:
             self._answer(error)

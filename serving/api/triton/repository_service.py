@@ -33,7 +33,7 @@ class ModelControlDisabled(InvalidRequest):
 
     def __init__(self) -> None:
         super().__init__(
-            "models are not loaded and unloaded here; start the server with "
+            "loading and unloading models is not allowed here; start the server with "
             "server.model_control=explicit to allow it"
         )
 
@@ -45,7 +45,8 @@ class StatisticsDisabled(InvalidRequest):
 
     def __init__(self) -> None:
         super().__init__(
-            "statistics are not shown here, metrics on the admin port alone; server.metrics=query shows them"
+            "statistics are not available here, metrics only on the admin port; set "
+            "server.metrics=query to enable them"
         )
 
 

@@ -9,14 +9,16 @@ from serving.error_text import short_repr
 from serving.errors import InvalidRequest, Unimplemented
 
 _SHARED_MEMORY = (
-    "shared memory is not offered by this server; send the tensors in the request: binary tensors over REST, raw "
-    "contents over gRPC"
+    "shared memory is not offered by this server; send the tensors in the request: "
+    "binary tensors over REST, raw contents over gRPC"
 )
 _TRACE = (
-    "trace settings are not offered by this server; server.timing=header tells the stages of each answer over REST, "
-    "and the statistics of a model those of all"
+    "trace settings are not offered by this server; server.timing=header reports the "
+    "stages of each response over REST, and a model's statistics those of all"
 )
-_LOG = "log settings are not offered by this server; its log goes to stderr, from the level that --log-level names"
+_LOG = (
+    "log settings are not offered by this server; it logs to stderr, from the level of --log-level"
+)
 
 _METHODS = {
     **{

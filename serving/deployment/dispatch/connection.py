@@ -60,8 +60,10 @@ class ReplicaConnection(asyncio.Protocol):
                 self._dispatcher.received(self.worker, kind, body)
         except wire.WireError as error:
             self._is_lost = True
-            log.error("garbage from a replica", extra={"worker": self.worker, "error": str(error)})
-            self._dispatcher.broken(self.worker, f"garbage on its socket: {error}")
+            log.error(
+                "invalid bytes from a replica", extra={"worker": self.worker, "error": str(error)}
+            )
+            self._dispatcher.broken(self.worker, f"invalid bytes on its socket: {error}")
 
     def connection_lost(self, _error: Exception | None) -> None:
         """Report the end of the replica."""

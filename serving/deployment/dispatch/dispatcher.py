@@ -302,7 +302,7 @@ class Dispatcher:
 
         The scheduler sees a lost worker, which ends requests that fail twice.
         """
-        fault = f"its memory is out of step: {fault}"
+        fault = f"its memory is inconsistent: {fault}"
         log.error("a replica is replaced", extra={"worker": worker, "error": fault})
         self.broken(worker, fault)
 
@@ -311,7 +311,7 @@ class Dispatcher:
         jobs, self._jobs = self._jobs, {}
         for job in jobs.values():
             self._unfinished[job.model] -= 1
-            deliver_error(job.release(), NotReady(f"{label} is not served any more; send it again"))
+            deliver_error(job.release(), NotReady(f"{label} is no longer served; send it again"))
         for known in self._workers.values():
             known.connection.close()
         self._workers.clear()

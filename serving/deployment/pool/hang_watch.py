@@ -28,8 +28,8 @@ async def watch_hangs(members: Mapping[int, Member], dispatcher: Dispatcher) -> 
                 and sent_s is not None
                 and now_s - sent_s > limit_s
             ):
-                text = f"held a batch for over {limit_s:g} s (replica.hang_timeout_s)"
+                text = f"a batch ran for over {limit_s:g} s (replica.hang_timeout_s)"
                 if is_loading:
-                    text = f"loaded for over {limit_s:g} s (replica.ready_timeout_s)"
+                    text = f"a load took over {limit_s:g} s (replica.ready_timeout_s)"
                 member.failure = ("hang", text)
                 member.replica.kill()

@@ -155,7 +155,7 @@ class Pool:
                 member.leaving = False
             for member, limits in changed:
                 if member.state != "ended" and not await member.limit(limits):
-                    log.warning("limits cannot be put back", extra={"worker": member.worker})
+                    log.warning("limits cannot be restored", extra={"worker": member.worker})
             raise
         self._settings = settings
         if not keep_learnt:
@@ -217,8 +217,8 @@ class Pool:
         except TimeoutError:
             raise ReplicaStartFailed(
                 "timeout",
-                f"a replica was not ready after {timeout_s:g} s (replica.ready_timeout_s); "
-                f"raise it for a model that loads slowly",
+                f"a replica was not ready after {timeout_s:g} s "
+                "(replica.ready_timeout_s); raise it if the model loads slowly",
             ) from None
         except OSError as error:  # no descriptor or memory left
             raise ReplicaStartFailed("crash", f"a replica cannot be started: {error}") from error

@@ -50,7 +50,7 @@ class CircuitBreaker:
         try:
             return asked.result(self._patience_s)
         except concurrent.futures.TimeoutError:
-            reason = f"nothing came within {self._patience_s:g} s"
+            reason = f"no response within {self._patience_s:g} s"
         except Exception as error:  # clients raise many types
             reason = str(error)
         asked.cancel()

@@ -50,8 +50,9 @@ def _connect(url: str, password: str | None) -> Any:
         address = urllib.parse.urlsplit(url)
         if address.password is not None or "password" in urllib.parse.parse_qs(address.query):
             raise InvalidSettings(
-                "server.state_store: the address holds a password, which everybody would see "
-                "who may see settings; set LUTHIER_STATE_STORE_PASSWORD instead"
+                "server.state_store: the address contains a password, which everybody "
+                "who may read settings would see; set LUTHIER_STATE_STORE_PASSWORD "
+                "instead"
             )
         client = redis.Redis.from_url(url, **options)
         client.ping()  # at startup, where waiting is fine

@@ -98,10 +98,10 @@ class WriteBehind:
         self._durable = 0
         self._failures = 0
         self._writes = _Outage(
-            "states not written; they are kept and tried again", "states are written again"
+            "states not written; they are kept for another try", "states are written again"
         )
         self._reads = _Outage(
-            "states cannot be read; queries are decided without what was learnt",
+            "states cannot be read; queries are decided without learnt states",
             "states can be read again",
         )
         self._hurried = False
@@ -120,7 +120,9 @@ class WriteBehind:
             waiting, writing = self._waiting.texts, self._writing.texts
             is_full = len(waiting) + len(writing) >= self._most
             if is_full and key not in waiting and key not in writing:
-                raise NotReady(f"{self._most} states wait to be written already: {self._error}")
+                raise NotReady(
+                    f"{self._most} states are already waiting to be written: {self._error}"
+                )
             self._waiting.save(key, text)
             self._noted()
 

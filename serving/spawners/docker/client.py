@@ -68,8 +68,8 @@ class DockerClient:
         address = os.environ.get("DOCKER_HOST") or "unix:///var/run/docker.sock"
         if not address.startswith("unix://"):
             raise DockerError(
-                f"DOCKER_HOST is {address}, expected unix://PATH: replicas speak over a Unix socket in a "
-                f"mounted folder, so the engine must be on this machine"
+                f"DOCKER_HOST is {address}, expected unix://PATH: replicas use a Unix "
+                "socket in a mounted folder, so the engine must run on this machine"
             )
         engine = cls(address)
         with engine._asked("replica.home docker") as api:
@@ -89,7 +89,7 @@ class DockerClient:
         """Return an image's id, or None if it does not exist."""
         import docker.errors  # noqa: PLC0415 - only an installation with containers has it
 
-        with self._asked(f"image {image} cannot be looked up") as api:
+        with self._asked(f"image {image} cannot be inspected") as api:
             try:
                 found = api.inspect_image(image)  # type: ignore[no-untyped-call]
             except docker.errors.ImageNotFound:
@@ -117,7 +117,7 @@ class DockerClient:
         if spec.gpu is not None:
             gpus = [docker.types.DeviceRequest(device_ids=[spec.gpu], capabilities=[["gpu"]])]
         memory = None if spec.memory_mb is None else spec.memory_mb * MIB
-        with self._asked(f"a container of {spec.image} cannot be made") as api:
+        with self._asked(f"a container of {spec.image} cannot be created") as api:
             host = api.create_host_config(
                 network_mode="none",
                 read_only=True,
@@ -190,7 +190,7 @@ class DockerClient:
             ContainerGone: it was removed.
             EngineError: the engine does not respond.
         """
-        what = "the end of a container cannot be waited for"
+        what = "the end of a container cannot be awaited"
         with contextlib.suppress(DockerError), self._asked(what) as api:
             api.wait(container, timeout=WAIT_POLL_S)
         with self._asked(what) as api:  # read its state, whatever ended the wait
@@ -212,7 +212,7 @@ class DockerClient:
         Raises:
             EngineError: the engine does not respond.
         """
-        self._harmless("a container cannot be ended", lambda api: api.kill(container))
+        self._harmless("a container cannot be stopped", lambda api: api.kill(container))
 
     def remove(self, container: str) -> None:
         """Kill and remove it, unless it is gone.
@@ -302,7 +302,7 @@ class DockerClient:
     def _unreachable(self, error: Exception) -> str:
         path = self.address.removeprefix("unix://")
         if not os.path.exists(path):  # noqa: PTH110 - also true for a socket that may not be looked at
-            return f"no Docker engine at {path}; start one, or name another's socket by DOCKER_HOST"
+            return f"no Docker engine at {path}; start one, or name another socket in DOCKER_HOST"
         if not os.access(path, os.W_OK):
             return f"this user may not use {path}: it takes root or a member of its group"
         return f"the Docker engine at {path} does not answer ({one_line(error)})"

@@ -48,7 +48,7 @@ class ReaperClient:
         """
         self._words = (name, str(directory))
         self._child = _start_reaper(self._words)
-        self._watching = asyncio.create_task(self._watch(), name="watch the keeper")
+        self._watching = asyncio.create_task(self._watch(), name="watch the reaper")
 
     @property
     def pid(self) -> int:
@@ -68,7 +68,7 @@ class ReaperClient:
         try:
             await run_in_daemon_thread(self._child.process.wait, _END_S)
         except subprocess.TimeoutExpired:
-            log.warning("a keeper goes on to remove what is left", extra={"keeper": self.pid})
+            log.warning("a reaper continues to remove what is left", extra={"keeper": self.pid})
             run_in_daemon_thread(self._child.process.wait)
 
     async def _watch(self) -> None:
@@ -79,7 +79,7 @@ class ReaperClient:
                 await loop.sock_recv(
                     self._child.sock, 1
                 )  # the reaper sends nothing: this is its end
-            log.warning("the keeper of containers has ended: another one is started")
+            log.warning("the reaper of containers has ended; another one is started")
             self._child.sock.close()
             run_in_daemon_thread(self._child.process.wait)
             await self._restart()
@@ -90,7 +90,7 @@ class ReaperClient:
             try:
                 self._child = _start_reaper(self._words)
             except OSError:
-                log.exception("there is no keeper: should this process be killed, containers stay")
+                log.exception("there is no reaper: if this process is killed, containers stay")
             else:
                 return
 

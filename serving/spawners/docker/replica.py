@@ -82,7 +82,7 @@ class ContainerReplica:
             LimitsUnavailable: refused, e.g. memory below current use, or lifting a memory limit.
         """
         if self.container is None or self.ended.done():
-            raise LimitsUnavailable(f"replica {self.worker} does not run")
+            raise LimitsUnavailable(f"replica {self.worker} is not running")
         if memory_mb is None and self._memory_mb is not None:
             raise LimitsUnavailable(
                 f"the memory limit of a running container, {self._memory_mb} MiB, cannot be lifted"
@@ -125,7 +125,7 @@ class ContainerReplica:
         """Return the exit status if the engine has not reported one for `after_s`."""
         reason: Literal["killed", "crash"] = "killed" if self._was_killed else "crash"
         return ExitStatus(
-            reason=reason, text=f"the engine did not tell of its end within {after_s:g} s"
+            reason=reason, text=f"the engine did not report its end within {after_s:g} s"
         )
 
     def ended_by(self, exit_: Exit) -> ExitStatus:

@@ -63,7 +63,7 @@ class DockerSpawner:
         self._lives: set[asyncio.Task[None]] = set()
         self._unremoved: set[str] = set()
         """Containers that the engine failed to remove."""
-        self._limits_text = "not enforced: the home of the replicas is not open"
+        self._limits_text = "not enforced: the spawner is not open"
         self.software = ""
         """Image id, once open."""
 
@@ -120,7 +120,7 @@ class DockerSpawner:
         gpu = await self._gpu(accelerator)
         kind, nest, engine = self._kind, self._nest, self._engine
         if kind is None or engine is None or nest is None:
-            raise NotReady("the home of the replicas is not open")
+            raise NotReady("the spawner is not open")
         folder = nest.folder_of(worker)
         folder.mkdir()
         # The container's user is another one; the parent folder keeps others out.
@@ -163,13 +163,16 @@ class DockerSpawner:
             NotReady: the spawner is not open.
         """
         if self._kind is None or self._nest is None:
-            raise NotReady("the home of the replicas is not open")
+            raise NotReady("the spawner is not open")
         try:
             return await self._nest.stage(card.files)
         except OSError as error:
-            text = f"the files of {card.label} cannot be laid out for containers that run already: {error}"
+            text = f"the files of {card.label} cannot be staged for running containers: {error}"
             if error.errno in {errno.ENOSPC, errno.EDQUOT}:
-                text += "; set TMPDIR to a folder on the file system of the models: there they take no room"
+                text += (
+                    "; set TMPDIR to a folder on the file system of the models, where they "
+                    "take no space"
+                )
             raise ReplicaStartFailed("load", text) from error
 
     async def take_back(self, root: pathlib.Path | None) -> None:
@@ -224,8 +227,8 @@ class DockerSpawner:
         """Return the GPU for a replica."""
         if accelerator.share is not None and not self._said_no_sharing:
             self._said_no_sharing = True
-            reason = "a container has no way to the CUDA MPS daemon of its machine"
-            log.warning("accelerator.share does nothing", extra={"reason": reason})
+            reason = "a container cannot reach the CUDA MPS daemon of its machine"
+            log.warning("accelerator.share has no effect", extra={"reason": reason})
         offers_gpus = self._engine is not None and self._engine.offers_gpus
         has_gpu = offers_gpus and await run_in_daemon_thread(nvml.is_there)
         try:
@@ -257,7 +260,7 @@ class DockerSpawner:
                 ended = await self._end_of(replica, container, engine)
         except Exception as error:  # any error ends it, and it is removed
             if not isinstance(error, DockerError):
-                log.exception("a container met a fault")
+                log.exception("a container hit an error")
             ended = ExitStatus(reason="crash", text=str(error))
         finally:
             del self._replicas[replica.worker]
@@ -291,7 +294,7 @@ class DockerSpawner:
             except DockerError as error:
                 self._unremoved.add(one)
                 facts = {"container": one, "error": str(error)}
-                log.warning("a container is left for later", extra=facts)
+                log.warning("a container is removed later", extra=facts)
                 return
             self._unremoved.discard(one)
 
@@ -305,7 +308,7 @@ class DockerSpawner:
                 engine.kill(container)
             except DockerError as error:  # it will be removed
                 facts = {"container": container, "error": str(error)}
-                log.warning("a container was not ended", extra=facts)
+                log.warning("a container was not stopped", extra=facts)
 
         run_in_daemon_thread(kill)
 
@@ -315,9 +318,9 @@ async def _clean_up() -> None:
     await run_in_daemon_thread(manager.cleanup_stale)
     try:
         for name in await run_in_daemon_thread(client.cleanup_stale):
-            log.info("removed what a killed gateway left", extra={"container": name})
+            log.info("removed what a killed gateway left behind", extra={"container": name})
     except DockerError as error:  # harmless
-        log.warning("what a killed gateway left stays", extra={"error": str(error)})
+        log.warning("what a killed gateway left behind stays", extra={"error": str(error)})
 
 
 async def _wait_for_exit(

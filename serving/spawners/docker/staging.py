@@ -160,10 +160,10 @@ class StagingFolder:
         extra = {"mb": round(size / 2**20, 1), "folder": str(self.folder)}
         free = shutil.disk_usage(self.folder).free
         if size > free:
-            text = f"{size / 2**20:.1f} MiB are to be copied, and {free / 2**20:.1f} are free"
+            text = f"{size / 2**20:.1f} MiB must be copied, but {free / 2**20:.1f} MiB are free"
             raise OSError(errno.ENOSPC, text, str(self.folder))
         if size:
-            log.info("files are copied for containers: no hard link can be made", extra=extra)
+            log.info("files are copied for containers: hard links are not possible", extra=extra)
         for target, (source, facts) in self._to_copy.items():
             try:
                 self._copy(source, target, facts)

@@ -95,7 +95,7 @@ class ForkServerClient:
         except TimeoutError:
             self._child.process.kill()
             await self.close()
-            text = f"the process that imports the runtime of kind {kind!r} was not ready after "
+            text = f"the fork server of kind {kind!r} was not ready after "
             raise ReplicaStartFailed("timeout", f"{text}{timeout_s:g} s") from None
         except asyncio.CancelledError:
             self._child.process.kill()
@@ -104,7 +104,7 @@ class ForkServerClient:
         if not self.is_alive:
             await self.close()
             code = self._child.process.returncode
-            text = f"the process that imports the runtime of kind {kind!r} ended with code {code}"
+            text = f"the fork server of kind {kind!r} ended with code {code}"
             raise ReplicaStartFailed("crash", f"{text}; its error output has the reason")
 
     def start(
@@ -169,4 +169,4 @@ class ForkServerClient:
             try:
                 self._on_event(self, event)
             except Exception:  # one lost replica must not hide the ends of others
-                log.exception("a report of the template met a fault")
+                log.exception("a report of the fork server hit an error")

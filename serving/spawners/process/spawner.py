@@ -57,7 +57,7 @@ class ProcessSpawner:
         self._kind: str | None = None
         self._nest: _ForkServerSession | None = None
         self._making = asyncio.Lock()
-        self._support = CgroupSupport(kind=None, reason="the home of the replicas is not open")
+        self._support = CgroupSupport(kind=None, reason="the spawner is not open")
         self._replicas: dict[int, ProcessReplica] = {}
         self._finishing: set[asyncio.Task[None]] = set()
         self._said_no_sharing = False
@@ -76,7 +76,7 @@ class ProcessSpawner:
             ReplicaStartFailed: it does not become ready.
         """
         for path in cleanup_stale():
-            log.info("removed what a killed gateway left", extra={"path": str(path)})
+            log.info("removed what a killed gateway left behind", extra={"path": str(path)})
         self._kind = kind
         await self._living_nest()
         if self._support.kind is None:
@@ -150,7 +150,7 @@ class ProcessSpawner:
         """Return the session of a living fork server, started if necessary."""
         async with self._making:
             if self._kind is None:
-                raise NotReady("the home of the replicas is not open")
+                raise NotReady("the spawner is not open")
             if self._nest is None or not self._nest.forker.is_alive:
                 await self._remove_nest()
                 self._nest = await self._new_nest(self._kind)
@@ -186,7 +186,7 @@ class ProcessSpawner:
         if self._finishing:
             await asyncio.wait(self._finishing, timeout=_END_S)
         if not await asyncio.to_thread(nest.limits.close):
-            log.warning("control groups are left", extra={"path": str(nest.limits.directories)})
+            log.warning("control groups remain", extra={"path": str(nest.limits.directories)})
         shutil.rmtree(nest.directory, ignore_errors=True)
 
     # A start
@@ -196,7 +196,7 @@ class ProcessSpawner:
         lacking = None if accelerator.share is None else mps.lacking(os.environ)
         if lacking is not None and not self._said_no_sharing:
             self._said_no_sharing = True
-            log.warning("accelerator.share does nothing", extra={"reason": lacking})
+            log.warning("accelerator.share has no effect", extra={"reason": lacking})
         return devices.replica_environment(accelerator, shares=lacking is None)
 
     async def _connect(
@@ -219,9 +219,7 @@ class ProcessSpawner:
 
     def _heard(self, forker: ForkServerClient, event: Mapping[str, Any]) -> None:
         if event["event"] == "closed":
-            ended = ExitStatus(
-                reason="crash", text="its template process ended, and it ended with it"
-            )
+            ended = ExitStatus(reason="crash", text="its fork server ended, and it with it")
             for replica in list(self._replicas.values()):
                 if replica.forker is forker:
                     self._finish(replica, ended)
@@ -246,7 +244,7 @@ class ProcessSpawner:
             until_s = asyncio.get_running_loop().time() + _REMOVAL_S
             while not nest.limits.clear(group):
                 if asyncio.get_running_loop().time() > until_s:
-                    log.warning("a control group is left", extra={"worker": replica.worker})
+                    log.warning("a control group remains", extra={"worker": replica.worker})
                     break
                 await asyncio.sleep(_RETRY_S)
         replica.ended.set_result(ended)
@@ -270,7 +268,7 @@ async def _greet(replica: ProcessReplica, listener: socket.socket) -> None:
         return
     if hello.pid != replica.pid:
         raise wire.WireError(
-            f"its HELLO is of process {hello.pid}, started was {replica.pid}; "
-            "a script that starts a program must `exec` it"
+            f"its HELLO comes from process {hello.pid}, but {replica.pid} was started; a "
+            "script that starts a program must `exec` it"
         )
     replica.features = hello.features

@@ -123,7 +123,7 @@ class CgroupFiles:
                 os.close(descriptor)
         except OSError as error:
             raise LimitsUnavailable(
-                f"{file} does not take {text!r}: {error.strerror or error}"
+                f"{file} does not accept {text!r}: {error.strerror or error}"
             ) from error
 
     def number(self, file: pathlib.Path) -> int | None:

@@ -135,7 +135,7 @@ class CgroupManager:
             for directory in dict.fromkeys(directories.values()):
                 self._files.make(directory)
         except OSError as error:
-            raise LimitsUnavailable(f"no control group can be made: {error}") from error
+            raise LimitsUnavailable(f"no control group can be created: {error}") from error
         if kind == "v2":
             return GroupV2(directories["unified"], self._files)
         return GroupV1(directories, self._files)

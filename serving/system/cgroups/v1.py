@@ -68,7 +68,8 @@ class GroupV1(ControlGroup):
             if file.parent == self._memory and 0 <= value < used:
                 raise LimitsUnavailable(
                     f"a replica that uses {used / MIB:.0f} MiB cannot be limited to "
-                    f"{value / MIB:g} MiB: the kernel takes nothing away; start a new replica"
+                    f"{value / MIB:g} MiB, because the kernel takes nothing away; start a "
+                    "new replica"
                 ) from error
             raise
         taken = self._files.number(file)

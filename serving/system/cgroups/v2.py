@@ -51,8 +51,8 @@ class GroupV2(ControlGroup):
         used = self._files.number(self._directory / "memory.current") or 0
         if memory_mb is not None and memory_mb * MIB < used:
             raise LimitsUnavailable(
-                f"a replica that uses {used / MIB:.0f} MiB cannot be limited to {memory_mb} MiB: "
-                f"the kernel would kill it; start a new replica"
+                f"a replica that uses {used / MIB:.0f} MiB cannot be limited to "
+                f"{memory_mb} MiB, because the kernel would kill it; start a new replica"
             )
         self._write("memory.max", "max" if memory_mb is None else str(memory_mb * MIB))
         if self._files.read(self._directory / "memory.swap.max") is not None:

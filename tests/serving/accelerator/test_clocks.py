@@ -120,7 +120,7 @@ def test_a_living_owners_lock_is_not_taken(gpu) -> None:
     try:
         with pytest.raises(AcceleratorUnavailable, match=f"process {process.pid} holds"):
             ClockLock().hold(300)
-        assert "holds the GPU's clock at 900 MHz" in str(clocks.lockable_clocks_mhz())
+        assert "has locked the GPU's clock to 900 MHz" in str(clocks.lockable_clocks_mhz())
         assert gpu.changes == ["lock 900"]
     finally:
         kill(process)
@@ -155,7 +155,7 @@ def test_what_is_no_note_is_left_alone(gpu, caplog) -> None:
     place.mkdir(parents=True)
     (place / "other.json").write_text("{}")
     assert clocks.restore_stale() == ((), ())
-    assert "not a note of a GPU" in caplog.text
+    assert "not a record of a GPU" in caplog.text
     assert (place / "other.json").exists()
 
 
@@ -165,8 +165,8 @@ def test_what_is_no_note_is_left_alone(gpu, caplog) -> None:
         ({"nvmlDeviceSetGpuLockedClocks": NO_PERMISSION}, "cannot be locked: Insufficient Perm"),
         ({"nvmlDeviceSetGpuLockedClocks": NOT_SUPPORTED,
           "nvmlDeviceSetApplicationsClocks": NOT_SUPPORTED}, "cannot be set: Not Supported"),
-        ({"nvmlDeviceGetSupportedMemoryClocks": NOT_SUPPORTED}, "does not tell its clocks"),
-        ({"nvmlInitWithFlags": NO_DRIVER}, "no GPU answers through NVML: Driver Not Loaded"),
+        ({"nvmlDeviceGetSupportedMemoryClocks": NOT_SUPPORTED}, "does not report its clocks"),
+        ({"nvmlInitWithFlags": NO_DRIVER}, "no GPU responds through NVML: Driver Not Loaded"),
     ],
 )  # fmt: skip
 def test_what_the_gpu_refuses_is_one_line(gpu, failing, text) -> None:
@@ -231,7 +231,7 @@ def test_hidden_gpus_are_not_touched(gpu, monkeypatch) -> None:
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
     assert "hides all GPUs" in str(clocks.lockable_clocks_mhz())
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "3")
-    assert "no GPU 3 of this machine" in str(clocks.lockable_clocks_mhz())
+    assert "no GPU 3 on this machine" in str(clocks.lockable_clocks_mhz())
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", UUID)
     assert clocks.lockable_clocks_mhz() == CLOCKS_MHZ
 

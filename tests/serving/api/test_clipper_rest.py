@@ -139,7 +139,9 @@ def test_a_long_output_that_cannot_be_read():
     for one in answer["batch_predictions"]:
         why = one.pop("default_explanation")
         assert one == {"output": -1.0, "default": True}
-        assert why.startswith("The model's answer cannot be read: the model's output 'y' does not")
+        assert why.startswith(
+            "The model's response cannot be read: the model's output 'y' does not"
+        )
 
 
 class BadTexts(FakeHub):
@@ -183,7 +185,7 @@ def test_a_slash_at_the_end_and_escapes(port):
         ("alone", {"input": [1], "version": "1"}, "Query processing error", "no model is linked"),
         ("pictures", {"input": [1, 2, 3]}, "Query processing error", "3 values in a row cannot be"),
         ("pictures", {"input_batch": [[1, 2, 3, 4], [999, 0, 0, 0]]}, "Query processing error",
-         "takes UINT8, the values reach from 0 to 999"),
+         "takes UINT8, but the values range from 0 to 999"),
     ],
 )  # fmt: skip
 def test_errors(port, application, body, error, cause):
@@ -220,7 +222,10 @@ def test_paths_and_methods(port, method, path, status):
     ("path", "message"),
     [
         ("/smus/predict", "no application 'smus', did you mean 'sums'? (known: "),
-        ("/", "no route '/'; there are /v2 (Open Inference), /v1/models (TensorFlow Serving), and"),
+        (
+            "/",
+            "no route '/'; available are /v2 (Open Inference), /v1/models (TensorFlow Serving), and",
+        ),
     ],
 )
 def test_what_there_is_instead(port, path, message):

@@ -186,7 +186,7 @@ def test_the_bounds_of_values(text, is_read):
         bounded_json.check(text)
         assert bounded_json.read(text) == json.loads(text)
         return
-    with pytest.raises(InvalidRequest, match="send less in one request"):
+    with pytest.raises(InvalidRequest, match="send less per request"):
         bounded_json.check(text)
 
 
@@ -297,7 +297,7 @@ def test_a_budget_is_spent_once():
     budget = ParseBudget(10, "letters")
     budget.spend(6)
     budget.spend(4)
-    with pytest.raises(InvalidRequest, match="more than 10 letters; send less in one request"):
+    with pytest.raises(InvalidRequest, match="more than 10 letters; send less per request"):
         budget.spend(1)
 
 

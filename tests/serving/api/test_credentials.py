@@ -66,7 +66,7 @@ def test_an_open_admin_port_has_no_token(tmp_path):
         credentials.admin_token(open_to_all, {ADMIN_TOKEN_VARIABLE: SECRET})
     (tmp_path / "token").write_text(SECRET)
     both = dataclasses.replace(open_to_all, admin_token_file=str(tmp_path / "token"))
-    with pytest.raises(InvalidSettings, match="admin_token_file gives a token"):
+    with pytest.raises(InvalidSettings, match="admin_token_file sets a token"):
         credentials.admin_token(both, {})
 
 

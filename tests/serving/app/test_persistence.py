@@ -143,7 +143,7 @@ async def test_what_is_taken_away_stays_away(site):
 
 
 async def test_a_live_setting_holds_until_the_start_says_something_else(site):
-    """Not said, or said as before: the live one. Said anew: that one, and the live one is forgotten."""
+    """Not said, or said as before: the live one. Said anew: that one, and the live one is removed."""
     name = "batching.max_size"
     async with site.server(ECHO, values={name: 16}) as core:
         await core.engine.apply(
@@ -168,7 +168,7 @@ async def test_a_model_of_the_command_line_that_was_unloaded_stays_out(site, cap
     with caplog.at_level(logging.WARNING):
         async with site.server(ECHO) as core:
             assert core.engine.models() == ()
-    assert "taken out of service by hand" in caplog.text
+    assert "taken out of service manually" in caplog.text
     other = ModelSpec(name="echo", version="1", kind="echo", path=site.folder)
     async with site.server(other) as core:
         assert core.engine.models() == (ECHO.id,)
@@ -295,7 +295,7 @@ async def test_a_record_that_cannot_be_written_is_told_and_made_up_for(site):
             "CREATE TRIGGER t BEFORE UPDATE ON records BEGIN SELECT RAISE(ABORT, 'disk full'); END"
         )
         core.engine.set_label("echo", "x", "1")
-        with pytest.raises(NotReady, match=r"is in force, but .*disk full"):
+        with pytest.raises(NotReady, match=r"is in effect, but .*disk full"):
             await core.keep()
         disk.execute("DROP TRIGGER t")
         disk.close()
@@ -407,6 +407,6 @@ async def test_what_is_said_of_a_model_that_no_start_names_is_told_and_forgotten
     records.close()
     async with site.server(ECHO):
         pass
-    told = [one.what for one in caplog.records if "is forgotten" in one.message]
+    told = [one.what for one in caplog.records if "is removed" in one.message]
     assert told == ["model gone"]
     assert RecordKey("model", "gone") not in site.record()

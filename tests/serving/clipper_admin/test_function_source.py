@@ -128,7 +128,7 @@ def test_what_cannot_be_written_down_is_told(tmp_path):
     def predict(inputs):
         return [str(held) for _ in inputs]
 
-    with pytest.raises(ClipperException, match="uses 'held', a Own, which cannot be written down"):
+    with pytest.raises(ClipperException, match="uses 'held', a Own, which cannot be saved"):
         save_function(predict, tmp_path, input_type="doubles")
 
 

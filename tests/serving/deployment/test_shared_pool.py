@@ -283,8 +283,8 @@ def test_settings_that_change_nothing_are_told(card_of):
         answer = running.json("PATCH", "/admin/settings", {"settings": {}}, admin=True)
     first, second, third = answer[1]["notes"]
     assert "models.c" in first, "not served"
-    assert second.startswith("models.a.replica.count: models that share")
-    assert third.startswith("batching.timeout_us: nothing of models that share")
+    assert second.startswith("models.a.replica.count: models on shared replicas")
+    assert third.startswith("batching.timeout_us: has no effect on models on shared")
     assert third.endswith("(a)")
 
 
@@ -301,7 +301,7 @@ def test_batches_that_were_not_measured_are_told(card_of):
             return running.json("PATCH", "/admin/settings", change, admin=True)[1]["notes"]
 
         (note,) = notes(32)
-        assert note.startswith("batching.max_size = 32: batches are no larger than 8")
+        assert note.startswith("batching.max_size = 32: batches are limited to 8")
         assert note.endswith(": a, b")
         running.call(running.engine.redeploy(card_of("a")))
         (note,) = notes(32)
@@ -333,7 +333,7 @@ def test_a_largest_batch_of_one_s_own(card_of):
         assert (batch_sizes(running, "a", 16), batch_sizes(running, "b", 16)) == (8, 8)
         (note,) = running.do(running.engine.notes)
         assert note.startswith("models.b.batching.max_size = 16: ")
-        assert note.endswith("than batching.max_size of all, 8; raise that")
+        assert note.endswith("the batching.max_size of all models, 8; raise that")
         change = {"settings": {"models.a.batching.max_size": 2, "batching.max_size": 16}}
         answer = running.json("PATCH", "/admin/settings", change, admin=True)
         assert answer[1]["notes"] == []
@@ -345,7 +345,7 @@ def test_a_note_at_the_start_of_what_there_was_no_time_to_measure(card_of):
     card = card_of("slow", more="self.predict_batch = lambda given: (time.sleep(0.1), given)[1]")
     with gateway({**CLOCKWORK, "replica.warmup_s": 0.01}, Processes(), card) as running:
         (note,) = running.do(running.engine.notes)
-        assert note.startswith("batching.max_size = 8: batches are no larger than 1,")
+        assert note.startswith("batching.max_size = 8: batches are limited to 1,")
 
 
 def shown(running, name, version="1"):
@@ -471,8 +471,11 @@ def test_what_a_model_was_loaded_with_stays(card_of, changed):
         status, answer = running.json("PATCH", "/admin/settings", {"settings": changed}, admin=True)
         assert status == 400, answer
         (name,) = changed
-        assert f"{name.removeprefix('models.m0.')} of m0: what shares replicas" in answer["error"]
-        assert "retire it before the change" in answer["error"]
+        assert (
+            f"{name.removeprefix('models.m0.')} of m0: a model on shared replicas"
+            in answer["error"]
+        )
+        assert "retire it, change the setting" in answer["error"]
         assert len(home.started) == before
         assert ask(running, "m0") == (200, 1)
         running.call(running.engine.deploy(card_of("m1", 1)))

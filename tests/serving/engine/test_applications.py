@@ -173,11 +173,11 @@ def test_an_input_that_no_model_takes_is_refused():
     """The client's fault, told as such; nothing waits."""
     with hub() as running:
         add(running)
-        with pytest.raises(InvalidRequest, match="reach from"):
+        with pytest.raises(InvalidRequest, match="range from"):
             ask(running, 300)
         with pytest.raises(InvalidRequest, match="is not known"):
             running.do(running.hub.delete, "other")
-        with pytest.raises(InvalidRequest, match="exists already"):
+        with pytest.raises(InvalidRequest, match="already exists"):
             add(running)
 
 
@@ -334,6 +334,6 @@ def test_states_out_of_reach_hold_up_no_query(caplog):
         assert running.do(running.hub.fresh_states) == {"app": 5}
         running.do(running.hub.close)
     told = [record.message for record in caplog.records]
-    assert told.count("states cannot be read; queries are decided without what was learnt") == 1
+    assert told.count("states cannot be read; queries are decided without learnt states") == 1
     assert told.count("states can be read again") == 1
-    assert told.count("states not written; they are kept and tried again") == 1
+    assert told.count("states not written; they are kept for another try") == 1

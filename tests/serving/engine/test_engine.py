@@ -80,7 +80,7 @@ def test_settings_of_a_model_that_is_not_there_are_told_of():
         status, applied = patch(running, {"models.ecco.replica.count": 2})
         assert status == 200
         (note,) = applied["notes"]
-        assert note.startswith("models.ecco: no model of that name is served, did you mean 'echo'?")
+        assert note.startswith("models.ecco: no such model is served, did you mean 'echo'?")
 
 
 @pytest.mark.parametrize(
@@ -88,7 +88,7 @@ def test_settings_of_a_model_that_is_not_there_are_told_of():
     [
         ("did you mean 'batching.max_size'", {"settings": {"batching.maxsize": 1}}),
         ("expected a whole number from 1", {"settings": {"batching.max_size": 0}}),
-        ("cannot change in a running server", {"settings": {"server.port": 1}}),
+        ("cannot change while the server runs", {"settings": {"server.port": 1}}),
         ("expected {", {"batching.max_size": 1}),
         ("booleans", {"settings": {}, "fresh_replicas": 1}),
     ],
@@ -319,7 +319,7 @@ def test_limits_that_cannot_be_put_back_are_remembered_as_they_are(caplog):
             home.refuse_limits = {1}
             home.go.set()
             assert change.result(10)[0] == 409
-        assert "limits cannot be put back" in caplog.text
+        assert "limits cannot be restored" in caplog.text
         assert limits(home) == [(None, 128)]
         assert running.request("POST", INFER, body())[0] == 200
         home.load_error = None

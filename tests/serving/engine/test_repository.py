@@ -133,7 +133,7 @@ def test_a_roll_back_loads_the_version_before(tmp_path):
         running.call(repository.set_version("m", "1"))
         shutil.rmtree(tmp_path / "m" / "2")
         look(running, repository)
-        with pytest.raises(InvalidRequest, match="no version before '1' to go back to"):
+        with pytest.raises(InvalidRequest, match="no version before '1' to return to"):
             running.call(repository.roll_back("m"))
 
 
@@ -342,7 +342,7 @@ def test_a_folder_without_models_is_refused(tmp_path):
     with gateway(home=FakeHome()) as running:
         with pytest.raises(InvalidSettings, match="give a folder"):
             opened(running, tmp_path / "none")
-        with pytest.raises(InvalidSettings, match="holds no version"):
+        with pytest.raises(InvalidSettings, match="contains no version"):
             opened(running, tmp_path)
         put(tmp_path, "m", "1", "kind: nothing\n")
         opened(running, tmp_path)  # another model is served
@@ -393,7 +393,7 @@ def test_the_admin_port_manages_models(tmp_path):
                 "PUT",
                 "/echo/shares",
                 {},
-                "no route '/admin/models/echo/shares'; there are /admin/models",
+                "no route '/admin/models/echo/shares'; available are /admin/models",
             ),
             ("POST", "", {"model": "ecco"}, "did you mean 'echo'"),
             ("POST", "", {"model": "echo", "version": ""}, "expected 1 to 128"),

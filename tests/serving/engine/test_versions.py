@@ -104,7 +104,7 @@ def test_a_new_current_version_ends_a_split(catalogue):
     catalogue.set_current("m", "3")
     assert [get(catalogue, None, draw) for draw in (0.0, 0.5, 0.99)] == ["m3"] * 3
     assert catalogue.entry("m").shadow is None
-    with pytest.raises(InvalidRequest, match="no shadow"):
+    with pytest.raises(InvalidRequest, match="cannot be a shadow"):
         catalogue.set_shadow("m", "3")
 
 

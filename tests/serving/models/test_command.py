@@ -10,7 +10,7 @@ from serving.models import command
 
 
 def test_a_host_says_that_it_cannot_load_a_program():
-    with pytest.raises(ModelLoadFailed, match="a program of its own"):
+    with pytest.raises(ModelLoadFailed, match="a separate program"):
         models.load("command", pathlib.Path("/x"), threads=1)
 
 

@@ -102,6 +102,6 @@ def test_onnx_without_cuda_runs_on_the_cpu_or_says_so():
 def test_kinds_without_a_gpu_say_so():
     """A kind of the CPU alone is not loaded as if it had been asked for nothing."""
     with pytest.raises(
-        ModelLoadFailed, match="the kind echo runs on the CPU; kinds for GPUs are onnx"
+        ModelLoadFailed, match="the kind echo runs only on the CPU; kinds for GPUs are onnx"
     ):
         models.load("echo", None, threads=1, device="cuda")

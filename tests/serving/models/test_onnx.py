@@ -430,7 +430,7 @@ def test_what_no_copy_can_be_written_of_is_told(tmp_path, copies, monkeypatch, c
     for _ in range(2):
         assert added(told(file, optimises=True)) == 1.0
     assert [record.message for record in caplog.records] == [
-        "models are loaded from their own files"
+        "models are loaded from their original files"
     ]
 
 

@@ -222,7 +222,9 @@ def test_types_of_others_are_refused_by_name(stored):
         pytest.param(
             {"a": 1}, "it holds a dict, expected a scikit-learn estimator", id="no estimator"
         ),
-        pytest.param(LinearRegression(), "does not know its number of features", id="not fitted"),
+        pytest.param(
+            LinearRegression(), "number of the estimator's features is unknown", id="not fitted"
+        ),
     ],
 )
 def test_what_is_no_fitted_estimator_is_refused(stored, thing, reason):

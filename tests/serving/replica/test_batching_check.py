@@ -46,11 +46,11 @@ def found(model, *shapes, **told):
 @pytest.mark.parametrize(
     ("phrase", "function"),
     [
-        ("on what else is in the batch", lambda x: {"y": x / np.abs(x).max()}),
-        ("on what else is in the batch", lambda x: {"y": np.cumsum(x, 0)}),
-        ("on what else is in the batch", lambda x: {"y": x / len(x)}),
-        ("on what else is in the batch", lambda x: {"y": x + np.float32(1e-3) * x.mean()}),
-        ("on what else is in the batch", lambda x: {"y": quantise(x)}),
+        ("on the rest of the batch", lambda x: {"y": x / np.abs(x).max()}),
+        ("on the rest of the batch", lambda x: {"y": np.cumsum(x, 0)}),
+        ("on the rest of the batch", lambda x: {"y": x / len(x)}),
+        ("on the rest of the batch", lambda x: {"y": x + np.float32(1e-3) * x.mean()}),
+        ("on the rest of the batch", lambda x: {"y": quantise(x)}),
         ("for 1 items", lambda x: {"y": np.repeat(x, 3, 0)}),
         ("fails on two items together", lambda x: {"y": x.reshape(1, 4)}),
         (
@@ -140,7 +140,7 @@ def test_what_is_filled_up_gets_its_own_answer(function, output):
 @pytest.mark.parametrize(
     ("phrase", "function", "output", "pad"),
     [
-        ("answers change", lambda x: {"y": x.mean(1, keepdims=True)}, (-1, 1), {"x": 0.0}),
+        ("responses change", lambda x: {"y": x.mean(1, keepdims=True)}, (-1, 1), {"x": 0.0}),
         ("grows from", lambda x: {"y": np.repeat(x, 2, 1)}, (-1, -1), {"x": 0.0}),
         ("no value", lambda x: {"y": x}, (-1, -1), {"z": 0.0}),
     ],
@@ -164,7 +164,7 @@ def test_requests_that_are_all_alike_prove_nothing():
             outputs=(TensorSpec(name="y", datatype="FP64", shape=shape),),
         )
 
-    assert "what else is in the batch" in found(model((-1, 1)))[0].unbatched
+    assert "the rest of the batch" in found(model((-1, 1)))[0].unbatched
     samples = samples_of(model((-1, 3)), None, values=["x=1"])
     signature, _ = check_batching(model((-1, 3)), samples, DeclaredInputs())
     assert "all alike" in signature.unbatched
@@ -192,7 +192,7 @@ def test_a_change_that_few_elements_hide_is_found(function, multiple):
     )
     signature, padding = found(model, f"x={2 * multiple}", pad={"x": 0.0}, pad_to=multiple)
     assert padding is None
-    assert "answers change" in signature.padding
+    assert "responses change" in signature.padding
 
 
 def test_each_axis_gets_its_own_size_back():
@@ -235,7 +235,7 @@ def test_what_could_not_be_tried_is_served_whole():
         raise ValueError("these are no pixels")
 
     signature, _ = found(rows(picky))
-    assert "could not be tried: ValueError: these are no pixels" in signature.unbatched
+    assert "could not be checked: ValueError: these are no pixels" in signature.unbatched
 
 
 def test_sizes_that_are_tried_are_near_those_that_were_told():

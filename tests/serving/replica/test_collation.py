@@ -63,7 +63,7 @@ def test_a_request_after_a_bad_one_of_its_layout_runs_with_its_like():
     """Not with those of another layout that came before the bad one."""
     entries = [_ints([[1, 2]]), _ints([[3]], start=1, stop=9), _ints([[4]]), _ints([[5, 6]])]
     first, bad, narrow, last = _echo(_signature(X), entries)
-    assert bad == "items 1 to 9 are asked for of a request of 1 items"
+    assert bad == "items 1 to 9 are outside of a request of 1 items"
     assert [_rows(tensors) for tensors in (first, narrow, last)] == [[[1, 2]], [[4]], [[5, 6]]]
 
 

@@ -374,7 +374,7 @@ def test_models_keep_to_the_budget(talk):
     assert talk.load("echo", model=1, pages=3, budget=3).status == 0
     refused = talk.load("echo", model=2, pages=1, budget=3)
     assert refused.status == ActionStatus.NO_ROOM
-    assert refused.detail["error"].startswith("1 pages of 3 are wanted and 3 are in use")
+    assert refused.detail["error"].startswith("1 pages of 3 are needed and 3 are in use")
     assert talk.unload(1).status == 0
     assert talk.load("echo", model=2, pages=1, budget=3).status == 0
 

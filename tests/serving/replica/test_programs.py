@@ -88,7 +88,7 @@ async def test_a_program_answers_in_its_own_words(start, converse):
     talk = converse(replica.sock)
     assert (await asyncio.to_thread(talk.load, "echo")).status == 0
     replica.sock.close()
-    assert await _end(replica) == ExitStatus(reason="exit", text="exited in order")
+    assert await _end(replica) == ExitStatus(reason="exit", text="exited normally")
 
 
 async def test_what_it_promises_is_known(start):

@@ -139,7 +139,7 @@ def test_nothing_is_run_without_time_or_samples():
         (r"shape is \[1, 3\], the model takes \[-1, 2\]", {"x": np.ones((1, 3))}),
         (r"has no samples of the input 'x', only labels", {"labels": np.ones(3)}),
         ("are <U1, expected FP32", {"x": np.array([["a", "b"]])}),
-        ("has no sample of the input 'x' in it", {"x": np.ones((0, 2))}),
+        ("has no sample of the input 'x'", {"x": np.ones((0, 2))}),
     ],
 )
 def test_real_samples_that_fail_are_a_reason_not_to_serve(phrase, arrays, tmp_path):
@@ -190,7 +190,7 @@ def test_unequal_numbers_of_samples_are_told(tmp_path):
             outputs=Doubles.signature.outputs,
         )
 
-    with pytest.raises(ModelLoadFailed, match="of each input: 3 of 'x', 2 of 'k'"):
+    with pytest.raises(ModelLoadFailed, match="per input: 3 of 'x', 2 of 'k'"):
         warm(Two(), saved(tmp_path, x=np.ones((3, 2)), k=np.ones(2)))
     assert warm(Two(), saved(tmp_path, x=np.ones((3, 2)), k=np.ones(1))).source == "file"
 

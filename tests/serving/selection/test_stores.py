@@ -323,7 +323,7 @@ def test_a_redis_server_that_hangs_costs_one_short_wait() -> None:
             process.send_signal(signal.SIGSTOP)
             began_s = time.monotonic()
             for _ in range(100):
-                with pytest.raises(NotReady, match=r"does not answer: nothing came within 0.1 s"):
+                with pytest.raises(NotReady, match=r"does not answer: no response within 0.1 s"):
                     store.load("app", "u")
             assert time.monotonic() - began_s < 1.0
             process.send_signal(signal.SIGCONT)
@@ -427,7 +427,7 @@ def test_what_waits_for_a_failing_store_is_bounded() -> None:
         behind.save(("a", user), "1")
     with pytest.raises(NotReady):
         behind.flush()
-    with pytest.raises(NotReady, match="3 states wait to be written already: disk full"):
+    with pytest.raises(NotReady, match="3 states are already waiting to be written: disk full"):
         behind.save(("a", "x"), "1")
     behind.save(("a", "u"), "2")
     is_away = False

@@ -91,5 +91,5 @@ def test_nonsense_is_one_error(key, data, text):
 )
 def test_a_value_that_cannot_stand_there_is_refused(row, change):
     """Of a wrong type, of another row, or out of range."""
-    with pytest.raises(InvalidSettings, match="not what a row of this kind says"):
+    with pytest.raises(InvalidSettings, match="not valid for a row of this kind"):
         record_schema.read(ROWS[row][0], json.dumps(change))

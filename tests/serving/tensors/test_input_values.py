@@ -85,13 +85,13 @@ def test_lines_of_a_file_are_drawn():
         ("UINT8", "x=-1", "", "-1 is out of the range of UINT8"),
         ("FP16", "x=70000", "", "out of the range of FP16"),
         ("FP32", "x=nan", "", "out of the range"),
-        ("INT64", "x=0.5", "", "'0.5' is no value of INT64; expected a whole number"),
+        ("INT64", "x=0.5", "", "'0.5' is not a value of INT64; expected a whole number"),
         ("INT64", "x=9..0", "", "the smaller number first"),
-        ("INT64", "x=..3", "", "'' is no value"),
-        ("INT64", "y=1", "", "no input of that name"),
+        ("INT64", "x=..3", "", "'' is not a value"),
+        ("INT64", "y=1", "", "no such input"),
         ("INT64", "x", "", "expected INPUT=VALUES"),
-        ("INT64", "x=@f", "1\nb\n", "'b' is no value"),
-        ("BYTES", "x=@f", "\n", "0 lines with something in them"),
+        ("INT64", "x=@f", "1\nb\n", "'b' is not a value"),
+        ("BYTES", "x=@f", "\n", "0 non-empty lines"),
     ],
 )
 def test_what_does_not_fit_is_refused(datatype, text, file, said):

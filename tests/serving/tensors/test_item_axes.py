@@ -77,7 +77,7 @@ def test_what_is_told_counts():
         ("no axis 3", {"state": 3}, ["sr"]),
         ("list it under shared", {"state": 1}, ()),
         ("expected in one", {"state": 1}, ["state", "sr"]),
-        ("one at least that has items", {}, ["x", "state", "sr"]),
+        ("at least one with items", {}, ["x", "state", "sr"]),
     ],
 )
 def test_what_is_told_wrong_is_refused(phrase, item_axis, shared):
@@ -93,7 +93,7 @@ def test_what_is_told_wrong_is_refused(phrase, item_axis, shared):
 def test_a_reason_of_the_file_stays_unless_axes_are_told():
     """A model that is quantised dynamically is batched when that is asked for."""
     signature = Signature(
-        inputs=(spec("x", "n", 4),), outputs=(spec("y", "n"),), unbatched="its scales"
+        inputs=(spec("x", "n", 4),), outputs=(spec("y", "n"),), unbatched="with scales"
     )
     assert detect_item_axes(signature, item_axis={}, shared=(), where="") == signature
     assert detect_item_axes(signature, item_axis={"x": 0}, shared=(), where="").is_batched

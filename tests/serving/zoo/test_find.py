@@ -67,7 +67,9 @@ def test_a_file_is_found_by_its_path_and_its_kind_by_its_suffix(tmp_path, file, 
 @pytest.mark.parametrize("file", ["weights.bin", "weights", "net.onnx.bak"])
 def test_a_suffix_that_tells_no_kind_is_refused_with_those_that_do(tmp_path, file):
     (tmp_path / file).write_bytes(b"")
-    with pytest.raises(ModelLoadFailed, match=r"tells the kind of model; expected one of \.onnx"):
+    with pytest.raises(
+        ModelLoadFailed, match=r"identifies the kind of model; expected one of \.onnx"
+    ):
         zoo.find(str(tmp_path / file))
 
 
@@ -99,7 +101,7 @@ def test_a_module_reference_is_kept_as_it_is():
     "missing", ["no/such.onnx", "nowhere.onnx", "no/such.py:Model", "/no/such"]
 )
 def test_a_path_that_does_not_exist_says_where_it_looked_and_what_to_give(missing):
-    with pytest.raises(ModelLoadFailed, match=r"there is no file /.*bundled model's name"):
+    with pytest.raises(ModelLoadFailed, match=r"no file /.*bundled model's name"):
         zoo.find(missing)
 
 
@@ -158,7 +160,7 @@ def test_a_card_of_kind_python_names_file_and_class(tmp_path):
         ),
         pytest.param(CARD + "quality: {a: .nan}", "quality: expected numbers", id="not a number"),
         pytest.param(CARD + "quality: {a: !!set {b}}", "quality: expected numbers", id="a set"),
-        pytest.param(CARD + "file: gone.onnx\n", "file: there is no file", id="weights missing"),
+        pytest.param(CARD + "file: gone.onnx\n", "file: no file", id="weights missing"),
         pytest.param(CARD + "file: 3\n", "file: expected str, given 3", id="wrong type"),
         pytest.param(CARD.replace('"3"', "true"), "version: expected str or int", id="boolean"),
         pytest.param(CARD.replace("mine", "a/b"), "name: expected letters", id="unsafe name"),
@@ -181,12 +183,10 @@ def test_a_card_of_kind_python_names_file_and_class(tmp_path):
         pytest.param(
             CARD + "variants: {a: {file: no}}\n", "variants.a: expected a text", id="a truth value"
         ),
-        pytest.param(
-            CARD + "variants: {a: {file: gone}}\n", "variants.a.file: there is no", id="no such"
-        ),
+        pytest.param(CARD + "variants: {a: {file: gone}}\n", "variants.a.file: no", id="no such"),
         pytest.param(
             CARD + "variants: {a: {file: model.yaml}}\n",
-            "none of them has the card's",
+            "none of them has the spec's",
             id="no default",
         ),
     ],
@@ -297,7 +297,9 @@ def test_a_program_without_a_slash_is_one_of_the_path(tmp_path):
     ("text", "reason"),
     [
         pytest.param("kind: command", "needs the program", id="no program"),
-        pytest.param("kind: echo\ncommand: [sh]", "others none", id="a program of another kind"),
+        pytest.param(
+            "kind: echo\ncommand: [sh]", "other kinds have none", id="a program of another kind"
+        ),
         pytest.param("kind: command\ncommand: sh", "expected list", id="one text"),
         pytest.param("kind: command\ncommand: []", "expected a list of texts", id="nothing"),
         pytest.param("kind: command\ncommand: [sh, 1]", "expected a list of texts", id="a number"),

@@ -42,7 +42,7 @@ NAMES = (None, *main.COMMANDS)
             "--initial 4",
         ),
         (["--model", "echo", "--concurrency", "4", "--space", "no.yaml"], "no.yaml"),
-        (["--model", "no.onnx", "--concurrency", "4"], "there is no file"),
+        (["--model", "no.onnx", "--concurrency", "4"], "no file"),
         (["resum", "x"], "did you mean 'resume'"),
         (["resume", "x"], "study 'x' is not known (studies in runs: none)"),
         (["report", "x"], "study 'x' is not known"),
@@ -53,15 +53,15 @@ NAMES = (None, *main.COMMANDS)
         (["load", "http://127.0.0.1:1/", "--concurrency", "2"], "--model NAME"),
         (
             ["space", "--model", "echo", "--concurrency", "4", "--out", "no/such/b.yaml"],
-            "--out no/such/b.yaml cannot be written: there is no folder no/such",
+            "--out no/such/b.yaml cannot be written: no such folder: no/such",
         ),
         (["doctor", "--launches", "1"], "--launches 1: expected"),
         (["doctor", "--model", "nope"], "model 'nope' is not known"),
         (["doctor", "--noise", "--model", "nope"], "model 'nope' is not known"),
         (["doctor", "--noise", "--launches", "1"], "--launches 1: expected a whole number from 2"),
         (["doctor", "--noise", "--clean"], "--clean and --noise: choose one"),
-        (["doctor", "--configurations", "6"], "--configurations: only --noise takes it"),
-        (["doctor", "--warmup", "1"], "--warmup: only --noise takes it"),
+        (["doctor", "--configurations", "6"], "--configurations: only allowed with --noise"),
+        (["doctor", "--warmup", "1"], "--warmup: only allowed with --noise"),
     ],
 )
 def test_wrong_use_is_one_line_and_code_two(
@@ -114,7 +114,7 @@ def test_an_unfinished_study_points_to_resume(
     err = capsys.readouterr().err
     assert err.count("\n") == 1
     assert (
-        f"is not finished, so it recommends nothing yet: go on with `tune resume s --runs-dir {tmp_path}`"
+        f"is not finished and has no recommendation yet: resume it with `tune resume s --runs-dir {tmp_path}`"
         in err
     )
 
@@ -143,18 +143,30 @@ def test_help_is_printed_and_fits(name: str | None, capsys: pytest.CaptureFixtur
     assert f"tune {name}" if name else "tune" in capsys.readouterr().out
 
 
+def helps(name: str | None) -> dict[str, str]:
+    """Return the help of each option of a command."""
+    return {
+        action.option_strings[0]: " ".join((action.help or "").replace("%%", "%").split())
+        for action in main.parser_of(name)._actions
+        if action.option_strings and action.dest not in {"help", "version"}
+    }
+
+
 @pytest.mark.parametrize("name", NAMES)
 def test_the_page_has_every_option_with_its_help(name: str | None) -> None:
-    """docs/commands.md tells of each option, where it tells of the command, what the help tells."""
+    """docs/commands.md describes each option, or refers to the same one of a study."""
     sections = PAGE.read_text(encoding="utf-8").split("\n## ")
     title = f"tune {name}\n" if name else "A study\n"
     (section,) = [one for one in sections if one.startswith(title)]
     page = " ".join(section.split())
-    for action in main.parser_of(name)._actions:
-        if action.option_strings and action.dest not in {"help", "version"}:
-            told = " ".join((action.help or "").replace("%%", "%").split())
-            assert f"| `{action.option_strings[0]}" in page, name
-            assert told.replace("|", "\\|") in page, (name, action.option_strings)
+    shared = page.partition("Also, as in [a study](#a-study):")[2]
+    of_study = helps(None)
+    for flag, text in helps(name).items():
+        if f"`{flag}`" in shared:
+            assert of_study[flag] == text, (name, flag)
+        else:
+            assert f"| `{flag}" in page, name
+            assert text.replace("|", "\\|") in page, (name, flag)
 
 
 def test_percent_signs_survive_the_help() -> None:

@@ -153,7 +153,7 @@ def test_what_cannot_be_up_at_once_is_said_and_nothing_is_left(
 ) -> None:
     """One GPU's clock, a configuration that does not start, and memory for one of them only."""
     fast, slow = ({**ONE, "accelerator.clock_mhz": clock} for clock in (1980, 990))
-    with pytest.raises(CannotInterleave, match="set its clock to other values"):
+    with pytest.raises(CannotInterleave, match="set its clock to different values"):
         opened(bench, default=Configuration(fast), best=Configuration(slow))
     start = bench.launcher.start
 
@@ -169,6 +169,6 @@ def test_what_cannot_be_up_at_once_is_said_and_nothing_is_left(
     assert bench.address is None
     monkeypatch.setattr(machine, "free_mb", lambda: 0.1 * machine.read().memory_mb + 1.0)
     with pytest.raises(
-        CannotInterleave, match=r"do not fit into memory together: one holds \d+ MiB"
+        CannotInterleave, match=r"do not fit into memory together: one needs \d+ MiB"
     ):
         opened(bench, default=ONE, best=TWO)

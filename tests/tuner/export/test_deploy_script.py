@@ -73,7 +73,7 @@ def test_all_models_are_deployed_and_a_second_run_leaves_them(
     assert [model["name"] for model in engine.admin.settings()["models"]] == names
     again = ran(script, engine.facts.admin_port)
     assert (again.returncode, again.stderr) == (0, "")
-    assert again.stdout.splitlines() == [f"{name} is there already" for name in names]
+    assert again.stdout.splitlines() == [f"{name} is already deployed" for name in names]
     assert not (tmp_path / "gone").exists()
 
 

@@ -111,7 +111,7 @@ def test_without_a_verdict_the_head_says_so():
     """Figures of the search are given as what they are."""
     study = studies.study(trials=12, has_verdict=False)
     text = text_of(study)
-    assert "Not re-measured" in text
+    assert "Not re-evaluated" in text
     assert f"# Stay with the default: {advice.REASONS['not measured']}." in text
     assert ServingSettings().changed(yaml.safe_load(text)) == ServingSettings().changed(
         study.default
@@ -150,6 +150,6 @@ def test_a_trial_is_exported_on_request():
     ((name, text),) = export.export(STUDY, "serving", trial=trial.number).items()
     assert name == f"trial-{trial.number}.yaml", "it is not the best"
     assert f"--settings trial-{trial.number}.yaml" in text
-    assert f"# Trial {trial.number}, as it was asked for." in text
+    assert f"# Trial {trial.number}, as requested." in text
     expected = ServingSettings().changed(trial.configuration)
     assert ServingSettings().changed(yaml.safe_load(text)) == expected

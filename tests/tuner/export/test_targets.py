@@ -34,7 +34,7 @@ SIGNATURE = Signature.from_json(
         "outputs": [{"name": "y", "datatype": "FP32", "shape": [-1, 3]}],
     }
 )
-LEFT = re.compile(r"^# Not carried over:\n((?:#   .*\n)+)", re.MULTILINE)
+LEFT = re.compile(r"^# Not exported:\n((?:#   .*\n)+)", re.MULTILINE)
 
 
 def left_out(text):
@@ -202,7 +202,9 @@ def test_a_module_of_this_machine_is_in_no_image():
     """Said in one line, with what to do."""
     card = own_model(pathlib.Path("package.module:Name"), kind="python")
     study = of_model(card, "package.module:Name")
-    with pytest.raises(UsageError, match=r"which no image has.* tune its file \(FILE\.py:NAME\)"):
+    with pytest.raises(
+        UsageError, match=r"which no image contains.* tune its file \(FILE\.py:NAME\)"
+    ):
         texts_of("compose", study, card)
     assert texts_of("ray", study, card), "Python of the same machine has it"
 
@@ -225,7 +227,7 @@ def test_a_trial_is_exported_on_request(target):
     """Its configuration, whatever the study advises."""
     trial = next(t for t in STUDY.trials if t.measurement and t.configuration != STUDY.best)
     text = "".join(texts_of(target, trial=trial.number).values())
-    assert f"Trial {trial.number}, as it was asked for." in text
+    assert f"Trial {trial.number}, as requested." in text
     assert texts_of(target) != texts_of(target, trial=trial.number)
 
 

@@ -111,7 +111,7 @@ def test_without_a_signature_an_onnx_file_tells_it():
     study = dataclasses.replace(STUDY, signature=None)
     assert not config(study).input
     card = own_model("mine.py:Mine", kind="python")
-    with pytest.raises(UsageError, match="does not tell the inputs and outputs"):
+    with pytest.raises(UsageError, match="lacks the inputs and outputs"):
         texts_of("triton", of_model(card, "mine.py:Mine", study), card)
 
 

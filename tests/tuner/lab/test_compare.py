@@ -152,4 +152,4 @@ def test_what_needs_a_prediction_and_has_none_is_noted() -> None:
     order = CompareSpec(settings=settings, samplers=("random", "guess", "structured"), repeats=1)
     notes = compare._why_unpredicted(order, settings)
     assert len(notes) == 2
-    assert "the sampler guess has nothing to go by" in notes[0]
+    assert "without a prediction, the sampler guess" in notes[0]

@@ -118,7 +118,7 @@ def test_a_failed_launch_is_counted_and_enters_nothing():
 
 
 def test_too_few_launches_are_an_error_with_its_reason():
-    with pytest.raises(TunerError, match=r"too few launches worked.*the replica ended"):
+    with pytest.raises(TunerError, match=r"too few evaluations worked.*the replica ended"):
         read(tried(launches=8, lost=range(6)))
 
 
@@ -157,11 +157,11 @@ def test_what_is_said_has_every_source_and_configuration():
     console.print(noise.text(found))
     said = console.file.getvalue()
     for words in (
-        "moments of the machine",
-        "over seconds: forgotten after",
-        "launches of one configuration",
+        "machine drift",
+        "over seconds: correlation time",
+        "evaluations of one configuration",
         "blocks of 0.2 s",
-        "other processes took 1.0 % of the machine",
+        "other processes used 1.0 % of the machine",
         "count=4",
         "in 120 s",
     ):

@@ -84,5 +84,5 @@ def test_a_surface_has_no_highest_rate() -> None:
 
 
 def test_a_surface_with_one_launch_each_cannot_be_replayed() -> None:
-    with pytest.raises(InvalidTable, match="fewer than two launches"):
+    with pytest.raises(InvalidTable, match="fewer than two evaluations"):
         prepared_table.prepare_table(recorded.surface(passes=1))

@@ -53,7 +53,7 @@ def test_every_sampler_has_its_searches_on_every_surface(record) -> None:
 
 
 def test_without_a_profile_the_guess_takes_no_part_and_that_is_said(record) -> None:
-    assert all("guess takes no part" in surface.notes[-1] for surface in record.surfaces)
+    assert all("guess is left out" in surface.notes[-1] for surface in record.surfaces)
 
 
 def test_the_figures_can_be_computed_from_what_is_written(record) -> None:
@@ -108,7 +108,7 @@ def test_budgets_are_those_that_are_reached(trials: int, budgets: tuple[int, ...
 
 def test_the_reference_is_the_first_and_never_alone() -> None:
     assert table_benchmark.samplers_of(["random", "gp", "random"], "gp") == ("gp", "random")
-    with pytest.raises(UsageError, match="others than the reference"):
+    with pytest.raises(UsageError, match="others beside the reference"):
         table_benchmark.samplers_of(["gp"], "gp")
 
 

@@ -119,7 +119,7 @@ def test_files_and_ports_are_made_for_each_launch(tmp_path: pathlib.Path) -> Non
         launcher.close()
     said = str(caught.value)
     assert "not ready after 3 s" in said
-    assert "it said last: size 2 of /models/m {keep: it} ['" in said
+    assert "last output: size 2 of /models/m {keep: it} ['" in said
     ports = said.rpartition("[")[2].strip("]").split(", ")
     assert len(set(ports)) == 2
 
@@ -127,8 +127,8 @@ def test_files_and_ports_are_made_for_each_launch(tmp_path: pathlib.Path) -> Non
 @pytest.mark.parametrize(
     ("fault", "ready_s", "cause", "said"),
     [
-        ("crash", 20, "start", "exit status 1; it said last: there is no such model"),
-        ("never", 3, "timeout", "not ready after 3 s: GET /health was answered with 503"),
+        ("crash", 20, "start", "exit status 1; last output: there is no such model"),
+        ("never", 3, "timeout", "not ready after 3 s: GET /health got status 503"),
     ],
 )
 def test_a_server_that_does_not_start_is_told_with_its_words(
@@ -165,7 +165,7 @@ def test_a_server_that_ends_is_a_crash(launcher_of: Launch) -> None:
         with pytest.raises(LaunchFailed) as caught:
             server.replica_facts()
     assert caught.value.cause == "crash"
-    assert "exit status 7; it said last: a fault in the model" in str(caught.value)
+    assert "exit status 7; last output: a fault in the model" in str(caught.value)
 
 
 def test_what_ignores_the_signal_is_killed_with_its_children(launcher_of: Launch) -> None:

@@ -111,9 +111,9 @@ def test_a_hook_that_starts_a_server_does_not_hold_the_tuner(port: int) -> None:
 @pytest.mark.parametrize(
     ("script", "cause", "said"),
     [
-        ("echo no room left >&2; exit 3", "start", "status 3; it said last: no room left"),
+        ("echo no room left >&2; exit 3", "start", "status 3; last output: no room left"),
         ("exit 4", "start", "the hook ended with status 4"),
-        ("sleep 30", "timeout", "the hook had not ended after 0.3 s"),
+        ("sleep 30", "timeout", "the hook did not end within 0.3 s"),
     ],
 )
 def test_a_hook_that_fails_is_told_by_its_last_line(
@@ -135,7 +135,7 @@ def test_a_default_that_cannot_be_put_back_is_said(port: int, tmp_path: pathlib.
     flag.touch()
     made.close()
     assert len(said) == 1
-    assert "could not be put back: the hook ended with status 1; it said last: gone" in said[0]
+    assert "could not be restored: the hook ended with status 1; last output: gone" in said[0]
 
 
 def test_a_server_that_is_not_there_is_not_ready() -> None:

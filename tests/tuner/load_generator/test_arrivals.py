@@ -94,8 +94,8 @@ def test_poisson_arrivals_have_exponential_distances():
         ((math.nan, 1), "more than 0"),
         ((1.0, 0), "at least 1"),
         ((1.0, 1, "bursty"), "constant, poisson, burst or trace"),
-        ((1.0, 1, "trace"), "a trace has some"),
-        ((1.0, 1, "poisson", 0, (0.0, 1.0)), "a trace has some"),
+        ((1.0, 1, "trace"), "only a trace has offsets"),
+        ((1.0, 1, "poisson", 0, (0.0, 1.0)), "only a trace has offsets"),
         ((1.0, 1, "trace", 0, (2.0, 2.0)), "two arrivals at different times"),
     ],
 )

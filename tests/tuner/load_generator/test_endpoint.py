@@ -25,7 +25,7 @@ def test_a_url_is_taken_apart(url, host, port, path):
 @pytest.mark.parametrize(
     ("url", "text"),
     [
-        ("https://h/x", "https is not spoken"),
+        ("https://h/x", "https is not supported"),
         ("ftp://h/x", "expected http"),
         ("http:///x", "expected http"),
         ("http://h:seven/", "Port could not be cast"),

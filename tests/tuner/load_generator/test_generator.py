@@ -250,7 +250,7 @@ def test_what_the_first_error_said_is_kept_on_one_line(generator, serve):
     assert result.first_error.startswith("first line ? xxx")
     assert result.first_error.endswith("x ...")
     assert len(result.first_error) == MAX_REPORTED
-    assert result.why_failed == f'the first of them said "{result.first_error}"'
+    assert result.why_failed == f'the first one said "{result.first_error}"'
 
 
 @pytest.mark.parametrize(
@@ -259,7 +259,7 @@ def test_what_the_first_error_said_is_kept_on_one_line(generator, serve):
         pytest.param(lambda peer: None, "closed the connection", id="closes"),
         pytest.param(
             lambda peer: peer.socket.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nhalf"),
-            "without a complete answer",
+            "without a complete response",
             id="half an answer",
         ),
         pytest.param(lambda peer: peer.socket.sendall(b"\0garbage"), "not HTTP", id="garbage"),
@@ -323,7 +323,7 @@ def test_a_hanging_request_is_lost_after_the_timeout(generator, serve):
     assert np.count_nonzero(lost) == 1
     took = (result.records.finished_s - result.records.started_s)[lost][0]
     assert took >= 1.0
-    assert "no answer within 1 s" in result.last_loss
+    assert "no response within 1 s" in result.last_loss
 
 
 def test_a_server_that_answers_nothing_ends_the_phase(generator, serve):
@@ -334,7 +334,7 @@ def test_a_server_that_answers_nothing_ends_the_phase(generator, serve):
             pass
 
     with pytest.raises(
-        LoadGeneratorFailed, match=r"none of the 4 connections .*no answer within 0.1 s"
+        LoadGeneratorFailed, match=r"none of the 4 connections .*no response within 0.1 s"
     ):
         load(generator, serve(habit), seconds=30.0, timeout_s=0.1, warmup=BRIEF)
 

@@ -79,11 +79,11 @@ def test_a_sample_that_does_not_fit_is_refused(
 
 def test_a_file_that_is_none_is_named(tmp_path: pathlib.Path) -> None:
     """Missing, or no arrays."""
-    with pytest.raises(UsageError, match="there is no such file"):
+    with pytest.raises(UsageError, match="no such file"):
         plain_payloads.instances(tmp_path / "no.npz", to="/x", headers={})
     broken = tmp_path / "broken.npz"
     broken.write_bytes(b"no")
-    with pytest.raises(UsageError, match="not arrays in npz form"):
+    with pytest.raises(UsageError, match="not in npz format"):
         plain_payloads.instances(broken, to="/x", headers={})
     with pytest.raises(UsageError, match="No such file"):
         plain_payloads.from_file(tmp_path / "no.json", to="/x", method="POST", headers={})

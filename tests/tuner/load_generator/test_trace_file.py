@@ -35,16 +35,16 @@ def test_what_was_written_is_read(
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("0\n1\nsoon\n2", "line 3: 'soon' is no time, expected seconds from 0, as 12.5"),
-        ("0\nnan\n", "line 2: 'nan' is no time"),
-        ("inf\n", "line 1: 'inf' is no time"),
-        ("-1\n0\n", "line 1: '-1' is no time"),
-        ("0, 1\n", "line 1: '0, 1' is no time"),
+        ("0\n1\nsoon\n2", "line 3: 'soon' is not a time, expected seconds from 0, as 12.5"),
+        ("0\nnan\n", "line 2: 'nan' is not a time"),
+        ("inf\n", "line 1: 'inf' is not a time"),
+        ("-1\n0\n", "line 1: '-1' is not a time"),
+        ("0, 1\n", "line 1: '0, 1' is not a time"),
         ("0\n\n5\n4\n", "line 4: 4 comes after 5, expected seconds in ascending order"),
         ("", "at least two arrivals at different times, this one has 0"),
         ("3\n", "this one has 1"),
         ("3\n3\n", "at least two arrivals at different times, this one has 2"),
-        (b"\xff\xfe0", "no text (byte 0), expected one second a line"),
+        (b"\xff\xfe0", "not text (byte 0), expected one second per line"),
     ],
 )
 def test_what_is_wrong_is_one_line(tmp_path: pathlib.Path, text: str | bytes, said: str) -> None:

@@ -75,8 +75,7 @@ def test_an_interval_that_tells_nothing_is_not_written_out(measured):
     )
     assert found.interval.is_vague
     assert found.text.endswith(
-        "of the default; 2 pairs of launches, as far apart as these, are too few to tell "
-        "(--max-time)."
+        "of the default; 2 pairs of evaluations that differ this much are too few (--max-time)."
     )
 
 

@@ -133,7 +133,7 @@ def test_what_can_be_read_is_found(gpu, no_packages) -> None:
     powercap(no_packages, 1, 2)
     with meters.open_counters(gpu=False) as found:
         assert [counter.text for counter in found.counters] == ["2 CPU packages (RAPL)"]
-        assert found.lacking == ("the model runs on the CPU, so the GPU does not count",)
+        assert found.lacking == ("the model runs on the CPU, so the GPU is not counted",)
     gpu.unplug()
     (no_packages / "intel-rapl:0" / "energy_uj").unlink()
     with meters.open_counters() as found:
@@ -166,7 +166,7 @@ def test_a_gpu_that_falls_silent_is_not_asked_again(gpu, no_packages) -> None:
     with meters.open_counters() as found, EnergyMeter(found.counters, period_s=0.01) as meter:
         gpu.refuse(nvmlDeviceGetTotalEnergyConsumption=fake.NO_PERMISSION)
         time.sleep(0.1)
-    assert "does not tell its energy: Insufficient Permissions" in meter.failure
+    assert "does not report its energy: Insufficient Permissions" in meter.failure
     assert len(meter.trace().at_s) >= 1
     assert energy_of(meter.trace(), PARTS, **MEASURED) is None
 

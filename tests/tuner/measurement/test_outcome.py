@@ -79,7 +79,7 @@ def test_a_server_that_fell_behind_has_no_latency_of_its_own(
     outcome, measurement = measure_outcome(records, **load, rate_per_s=1234.5, fell_behind=0.31)
     assert measurement is None
     assert (outcome.status, outcome.cause) == ("infeasible", "overload")
-    assert outcome.reason == "cannot serve 1,234 requests/s: it fell behind by 31 % of them"
+    assert outcome.reason == "cannot serve 1,234 requests/s: it fell behind by 31 % of the requests"
     outcome, measurement = measure_outcome(records, **load, rate_per_s=100.0)
     assert outcome == OK
     assert measurement is not None
@@ -101,18 +101,18 @@ def test_each_reason_for_no_figure_of_an_open_loop_has_a_line_of_its_own(
     assert measurement is None
     assert (outcome.status, outcome.cause) == ("infeasible", "constraint")
     assert outcome.reason.startswith(
-        "all 199 requests were refused, as none could be answered within 50 ms (no replica is free): give"
+        "all 199 requests were rejected, as none could be answered within 50 ms (no replica is free); use"
     )
     outcome, _ = measure_outcome(refused, **load, warmup_s=0.0)
     assert "(199 x status 503)" in outcome.reason
     outcome, measurement = measure_outcome(records, **load, warmup_s=60.0)
     assert measurement is None
     assert outcome.reason.startswith(
-        "no request was due in the measured 2 s (200 before them, in the warm-up): measure for longer"
+        "no request was due in the measured 2 s (200 before them, in the warm-up); measure for longer"
     )
     late = EvaluationRequirements(objective="goodput").outcome(measured(10.0, goodput=0.0))
     assert late.status == "infeasible"
-    assert "answers came within the deadline (--slo-ms; half of them took more than" in late.reason
+    assert "responses came within the deadline (--slo-ms; the median latency is" in late.reason
 
 
 def test_the_limit_is_on_p99(measured: Callable[..., Measurement]) -> None:

@@ -33,7 +33,9 @@ def shown(default_ms: float | None, best_ms: float | None, *, requests: int = 10
                 p99_interval=Interval(low=2.5 * mean_ms, high=4 * mean_ms),
                 p99_effective=float(requests),
             )
-        outcome = OK if measurement else overload_outcome(312.0, "it fell behind by 40 % of them")
+        outcome = (
+            OK if measurement else overload_outcome(312.0, "it fell behind by 40 % of the requests")
+        )
         starts.append(RoundEvaluation(role=role, outcome=outcome, measurement=measurement))
     found = OpenLoopCheck(rate_per_s=312.0, share=0.8, starts=tuple(starts))
     assert OpenLoopCheck.from_json(found.as_json()) == found

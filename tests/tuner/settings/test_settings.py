@@ -63,14 +63,14 @@ def test_wrong_durations(text: str) -> None:
         (SearchSettings, {"epsilon": 1.5}, "--epsilon 1.5"),
         (MeasurementSettings, {"objective": "median"}, "--objective median"),
         (MeasurementSettings, {"seconds": 0.1}, "--seconds 0.1"),
-        (MeasurementSettings, {"objective": "rate"}, "under what. give --slo-ms MS"),
+        (MeasurementSettings, {"objective": "rate"}, "needs the p99 limit .* add --slo-ms MS"),
         (
             MeasurementSettings,
             {"constraints": ("p99 <= 5",)},
             "--constraint 'p99 <= 5': metric 'p99'",
         ),
-        (MeasurementSettings, {"constraints": ("goodput_per_s >= 5",)}, "give --slo-ms"),
-        (MeasurementSettings, {"objective": "goodput"}, "give --slo-ms"),
+        (MeasurementSettings, {"constraints": ("goodput_per_s >= 5",)}, "add --slo-ms"),
+        (MeasurementSettings, {"objective": "goodput"}, "add --slo-ms"),
         (StoreSettings, {"study": "../escape"}, "--study ../escape"),
         (StoreSettings, {"storage": "all.db"}, "--storage all.db"),
     ],
@@ -100,11 +100,15 @@ def test_settings_survive_their_file(trials: int, data: st.DataObject) -> None:
 @pytest.mark.parametrize(
     ("target", "measurement", "said"),
     [
-        ({}, {}, "give --concurrency N .closed loop. or --rate R .open loop."),
-        ({"concurrency": 4, "arrivals": "burst"}, {}, "--arrivals burst: belongs to an open loop"),
-        ({"rate": 9.0}, {"objective": "throughput"}, "an open loop sets it itself"),
-        ({"arrivals": "trace:a.txt"}, {"objective": "time-per-item"}, "an open loop sets it"),
-        ({"rate": 9.0}, {"objective": "rate", "slo_ms": 5.0}, "--rate 9: --find-rate looks for"),
+        ({}, {}, "use --concurrency N .closed loop., --rate R .open loop."),
+        (
+            {"concurrency": 4, "arrivals": "burst"},
+            {},
+            "--arrivals burst: only allowed in an open loop",
+        ),
+        ({"rate": 9.0}, {"objective": "throughput"}, "fixed by the rate of an open loop"),
+        ({"arrivals": "trace:a.txt"}, {"objective": "time-per-item"}, "fixed by the rate"),
+        ({"rate": 9.0}, {"objective": "rate", "slo_ms": 5.0}, "--rate 9: --find-rate searches for"),
     ],
 )
 def test_a_load_without_sense_is_refused(

@@ -56,8 +56,8 @@ def test_a_choice_that_a_constraint_names_can_be_fixed() -> None:
     [
         ("replica.cout=2", "has no knob 'replica.cout', did you mean 'replica.count'"),
         ("replica.count=9", "replica.count = 9, expected a whole number from 1 to 4"),
-        ("replica.count=1.5", "'1.5' is no whole number; expected one from 1 to 4"),
-        ("clockwork.guard=much", "'much' is no number; expected one from 0 to 0.4"),
+        ("replica.count=1.5", "'1.5' is not a whole number; expected one from 1 to 4"),
+        ("clockwork.guard=much", "'much' is not a number; expected one from 0 to 0.4"),
         ("routing.policy=random", "expected one of 'round-robin', 'least-loaded'"),
     ],
 )
@@ -72,7 +72,7 @@ def test_something_must_be_left_to_search() -> None:
     asked = ("replica.count=1", "clockwork.guard=0", "batching.timeout_us=0")
     only = TEXT.replace("round-robin, least-loaded", "least-loaded")
     only = only.replace("or routing.policy == 'round-robin'", "or replica.count < 4")
-    with pytest.raises(UsageError, match="no knob is left to be searched"):
+    with pytest.raises(UsageError, match="no knob is left to search"):
         fixing.fixed(space(only), asked)
 
 

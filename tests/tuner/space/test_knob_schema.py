@@ -41,7 +41,7 @@ def test_the_limits_of_another_engine_are_cut_to_the_machine() -> None:
         (COMMAND, "mod", "unknown knob 'mod', did you mean 'mode'"),
         (COMMAND, "replica.cpu", "the whole server is limited"),
         (knob_schema.SERVING, "engine.cpu", "this engine limits each replica"),
-        (knob_schema.OF_URL, "engine.memory_mb", "the tuner limits no server that it does not start"),
+        (knob_schema.OF_URL, "engine.memory_mb", "the tuner does not limit servers that it does not start"),
         (knob_schema.OF_URL, "max-size", "expected a name such as"),
     ],
 )  # fmt: skip
@@ -64,5 +64,5 @@ def test_a_running_server_has_any_knob() -> None:
 def test_the_limits_keep_to_the_ranges_of_the_serving_core() -> None:
     """A limit that no replica could have is refused for a server as well."""
     text = "knobs:\n  engine.memory_mb: {type: int, choices: [1, 64], default: 64}\n"
-    with pytest.raises(InvalidSpace, match="does not take 1"):
+    with pytest.raises(InvalidSpace, match="does not accept 1"):
         files.parse(text, file="other.yaml", vocabulary=COMMAND)

@@ -63,16 +63,16 @@ def test_a_single_clock_is_no_choice():
     """A GPU that offers one clock leaves nothing to search."""
     found = narrowed(DeviceKnob(name=CLOCK), Machine(cores=1, memory_mb=1, gpu_clocks_mhz=(900,)))
 
-    assert (None, (f"{CLOCK} left out: the GPU offers one clock only",)) == found
+    assert (None, (f"{CLOCK} left out: the GPU offers only one clock",)) == found
 
 
 def test_a_knob_of_which_nothing_is_left_is_an_error():
-    """A machine on which no value can be had cannot be searched."""
-    with pytest.raises(ValueError, match=r"none of its values \(64, 256, 512 MiB\) can be had"):
+    """A machine on which no value is possible cannot be searched."""
+    with pytest.raises(ValueError, match=r"none of its values \(64, 256, 512 MiB\) is possible"):
         narrowed(MEMORY, Machine(cores=1, memory_mb=32))
 
 
 def test_only_the_clock_comes_from_the_device():
     """No device says how many replicas there are."""
-    with pytest.raises(ValueError, match="is the device's"):
+    with pytest.raises(ValueError, match="takes them from the device"):
         narrowed(DeviceKnob(name="replica.count"), SMALL)

@@ -243,7 +243,7 @@ def test_feasibility_needs_range_and_constraints():
 
 def test_a_constraint_on_the_machine_cannot_be_decided_without_it():
     """Nobody is told that a configuration fits a machine that is not known."""
-    with pytest.raises(ValueError, match="needs the machine"):
+    with pytest.raises(ValueError, match="depends on the machine"):
         space_of(COUNT, MEMORY, constraints=(FITS,)).is_feasible(
             {"replica.count": 1, "replica.memory_mb": 64}
         )
@@ -285,7 +285,7 @@ def test_a_default_that_breaks_a_constraint_here_is_noted():
 
     notes = space.narrowed(environment(concurrency=4)).notes
 
-    assert notes == ("the default configuration breaks a constraint here; it is never proposed",)
+    assert notes == ("the default configuration violates a constraint here; it is never proposed",)
 
 
 REFUSED = [
@@ -306,7 +306,7 @@ REFUSED = [
      {"knobs": (CLOCK, IntKnob(name="k", low=1, high=2, default=1,
                                 condition="accelerator.clock_mhz > 1"))}),
     ("an impossible constraint", "constraints[1]",
-     "rules out every configuration: relax it, or give other values to replica.count",
+     "rules out every configuration: relax it, or change the values of replica.count",
      {"knobs": (COUNT,), "constraints": ("replica.count > 0", "replica.count > 4")}),
     ("a contradiction", "constraints[0]",
      "'replica.count > 2' and 'replica.count < 2' together rule out every configuration: relax one, ",
@@ -344,7 +344,9 @@ def test_a_space_that_does_not_fit_the_machine_names_the_constraint_and_the_mach
 
 def test_more_cells_than_the_limit_are_refused():
     """A space that is too fine to be searched says so instead of filling the memory."""
-    with pytest.raises(InvalidSpace, match="more than 10 cells; use fewer points or choices"):
+    with pytest.raises(
+        InvalidSpace, match="more than 10 configurations; use fewer points or choices"
+    ):
         space_of(COUNT, SIZE, TIMEOUT).cells(environment(), limit=10)
 
 

@@ -62,7 +62,7 @@ def test_accuracy_needs_the_knob():
     [
         ((), "the model has no 'small'; it has no variants"),
         (MEASURED[:2], "the model has no 'large'; its variants are small, middle"),
-        ((*MEASURED[:2], ("large", None)), "no accuracy was measured for the variant 'large'"),
+        ((*MEASURED[:2], ("large", None)), "the variant 'large' has no measured accuracy"),
         ((("small", 0.1), ("middle", 0.2), ("large", 0.3)), "rules out every configuration"),
     ],
     ids=["no variants", "one is missing", "not measured", "none is good enough"],
@@ -81,7 +81,7 @@ def test_without_a_constraint_nothing_needs_to_be_measured():
 
 def test_a_space_that_is_bound_to_no_model_cannot_decide():
     space = files.parse(TEXT, file="toy.yaml")
-    with pytest.raises(ValueError, match="needs the model: narrow the space first"):
+    with pytest.raises(ValueError, match="depends on the model: narrow the space first"):
         space.is_feasible(space.default(), environment())
 
 
@@ -114,5 +114,5 @@ def test_another_engine_may_call_a_knob_so():
     space = files.parse(text, file="toy.yaml", vocabulary=known).narrowed(environment(None))
     assert len(space.cells(environment(None))) == 6
     asked = files.parse(TEXT, file="toy.yaml", vocabulary=known)
-    with pytest.raises(InvalidSpace, match=r"model\.accuracy is not known of another engine"):
+    with pytest.raises(InvalidSpace, match=r"model\.accuracy is unknown for another engine"):
         asked.narrowed(environment(None))

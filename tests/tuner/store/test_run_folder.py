@@ -46,7 +46,7 @@ def test_a_value_that_is_there_twice_is_read_back(tmp_path: pathlib.Path) -> Non
         ("a: 2001-99-99", "holds a value that cannot be read (month must be in 1..12)"),
         ("a: !!timestamp x", "holds a value that cannot be read"),
         ("a: " + "[" * 5000, "nested deeper than 32"),
-        ("a: &a [1]\nb: [*a, *a]", "anchors are not used here"),
+        ("a: &a [1]\nb: [*a, *a]", "anchors and aliases"),
         ("a: " + "b" * 2**20, "larger than 1 MiB"),
         ("a: [1", "cannot be read: while parsing"),
         ("[1]", "holds list"),
@@ -107,7 +107,7 @@ def test_what_is_not_ours_is_not_deleted(folder: RunFolder, tmp_path: pathlib.Pa
         folder.delete()
     other = tmp_path / "runs" / "other"
     other.mkdir()
-    with pytest.raises(UsageError, match="not the folder of a study"):
+    with pytest.raises(UsageError, match="not a study folder"):
         RunFolder(tmp_path / "runs", "other").delete()
     assert (folder.path / "thesis.tex").exists()
     assert other.exists()

@@ -99,7 +99,7 @@ def test_a_server_that_does_not_run_is_told_before_the_other_side_starts() -> No
 @pytest.mark.parametrize("word", ["nosuch.yaml", "resnett"])
 def test_what_is_nothing_is_told_with_its_side(word: str) -> None:
     """A file that is missing, and a name that is mistyped."""
-    with pytest.raises(UsageError, match=f"^A: {word} is no file, no study, and no model: "):
+    with pytest.raises(UsageError, match=f"^A: {word} is not a file, a study or a model: "):
         sides(word, "echo")
 
 

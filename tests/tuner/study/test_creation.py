@@ -51,7 +51,7 @@ def test_a_name_that_is_taken_comes_with_a_command_that_works(tmp_path: pathlib.
     other = RunFolder(tmp_path, "compare")
     other.create({}, {}, settings_file="compare.yaml")
     text = str(creation.name_taken(other))
-    assert text == f"{other.path} exists: it is no study; choose another --study"
+    assert text == f"{other.path} exists: it is not a study; choose another --study"
 
 
 def test_another_file_in_the_place_does_not_hide_the_error(tmp_path: pathlib.Path) -> None:

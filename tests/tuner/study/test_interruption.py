@@ -20,8 +20,8 @@ def interrupted(folder: RunFolder | None, kept: str = interruption.EVERYTHING) -
 
 def test_without_a_study_nothing_was_kept(tmp_path: pathlib.Path) -> None:
     """A command without a study, and a study whose folder is not there yet."""
-    assert interrupted(None) == "interrupted; nothing was kept"
-    assert interrupted(RunFolder(tmp_path, "s")) == "interrupted; nothing was kept"
+    assert interrupted(None) == "interrupted; nothing was saved"
+    assert interrupted(RunFolder(tmp_path, "s")) == "interrupted; nothing was saved"
 
 
 def test_from_the_folder_on_the_way_to_go_on_is_said(tmp_path: pathlib.Path) -> None:
@@ -30,7 +30,7 @@ def test_from_the_folder_on_the_way_to_go_on_is_said(tmp_path: pathlib.Path) -> 
     folder.create({}, {})
     text = interrupted(folder, interruption.NOT_BEGUN)
     assert text == (
-        f"interrupted; nothing was measured yet; go on with: tune resume s --runs-dir {tmp_path}"
+        f"interrupted; nothing was measured yet; resume with: tune resume s --runs-dir {tmp_path}"
     )
 
 
@@ -61,12 +61,12 @@ def test_in_a_file_the_command_works_from_anywhere(
 @pytest.mark.parametrize(
     ("counts", "said"),
     [
-        ({"trials": 0}, "no trial had ended"),
-        ({"trials": 1}, "1 trial is kept"),
-        ({"trials": 4}, "4 trials are kept"),
+        ({"trials": 0}, "no trial has ended"),
+        ({"trials": 1}, "1 trial is saved"),
+        ({"trials": 4}, "4 trials are saved"),
         (
             {"trials": 2, "cut_off": [2]},
-            "2 trials are kept, and trial 2, which was under way, is not",
+            "2 trials are saved, and trial 2, which was running, is not",
         ),
         ({"trials": 4, "starts": 5}, "the search and 5 fresh starts"),
     ],

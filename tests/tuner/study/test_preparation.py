@@ -51,8 +51,8 @@ def test_a_cache_that_is_searched_is_noted_with_what_is_sent() -> None:
     for choices, default in (([0, 64], 0), ([64], 64)):
         knob = f"  cache.capacity_mb: {{type: int, choices: {choices}, default: {default}}}\n"
         (note,) = notes(FREE, benches.SPACE + knob)
-        assert note.startswith("launches have a prediction cache (cache.capacity_mb)")
-        assert "(one): the hit rate is theirs" in note
+        assert note.startswith("the search includes a response cache (cache.capacity_mb)")
+        assert "(one), so the hit rate is not" in note
 
 
 def test_limits_that_are_not_enforced_are_noted() -> None:

@@ -55,9 +55,9 @@ def test_lines_of_a_study() -> None:
     [
         (
             12,
-            "the longest time leaves room for about 12 of 50 launches; all would take about 3 min",
+            "the longest time leaves time for about 12 of 50 launches; all would take about 3 min",
         ),
-        (1, "leaves room for the default only, so that nothing is searched; all would take about"),
+        (1, "leaves time for the default only, so nothing is searched; all would take about"),
     ],
 )
 def test_too_little_time_is_said_before_it_is_spent(fits: int, said: str) -> None:
@@ -93,7 +93,7 @@ def test_a_best_that_is_not_the_lowest_is_explained() -> None:
     progress = Progress(console, default=record.default, objective="mean")
     progress.recommended({**record.default, "replica.count": 2}, record.trials[5])
     assert stream.getvalue() == (
-        "best by all measurements together: count=2; the best single one, trial 5, is partly luck\n"
+        "best by all measurements: count=2; the best single one, trial 5, is partly luck\n"
     )
 
 

@@ -80,7 +80,7 @@ def setup_of(
 
 def test_a_signal_before_the_first_result_says_that_there_is_none(tmp_path: pathlib.Path) -> None:
     """It still names the command that goes on, because the study is there."""
-    with pytest.raises(Interrupted, match=r"no result yet; go on with: tune resume s") as caught:
+    with pytest.raises(Interrupted, match=r"no result yet; resume with: tune resume s") as caught:
         study._run(setup_of(tmp_path, ToyBench(interrupt_at=0)))
     assert "everything" not in str(caught.value)
 
@@ -89,7 +89,7 @@ def test_a_signal_in_the_search_counts_the_trials(tmp_path: pathlib.Path) -> Non
     """Three trials ended before it."""
     with pytest.raises(
         Interrupted,
-        match=r"3 trials are kept, and trial 3, which was under way, is not; go on with: tune resume s",
+        match=r"3 trials are saved, and trial 3, which was running, is not; resume with: tune resume s",
     ):
         study._run(setup_of(tmp_path, ToyBench(interrupt_at=3)))
 
@@ -99,7 +99,7 @@ def test_a_signal_in_the_verification_keeps_its_launches(tmp_path: pathlib.Path)
     trial.
     """
     with pytest.raises(
-        Interrupted, match="the search and 2 fresh starts of the verification are kept"
+        Interrupted, match="the search and 2 evaluations of the verification are saved"
     ):
         study._run(setup_of(tmp_path, ToyBench(interrupt_at=9)))
     kept = study_files.read_verification_state(RunFolder(tmp_path, "s"))
@@ -225,7 +225,7 @@ class FullDisk(ToyBench):
 
 def test_a_full_disk_ends_with_the_way_to_go_on(tmp_path: pathlib.Path) -> None:
     """What was kept before it stays, and the command that goes on with it is said."""
-    with pytest.raises(StorageFailed, match="free some; then go on with: tune resume s"):
+    with pytest.raises(StorageFailed, match="free some; then resume with: tune resume s"):
         study._run(setup_of(tmp_path, FullDisk()))
     finished = study._run(setup_of(tmp_path, ToyBench()))
     assert len(finished.record.trials) == 6

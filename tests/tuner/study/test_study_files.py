@@ -43,7 +43,7 @@ def test_an_unfinished_study_shows_its_lowest_and_says_so(
     assert lowest is not None
     assert record.best == lowest.configuration
     assert record.verdict is None
-    command = f"go on with: tune resume {folder.path}"
+    command = f"resume with: tune resume {folder.path}"
     assert record.notes[-1] == f"{study_files.UNFINISHED}; {command}"
     assert record.trials == search.trials
     assert record.knobs == search.arena.knobs

@@ -75,9 +75,9 @@ def test_any_name_names_a_model_of_another_engine() -> None:
     [
         ("command:", {}, "--engine command:: expected luthier, a name, command:FILE or url:URL"),
         ("mosec:", {}, "--engine mosec:: expected luthier, a name"),
-        ("luthier", {"hook": "x"}, "only a running server"),
+        ("luthier", {"hook": "x"}, "only allowed for a running server"),
         ("url:http://h:1", {"hook": None}, "needs --hook COMMAND"),
-        ("command:x", {"min_accuracy": 0.9}, "--min-accuracy 0.9: the variants of a model"),
+        ("command:x", {"min_accuracy": 0.9}, "--min-accuracy 0.9: only Luthier has model variants"),
         ("url:http://h:1", {"hook_timeout_s": 0.0, "hook": "x"}, "--hook-timeout 0"),
     ],
 )
@@ -103,7 +103,7 @@ def test_what_is_missing_is_said_before_anything_starts(tmp_path: pathlib.Path) 
     path = fakes.written(tmp_path)
     path.write_text(path.read_text().replace("body: body.txt", "encoding: tensor"))
     tensor = target(f"command:{path}")
-    with pytest.raises(UsageError, match="'thing' has no sample of inputs"):
+    with pytest.raises(UsageError, match="'thing' has no sample inputs"):
         targets.find_target(tensor).launcher(tensor, say=print)
     with pytest.raises(UsageError, match="No closing quotation"):
         hook = TargetSettings(model="m", concurrency=1, engine="url:h:1", hook="a 'b")

@@ -105,7 +105,7 @@ def test_a_launch_that_cannot_tell_what_is_needed_has_failed() -> None:
         report=lambda *_: None,
     )
     assert rounds.counted == 0
-    assert "its energy_j is not known" in count_failures(rounds.starts)["best"].reason
+    assert "its energy_j is unknown" in count_failures(rounds.starts)["best"].reason
 
 
 @pytest.mark.parametrize("interrupted_at", range(8))

@@ -23,7 +23,7 @@ from tuner.study.progress import Terminal
 
 EXIT_CODES = {"within": 0, "worse": 3, "undecided": 4}
 """By decision; 0 without a threshold."""
-NO_LOAD = "how much load? give --concurrency N (closed loop) or --rate R (open loop)"
+NO_LOAD = "no load given; use --concurrency N (closed loop) or --rate R (open loop)"
 LOAD = (
     "trust",
     "concurrency",
@@ -43,43 +43,44 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         parser.add_argument(
             side.lower(),
             metavar=side,
-            help="a settings file (as best.yaml), a study, a model, an engine file, or the URL of a server that runs: "
-            "http://HOST:PORT, http://HOST:PORT/v2/models/NAME, or any page of it",
+            help="a settings file (as best.yaml), study, model or engine file, or the URL of "
+            "a running server: http://HOST:PORT, http://HOST:PORT/v2/models/NAME, or any "
+            "page",
         )
     parser.add_argument(
         "--model",
         metavar="NAME|FILE",
         default="",
-        help="model of a side that names none: of a settings file, an engine file, a URL; default: none",
+        help="model of a side that names none (settings file, engine file, URL); default: none",
     )
     parser.add_argument(
         "--fail-if",
         metavar="TEXT",
         type=options.parsing(ab.parse_threshold),
         default=None,
-        help="'p99 worse by 5 %%': what B must not be, of A; the exit code is then 0 where it is not, 3 where it "
-        f"is, and 4 where the time was too short to tell; the metric is one of {', '.join(ab.METRICS)}; "
-        "default: none, and 0",
+        help="threshold such as 'p99 worse by 5 %%', by which B must not differ from A; exit "
+        "code 0 if kept, 3 if exceeded, 4 if undecided in the time; metric: "
+        f"{', '.join(ab.METRICS)}; default: none, exit code 0",
     )
     parser.add_argument(
         "--max-time",
         metavar="TIME",
         type=options.parsing(duration_s),
         default=180.0,
-        help="longest time, as 90s or 3m; it ends before, where the answer is clear, and after it with the round "
-        "that runs, two at least; default 3m",
+        help="longest time, as 90s or 3m; ends earlier once the result is clear, and finishes "
+        "the current round, at least two; default 3m",
     )
     parser.add_argument(
         "--junit",
         metavar="FILE",
         type=pathlib.Path,
-        help="write the answer as JUnit XML; default: not",
+        help="write the result as JUnit XML; default: no",
     )
     parser.add_argument(
         "--markdown",
         metavar="FILE",
         type=pathlib.Path,
-        help="append the answer as Markdown; default: not",
+        help="append the result as Markdown; default: no",
     )
     options.add_group(parser, "target", only=LOAD)
     options.add_group(parser, "measurement", only=["objective", "seconds", "timeout_s"])
@@ -91,9 +92,9 @@ def run(arguments: argparse.Namespace, terminal: Terminal) -> CommandResult:
     """Run the command."""
     for path in filter(None, (arguments.junit, arguments.markdown)):
         if path.is_dir():
-            raise UsageError(f"{path} is a folder, expected a file to write the answer to")
+            raise UsageError(f"{path} is a folder, expected a file for the result")
         if not path.absolute().parent.is_dir():
-            raise UsageError(f"{path}: there is no folder {path.absolute().parent}")
+            raise UsageError(f"{path}: no such folder: {path.absolute().parent}")
     try:
         found = ab.compare(_order(arguments), terminal=terminal)
     except (TunerError, ServingError) as error:
@@ -125,13 +126,13 @@ def _order(arguments: argparse.Namespace) -> ab.AbSpec:
     if limit is not None:
         if "objective" in vars(arguments) and measurement.objective != limit.objective:
             raise UsageError(
-                f"--objective {measurement.objective} beside --fail-if {limit.text!r}: what a limit speaks of is what "
-                "is compared; leave --objective out"
+                f"--objective {measurement.objective}: not allowed with --fail-if "
+                f"{limit.text!r}, whose metric is compared; leave --objective out"
             )
         measurement = dataclasses.replace(measurement, objective=limit.objective)
     if measurement.objective not in ab.METRICS:
         raise UsageError(
-            f"--objective {measurement.objective}: two sides are compared in one of {', '.join(ab.METRICS)}"
+            f"--objective {measurement.objective}: expected one of {', '.join(ab.METRICS)}"
         )
     return ab.AbSpec(
         words=(arguments.a, arguments.b),

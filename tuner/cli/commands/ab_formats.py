@@ -45,17 +45,18 @@ def notes(found: AbResult) -> list[str]:
     """Return the notes."""
     told = []
     if found.why_in_turn is not None:
-        told.append(f"launched afresh in turn, not side by side: {found.why_in_turn}")
+        told.append(f"evaluated in turn with restarts, not side by side: {found.why_in_turn}")
     if found.runs:
         were = "were running and were" if len(found.runs) > 1 else "was running and was"
         told.append(
-            f"{' and '.join(found.runs)} {were} not started anew, so the interval does not cover how launches of "
-            "one configuration differ"
+            f"{' and '.join(found.runs)} {were} not restarted, so the interval does not "
+            "include the difference between evaluations of one configuration"
         )
     elif found.verdict.launch_sd is not None:
         told.append(
-            f"a launch of A and one of B differ by {formatting.percent(found.verdict.launch_sd)} of their own "
-            "(standard deviation of the ratio of their mean round trips); the interval covers that"
+            "the ratio of the mean latencies of A and B varies by "
+            f"{formatting.percent(found.verdict.launch_sd)} between evaluations (standard "
+            "deviation), which the interval includes"
         )
     for role, tally in found.tallies.items():
         if tally.failed:
@@ -69,7 +70,7 @@ def notes(found: AbResult) -> list[str]:
             "more of the machine than usual"
         )
     if len(set(found.models)) > 1:
-        told.append("A and B are different models: their answers are not compared")
+        told.append("A and B are different models: their responses are not compared")
     return told
 
 

@@ -42,49 +42,49 @@ ON_A_TABLE = OF_EVALUATIONS | {"trials", "initial", "seed", "study", "runs_dir"}
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options."""
-    surfaces = parser.add_argument_group("on recorded surfaces, without serving")
+    surfaces = parser.add_argument_group("on recorded benchmark tables, without serving")
     surfaces.add_argument(
         "--surface",
         nargs="+",
         type=pathlib.Path,
         metavar="DIR",
-        help="folders of `tune record`: compare on these; default: serve --model at --concurrency",
+        help="folders of `tune record` to compare on; default: serve --model at --concurrency",
     )
     surfaces.add_argument(
         "--seeds",
         type=options.parsing(int),
         metavar="K",
-        help=f"searches of each sampler on each surface, each with a seed of its own; default {SEEDS}",
+        help=f"searches per sampler and benchmark table, each with its own seed; default {SEEDS}",
     )
     surfaces.add_argument(
         "--reference",
         metavar="NAME",
-        help="sampler that is to be no worse than each of the others; default "
+        help="sampler that is tested to be no worse than each of the others; default "
         f"{table_benchmark.REFERENCE}",
     )
     surfaces.add_argument(
         "--jobs",
         type=options.parsing(int),
         metavar="COUNT",
-        help="processes that search at the same time; default: as many as cores",
+        help="parallel search processes; default: one per core",
     )
     target = options.add_group(parser, "target", but=["rate", "arrivals"])
     for action in target._group_actions:  # noqa: SLF001 - argparse has no public name for them
         if action.required:  # `run` requires them unless there is a table
             action.required = False
-            action.help = f"{action.help}; no default: needed without --surface"
+            action.help = f"{action.help}; no default: required without --surface"
     group = options.add_group(parser, "search", only=["trials", "initial", "epsilon", "seed"])
     group.add_argument(
         "--samplers",
         metavar="NAMES",
-        help="samplers to compare, with commas between them, for example random,gp; or all, those whose "
-        "packages are installed; default all on a surface, and needed without one",
+        help="samplers to compare, comma-separated, as random,gp; or all, those with "
+        "installed packages; default all on a benchmark table, otherwise required",
     )
     group.add_argument(
         "--repeats",
         type=options.parsing(int),
         metavar="COUNT",
-        help="searches of each sampler that are served, each with a seed of its own; default 1",
+        help="served searches per sampler, each with its own seed; default 1",
     )
     options.add_group(parser, "measurement")
     options.add_group(parser, "store", only=["study", "runs_dir"])
@@ -106,12 +106,14 @@ def _compare_on_server(arguments: argparse.Namespace, terminal: Terminal) -> Com
         missing.append("--samplers")
     if missing:
         raise UsageError(
-            f"needed: {', '.join(missing)}; or --surface DIR, to compare on what was recorded"
+            f"missing {', '.join(missing)}; or give --surface DIR to compare on recorded "
+            "benchmark tables"
         )
     for option in ("seeds", "reference", "jobs"):
         if getattr(arguments, option) is not None:
             raise UsageError(
-                f"--{option} is for recorded surfaces; give --surface DIR, or leave it out"
+                f"--{option} is only for recorded benchmark tables; add --surface DIR, or "
+                "leave it out"
             )
     samplers = _sampler_names(arguments.samplers)
     repeats = 1 if arguments.repeats is None else arguments.repeats
@@ -141,7 +143,7 @@ def _compare_on_tables(arguments: argparse.Namespace, terminal: Terminal) -> Com
     name = store.study or f"compare-{first}-{dt.datetime.now().astimezone():%Y%m%d-%H%M%S}"
     folder = RunFolder(pathlib.Path(store.runs_dir), name)
     if folder.exists():
-        instead = "a comparison cannot be gone on with; choose another --study"
+        instead = "a comparison cannot be resumed; choose another --study"
         raise StudyExists(str(folder.path), instead)
     folder.create(_spec_json(order), {}, settings_file=compare.SETTINGS_FILE)
     try:
@@ -162,9 +164,9 @@ def _compare_on_tables(arguments: argparse.Namespace, terminal: Terminal) -> Com
 def _order(arguments: argparse.Namespace) -> table_benchmark.TableBenchmarkSpec:
     for flag, name in _given_settings(arguments):
         if name not in ON_A_TABLE:
-            raise UsageError(f"{flag}: a recorded surface was measured already; leave it out")
+            raise UsageError(f"{flag}: not allowed on a recorded benchmark table; leave it out")
     if arguments.repeats is not None:
-        raise UsageError("--repeats is for searches that are served; on a surface it is --seeds")
+        raise UsageError("--repeats is for served searches; on a benchmark table use --seeds")
     seeds = SEEDS if arguments.seeds is None else arguments.seeds
     for option, value in (("--seeds", seeds), ("--jobs", arguments.jobs)):
         if value is not None and value < 1:

@@ -59,14 +59,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="COUNT",
         type=options.parsing(int),
         default=None,
-        help="fresh launches that are measured, some 4 s each; 0 skips the measurement; with --noise, of "
-        "each configuration; default 5, with --noise 75, some 5 minutes in all",
+        help="evaluations of the noise measurement, about 4 s each; 0 skips it; with --noise, "
+        "of each configuration; default 5, with --noise 75, about 5 minutes in total",
     )
     parser.add_argument(
         "--clean",
         action="store_true",
-        help="remove control groups, processes, directories, containers and GPU clocks that dead servers left, "
-        "and measure nothing; default: only look",
+        help="remove control groups, processes, folders, containers and GPU clocks left by "
+        "dead servers, without measuring; default: only check",
     )
     _add_noise_arguments(parser)
     options.add_group(parser, "target", only=DECLARED)
@@ -76,34 +76,34 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _add_noise_arguments(parser: argparse.ArgumentParser) -> None:
-    nested = parser.add_argument_group("the noise pilot")
+    nested = parser.add_argument_group("the noise measurement")
     nested.add_argument(
         "--noise",
         action="store_true",
-        help="launch several configurations again and again, and say what the machine's moments, launches and "
-        "blocks bring to the noise, and which gains can be shown in which time, in some 5 minutes; "
-        "default: one configuration, in half a minute",
+        help="evaluate several configurations repeatedly, and report the noise of machine "
+        "drift, evaluations and blocks, and which gains can be shown in which time "
+        "(about 5 minutes); default: one configuration, half a minute",
     )
     nested.add_argument(
         "--configurations",
         metavar="COUNT",
         type=options.parsing(int),
         default=None,
-        help="configurations that are launched: the default and others of the faster half; default 4",
+        help="configurations evaluated: the default and others of the faster half; default 4",
     )
     nested.add_argument(
         "--seed",
         metavar="S",
         type=options.parsing(int),
         default=None,
-        help="seed of the configurations and of their orders; default 0",
+        help="seed of the configurations and their order; default 0",
     )
     nested.add_argument(
         "--seconds",
         metavar="S",
         type=options.parsing(float),
         default=argparse.SUPPRESS,
-        help="seconds measured in each launch, as a study does; default 0.6",
+        help="seconds measured per evaluation, as in a study; default 0.6",
     )
 
 
@@ -154,7 +154,7 @@ def _short(
 
 def _order(arguments: argparse.Namespace) -> noise_measurement.NoiseMeasurementSpec:
     if arguments.clean:
-        raise UsageError("--clean and --noise: choose one; cleaning measures nothing")
+        raise UsageError("--clean and --noise: choose one; --clean does not measure")
     given = {name: getattr(arguments, name) for name in COUNTS}
     given["launches"] = arguments.launches
     for name, value in given.items():
@@ -178,12 +178,12 @@ def _reject_noise_options(arguments: argparse.Namespace) -> None:
     given += [name for name in settings if hasattr(arguments, name)]
     if given:
         flags = {f.name: o.flag for kind in GROUPS.values() for f, o in options_of(kind)}
-        raise UsageError(f"{flags.get(given[0], f'--{given[0]}')}: only --noise takes it")
+        raise UsageError(f"{flags.get(given[0], f'--{given[0]}')}: only allowed with --noise")
 
 
 def _clean() -> CommandResult:
     removed = doctor.clean()
-    said = [f"removed {path}" for path in removed] or ["nothing was left behind"]
+    said = [f"removed {path}" for path in removed] or ["nothing to clean up"]
     return CommandResult(text="\n".join(said), data={"removed": list(removed)})
 
 

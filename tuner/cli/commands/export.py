@@ -29,23 +29,23 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--to",
         default="serving",
         metavar="NAME",
-        help=f"form of the export: {', '.join(export.FORMATS)}; default serving",
+        help=f"format of the export: {', '.join(export.FORMATS)}; default serving",
     )
     parser.add_argument(
         "--trial",
         type=options.parsing(int),
         metavar="N",
-        help="export the configuration of this trial; default: what the study recommends",
+        help="export the configuration of this trial; default: the recommendation",
     )
     parser.add_argument(
         "--out",
         metavar="DIR",
         type=pathlib.Path,
-        help="folder for the files; needed where a form has several, as compose; default: a single file "
-        "is printed",
+        help="folder for the files; required for formats of several files, as compose; "
+        "default: print the single file",
     )
     parser.add_argument(
-        "--force", action="store_true", help="overwrite files of the same names; default: refuse"
+        "--force", action="store_true", help="overwrite existing files; default: refuse"
     )
     options.add_group(parser, "store", only=["runs_dir", "storage"])
     options.add_json(parser)
@@ -60,8 +60,9 @@ def run(arguments: argparse.Namespace, terminal: Terminal) -> CommandResult:
     store = study_files.store_of(folder, settings, url=where.storage)
     if arguments.trial is None and not study_files.is_finished(folder):
         raise UsageError(
-            f"study {folder.name} is not finished, so it recommends nothing yet: go on with "
-            f"`{resume_command(folder)}`, or export one of its trials with --trial N"
+            f"study {folder.name} is not finished and has no recommendation yet: resume "
+            f"it with `{resume_command(folder)}`, or export one of its trials with "
+            "--trial N"
         )
     record = study_files.read(folder, store, settings)
     export.check_engine(record, arguments.to)
@@ -93,7 +94,8 @@ def _find_spec(record: StudyRecord, target: str) -> ModelSpec:
 def _files_result(study: str, target: str, files: Files) -> CommandResult:
     if len(files) > 1:
         raise UsageError(
-            f"--to {target} makes {len(files)} files ({', '.join(files)}): name a folder for them, --out DIR"
+            f"--to {target} writes {len(files)} files ({', '.join(files)}); give a folder "
+            "with --out DIR"
         )
     return CommandResult(
         text="".join(map(str, files.values())).rstrip("\n"), data={"study": study, "files": files}

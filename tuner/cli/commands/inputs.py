@@ -27,7 +27,7 @@ TARGET = ("trust", "payload", "shape", "values", "home")
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options."""
     parser.add_argument(
-        "model", metavar="MODEL", help="as --model of a study: a name, a file or a folder"
+        "model", metavar="MODEL", help="model name, file or folder, as --model of a study"
     )
     options.add_group(parser, "target", only=TARGET)
     options.add_json(parser)
@@ -52,7 +52,7 @@ def run(arguments: argparse.Namespace, terminal: Terminal) -> CommandResult:
             sent = found.payloads(model=served.model, client_batch=1, seed=0)
             if refused := correctness_check.rejection_reason(bench.address, sent):
                 problem = TunerError(
-                    f"a request was refused: {refused}; sent was {sent.description}"
+                    f"the server rejected a request: {refused}; sent: {sent.description}"
                 )
         terminal.check()
     return _make_result(served.model, found, problem)
@@ -80,9 +80,9 @@ def _make_result(model: str, found: RequestSource, problem: TunerError | None) -
             rich.text.Text(f"{model} is served whole, one request at a time: {facts.whole}")
         )
     if problem is None:
-        parts.append(rich.text.Text("requests were sent, and answered"))
+        parts.append(rich.text.Text("requests were sent and answered"))
     if option:
-        parts.append(rich.text.Text(f"to be told, with your own sizes: {option}"))
+        parts.append(rich.text.Text(f"needed, with your own sizes: {option}"))
     return CommandResult(
         text=rich.console.Group(*parts),
         data={"model": model, **facts.as_json(), "missing": option or None},

@@ -50,19 +50,19 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "url",
         metavar="URL",
-        help="the server: http://HOST:PORT with --model, or the whole URL of a model or a page",
+        help="server: http://HOST:PORT with --model, or the full URL of a model or page",
     )
     parser.add_argument(
         "--model",
         metavar="NAME",
-        help="model of an Open Inference Protocol server; default: from the URL",
+        help="model on an Open Inference Protocol server; default: from the URL",
     )
     parser.add_argument(
         "--header",
         action="append",
         default=[],
         metavar="'NAME: VALUE'",
-        help="header that is sent with every request; may be repeated; default none",
+        help="header sent with every request; repeatable; default: none",
     )
     options.add_group(parser, "target", only=LOAD)
     options.add_group(
@@ -228,8 +228,9 @@ def _make_result(
     is_served = not result.fell_behind
     if result.fell_behind:
         notes.append(
-            f"the server fell behind by {formatting.percent(result.fell_behind)} of the requests that were due: "
-            "it is overloaded, and the longer one measures, the longer its answers take"
+            f"the server fell behind by {formatting.percent(result.fell_behind)} of the "
+            "requests that were due: it is overloaded, and latencies grow with the "
+            "measured time"
         )
     if sent.is_synthetic:
         notes.append(f"the payloads are synthetic: {sent.description}")
@@ -240,8 +241,8 @@ def _make_result(
         if share > MAX_ERROR_SHARE:
             is_served = False
             notes.append(
-                f"more than {formatting.percent(MAX_ERROR_SHARE)} of the requests failed: errors are "
-                "often quicker than answers, so the figures of the others say little"
+                f"more than {formatting.percent(MAX_ERROR_SHARE)} of the requests failed: "
+                "errors are often faster than responses, so the other figures mean little"
             )
     text = rich.console.Group(
         _table(measurement), *(rich.text.Text(f"note: {note}") for note in notes)

@@ -49,11 +49,11 @@ def as_json(found: NoiseMeasurement) -> dict[str, Any]:
 
 def _left_out(found: NoiseMeasurement) -> Iterator[str]:
     if found.failed:
-        yield f"{formatting.plural(found.failed, 'launch')} failed and tell nothing"
+        yield f"{formatting.plural(found.failed, 'launch')} failed and are not counted"
     if found.repeated:
         yield (
-            f"{formatting.plural(found.repeated, 'launch')} measured again: others took more of the machine than "
-            "usual meanwhile"
+            f"{formatting.plural(found.repeated, 'launch')} measured again, because other "
+            "processes took more of the machine than usual"
         )
 
 
@@ -61,16 +61,18 @@ def _sources(found: NoiseMeasurement) -> rich.table.Table:
     made = _table("differences between", "standard deviation", "share of the variance")
     course, part = found.course, found.course.shares
     time_sd = (course.quick.sd**2 + course.slow.sd**2) ** 0.5
-    made.add_row("moments of the machine", _share(time_sd), _share(part["time"]))
+    made.add_row("machine drift", _share(time_sd), _share(part["time"]))
     for name, process in (("seconds", course.quick), ("minutes", course.slow)):
         made.add_row(
-            f"  over {name}: forgotten after {formatting.duration(process.forgets_s)}",
+            f"  over {name}: correlation time {formatting.duration(process.forgets_s)}",
             _share(process.sd),
             _share(process.sd**2 / course.variance),
         )
-    made.add_row("launches of one configuration", _share(course.launch_sd), _share(part["launch"]))
     made.add_row(
-        f"blocks of {found.block_s:g} s of one launch",
+        "evaluations of one configuration", _share(course.launch_sd), _share(part["launch"])
+    )
+    made.add_row(
+        f"blocks of {found.block_s:g} s in one evaluation",
         _share(course.block_sd),
         _share(part["block"]),
     )
@@ -80,11 +82,17 @@ def _sources(found: NoiseMeasurement) -> rich.table.Table:
 def _neighbours(found: NoiseMeasurement) -> Iterator[str]:
     known = found.foreign_shares
     if not known:
-        yield "what other processes took of the machine is not known: the server's own are not"
+        yield (
+            "the CPU use of other processes is unknown: the server's own processes cannot be "
+            "identified"
+        )
         return
     usual = statistics.median(known)
-    line = f"other processes took {_share(usual)} of the machine in the median launch, {_share(max(known))} at most"
-    yield f"{line}; see what runs beside (top)" if usual > MUCH_NEIGHBOUR else line
+    line = (
+        f"other processes used {_share(usual)} of the machine in the median evaluation, "
+        f"{_share(max(known))} at most"
+    )
+    yield f"{line}; check what else runs (top)" if usual > MUCH_NEIGHBOUR else line
 
 
 def _configurations(found: NoiseMeasurement) -> rich.table.Table:
@@ -104,7 +112,7 @@ def _configurations(found: NoiseMeasurement) -> rich.table.Table:
 
 
 def _gains(found: NoiseMeasurement) -> rich.table.Table:
-    made = _table("likely (80 %) to show gains from", "a comparison", "a study's verdict")
+    made = _table("gains likely (80 %) to be shown", "a comparison", "a study's verdict")
     for one in found.gains:
         made.add_row(
             f"in {one.spent_s:g} s",

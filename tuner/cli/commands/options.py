@@ -25,10 +25,10 @@ Group = TypeVar("Group")
 ArgumentGroup = argparse._ArgumentGroup  # noqa: SLF001 - argparse has no public name for it
 
 TITLES = {
-    "target": "what is tuned",
-    "search": "the search",
-    "measurement": "the measurement",
-    "store": "where results are kept",
+    "target": "target",
+    "search": "search",
+    "measurement": "measurement",
+    "store": "storage",
 }
 KINDS = {int: "a whole number", float: "a number"}
 
@@ -142,12 +142,13 @@ def take_scenario(arguments: argparse.Namespace) -> None:
     file = given.get("scenario")
     if file is None:
         if "model" not in given:
-            raise UsageError("what is tuned? give --model NAME|FILE, or --scenario FILE")
+            raise UsageError("no target; give --model NAME|FILE, or --scenario FILE")
         return
     for name in ("model", "rate", "arrivals"):
         if name in given:
             raise UsageError(
-                f"--{name} {given[name]}: not with --scenario, which says what is served, and what is asked of it"
+                f"--{name} {given[name]}: not allowed with --scenario, whose file defines "
+                "the models and the requests"
             )
     scenario = scenario_files.read(pathlib.Path(file).absolute())  # as a study parses it
     given.setdefault("objective", "goodput")
@@ -157,8 +158,8 @@ def take_scenario(arguments: argparse.Namespace) -> None:
     deadline_ms = tuning.deadline_ms(scenario)
     if given.setdefault("slo_ms", deadline_ms) != deadline_ms:
         raise UsageError(
-            f"--slo-ms {given['slo_ms']:g}: the requests of the scenario carry their deadline, {deadline_ms:g} ms; "
-            "change it there"
+            f"--slo-ms {given['slo_ms']:g}: the scenario's requests have their own "
+            f"deadline, {deadline_ms:g} ms; change it in the scenario file"
         )
     given |= {"model": scenario.name, "rate": tuning.rate_per_s(scenario), "arrivals": SCENARIO}
 
@@ -169,7 +170,7 @@ def add_json(parser: argparse.ArgumentParser) -> None:
         "--json",
         action="store_true",
         default=argparse.SUPPRESS,
-        help="print one JSON object on standard output and nothing else there; default: text",
+        help="print exactly one JSON object on standard output; default: text",
     )
 
 

@@ -33,7 +33,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--serve",
         action="store_true",
-        help="serve it on this machine, with real replicas and in real time; default: emulate it in virtual time",
+        help="serve on this machine with real replicas in real time; default: emulate in "
+        "virtual time",
     )
     options.add_json(parser)
 
@@ -93,8 +94,8 @@ def _caution(scenario: Scenario) -> str | None:
     if min(jitter) < max(jitter):
         return None
     return (
-        "durations vary by nothing (emulated.jitter is 0), so that the shares in time are an upper bound: real "
-        "replicas are less steady; give it a jitter (docs/scenarios.md)"
+        "durations do not vary (emulated.jitter is 0), so the shares in time are an "
+        "upper bound; set a jitter, as real replicas vary (docs/scenarios.md)"
     )
 
 
@@ -122,7 +123,7 @@ def _of_service(found: ScenarioRun) -> tuple[str, ...]:
     work = f"replicas: {formatting.plural(server.loads, 'load')}; {missed}"
     late = f"p99 of how late requests were sent: {formatting.number(found.send_lag_ms)} ms"
     client = f"{late}; the load generator took {formatting.number(found.client_cores)} cores"
-    return (*([f"the server refused: {told}"] if told else ()), work, client)
+    return (*([f"the server rejected: {told}"] if told else ()), work, client)
 
 
 def _plain_service(found: ScenarioRun) -> dict[str, Any]:

@@ -39,9 +39,9 @@ TARGET = [
     "min_accuracy",
 ]
 REFUSED = {
-    RATE: "a surface is measured in a closed loop, which has none",
-    "goodput": "a replay counts it, for any deadline (tune replay --objective goodput --slo-ms MS); "
-    "record with --objective mean",
+    RATE: "a benchmark table is recorded in a closed loop, which has no rate",
+    "goodput": "a replay computes it for any deadline (tune replay --objective goodput --slo-ms "
+    "MS); record with --objective mean",
 }
 """Objectives that are not recorded."""
 SECONDS = 2.0
@@ -56,27 +56,27 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     for action in target._group_actions:  # noqa: SLF001 - argparse has no public name for them
         if action.dest == "concurrency":  # `run` requires it unless there is a scenario
             action.required = False
-            action.help = f"{action.help}; no default: needed without --scenario"
+            action.help = f"{action.help}; no default: required without --scenario"
     target.add_argument(
         "--grid",
         required=True,
         metavar="FILE",
-        help="search space whose configurations are all measured (docs/search-spaces.md)",
+        help="search space whose configurations are all recorded (docs/search-spaces.md)",
     )
-    thorough = parser.add_argument_group("how thoroughly")
+    thorough = parser.add_argument_group("repetitions")
     thorough.add_argument(
         "--passes",
         default=RepeatRule().passes,
         type=options.parsing(int),
         metavar="K",
-        help="times that every configuration is launched, each time in a new order; default 3, the least",
+        help="evaluations of every configuration, each pass in a new order; at least 3; default 3",
     )
     thorough.add_argument(
         "--most",
         default=RepeatRule().most,
         type=options.parsing(int),
         metavar="K",
-        help="launches that one of the best 5 %% of the configurations gets at most, until its standard "
+        help="most evaluations of each of the best 5 %% of configurations, until its standard "
         "error is 1 %%; default 16",
     )
     thorough.add_argument(
@@ -92,13 +92,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     for action in measured._group_actions:  # noqa: SLF001 - argparse has no public name for them
         if action.dest == "seconds" and action.help is not None:
             before = action.help.partition("; default")[0]
-            action.help = f"{before}; default {SECONDS:g}, and {SCENARIO_S:g} under a --scenario"
+            action.help = f"{before}; default {SECONDS:g}, {SCENARIO_S:g} with --scenario"
     parser.add_argument(
         "--out",
         required=True,
         type=pathlib.Path,
         metavar="DIR",
-        help="folder of the surface; made, or gone on with",
+        help="folder of the benchmark table; created, or continued if it exists",
     )
     options.add_json(parser)
 
@@ -143,7 +143,7 @@ def _order(arguments: argparse.Namespace) -> RecordSpec:
     options.take_scenario(arguments)
     if not is_scenario:
         if not hasattr(arguments, "concurrency"):
-            raise UsageError("how much load? give --concurrency N, or --scenario FILE")
+            raise UsageError("no load given; use --concurrency N, or --scenario FILE")
         if not hasattr(arguments, "seconds"):
             arguments.seconds = SECONDS
     for objective, why in {} if is_scenario else REFUSED.items():
@@ -152,13 +152,14 @@ def _order(arguments: argparse.Namespace) -> RecordSpec:
     out: pathlib.Path = arguments.out
     if out.exists() and (not out.is_dir() or (any(out.iterdir()) and not _is_table(out))):
         raise UsageError(
-            f"--out {out} is no surface; name a new folder, or one that was recorded into"
+            f"--out {out} is not a benchmark table; give a new folder, or one of an "
+            "earlier `tune record`"
         )
     target = options.group_of(arguments, TargetSettings)
     measurement = options.group_of(arguments, MeasurementSettings)
     if measurement.second is not None:
         raise UsageError(
-            f"--objective {measurement.objective}: a surface is recorded for one objective"
+            f"--objective {measurement.objective}: a benchmark table is recorded for one objective"
         )
     return RecordSpec(
         settings=StudySettings(

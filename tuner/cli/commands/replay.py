@@ -38,84 +38,88 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--sampler",
         default=SearchSettings().sampler,
         choices=registry.NAMES,
-        help=f"what proposes; default {SearchSettings().sampler}",
+        help=f"sampler; default {SearchSettings().sampler}",
     )
     parser.add_argument(
         "--trials",
         default=50,
         type=options.parsing(int),
         metavar="N",
-        help="launches of each search; default 50",
+        help="trials of each search; default 50",
     )
     parser.add_argument(
         "--seeds",
         default=20,
         type=options.parsing(int),
         metavar="K",
-        help="searches, with the seeds 0 to K - 1; default 20",
+        help="number of searches, with seeds 0 to K - 1; default 20",
     )
     parser.add_argument(
         "--initial",
         default=None,
         type=options.parsing(int),
         metavar="N",
-        help="launches before results guide the sampler; default: the sampler's own",
+        help="trials before results guide the sampler; default: the sampler's own",
     )
     parser.add_argument(
-        "--objective", default=None, choices=RECORDED_OBJECTIVES, help="default: the surface's"
+        "--objective",
+        default=None,
+        choices=RECORDED_OBJECTIVES,
+        help="objective; default: that of the benchmark table",
     )
     options.add_group(parser, "measurement", only=GIVEN)
     parser.add_argument(
         "--guess",
         default="profile",
         choices=replay_search.PREDICTIONS,
-        help="prediction that the sampler structured is given: by the surface's profile, whose time "
-        "counts as trials, none, or a wrong one; default profile",
+        help="predictions for the sampler structured: from the table's profile (its time "
+        "counts as trials), none, or a wrong one; default profile",
     )
     parser.add_argument(
         "--after",
         default=None,
         type=pathlib.Path,
         metavar="SURFACE",
-        help="another surface of the model, under another load, that each search has searched before; "
-        "default: none",
+        help="benchmark table of the model under another load that each search has searched "
+        "before; default: none",
     )
     parser.add_argument(
         "--pairs",
         default=0,
         type=options.parsing(int),
         metavar="COUNT",
-        help="end every search with finals and a verdict of at most so many pairs, and count false and "
-        "true ones; default 0, none",
+        help="end every search with a final selection and a verdict of at most this many "
+        "pairs, and count right and wrong ones; default 0, none",
     )
     _add_perturbations(parser)
     options.add_json(parser)
 
 
 def _add_perturbations(parser: argparse.ArgumentParser) -> None:
-    laid = parser.add_argument_group("laid over the surface")
+    laid = parser.add_argument_group("perturbations of the table")
     laid.add_argument(
         "--noise",
         default=0.0,
         type=options.parsing(float),
         metavar="SD",
-        help="each launch is slower or quicker by a factor of its own, 0.05 for 5 %%; default 0",
+        help="multiply each evaluation by random noise with this standard deviation, 0.05 for "
+        "5 %%; default 0",
     )
     laid.add_argument(
         "--null",
         action="store_true",
-        help="every configuration draws from the launches of one; default: each from its own",
+        help="draw every configuration from the evaluations of one; default: from its own",
     )
     laid.add_argument(
         "--resampled",
         action="store_true",
-        help="launches have their configuration's truth for their mean, and differ from it as launches "
-        "of the whole surface do from theirs; default: as they were recorded",
+        help="centre evaluations on the ground truth of their configuration, with deviations "
+        "drawn from the whole table; default: as recorded",
     )
     laid.add_argument(
         "--oom",
         action="store_true",
-        help="configurations beyond a wall run out of memory; default: none do",
+        help="let configurations beyond a limit run out of memory; default: no",
     )
 
 
@@ -199,7 +203,7 @@ def _order(arguments: argparse.Namespace) -> replay_search.ReplaySpec:
     if arguments.pairs < 0 or arguments.pairs == 1:
         raise UsageError(f"--pairs {arguments.pairs}: expected 0, or a whole number from 2")
     if arguments.null and arguments.resampled:
-        raise UsageError("--null and --resampled: choose one; all configurations are alike, or not")
+        raise UsageError("--null and --resampled: choose one")
     if not 0 <= arguments.noise <= 1:
         raise UsageError(f"--noise {arguments.noise:g}: expected a share from 0 to 1, as 0.05")
     return replay_search.ReplaySpec(

@@ -20,7 +20,7 @@ from tuner.study.progress import Terminal
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options."""
-    parser.add_argument("studies", metavar="STUDY", nargs="+", help="names of studies, or folders")
+    parser.add_argument("studies", metavar="STUDY", nargs="+", help="names or folders of studies")
     options.add_group(parser, "store", only=["runs_dir", "storage"])
     options.add_json(parser)
 

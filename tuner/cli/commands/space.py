@@ -41,10 +41,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options."""
     options.add_group(parser, "target", only=TARGET)
     parser.add_argument(
-        "--out", type=pathlib.Path, metavar="FILE", help="file to write; default: MODEL.yaml here"
+        "--out",
+        type=pathlib.Path,
+        metavar="FILE",
+        help="file to write; default: MODEL.yaml in the current folder",
     )
     parser.add_argument(
-        "--force", action="store_true", help="overwrite the file if it is there; default: refuse"
+        "--force", action="store_true", help="overwrite an existing file; default: refuse"
     )
     options.add_json(parser)
 
@@ -54,15 +57,15 @@ def run(arguments: argparse.Namespace, terminal: Terminal) -> CommandResult:
     target = options.group_of(arguments, TargetSettings)
     if target.is_of_other_engine:
         raise UsageError(
-            f"--engine {target.engine}: what the knobs of another engine may be cannot be derived; "
-            "write them down, as docs/engines.md shows"
+            f"--engine {target.engine}: a search space can only be derived for Luthier; "
+            "write it as docs/engines.md shows"
         )
     card = problem.find_spec(target.model, is_trusted=target.trust)
     out: pathlib.Path = arguments.out or pathlib.Path(f"{card.name}.yaml")
     if out.exists() and not arguments.force:
         raise UsageError(f"{out} exists: name another --out, or overwrite it with --force")
     if not os.access(out.parent, os.W_OK | os.X_OK):
-        missing = "" if out.parent.is_dir() else f": there is no folder {out.parent}"
+        missing = "" if out.parent.is_dir() else f": no such folder: {out.parent}"
         raise UsageError(f"--out {out} cannot be written{missing}")
     environment = problem.environment_of(target, machine.read(), card)
     settings = dataclasses.replace(MeasurementSettings(), warmup_s=0.3)
@@ -76,7 +79,7 @@ def run(arguments: argparse.Namespace, terminal: Terminal) -> CommandResult:
         served = start_target(bench)
         bench.send(problem.payloads_of(target, card, served, seed=0))
         environment = problem.with_gpu(environment, None, device=served.device)
-        text = f"probing {served.model} at a few batch sizes, some ten seconds"
+        text = f"probing {served.model} at a few batch sizes, about ten seconds"
         console_text.write_line(terminal.console, text)
         text = probe.text(bench, environment, served)
     space = files.parse(text, file=str(out))
@@ -86,6 +89,7 @@ def run(arguments: argparse.Namespace, terminal: Terminal) -> CommandResult:
         partial.write_text(text, encoding="utf-8")
         partial.replace(out)
     return CommandResult(
-        text=f"{out}: {len(space.knobs)} knobs, {cells} configurations that differ here; look the ranges over",
+        text=f"{out}: {len(space.knobs)} knobs, {cells} different configurations here; review "
+        "the ranges",
         data={"file": str(out), "cells": cells, "knobs": [knob.name for knob in space.knobs]},
     )

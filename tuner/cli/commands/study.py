@@ -37,13 +37,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--find-rate",
         action="store_true",
-        help="find the configuration with the highest rate of an open loop that keeps --slo-ms: each launch "
-        "tries up to eight rates; the same as --objective rate; default: no",
+        help="find the configuration with the highest open-loop rate that keeps --slo-ms, "
+        "with up to eight rates per evaluation; same as --objective rate; default: no",
     )
     parser.add_argument(
         "--fresh",
         action="store_true",
-        help="delete a study of the same name first; default: an existing study is an error",
+        help="delete an existing study of the same name first; default: refuse",
     )
     options.add_json(parser)
 
@@ -53,7 +53,8 @@ def run(arguments: argparse.Namespace, terminal: Terminal) -> CommandResult:
     if arguments.find_rate:
         if getattr(arguments, "objective", RATE) != RATE:
             raise UsageError(
-                f"--find-rate: its objective is the rate, and not {arguments.objective}; give one of the two"
+                f"--find-rate: fixes the objective, so --objective {arguments.objective} "
+                "is not allowed; give one of the two"
             )
         arguments.objective = RATE
     given: int | tuple[int, ...] | None = getattr(arguments, "concurrency", None)
@@ -65,7 +66,8 @@ def run(arguments: argparse.Namespace, terminal: Terminal) -> CommandResult:
         return make_result(study.tune(settings, fresh=arguments.fresh, terminal=terminal))
     if settings.is_open:
         raise UsageError(
-            f"--concurrency {','.join(map(str, loads))}: several loads are closed loops, without --rate"
+            f"--concurrency {','.join(map(str, loads))}: several loads need a closed "
+            "loop, without --rate"
         )
     return make_sweep_result(
         concurrency_sweep.tune(settings, loads, fresh=arguments.fresh, terminal=terminal)
@@ -78,7 +80,7 @@ def _take_several_concurrencies(group: options.ArgumentGroup) -> None:
         if action.dest == "concurrency":
             action.type = options.parsing(concurrencies_of)
             action.metavar = "N[,N...]"
-            action.help = f"{action.help}; several with commas between them: a study of each"
+            action.help = f"{action.help}; several, comma-separated, run one study each"
 
 
 def concurrencies_of(text: str) -> int | tuple[int, ...]:
@@ -91,10 +93,10 @@ def concurrencies_of(text: str) -> int | tuple[int, ...]:
         found = tuple(int(part) for part in text.split(","))
     except ValueError:
         raise ValueError(
-            f"{text!r} is not a whole number, or several with commas between them, as 1,5,20"
+            f"{text!r} is not a whole number, or several separated by commas, as 1,5,20"
         ) from None
     if list(found) != sorted(set(found)):
-        raise ValueError(f"{text!r}: expected each load once, from the lowest to the highest")
+        raise ValueError(f"{text!r}: expected each load once, in ascending order")
     return found if len(found) > 1 else found[0]
 
 
@@ -119,11 +121,11 @@ def _changes_in_words(
 ) -> str:
     if not changed:
         loads = ", ".join(str(one.record.concurrency) for one in finished)
-        return f"One configuration is to be run at all of these loads: {loads}."
+        return f"One configuration is recommended for all of these loads: {loads}."
     places = "; ".join(
         f"between {one.below} and {one.above} ({', '.join(one.knobs)})" for one in changed
     )
-    return f"The configuration to run changes with the concurrency {places}."
+    return f"The recommended configuration changes with the concurrency {places}."
 
 
 def make_result(finished: StudyResult) -> CommandResult:

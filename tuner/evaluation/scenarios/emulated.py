@@ -116,8 +116,8 @@ class _Checked:
             self.check()
         if number > MAX_ARRIVALS:
             raise UsageError(
-                f"scenario {self.traffic.scenario.name}: more than {MAX_ARRIVALS:,} requests; give it less time "
-                "(seconds), or fewer clients"
+                f"scenario {self.traffic.scenario.name}: more than {MAX_ARRIVALS:,} "
+                "requests; reduce its time (seconds) or its clients"
             )
 
 
@@ -175,8 +175,8 @@ def _models(group: ModelGroup) -> Iterator[EmulatedModel]:
     profile = group.profile
     if profile is None:
         raise UsageError(
-            f"group {group.name!r} has no profile: an emulation needs one (docs/scenarios.md); with --serve it "
-            "is measured"
+            f"group {group.name!r} has no profile, which an emulation needs "
+            "(docs/scenarios.md); --serve measures it"
         )
     for name in group.names:
         yield EmulatedModel(

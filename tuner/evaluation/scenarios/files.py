@@ -58,9 +58,9 @@ STREAM_KEYS = (
 DEADLINE_KEYS = ("first", "factor", "every_s")
 EMULATED_KEYS = ("jitter", "lag_us")
 SAID = {
-    "scheduling.policy": "models that share workers have the clockwork scheduler",
-    "replica.count": "`workers` says how many there are",
-    "clockwork.memory_mb": "`memory_pages` says it, in pages of clockwork.page_mb",
+    "scheduling.policy": "models on shared workers always use the clockwork scheduler",
+    "replica.count": "set by `workers`",
+    "clockwork.memory_mb": "set by `memory_pages`, in pages of clockwork.page_mb",
 }
 """Settings that a scenario expresses otherwise, and how."""
 MAX_MODELS = 100_000
@@ -89,7 +89,7 @@ def read_text(path: pathlib.Path) -> str:
     try:
         return user_files.text(path)
     except (OSError, UnicodeDecodeError) as error:
-        reason = getattr(error, "strerror", None) or "it is no text in UTF-8"
+        reason = getattr(error, "strerror", None) or "it is not UTF-8 text"
         raise InvalidScenario(str(path), "", f"cannot be read: {reason}") from error
 
 
@@ -130,7 +130,10 @@ class _ScenarioReader:
         streams = tuple(self._streams(root.get("traffic"), ("traffic",), groups))
         expected = sum(stream.rate_per_s * (seconds - stream.from_s) for stream in streams)
         if expected > MAX_ARRIVALS:
-            text = f"{expected:,.0f} requests, expected at most {MAX_ARRIVALS:,}: less time, or lower rates"
+            text = (
+                f"{expected:,.0f} requests, expected at most {MAX_ARRIVALS:,}; reduce the "
+                "time or the rates"
+            )
             raise self._values.error(("traffic",), text)
         for stream in streams:
             self._check_deadline(stream, seconds)
@@ -174,7 +177,7 @@ class _ScenarioReader:
             keys = self._values.mapping(value, at, GROUP_KEYS)
             if "profile" not in keys and "model" not in keys:
                 text = (
-                    "neither profile (to emulate it) nor model (to serve it); expected one at least"
+                    "neither profile (to emulate it) nor model (to serve it); expected at least one"
                 )
                 raise self._values.error(at, text)
             yield ModelGroup(
@@ -212,7 +215,7 @@ class _ScenarioReader:
             batch_s[int(size)] = 1e-3 * self._values.positive(value, at)
         if 1 not in batch_s:
             raise self._values.error(
-                (*path, "batch_ms"), "no batch of 1, expected its milliseconds"
+                (*path, "batch_ms"), "no batch size 1, expected its milliseconds"
             )
         return EmulatedProfile(
             pages=self._values.whole(keys.get("pages", 1), (*path, "pages"), 1, 2**31),
@@ -243,7 +246,8 @@ class _ScenarioReader:
         is_timed = bool(clients) or arrivals == "trace"
         if is_timed and "rate" in keys:
             raise self._values.error(
-                (*at, "rate"), "given, though clients or a trace say when requests come"
+                (*at, "rate"),
+                "not allowed with clients or a trace, which decide when requests come",
             )
         self._only_of_rates(keys, arrivals, clients, at)
         trace: tuple[tuple[float, int], ...] = ()
@@ -276,7 +280,10 @@ class _ScenarioReader:
         steps = seconds / deadline.every_s
         log_last = math.log(deadline.first_s) + steps * math.log(deadline.factor)
         if abs(log_last) > math.log(MAX_S) + abs(math.log(deadline.first_s)):
-            text = f"grows to more than {MAX_S:g} s or to nothing within {seconds:g} s: a factor nearer to 1"
+            text = (
+                f"grows to more than {MAX_S:g} s or to nothing within {seconds:g} s; use a "
+                "factor nearer to 1"
+            )
             raise self._values.error(at, text)
 
     def _only_of_rates(
@@ -286,20 +293,16 @@ class _ScenarioReader:
         is_spread = not clients and arrivals in SPREAD
         for key in ("zipf", "active_every_s"):
             if key in keys and not is_spread:
-                text = (
-                    f"given, but only a rate of {', '.join(SPREAD)} arrivals is spread over models"
-                )
+                text = f"only allowed with a rate of {', '.join(SPREAD)} arrivals"
                 raise self._values.error((*at, key), text)
         if "zipf" in keys and "active_every_s" in keys:
-            raise self._values.error(
-                (*at, "zipf"), "given together with active_every_s: choose one"
-            )
+            raise self._values.error((*at, "zipf"), "not allowed with active_every_s; choose one")
         if "arrivals" in keys and clients:
             raise self._values.error(
-                (*at, "arrivals"), "given, though clients say when requests come"
+                (*at, "arrivals"), "not allowed with clients, which decide when requests come"
             )
         if "file" in keys and (clients or arrivals != "trace"):
-            raise self._values.error((*at, "file"), "given, but only arrivals: trace have a file")
+            raise self._values.error((*at, "file"), "only allowed with arrivals: trace")
 
     def _deadline(self, given: object, path: Path) -> Deadline:
         if not isinstance(given, dict):

@@ -103,7 +103,8 @@ class ScenarioRequests:
             load = _Sent(scenario, host, port).listed(seed)
             if load is None:
                 raise UsageError(
-                    f"scenario {scenario.name}: no request is due in {seconds:g} s; measure for longer (--seconds)"
+                    f"scenario {scenario.name}: no request is due within {seconds:g} s; "
+                    "measure for longer (--seconds)"
                 )
             self._last = (key, load)
         return self._last[1]

@@ -138,7 +138,9 @@ def _in_words_of(scenario: Scenario, error: LaunchFailed) -> LaunchFailed:
     """Return the error in terms of the scenario's memory key."""
     if scenario.pages is None or MEMORY not in error.text:
         return error
-    text = f"{error.text}; in a scenario memory_pages is this budget, in pages of clockwork.page_mb"
+    text = (
+        f"{error.text}; in a scenario, memory_pages sets this budget, in pages of clockwork.page_mb"
+    )
     return LaunchFailed(error.cause, text)
 
 
@@ -155,7 +157,9 @@ def drive(scenario: Scenario, engine: LuthierProcess) -> ScenarioRun:
     except LoadGeneratorFailed as error:
         if engine.is_running():
             raise
-        raise LoadGeneratorFailed(f"{error}; the server is gone: {engine.last_words()}") from error
+        raise LoadGeneratorFailed(
+            f"{error}; the server has ended: {engine.last_words()}"
+        ) from error
     after = pool_metrics.parse(engine.admin.metrics())
     return _service(scenario, loads, found, after.since(before))
 
@@ -170,40 +174,43 @@ def check(scenario: Scenario) -> None:
     for group in scenario.groups:
         if group.model is None:
             raise UsageError(
-                f"scenario {scenario.name}: group {group.name!r} names no model to serve; give it `model:`, a "
-                "bundled model or a file (docs/scenarios.md)"
+                f"scenario {scenario.name}: group {group.name!r} has no model to serve; "
+                "add `model:` with a bundled model or a file (docs/scenarios.md)"
             )
     if models > MAX_MODELS:
         raise UsageError(
-            f"scenario {scenario.name}: {models:,} models, expected at most {MAX_MODELS:,} to be served; emulate it"
+            f"scenario {scenario.name}: {models:,} models, expected at most "
+            f"{MAX_MODELS:,} to be served; emulate the scenario instead"
         )
     if scenario.seconds > MAX_SECONDS:
         raise UsageError(
-            f"scenario {scenario.name}: {scenario.seconds:g} s, expected at most {MAX_SECONDS:g} s to be served; "
-            "emulate it"
+            f"scenario {scenario.name}: {scenario.seconds:g} s, expected at most "
+            f"{MAX_SECONDS:g} s to be served; emulate the scenario instead"
         )
     for group in scenario.groups:
         if not NAME.fullmatch(group.name):
             raise UsageError(
-                f"scenario {scenario.name}: group {group.name!r} cannot be served by this name; take letters, digits, "
-                "'.', '_' and '-'"
+                f"scenario {scenario.name}: the name of group {group.name!r} cannot be "
+                "served; use letters, digits, '.', '_' and '-'"
             )
     if not any(stream.clients for stream in scenario.streams) and not len(
         arrivals.draw_arrivals(scenario).at_s
     ):
         raise UsageError(
-            f"scenario {scenario.name}: no request is due in {scenario.seconds:g} s; give it more time, or higher rates"
+            f"scenario {scenario.name}: no request is due within {scenario.seconds:g} s; "
+            "use more time or higher rates"
         )
     for stream in scenario.streams:
         if stream.clients and stream.deadline.factor != 1.0:
             raise UsageError(
-                f"scenario {scenario.name}: stream {stream.name!r} has clients whose deadlines grow, which can "
-                "only be emulated; give it one deadline_ms"
+                f"scenario {scenario.name}: stream {stream.name!r} has clients with "
+                "growing deadlines, which can only be emulated; use one deadline_ms"
             )
         if stream.clients * scenario.group(stream.group).copies > MAX_CONNECTIONS:
             raise UsageError(
-                f"scenario {scenario.name}: stream {stream.name!r} has more than {MAX_CONNECTIONS} clients, "
-                "too many to be served; emulate it, or give it fewer"
+                f"scenario {scenario.name}: stream {stream.name!r} has more than "
+                f"{MAX_CONNECTIONS} clients, too many to be served; emulate the scenario, "
+                "or use fewer"
             )
 
 
@@ -222,8 +229,9 @@ def configuration_of(
         memory_mb = scenario.pages * wanted.clockwork.page_mb
         if memory_mb != int(memory_mb):
             raise UsageError(
-                f"scenario {scenario.name}: {scenario.pages} pages of {wanted.clockwork.page_mb:g} MiB are "
-                f"{memory_mb:g} MiB, expected whole ones to be served; take other memory_pages"
+                f"scenario {scenario.name}: {scenario.pages} pages of "
+                f"{wanted.clockwork.page_mb:g} MiB are {memory_mb:g} MiB, expected whole "
+                "MiB to be served; change memory_pages"
             )
         found[MEMORY] = int(memory_mb)
     return Configuration(found)

@@ -40,8 +40,8 @@ def check(scenario: Scenario, *, seconds: float) -> None:
     if len(deadlines) > 1:
         listed = ", ".join(f"{1e3 * one:g}" for one in deadlines)
         raise UsageError(
-            f"scenario {scenario.name}: deadlines of {listed} ms; a study counts answers within one: give all "
-            "streams the same deadline_ms"
+            f"scenario {scenario.name}: deadlines of {listed} ms; a study counts "
+            "responses within one deadline: give all streams the same deadline_ms"
         )
 
 
@@ -49,16 +49,19 @@ def _why_not(stream: Stream, seconds: float) -> str | None:
     """Return why a stream cannot be tuned, or None."""
     if stream.clients:
         return (
-            "has clients, who ask less the slower they are answered; a study needs requests that come by the "
-            "clock: give it a rate"
+            "has clients, which send less the slower the responses; a study needs "
+            "requests by the clock: give it a rate"
         )
     if stream.deadline.factor != 1.0:
-        return "has deadlines that grow; a study counts answers within one: give it one deadline_ms"
+        return (
+            "has growing deadlines; a study counts responses within one deadline: give it "
+            "one deadline_ms"
+        )
     first_s = stream.from_s + (stream.trace[0][0] if stream.trace else 0.0)
     if first_s >= seconds:
         return (
-            f"begins after {first_s:g} s, and each launch lasts {seconds:g} s (--warmup and --seconds): let it "
-            "begin before, or launches last longer"
+            f"begins after {first_s:g} s, but an evaluation lasts {seconds:g} s (--warmup "
+            "and --seconds): let it begin earlier, or evaluate for longer"
         )
     return None
 
@@ -145,8 +148,9 @@ def with_room(
     if not left_out:
         return found, None
     return found, (
-        f"{MEMORY}: {', '.join(left_out)} MiB left out: the largest model takes {largest_mb:.3g} MiB, "
-        f"{least:g} MiB in whole pages, and a smaller budget could not hold it"
+        f"{MEMORY}: {', '.join(left_out)} MiB left out: the largest model takes "
+        f"{largest_mb:.3g} MiB, {least:g} MiB in whole pages, which a smaller budget "
+        "cannot hold"
     )
 
 

@@ -96,7 +96,8 @@ class TableFolder:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
                 raise UsageError(
-                    f"--out {self.path}: another `tune record` writes it; wait for its end, or name another"
+                    f"--out {self.path} is in use by another `tune record`: wait until it "
+                    "ends, or use another folder"
                 ) from None
             self.write_head(head)
             for name in (EVALUATIONS, HISTOGRAMS):
@@ -168,7 +169,9 @@ def _head(folder: pathlib.Path) -> TableHeader:
     except (yaml.YAMLError, ValueError) as error:
         raise InvalidTable(str(path), "", f"no YAML: {yaml_problem(error)}") from error
     if not isinstance(data, dict) or data.get("version") != VERSION:
-        raise InvalidTable(str(path), "version", f"expected {VERSION}: no surface of this version")
+        raise InvalidTable(
+            str(path), "version", f"expected {VERSION}, the version of benchmark tables"
+        )
     space = {"name": data.get("model")}
     space |= {key: data[key] for key in ("knobs", "constraints", "equivalence") if key in data}
     try:
@@ -183,7 +186,7 @@ def _head(folder: pathlib.Path) -> TableHeader:
         )
     except (KeyError, TypeError) as error:
         raise InvalidTable(
-            str(path), str(error).strip("'"), "is missing or no such value"
+            str(path), str(error).strip("'"), "is missing or has no such value"
         ) from error
 
 

@@ -51,9 +51,9 @@ def headline(study: StudyRecord) -> str:
         causes = {trial.outcome.cause for trial in study.trials}
         way = ""
         if causes == {"constraint"} and study.shared is None:
-            way = f" Give a limit that can be kept.{_nearest(study)}"
+            way = f" Use a limit that can be kept.{_nearest(study)}"
         elif causes == {"overload"}:
-            way = " Give a rate that can be served; --find-rate finds it."
+            way = " Use a rate that can be served; --find-rate finds it."
         return f"No configuration worked: {_reasons(study.trials)}.{way}"
     if study.verdict is not None and found in {*SHOWN, "traded"}:
         second = study.verdict.second
@@ -61,21 +61,21 @@ def headline(study: StudyRecord) -> str:
         return f"{told}{_money(study)}"
     default, best = advices.failure_counts(study)
     trouble = advices.trouble_of_default(study)
-    again = "was not re-measured"
+    again = "was not re-evaluated"
     if best.launched:
-        again = f"worked on {best.launched - best.failed} of {best.launched} fresh starts"
+        again = f"worked in {best.launched - best.failed} of {best.launched} evaluations"
     return {
         "same": _same(study),
-        "nothing works": f"The default does not work here ({trouble}), and the best that was found "
+        "nothing works": f"The default does not work here ({trouble}), and the best configuration found "
         f"{advices.failure_text(best)}.",
         "default lost": f"The default does not work here ({trouble}); the best {again}.",
-        "best fails": f"The best that was found is no solution: it {advices.failure_text(best)}, the "
-        f"default {advices.share(default)}.",
+        "best fails": f"The best configuration found is no solution: it {advices.failure_text(best)}, "
+        f"the default {advices.share(default)}.",
         "default fails": f"The default {advices.failure_text(default)}, the best {advices.share(best)}.",
-        "not compared": "Too few pairs of fresh starts worked to compare default and best: the "
-        f"default {advices.failure_text(default)}, the best {advices.share(best)}.",
-        "not measured": "A better configuration was seen in the search, but it was not re-measured "
-        "beside the default: take its figures as a guess.",
+        "not compared": "Too few pairs of evaluations worked to compare default and best: the default "
+        f"{advices.failure_text(default)}, the best {advices.share(best)}.",
+        "not measured": "The search found a better configuration, but it was not re-evaluated beside the "
+        "default: treat its figures as an estimate.",
     }[found]
 
 
@@ -119,35 +119,33 @@ def to_try(study: StudyRecord) -> str | None:
     return export_of_best(study) if study.is_finished and study.best != study.default else None
 
 
-TO_TRY = "The best that was found, to try all the same:"
+TO_TRY = "Best configuration found (improvement not shown):"
 
 
 def _so_far(study: StudyRecord) -> str:
     if not study.trials:
-        return "nothing was measured yet"
+        return "nothing has been measured yet"
     tried = formatting.plural(len(study.trials), "trial")
     if study.best is None:
-        return f"of {tried} so far none worked: {_reasons(study.trials)}"
+        return f"none of {tried} so far worked: {_reasons(study.trials)}"
     if study.fresh_starts:
-        return f"the search ended after {tried}, and its best is being measured again"
+        return f"the search ended after {tried}, and the best is being re-evaluated"
     if study.best == study.default:
-        return f"of {tried} so far the default has the best figure"
-    return f"of {tried} so far one has a better figure than the default, not measured again yet"
+        return f"the default is the best of {tried} so far"
+    return f"one of {tried} so far is better than the default, but not re-evaluated yet"
 
 
 def _same(study: StudyRecord) -> str:
     others = {trial.configuration for trial in study.trials} - {study.default}
     if not others:
         return (
-            "Nothing was searched: only the default configuration was launched. Give the study "
+            "Nothing was searched: only the default configuration was evaluated. Use "
             "more time (--max-time) or trials."
         )
     tried = formatting.plural(len(others) + 1, "configuration")
     if not any(trial.configuration in others for trial in successful_trials(study.trials)):
         return f"The default configuration is the only one of {tried} that worked."
-    return (
-        f"The default configuration is the best of {tried} that were launched; nothing to change."
-    )
+    return f"The default configuration is the best of {tried}; nothing to change."
 
 
 def _reasons(trials: Iterable[Trial]) -> str:

@@ -35,8 +35,8 @@ PLAIN = (
     "cost is the price",
     "accuracy of the model's variants",
     "not shown in an open loop",
-    "starts from what earlier studies",
-    "fixed, and not searched:",
+    "starts from earlier studies",
+    "fixed, not searched:",
     "no prediction:",
 )
 
@@ -91,8 +91,9 @@ def _front(study: StudyRecord) -> Iterator[str]:
 def _of_evaluations(study: StudyRecord) -> Iterator[str]:
     if study.verdict is not None and study.verdict.launch_sd is not None:
         yield (
-            f"Launches have {formatting.percent(study.verdict.launch_sd)} of their own in the ratio of best to default "
-            "(standard deviation); the interval has it."
+            "The ratio of best to default varies by "
+            f"{formatting.percent(study.verdict.launch_sd)} between evaluations (standard "
+            "deviation), which the interval includes."
         )
 
 
@@ -107,8 +108,8 @@ def _ties(study: StudyRecord) -> Iterator[str]:
     )
     whole = formatting.plural(len(tied), "configuration")
     yield (
-        f"{whole} could as well be the best: {shown}. Of those that cannot be told apart the cheapest "
-        "is chosen, then the one nearest to the default."
+        f"{whole} may be the best as well: {shown}. Of configurations that cannot be told "
+        "apart, the cheapest is chosen, then the one nearest to the default."
     )
 
 
@@ -117,10 +118,10 @@ def _against_prediction(study: StudyRecord) -> Iterator[str]:
     if against is None:
         return
     yield (
-        f"Without any search, a prediction from the model's profile would choose "
+        "Without a search, the prediction from the model's profile would choose "
         f"{in_short(study, against.configuration)}: best over that "
         f"{formatting.ratio(against.ratio, against.interval)}, {against.outcome}, "
-        f"{formatting.plural(against.pairs, 'pair')} of fresh launches."
+        f"{formatting.plural(against.pairs, 'pair')} of evaluations."
     )
 
 
@@ -131,8 +132,8 @@ def _all_in_time(study: StudyRecord) -> Iterator[str]:
         return
     if sum(one.goodput_per_s for one in found) >= ALL * offered:
         yield (
-            "The default answers all that is due in time, so that nothing can be better: give the scenario the rates "
-            "that are feared, or shorter deadlines."
+            "The default answers everything in time, so nothing can be better: use "
+            "higher rates or shorter deadlines in the scenario."
         )
 
 
@@ -140,8 +141,8 @@ def meaning_of_default(study: StudyRecord) -> str | None:
     """The default's meaning, if it differs from the untuned server."""
     if study.shared is not None:
         return (
-            "Default means what the scenario's file says (workers, memory, settings), and the search space's "
-            "default where it says nothing."
+            "Default means the values of the scenario's file (workers, memory, "
+            "settings), and the search space's default for the rest."
         )
     limits = [
         f"{knob.name} = {formatting.knob_value(value)}"
@@ -183,7 +184,9 @@ def cautions(study: StudyRecord) -> tuple[str, ...]:
     found += _sent_late(study)
     errors = sum(trial.measurement.errors for trial in study.trials if trial.measurement)
     if errors:
-        found.append(f"{formatting.plural(errors, 'request')} failed in trials that count as ok.")
+        found.append(
+            f"{formatting.plural(errors, 'request')} failed in trials that count as successful."
+        )
     return tuple(found)
 
 

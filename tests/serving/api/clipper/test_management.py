@@ -328,7 +328,7 @@ async def test_replicas_are_started_counted_resized_and_stopped(tmp_path):
     [
         ("/start_containers", MODEL | {"num_replicas": -1}, "num_replicas is -1"),
         ("/start_containers", MODEL | {"batch_size": 0}, "The batch size must be positive"),
-        ("/start_containers", MODEL | {"container_name": "nothing.onnx"}, "there is no file"),
+        ("/start_containers", MODEL | {"container_name": "nothing.onnx"}, "no file"),
         ("/start_containers", MODEL | {"input_type": "x"}, "not a valid input string"),
         ("/set_num_replicas", MODEL | {"num_replicas": 1}, "model 'm' version '1' is not known"),
         ("/stop_containers", {"models": {"m": "1"}}, "expected type Arraybut found type String"),

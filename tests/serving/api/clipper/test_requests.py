@@ -132,11 +132,11 @@ PROBLEMS = [
     ("doubles", {"input": [10**400]}, "Number too big"),
     ("doubles", b'{"input": [NaN]}', "Invalid value NaN"),
     ("bytes", {"input": "*"}, "input is not base64"),
-    ("strings", b'{"input": "\\ud800"}', "half a surrogate pair"),
+    ("strings", b'{"input": "\\ud800"}', "lone surrogate"),
     ("strings", {"input": "a", "version": 1}, "JSON key version expected type Stringbut found type Number"),
     ("strings", {"input": "a", "uid": []}, "JSON key uid expected type Stringbut found type Array"),
     ("strings", {"input": "a", "uid": "u" * 257}, "uid has 257 characters, at most 256"),
-    ("strings", b'{"input": "a", "uid": "\\ud800"}', "uid has half a surrogate pair"),
+    ("strings", b'{"input": "a", "uid": "\\ud800"}', "uid contains a lone surrogate"),
     ("strings", {"input_batch": [""] * (requests.MAX_BATCH + 1)}, "at most 2048 are taken"),
 ]  # fmt: skip
 
@@ -230,11 +230,11 @@ def test_a_picture_in_a_row():
     [
         ("doubles", [1.0] * 5, "FP32", (-1, 3, 32), "5 values in a row cannot be"),
         ("doubles", [1.0], "FP32", (-1, -1, -1), "1 value in a row cannot be"),
-        ("doubles", [1.0], "FP32", (8, -1), "does not take one item"),
-        ("doubles", [1.0], "FP32", (), "does not take one item"),
-        ("integers", [256], "UINT8", (-1, -1), "the values reach from 256 to 256"),
-        ("integers", [-1, 2], "UINT8", (-1, -1), "the values reach from -1 to 2"),
-        ("doubles", [1e39], "FP32", (-1, -1), "the values reach from 1e+39"),
+        ("doubles", [1.0], "FP32", (8, -1), "does not accept one item"),
+        ("doubles", [1.0], "FP32", (), "does not accept one item"),
+        ("integers", [256], "UINT8", (-1, -1), "the values range from 256 to 256"),
+        ("integers", [-1, 2], "UINT8", (-1, -1), "the values range from -1 to 2"),
+        ("doubles", [1e39], "FP32", (-1, -1), "the values range from 1e+39"),
         ("doubles", [0.5], "INT32", (-1, -1), "not all values are whole"),
         ("doubles", [0.5], "BYTES", (-1,), "takes BYTES, the application's input type is doubles"),
         ("strings", b"a", "FP32", (-1,), "takes FP32, the application's input type is strings"),
@@ -259,7 +259,7 @@ def test_a_model_takes_the_input_types_that_its_signature_says(kind, datatype, s
     if kind in taken:
         assert fed(value, kind, datatype, shape).size == 1
     else:
-        with pytest.raises(InvalidRequest, match=r"input type is|does not take one item"):
+        with pytest.raises(InvalidRequest, match=r"input type is|does not accept one item"):
             fed(value, kind, datatype, shape)
 
 
@@ -282,7 +282,9 @@ def test_items_that_lie_elsewhere(shape, item_axis, unbatched, is_taken):
     if is_taken:
         assert ApplicationInput("doubles", [1.0]).query(model).items == 1
         return
-    with pytest.raises(InvalidRequest, match="does not take one item in front; ask the model by"):
+    with pytest.raises(
+        InvalidRequest, match="does not accept one item as its first dimension; use"
+    ):
         ApplicationInput("doubles", [1.0]).query(model)
 
 

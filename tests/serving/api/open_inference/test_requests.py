@@ -161,7 +161,7 @@ def test_a_raw_request_is_one_item_or_a_whole_input(shape, datatype, body, more,
     ("shape", "datatype", "message"),
     [
         ((2, 3), "FP32", "expecting 16 additional bytes"),
-        ((3, -1), "FP32", "8 bytes are no multiple of 12"),
+        ((3, -1), "FP32", "8 bytes are not a multiple of 12"),
         ((-1, -1), "FP32", "at most one free dimension"),
         ((2,), "BYTES", "is one element of BYTES; input 'x' has shape [2]"),
     ],

@@ -436,7 +436,7 @@ NESTED = {
 def test_examples_of_too_many_fields_are_refused(server, method, listed):
     """However they are nested; in one line that says what to do."""
     data = b"\x0a\x08\x0a\x06scored" + fields.content(2, fields.content(1, listed))
-    with pytest.raises(InvalidRequest, match="more than 16384 fields; send less in one") as refused:
+    with pytest.raises(InvalidRequest, match="more than 16384 fields; send less per") as refused:
         server.call(method, data)
     assert refused.value.status == 400
 

@@ -151,7 +151,7 @@ MESSAGES = [
     ("Unable to base64 decode", {"inputs": {"number": [1], "text": [{"b64": "*"}]}}, TWO),
     ("not formatted correctly for base64 data",
      {"inputs": {"number": [1], "text": [{"b64": 1}]}}, TWO),
-    ("half a surrogate pair", b'{"inputs": {"number": [1], "text": ["\\ud800"]}}', TWO),
+    ("lone surrogate", b'{"inputs": {"number": [1], "text": ["\\ud800"]}}', TWO),
     ("Cannot convert JSON value: 1e+39 to float without loss", {"instances": [[1e39]]}, ONE),
     ("Cannot convert JSON value: 1000", {"instances": [[10**400]]}, ONE),
     ("Number too big to be stored in double", b'{"instances": [[1e999]]}', ONE),
@@ -179,7 +179,7 @@ def test_messages(message, body, model):
         (model_of({"x": ((-1, 2), 0)}, {**SCORES, "n": ((2, -1), 1)}),
          "the items of output 'n' lie along axis 1"),
         (model_of({"x": ((-1, 2), 0), "rate": ((2,), None)}, SCORES),
-         "input 'rate' is one for all items"),
+         "input 'rate' is shared by all items"),
         (model_of({"x": ((-1, 2), 0), "rate": ((), 0)}, SCORES, "of a reason"),
          "input 'rate' is a scalar"),
         (model_of({"x": ((-1, 2), 0), "state": ((2, 2), 0)}, SCORES, "of a reason"),
@@ -199,7 +199,7 @@ def test_what_has_no_rows_is_not_stacked(model, why):
     ):
         with pytest.raises(InvalidRequest) as caught:
             ask()
-        assert f"takes no rows (instances, examples): {why}; " in str(caught.value)
+        assert f"does not accept rows (instances, examples): {why}; " in str(caught.value)
         assert str(caught.value).endswith("as 'inputs'")
     columns = {spec.name: np.ones([3 if n < 0 else n for n in spec.shape]) for spec in model.inputs}
     made = inputs({"inputs": {name: array.tolist() for name, array in columns.items()}}, model)
@@ -462,8 +462,8 @@ def test_regress_answers_with_numbers():
          "classify"),
         ("Unexpected element type in feature: x expecting type: bytes",
          {"examples": [{"x": ["a", 1]}]}, CLASSES, "classify"),
-        ("half a surrogate pair", {"examples": [{"\ud800": 1}]}, CLASSES, "classify"),
-        ("half a surrogate pair", {"examples": [{"x": "\udfff"}]}, CLASSES, "classify"),
+        ("lone surrogate", {"examples": [{"\ud800": 1}]}, CLASSES, "classify"),
+        ("lone surrogate", {"examples": [{"x": "\udfff"}]}, CLASSES, "classify"),
         ("Only int64 is supported", {"examples": [{"n": 2**63}]}, CLASSES, "classify"),
         ("Feature: n (data type: int64) is required but could not be found",
          {"examples": [{"x": [1, 2]}]}, CLASSES, "classify"),

@@ -125,7 +125,7 @@ def test_floats_are_not_copied():
     ("made", "phrase"),
     [
         (proto("FP32", (2,), tensor_content=b"abc"), "tensor_content has 3 bytes"),
-        (proto("FP32", (1,), float_val=[1, 2]), "2 values are given, shape [1] takes 1"),
+        (proto("FP32", (1,), float_val=[1, 2]), "2 values, but shape [1] takes 1"),
         (proto("UINT8", (1,), int_val=[256]), "out of the range of uint8"),
         (proto("INT8", (1,), int_val=[-129]), "out of the range of int8"),
         (proto("FP16", (1,), half_val=[65536]), "out of the range of half"),
@@ -137,7 +137,7 @@ def test_floats_are_not_copied():
         (proto("BYTES", (2**20,), string_val=[b"x" * 100]), "at most 67108864 are made up"),
         (TensorProto(dtype=8), "dtype 8 is not one of"),
         (TensorProto(dtype=1, tensor_shape={"unknown_rank": True}), "its rank is unknown"),
-        (b"\x2a\x03abc\x08\x01\x12\x00", "no whole number of values"),
+        (b"\x2a\x03abc\x08\x01\x12\x00", "not a whole number of values"),
         (b"\x08", "a number does not end"),
         (b"\x0a\x05a", "5 bytes, 1 are left"),
         (b"\x0b", "wire type 3"),

@@ -424,5 +424,5 @@ def test_classify_has_a_bound():
     scores = (TensorSpec(name="scores", datatype="FP32", shape=(-1, 1000)),)
     codec = TensorFlowRestCodec("m", "1", Signature(inputs=scores, outputs=scores))
     tensor = Tensor("scores", "FP32", (132, 1000), bytes(4 * 132_000))
-    with pytest.raises(InvalidRequest, match="132000 scores and their labels, at most 131072"):
+    with pytest.raises(InvalidRequest, match="132000 scores with labels, at most 131072"):
         codec.answer(frame_of(tensor), "classify")

@@ -128,7 +128,7 @@ def test_what_holds_up_everybody_is_refused(shape, count, is_too_much):
     if not is_too_much:
         assert classify(scores, count, signature((-1, -1))).shape == (shape[0], count)
         return
-    with pytest.raises(InvalidRequest, match="at most 262144 scores and 10000 classes in all"):
+    with pytest.raises(InvalidRequest, match="at most 262144 scores and 10000 classes in total"):
         classify(scores, count, signature((-1, -1)))
 
 
@@ -143,7 +143,7 @@ def test_an_output_is_classified_once():
 
 def test_what_has_no_scores():
     """Texts have none. No classes, or none wanted: the tensor."""
-    with pytest.raises(InvalidRequest, match="output 'texts': classification takes numbers"):
+    with pytest.raises(InvalidRequest, match="output 'texts': classification needs numbers"):
         requested_classes(MODEL.outputs[1], {"classification": 2})
     assert (
         requested_classes(MODEL.outputs[1], {})

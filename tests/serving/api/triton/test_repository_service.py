@@ -275,7 +275,9 @@ def test_statistics_that_are_not_shown():
             engine, None, cards=[OTHER], is_controlled=False, shows_statistics=False
         )
         port.routes._hub = hub
-        with pytest.raises(InferenceServerException, match="metrics on the admin port") as refused:
+        with pytest.raises(
+            InferenceServerException, match="metrics only on the admin port"
+        ) as refused:
             client.get_inference_statistics("echo")
         assert refused.value.status() == str(grpc.StatusCode.PERMISSION_DENIED)
         assert {one.name for one in client.get_model_repository_index().models} == {"echo", "other"}

@@ -77,7 +77,7 @@ async def test_one_that_cannot_be_started_is_tried_again(tmp_path, monkeypatch, 
     monkeypatch.setattr(reaper, "_start_reaper", start)
     await _killed(keeper)
     assert _runs(keeper.pid)
-    assert caplog.text.count("there is no keeper") == 2
+    assert caplog.text.count("there is no reaper") == 2
     await keeper.close(is_clean=True)
 
 
@@ -102,7 +102,7 @@ async def test_an_end_that_is_not_clean_is_left_to_it(tmp_path, monkeypatch, cap
     keeper = ReaperClient(NAME, tmp_path)
     try:
         await keeper.close(is_clean=False)
-        assert "a keeper goes on to remove what is left" in caplog.text
+        assert "a reaper continues to remove what is left" in caplog.text
         assert _runs(keeper.pid)
     finally:
         os.kill(keeper.pid, signal.SIGKILL)

@@ -151,7 +151,7 @@ def test_nothing_is_copied_without_room_for_all(shelf, elsewhere, monkeypatch):
     for name in "ab":
         (elsewhere / name).write_bytes(name.encode() * 3 * 2**20)
     monkeypatch.setattr(shutil, "disk_usage", lambda _: Usage(free=5 * 2**20))
-    with pytest.raises(OSError, match=r"6\.0 MiB are to be copied, and 5\.0 are free") as caught:
+    with pytest.raises(OSError, match=r"6\.0 MiB must be copied, but 5\.0 MiB are free") as caught:
         shelf.add([elsewhere])
     assert caught.value.errno == errno.ENOSPC
     assert names(shelf.folder) == []

@@ -216,7 +216,7 @@ async def test_a_report_that_cannot_be_read_does_not_deafen_the_home(home, caplo
     replica.kill()
     assert (await _end(replica)).reason == "killed"
     async with asyncio.timeout(WAIT_S):
-        while "a report of the template met a fault" not in caplog.text:
+        while "a report of the fork server hit an error" not in caplog.text:
             await asyncio.sleep(0.01)
     replica.sock.close()
 
@@ -257,7 +257,7 @@ async def test_requests_to_end_are_left_to_the_gateway(home):
         os.kill(replica.pid, number)
         os.kill(home._nest.forker.pid, number)
     replica.sock.close()
-    assert await _end(replica) == ExitStatus(reason="exit", text="exited in order")
+    assert await _end(replica) == ExitStatus(reason="exit", text="exited normally")
 
 
 @pytest.mark.parametrize(
@@ -355,7 +355,7 @@ async def test_a_start_that_fails_before_it_is_ordered_leaves_nothing(home):
     worker = next(numbers)
     path = home._nest.directory / f"{worker}.sock"
     path.touch()
-    with pytest.raises(ReplicaStartFailed, match="no socket can be made"):
+    with pytest.raises(ReplicaStartFailed, match="no socket can be created"):
         await home.start(worker, cpu=None, memory_mb=None, ready_timeout_s=WAIT_S, card=PYTHON)
     path.unlink()
     async with asyncio.timeout(WAIT_S):
@@ -435,7 +435,7 @@ async def test_a_replica_that_the_kernel_refuses_costs_no_other(
     assert home._nest.forker.forks is not threads
     first = await _start(home)
     with pytest.raises(
-        ReplicaStartFailed, match="the kernel refused to make the process"
+        ReplicaStartFailed, match="the kernel refused to create the process"
     ) as caught:
         await _start(home)
     assert caught.value.reason == "crash"
@@ -460,5 +460,5 @@ async def test_a_runtime_with_threads_is_spawned(tmp_path, monkeypatch):
     assert not home._nest.forker.forks
     replica = await _start(home)
     replica.sock.close()
-    assert await _end(replica) == ExitStatus(reason="exit", text="exited in order")
+    assert await _end(replica) == ExitStatus(reason="exit", text="exited normally")
     await home.close()

@@ -113,7 +113,7 @@ def test_a_group_with_processes_stays(ours):
 def test_a_group_is_made_once(ours):
     """A second group of one number is refused: it would share its counters."""
     ours.group(1)
-    with pytest.raises(LimitsUnavailable, match="no control group can be made"):
+    with pytest.raises(LimitsUnavailable, match="no control group can be created"):
         ours.group(1)
 
 

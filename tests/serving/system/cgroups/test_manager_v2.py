@@ -56,7 +56,7 @@ class ShapedTree(CgroupFiles):
         """The kernel takes no controllers where processes are, and shows +cpu as cpu."""
         if file.name == "cgroup.subtree_control":
             if (file.parent / "cgroup.procs").read_text():
-                raise LimitsUnavailable(f"{file} does not take {text!r}: Device or resource busy")
+                raise LimitsUnavailable(f"{file} does not accept {text!r}: Device or resource busy")
             text = text.replace("+", "")
         super().write(file, text)
 
@@ -100,7 +100,7 @@ class Stubborn(ShapedTree):
 
     def write(self, file, text):
         if (file.name, text) in self.refused:
-            raise LimitsUnavailable(f"{file} does not take {text!r}")
+            raise LimitsUnavailable(f"{file} does not accept {text!r}")
         super().write(file, text)
 
 
@@ -121,7 +121,7 @@ def test_refused_limits_are_put_back_each_for_itself(root, phrase, refused, cpu)
     group = _open(root, tree).group(1)
     group.set_limits(cpu=0.5, memory_mb=None)
     tree.refused = refused
-    with pytest.raises(LimitsUnavailable, match=r"memory.swap.max does not take"):
+    with pytest.raises(LimitsUnavailable, match=r"memory.swap.max does not accept"):
         group.set_limits(cpu=2, memory_mb=64)
     directory = root / "luthier-test" / "replica-1"
     assert (directory / "cpu.max").read_text() == cpu

@@ -50,12 +50,12 @@ def test_it_says_in_words_who_is_how_good(
 @pytest.mark.parametrize(
     ("words", "text"),
     [
-        (["--model", "resnet"], "--model: a recorded surface was measured already"),
-        (["--pairs", "4"], "--pairs: a recorded surface was measured already"),
-        (["--repeats", "3"], "on a surface it is --seeds"),
+        (["--model", "resnet"], "--model: not allowed on a recorded benchmark table"),
+        (["--pairs", "4"], "--pairs: not allowed on a recorded benchmark table"),
+        (["--repeats", "3"], "on a benchmark table use --seeds"),
         (["--seeds", "0"], "--seeds 0: expected a whole number from 1"),
         (["--jobs", "0"], "--jobs 0: expected a whole number from 1"),
-        (["--samplers", "ridge", "--reference", "ridge"], "others than the reference"),
+        (["--samplers", "ridge", "--reference", "ridge"], "others beside the reference"),
         (["--samplers", "rigde"], "did you mean 'ridge'"),
     ],
 )
@@ -74,11 +74,11 @@ def test_wrong_use_on_a_surface_is_one_line(
 @pytest.mark.parametrize(
     ("words", "text"),
     [
-        (["--samplers", "random,gp"], "needed: --model, --concurrency; or --surface DIR"),
+        (["--samplers", "random,gp"], "missing --model, --concurrency; or give --surface DIR"),
         (["--model", "linear", "--concurrency", "5"], "needed: --samplers"),
         (
             ["--model", "linear", "--concurrency", "5", "--samplers", "random,gp", "--seeds", "3"],
-            "--seeds is for recorded surfaces",
+            "--seeds is only for recorded benchmark tables",
         ),
     ],
 )

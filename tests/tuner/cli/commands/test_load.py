@@ -71,7 +71,7 @@ def test_few_errors_are_said_with_their_statuses(
     out = capsys.readouterr().out
     # how many of the warm-up came before them decides whether one or two of 600 are the 500th
     assert re.search(r"([12]) of 600 requests failed \(0\.[23] %\): \1 x status 400", out)
-    assert 'the first of them said "expected 1 item"' in out
+    assert 'the first one said "expected 1 item"' in out
 
 
 def test_more_errors_than_a_study_takes_are_exit_code_one(
@@ -82,7 +82,7 @@ def test_more_errors_than_a_study_takes_are_exit_code_one(
     data = json.loads(capsys.readouterr().out)
     assert data["exit_code"] == 1
     assert data["errors"] == 600 // EVERY
-    assert any("30 x status 400; the first of them said" in note for note in data["notes"])
+    assert any("30 x status 400; the first one said" in note for note in data["notes"])
     assert any("more than 1.0 % of the requests failed" in note for note in data["notes"])
 
 
@@ -91,7 +91,7 @@ def test_nothing_but_errors_says_what_the_server_said(
 ) -> None:
     """No figure, exit code 1, and the body of the first answer."""
     assert load(f"{url}/never") == 1
-    assert 'status 400; the first of them said "expected 1 item"' in capsys.readouterr().err
+    assert 'status 400; the first one said "expected 1 item"' in capsys.readouterr().err
 
 
 def test_an_open_loop_keeps_its_rate_and_says_when_it_was_late(
@@ -133,13 +133,13 @@ def test_an_overload_and_a_trace_are_said(
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        ([], "give --concurrency N (closed loop) or --rate R (open loop)"),
+        ([], "use --concurrency N (closed loop), --rate R (open loop)"),
         (["--rate", "0"], "--rate 0: expected requests a second, above 0"),
         (["--rate", "nan"], "--rate nan: expected"),
         (["--rate", "5", "--concurrency", "0"], "--concurrency 0: expected a whole number from 1"),
         (
             ["--concurrency", "2", "--arrivals", "constant"],
-            "--arrivals constant: belongs to an open loop",
+            "--arrivals constant: only allowed in an open loop",
         ),
         (["--arrivals", "trace:none.txt"], "trace none.txt: No such file"),
     ],

@@ -61,7 +61,7 @@ def test_an_emulation_without_jitter_says_what_that_means(
     file: pathlib.Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main.main(["pool", str(file)]) == 0
-    assert "note: durations vary by nothing (emulated.jitter is 0)" in capsys.readouterr().out
+    assert "note: durations do not vary (emulated.jitter is 0)" in capsys.readouterr().out
     file.write_text(TEXT + "emulated: {jitter: 0.01}\n", encoding="utf-8")
     assert main.main(["pool", str(file), "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["notes"] == []

@@ -69,8 +69,11 @@ def test_every_configuration_is_launched_in_every_pass(
 @pytest.mark.parametrize(
     ("more", "said"),
     [
-        (["--objective", "goodput"], "--objective goodput: a replay counts it"),
-        (["--objective", "rate"], "--objective rate: a surface is measured in a closed loop"),
+        (["--objective", "goodput"], "--objective goodput: a replay computes it"),
+        (
+            ["--objective", "rate"],
+            "--objective rate: a benchmark table is recorded in a closed loop",
+        ),
         (["--objective", "mean,cost"], "recorded for one objective"),
         (["--passes", "2"], "--passes 2: expected a whole number from 3"),
     ],

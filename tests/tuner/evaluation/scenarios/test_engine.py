@@ -106,7 +106,7 @@ def test_launches_are_live_or_anew(server: ScenarioServer) -> None:
 
 def test_a_budget_without_room_for_a_model_is_a_launch_that_failed(server: ScenarioServer) -> None:
     """With the server's line; the next launch starts another one."""
-    with pytest.raises(LaunchFailed, match="takes 1 pages of 4 MiB, and a replica's budget is 0"):
+    with pytest.raises(LaunchFailed, match="takes 1 pages of 4 MiB, but a replica's budget is 0"):
         server.apply(Configuration({"clockwork.page_mb": 4.0}))
     assert not server.is_running()
     with pytest.raises(LaunchFailed, match="there is no server"):

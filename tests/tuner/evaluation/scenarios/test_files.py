@@ -89,8 +89,12 @@ def test_the_scenarios_of_the_benchmark_can_be_read(path: pathlib.Path) -> None:
         ("rate: 50", "rate: 5000000", "expected at most 10,000,000"),
         ("from_s: 1", "from_s: 20", "expected less than seconds (20)"),
         ("models: own, clients", "models: mine, clients", "unknown group of models 'mine'"),
-        ("clients: 2", "clients: 2, rate: 3", "clients or a trace say when requests come"),
-        ("{1: 0.5, 4", "{2: 0.5, 4", "no batch of 1"),
+        (
+            "clients: 2",
+            "clients: 2, rate: 3",
+            "clients or a trace, which decide when requests come",
+        ),
+        ("{1: 0.5, 4", "{2: 0.5, 4", "no batch size 1"),
         (
             "copies: 3",
             "copies: 2",
@@ -105,11 +109,15 @@ def test_the_scenarios_of_the_benchmark_can_be_read(path: pathlib.Path) -> None:
         ("every_s: 5", "every_s: 1.0e-9", "expected at least 1e-06"),
         ("from_s: 1", "active_every_s: 1.0e-300", "expected 0, or at least 1e-06 s"),
         ("from_s: 1", "active_every_s: 1, zipf: 1", "choose one"),
-        ("clients: 2", "clients: 2, zipf: 1", "only a rate of poisson, constant, burst"),
-        ("from_s: 1", "file: seen.csv", "only arrivals: trace have a file"),
+        (
+            "clients: 2",
+            "clients: 2, zipf: 1",
+            "only allowed with a rate of poisson, constant, burst",
+        ),
+        ("from_s: 1", "file: seen.csv", "only allowed with arrivals: trace"),
         ("clients: 2", "clients: 2000000", "expected a whole number from 0 to 10,000"),
         ("file: seen.csv", r'file: "a\0b"', "cannot be read: embedded null byte"),
-        ("clockwork.guard: 0", "scheduling.policy: adaptive", "have the clockwork scheduler"),
+        ("clockwork.guard: 0", "scheduling.policy: adaptive", "use the clockwork scheduler"),
     ],
 )
 def test_what_is_wrong_is_one_line_with_its_place(write, old: str, new: str, said: str) -> None:

@@ -136,11 +136,11 @@ def test_a_signal_ends_a_load_that_has_not_begun(tmp_path: pathlib.Path) -> None
 @pytest.mark.parametrize(
     ("old", "new", "word"),
     [
-        ("model: mnist, profile", "profile", "names no model"),
+        ("model: mnist, profile", "profile", "has no model"),
         ("copies: 8", "copies: 1001", "at most 1,000"),
         ("memory_pages: 6", "memory_pages: 3\nsettings: {clockwork.page_mb: 0.5}", "1.5 MiB"),
         ("clients: 1", "clients: 501", "more than 500 clients"),
-        ("deadline_ms: 1000", "deadline_ms: {first: 9, factor: 2}", "deadlines grow"),
+        ("deadline_ms: 1000", "deadline_ms: {first: 9, factor: 2}", "growing deadlines"),
     ],
 )
 def test_what_can_only_be_emulated_is_refused_before_anything_starts(
@@ -161,14 +161,16 @@ def test_a_budget_that_is_too_small_is_told_by_the_scenario_s_own_key(
     small = "memory_pages: 4\nsettings: {clockwork.page_mb: 0.25}"
     text = TEXT.replace("memory_pages: 6", small).replace("model: mnist", "model: resnet")
     path.write_text(text, encoding="utf-8")
-    with pytest.raises(LaunchFailed, match=r"budget is 4 .*; in a scenario memory_pages is this"):
+    with pytest.raises(
+        LaunchFailed, match=r"budget is 4 .*; in a scenario, memory_pages sets this"
+    ):
         served.run(files.read(path))
 
 
 def test_a_name_that_cannot_stand_in_a_url_is_refused(tmp_path: pathlib.Path) -> None:
     path = tmp_path / "toy.yaml"
     path.write_text(TEXT.replace("  rare:", '  "my models":'), encoding="utf-8")
-    with pytest.raises(UsageError, match="'my models' cannot be served by this name"):
+    with pytest.raises(UsageError, match="'my models' cannot be served"):
         served.run(files.read(path))
 
 

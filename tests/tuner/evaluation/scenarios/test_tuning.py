@@ -43,11 +43,11 @@ def scenario(tmp_path: pathlib.Path, text: str = TEXT) -> Scenario:
 @pytest.mark.parametrize(
     ("old", "new", "said"),
     [
-        ("rate: 60", "clients: 1", "stream 'few' has clients, who ask less the slower"),
-        ("deadline_ms: 50}", "deadline_ms: {first: 9, factor: 2}}", "deadlines that grow"),
-        ("50, from", "80, from", "deadlines of 50, 80 ms; a study counts answers within one"),
-        ("from_s: 1", "from_s: 6", "'more' begins after 6 s, and each launch lasts 5.5 s"),
-        ("model: mnist", "profile: resnet50-v100", "names no model to serve"),
+        ("rate: 60", "clients: 1", "stream 'few' has clients, which send less the slower"),
+        ("deadline_ms: 50}", "deadline_ms: {first: 9, factor: 2}}", "growing deadlines"),
+        ("50, from", "80, from", "deadlines of 50, 80 ms; a study counts responses within one"),
+        ("from_s: 1", "from_s: 6", "'more' begins after 6 s, but an evaluation lasts 5.5 s"),
+        ("model: mnist", "profile: resnet50-v100", "has no model to serve"),
         ("guard: 0.2", "gard: 0.2", "clockwork.gard"),
     ],
 )

@@ -40,7 +40,9 @@ def main() -> None:
     stub = SERVER / "python_backend_stubs" / python / "triton_python_backend_stub"
     if not stub.exists():
         known = sorted(path.name for path in stub.parent.parent.iterdir())
-        sys.exit(f"this Triton has no stub for Python {python}, but for {', '.join(known)}")
+        sys.exit(
+            f"this Triton has a Python stub only for {', '.join(known)}, not for Python {python}"
+        )
     backends = options.work / "backends"
     shutil.copytree(SERVER / "backends" / "python", backends / "python", symlinks=True)
     shutil.copy(stub, backends / "python")
