@@ -62,7 +62,7 @@ def candidates() -> list[Candidate]:
         f"{policy}, {wait_us} us": {
             "batching.policy": policy,
             "batching.max_size": MAX_SIZE,
-            "batching.objective_ms": 1e3 * OBJECTIVE_S,
+            "batching.slo_ms": 1e3 * OBJECTIVE_S,
             "batching.timeout_us": wait_us,
         }
         for policy, wait_us in POLICIES

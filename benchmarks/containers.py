@@ -7,9 +7,9 @@ Needs a Docker engine with the images of `make images` (docs/containers.md), and
 1. Starts: the replica count is raised by one on a server of `resnet`, so that one container is made, imports its
    runtime, loads and warms up; then it is lowered again. The time is that of the whole settings request.
 2. Live changes: the CPU limit of that server's one replica.
-3. Latency: two servers of `resnet` with the same settings, one home each, 20 connections in alternating rounds on
+3. Latency: two servers of `resnet` with the same settings, one spawner each, 20 connections in alternating rounds on
    fresh starts; the mean ratio of the rounds with its 95 % interval.
-4. A study: `tune --model resnet --concurrency 20 --home docker --trials 20`, as a user runs it; then what the engine
+4. A study: `tune --model resnet --concurrency 20 --spawner docker --trials 20`, as a user runs it; then what the engine
    has left of ours. The same after `kill -9` of the tuner in a second study, and `tune doctor --clean`.
 
 Ends with 1 when a target is missed. Takes up to nine minutes.
@@ -45,13 +45,13 @@ MOST_OVERHEAD = 1.05
 MOST_STUDY_S = 300.0
 SETTINGS = {"replica.count": 2, "batching.max_size": 8}
 KILLED_AFTER_S = 20.0
-STUDY = ["tune", "--model", "resnet", "--concurrency", "20", "--home", "docker"]
+STUDY = ["tune", "--model", "resnet", "--concurrency", "20", "--spawner", "docker"]
 
 
 def patched(admin_port: int, **values: object) -> float:
     """Seconds of one change of settings."""
     began_s = time.monotonic()
-    body = json.dumps({"settings": values, "keep_learnt": True}).encode()
+    body = json.dumps({"settings": values, "keep_learned": True}).encode()
     status, _, answer = server_process.administer(admin_port, "PATCH", "/admin/settings", body)
     if status != 200:
         raise server_process.ServerFailed(answer.decode())
@@ -62,15 +62,15 @@ def starts_and_changes(count: int) -> tuple[list[float], list[float], list[float
     """Seconds of starts of a container, of live changes, and of starts of a process."""
     found = {}
     changes = []
-    for home in ("docker", "process"):
-        settings = {"replica.home": home, "replica.cpu": 1.0, "replica.memory_mb": 512}
+    for spawner in ("docker", "process"):
+        settings = {"replica.spawner": spawner, "replica.cpu": 1.0, "replica.memory_mb": 512}
         with server_process.served("resnet", settings) as where:
             taken = []
             for _ in range(count):
                 taken.append(patched(where.admin_port, **{"replica.count": 2}))
                 patched(where.admin_port, **{"replica.count": 1})
-            found[home] = taken
-            if home == "docker":
+            found[spawner] = taken
+            if spawner == "docker":
                 for turn in range(4 * count):
                     cpu = 0.5 if turn % 2 else 0.75
                     changes.append(patched(where.admin_port, **{"replica.cpu": cpu}))
@@ -81,9 +81,9 @@ def latencies(options: argparse.Namespace) -> list[comparison.Round]:
     """Rounds of both homes."""
     workload = candidates.resnet()
     contenders = []
-    for home in ("process", "docker"):
-        candidate = candidates.luthier(workload, {**SETTINGS, "replica.home": home})
-        contenders.append(dataclasses.replace(candidate, name=home))
+    for spawner in ("process", "docker"):
+        candidate = candidates.luthier(workload, {**SETTINGS, "replica.spawner": spawner})
+        contenders.append(dataclasses.replace(candidate, name=spawner))
     return comparison.alternate(contenders, options)
 
 
@@ -151,7 +151,7 @@ def concluded(found: Found) -> result.Result:
     """Tables and verdict."""
     ratios = [round_["docker"].p50_ms / round_["process"].p50_ms for round_ in found.rounds]
     overhead, interval = ratio_interval(
-        *([round_[home].p50_ms for round_ in found.rounds] for home in ("docker", "process"))
+        *([round_[spawner].p50_ms for round_ in found.rounds] for spawner in ("docker", "process"))
     )
     assert interval.high is not None
     start_s, change_s = statistics.median(found.containers_s), statistics.median(found.changes_s)
@@ -240,7 +240,9 @@ def concluded(found: Found) -> result.Result:
 def main() -> int:
     """Measure, and conclude."""
     parser = argparse.ArgumentParser(description="containers against processes")
-    parser.add_argument("--starts-measured", type=int, default=8, help="of each home (default 8)")
+    parser.add_argument(
+        "--starts-measured", type=int, default=8, help="of each spawner (default 8)"
+    )
     parser.add_argument(
         "--starts", type=int, default=2, help="fresh starts of the rounds (default 2)"
     )

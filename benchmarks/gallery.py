@@ -203,7 +203,7 @@ def studied(
     """
     arguments = ["--model", str(given), "--concurrency", str(CONCURRENCY), *entry.options]
     arguments += ["--trials", str(TRIALS), "--max-time", f"{seconds}s"]
-    arguments += ["--study", entry.name, "--runs-dir", str(kept / "studies"), "--fresh"]
+    arguments += ["--study", entry.name, "--runs-dir", str(kept / "studies"), "--overwrite"]
     begun_s = time.monotonic()
     done = _tune(*arguments, "--json", timeout_s=seconds + COMMAND_TIMEOUT_S)
     if done.returncode:

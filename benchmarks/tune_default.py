@@ -98,7 +98,7 @@ def concluded(seconds: float, told: dict[str, Any], trials: tuple[Trial, ...]) -
             "pairs": pairs,
             "trials": len(trials),
             "overheads_s": [trial.overhead_s for trial in measured],
-            "launches_s": [trial.launch_s for trial in measured],
+            "launches_s": [trial.startup_s for trial in measured],
         },
         packages=("optuna", "scipy", "onnxruntime"),
     )

@@ -49,7 +49,7 @@ Change live settings without a failed request by `PATCH /admin/settings` on the 
 The others are fixed when the server starts.
 An unknown name or a value out of range is an error of one line with the source, the setting and the
 allowed values.
-`models.NAME` may name a model that is deployed later; until then the log at the start and `notes`
+`models.NAME` may name a model that is deployed later; until then the log at the start and `warnings`
 in the response to the `PATCH` list it.
 """
 

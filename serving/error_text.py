@@ -5,8 +5,40 @@ from __future__ import annotations
 import difflib
 import itertools
 import reprlib
+import types
 from collections.abc import Iterable
 
+RENAMED = types.MappingProxyType(
+    {
+        "replica.home": "replica.spawner",
+        "replica.max_answer_mb": "replica.max_response_mb",
+        "batching.objective_ms": "batching.slo_ms",
+        "scheduling.longest_deadline_s": "scheduling.max_deadline_s",
+        "clockwork.ahead_ms": "clockwork.schedule_ahead_ms",
+        "clockwork.guard": "clockwork.duration_margin",
+        "clockwork.buffer": "clockwork.deadline_margin",
+        "server.max_connections_of_client": "server.max_connections_per_client",
+        "server.max_held_mb": "server.max_buffered_mb",
+        "server.repository_kept": "server.repository_loaded_versions",
+        "query": "inference",
+        "fresh_replicas": "restart_replicas",
+        "keep_learnt": "keep_learned",
+        "loads_apart": "concurrent_loads",
+        "lag_us": "message_latency_us",
+        "home": "spawner",
+        "guess": "prediction",
+        "--home": "--spawner",
+        "--fresh": "--overwrite",
+        "--surface": "--table",
+        "--guess": "--prediction",
+        "--after": "--warm-start",
+        "--resampled": "--resample",
+        "--oom": "--inject-oom",
+        "--most": "--max-evaluations",
+        "--launches": "--evaluations",
+    }
+)
+"""Old names of settings, values, keys and options -> the new ones, which errors name."""
 _MAX_NAME = 100
 """Maximum length of a misspelt name: matching megabytes takes seconds."""
 _MAX_SHOWN = 300
@@ -27,10 +59,18 @@ _SHORT = _short()
 
 def nearest(given: str, valid: Iterable[str]) -> str:
     """Return a hint such as ", did you mean 'x'?", or an empty string."""
+    names = list(valid)
     if len(given) > _MAX_NAME:
         return ""
-    close = difflib.get_close_matches(given, list(valid), n=1, cutoff=0.5)
-    return f", did you mean {close[0]!r}?" if close else ""
+    new = renamed(given, names)
+    close = difflib.get_close_matches(given, names, n=1, cutoff=0.5)
+    return new or (f", did you mean {close[0]!r}?" if close else "")
+
+
+def renamed(given: str, valid: Iterable[str]) -> str:
+    """Return a hint such as ", which is now 'x'", if that is valid, or an empty string."""
+    new = RENAMED.get(given)
+    return f", which is now {new!r}" if new is not None and new in valid else ""
 
 
 def short_repr(value: object) -> str:

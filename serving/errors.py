@@ -189,7 +189,7 @@ class BufferFull(ServingError):
     def __str__(self) -> str:
         return (
             f"requests in the server have reached the {self.limit_bytes} bytes of "
-            f"server.max_held_mb; try again in {self.retry_after_s:g} s"
+            f"server.max_buffered_mb; try again in {self.retry_after_s:g} s"
         )
 
 

@@ -95,7 +95,7 @@ def data_of_every_kind(folder: pathlib.Path) -> None:
         "search": [search, *others],
         "batch": [launch({"batching.max_size": n}, 20 / n) for n in (1, 4, 16)],
         "replicas": [launch({"replica.count": n}, 20 / n) for n in (1, 2)],
-        "slo": [launch({"batching.objective_ms": n}, n) for n in (5, 20)],
+        "slo": [launch({"batching.slo_ms": n}, n) for n in (5, 20)],
     }
     for kind, rows in kinds.items():
         for name in ("resnet-process", "gan-docker"):

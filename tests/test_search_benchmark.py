@@ -145,7 +145,7 @@ def test_every_condition_is_kept_with_a_figure_per_seed(
         "toy-5": prepared_table.prepare_table(surface(name="toy-5", concurrency=5)),
     }
     tasks = modules.measure.tasks_of(
-        grounds, data=tmp_path, peers=("random", "guess"), seeds=2, studies=2
+        grounds, data=tmp_path, peers=("random", "prediction"), seeds=2, studies=2
     )
     mine = [task for task in tasks if task.surface == "toy-20"]
     labels = {task.label for task in mine}
@@ -171,9 +171,9 @@ def test_every_condition_is_kept_with_a_figure_per_seed(
 
 
 def test_a_surface_without_a_prediction_has_none_that_is_wrong(modules: Any) -> None:
-    without = modules.measure.conditions(("random", "guess"), has_profile=False)
+    without = modules.measure.conditions(("random", "prediction"), has_profile=False)
     wrong = {f"structured-{kind}" for kind in modules.rows.WRONG}
-    assert not {*wrong, "guess"} & set(without)
+    assert not {*wrong, "prediction"} & set(without)
     assert wrong <= set(modules.measure.conditions((), has_profile=True))
 
 

@@ -159,7 +159,7 @@ def export_of_best(record: StudyRecord) -> str | None:
 def failure_counts(record: StudyRecord) -> tuple[FailureCount, FailureCount]:
     """Return failure counts of default and best; empty without a verification."""
     none = FailureCount()
-    return record.fresh_starts.get("default", none), record.fresh_starts.get("best", none)
+    return record.failure_counts.get("default", none), record.failure_counts.get("best", none)
 
 
 def trouble_of_default(record: StudyRecord) -> str | None:
@@ -184,7 +184,7 @@ def share(tally: FailureCount) -> str:
 
 def failures(record: StudyRecord) -> Iterator[str]:
     """Yield a sentence for each arm with failures."""
-    for role, tally in record.fresh_starts.items():
+    for role, tally in record.failure_counts.items():
         if tally.failed:
             yield f"The {role} configuration {failure_text(tally)}."
 
@@ -218,7 +218,7 @@ def _of_front(found: BestStatus, record: StudyRecord) -> str:
         if outcome != "no difference shown"
     )
     traded = "; others on the front make other trades" if found == "traded" else ""
-    count = len(record.front)
+    count = len(record.pareto_front)
     return (
         f"it is {which} of a front of {count} point{'s' * (count > 1)}, and was shown to be "
         f"{words}{traded}"

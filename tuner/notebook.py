@@ -93,7 +93,7 @@ class Study:
         - requests, errors, refused: counts, in `seconds` measured after `warmup_s`
         - peak_memory_mb: largest memory of one replica, in MiB
 
-        and launch_s, overhead_s (seconds without warm-up and measurement), started_at (UTC).
+        and startup_s, overhead_s (seconds without warm-up and measurement), started_at (UTC).
         """
         rows = []
         for trial in self.record.trials:
@@ -110,13 +110,13 @@ class Study:
                     "reason": trial.outcome.reason,
                     **trial.configuration,
                     **figures,
-                    "launch_s": trial.launch_s,
+                    "startup_s": trial.startup_s,
                     "overhead_s": trial.overhead_s,
                     "started_at": pd.Timestamp(trial.started_at, unit="s", tz="UTC"),
                 }
             )
         knobs = [knob.name for knob in self.record.knobs]
-        ends = ["launch_s", "overhead_s", "started_at"]
+        ends = ["startup_s", "overhead_s", "started_at"]
         columns = ["trial", "origin", "status", "cause", "reason", *knobs, *_columns(), *ends]
         return pd.DataFrame(rows, columns=columns).set_index("trial")
 

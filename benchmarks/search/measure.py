@@ -43,7 +43,7 @@ PEERS = (
     "skopt",
     "ridge",
     "hill-climb",
-    "guess",
+    "prediction",
     "epsilon-greedy",
 )
 WRONG = ("shuffled", "inverted", "constant", "twice")
@@ -68,7 +68,7 @@ USUAL_S = {
     "epsilon-greedy": 0.02,
     "tpe": 0.02,
     "hill-climb": 0.01,
-    "guess": 0.01,
+    "prediction": 0.01,
 }
 """Time of a replayed trial on one core, where no data tells it; `OTHER_S` of the other samplers."""
 OTHER_S = 0.15
@@ -145,7 +145,7 @@ def conditions(
                 sampler="structured", trials=PEER_TRIALS, guess=wrong
             )
     for peer in peers:
-        if has_profile or peer != "guess":
+        if has_profile or peer != "prediction":
             found[peer] = Condition(sampler=peer, trials=PEER_TRIALS)
     return found
 
@@ -167,7 +167,7 @@ def grounds_of(folder: pathlib.Path) -> dict[str, PreparedTable]:
     """All surfaces of a folder that can be replayed; the others are named and left out."""
     found: dict[str, PreparedTable] = {}
     for path in sorted(folder.iterdir()):
-        if not (path / table_files.HEAD).is_file():
+        if not table_files.is_table(path):
             continue
         try:
             found[path.name] = prepared_table.prepare_table(table_files.read(path))

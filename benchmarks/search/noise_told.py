@@ -27,7 +27,7 @@ LEAST_LAUNCHES = 3
 
 def main(paths: list[pathlib.Path]) -> int:
     """Print a line for each surface."""
-    folders = paths or sorted(path.parent for path in SURFACES.glob(f"*/{table_files.HEAD}"))
+    folders = paths or sorted(path.parent for path in SURFACES.glob("*/histograms.csv.gz"))
     print("surface           launches  spread  of CPU time  explained  slope")
     for path in folders:
         surface = table_files.read(path)

@@ -31,6 +31,8 @@ MOST_OF_RANDOM = 3
 NAMED_PEERS = ("tpe", "optuna-gp", "smac", "skopt", "random")
 """Those that the target names; the others are shown beside them."""
 BUDGETS = (15, 30, 50)
+RENAMED = {"guess": "prediction"}
+"""Samplers in older data, and their names today."""
 RESAMPLES, LEAST_SEEDS = 2000, 10
 """Of the bootstrap, and seeds below which it tells nothing."""
 WRONG = {
@@ -129,7 +131,7 @@ def read(folder: pathlib.Path) -> tuple[list[Surface], dict[str, Any]]:
     surfaces = []
     for path in sorted(folder.glob("*/surface.json")):
         conditions = {
-            one.stem: json.loads(one.read_text(encoding="utf-8"))
+            RENAMED.get(one.stem, one.stem): _condition(one)
             for one in sorted(path.parent.glob("*.json"))
             if one != path
         }
@@ -139,6 +141,12 @@ def read(folder: pathlib.Path) -> tuple[list[Surface], dict[str, Any]]:
         path.stem: json.loads(path.read_text(encoding="utf-8")) for path in folder.glob("*.json")
     }
     return surfaces, others
+
+
+def _condition(path: pathlib.Path) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+    names = {key: RENAMED[found[key]] for key in ("label", "sampler") if found.get(key) in RENAMED}
+    return found | names
 
 
 def of_surface(surface: Surface) -> list[Row]:

@@ -85,7 +85,7 @@ def main() -> int:
 
 def replay(options: argparse.Namespace) -> None:
     """Fill the folder of the data."""
-    folders = [path for path in options.surfaces.glob("*") if (path / table_files.HEAD).is_file()]
+    folders = [path for path in options.surfaces.glob("*") if table_files.is_table(path)]
     if not folders:
         return
     grounds = measure.grounds_of(options.surfaces)

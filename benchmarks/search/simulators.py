@@ -26,7 +26,7 @@ BEST = 40
 def main() -> int:
     """Both simulators on every surface with a profile."""
     given = [pathlib.Path(name) for name in sys.argv[1:]]
-    for folder in given or sorted(head.parent for head in SURFACES.glob(f"*/{table_files.HEAD}")):
+    for folder in given or sorted(head.parent for head in SURFACES.glob("*/histograms.csv.gz")):
         ground = prepared_table.prepare_table(table_files.read(folder))
         if ground.profile is None:
             continue

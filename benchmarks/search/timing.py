@@ -81,7 +81,7 @@ def seconds_of(sampler: str, *, trials: int = TRIALS, seed: int = 0) -> float:
             outcome=OK,
             measurement=None,
             objective=float(truth[place] * np.exp(moment)),
-            launch_s=0.0,
+            startup_s=0.0,
             overhead_s=0.0,
             started_at=2.5 * len(took_s),
             error=0.02,

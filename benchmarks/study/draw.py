@@ -33,10 +33,10 @@ HEAD = (
 AGAIN = """## Run again
 
 ```
-python benchmarks/study/measure.py --figure a --model resnet --home docker    # b likewise; gan, opennmt
-python benchmarks/study/measure.py --figure c --model resnet --home docker    # and e
-python benchmarks/study/measure.py --figure d --model resnet --home docker --seconds 1 --warmup 0.3 --rounds 6
-python benchmarks/study/measure.py --figure batch --model reviews --home docker    # replicas, slo likewise
+python benchmarks/study/measure.py --figure a --model resnet --spawner docker    # b likewise; gan, opennmt
+python benchmarks/study/measure.py --figure c --model resnet --spawner docker    # and e
+python benchmarks/study/measure.py --figure d --model resnet --spawner docker --seconds 1 --warmup 0.3 --rounds 6
+python benchmarks/study/measure.py --figure batch --model reviews --spawner docker    # replicas, slo likewise
 python benchmarks/study/draw.py
 ```
 

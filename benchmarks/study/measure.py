@@ -14,7 +14,7 @@ Figures, each with the launches or searches of `points.py` and `searches.py`:
     slo       the same, by the latency objective of adaptive batching
 
 What is in `data/` is not measured again, so that a killed run goes on where it was; a larger
-`--rounds` adds rounds. `--home docker` runs replicas in containers (`replica.home`). Progress goes
+`--rounds` adds rounds. `--spawner docker` runs replicas in containers (`replica.spawner`). Progress goes
 to stderr. Nothing else may run beside it.
 """
 
@@ -107,7 +107,7 @@ def measure_points(options: argparse.Namespace, records: Records) -> None:
         model=options.model,
         concurrency=SEARCHED,
         settings=settings,
-        launcher=LuthierLauncher(options.model, options.home),
+        launcher=LuthierLauncher(options.model, options.spawner),
     )
     with bench:
         bench.send(problem.payloads_of(target, card, bench.start(), seed=0))
@@ -130,7 +130,7 @@ def measure_searches(options: argparse.Namespace, records: Records) -> None:
                 continue
             order = Order(
                 model=options.model,
-                home=options.home,
+                spawner=options.spawner,
                 concurrency=concurrency,
                 guided=options.guided,
                 trials=options.trials,
@@ -149,7 +149,7 @@ def parsed() -> argparse.Namespace:
     )
     parser.add_argument("--figure", required=True, choices=("a", "b", *SEARCHES, *REVIEW))
     parser.add_argument("--model", default="resnet", help="bundled model; default resnet")
-    parser.add_argument("--home", choices=("process", "docker"), default="process")
+    parser.add_argument("--spawner", choices=("process", "docker"), default="process")
     parser.add_argument(
         "--rounds", type=int, help="launches of each point; default 5, review 1, winners 10"
     )
@@ -180,7 +180,7 @@ def main() -> int:
     """Measure what is missing."""
     options = parsed()
     kind = "search" if options.figure in SEARCHES else options.figure
-    records = Records(kind, options.model, options.home, options.data)
+    records = Records(kind, options.model, options.spawner, options.data)
     begun_s = time.monotonic()
     try:
         (measure_searches if kind == "search" else measure_points)(options, records)

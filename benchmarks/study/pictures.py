@@ -462,7 +462,7 @@ SECTIONS: Mapping[str, tuple[str, Callable[[Sequence[Records]], Section]]] = {
         "slo",
         reviewed(
             "review_objective",
-            "batching.objective_ms",
+            "batching.slo_ms",
             "latency objective, ms",
             "Throughput against the latency objective",
             "a looser objective lets adaptive batching make larger batches, and the throughput rises",

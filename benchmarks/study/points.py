@@ -58,7 +58,7 @@ def points(figure: str, default: Mapping[str, Value]) -> tuple[Point, ...]:
     if figure == "replicas":
         return _varied("replica.count", REPLICAS, default)
     follows = {**default, "batching.policy": "aimd", "batching.max_size": max(BATCH_SIZES)}
-    return _varied("batching.objective_ms", OBJECTIVES_MS, follows)
+    return _varied("batching.slo_ms", OBJECTIVES_MS, follows)
 
 
 def _varied(knob: str, values: tuple[int, ...], default: Mapping[str, Value]) -> tuple[Point, ...]:

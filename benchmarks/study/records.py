@@ -1,4 +1,4 @@
-"""What was measured: one file of JSON lines per figure, model and home, in `data/`.
+"""What was measured: one file of JSON lines per figure, model and spawner, in `data/`.
 
 The first line holds the machine and the versions, each other one a launch or a search with its
 `key`. A line is written whole as soon as it is measured, so that a killed run goes on behind the
@@ -13,6 +13,8 @@ from collections.abc import Mapping
 from typing import Any
 
 DATA = pathlib.Path(__file__).resolve().parent / "data"
+RENAMED = ('"batching.objective_ms"', '"batching.slo_ms"')
+"""A setting in older lines, and its name today."""
 FIGURES = ("a", "b", "search", "batch", "replicas", "slo")
 """Kinds of data; the figures c, d and e are all drawn from `search`."""
 
@@ -20,17 +22,18 @@ FIGURES = ("a", "b", "search", "batch", "replicas", "slo")
 class Records:
     """The lines of one file."""
 
-    def __init__(self, figure: str, model: str, home: str, folder: pathlib.Path = DATA) -> None:
+    def __init__(self, figure: str, model: str, spawner: str, folder: pathlib.Path = DATA) -> None:
         self.figure = figure
         self.model = model
-        self.home = home
-        self.path = folder / f"{figure}-{model}-{home}.jsonl"
+        self.spawner = spawner
+        self.path = folder / f"{figure}-{model}-{spawner}.jsonl"
         self.machine: Mapping[str, str] = {}
         self.rows: list[dict[str, Any]] = []
         if self.path.exists():
             text = self.path.read_text(encoding="utf-8")
             whole = text[: text.rfind("\n") + 1]
-            lines = [json.loads(line) for line in whole.splitlines()]
+            now = whole.replace(*RENAMED)
+            lines = [json.loads(line) for line in now.splitlines()]
             if lines:
                 self.machine, self.rows = lines[0]["machine"], lines[1:]
             if whole != text:
@@ -39,7 +42,7 @@ class Records:
     @property
     def name(self) -> str:
         """What a picture calls it."""
-        return self.model if self.home == "process" else f"{self.model} ({self.home})"
+        return self.model if self.spawner == "process" else f"{self.model} ({self.spawner})"
 
     def has(self, key: Mapping[str, Any]) -> bool:
         """Whether a row of that key is there."""
@@ -56,10 +59,10 @@ class Records:
 
 
 def found(figure: str, folder: pathlib.Path = DATA) -> list[Records]:
-    """All files of a figure, by model and home, without those in which nothing is."""
+    """All files of a figure, by model and spawner, without those in which nothing is."""
     every = []
     for path in sorted(folder.glob(f"{figure}-*.jsonl")):
-        _, model, home = path.stem.split("-")
-        one = Records(figure, model, home, folder)
+        _, model, spawner = path.stem.split("-")
+        one = Records(figure, model, spawner, folder)
         every += [one] if one.rows else []
     return every

@@ -46,7 +46,7 @@ class Order:
     """One search of each kind."""
 
     model: str
-    home: str
+    spawner: str
     concurrency: int
     guided: str
     trials: int
@@ -91,7 +91,7 @@ def _compared(order: Order, runs_dir: pathlib.Path) -> dict[str, tuple[Trial, ..
     settings = order.measurement
     command = [sys.executable, "-m", "tuner.cli.main", "compare"]
     command += ["--model", order.model, "--concurrency", str(order.concurrency)]
-    command += ["--home", order.home]
+    command += ["--spawner", order.spawner]
     command += ["--samplers", f"random,{order.guided}", "--trials", str(order.trials)]
     command += ["--initial", str(order.trials // 2), "--seed", str(order.seed), "--pairs", "2"]
     command += ["--seconds", str(settings.seconds), "--warmup", str(settings.warmup_s)]
@@ -133,7 +133,7 @@ def _remeasured(
         model=order.model,
         concurrency=order.concurrency,
         settings=order.measurement,
-        launcher=LuthierLauncher(order.model, order.home),
+        launcher=LuthierLauncher(order.model, order.spawner),
     )
     with bench:
         bench.send(

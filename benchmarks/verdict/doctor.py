@@ -33,25 +33,25 @@ MACHINES = {
     "busy": DriftModel(
         quick=DriftProcess(sd=0.07, forgets_s=6.0),
         slow=DriftProcess(sd=0.06, forgets_s=60.0),
-        launch_sd=0.02,
+        evaluation_sd=0.02,
         block_sd=0.05,
     ),
     "quiet": DriftModel(
         quick=DriftProcess(sd=0.015, forgets_s=5.0),
         slow=DriftProcess(sd=0.01, forgets_s=90.0),
-        launch_sd=0.005,
+        evaluation_sd=0.005,
         block_sd=0.03,
     ),
     "launches differ": DriftModel(
         quick=DriftProcess(sd=0.03, forgets_s=8.0),
         slow=DriftProcess(sd=0.02, forgets_s=120.0),
-        launch_sd=0.08,
+        evaluation_sd=0.08,
         block_sd=0.04,
     ),
     "minutes alone": DriftModel(
         quick=DriftProcess(sd=0.001, forgets_s=5.0),
         slow=DriftProcess(sd=0.08, forgets_s=60.0),
-        launch_sd=0.02,
+        evaluation_sd=0.02,
         block_sd=0.05,
     ),
 }
@@ -65,9 +65,9 @@ def pilot(course: DriftModel, seed: int) -> tuple[Shares, Shares]:
     configuration = rng.integers(CONFIGURATIONS, size=LAUNCHES)[launch]
     none = DriftProcess(sd=0.0, forgets_s=1.0)
     parts = {
-        "time": dataclasses.replace(course, launch_sd=0.0, block_sd=0.0),
+        "time": dataclasses.replace(course, evaluation_sd=0.0, block_sd=0.0),
         "launch": dataclasses.replace(course, quick=none, slow=none, block_sd=0.0),
-        "block": dataclasses.replace(course, quick=none, slow=none, launch_sd=0.0),
+        "block": dataclasses.replace(course, quick=none, slow=none, evaluation_sd=0.0),
     }
     drawn = {name: drift_model.draw(part, at_s, launch, rng) for name, part in parts.items()}
     logs = sum(drawn.values()) + configuration

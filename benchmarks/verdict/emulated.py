@@ -51,7 +51,7 @@ SPENT_S = (30.0, 60.0, 120.0)
 RATIOS = (1.0, 0.95, 0.8)
 BEFORE = TimeSlices(seconds=0.6, dropped_s=0.25, quartets=1)
 """1.2 s of one launch after 0.5 s of warm-up, as two parts that follow one another."""
-NOW = TimeSlices.of(round_trip_s=0.02, launch_s=EXPECTED_STARTUP_S)
+NOW = TimeSlices.of(round_trip_s=0.02, startup_s=EXPECTED_STARTUP_S)
 RUNS = 400
 """Comparisons of which a smallest gain is the median of."""
 
@@ -61,7 +61,7 @@ class Way:
     """One way to compare."""
 
     slices: TimeSlices
-    launch_s: float
+    startup_s: float
     begun_s: float
     """Before the first round."""
     is_side_by_side: bool
@@ -72,17 +72,17 @@ class Way:
         parts = 2 * self.slices.quartets
         switch_s = SWITCH_S if self.is_side_by_side else 0.0
         each_s = parts * (self.slices.seconds + self.slices.dropped_s + switch_s)
-        return 2 * (self.launch_s + each_s)
+        return 2 * (self.startup_s + each_s)
 
     def rounds_in(self, spent_s: float) -> int:
         """That fit into a time."""
         return max(0, int((spent_s - self.begun_s) / self.round_s))
 
 
-IN_TURN = Way(slices=BEFORE, launch_s=EXPECTED_START_S, begun_s=0.0, is_side_by_side=False)
+IN_TURN = Way(slices=BEFORE, startup_s=EXPECTED_START_S, begun_s=0.0, is_side_by_side=False)
 SIDE_BY_SIDE = Way(
     slices=NOW,
-    launch_s=EXPECTED_STARTUP_S,
+    startup_s=EXPECTED_STARTUP_S,
     begun_s=2 * EXPECTED_START_S,
     is_side_by_side=True,
 )
@@ -121,7 +121,7 @@ def differences(
     at_s, weights = RoundLayout(
         number=rounds,
         slices=way.slices,
-        launch_s=way.launch_s,
+        startup_s=way.startup_s,
         is_side_by_side=way.is_side_by_side,
     ).lay_out()
     cells = len(at_s) // rounds
@@ -135,7 +135,7 @@ def differences(
             value = kept * value + part.sd * math.sqrt(1 - kept**2) * rng.normal(size=runs)
             speed[:, place] += value
     found = rounds * (speed * weights).reshape(runs, rounds, cells).sum(axis=2)
-    return np.asarray(found + math.sqrt(2) * course.launch_sd * rng.normal(size=(runs, rounds)))
+    return np.asarray(found + math.sqrt(2) * course.evaluation_sd * rng.normal(size=(runs, rounds)))
 
 
 def estimates_of(drawn: Array, rule: sequential.StoppingRule) -> list[sequential.Estimate]:
@@ -184,7 +184,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     options.add_argument("--verdicts", type=int, default=2000, help="of each surface")
     options.add_argument("--json", action="store_true")
     given = options.parse_args(argv)
-    folders = sorted(path.parent for path in sessions.SURFACES.glob("*/surface.yaml"))
+    folders = sorted(path.parent for path in sessions.SURFACES.glob("*/histograms.csv.gz"))
     surfaces = {path.name: table_files.read(path) for path in folders}
     moved = moved_by(surfaces)
     rng = np.random.default_rng(0)
@@ -223,7 +223,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             "course": dataclasses.asdict(course),
             "gains": gains,
             "here": covered[-1],
-            "another_day": later[-1],
+            "between_session_interval": later[-1],
             "tau": tau,
             "half_width": float(np.median(widths)),
         }
@@ -249,7 +249,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         "its half width",
     )
     if given.json:
-        print(json.dumps({"surfaces": data, "here": overall, "another_day": another}))
+        print(json.dumps({"surfaces": data, "here": overall, "between_session_interval": another}))
     else:
         print(result.Table(title="Comparisons, emulated", head=head, rows=rows).text())
     return 0 if is_met else 1

@@ -63,7 +63,7 @@ class Found:
     """Logarithm of B over A."""
     interval: tuple[float, float]
     """The same of its ends, here and now."""
-    another_day: tuple[float, float]
+    between_session_interval: tuple[float, float]
     rounds: int
     seconds: float
 
@@ -101,7 +101,7 @@ def session(file: pathlib.Path, verdicts: int, max_time_s: float) -> None:
                         pair=pair,
                         log=math.log(said["ratio"]),
                         interval=_logs(said["interval"]),
-                        another_day=_logs(said["another_day"]),
+                        between_session_interval=_logs(said["between_session_interval"]),
                         rounds=said["rounds"],
                         seconds=said["seconds"],
                     )
@@ -122,7 +122,7 @@ def read(file: pathlib.Path) -> list[Found]:
             **{
                 **row,
                 "interval": tuple(row["interval"]),
-                "another_day": tuple(row["another_day"]),
+                "between_session_interval": tuple(row["between_session_interval"]),
             }
         )
         for row in rows
@@ -162,7 +162,7 @@ def on_another_day(found: Sequence[Found]) -> list[bool]:
         for other in filter(is_same_as(one), found):
             if abs(other.at_s - one.at_s) >= APART_S:
                 apart.setdefault(other.session, []).append(other.log)
-        low, high = one.another_day
+        low, high = one.between_session_interval
         held += [low <= float(np.mean(logs)) <= high for logs in apart.values()]
     return held
 

@@ -87,7 +87,7 @@ def within(surface: BenchmarkTable) -> tuple[int, float]:
 
 def main() -> int:
     """Run the command."""
-    folders = sorted(path.parent for path in SURFACES.glob("*/surface.yaml"))
+    folders = sorted(path.parent for path in SURFACES.glob("*/histograms.csv.gz"))
     surfaces = {path.name: table_files.read(path) for path in folders}
     rows = []
     for names in PAIRS:

@@ -1,6 +1,6 @@
 """What a comparison of two configurations costs, by the slices that it is loaded in.
 
-    python benchmarks/verdict/slices.py [--model resnet] [--concurrency 20] [--home process]
+    python benchmarks/verdict/slices.py [--model resnet] [--concurrency 20] [--spawner process]
         [--engine engine.yaml] [--seconds 30]
 
 The same configuration twice, so that the true ratio is 1. For each length of slices two servers are up at once and
@@ -48,7 +48,7 @@ class Found:
     rounds: int
     round_s: float
     sd: float
-    launch_sd: float | None
+    evaluation_sd: float | None
 
     @property
     def rate(self) -> float:
@@ -80,7 +80,7 @@ def rounds_for(source: verification.MeasuresRounds, seconds: float) -> Found:
         rounds=len(first),
         round_s=took_s / len(first),
         sd=float((second - first).std(ddof=1)),
-        launch_sd=verification.evaluation_sd(starts, source.roles),
+        evaluation_sd=verification.evaluation_sd(starts, source.roles),
     )
 
 
@@ -89,14 +89,14 @@ def main(argv: Sequence[str] | None = None) -> int:
     options = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0])
     options.add_argument("--model", default="resnet")
     options.add_argument("--concurrency", type=int, default=20)
-    options.add_argument("--home", default="process")
+    options.add_argument("--spawner", default="process")
     options.add_argument("--engine")
     options.add_argument("--seconds", type=float, default=30.0, help="of each kind")
     given = options.parse_args(argv)
     settings = TargetSettings(
         model=given.model,
         concurrency=given.concurrency,
-        home=given.home,
+        spawner=given.spawner,
         **({} if given.engine is None else {"engine": given.engine}),
     )
     target = targets.find_target(settings)
@@ -130,14 +130,14 @@ def main(argv: Sequence[str] | None = None) -> int:
             f"{one.rounds}",
             f"{one.round_s:.2f}",
             f"{100 * one.sd:.1f} %",
-            "-" if one.launch_sd is None else f"{100 * one.launch_sd:.1f} %",
+            "-" if one.evaluation_sd is None else f"{100 * one.evaluation_sd:.1f} %",
             f"{100 * one.rate:.1f}",
             f"{(fresh / one.rate) ** 2:.1f}",
         )
         for name, one in kinds.items()
     ]
     head = ("", "rounds", "s each", "sd", "of launches", "% sqrt(s)", "times as quick")
-    title = f"{given.model} at {given.concurrency}, {given.engine or given.home}"
+    title = f"{given.model} at {given.concurrency}, {given.engine or given.spawner}"
     print(result.Table(title=title, head=head, rows=rows).text())
     return 0
 

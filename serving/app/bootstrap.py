@@ -102,7 +102,7 @@ def build(
         repository = Repository(
             root,
             engine,
-            kept=settings.server.repository_kept,
+            kept=settings.server.repository_loaded_versions,
             poll_s=settings.server.repository_poll_s,
         )
     # Microseconds since 1970: query ids stay unique across restarts.

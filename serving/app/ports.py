@@ -109,12 +109,12 @@ class InferenceListener(SweptListener, Protocol):
 def make_connection_limiter(settings: ServerSettings) -> ConnectionLimiter:
     """Build the connection limiter, overall and per client."""
     most = open_files.room_for(settings.max_connections)
-    return ConnectionLimiter(most, settings.max_connections_of_client or max(1, most // 4))
+    return ConnectionLimiter(most, settings.max_connections_per_client or max(1, most // 4))
 
 
 def max_buffered_bytes(settings: ServerSettings) -> int:
     """Return the buffer size for requests: two of the largest at least, for decompression."""
-    return max(settings.max_held_mb * 1024 * 1024, 2 * settings.max_body_bytes)
+    return max(settings.max_buffered_mb * 1024 * 1024, 2 * settings.max_body_bytes)
 
 
 async def listen(

@@ -57,7 +57,7 @@ def build_protocols(
 ) -> Protocols:
     """Build the handlers behind the inference ports."""
     engine, max_json_bytes = core.engine, settings.max_json_bytes
-    is_shown = settings.metrics == "query"
+    is_shown = settings.metrics == "inference"
     hub = RepositoryService(
         engine,
         core.repository,

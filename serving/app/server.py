@@ -307,7 +307,7 @@ def _exposition(core: ServerComponents, door: ConnectionLimiter) -> Exposition:
     """Return the metrics of the engine, of applications and of connections."""
     return Exposition(
         lambda: dataclasses.replace(
-            core.engine.metrics(door.inside, fresh_states=core.applications.fresh_states()),
+            core.engine.metrics(door.inside, state_misses=core.applications.state_misses()),
             cut={"refused": door.refused, "stalled": door.stalled, "late": door.late},
         )
     )

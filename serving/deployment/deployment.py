@@ -75,7 +75,7 @@ class Deployment:
     def _limit_deadlines(self, settings: ServingSettings) -> None:
         scheduling = settings.scheduling
         self._default_deadline_s = scheduling.default_deadline_s
-        self._longest_deadline_s = scheduling.longest_deadline_s
+        self._longest_deadline_s = scheduling.max_deadline_s
 
     @property
     def signature(self) -> Signature:
@@ -197,7 +197,7 @@ class Deployment:
             await self.close()
             raise
 
-    async def apply(self, settings: ServingSettings, *, fresh: bool, keep_learnt: bool) -> None:
+    async def apply(self, settings: ServingSettings, *, fresh: bool, keep_learned: bool) -> None:
         """Apply new settings while serving; see `Engine.apply`.
 
         Raises:
@@ -205,11 +205,11 @@ class Deployment:
         """
         self.card.weights(settings.model.variant)  # raises if there is no such variant
         if settings.model.variant != self.settings.model.variant:
-            keep_learnt = False  # other weights have other outputs and durations
-        await self.place.apply(settings, fresh=fresh, keep_learnt=keep_learnt)
+            keep_learned = False  # other weights have other outputs and durations
+        await self.place.apply(settings, fresh=fresh, keep_learned=keep_learned)
         self.settings = settings
         capacity_bytes = settings.cache.capacity_mb * 2**20
-        if keep_learnt:
+        if keep_learned:
             self.cache.cache.resize(capacity_bytes)
         else:
             self.cache.reset(capacity_bytes)

@@ -103,7 +103,7 @@ class Placement(Protocol):
         """Make it ready."""
         ...
 
-    async def apply(self, settings: ServingSettings, *, fresh: bool, keep_learnt: bool) -> None:
+    async def apply(self, settings: ServingSettings, *, fresh: bool, keep_learned: bool) -> None:
         """Apply new settings while serving."""
         ...
 
@@ -187,9 +187,9 @@ class DedicatedPlacement:
         """
         await self._pool.open()
 
-    async def apply(self, settings: ServingSettings, *, fresh: bool, keep_learnt: bool) -> None:
+    async def apply(self, settings: ServingSettings, *, fresh: bool, keep_learned: bool) -> None:
         """Apply new settings; see `Pool.apply`."""
-        await self._pool.apply(settings, fresh=fresh, keep_learnt=keep_learnt)
+        await self._pool.apply(settings, fresh=fresh, keep_learned=keep_learned)
 
     async def close(self) -> None:
         """End the replicas."""
@@ -278,7 +278,7 @@ class SharedPlacement:
         self.signature, self.told = found.signature, found.told
         self._listener.signature_changed()
 
-    async def apply(self, settings: ServingSettings, *, fresh: bool, keep_learnt: bool) -> None:  # noqa: ARG002
+    async def apply(self, settings: ServingSettings, *, fresh: bool, keep_learned: bool) -> None:  # noqa: ARG002
         """Apply settings of the model; the pool has the others already.
 
         Raises:

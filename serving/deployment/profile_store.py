@@ -137,7 +137,7 @@ def key_of(
             "cores": os.cpu_count(),
             "version": __version__,
             "samples": samples,
-            "home": replica.home,
+            "spawner": replica.spawner,
             "software": software,
             "cpu": replica.cpu,
             "threads": replica.threads,

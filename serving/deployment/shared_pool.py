@@ -106,7 +106,7 @@ class SharedPool:
             await self.close()
             raise
 
-    async def apply(self, settings: ServingSettings, *, fresh: bool, keep_learnt: bool) -> None:
+    async def apply(self, settings: ServingSettings, *, fresh: bool, keep_learned: bool) -> None:
         """Apply new settings while serving.
 
         If the replicas' limits change, models are first measured under the new ones. Their pages
@@ -122,7 +122,7 @@ class SharedPool:
         if _limits(self._settings) != _limits(settings):
             changed = await self._measured_anew(settings)
         is_fresh = fresh or budget_of(self._settings) != budget_of(settings)
-        await self.pool.apply(settings, fresh=is_fresh, keep_learnt=keep_learnt)
+        await self.pool.apply(settings, fresh=is_fresh, keep_learned=keep_learned)
         has_other_limits = _limits(self._settings) != _limits(settings)
         self._settings = settings
         for model, tenant in self._tenants.items():

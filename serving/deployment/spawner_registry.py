@@ -20,7 +20,7 @@ from serving.spawners.process.spawner import ProcessSpawner
 
 def spawner_factory(settings: ReplicaSettings) -> Callable[[], Spawner]:
     """Factory of the wanted spawners."""
-    if settings.home == "docker":
+    if settings.spawner == "docker":
         return functools.partial(DockerSpawner, settings.image)
     return ProcessSpawner
 

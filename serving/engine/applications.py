@@ -163,10 +163,10 @@ class Applications:
                 "unmatched": decisions.unmatched,
                 "dropped": decisions.dropped,
             },
-            "fresh_states": app.contexts.fresh,
+            "state_misses": app.contexts.fresh,
         }
 
-    def fresh_states(self) -> dict[str, int]:
+    def state_misses(self) -> dict[str, int]:
         """Return, by application, how many queries found their state unreadable."""
         return {name: app.contexts.fresh for name, app in self._apps.items()}
 

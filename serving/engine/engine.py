@@ -110,7 +110,7 @@ class Engine:
         self.resolved: dict[tuple[str, str | None], DeploymentHandle] = {}
         """Cache of `resolve`, always the same object, which the routes read first."""
         self._changing = asyncio.Lock()
-        self._unsettled: set[Deployment | SharedPool] = set()
+        self._out_of_sync: set[Deployment | SharedPool] = set()
         self._pools = SharedPools(homes, ProfileStore() if profiles is None else profiles)
         self._endings: dict[asyncio.Task[None], Deployment] = {}
         self.editing = asyncio.Lock()
@@ -379,12 +379,12 @@ class Engine:
     # Settings
 
     async def apply(
-        self, settings: ServingSettings, *, fresh: bool = False, keep_learnt: bool = False
+        self, settings: ServingSettings, *, fresh: bool = False, keep_learned: bool = False
     ) -> ApplyResult:
         """Apply settings while serving; no request fails.
 
         Returns when limits have been read back and replicas are ready. What was learned (cache,
-        back-off, the scheduler's estimates) is reset, as by a new start; `keep_learnt` keeps it.
+        back-off, the scheduler's estimates) is reset, as by a new start; `keep_learned` keeps it.
         `fresh` restarts every replica. Listener settings must be unchanged.
 
         Raises:
@@ -399,16 +399,16 @@ class Engine:
                 await self._hold_clock(settings)  # first: what starts now is measured under it
                 for shared in self._pools:
                     changed_pools.append(shared)
-                    await shared.apply(settings.of(""), fresh=fresh, keep_learnt=keep_learnt)
+                    await shared.apply(settings.of(""), fresh=fresh, keep_learned=keep_learned)
                 for served in self._catalogue.all():
                     wanted = settings.of(served.id.name)
-                    await served.apply(wanted, fresh=fresh, keep_learnt=keep_learnt)
+                    await served.apply(wanted, fresh=fresh, keep_learned=keep_learned)
                     changed.append(served)
             except BaseException:
                 await self._put_back(changed, changed_pools)
                 raise
             self.settings = settings
-            self._unsettled.clear()
+            self._out_of_sync.clear()
             self.generation += 1
             seconds = time.monotonic() - began_s
             log.info(
@@ -429,41 +429,41 @@ class Engine:
     async def _put_back(
         self, changed: Sequence[Deployment], changed_pools: Sequence[SharedPool]
     ) -> None:
-        self._unsettled |= {*changed, *changed_pools}  # each until it is restored
+        self._out_of_sync |= {*changed, *changed_pools}  # each until it is restored
         try:
             await self._hold_clock(self.settings)
         except ServingError as error:
             log.error("the GPU's clock cannot be restored", extra={"error": str(error)})
         for shared in changed_pools:
             try:
-                await shared.apply(self.settings.of(""), fresh=False, keep_learnt=True)
+                await shared.apply(self.settings.of(""), fresh=False, keep_learned=True)
             except ServingError as error:
                 log.error(
                     "settings of shared replicas cannot be restored", extra={"error": str(error)}
                 )
             else:
-                self._unsettled.discard(shared)
+                self._out_of_sync.discard(shared)
         for served in changed:
             settings = self.settings.of(served.id.name)
             try:
-                await served.apply(settings, fresh=False, keep_learnt=True)
+                await served.apply(settings, fresh=False, keep_learned=True)
             except ServingError as error:
                 log.error(
                     "settings cannot be restored",
                     extra={"model": served.id.name, "error": str(error)},
                 )
             else:
-                self._unsettled.discard(served)
+                self._out_of_sync.discard(served)
 
-    def unsettled(self) -> list[dict[str, Any]]:
+    def out_of_sync(self) -> list[dict[str, Any]]:
         """What could not be restored to the settings in force."""
         models = [
             {"name": served.id.name, "version": served.id.version}
             for served in self._catalogue.all()
-            if served in self._unsettled
+            if served in self._out_of_sync
         ]
         pools = [
-            {"pool": kind} for kind, shared in self._pools.items() if shared in self._unsettled
+            {"pool": kind} for kind, shared in self._pools.items() if shared in self._out_of_sync
         ]
         return [*models, *pools]
 
@@ -541,13 +541,13 @@ class Engine:
             deaths += [{"pool": kind, **dataclasses.asdict(d)} for d in shared.pool.deaths]
         return {"replicas": replicas, "deaths": deaths}
 
-    def metrics(self, connections: int, *, fresh_states: Mapping[str, int]) -> Snapshot:
+    def metrics(self, connections: int, *, state_misses: Mapping[str, int]) -> Snapshot:
         """Snapshot for the metrics."""
         return Snapshot(
             generation=self.generation,
-            unsettled=len(self.unsettled()),
+            out_of_sync=len(self.out_of_sync()),
             connections=connections,
-            fresh_states=fresh_states,
+            state_misses=state_misses,
             unresolved=dict(self.unresolved_responses),
             models=tuple(
                 ModelMetrics(id=served.id, counters=served.counters, gauges=_gauges(served))

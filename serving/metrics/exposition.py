@@ -68,7 +68,7 @@ class Snapshot:
     """Current state of the server."""
 
     generation: int
-    unsettled: int = 0
+    out_of_sync: int = 0
     """Models and pools out of sync with the settings."""
     connections: int
     cut: Mapping[str, int] = dataclasses.field(default_factory=dict)
@@ -77,7 +77,7 @@ class Snapshot:
     """Responses to requests for unknown models, by HTTP status."""
     models: tuple[ModelMetrics, ...]
     pools: tuple[PoolMetrics, ...] = ()
-    fresh_states: Mapping[str, int]
+    state_misses: Mapping[str, int]
     """Queries per application decided with an initial state."""
 
 
@@ -110,14 +110,14 @@ def _of_requests(models: Sequence[ModelMetrics]) -> Iterator[Metric]:
         },
     )
     yield _counter(
-        "luthier_refusals",
+        "luthier_rejected_requests",
         "Requests rejected by the scheduler, by reason: on arrival, or when their "
         "deadline became unreachable.",
         "reason",
         {one.id: one.gauges.refusals for one in models},
     )
     late = CounterMetricFamily(
-        "luthier_late_answers", "Responses sent after their deadline.", labels=_LABELS
+        "luthier_late_responses", "Responses sent after their deadline.", labels=_LABELS
     )
     for one in models:
         late.add_metric(one.id, one.counters.late)
@@ -153,7 +153,7 @@ def _of_batches(models: Sequence[ModelMetrics]) -> Iterator[Metric]:
         {one.id: one.gauges.queue_items for one in models},
     )
     yield _gauge(
-        "luthier_unfinished_requests",
+        "luthier_inflight_requests",
         "Requests without a response yet.",
         {one.id: one.gauges.unfinished_requests for one in models},
     )
@@ -247,31 +247,31 @@ def _of_pools(pools: Sequence[PoolMetrics]) -> Iterator[Metric]:
 
 def _of_server(now: Snapshot) -> Iterator[Metric]:
     yield _plain_counter(
-        "luthier_unresolved_requests",
+        "luthier_unknown_model_requests",
         "Responses by HTTP status to requests that named no known model.",
         "status",
         {str(status): count for status, count in now.unresolved.items()},
     )
     yield _plain_counter(
-        "luthier_fresh_states",
+        "luthier_policy_state_misses",
         "Queries decided without the policy's learnt state, because it could not be read.",
         "application",
-        now.fresh_states,
+        now.state_misses,
     )
     yield GaugeMetricFamily(
         "luthier_settings_generation", "Generation of the settings.", value=now.generation
     )
     yield GaugeMetricFamily(
-        "luthier_settings_unsettled",
+        "luthier_settings_out_of_sync",
         "Models and pools with other settings than wanted: a change failed and could not "
         "be undone.",
-        value=now.unsettled,
+        value=now.out_of_sync,
     )
     yield GaugeMetricFamily(
         "luthier_connections", "Open client connections.", value=now.connections
     )
     yield _plain_counter(
-        "luthier_cut_connections",
+        "luthier_closed_connections",
         "Connections closed by the server: refused or stalled connections, late requests "
         "(docs/serving.md).",
         "reason",

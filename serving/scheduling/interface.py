@@ -91,7 +91,7 @@ class WorkerUp(NamedTuple):
     pages: int | None = None
     loaded: tuple[ModelId, ...] = ()
     """Models already in its memory."""
-    loads_apart: bool = False
+    concurrent_loads: bool = False
     """Whether loads run beside batches."""
 
 
@@ -143,10 +143,10 @@ class WarmupMeasured(NamedTuple):
 
 
 class SettingsChanged(NamedTuple):
-    """New settings; learned state is dropped unless `keep_learnt`."""
+    """New settings; learned state is dropped unless `keep_learned`."""
 
     settings: ServingSettings
-    keep_learnt: bool
+    keep_learned: bool
 
 
 Event = (
@@ -208,7 +208,7 @@ class RejectionReason(enum.Enum):
     QUEUE_FULL = "queue full"
     TOO_MANY_ITEMS = "more items than may be queued"
     DEADLINE_IN_QUEUE = "deadline passed in the queue"
-    HOPELESS = "deadline became unreachable while queued"
+    HOPELESS = "deadline unreachable"
     """Admitted, but unable to meet its deadline."""
     DEADLINE_IN_REPLICA = "deadline passed in a replica"
     CANNOT_FINISH = "cannot finish before its deadline"

@@ -22,14 +22,14 @@ class ReplicaSettings:
     """Memory limit of each replica, without swap. Default none. Lowering it starts new replicas."""
     threads: int = setting(1, "threads", 1, 256)
     """Threads inside one operator of the runtime. Default 1: small models gain more from replicas."""
-    home: Literal["process", "docker"] = setting("process", live=False)
+    spawner: Literal["process", "docker"] = setting("process", live=False)
     """Spawner of replicas: local processes (`process`) or local Docker containers (`docker`).
 
     Default process: it starts in tens of milliseconds, without other software (docs/containers.md).
     """
     image: str | None = setting(None, live=False)
-    """Image of replicas where `home` is docker. Default none: the model kind's of `make images`."""
-    max_answer_mb: int = setting(256, "MiB", 1, 2047, live=False)
+    """Image of replicas where `spawner` is docker. Default none: the model kind's of `make images`."""
+    max_response_mb: int = setting(256, "MiB", 1, 2047, live=False)
     """Maximum message from a replica: the responses of one batch.
 
     Beyond it, a batch's requests are repeated one by one; a single larger response fails. A replica

@@ -15,10 +15,10 @@ class BatchingSettings:
     policy: Literal["fixed", "aimd", "quantile", "delayed"] = setting("fixed")
     """How size and wait are decided, within `max_size` and `timeout_us` (docs/batching.md).
 
-    `fixed`: as set. `aimd`, `quantile`: the size follows `objective_ms`. `delayed`: the wait
+    `fixed`: as set. `aimd`, `quantile`: the size follows `slo_ms`. `delayed`: the wait
     follows the arrivals. Default fixed: predictable.
     """
-    objective_ms: float = setting(20.0, "ms", 0.1, 3_600_000)
+    slo_ms: float = setting(20.0, "ms", 0.1, 3_600_000)
     """Latency SLO of `aimd` and `quantile`; a batch gets a third. Default 20 ms, Clipper's."""
     max_size: int = setting(8, "items", 1, 4096)
     """Maximum items in a batch; larger requests are split. Default 8: most gain, little waiting."""
@@ -73,7 +73,7 @@ class SchedulingSettings:
     """
     default_deadline_s: float = setting(30.0, "s", 0.001, 86_400)
     """Deadline of a request that names none. Default 30 s: longer than a patient client waits."""
-    longest_deadline_s: float = setting(300.0, "s", 0.001, 86_400)
+    max_deadline_s: float = setting(300.0, "s", 0.001, 86_400)
     """Maximum deadline that a request can name, to bound its time in the queue.
 
     `default_deadline_s` may be longer. Default 300 s: ten default deadlines, for slow models.
@@ -96,7 +96,7 @@ class ClockworkSettings:
     """
     page_mb: float = setting(1.0, "MiB", 0.0625, 1024, live=False)
     """Unit in which that memory is counted. Default 1 MiB: small CPU models are not much larger."""
-    ahead_ms: float = setting(10.0, "ms", 0.1, 1000)
+    schedule_ahead_ms: float = setting(10.0, "ms", 0.1, 1000)
     """A replica gets its next batch when it will be free within this time.
 
     At most a tenth of the shortest recent relative deadlines is used. Default 10 ms, Clockwork's:
@@ -108,12 +108,12 @@ class ClockworkSettings:
     Default 50 ms: on shared cores neighbours delay replicas beyond Clockwork's 10 ms, which suits a
     dedicated accelerator.
     """
-    guard: float = setting(0.1, "", 0, 10)
+    duration_margin: float = setting(0.1, "", 0, 10)
     """Share by which a batch may exceed the longest of the last ten of its size.
 
     Default 0.1: cores are shared with the gateway; Clockwork's 0 suits a dedicated accelerator.
     """
-    buffer: float = setting(0.05, "", 0, 0.5)
+    deadline_margin: float = setting(0.05, "", 0, 0.5)
     """Share of a request's time that plans leave unused.
 
     Default 0.05: Clockwork's 5 ms of 100 ms, as a share so that short deadlines can be met.

@@ -54,13 +54,13 @@ class ServerSettings:
     (`ulimit -n`) is raised to fit if possible. Default 8192: ten times what one server's clients
     keep open, at some kilobytes each.
     """
-    max_connections_of_client: int | None = setting(None, "connections", 1, 1_000_000, live=False)
+    max_connections_per_client: int | None = setting(None, "connections", 1, 1_000_000, live=False)
     """Maximum connections per client address (IPv6: per 64-bit prefix), loopback exempt.
 
     With TLS, counted from the first packet. Default none: a quarter of `max_connections`, so that
     no client shuts out the others; raise it if all come through one remote proxy.
     """
-    max_held_mb: int = setting(1024, "MiB", 1, 4_194_304, live=False)
+    max_buffered_mb: int = setting(1024, "MiB", 1, 4_194_304, live=False)
     """Maximum bytes of buffered requests on the inference ports.
 
     Counted: arriving, queued (with large headers) and decompressed bodies; all of 64 KiB or more
@@ -101,11 +101,11 @@ class ServerSettings:
 
     Default none: they reveal other clients' load.
     """
-    metrics: Literal["query", "admin"] = setting("query", live=False)
+    metrics: Literal["inference", "admin"] = setting("inference", live=False)
     """Where metrics and model statistics are shown; they reveal what others request.
 
-    `query`: also on the inference ports. `admin`: metrics on the admin port only, statistics
-    nowhere. Default query: clients of TensorFlow Serving, Triton and Clipper expect it.
+    `inference`: also on the inference ports. `admin`: metrics on the admin port only, statistics
+    nowhere. Default inference: clients of TensorFlow Serving, Triton and Clipper expect it.
     """
     model_control: Literal["none", "explicit"] = setting("none", live=False)
     """Whether inference clients may load and unload models.
@@ -137,7 +137,7 @@ class ServerSettings:
 
     A version is taken up once two scans see the same files.
     """
-    repository_kept: int = setting(1, "versions", 1, 100, live=False)
+    repository_loaded_versions: int = setting(1, "versions", 1, 100, live=False)
     """Newest versions of a repository model kept loaded, for roll-backs. Default 1: memory for one."""
     drain_s: float = setting(20.0, "s", 0, 3600, live=False)
     """Maximum time from SIGTERM to the end of the last in-flight request. Default 20 s."""

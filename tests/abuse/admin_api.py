@@ -48,7 +48,7 @@ _BODIES: dict[tuple[str, str], Schema | None] = {
     ("get", "/admin/settings"): None,
     ("patch", "/admin/settings"): _object(
         {"settings": {"type": "object", "properties": _SETTINGS, "additionalProperties": False}},
-        fresh_replicas=_FLAG, keep_learnt=_FLAG,
+        restart_replicas=_FLAG, keep_learned=_FLAG,
     ),
     ("get", "/admin/replicas"): None,
     ("get", "/admin/models"): None,

@@ -126,7 +126,7 @@ def test_a_signal_ends_a_server_whose_engine_does_not_answer(tmp_path):
         engine.bind(str(path))
         engine.listen()
         engine.settimeout(WAIT_S)
-        words = ("--model", "echo", "--port", "0", "--set", "replica.home=docker")
+        words = ("--model", "echo", "--port", "0", "--set", "replica.spawner=docker")
         environment = {
             **os.environ,
             "PYTHONPATH": str(ROOT),

@@ -64,7 +64,14 @@ def _run(*words, **environment):
 def test_without_an_engine_it_says_what_is_missing(environment, text):
     """One line, and the exit code of what could not be done."""
     done = _run(
-        "serving", "--model", "echo", "--port", "0", "--set", "replica.home=docker", **environment
+        "serving",
+        "--model",
+        "echo",
+        "--port",
+        "0",
+        "--set",
+        "replica.spawner=docker",
+        **environment,
     )
     assert done.returncode == 1
     (line,) = [line for line in done.stderr.splitlines() if not line.startswith("{")]
@@ -96,7 +103,7 @@ def test_the_images_hold_the_compiled_form(role):
 @needs_docker
 def test_without_the_image_it_says_how_to_build_it():
     """The image is named, and the command."""
-    words = ("--set", "replica.home=docker", "--set", "replica.image=nobody/has:this")
+    words = ("--set", "replica.spawner=docker", "--set", "replica.image=nobody/has:this")
     done = _run("serving", "--model", "echo", "--port", "0", *words)
     assert done.returncode == 1
     assert "no image nobody/has:this; `make images` builds it" in done.stderr
@@ -108,7 +115,7 @@ def _served():
     process = subprocess.Popen(
         [
             *(sys.executable, "-m", "serving", "--model", "resnet", "--port", "0"),
-            *("--set", "replica.home=docker", "--set", "replica.cpu=1.0"),
+            *("--set", "replica.spawner=docker", "--set", "replica.cpu=1.0"),
         ],
         stdout=subprocess.PIPE,
         cwd=ROOT,
@@ -207,7 +214,7 @@ def test_a_model_that_does_not_fit_is_refused_for_its_memory(tmp_path):
     for path in (tmp_path, *list(tmp_path.parents)[:3]):
         path.chmod(path.stat().st_mode | 0o055)
     (tmp_path / "hungry.py").write_text(HUNGRY)
-    words = ("--set", "replica.home=docker", "--set", "replica.memory_mb=64")
+    words = ("--set", "replica.spawner=docker", "--set", "replica.memory_mb=64")
     done = _run("serving", "--model", f"{tmp_path}/hungry.py:Model", "--port", "0", *words)
     assert done.returncode == 1
     assert "killed it for memory (limit 64 MiB); raise replica.memory_mb" in done.stderr
@@ -224,6 +231,6 @@ def test_a_file_that_its_user_may_not_read_is_said_to_be_one(tmp_path):
     file = tmp_path / "secret.onnx"
     file.write_bytes(b"x")
     file.chmod(0o600)
-    done = _run("serving", "--model", str(file), "--port", "0", "--set", "replica.home=docker")
+    done = _run("serving", "--model", str(file), "--port", "0", "--set", "replica.spawner=docker")
     assert done.returncode == 1
     assert "user 65532 of the container needs the right to read it" in done.stderr

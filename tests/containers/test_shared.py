@@ -43,7 +43,7 @@ class Server:
         (folder / "tmp").mkdir()
         words = ("--model", str(self.files[0]), "--port", "0", "--admin-port", "0")
         for setting in (
-            "replica.home=docker",
+            "replica.spawner=docker",
             "replica.count=2",
             "replica.cpu=1.0",
             "scheduling.policy=clockwork",

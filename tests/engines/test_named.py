@@ -33,7 +33,7 @@ def test_a_study_of_a_real_server(tmp_path: pathlib.Path, name: str) -> None:
     answer = json.loads(done.out)
     assert answer["engine"] == engine
     assert (answer["trials"], answer["failed_trials"]) == (3, 0)
-    starts = answer["fresh_starts"]
+    starts = answer["failure_counts"]
     assert all(tally["failed"] == 0 for tally in starts.values()), starts
     (checked,) = [note for note in answer["notes"] if note.startswith("answers checked")]
     assert int(checked.split()[2]) > 50, checked

@@ -79,7 +79,7 @@ class ToyBench:
             outcome=failure or OK,
             measurement=measurement,
             records=None,
-            launch_s=0.03,
+            startup_s=0.03,
             loaded_s=0.0,
             started_at=studies.STARTED_AT,
         )

@@ -1,4 +1,4 @@
-"""A contest of samplers as `tune compare --surface` would have it, without a search."""
+"""A contest of samplers as `tune compare --table` would have it, without a search."""
 
 from __future__ import annotations
 
@@ -43,11 +43,11 @@ def _surface(place: int, trials: int, seeds: int, samplers: tuple[str, ...]) -> 
         engine="luthier",
         objective="mean",
         unit="ms",
-        cells=240,
+        candidates=240,
         optimum=12.5,
         optimum_se=0.004,
         default_regret=1.8,
-        good_cells={0.10: 20, 0.05: 9, 0.03: 4},
+        good_candidates={0.10: 20, 0.05: 9, 0.03: 4},
         tolerances={share: share for share in SHARES},
         random_median={0.10: 8, 0.05: 18, 0.03: 38},
         contestants=contestants,

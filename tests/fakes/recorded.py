@@ -33,7 +33,7 @@ def head(**changes: object) -> TableHeader:
         "concurrency": benches.CONCURRENCY,
         "client_batch": 1,
         "engine": "luthier",
-        "home": "process",
+        "spawner": "process",
         "objective": "mean",
         "space": yaml.safe_load(files.dump(arena.space)),
         "default": arena.default,

@@ -116,7 +116,7 @@ async def _serve(settings, home, card, kept, started, stop):
     )
     loop = asyncio.get_running_loop()
     server = await loop.create_server(listener.protocol, "127.0.0.1", 0)
-    exposition = Exposition(lambda: engine.metrics(len(listener.connections), fresh_states={}))
+    exposition = Exposition(lambda: engine.metrics(len(listener.connections), state_misses={}))
     runner = web.AppRunner(
         AdminRoutes(engine, metrics=exposition.pieces, hosts=TrustedHosts()).application()
     )

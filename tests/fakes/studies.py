@@ -243,7 +243,7 @@ def trial(
         objective=None
         if measured is None
         else objectives.find_objective(objective).to_minimise(measured),
-        launch_s=float(rng.uniform(0.05, 0.6)),
+        startup_s=float(rng.uniform(0.05, 0.6)),
         overhead_s=float(rng.uniform(0.1, 0.3)),
         started_at=STARTED_AT + 4.0 * number,
     )
@@ -295,7 +295,7 @@ def study(
         default=default(),
         best=best,
         verdict=verdict,
-        fresh_starts={}
+        failure_counts={}
         if verdict is None
         else {"default": FailureCount(launched=5), "best": FailureCount(launched=5)},
         notes=notes,
@@ -405,7 +405,7 @@ def _verdict(
         outcome=outcome,
         ratio=shown,
         interval=shown_interval,
-        another_day=between_session_interval(shown, shown_interval),
+        between_session_interval=between_session_interval(shown, shown_interval),
         throughput_ratio=throughput,
         throughput_interval=throughput_interval,
         p99_ratio=ratio,

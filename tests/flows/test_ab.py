@@ -82,18 +82,18 @@ def test_two_settings_files_are_told_apart_within_a_limit(files, tmp_path) -> No
     code, out, err = compare(*files, *load, "--fail-if", "mean worse by 5 %", *forms)
     answer = json.loads(out)
     assert (code, answer["exit_code"], answer["schema"]) == (0, 0, SCHEMA)
-    assert (answer["decision"], answer["outcome"], answer["side_by_side"]) == (
+    assert (answer["decision"], answer["outcome"], answer["interleaved"]) == (
         "within",
         "better",
         True,
     )
     assert answer["interval"][1] < 0.8
-    assert answer["another_day"][0] < answer["interval"][0]
+    assert answer["between_session_interval"][0] < answer["interval"][0]
     mean = answer["figures"]["mean"]
     assert mean["b"] / mean["a"] == pytest.approx(answer["ratio"])
     assert mean["unit"] == "ms"
     assert answer["load"] == "4 in flight"
-    assert "launch_sd" in answer  # null where a disturbed machine left one round
+    assert "evaluation_sd" in answer  # null where a disturbed machine left one round
     assert "  1 A " in err
     suite = ET.parse(junit).getroot()
     assert (suite.get("tests"), suite.get("failures"), suite.get("errors")) == ("1", "0", "0")

@@ -19,7 +19,7 @@ from serving.api.tensorflow.tensor_proto import DTYPES
 from tests.fakes.proto_messages import classes
 from tests.serving.api.tensorflow.test_tensor_proto import PROTO
 
-UNFINISHED = b'unfinished_requests{model="echo",version="1"} 1.0'
+UNFINISHED = b'inflight_requests{model="echo",version="1"} 1.0'
 
 
 @contextlib.contextmanager

@@ -30,8 +30,8 @@ traffic:
 SPACE = """
 name: two
 knobs:
-  clockwork.buffer: {type: float, choices: [0.05, 0.5], default: 0.05}
-  clockwork.guard: {type: float, choices: [0.1, 10.0], default: 0.1}
+  clockwork.deadline_margin: {type: float, choices: [0.05, 0.5], default: 0.05}
+  clockwork.duration_margin: {type: float, choices: [0.1, 10.0], default: 0.1}
 """
 SHORT = ("--seconds", "0.6", "--warmup", "0.2")
 
@@ -57,7 +57,10 @@ def test_a_study_of_a_scenario_is_a_whole_study(folder: pathlib.Path, finished: 
     assert (answer["model"], answer["engine"], answer["objective"]) == ("toy", "luthier", "goodput")
     assert (answer["rate_per_s"], answer["arrivals"]) == (250.0, "scenario")
     assert answer["trials"] == 2
-    assert answer["default"] == {"clockwork.buffer": 0.05, "clockwork.guard": 0.1}
+    assert answer["default"] == {
+        "clockwork.deadline_margin": 0.05,
+        "clockwork.duration_margin": 0.1,
+    }
     assert "toy at 250 requests/s of the scenario" in finished.err
     shown = tune(folder, "resume", "one").out
     assert "then deploy its models with: sh runs/one/deploy.sh" in shown
@@ -99,10 +102,10 @@ def test_what_is_exported_can_be_deployed(folder: pathlib.Path, finished: Done) 
     assert settings.scheduling.policy == "clockwork"
     assert settings.scheduling.default_deadline_s == 0.1
     assert settings.clockwork.memory_mb == 3
-    buffer, guard = settings.clockwork.buffer, settings.clockwork.guard
+    buffer, guard = settings.clockwork.deadline_margin, settings.clockwork.duration_margin
     assert (buffer, guard) != (0.05, 0.1)
     text = file.read_text(encoding="utf-8")
-    assert yaml.safe_load(text)["clockwork"]["buffer"] == buffer
+    assert yaml.safe_load(text)["clockwork"]["deadline_margin"] == buffer
     assert f"python -m serving --allow-empty --settings {file}" in text
     assert f"# Its models, once it runs: sh {script}" in " ".join(text.split("\n"))
     refused = tune(folder, "export", "one", "--trial", "1")
@@ -120,10 +123,10 @@ def test_what_is_exported_can_be_deployed(folder: pathlib.Path, finished: Done) 
 
 
 def test_a_study_of_the_same_name_is_begun_anew(folder: pathlib.Path) -> None:
-    """`--fresh` knows all files of a study, the copy of the scenario as well."""
+    """`--overwrite` knows all files of a study, the copy of the scenario as well."""
     asked = ("--scenario", "toy.yaml", "--space", "two.yaml", *SHORT, "--trials", "1")
-    for fresh in ((), ("--fresh",)):
-        done = tune(folder, *asked, "--study", "again", *fresh)
+    for overwrite in ((), ("--overwrite",)):
+        done = tune(folder, *asked, "--study", "again", *overwrite)
         assert done.code == 0, done.err
 
 
@@ -148,11 +151,11 @@ def test_the_study_goes_by_the_scenario_that_it_was_begun_with(
 
 def test_an_interrupted_study_keeps_what_is_fixed_and_its_baseline(folder: pathlib.Path) -> None:
     """The scenario's own value counts, though the space has another default; a knob that is fixed is in each launch."""
-    own = SCENARIO + "settings: {clockwork.guard: 5.0}\n"
+    own = SCENARIO + "settings: {clockwork.duration_margin: 5.0}\n"
     (folder / "own.yaml").write_text(own, encoding="utf-8")
     space = SPACE + "  clockwork.window_ms: {type: float, choices: [50.0, 200.0], default: 50.0}\n"
     (folder / "three.yaml").write_text(space, encoding="utf-8")
-    fixed = ("--fix", "clockwork.buffer=0.2")
+    fixed = ("--fix", "clockwork.deadline_margin=0.2")
     asked = ("--scenario", "own.yaml", "--space", "three.yaml", *SHORT, *fixed)
     budget = ("--trials", "3", "--pairs", "2", "--stop-ei", "0", "--study", "three")
     process = subprocess.Popen(
@@ -172,27 +175,33 @@ def test_an_interrupted_study_keeps_what_is_fixed_and_its_baseline(folder: pathl
     assert done.code == 0, done.err
     answer = json.loads(done.out)
     assert answer["default"] == {
-        "clockwork.buffer": 0.2,
-        "clockwork.guard": 5.0,
+        "clockwork.deadline_margin": 0.2,
+        "clockwork.duration_margin": 5.0,
         "clockwork.window_ms": 50.0,
     }
-    assert "fixed, not searched: clockwork.buffer=0.2" in answer["notes"]
+    assert "fixed, not searched: clockwork.deadline_margin=0.2" in answer["notes"]
     assert answer["trials"] == 3
     for which, name in (((), "best.yaml"), (("--trial", "0"), "trial-0.yaml")):
         exported = tune(folder, "export", "three", *which, "--out", f"of-{name}")
         assert exported.code == 0, exported.err
         text = (folder / f"of-{name}" / name).read_text(encoding="utf-8")
-        assert yaml.safe_load(text)["clockwork"]["buffer"] == 0.2
+        assert yaml.safe_load(text)["clockwork"]["deadline_margin"] == 0.2
 
 
 @pytest.mark.parametrize(
     ("fixed", "said"),
     [
         (("clockwork.bufer=0.2",), "has no knob 'clockwork.bufer', did you mean"),
-        (("clockwork.buffer=2",), "expected a number from 0.05 to 0.5"),
-        (("clockwork.buffer",), "--fix clockwork.buffer: expected KNOB=VALUE"),
-        (("clockwork.buffer=0.1", "clockwork.buffer=0.2"), "clockwork.buffer is fixed 2 times"),
-        (("clockwork.buffer=0.1", "clockwork.guard=1"), "no knob is left to search"),
+        (("clockwork.deadline_margin=2",), "expected a number from 0.05 to 0.5"),
+        (("clockwork.deadline_margin",), "--fix clockwork.deadline_margin: expected KNOB=VALUE"),
+        (
+            ("clockwork.deadline_margin=0.1", "clockwork.deadline_margin=0.2"),
+            "clockwork.deadline_margin is fixed 2 times",
+        ),
+        (
+            ("clockwork.deadline_margin=0.1", "clockwork.duration_margin=1"),
+            "no knob is left to search",
+        ),
     ],
 )
 def test_what_cannot_be_fixed_is_one_line(
@@ -206,20 +215,20 @@ def test_what_cannot_be_fixed_is_one_line(
 
 def test_a_surface_of_a_scenario_is_recorded_and_searched(folder: pathlib.Path) -> None:
     """Its launches count answers within the deadline, and a replay does the same."""
-    fixed = ("--fix", "clockwork.guard=0.3")
+    fixed = ("--fix", "clockwork.duration_margin=0.3")
     asked = ("--scenario", "toy.yaml", "--grid", "two.yaml", *fixed, "--out", "surface")
-    quick = ("--seconds", "0.4", "--warmup", "0.1", "--most", "3")
+    quick = ("--seconds", "0.4", "--warmup", "0.1", "--max-evaluations", "3")
     done = tune(folder, "record", *asked, *quick, "--json")
     assert done.code == 0, done.err
     answer = json.loads(done.out)
-    assert answer["cells"] == 2
-    assert "fixed, not searched: clockwork.guard=0.3" in answer["notes"]
+    assert answer["candidates"] == 2
+    assert "fixed, not searched: clockwork.duration_margin=0.3" in answer["notes"]
     replayed = tune(folder, "replay", "surface", "--trials", "3", "--seeds", "2", "--json")
     assert replayed.code == 0, replayed.err
     answer = json.loads(replayed.out)
-    assert (answer["objective"], answer["cells"]) == ("goodput", 2)
+    assert (answer["objective"], answer["candidates"]) == ("goodput", 2)
     contest = ("--samplers", "random", "--reference", "gp", "--trials", "3", "--seeds", "2")
-    compared = tune(folder, "compare", "--surface", "surface", *contest, "--study", "contest")
+    compared = tune(folder, "compare", "--table", "surface", *contest, "--study", "contest")
     assert compared.code == 0, compared.err
     page = (folder / "runs/contest/compare.html").read_text(encoding="utf-8")
     assert "at 250 requests/s of the scenario" in page

@@ -249,7 +249,7 @@ def test_drain_answers_what_was_taken():
         thread.start()
         assert until(
             lambda: (
-                b'unfinished_requests{model="resnet",version="1"} 1.0'
+                b'inflight_requests{model="resnet",version="1"} 1.0'
                 in running.request("GET", "/metrics", admin=True)[1]
             )
         )
@@ -513,7 +513,7 @@ def heard(sock):
 def test_what_clients_send_is_bounded_before_it_is_there(tmp_path):
     """Who has no token is told so by the head, and bodies that are not whole have a bound together."""
     (tmp_path / "token").write_text(TOKEN)
-    settings = {"token_file": tmp_path / "token", "max_body_bytes": 2**20, "max_held_mb": 1}
+    settings = {"token_file": tmp_path / "token", "max_body_bytes": 2**20, "max_buffered_mb": 1}
     arguments = [f"server.{name}={value}" for name, value in settings.items()]
     with (
         server(
@@ -545,7 +545,7 @@ def test_what_clients_send_is_bounded_before_it_is_there(tmp_path):
 def test_one_client_has_a_part_of_the_connections(given, most):
     """A quarter, where no other is set."""
     door = make_connection_limiter(
-        ServerSettings(max_connections=100, max_connections_of_client=given)
+        ServerSettings(max_connections=100, max_connections_per_client=given)
     )
     assert (door.most, door.most_of_client) == (100, most)
 

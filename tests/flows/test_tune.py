@@ -323,7 +323,7 @@ def test_kill_in_the_verification_keeps_the_pairs_before_it(tmp_path: pathlib.Pa
             lines.append(next(process.stderr))
         process.kill()
         process.communicate()
-    before = json.loads((tmp_path / "runs/v/verification/launches.json").read_text())
+    before = json.loads((tmp_path / "runs/v/verification/evaluations.json").read_text())
     whole = len(before["starts"]) // 2 * 2
     assert whole >= 2
     resumed = tune(tmp_path, "resume", "v", "--json")
@@ -454,15 +454,15 @@ def test_a_signal_ends_cleanly(tmp_path: pathlib.Path, number: signal.Signals) -
 
 
 def test_fresh_starts_anew(of_one_trial: tuple[pathlib.Path, Measurement]) -> None:
-    """--fresh deletes a study of that name, and nothing that is no study."""
+    """--overwrite deletes a study of that name, and nothing that is no study."""
     folder, _ = of_one_trial
     marker = folder / "runs" / "f" / "verdict.json"
     before = marker.stat().st_mtime_ns
-    second = tune(folder, *ECHO, *SHORT, *ONE_TRIAL, "--study", "f", "--fresh")
+    second = tune(folder, *ECHO, *SHORT, *ONE_TRIAL, "--study", "f", "--overwrite")
     assert second.code == 0, second.err
     assert marker.stat().st_mtime_ns > before
     (folder / "runs" / "mine").mkdir()
-    refused = tune(folder, *ECHO, *SHORT, *ONE_TRIAL, "--study", "mine", "--fresh")
+    refused = tune(folder, *ECHO, *SHORT, *ONE_TRIAL, "--study", "mine", "--overwrite")
     assert (refused.code, refused.err.count("not a study folder")) == (2, 1)
 
 
@@ -492,7 +492,7 @@ def test_a_search_space_is_derived_once(tmp_path: pathlib.Path) -> None:
     first = tune(tmp_path, "space", "--model", "echo", "--concurrency", "2", "--json")
     assert first.code == 0, first.err
     answer = json.loads(first.out)
-    assert answer["cells"] > 1
+    assert answer["candidates"] > 1
     assert (tmp_path / "echo.yaml").read_text(encoding="utf-8").startswith("#")
     second = tune(tmp_path, "space", "--model", "echo", "--concurrency", "2")
     assert (second.code, "--force" in second.err) == (2, True)
@@ -518,7 +518,7 @@ def test_samplers_are_compared_under_one_budget(tmp_path: pathlib.Path) -> None:
 
 def test_doctor_looks_and_measures(tmp_path: pathlib.Path) -> None:
     """The findings and the noise of two launches are told; nothing is changed."""
-    done = tune(tmp_path, "doctor", "--launches", "2", "--concurrency", "4", "--json")
+    done = tune(tmp_path, "doctor", "--evaluations", "2", "--concurrency", "4", "--json")
     assert done.code == 0, done.err
     answer = json.loads(done.out)
     assert {"python", "limits", "machine"} <= {finding["name"] for finding in answer["findings"]}
@@ -531,7 +531,7 @@ PILOT = ("doctor", "--noise", *ECHO, "--configurations", "2", *SHORT, "--json")
 
 def test_a_noise_pilot_measures_every_configuration(tmp_path: pathlib.Path) -> None:
     """Two configurations, four launches of each; what is told is of them, and nothing is written."""
-    done = tune(tmp_path, *PILOT, "--launches", "4")
+    done = tune(tmp_path, *PILOT, "--evaluations", "4")
     assert done.code == 0, done.err
     pilot = json.loads(done.out)["pilot"]
     assert len(pilot["configurations"]) == 2

@@ -89,7 +89,7 @@ def test_versions_switch_warm_and_without_a_lost_request(root):
     """New version, failing sample, roll-back, changed files: every answer is a 200, and none of them is late."""
     settings = (
         "server.repository_poll_s=0.05",
-        "server.repository_kept=2",
+        "server.repository_loaded_versions=2",
         "server.timing=header",
     )
     arguments = [word for one in settings for word in ("--set", one)]

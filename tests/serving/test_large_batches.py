@@ -136,7 +136,7 @@ def _limited(tmp_path_factory):
     file = tmp_path_factory.mktemp("limited") / "wide.py"
     file.write_text(MODEL.replace(f"batches.MAX_RESULT_BYTES = {MESSAGE_BYTES}", ""))
     card = ModelSpec(name="wide", version="1", kind="python", path=pathlib.Path(f"{file}:Wide"))
-    with gateway({"replica.max_answer_mb": 1}, Processes(), card) as running:
+    with gateway({"replica.max_response_mb": 1}, Processes(), card) as running:
         yield running
 
 
@@ -160,7 +160,7 @@ def test_a_replica_that_answers_more_than_it_may_is_ended():
         return wire.encode_descriptor([tensor]) + large if is_large else echo(model, frame)
 
     home.answer = answer
-    with gateway({"replica.max_answer_mb": 1}, home) as running:
+    with gateway({"replica.max_response_mb": 1}, home) as running:
         found = []
         for value in (7, 8):
             item = {"name": "data", "shape": [1, 1], "datatype": "UINT8", "data": [value]}
@@ -175,7 +175,7 @@ def test_answers_of_a_split_request_are_bounded_together():
     home = FakeHome()
     wide = Tensor("data", "UINT8", (1, 2**18), bytes(2**18))
     home.answer = lambda _model, _frame: wire.encode_descriptor([wide]) + wide.data
-    settings = {"replica.max_answer_mb": 1, "batching.max_size": 1}
+    settings = {"replica.max_response_mb": 1, "batching.max_size": 1}
     with gateway(settings, home) as running:
         found = []
         for items in (3, 64, 1):

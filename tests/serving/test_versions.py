@@ -278,7 +278,7 @@ def test_a_retirement_holds_up_no_other_change():
         assert infer(running) == (200, "3")
         assert running.do(engine.roll_back, "echo") == "2"
         changed = engine.settings.changed({"batching.max_size": 5})
-        running.call(engine.apply(changed, keep_learnt=True))
+        running.call(engine.apply(changed, keep_learned=True))
         running.call(retired(engine, "echo", "3", within_s=5.0))
         deploy(running, card(version="1"))  # its name is free again
         assert infer(running) == (200, "1")
@@ -351,7 +351,7 @@ def test_settings_that_one_model_cannot_have_are_put_back_for_the_others():
 def test_what_cannot_be_put_back_is_told_until_a_change_succeeds():
     """A load fails on the way there, for one model, and on the way back, for the other."""
     home = FakeHome()
-    gauge = b"luthier_settings_unsettled "
+    gauge = b"luthier_settings_out_of_sync "
     with gateway({"replica.count": 2}, home) as running:
         deploy(running, card("other", "1"))
 
@@ -366,7 +366,7 @@ def test_what_cannot_be_put_back_is_told_until_a_change_succeeds():
             ]
             shown = running.json("GET", "/admin/settings", admin=True)[1]
             assert shown["settings"]["replica"]["count"] == 2
-            return shown.get("unsettled"), float(value)
+            return shown.get("out_of_sync"), float(value)
 
         assert told() == (None, 0)
         home.load_error = "not with these"

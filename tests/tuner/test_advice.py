@@ -35,7 +35,7 @@ def with_default_lost(record: StudyRecord, outcome: Outcome) -> StudyRecord:
 
 TOO_SLOW = Outcome(status="infeasible", cause="constraint", reason="p99 of 9 ms is above 5 ms")
 BROKE = Outcome(status="failed", cause="crash", reason="the server ended")
-BARE = dataclasses.replace(STUDY, verdict=None, fresh_starts={})
+BARE = dataclasses.replace(STUDY, verdict=None, failure_counts={})
 UNLUCKY = with_default_lost(BARE, BROKE)
 
 
@@ -69,7 +69,7 @@ def with_failures(record: StudyRecord, default: int, best: int, *, of: int = 10)
         role: FailureCount(launched=of, failed=count, reason="peak 64 MiB" if count else "")
         for role, count in (("default", default), ("best", best))
     }
-    return dataclasses.replace(record, fresh_starts=tallies)
+    return dataclasses.replace(record, failure_counts=tallies)
 
 
 @pytest.mark.parametrize(

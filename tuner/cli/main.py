@@ -45,6 +45,7 @@ COMMANDS: Mapping[str, str] = {
     "search",
     "resume": "resume an interrupted study with its remaining budget",
     "report": "rewrite report.html of studies and print their results",
+    "convert": "convert a study of format 1, with its old names, to format 2",
     "compare": "compare samplers under equal budgets and re-evaluate their winners",
     "record": "evaluate every configuration of a grid several times into a benchmark table",
     "replay": "search a recorded benchmark table repeatedly without serving",

@@ -20,7 +20,7 @@ class Startup(NamedTuple):
 
     started_at: float
     """Unix time."""
-    launch_s: float
+    startup_s: float
 
 
 class Stopwatch:
@@ -44,7 +44,7 @@ class Evaluation:
     """None unless ok; limits are not checked here."""
     records: RequestRecords | None
     """Every request, if a phase ran."""
-    launch_s: float
+    startup_s: float
     loaded_s: float
     """Warm-up and measured time; 0 without a complete phase."""
     started_at: float
@@ -66,7 +66,7 @@ class Evaluation:
             outcome=outcome,
             measurement=None if found is None else found.measurement,
             records=None if found is None else found.load.records,
-            launch_s=startup.launch_s,
+            startup_s=startup.startup_s,
             loaded_s=0.0 if found is None else found.loaded_s,
             started_at=startup.started_at,
             slices_ms=() if found is None else found.slices_ms,

@@ -58,7 +58,7 @@ class _RunningArm:
     contender: Arm
     engine: RunningEngine | None
     payloads: Payloads | None
-    launch_s: float
+    startup_s: float
     is_fresh: bool = True
     """Whether its launch is still unmeasured."""
     is_new: bool = True
@@ -147,13 +147,13 @@ class InterleavedRounds:
                         f"{role} does not start beside the others: {error}"
                     ) from None
                 owned.callback(engine.stop)
-                launch_s = time.monotonic() - before_s
+                startup_s = time.monotonic() - before_s
                 of = contender.payloads_of
                 residents[role] = _RunningArm(
                     contender=contender,
                     engine=engine,
                     payloads=None if of is None else of(engine.served()),
-                    launch_s=launch_s,
+                    startup_s=startup_s,
                 )
                 needed_mb = max(needed_mb, _memory_mb(engine))
             owned.pop_all()
@@ -183,12 +183,12 @@ class InterleavedRounds:
     def _slices(self) -> TimeSlices:
         """Lay out slices for the slowest latency."""
         launches_s = [
-            one.launch_s if one.contender.launcher.is_restarted else EXPECTED_STARTUP_S
+            one.startup_s if one.contender.launcher.is_restarted else EXPECTED_STARTUP_S
             for one in self._residents.values()
         ]
         return TimeSlices.of(
             round_trip_s=self._round_trip_s,
-            launch_s=sum(launches_s) / len(launches_s),
+            startup_s=sum(launches_s) / len(launches_s),
             measured_s=self._bench.settings.compared_s,
             roles=len(self._residents),
         )

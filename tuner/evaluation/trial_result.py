@@ -51,7 +51,7 @@ class Judge:
             value=None if is_kept else value,
             second=None if measurement is None else self._second(measurement),
             slacks={} if measurement is None else self._slacks(measurement),
-            launch_s=launch.launch_s,
+            startup_s=launch.startup_s,
             overhead_s=wall_s - launch.loaded_s,
             started_at=launch.started_at,
             error=None

@@ -133,7 +133,7 @@ def caution(subject: ExportInput) -> str | None:
     if not limits:
         return None
     count = knobs.whole("replica.count")
-    where = ", in its own container" if subject.record.home == "docker" else ""
+    where = ", in its own container" if subject.record.spawner == "docker" else ""
     return (
         "this is another machine than the one that was measured. In the study each of "
         f"{count} replica{'s' * (count > 1)} had {' and '.join(limits)}{where}; here they "
@@ -145,7 +145,7 @@ def caution(subject: ExportInput) -> str | None:
 def settings_text(subject: ExportInput, knobs: Knobs) -> str:
     """Settings file for `SETTINGS`."""
     taken = knobs.take_settings(without=OF_THE_MACHINE)
-    settings = {**taken, "replica.home": "process", **subject.record.told}
+    settings = {**taken, "replica.spawner": "process", **subject.record.told}
     told = [f"Settings of study {subject.record.name}, mounted at {SETTINGS} in the container."]
     return f"{provenance.comments(told)}\n{yaml_text.dump(serving.group_settings(settings))}"
 

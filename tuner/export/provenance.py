@@ -144,7 +144,7 @@ def _measured_lines(record: StudyRecord, chosen: Configuration) -> Iterable[str]
     verdict = record.verdict
     if verdict is None or chosen not in (record.default, record.best):
         afresh = (
-            "Too few pairs of evaluations worked" if record.fresh_starts else "Not re-evaluated"
+            "Too few pairs of evaluations worked" if record.failure_counts else "Not re-evaluated"
         )
         yield f"{afresh}; figures of the search, which flatter the selected configuration:"
         sides = {"default": record.default, "best": record.best}

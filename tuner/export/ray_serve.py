@@ -18,7 +18,7 @@ PROGRAM = "luthier_app.py"
 DEPLOYMENT = "Model"
 REASONS = {
     "batching.policy": "Ray Serve's batches have a fixed size and wait",
-    "batching.objective_ms": "Ray Serve's batching has no objective",
+    "batching.slo_ms": "Ray Serve's batching has no objective",
     "cache.capacity_mb": "Ray Serve has no cache",
     "routing.policy": "Ray Serve's router chooses the less loaded of two replicas",
 }

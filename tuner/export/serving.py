@@ -56,8 +56,8 @@ def _text(subject: ExportInput, file: pathlib.PurePath) -> str:
     if record.shared is not None:
         settings = {**record.shared.settings, **settings}
     settings = {**settings, **record.told}
-    if record.home != SETTINGS["replica.home"].default:
-        settings = {**settings, "replica.home": record.home}
+    if record.spawner != SETTINGS["replica.spawner"].default:
+        settings = {**settings, "replica.spawner": record.spawner}
     body = yaml_text.dump(group_settings(settings))
     script = provenance.shell_quote(subject.place.with_name(deploy_script.SCRIPT))
     remarks = [] if record.shared is None else [f"Its models, once it runs: sh {script}"]

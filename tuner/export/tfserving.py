@@ -17,7 +17,7 @@ SCRIPT = "serve.sh"
 IMAGE = "tensorflow/serving"
 REASONS = {
     "batching.policy": "TensorFlow Serving's batches have a fixed size and timeout",
-    "batching.objective_ms": "TensorFlow Serving's batching has no objective",
+    "batching.slo_ms": "TensorFlow Serving's batching has no objective",
     "cache.capacity_mb": "TensorFlow Serving has no cache",
     "routing.policy": "in TensorFlow Serving any free batch thread takes the next batch",
 }

@@ -161,6 +161,6 @@ def _reasons(needed: container.ResourceRequirements, signature: Signature | None
         "batching.policy": f"Triton's batches have a fixed size and delay, and {alone}",
         "batching.max_size": alone,
         "batching.timeout_us": alone,
-        "batching.objective_ms": "Triton's batcher has no objective",
+        "batching.slo_ms": "Triton's batcher has no objective",
         "routing.policy": "in Triton any free instance takes the next batch",
     }

@@ -142,11 +142,11 @@ def noise_of(target: TargetSettings, *, launches: int) -> NoiseResult:
 
 def sentences(found: NoiseResult) -> tuple[str, ...]:
     """Noise in words."""
-    launch_sd = found.components.launch_sd
+    evaluation_sd = found.components.evaluation_sd
     lines = [
         f"{found.model}, {found.launches} evaluations: blocks of one evaluation differ by "
         f"{found.components.block_sd:.1%} (standard deviation), evaluations by "
-        + ("an unknown amount" if launch_sd is None else f"{launch_sd:.1%}"),
+        + ("an unknown amount" if evaluation_sd is None else f"{evaluation_sd:.1%}"),
         f"one evaluation estimates its mean to {found.trial_sd:.1%}",
     ]
     if math.isfinite(found.useful_s):

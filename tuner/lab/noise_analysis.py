@@ -145,7 +145,7 @@ def detectable_gain(
         rounds = power.RoundLayout(
             number=pairs,
             slices=slices or TimeSlices.whole(budget.load_s),
-            launch_s=budget.compared_s - (slices.loaded_s if slices else budget.load_s),
+            startup_s=budget.compared_s - (slices.loaded_s if slices else budget.load_s),
             is_side_by_side=slices is not None,
         )
         return power.smallest_gain_of(course, rounds, block_s=block_s)

@@ -44,7 +44,7 @@ class NoiseMeasurementSpec:
 
     settings: StudySettings
     configurations: int = 4
-    launches: int = 75
+    evaluations: int = 75
 
 
 def measure(order: NoiseMeasurementSpec, *, terminal: Terminal) -> NoiseMeasurement:
@@ -124,10 +124,10 @@ class _MeasurementRun:
         settings = order.settings.measurement
         seconds = max(settings.measured_s, MIN_BLOCKS * block_s)
         self._bench.settings = dataclasses.replace(settings, seconds=seconds)
-        places = self._rng.permutation(np.repeat(np.arange(len(chosen)), order.launches))
+        places = self._rng.permutation(np.repeat(np.arange(len(chosen)), order.evaluations))
         self._progress.say(
             f"{formatting.plural(len(chosen), 'configuration')}, "
-            f"{formatting.plural(order.launches, 'launch')} of each in a random order, "
+            f"{formatting.plural(order.evaluations, 'launch')} of each in a random order, "
             f"{seconds:g} s measured in each",
             style="bold",
         )
@@ -177,7 +177,7 @@ class _MeasurementRun:
         if measured is None or records is None:
             return tried
         cores = self._arena.environment.machine.cores
-        foreign_s = measured.noise.foreign_cpu_s
+        foreign_s = measured.noise.neighbour_cpu_s
         last_s = measured.warmup_s + measured.seconds  # of the last load, which counted
         return dataclasses.replace(
             tried,

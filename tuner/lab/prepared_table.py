@@ -164,7 +164,7 @@ def make_problem(surface: BenchmarkTable) -> ProblemStatement:
         rate_per_s=head.rate_per_s,
         machine=Machine(cores=host["cores"], memory_mb=host["memory_mb"]),
     )
-    space = files.parse(text, file=f"{head.name}/surface.yaml", vocabulary=known)
+    space = files.parse(text, file=f"{head.name}/table.yaml", vocabulary=known)
     return ProblemStatement(
         text=text,
         space=space,

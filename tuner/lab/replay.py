@@ -43,10 +43,10 @@ class ReplayResult:
             "surface": self.ground.surface.head.name,
             "sampler": self.order.sampler,
             "objective": self.ground.objective,
-            "cells": len(cells),
+            "candidates": len(cells),
             "optimum_ms": found.optimum,
             "optimum_se": found.optimum_se,
-            "good_cells": {f"{one.share:g}": one.good_cells for one in each},
+            "good_candidates": {f"{one.share:g}": one.good_candidates for one in each},
             "trials_to": {
                 f"{one.share:g}": {
                     "median": one.median,
@@ -60,7 +60,7 @@ class ReplayResult:
             "runs": [
                 {
                     "seed": run.seed,
-                    "cells": [None if cell is None else dict(cell) for cell in run.cells],
+                    "candidates": [None if cell is None else dict(cell) for cell in run.cells],
                     "recommended": [
                         None if cell is None else dict(cell) for cell in run.recommended
                     ],

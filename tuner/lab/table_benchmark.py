@@ -153,11 +153,11 @@ def _table_benchmark(
         engine=head.engine,
         objective=ground.objective,
         unit=objective.unit,
-        cells=cells,
+        candidates=cells,
         optimum=objective.from_minimised(truth.optimum),
         optimum_se=truth.optimum_se,
         default_regret=default_regret if np.isfinite(default_regret) else None,
-        good_cells=good,
+        good_candidates=good,
         tolerances={share: truth.tolerance(share) for share in SHARES},
         random_median={share: scoring.random_median(cells, good[share]) for share in SHARES},
         contestants=tuple(contestants),
@@ -203,8 +203,8 @@ def _judge(
 
 
 def _why_not(ground: PreparedTable, sampler: str) -> str | None:
-    if sampler == "guess" and ground.profile is None:
-        return "The sampler guess is left out: the benchmark table has no profile."
+    if sampler == "prediction" and ground.profile is None:
+        return "The sampler prediction is left out: the benchmark table has no profile."
     return None
 
 

@@ -77,7 +77,7 @@ class AdminClient:
             LaunchFailed: `oom`, `start`, `timeout`, `limits` or `constraint` if the engine rejected
                 them and still serves the old ones; `crash` if it is gone.
         """
-        body = {"settings": dict(settings), "fresh_replicas": True, "keep_learnt": False}
+        body = {"settings": dict(settings), "restart_replicas": True, "keep_learned": False}
         status, answer = self._call("PATCH", "/admin/settings", body, timeout_s=timeout_s)
         if status == http.HTTPStatus.OK:
             return answer

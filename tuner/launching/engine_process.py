@@ -73,7 +73,7 @@ class LuthierLauncher:
     def __init__(
         self,
         model: str,
-        home: str | None = None,
+        spawner: str | None = None,
         *,
         is_trusted: bool = False,
         always: Mapping[str, apply.Setting] = MappingProxyType({}),
@@ -81,13 +81,13 @@ class LuthierLauncher:
         """Prepare without starting anything.
 
         Args:
-            home: spawner of replicas (`replica.home`); None: by the environment.
+            spawner: spawner of replicas (`replica.spawner`); None: by the environment.
             is_trusted: whether the model may run code from its files.
             always: settings for configurations that lack them.
         """
         self._is_trusted = is_trusted
         self._model = model
-        self._home = home
+        self._spawner = spawner
         self._always = always
 
     def start(self, configuration: Configuration | None) -> LuthierProcess:
@@ -95,7 +95,7 @@ class LuthierLauncher:
         return LuthierProcess.start(
             self._model,
             configuration,
-            home=self._home,
+            spawner=self._spawner,
             is_trusted=self._is_trusted,
             always=self._always,
         )
@@ -128,7 +128,7 @@ class LuthierProcess:
         model: str | None,
         configuration: Configuration | None = None,
         *,
-        home: str | None = None,
+        spawner: str | None = None,
         is_trusted: bool = False,
         always: Mapping[str, apply.Setting] = MappingProxyType({}),
         timeout_s: float = START_TIMEOUT_S,
@@ -146,7 +146,9 @@ class LuthierProcess:
             LaunchFailed: `start` or `timeout`, with the server's own line.
         """
         process = subprocess.Popen(  # noqa: S603 - a list of our own making, no shell
-            _command(program, model, configuration or Configuration({}), home, is_trusted, always),
+            _command(
+                program, model, configuration or Configuration({}), spawner, is_trusted, always
+            ),
             env=without_secrets(os.environ),  # meant for the owner's own servers
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
@@ -259,7 +261,7 @@ def _command(
     program: Sequence[str],
     model: str | None,
     configuration: Configuration,
-    home: str | None,
+    spawner: str | None,
     is_trusted: bool,
     always: Mapping[str, apply.Setting],
 ) -> list[str]:
@@ -269,8 +271,8 @@ def _command(
     own = [sys.executable, "-I", "-S", end_with_parent.__file__, str(os.getpid())]
     command = [*own, sys.executable, *program, *what, "--port", "0", "--admin-port", "0"]
     command += ["--set", "server.grpc_port=null"]  # the load is sent over REST
-    if home is not None:
-        command += ["--set", f"replica.home={home}"]
+    if spawner is not None:
+        command += ["--set", f"replica.spawner={spawner}"]
     for name, value in apply.complete_settings(configuration, always).items():
         command += ["--set", f"{name}={json.dumps(value) if not isinstance(value, str) else value}"]
     return command

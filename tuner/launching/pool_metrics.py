@@ -40,7 +40,7 @@ def parse(text: str) -> PoolCounts:
     loads = too_late = 0
     for name, labels, value in _LINE.findall(text):
         given = dict(_LABEL.findall(labels))
-        if name == "luthier_refusals_total":
+        if name == "luthier_rejected_requests_total":
             refusals[given["reason"]] += int(float(value))
         elif name == "luthier_pool_actions_total" and given["outcome"] == "too_late":
             too_late += int(float(value))

@@ -31,7 +31,7 @@ class Posterior:
 
     mean: Array  # (k,) of the log objective, minimised
     covariance: Array  # (k, k)
-    launch_sd: float
+    evaluation_sd: float
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,7 +55,7 @@ def choose(belief: Posterior, values: Array, preference: Sequence[object]) -> Be
     logs = np.log(values)
     updated = _posterior_mean(belief, logs)
     leader = int(np.argmin(updated))
-    spread = _Spread.of(logs, belief.launch_sd)
+    spread = _Spread.of(logs, belief.evaluation_sd)
     tied = [
         one == leader
         or bool(updated[one] - updated[leader] <= CLOSE and spread.is_open(leader, one))
@@ -90,7 +90,7 @@ def _posterior_mean(belief: Posterior, logs: Array) -> Array:
     rounds, count = logs.shape
     if not rounds:
         return belief.mean
-    known = belief.launch_sd**2 / rounds * np.eye(count) + np.ones((count, count))
+    known = belief.evaluation_sd**2 / rounds * np.eye(count) + np.ones((count, count))
     whole = belief.covariance + known + 1e-12 * np.eye(count)
     pull = np.linalg.solve(whole, logs.mean(axis=0) - belief.mean)
     return np.asarray(belief.mean + belief.covariance @ pull)
@@ -104,11 +104,11 @@ class _Spread:
     """Half width of a simultaneous interval, in standard errors."""
 
     @classmethod
-    def of(cls, logs: Array, launch_sd: float) -> _Spread:
+    def of(cls, logs: Array, evaluation_sd: float) -> _Spread:
         rounds, count = logs.shape
         if not rounds:
             return cls(means=np.zeros(count), error=math.inf, reach=math.inf)
-        sd, degrees = _pooled_sd(logs, launch_sd)
+        sd, degrees = _pooled_sd(logs, evaluation_sd)
         tail = 0.025 / max(1, count - 1)
         return cls(
             means=logs.mean(axis=0),

@@ -110,7 +110,7 @@ def compare(
         outcome=outcome,
         ratio=ratio,
         interval=interval,
-        another_day=later,
+        between_session_interval=later,
         throughput_ratio=throughput_ratio,
         throughput_interval=throughput_interval,
         p99_ratio=p99_ratio,
@@ -140,7 +140,7 @@ def _second_objective_verdict(
         outcome=found.outcome,
         ratio=found.ratio,
         interval=found.interval,
-        another_day=found.another_day,
+        between_session_interval=found.between_session_interval,
         text=found.text,
     )
 

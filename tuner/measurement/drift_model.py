@@ -51,21 +51,21 @@ class DriftModel:
 
     quick: DriftProcess
     slow: DriftProcess
-    launch_sd: float
+    evaluation_sd: float
     block_sd: float
     """For blocks of the fitted length."""
 
     @property
     def variance(self) -> float:
         """Variance of one block, all sources."""
-        return self.quick.sd**2 + self.slow.sd**2 + self.launch_sd**2 + self.block_sd**2
+        return self.quick.sd**2 + self.slow.sd**2 + self.evaluation_sd**2 + self.block_sd**2
 
     @property
     def shares(self) -> dict[str, float]:
         """Shares of time, evaluations and blocks in it."""
         parts = {
             "time": self.quick.sd**2 + self.slow.sd**2,
-            "launch": self.launch_sd**2,
+            "launch": self.evaluation_sd**2,
             "block": self.block_sd**2,
         }
         return {name: part / self.variance for name, part in parts.items()}
@@ -109,7 +109,7 @@ def _drift_model(parameters: Array) -> DriftModel:
     return DriftModel(
         quick=DriftProcess(sd=quick, forgets_s=quick_s),
         slow=DriftProcess(sd=slow, forgets_s=slow_s),
-        launch_sd=launch,
+        evaluation_sd=launch,
         block_sd=block,
     )
 
@@ -142,7 +142,7 @@ def _filter(
     course: DriftModel, steps: Sequence[tuple[float, bool]], columns: Array
 ) -> tuple[Array, Array]:
     quick, slow = course.quick.sd**2, course.slow.sd**2
-    launch, block = course.launch_sd**2, course.block_sd**2
+    launch, block = course.evaluation_sd**2, course.block_sd**2
     # Covariances of the state (quick, slow, evaluation), and the state per column.
     qq, ss, ll, qs, ql, sl = quick, slow, launch, 0.0, 0.0, 0.0
     state = np.zeros((3, columns.shape[1]))
@@ -193,7 +193,7 @@ def draw(
     """
     found = course.block_sd * rng.normal(size=len(at_s))
     _, numbered = np.unique(launch, return_inverse=True)
-    found += course.launch_sd * rng.normal(size=int(numbered.max()) + 1)[numbered]
+    found += course.evaluation_sd * rng.normal(size=int(numbered.max()) + 1)[numbered]
     for part in (course.quick, course.slow):
         found += _process(part, at_s, rng)
     return np.asarray(found)

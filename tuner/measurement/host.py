@@ -75,7 +75,7 @@ def noise_between(
         client_cpu_s=client_cpu_s,
         server_cpu_s=share * _used_s(before.cpu_s, after.cpu_s) if after.cpu_s else None,
         peak_memory_mb=peak_memory_mb,
-        foreign_cpu_s=foreign_s,
+        neighbour_cpu_s=foreign_s,
     )
 
 
@@ -96,7 +96,7 @@ def together(parts: Sequence[HostNoise], *, share: float) -> HostNoise:
         client_cpu_s=total([part.client_cpu_s for part in parts], 1.0),
         server_cpu_s=total([part.server_cpu_s for part in parts]),
         peak_memory_mb=max(peaks_mb, default=None),
-        foreign_cpu_s=total([part.foreign_cpu_s for part in parts]),
+        neighbour_cpu_s=total([part.neighbour_cpu_s for part in parts]),
     )
 
 

@@ -34,13 +34,13 @@ class InterferenceDetector:
 
         False if unknown. `loaded_s` includes the warm-up.
         """
-        told = [part for part in (noise.foreign_cpu_s, noise.steal_s) if part is not None]
+        told = [part for part in (noise.neighbour_cpu_s, noise.steal_s) if part is not None]
         self._left_s += MAX_REPEATED * loaded_s
         if not told or loaded_s <= 0:
             return False
         whole_s = self._cores * loaded_s
         taken_s = sum(told)
-        kind = noise.foreign_cpu_s is None, noise.steal_s is None
+        kind = noise.neighbour_cpu_s is None, noise.steal_s is None
         shares = [*self._shares.get(kind, [])[1 - RETAINED :], taken_s / whole_s]
         self._shares[kind] = shares
         usual = statistics.median(shares) if len(shares) >= MIN_KNOWN else min(shares)

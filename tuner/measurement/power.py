@@ -49,7 +49,7 @@ class RoundLayout:
 
     number: int
     slices: TimeSlices
-    launch_s: float
+    startup_s: float
     is_side_by_side: bool
 
     def lay_out(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
@@ -61,13 +61,13 @@ class RoundLayout:
         for number in range(self.number):
             first = 1 if number % 2 == 0 else -1
             if self.is_side_by_side:
-                now_s += 2 * self.launch_s
+                now_s += 2 * self.startup_s
                 sides = [first * (1 if turn % 4 in {0, 3} else -1) for turn in range(2 * parts)]
             else:
                 sides = [first] * parts + [-first] * parts
             for turn, side in enumerate(sides):
                 if not self.is_side_by_side and turn % parts == 0:
-                    now_s += self.launch_s
+                    now_s += self.startup_s
                 now_s += self.slices.dropped_s
                 at_s.append(now_s + self.slices.seconds * (np.arange(cells) + 0.5) / cells)
                 weights.append(np.full(cells, side * weight))
@@ -81,7 +81,7 @@ def error_of(course: DriftModel, rounds: RoundLayout, *, block_s: float) -> floa
     common = weights @ course.covariance(at_s[:, None] - at_s) @ weights
     cell_s = 2 * rounds.slices.quartets * rounds.slices.seconds * rounds.number / (len(at_s) / 2)
     own = course.block_sd**2 * block_s / cell_s * float(weights @ weights)
-    return math.sqrt(common + own + 2 * course.launch_sd**2 / rounds.number)
+    return math.sqrt(common + own + 2 * course.evaluation_sd**2 / rounds.number)
 
 
 def smallest_gain_of(course: DriftModel, rounds: RoundLayout, *, block_s: float) -> float | None:

@@ -30,7 +30,7 @@ class TimeSlices:
 
     @classmethod
     def of(
-        cls, *, round_trip_s: float, launch_s: float, measured_s: float = 0.0, roles: int = 2
+        cls, *, round_trip_s: float, startup_s: float, measured_s: float = 0.0, roles: int = 2
     ) -> Self:
         """Layout for these latencies and launch times.
 
@@ -39,7 +39,7 @@ class TimeSlices:
 
         Args:
             round_trip_s: mean latency of the slowest.
-            launch_s: mean of the arms.
+            startup_s: mean of the arms.
             measured_s: least; 0 if only means are compared.
         """
         seconds = max(SLICE_S, LATENCIES * round_trip_s, measured_s / PARTS)
@@ -47,7 +47,7 @@ class TimeSlices:
         dropped_s = max(DROPPED_S, DROPPED_LATENCIES * round_trip_s)
         quartet_s = 2 * roles * (seconds + dropped_s)
         least = math.ceil(measured_s / (2 * seconds) - 1e-9)
-        worth = min(MAX_QUARTETS, round(math.sqrt(roles * launch_s / quartet_s)))
+        worth = min(MAX_QUARTETS, round(math.sqrt(roles * startup_s / quartet_s)))
         return cls(seconds=seconds, dropped_s=dropped_s, quartets=max(MIN_QUARTETS, least, worth))
 
     @classmethod

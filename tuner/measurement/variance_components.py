@@ -21,12 +21,12 @@ class VarianceComponents:
     """Standard deviations on the log scale."""
 
     block_sd: float
-    launch_sd: float | None
+    evaluation_sd: float | None
     """None without repeated evaluations; 0 if blocks explain all."""
 
     def trial_sd(self, blocks: int) -> float:
         """Sd of a mean of so many blocks; without repeats, from blocks alone."""
-        return math.sqrt((self.launch_sd or 0.0) ** 2 + self.block_sd**2 / blocks)
+        return math.sqrt((self.evaluation_sd or 0.0) ** 2 + self.block_sd**2 / blocks)
 
 
 def components(configurations: Iterable[Sequence[Sequence[float]]]) -> VarianceComponents | None:
@@ -54,12 +54,12 @@ def components(configurations: Iterable[Sequence[Sequence[float]]]) -> VarianceC
     if within_degrees == 0:
         return None
     within = within_sum / within_degrees
-    launch_sd: float | None = None
+    evaluation_sd: float | None = None
     if between_degrees:
         per_launch = coefficient / between_degrees
         between = between_sum / between_degrees
-        launch_sd = math.sqrt(max(0.0, (between - within) / per_launch))
-    return VarianceComponents(block_sd=math.sqrt(within), launch_sd=launch_sd)
+        evaluation_sd = math.sqrt(max(0.0, (between - within) / per_launch))
+    return VarianceComponents(block_sd=math.sqrt(within), evaluation_sd=evaluation_sd)
 
 
 def components_of(configurations: Iterable[Sequence[Measurement]]) -> VarianceComponents | None:
@@ -73,9 +73,9 @@ def components_of(configurations: Iterable[Sequence[Measurement]]) -> VarianceCo
 def useful_seconds(noise: VarianceComponents, *, start_s: float, block_s: float) -> float:
     """Most cost-effective trial length; infinite without evaluation spread.
 
-    A trial of t seconds costs start + t and has variance launch_sd^2 + block_sd^2 x block_s / t;
-    the product is least at t = (block_sd / launch_sd) x sqrt(block_s x start).
+    A trial of t seconds costs start + t and has variance evaluation_sd^2 + block_sd^2 x block_s / t;
+    the product is least at t = (block_sd / evaluation_sd) x sqrt(block_s x start).
     """
-    if not noise.launch_sd:
+    if not noise.evaluation_sd:
         return math.inf
-    return noise.block_sd / noise.launch_sd * math.sqrt(block_s * start_s)
+    return noise.block_sd / noise.evaluation_sd * math.sqrt(block_s * start_s)

@@ -106,12 +106,12 @@ class TableBenchmark:
     engine: str
     objective: str
     unit: str
-    cells: int
+    candidates: int
     optimum: float
     optimum_se: float
     default_regret: float | None
     """None if the default does not work."""
-    good_cells: Mapping[float, int]
+    good_candidates: Mapping[float, int]
     tolerances: Mapping[float, float]
     random_median: Mapping[float, int]
     """Trials until half of all random searches meet a good candidate."""
@@ -143,7 +143,7 @@ class BenchmarkRecord:
         """Plain data, as in `tune replay --json`."""
         data = dataclasses.asdict(self)
         for surface in data["surfaces"]:
-            for name in ("good_cells", "tolerances", "random_median"):
+            for name in ("good_candidates", "tolerances", "random_median"):
                 surface[name] = {f"{share:g}": value for share, value in surface[name].items()}
         return data
 

@@ -47,7 +47,7 @@ def figure(study: StudyRecord) -> go.Figure:
     _add_default(drawn, study, first, second)
     values = [
         [side.value(t.measured) for t in told if t.measured is not None]
-        + [point.values[place] for point in study.front]
+        + [point.values[place] for point in study.pareto_front]
         for place, side in enumerate((first, second))
     ]
     drawn.update_layout(
@@ -61,7 +61,7 @@ def points(study: StudyRecord) -> Markup:
     """Row per front point."""
     first, second = sides(study)
     rows = []
-    for point in study.front:
+    for point in study.pareto_front:
         shown = study_view.in_short(study, point.configuration)
         name = [element("b", shown), " (chosen)"] if point.is_chosen else [shown]
         rows.append(
@@ -100,10 +100,10 @@ def _add_front(
     first: objectives.Objective,
     second: objectives.Objective,
 ) -> None:
-    if not study.front:
+    if not study.pareto_front:
         return
     best = theme.mark("best")
-    xs, ys = ([point.values[place] for point in study.front] for place in (0, 1))
+    xs, ys = ([point.values[place] for point in study.pareto_front] for place in (0, 1))
     spans = [
         {
             "type": "data",
@@ -119,8 +119,8 @@ def _add_front(
             "color": best.colour,
         }
         for values, sds in (
-            (xs, [point.sds[0] for point in study.front]),
-            (ys, [point.sds[1] for point in study.front]),
+            (xs, [point.sds[0] for point in study.pareto_front]),
+            (ys, [point.sds[1] for point in study.pareto_front]),
         )
     ]
     drawn.add_trace(
@@ -137,12 +137,12 @@ def _add_front(
                 f"<b>{escape(study_view.in_short(study, point.configuration))}</b><br>"
                 f"{escape(first.label)} {formatting.quantity(point.values[0], first.unit)}<br>"
                 f"{escape(second.label)} {formatting.quantity(point.values[1], second.unit)}"
-                for point in study.front
+                for point in study.pareto_front
             ],
             hovertemplate="%{text}<extra></extra>",
         )
     )
-    chosen = [point for point in study.front if point.is_chosen]
+    chosen = [point for point in study.pareto_front if point.is_chosen]
     drawn.add_trace(
         go.Scatter(
             x=[point.values[0] for point in chosen],

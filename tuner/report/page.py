@@ -41,7 +41,7 @@ def render(study: StudyRecord) -> str:
 def _front(study: StudyRecord) -> tuple[tuple[str, str, Markup], ...]:
     if study.second is None:
         return ()
-    if not study.front:
+    if not study.pareto_front:
         text = "There is no front: the study is not finished, or no configuration was a solution."
         return (("front", "The front", element("p", text)),)
     caption = (

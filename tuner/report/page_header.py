@@ -29,7 +29,7 @@ def answer(study: StudyRecord) -> Markup:
     tried = formatting.plural(len(study.trials), "trial")
     took = "" if study.used_s is None else f", {formatting.duration(study.used_s)} in all"
     engine = f"engine {study.engine}, " if study.is_of_other_engine else ""
-    if study.home == "docker":
+    if study.spawner == "docker":
         engine = "replicas in containers, "
     load = study_view.workload(study)
     label = objective.label
@@ -93,7 +93,7 @@ def _verdict(study: StudyRecord) -> Markup:
         numbers = (
             f"{objective.label.capitalize()}, best over default: {shown}"
             f"{'' if study.verdict.interval.is_vague else ', 95 % interval'}; on another day "
-            f"{formatting.interval(study.verdict.another_day)}; from "
+            f"{formatting.interval(study.verdict.between_session_interval)}; from "
             f"{formatting.plural(len(study.verdict.best), 'pair')} of launches that alternate."
         )
     if study.verdict is not None and study.verdict.second is not None:

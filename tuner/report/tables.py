@@ -198,7 +198,7 @@ def _trial_row(study: StudyRecord, trial: Trial, names: Sequence[str]) -> Markup
             element("td", _value(trial.configuration, name), data_value=_key(trial, name))
             for name in names
         ),
-        cell(trial.launch_s),
+        cell(trial.startup_s),
         element(
             "td",
             f"{started:%H:%M:%S}",

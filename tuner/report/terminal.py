@@ -33,7 +33,7 @@ def summary(study: StudyRecord, files: Mapping[str, pathlib.Path]) -> rich.conso
     title = f"{study.model} at {load} ({study.name})"
     if study.is_of_other_engine:
         title += f", engine {study.engine}"
-    if study.home == "docker":
+    if study.spawner == "docker":
         title += ", replicas in containers"
     parts: list[rich.console.RenderableType] = [rich.text.Text(title, style="bold")]
     if study.trials:
@@ -110,7 +110,7 @@ def _figure(side: study_view.ArmMeasurements, objective: Objective) -> str:
 
 def _ratio(study: StudyRecord, name: str) -> str:
     if study.verdict is None:
-        return "too few pairs" if study.fresh_starts else "not re-measured"
+        return "too few pairs" if study.failure_counts else "not re-measured"
     found = study_view.compare_metric(study, name)
     return "" if found is None else formatting.ratio(found.ratio, found.interval)
 

@@ -38,7 +38,7 @@ SAMPLERS: Mapping[str, type[CandidateSampler]] = {
     "skopt": SkoptSampler,
     "gpy": GpySampler,
     "tpe": TpeSampler,
-    "guess": PredictionSampler,
+    "prediction": PredictionSampler,
     "ridge": RidgeSampler,
     "hill-climb": HillClimbSampler,
     "optuna-gp": OptunaGpSampler,

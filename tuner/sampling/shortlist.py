@@ -30,7 +30,7 @@ class Shortlist:
     configurations: tuple[Configuration, ...]
     mean: Array  # (k,) of the logarithm of the objective, minimised
     covariance: Array  # (k, k)
-    launch_sd: float
+    evaluation_sd: float
 
 
 def make_shortlist(
@@ -78,7 +78,7 @@ def make_shortlist(
         configurations=tuple(sound[near[place]] for place in chosen),
         mean=mean[near][chosen],
         covariance=covariance[np.ix_(chosen, chosen)],
-        launch_sd=model.noise_sd,
+        evaluation_sd=model.noise_sd,
     )
 
 

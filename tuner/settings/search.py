@@ -26,7 +26,7 @@ class SearchSettings:
         "--sampler",
         "NAME",
         "sampler that proposes configurations: structured (predicts them from a short "
-        "profile of the model), gp, random, epsilon-greedy, skopt, gpy, tpe, guess, "
+        "profile of the model), gp, random, epsilon-greedy, skopt, gpy, tpe, prediction, "
         "ridge, hill-climb, optuna-gp, smac or botorch (docs/samplers.md); default "
         "structured",
     )
@@ -44,7 +44,7 @@ class SearchSettings:
         "trials before results guide the sampler, the first being the default "
         "configuration; at most half of --trials; default 4 for structured (8 without "
         "predictions), 8 for gp and ridge, 10 for skopt, tpe, optuna-gp, smac and "
-        "botorch, 25 for gpy, random and epsilon-greedy, 0 for guess and hill-climb",
+        "botorch, 25 for gpy, random and epsilon-greedy, 0 for prediction and hill-climb",
         parse=int,
     )
     max_time_s: float = option_field(

@@ -17,7 +17,7 @@ from tuner.settings.workload import (
 )
 from tuner.values.study_record import OUR_ENGINE
 
-SPAWNERS = SETTINGS["replica.home"].choices
+SPAWNERS = SETTINGS["replica.spawner"].choices
 """Spawners; the first is the default."""
 MAX_CLIENT_BATCH = 4096
 OTHER_ENGINES = ("command", "url")
@@ -148,10 +148,10 @@ class TargetSettings:
         "longest run of --hook; default 60s",
         parse=duration_s,
     )
-    home: str = option_field(
+    spawner: str = option_field(
         "process",
-        "--home",
-        "HOME",
+        "--spawner",
+        "SPAWNER",
         "how Luthier's replicas run: process, on this machine; or docker, in containers "
         "(docs/containers.md); default process",
         choices=SPAWNERS,
@@ -243,10 +243,12 @@ class TargetSettings:
                 f"--min-accuracy {self.min_accuracy:g}: only Luthier has model variants "
                 "as a knob; define a knob of its own for another engine"
             )
-        require(self.home in SPAWNERS, "--home", self.home, "one of " + ", ".join(SPAWNERS))
-        if self.is_of_other_engine and self.home != SPAWNERS[0]:
+        require(
+            self.spawner in SPAWNERS, "--spawner", self.spawner, "one of " + ", ".join(SPAWNERS)
+        )
+        if self.is_of_other_engine and self.spawner != SPAWNERS[0]:
             raise UsageError(
-                f"--home {self.home}: only Luthier's replicas can be placed; the file of "
+                f"--spawner {self.spawner}: only Luthier's replicas can be placed; the file of "
                 "another engine can start a container itself"
             )
         require(self.hook_timeout_s > 0, "--hook-timeout", self.hook_timeout_s, "above 0")

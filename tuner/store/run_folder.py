@@ -1,7 +1,7 @@
 """Folder of one study; each file is written whole or not at all.
 
     runs/<study>/settings.yaml  environment.json  space.yaml  study.db  trials/<number>/requests.npz
-                 verification/launches.json  verification/<role>.npz
+                 verification/evaluations.json  verification/<role>.npz
                  verdict.json  best.yaml  deploy.sh  report.html  log.jsonl  lock
 
 One process runs a study at a time: `locked`.
@@ -14,6 +14,7 @@ import fcntl
 import json
 import os
 import pathlib
+import shlex
 import shutil
 from collections.abc import Iterator, Mapping
 from typing import Any, TextIO
@@ -25,7 +26,7 @@ from serving.system.yaml_problem import yaml_problem
 from tuner.errors import StorageFailed, StudyBusy, UnknownStudy, UsageError
 
 SETTINGS_FILE = "settings.yaml"
-MARK = "# A study of Luthier."
+MARK, OLD_MARK = "# A study of Luthier, format 2.", "# A study of Luthier."
 """First line of `settings.yaml`; other folders are never deleted."""
 FILES = frozenset(
     {
@@ -103,7 +104,7 @@ class RunFolder:
         """Whether the folder is a study of Luthier."""
         try:
             with (self.path / SETTINGS_FILE).open(encoding="utf-8") as file:
-                return file.readline().rstrip("\n") == MARK
+                return file.readline().rstrip("\n") in {MARK, OLD_MARK}
         except (OSError, UnicodeDecodeError):
             return False
 
@@ -147,14 +148,14 @@ class RunFolder:
         """
         if not self.is_study():
             raise UsageError(
-                f"{self.path} is not a study folder, so --fresh does not delete it; "
+                f"{self.path} is not a study folder, so --overwrite does not delete it; "
                 "choose another --study"
             )
         foreign = sorted(entry.name for entry in self.path.iterdir() if not _is_ours(entry.name))
         if foreign:
             raise UsageError(
                 f"{self.path} holds files that do not belong to a study "
-                f"({', '.join(foreign[:3])}), so --fresh does not delete it; move them, "
+                f"({', '.join(foreign[:3])}), so --overwrite does not delete it; move them, "
                 "or choose another --study"
             )
         with storage_errors(f"study folder {self.path}"):
@@ -179,7 +180,16 @@ class RunFolder:
             raise UsageError(
                 f"{path} holds {type(data).__name__}, expected the settings of a study"
             )
+        if self._is_old():
+            raise UsageError(
+                f"{self.path} is a study of format 1, whose names have changed; "
+                f"convert it with: tune convert {shlex.quote(str(self.path))}"
+            )
         return data
+
+    def _is_old(self) -> bool:
+        with (self.path / SETTINGS_FILE).open(encoding="utf-8") as file:
+            return file.readline().rstrip("\n") == OLD_MARK
 
     def read_json(self, name: str) -> dict[str, Any] | None:
         """Read a JSON file of the folder; None if missing.

@@ -80,7 +80,7 @@ class StudyStore:
                     direction="minimize",
                 )
             except optuna.exceptions.DuplicatedStudyError:
-                instead = "choose another --study, or delete the existing one with --fresh"
+                instead = "choose another --study, or delete the existing one with --overwrite"
                 raise StudyExists(f"study {name!r} in {where}", instead) from None
             try:
                 study.set_user_attr("luthier", dict(facts))
@@ -165,7 +165,7 @@ class StudyStore:
             measurement=result.measurement,
             origin=proposed.origin,
             objective=result.objective if is_ok else None,
-            launch_s=result.launch_s,
+            startup_s=result.startup_s,
             overhead_s=result.overhead_s,
             started_at=result.started_at,
             missed=result.missed,

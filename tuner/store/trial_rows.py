@@ -6,7 +6,7 @@
               RUNNING: being measured now
     params    the knobs as proposed
     user      origin, configuration (as evaluated), outcome, measurement, error, headroom,
-              effort, facts {launch_s, overhead_s, started_at}; with metric constraints
+              effort, facts {startup_s, overhead_s, started_at}; with metric constraints
               slacks; with two objectives second; if a metric constraint is violated,
               missed (the measurement) and value (the objective)
 
@@ -33,7 +33,7 @@ class TrialResult:
     outcome: Outcome
     measurement: Measurement | None
     objective: float | None
-    launch_s: float
+    startup_s: float
     overhead_s: float
     started_at: float
     error: float | None = None
@@ -57,7 +57,7 @@ def attributes(result: TrialResult) -> dict[str, Any]:
     values: dict[str, Any] = {
         "outcome": dataclasses.asdict(result.outcome),
         "facts": {
-            "launch_s": result.launch_s,
+            "startup_s": result.startup_s,
             "overhead_s": result.overhead_s,
             "started_at": result.started_at,
         },

@@ -262,7 +262,7 @@ def _verdict(order: AbSpec, rounds: verification.Rounds) -> Verdict:
         rule=_rule(order, max(rounds.counted, comparison.MIN_PAIRS)),
         names=ARMS,
     )
-    return dataclasses.replace(found, launch_sd=verification.evaluation_sd(rounds.starts, ARMS))
+    return dataclasses.replace(found, evaluation_sd=verification.evaluation_sd(rounds.starts, ARMS))
 
 
 def _decision(order: AbSpec, verdict: Verdict, tallies: Mapping[str, FailureCount]) -> str:

@@ -98,7 +98,7 @@ class Budget:
             return None
         return TimeSlices.of(
             round_trip_s=self.round_trip_s,
-            launch_s=EXPECTED_STARTUP_S if self.start_s is None else self.start_s,
+            startup_s=EXPECTED_STARTUP_S if self.start_s is None else self.start_s,
             measured_s=self.measured_s,
         )
 
@@ -119,8 +119,8 @@ class Budget:
         slices = self.slices
         if slices is None:
             return self.fresh_s
-        launch_s = EXPECTED_STARTUP_S if self.start_s is None else self.start_s
-        return launch_s + slices.loaded_s
+        startup_s = EXPECTED_STARTUP_S if self.start_s is None else self.start_s
+        return startup_s + slices.loaded_s
 
     def _begun_s(self, roles: int) -> float:
         """Return the expected start time of interleaved engines, else 0."""

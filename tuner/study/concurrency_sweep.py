@@ -38,7 +38,7 @@ def tune(
     settings: StudySettings,
     concurrencies: Sequence[int],
     *,
-    fresh: bool,
+    overwrite: bool,
     terminal: Terminal,
 ) -> tuple[StudyResult, ...]:
     """Run a study for each concurrency.
@@ -46,7 +46,7 @@ def tune(
     Args:
         settings: of each, without the concurrency.
         concurrencies: ascending.
-        fresh: whether studies of the same names are deleted first.
+        overwrite: whether studies of the same names are deleted first.
 
     Raises:
         WrongUse, TunerError, Interrupted: as for one study; finished ones are saved.
@@ -67,7 +67,7 @@ def tune(
             f"load {place + 1} of {len(concurrencies)}: concurrency {concurrency}",
             style="bold",
         )
-        done.append(study.tune(mine, fresh=fresh, terminal=terminal))
+        done.append(study.tune(mine, overwrite=overwrite, terminal=terminal))
     return tuple(done)
 
 

@@ -72,7 +72,7 @@ def name_taken(folder: RunFolder) -> StudyExists:
     return StudyExists(
         f"study {folder.name!r}",
         f"resume it with `{resume_command(folder)}`, choose another --study, or delete it "
-        "with --fresh",
+        "with --overwrite",
     )
 
 
@@ -80,24 +80,24 @@ def create_study(
     folder: RunFolder,
     inputs: StudyInputs,
     *,
-    fresh: bool,
+    overwrite: bool,
     profile: CostProfile | None = None,
 ) -> StudyStore:
     """Create the folder and the store.
 
     Args:
         inputs: a storage's password is used, but not saved.
-        fresh: whether a study of the same name is deleted first.
+        overwrite: whether a study of the same name is deleted first.
         profile: of the model, for predictions, or None.
 
     Raises:
         StudyExists: the storage has a study of that name.
-        WrongUse: `fresh`, and the folder is no study of ours.
+        WrongUse: `overwrite`, and the folder is no study of ours.
         StorageFailed: it cannot be written.
     """
     settings, arena, target = inputs.settings, inputs.arena, inputs.target
     url = settings.store.storage
-    if fresh:
+    if overwrite:
         _delete(folder, url)
     kept_url = None if url is None else study_store.without_password(url)
     kept = dataclasses.replace(

@@ -71,7 +71,7 @@ def rank_shortlist(
         Posterior(
             mean=believed.mean[kept],
             covariance=believed.covariance[np.ix_(kept, kept)],
-            launch_sd=believed.launch_sd,
+            evaluation_sd=believed.evaluation_sd,
         ),
         values,
         [(footprint(one, cores=cores), differences(one, default)) for one in configurations],
@@ -105,7 +105,7 @@ def _values(starts: Sequence[RoundEvaluation], roles: Sequence[str], objective: 
 
 def for_interleaving(believed: Shortlist) -> Shortlist:
     """Return the shortlist for interleaved evaluations, which cancel machine drift."""
-    return dataclasses.replace(believed, launch_sd=OWN_SHARE * believed.launch_sd)
+    return dataclasses.replace(believed, evaluation_sd=OWN_SHARE * believed.evaluation_sd)
 
 
 def assumed_sd(
@@ -120,7 +120,11 @@ def assumed_sd(
         starts: complete rounds of all.
     """
     values = _values(starts, list(name_arms(believed.configurations)), objective)
-    sd = evaluation_sd(np.log(values), believed.launch_sd) if len(values) else believed.launch_sd
+    sd = (
+        evaluation_sd(np.log(values), believed.evaluation_sd)
+        if len(values)
+        else believed.evaluation_sd
+    )
     return max(MIN_SD, INFLATION * math.sqrt(2) * sd)
 
 

@@ -283,7 +283,7 @@ def launcher_of(target: TargetSettings) -> LuthierLauncher:
     request_source.check(target)
     return LuthierLauncher(
         target.model,
-        target.home,
+        target.spawner,
         is_trusted=target.trust,
         always=request_source.server_settings(target),
     )

@@ -3,7 +3,7 @@
 Computes limits of the running mean at each look (`traffic.plan.Race`). Pure. After k blocks,
 log(trial's mean / incumbent's mean) has the standard error
 
-    sqrt(incumbent_sd^2 + launch_sd^2 + block_sd^2 / k)
+    sqrt(incumbent_sd^2 + evaluation_sd^2 + block_sd^2 / k)
 
 Only the last term shrinks during a trial. Looks follow each block but the last, at level `ALPHA` /
 looks, so at most `ALPHA` of trials as good as the incumbent are given up (Bonferroni; a tighter
@@ -75,7 +75,7 @@ class Racing:
         return race(
             incumbent_ms=factors[objective] * minimised,
             incumbent_sd=sd,
-            launch_sd=math.sqrt(max(0.0, noise_sd**2 - error**2)),
+            evaluation_sd=math.sqrt(max(0.0, noise_sd**2 - error**2)),
             block_sd=error * math.sqrt(self.blocks),
             blocks=self.blocks,
             block_s=self.block_s,
@@ -86,7 +86,7 @@ def race(
     *,
     incumbent_ms: float,
     incumbent_sd: float,
-    launch_sd: float,
+    evaluation_sd: float,
     block_sd: float,
     blocks: int,
     block_s: float,
@@ -96,7 +96,7 @@ def race(
     Args:
         incumbent_ms: estimated mean latency of the best so far.
         incumbent_sd: of its log.
-        launch_sd: between evaluations, log scale, without blocks.
+        evaluation_sd: between evaluations, log scale, without blocks.
         block_sd: between blocks, log scale.
         blocks: per whole trial.
     """
@@ -104,7 +104,7 @@ def race(
     if looks < 1:
         return None
     reach = float(ndtri(1 - ALPHA / looks))
-    known = incumbent_sd**2 + launch_sd**2
+    known = incumbent_sd**2 + evaluation_sd**2
     limits = (
         incumbent_ms * math.exp(reach * math.sqrt(known + block_sd**2 / look))
         for look in range(1, looks + 1)

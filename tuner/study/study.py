@@ -73,11 +73,11 @@ class StudyResult:
     """Written files by name."""
 
 
-def tune(settings: StudySettings, *, fresh: bool, terminal: Terminal) -> StudyResult:
+def tune(settings: StudySettings, *, overwrite: bool, terminal: Terminal) -> StudyResult:
     """Run a new study.
 
     Args:
-        fresh: delete a study of the same name first.
+        overwrite: delete a study of the same name first.
 
     Raises:
         WrongUse: an input is invalid; nothing was written.
@@ -89,14 +89,14 @@ def tune(settings: StudySettings, *, fresh: bool, terminal: Terminal) -> StudyRe
         name_study(settings, target.spec, now=dt.datetime.now().astimezone())
     )
     folder = folder_of(settings)
-    if folder.exists() and not fresh:
+    if folder.exists() and not overwrite:
         raise name_taken(folder)
     with resumable(None), make_evaluator(settings, target, terminal) as bench:
         inputs = prepare(bench, settings, target, terminal)
         with resumable(folder, interruption.NOT_BEGUN):
             profile = _profile(bench, inputs, terminal)
             inputs, taught = _add_prior_knowledge(inputs, profile)
-            store = create_study(folder, inputs, fresh=fresh, profile=profile)
+            store = create_study(folder, inputs, overwrite=overwrite, profile=profile)
             with folder.locked():
                 terminal.log.write_to(folder.log)
                 for note in notes_of(inputs, bench.counted):
@@ -178,7 +178,7 @@ def _run(setup: StudyRun) -> StudyResult:
         if ending is None:
             ending = _search(setup, search)
             study_files.save_verification_state(folder, ending)
-        if ending.standings is None:
+        if ending.ranked_shortlist is None:
             ending = study_run.choose_best(setup, search, ending)
             study_files.save_verification_state(folder, ending)
         ending, verdict = study_run.verify(setup, ending, keeps_s=search.budget.open_s)
@@ -234,8 +234,8 @@ def _search(setup: StudyRun, search: Search) -> VerificationState:
         stopped=reason,
         best=best,
         pairs=search.budget.pairs,
-        finalists=() if found is None or best == setup.arena.default else found.configurations,
-        front=front,
+        shortlist=() if found is None or best == setup.arena.default else found.configurations,
+        pareto_front=front,
     )
 
 
@@ -267,8 +267,8 @@ def _handle_interrupt(setup: StudyRun) -> Interrupted:
     starts = 0
     if ending is not None:
         starts = len(verification.whole(ending.starts, len(ending.roles)))
-        if ending.finalists:
-            starts += len(verification.whole(ending.finals, len(ending.finalists)))
+        if ending.shortlist:
+            starts += len(verification.whole(ending.finals, len(ending.shortlist)))
     kept = interruption.describe_saved(
         trials=len(setup.store.trials()),
         cut_off=cut_off,
@@ -304,8 +304,8 @@ def _plan(setup: StudyRun, search: Search, ending: VerificationState | None) -> 
     expected_s = budget.left_s(done, [])
     if ending is not None:
         left = len(ending.roles) * ending.pairs - len(ending.starts)
-        if ending.standings is None:
-            left += max(0, FINAL_ROUNDS * len(ending.finalists) - len(ending.finals))
+        if ending.ranked_shortlist is None:
+            left += max(0, FINAL_ROUNDS * len(ending.shortlist) - len(ending.finals))
         expected_s = left * budget.compared_s + (0.0 if ending.open_loop else budget.open_s)
     return StudyPlan(
         name=setup.folder.name,

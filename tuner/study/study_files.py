@@ -1,7 +1,7 @@
 """Study folder, read as `StudyRecord` by reports, exports and `--json`.
 
 During the search the best is the lowest measurement, which a note says. `verdict.json` is written
-once at the end: {"best", "verdict", "fresh_starts", "finalists", "front", "stopped", "open_loop"}.
+once at the end: {"best", "verdict", "failure_counts", "shortlist", "pareto_front", "stopped", "open_loop"}.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ UNFINISHED = (
 )
 UNVERIFIED = "the verification is not finished"
 VERDICT_FILE = "verdict.json"
-VERIFICATION_STATE_FILE = "verification/launches.json"
+VERIFICATION_STATE_FILE = "verification/evaluations.json"
 
 
 def settings_of(folder: RunFolder) -> StudySettings:
@@ -76,7 +76,7 @@ def store_of(folder: RunFolder, settings: StudySettings, *, url: str | None = No
     if url is None and not folder.database.exists():
         raise UsageError(
             f"{folder.path} holds no trials: it was interrupted too early; repeat the "
-            "command with --fresh"
+            "command with --overwrite"
         )
     return StudyStore.open_study(folder.name, database=folder.database, url=url)
 
@@ -105,7 +105,7 @@ def facts_of(
         "objective": settings.measurement.first,
         "second": settings.measurement.second,
         "sampler": settings.search.sampler,
-        "cells": len(arena.candidates.cells),
+        "candidates": len(arena.candidates.cells),
         "default": dict(arena.default),
         "knobs": [dataclasses.asdict(knob) for knob in arena.knobs],
         "profile": None if profile is None else profile.as_json(),
@@ -173,9 +173,9 @@ def save_end(
         {
             "best": None if ending.best is None else dict(ending.best),
             "verdict": None if verdict is None else verdict.as_json(),
-            "fresh_starts": {role: dataclasses.asdict(tally) for role, tally in tallies.items()},
-            "finalists": [one.as_json() for one in ending.standings or ()],
-            "front": [point.as_json() for point in ending.front],
+            "failure_counts": {role: dataclasses.asdict(tally) for role, tally in tallies.items()},
+            "shortlist": [one.as_json() for one in ending.ranked_shortlist or ()],
+            "pareto_front": [point.as_json() for point in ending.pareto_front],
             "stopped": ending.stopped,
             "open_loop": None if ending.open_loop is None else ending.open_loop.as_json(),
         },
@@ -211,7 +211,7 @@ def read(folder: RunFolder, store: StudyStore, settings: StudySettings) -> Study
     else:
         best = _best_so_far(trials) if ending is None else ending.best
     standings = (
-        () if end is None else tuple(map(ShortlistEntry.from_json, end.get("finalists", ())))
+        () if end is None else tuple(map(ShortlistEntry.from_json, end.get("shortlist", ())))
     )
     verdict = None if end is None or end["verdict"] is None else Verdict.from_json(end["verdict"])
     open_loop = None if end is None else end.get("open_loop")
@@ -227,7 +227,9 @@ def read(folder: RunFolder, store: StudyStore, settings: StudySettings) -> Study
         sampler=str(facts["sampler"]),
         objective=str(facts["objective"]),
         second=facts.get("second"),
-        front=() if end is None else tuple(map(ParetoPoint.from_json, end.get("front", ()))),
+        pareto_front=()
+        if end is None
+        else tuple(map(ParetoPoint.from_json, end.get("pareto_front", ()))),
         knobs=tuple(
             KnobInfo(**{**knob, "values": tuple(knob["values"])}) for knob in facts["knobs"]
         ),
@@ -235,9 +237,9 @@ def read(folder: RunFolder, store: StudyStore, settings: StudySettings) -> Study
         default=default,
         best=best,
         verdict=verdict,
-        finalists=standings,
+        shortlist=standings,
         open_loop=None if open_loop is None else OpenLoopCheck.from_json(open_loop),
-        fresh_starts=outcomes.count_failures(
+        failure_counts=outcomes.count_failures(
             () if ending is None else ending.starts, settings.measurement.limits
         ),
         notes=(*store.notes(), stopped_of(folder)),

@@ -89,7 +89,7 @@ class StudyRun:
 
 def choose_best(setup: StudyRun, search: Search, ending: VerificationState) -> VerificationState:
     """Choose the shortlist's best in alternating rounds; plan the pairs."""
-    finalists, budget = ending.finalists, search.budget
+    finalists, budget = ending.shortlist, search.budget
     left_s = setup.left_s()
     rounds = budget.final_rounds_in(left_s, len(finalists)) if len(finalists) > 1 else 0
     starts = ending.finals
@@ -130,14 +130,14 @@ def choose_best(setup: StudyRun, search: Search, ending: VerificationState) -> V
     guess = setup.arena.guessed_best if search.second is None else None
     if guess in {None, best} or (guess is not None and setup.arena.is_default(guess)):
         guess = None
-    ending = dataclasses.replace(ending, guess=guess)
+    ending = dataclasses.replace(ending, prediction=guess)
     for line in final_selection.describe(standings, setup.progress.differences):
         setup.progress.say(line)
     return dataclasses.replace(
         ending,
         best=best,
         finals=tuple(starts),
-        standings=standings,
+        ranked_shortlist=standings,
         presumed_sd=presumed_sd,
         pairs=budget.pairs_in(setup.left_s(), roles=len(ending.roles)),
     )
@@ -175,15 +175,15 @@ def verify(
     verdict = compared.verdict(rounds)
     if verdict is None:
         return ending, None
-    beside = verification.among(rounds.starts, "guess", "best")
-    if ending.guess is not None and beside.counted >= comparison.MIN_PAIRS:
+    beside = verification.among(rounds.starts, "prediction", "best")
+    if ending.prediction is not None and beside.counted >= comparison.MIN_PAIRS:
         against = comparison.compare_with_prediction(
-            guess=beside.measurements["guess"],
+            guess=beside.measurements["prediction"],
             best=beside.measurements["best"],
-            configuration=ending.guess,
+            configuration=ending.prediction,
             objective=names[0],
         )
-        verdict = dataclasses.replace(verdict, against_guess=against)
+        verdict = dataclasses.replace(verdict, against_prediction=against)
     return ending, verdict
 
 
@@ -293,4 +293,4 @@ def _arms(setup: StudyRun, ending: VerificationState) -> dict[str, Configuration
         setup.progress.say(f"{found if others else alone}: there is nothing to compare")
         return None
     sides = {"default": setup.arena.default, "best": best}
-    return sides if ending.guess is None else {**sides, "guess": ending.guess}
+    return sides if ending.prediction is None else {**sides, "prediction": ending.prediction}

@@ -164,7 +164,7 @@ class ScenarioTarget(Target):
     def launcher(self, settings: TargetSettings, *, say: Callable[[str], None]) -> Launcher:
         """Return the launcher of a server with all models."""
         del say
-        return ScenarioLauncher(self.scenario, settings.home)
+        return ScenarioLauncher(self.scenario, settings.spawner)
 
     def payloads(
         self, settings: TargetSettings, told: EngineInfo, *, seed: int

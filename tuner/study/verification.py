@@ -231,7 +231,7 @@ class Pairs:
             second=self.names[1] if len(self.names) > 1 else None,
             rule=self.rule,
         )
-        return dataclasses.replace(found, launch_sd=evaluation_sd(rounds.starts))
+        return dataclasses.replace(found, evaluation_sd=evaluation_sd(rounds.starts))
 
 
 def evaluation_sd(
@@ -255,7 +255,7 @@ def evaluation_sd(
             ]
         ]
     )
-    return None if found is None else found.launch_sd
+    return None if found is None else found.evaluation_sd
 
 
 def _ratios(first_ms: Sequence[float], second_ms: Sequence[float]) -> list[float]:

@@ -223,7 +223,7 @@ def _is_alike(one: StudySettings, other: StudySettings) -> bool:
         and ("goodput" not in one.measurement.names or _slo(one) == _slo(other))
         and ("cost" not in one.measurement.names or _read_prices(one) == _read_prices(other))
         and one.target.engine == other.target.engine
-        and one.target.home == other.target.home
+        and one.target.spawner == other.target.spawner
         and one.target.payload == other.target.payload
         and one.target.shape == other.target.shape
         and one.target.values == other.target.values

@@ -38,7 +38,7 @@ class HostNoise:
     server_cpu_s: float | None = None
     peak_memory_mb: float | None = None
     """Largest replica's peak, MiB."""
-    foreign_cpu_s: float | None = None
+    neighbour_cpu_s: float | None = None
     """CPU time outside server and tuner."""
 
 

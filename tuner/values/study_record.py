@@ -113,7 +113,7 @@ class StudyRecord:
     """The recommendation."""
     verdict: Verdict | None
     """None with fewer than two complete pairs."""
-    fresh_starts: Mapping[str, FailureCount]
+    failure_counts: Mapping[str, FailureCount]
     """Of the verification, by arm."""
     notes: tuple[str, ...]
     environment: Mapping[str, Any]
@@ -132,10 +132,10 @@ class StudyRecord:
     signature: Signature | None = None
     """None in old studies."""
     client_batch: int = 1
-    finalists: tuple[ShortlistEntry, ...] = ()
+    shortlist: tuple[ShortlistEntry, ...] = ()
     """Best first; empty without a choice."""
     second: str | None = None
-    front: tuple[ParetoPoint, ...] = ()
+    pareto_front: tuple[ParetoPoint, ...] = ()
     """Best first objective first."""
     rate_per_s: float | None = None
     """Due requests per second; None: closed loop."""
@@ -194,6 +194,6 @@ class StudyRecord:
         return bool(self.settings.get("target", {}).get("trust"))
 
     @property
-    def home(self) -> str:
-        """Spawner: `replica.home`."""
-        return str(self.settings.get("target", {}).get("home") or "process")
+    def spawner(self) -> str:
+        """Spawner: `replica.spawner`."""
+        return str(self.settings.get("target", {}).get("spawner") or "process")

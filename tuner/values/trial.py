@@ -39,7 +39,7 @@ class Trial:
     """default, initial, guided, replicate or check."""
     objective: float | None
     """The sampler's minimised value; None unless ok."""
-    launch_s: float
+    startup_s: float
     """Until the server was ready."""
     overhead_s: float
     """Outside warm-up and measurement."""

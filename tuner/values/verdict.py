@@ -50,7 +50,7 @@ class SecondObjectiveVerdict:
     """Best over default."""
     interval: Interval
     """In this session."""
-    another_day: Interval
+    between_session_interval: Interval
     """Of another session's ratio."""
     text: str
 
@@ -63,7 +63,7 @@ class Verdict:
     ratio: float
     interval: Interval
     """In this session."""
-    another_day: Interval
+    between_session_interval: Interval
     """Of another session's ratio."""
     throughput_ratio: float | None
     throughput_interval: Interval
@@ -73,30 +73,30 @@ class Verdict:
     default: tuple[Measurement, ...]
     best: tuple[Measurement, ...]
     text: str
-    against_guess: PredictionComparison | None = None
+    against_prediction: PredictionComparison | None = None
     """None without prediction, or with the same choice."""
     second: SecondObjectiveVerdict | None = None
-    launch_sd: float | None = None
+    evaluation_sd: float | None = None
     """Sd of pairs' log ratios beyond that of slices within; None without slices."""
 
     def as_json(self) -> dict[str, Any]:
         """Return plain data."""
-        against = self.against_guess
+        against = self.against_prediction
         return {
             **dataclasses.asdict(self),
-            "against_guess": None if against is None else against.as_json(),
+            "against_prediction": None if against is None else against.as_json(),
         }
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Verdict:
         """Inverse of `as_json`."""
         fields = dict(data)
-        for name in ("interval", "another_day", "throughput_interval", "p99_interval"):
+        for name in ("interval", "between_session_interval", "throughput_interval", "p99_interval"):
             fields[name] = Interval(**fields[name]) if name in fields else UNKNOWN
         for name in ("default", "best"):
             fields[name] = tuple(Measurement.from_json(item) for item in fields[name])
-        against = fields.get("against_guess")
-        fields["against_guess"] = (
+        against = fields.get("against_prediction")
+        fields["against_prediction"] = (
             None if against is None else PredictionComparison.from_json(against)
         )
         second = fields.get("second")
@@ -107,8 +107,8 @@ class Verdict:
                 **{
                     **second,
                     "interval": Interval(**second["interval"]),
-                    "another_day": Interval(**second["another_day"])
-                    if "another_day" in second
+                    "between_session_interval": Interval(**second["between_session_interval"])
+                    if "between_session_interval" in second
                     else UNKNOWN,
                 }
             )

@@ -117,22 +117,22 @@ class VerificationState:
     """Planned rounds."""
     starts: tuple[RoundEvaluation, ...] = ()
     """Of default, best, and a compared prediction."""
-    finalists: tuple[Configuration, ...] = ()
+    shortlist: tuple[Configuration, ...] = ()
     """Shortlist, recommendation first; one leaves no choice."""
     finals: tuple[RoundEvaluation, ...] = ()
-    standings: tuple[ShortlistEntry, ...] | None = None
+    ranked_shortlist: tuple[ShortlistEntry, ...] | None = None
     """Best first; None while open."""
-    guess: Configuration | None = None
+    prediction: Configuration | None = None
     """The prediction's choice, unless best or default."""
     presumed_sd: float = UNKNOWN_PAIR_SD
-    front: tuple[ParetoPoint, ...] = ()
+    pareto_front: tuple[ParetoPoint, ...] = ()
     open_loop: OpenLoopCheck | None = None
     """None if pending, or without time."""
 
     @property
     def roles(self) -> tuple[str, ...]:
         """Arms of each verification round."""
-        return ("default", "best") if self.guess is None else ("default", "best", "guess")
+        return ("default", "best") if self.prediction is None else ("default", "best", "prediction")
 
     def as_json(self) -> dict[str, Any]:
         """Return plain data."""
@@ -141,34 +141,34 @@ class VerificationState:
             "best": None if self.best is None else dict(self.best),
             "pairs": self.pairs,
             "starts": [start.as_json() for start in self.starts],
-            "finalists": [dict(one) for one in self.finalists],
+            "shortlist": [dict(one) for one in self.shortlist],
             "finals": [start.as_json() for start in self.finals],
-            "standings": None
-            if self.standings is None
-            else [one.as_json() for one in self.standings],
-            "guess": None if self.guess is None else dict(self.guess),
+            "ranked_shortlist": None
+            if self.ranked_shortlist is None
+            else [one.as_json() for one in self.ranked_shortlist],
+            "prediction": None if self.prediction is None else dict(self.prediction),
             "presumed_sd": self.presumed_sd,
-            "front": [point.as_json() for point in self.front],
+            "pareto_front": [point.as_json() for point in self.pareto_front],
             "open_loop": None if self.open_loop is None else self.open_loop.as_json(),
         }
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> VerificationState:
         """Inverse of `as_json`."""
-        standings, guess = data.get("standings"), data.get("guess")
+        ranked_shortlist, prediction = data.get("ranked_shortlist"), data.get("prediction")
         open_loop = data.get("open_loop")
         return cls(
             stopped=data["stopped"],
             best=None if data["best"] is None else Configuration(data["best"]),
             pairs=data["pairs"],
             starts=tuple(map(RoundEvaluation.from_json, data["starts"])),
-            finalists=tuple(map(Configuration, data.get("finalists", ()))),
+            shortlist=tuple(map(Configuration, data.get("shortlist", ()))),
             finals=tuple(map(RoundEvaluation.from_json, data.get("finals", ()))),
-            standings=None
-            if standings is None
-            else tuple(map(ShortlistEntry.from_json, standings)),
-            guess=None if guess is None else Configuration(guess),
+            ranked_shortlist=None
+            if ranked_shortlist is None
+            else tuple(map(ShortlistEntry.from_json, ranked_shortlist)),
+            prediction=None if prediction is None else Configuration(prediction),
             presumed_sd=float(data.get("presumed_sd", UNKNOWN_PAIR_SD)),
-            front=tuple(map(ParetoPoint.from_json, data.get("front", ()))),
+            pareto_front=tuple(map(ParetoPoint.from_json, data.get("pareto_front", ()))),
             open_loop=None if open_loop is None else OpenLoopCheck.from_json(open_loop),
         )

@@ -117,7 +117,7 @@ class ModelRoutes:
             if name not in {id_.name for id_ in self._engine.models()}:
                 settings = self._engine.settings.taken_back(name, self._given)
                 if settings != self._engine.settings:
-                    await self._engine.apply(settings, keep_learnt=True)
+                    await self._engine.apply(settings, keep_learned=True)
         if ending is not None:
             await asyncio.shield(ending)
         return self._answer(request)

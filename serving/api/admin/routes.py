@@ -1,7 +1,7 @@
 """Admin port on aiohttp: live settings, replicas, health and metrics.
 
     GET   /admin/settings    settings in force, their generation, the models
-    PATCH /admin/settings    {"settings": {...}, "fresh_replicas": false, "keep_learnt": false}
+    PATCH /admin/settings    {"settings": {...}, "restart_replicas": false, "keep_learned": false}
     GET   /admin/replicas    replicas with their use, deaths since the last change of settings
           /admin/models      see `model_routes`
     POST  /admin/add_app ... see `clipper.management` and `clipper.containers`
@@ -31,6 +31,7 @@ from serving.api.http.access import Token
 from serving.api.transport.trusted_hosts import TrustedHosts, is_foreign
 from serving.engine.engine import Engine
 from serving.engine.repository import Repository
+from serving.error_text import renamed
 from serving.errors import (
     AcceleratorUnavailable,
     InvalidRequest,
@@ -178,12 +179,12 @@ class AdminRoutes:
 
     async def _get_settings(self, _request: web.Request) -> web.Response:
         engine = self._engine
-        unsettled = engine.unsettled()
+        out_of_sync = engine.out_of_sync()
         return web.json_response(
             {
                 "generation": engine.generation,
                 "settings": engine.settings.nested(),
-                **({"unsettled": unsettled} if unsettled else {}),
+                **({"out_of_sync": out_of_sync} if out_of_sync else {}),
                 "limits": engine.limits,
                 "models": [
                     {
@@ -199,18 +200,18 @@ class AdminRoutes:
         )
 
     async def _patch_settings(self, request: web.Request) -> web.Response:
-        values, fresh, keep_learnt = _patch(await request.read())
+        values, fresh, keep_learned = _patch(await request.read())
         async with self._engine.editing:  # changes run one after another
             settings = self._engine.settings.changed(values, source="PATCH /admin/settings")
             served = {id_.name for id_ in self._engine.models()}
             _check_live(self._engine.settings, settings, served)
-            applied = await self._engine.apply(settings, fresh=fresh, keep_learnt=keep_learnt)
+            applied = await self._engine.apply(settings, fresh=fresh, keep_learned=keep_learned)
         return web.json_response(
             {
                 "generation": applied.generation,
                 "settings": applied.settings.nested(),
                 "applied_s": applied.seconds,
-                "notes": self._engine.notes(),
+                "warnings": self._engine.notes(),
             }
         )
 
@@ -237,16 +238,21 @@ def _patch(body: bytes) -> tuple[dict[str, Any], bool, bool]:
         data = json.loads(body)
     except (ValueError, RecursionError) as error:
         raise InvalidSettings(f"the body is not JSON: {error}") from error
-    expected = {"settings", "fresh_replicas", "keep_learnt"}
+    expected = {"settings", "restart_replicas", "keep_learned"}
     if not isinstance(data, dict) or not data.keys() <= expected:
+        hints = [renamed(key, expected) for key in data] if isinstance(data, dict) else []
+        old = next((f"{key!r}{hint}; " for key, hint in zip(data, hints, strict=False) if hint), "")
         raise InvalidSettings(
-            'expected {"settings": {"batching.max_size": 8, ...}, "fresh_replicas": false, '
-            f'"keep_learnt": false}}, got {body[:200].decode("utf-8", "replace")}'
+            f"{old}"
+            'expected {"settings": {"batching.max_size": 8, ...}, "restart_replicas": false, '
+            f'"keep_learned": false}}, got {body[:200].decode("utf-8", "replace")}'
         )
     values = data.get("settings", {})
-    flags = [data.get(name, False) for name in ("fresh_replicas", "keep_learnt")]
+    flags = [data.get(name, False) for name in ("restart_replicas", "keep_learned")]
     if not isinstance(values, dict) or not all(isinstance(flag, bool) for flag in flags):
-        raise InvalidSettings("settings must be an object, fresh_replicas and keep_learnt booleans")
+        raise InvalidSettings(
+            "settings must be an object, restart_replicas and keep_learned booleans"
+        )
     return values, flags[0], flags[1]
 
 

@@ -260,7 +260,7 @@ class ClipperService:
             values[f"models.{name}.batching.policy"] = "fixed"
             values[f"models.{name}.batching.max_size"] = batch_size
         settings = self._engine.settings.changed(values, source="the command")
-        await self._engine.apply(settings, keep_learnt=True)
+        await self._engine.apply(settings, keep_learned=True)
 
     async def _take_back_settings(self, names: Iterable[str]) -> None:
         running = {id_.name for id_ in self._engine.models()}
@@ -269,4 +269,4 @@ class ClipperService:
             if name not in running:
                 settings = settings.taken_back(name, self._given, _COMMANDED)
         if settings != self._engine.settings:
-            await self._engine.apply(settings, keep_learnt=True)
+            await self._engine.apply(settings, keep_learned=True)

@@ -22,7 +22,7 @@ LINGER_S = 5.0
 """Longest time of a rejection, until the next sweep."""
 TEXT = (
     "the server has reached server.max_connections, or this client "
-    "server.max_connections_of_client; try again later"
+    "server.max_connections_per_client; try again later"
 )
 
 

@@ -46,7 +46,7 @@ class StatisticsDisabled(InvalidRequest):
     def __init__(self) -> None:
         super().__init__(
             "statistics are not available here, metrics only on the admin port; set "
-            "server.metrics=query to enable them"
+            "server.metrics=inference to enable them"
         )
 
 
@@ -126,12 +126,12 @@ class RepositoryService:
         if config is not None:
             values = {f"models.{name}.{knob}": value for knob, value in _settings(config).items()}
             changed = before.changed(values, source="parameter config")
-            await self._engine.apply(changed, keep_learnt=True)
+            await self._engine.apply(changed, keep_learned=True)
         try:
             await self._load(name)
         except ServingError:
             if config is not None:
-                await self._engine.apply(before, keep_learnt=True)
+                await self._engine.apply(before, keep_learned=True)
             raise
 
     async def _load(self, name: str) -> None:

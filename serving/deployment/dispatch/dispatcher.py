@@ -220,9 +220,9 @@ class Dispatcher:
             self._refusals.pop(model, None)
             self._axes.pop(model, None)
 
-    def settings_changed(self, settings: ServingSettings, *, keep_learnt: bool) -> None:
+    def settings_changed(self, settings: ServingSettings, *, keep_learned: bool) -> None:
         """Pass new settings to the scheduler."""
-        self._scheduler.on(SettingsChanged(settings, keep_learnt), self._clock())
+        self._scheduler.on(SettingsChanged(settings, keep_learned), self._clock())
         self._pump()
 
     # Workers

@@ -24,7 +24,7 @@ def error_for(refusal: Rejection) -> ServingError:
             return Overloaded(int(refusal.detail), retry_after_s=1.0)
         case RejectionReason.TOO_MANY_ITEMS:
             return TooManyItems(int(refusal.detail))
-        case RejectionReason.HOPELESS:
+        case RejectionReason.DEADLINE_UNREACHABLE:
             return DeadlineUnreachable()
         case RejectionReason.DEADLINE_IN_QUEUE:
             return DeadlineExceeded("queue")

@@ -78,7 +78,7 @@ class Member:
             return False
         if (self.model, self.pad_to) != (settings.model, settings.batching.pad_to):
             return False
-        if now.threads != wanted.threads or now.home != wanted.home:
+        if now.threads != wanted.threads or now.spawner != wanted.spawner:
             return False
         if wanted.memory_mb is None or now.memory_mb == wanted.memory_mb:
             return True

@@ -110,11 +110,11 @@ class Pool:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
-    async def apply(self, settings: ServingSettings, *, fresh: bool, keep_learnt: bool) -> None:
+    async def apply(self, settings: ServingSettings, *, fresh: bool, keep_learned: bool) -> None:
         """Apply new settings while serving.
 
         New replicas are ready before old ones leave; limits change live if possible. `fresh`
-        replaces every replica; `keep_learnt` keeps the state of the scheduler and the back-off.
+        replaces every replica; `keep_learned` keeps the state of the scheduler and the back-off.
 
         Raises:
             ReplicaStartFailed, ModelLoadFailed: the old settings still serve.
@@ -122,12 +122,12 @@ class Pool:
         self._applying = True
         try:
             await self._stop_restart()
-            await self._apply(settings, fresh=fresh, keep_learnt=keep_learnt)
+            await self._apply(settings, fresh=fresh, keep_learned=keep_learned)
         finally:
             self._applying = False
             self._keep_count()
 
-    async def _apply(self, settings: ServingSettings, *, fresh: bool, keep_learnt: bool) -> None:
+    async def _apply(self, settings: ServingSettings, *, fresh: bool, keep_learned: bool) -> None:
         wanted = settings.replica
         alive = [m for m in self._members.values() if m.state == "ready"]
         able = [m for m in alive if not fresh and m.can_become(settings)]
@@ -158,10 +158,10 @@ class Pool:
                     log.warning("limits cannot be restored", extra={"worker": member.worker})
             raise
         self._settings = settings
-        if not keep_learnt:
+        if not keep_learned:
             self._failures = 0
         possible = self._contents.possible(settings)
-        self._dispatcher.settings_changed(possible, keep_learnt=keep_learnt)
+        self._dispatcher.settings_changed(possible, keep_learned=keep_learned)
         await asyncio.gather(*(self._retire(m, settings.replica.hang_timeout_s) for m in leaving))
         dead = [m for m in started if m.state == "ended"]
         if dead:
@@ -228,7 +228,7 @@ class Pool:
         )
 
     async def _connect(self, member: Member, replica: Replica) -> None:
-        max_answer_bytes = self._settings.replica.max_answer_mb << 20
+        max_answer_bytes = self._settings.replica.max_response_mb << 20
         connection = member.connection = ReplicaConnection(
             self._dispatcher, member.worker, max_answer_bytes
         )
@@ -248,7 +248,7 @@ class Pool:
                 member.become_ready()
             if contents.loaded(model, outcome, member, reads_json=reads_json):
                 possible = contents.possible(self._settings)
-                self._dispatcher.settings_changed(possible, keep_learnt=True)
+                self._dispatcher.settings_changed(possible, keep_learned=True)
 
         self._dispatcher.worker_up(
             connection,

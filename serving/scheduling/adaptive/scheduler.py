@@ -251,11 +251,11 @@ class AdaptiveScheduler:
 
     def _changed(self, event: SettingsChanged) -> None:
         batching, replica = event.settings.batching, event.settings.replica
-        if not event.keep_learnt:  # as after a restart with its warm-up
+        if not event.keep_learned:  # as after a restart with its warm-up
             self.profile = BatchTimeEstimator()
             if self._warmed_under == (replica.cpu, replica.threads):
                 self.profile.seed(self._warmed)
-        if not event.keep_learnt or batching != self._batching:
+        if not event.keep_learned or batching != self._batching:
             self._sizing = POLICIES[batching.policy](batching)
         self._batching = batching
         self._configure(event.settings)

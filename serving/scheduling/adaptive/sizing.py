@@ -249,7 +249,7 @@ POLICIES = {"fixed": FixedSizing, "aimd": Aimd, "quantile": Quantile, "delayed":
 
 def budget_s(settings: BatchingSettings) -> float:
     """Return the time that one batch may take."""
-    return settings.objective_ms * 1e-3 / BATCHES_PER_REQUEST
+    return settings.slo_ms * 1e-3 / BATCHES_PER_REQUEST
 
 
 def _line(points: Sequence[tuple[int, float]]) -> tuple[float, float]:

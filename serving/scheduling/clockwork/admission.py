@@ -200,7 +200,9 @@ class Admission:
             return True
         is_broken = now_s < model.broken_until_s and not model.holdings
         queue.refuse(
-            entry, model, RejectionReason.CANNOT_LOAD if is_broken else RejectionReason.HOPELESS
+            entry,
+            model,
+            RejectionReason.CANNOT_LOAD if is_broken else RejectionReason.DEADLINE_UNREACHABLE,
         )
         return False
 

@@ -165,7 +165,7 @@ class PoolWorker:
         self.idle_pages = 0
         """Pages of models that may be evicted."""
         self.exec = Timeline(back)
-        self.load = Timeline(back) if event.loads_apart else self.exec
+        self.load = Timeline(back) if event.concurrent_loads else self.exec
         self.held: dict[int, ModelInstance] = {}
         """By model index, least recently used first."""
         self.heap: list[tuple[float, int, ModelInstance]] = []
@@ -203,7 +203,7 @@ class PoolWorker:
         return heap[0][2].starts_s if heap else NEVER_S
 
     @property
-    def loads_apart(self) -> bool:
+    def concurrent_loads(self) -> bool:
         """Whether it loads while it runs a batch."""
         return self.load is not self.exec
 
@@ -270,7 +270,7 @@ class ModelInstance:
         if (
             self.state is not InstanceState.PLANNED
             or self.swap is not None
-            or self.worker.loads_apart
+            or self.worker.concurrent_loads
         ):
             return 0.0
         charge = self.charge

@@ -65,7 +65,7 @@ class Loading:
             if worker.free_pages + worker.idle_pages < worker.planned_pages + model.pages:
                 continue
             free_s = max(worker.exec.free_s(now_s), start_s)
-            if not worker.loads_apart:
+            if not worker.concurrent_loads:
                 done_s = free_s + worker.backlog.total_s + 2.0 * worker.longest.worth_s
                 if worker.turn_s(now_s) < NEVER_S and done_s + load_s < last_s:
                     continue  # it can wait for reserved batches
@@ -76,7 +76,7 @@ class Loading:
                 free_s=free_s,
                 ready_s=loaded_s + worker.longest.worth_s + after_s,
                 held_up_s=reserve_s,
-                load_s=0.0 if worker.loads_apart else load_s,
+                load_s=0.0 if worker.concurrent_loads else load_s,
             )
             if is_in_time and self._is_worth(worker, model):
                 chosen, chosen_s = worker, loaded_s
@@ -111,7 +111,7 @@ class Loading:
         chosen: PoolWorker | None = None
         for worker in workers:
             is_free = worker.backlog.total_s <= ROUNDING_S
-            if not worker.loads_apart and (now_s < worker.ahead_again_s or not is_free):
+            if not worker.concurrent_loads and (now_s < worker.ahead_again_s or not is_free):
                 continue
             if chosen is not None and worker.load_of >= chosen.load_of:
                 continue
@@ -136,7 +136,7 @@ class Loading:
         model.holdings.append(holding)
         worker.held.setdefault(model.index, holding)
         worker.planned.append(holding)
-        if place is None or worker.loads_apart:  # else its time is reserved
+        if place is None or worker.concurrent_loads:  # else its time is reserved
             holding.planned_s = model.load.worth_s
             worker.planned_s += holding.planned_s
         if place is None:
@@ -185,7 +185,7 @@ class Loading:
     def _may_begin(self, holding: ModelInstance, free_s: float) -> bool:
         """Whether the load delays no reserved work."""
         worker, charge = holding.worker, holding.charge
-        if worker.loads_apart or charge is None:
+        if worker.concurrent_loads or charge is None:
             return True
         end_s = free_s + holding.model.load.worth_s
         if worker.backlog.keeps(end_s, [(charge.cell_s, charge.work_s)]):
@@ -282,4 +282,4 @@ def _is_free_for(holding: ModelInstance, free_s: float) -> bool:
     worker, load_s = holding.worker, holding.model.load.worth_s
     if not holding.is_ahead or holding.model.is_gone:
         return False
-    return worker.loads_apart or worker.backlog.keeps(free_s + load_s)
+    return worker.concurrent_loads or worker.backlog.keeps(free_s + load_s)

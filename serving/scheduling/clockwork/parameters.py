@@ -38,10 +38,10 @@ class Parameters:
         """Convert settings."""
         clockwork = settings.clockwork
         return cls(
-            ahead_s=1e-3 * clockwork.ahead_ms,
+            ahead_s=1e-3 * clockwork.schedule_ahead_ms,
             window_s=1e-3 * clockwork.window_ms,
-            guard=clockwork.guard,
-            buffer_share=clockwork.buffer,
+            guard=clockwork.duration_margin,
+            buffer_share=clockwork.deadline_margin,
             most_items=settings.batching.max_size,
             most_waiting=settings.scheduling.queue_capacity,
             most_exec_s=1e-3 * clockwork.max_exec_ms,

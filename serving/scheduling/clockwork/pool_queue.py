@@ -220,7 +220,7 @@ class PoolQueue:
             self.uncharge(entry, model, count)
             if self.entries.pop(entry.id, None) is None:
                 continue
-            self.refusals.append(Rejection(entry.id, RejectionReason.HOPELESS, ""))
+            self.refusals.append(Rejection(entry.id, RejectionReason.DEADLINE_UNREACHABLE, ""))
             self._pool.reserve.dropped(self._pool.now_s)
         if waiting.entries:
             self.watch(model)

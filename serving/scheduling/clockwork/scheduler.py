@@ -223,7 +223,7 @@ class ClockworkScheduler:
     def _changed(self, event: SettingsChanged) -> None:
         pool = self._pool
         before, pool.parameters = pool.parameters, Parameters.of(event.settings)
-        if event.keep_learnt and pool.parameters == before:
+        if event.keep_learned and pool.parameters == before:
             return
         pool.reserve = AdmissionMargin()
         for model in pool.models.values():

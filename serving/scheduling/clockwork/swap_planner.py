@@ -61,7 +61,7 @@ def plan_swap(pool: PoolState, model: PoolModel, demand: SchedulabilityTest) -> 
             free_s=max(worker.exec.free_s(now_s), demand.start_s),
             ready_s=place.start_s + load_s,
             held_up_s=demand.reserve_s,
-            load_s=0.0 if worker.loads_apart else load_s,
+            load_s=0.0 if worker.concurrent_loads else load_s,
         ):
             chosen = place
     return chosen
@@ -75,7 +75,7 @@ def _place(
     done_s = max(worker.exec.free_s(now_s), demand.start_s) + worker.longest.worth_s
     done_s += worker.backlog.total_s  # all reserved work, whatever its deadline
     start_s = max(worker.load.free_s(now_s), demand.start_s) + worker.planned_s
-    if not worker.loads_apart:
+    if not worker.concurrent_loads:
         start_s = max(start_s, done_s)
     held = worker.held.get(model.index)
     if held is not None and held.leave is not None:  # it returns behind its successor
@@ -153,7 +153,7 @@ def _pays(pool: PoolState, place: SwapPlan, model: PoolModel, now_s: float, busy
     in_use = [one for one in place.gives if not one.is_idle]
     if work and not _is_busier(pool, model, in_use):
         cost_s = work * (2.0 * load_s + min(stays_s, model.durations.quickest_s(won)))
-        if not place.worker.loads_apart:
+        if not place.worker.concurrent_loads:
             cost_s += load_s
         place.costs_s = cost_s / (pool.spare + PAID)
     return True
@@ -162,7 +162,7 @@ def _pays(pool: PoolState, place: SwapPlan, model: PoolModel, now_s: float, busy
 def _may_come(worker: PoolWorker, model: PoolModel) -> bool:
     """Whether only memory or executor time prevents a load."""
     pages = worker.free_pages + worker.idle_pages - worker.planned_pages
-    if worker.draining or (worker.loads_apart and pages >= model.pages):
+    if worker.draining or (worker.concurrent_loads and pages >= model.pages):
         return False
     held = worker.held.get(model.index)
     if held is None:

@@ -42,7 +42,7 @@ class Swapping:
         holding.swap = swap = Swap(place.gives, start_s, start_s + load_s, kept)
         worker.planned_pages += kept
         worker.paid_s = max(worker.paid_s, now_s) + place.costs_s
-        if not worker.loads_apart:
+        if not worker.concurrent_loads:
             cell_s = worker.backlog.cell_s(swap.due_s, now_s)
             swap.charge = LoadReservation.of(worker.backlog, cell_s, swap.due_s, load_s)
         for one in place.gives:
@@ -65,13 +65,13 @@ class Swapping:
             self._orders.look(worker, swap.start_s)
             if any(one.model.waiting.entries for one in swap.gives):
                 return False
-            return worker.loads_apart or (
+            return worker.concurrent_loads or (
                 worker.turn_s(now_s) >= swap.start_s and not _is_awaited(worker)
             )
         if any(one.promises.owes for one in swap.gives):
             return False
         until_s = min(swap.start_s, free_s + holding.model.load.worth_s)
-        return worker.loads_apart or worker.turn_s(now_s) >= until_s
+        return worker.concurrent_loads or worker.turn_s(now_s) >= until_s
 
     def begin(self, holding: ModelInstance, swap: Swap) -> list[PoolModel]:
         """Evict the models; return those now on no worker."""

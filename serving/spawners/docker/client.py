@@ -72,7 +72,7 @@ class DockerClient:
                 "socket in a mounted folder, so the engine must run on this machine"
             )
         engine = cls(address)
-        with engine._asked("replica.home docker") as api:
+        with engine._asked("replica.spawner docker") as api:
             facts: dict[str, Any] = api.info()
         engine.offers_gpus = "nvidia" in (facts.get("Runtimes") or {})
         lacking = [name for name in _NEEDED if not facts.get(name)]
@@ -269,7 +269,7 @@ class DockerClient:
             import requests.exceptions  # noqa: PLC0415
         except ModuleNotFoundError as error:
             raise DockerError(
-                "replica.home docker needs the Python package 'docker': "
+                "replica.spawner docker needs the Python package 'docker': "
                 "pip install '.[docker]' in a clone"
             ) from error
         api: docker.APIClient | None = None

@@ -85,7 +85,7 @@ def run(context: Context) -> None:
         context.case(f"slowhttptest, slow {name}", _slowhttptest(context, kind, seconds))
     for thread in ours:
         thread.join(2 * ENDED_S)
-    cut = re.findall(r"luthier_cut_connections_total\{(.*?)\} (\S+)", context.subject.metrics())
+    cut = re.findall(r"luthier_closed_connections_total\{(.*?)\} (\S+)", context.subject.metrics())
     counted = {reason: float(count) for reason, count in cut}
     context.case(
         "those that are ended are counted",

@@ -137,7 +137,7 @@ def test_more_models_than_there_is_memory_for(card_of, home):
 def test_clients_of_several_models_at_once(card_of, home):
     """Five models in use and memory for three: all are answered, and nobody gets another model's answer."""
     names = [f"m{number}" for number in range(5)]
-    settings = {**CLOCKWORK, "clockwork.memory_mb": 3, "clockwork.guard": 1.0}
+    settings = {**CLOCKWORK, "clockwork.memory_mb": 3, "clockwork.duration_margin": 1.0}
     with gateway(settings, home, card_of("m0")) as running:
         for number in range(1, 5):
             running.call(running.engine.deploy(card_of(names[number], number)))
@@ -281,7 +281,7 @@ def test_settings_that_change_nothing_are_told(card_of):
     with gateway(settings, Processes(), card_of("a")) as running:
         running.call(running.engine.deploy(card_of("b", 2)))
         answer = running.json("PATCH", "/admin/settings", {"settings": {}}, admin=True)
-    first, second, third = answer[1]["notes"]
+    first, second, third = answer[1]["warnings"]
     assert "models.c" in first, "not served"
     assert second.startswith("models.a.replica.count: models on shared replicas")
     assert third.startswith("batching.timeout_us: has no effect on models on shared")
@@ -298,7 +298,7 @@ def test_batches_that_were_not_measured_are_told(card_of):
 
         def notes(most):
             change = {"settings": {"batching.max_size": most}}
-            return running.json("PATCH", "/admin/settings", change, admin=True)[1]["notes"]
+            return running.json("PATCH", "/admin/settings", change, admin=True)[1]["warnings"]
 
         (note,) = notes(32)
         assert note.startswith("batching.max_size = 32: batches are limited to 8")
@@ -336,7 +336,7 @@ def test_a_largest_batch_of_one_s_own(card_of):
         assert note.endswith("the batching.max_size of all models, 8; raise that")
         change = {"settings": {"models.a.batching.max_size": 2, "batching.max_size": 16}}
         answer = running.json("PATCH", "/admin/settings", change, admin=True)
-        assert answer[1]["notes"] == []
+        assert answer[1]["warnings"] == []
         assert (batch_sizes(running, "a", 16), batch_sizes(running, "b", 16)) == (2, 16)
 
 
@@ -581,7 +581,7 @@ def test_models_are_measured_anew_under_other_limits(onnx_card, home):
         assert second == profile_of(running, "a") != first
         assert started_by({"replica.threads": 1}) == 1
         assert profile_of(running, "b") == first
-        assert started_by({"clockwork.guard": 0.5}) == 0
+        assert started_by({"clockwork.duration_margin": 0.5}) == 0
 
 
 def test_limits_under_which_a_model_cannot_be_measured_are_refused(card_of):
@@ -671,7 +671,7 @@ def test_models_are_loaded_from_an_optimised_copy(copies, onnx_card):
         (folder,) = copies.iterdir()
         assert str(folder) in maps_of(replica["pid"])
         shutil.rmtree(folder)
-        fresh = {"settings": {}, "fresh_replicas": True}
+        fresh = {"settings": {}, "restart_replicas": True}
         assert running.json("PATCH", "/admin/settings", fresh, admin=True)[0] == 200
         assert answer() == first
         (replica,) = replicas(running)
@@ -882,8 +882,8 @@ def test_what_shared_replicas_do_is_counted(card_of, home):
         assert counted(running, "luthier_pool_loaded_models") == 1
         assert counted(running, "luthier_pool_loaded_pages") == 1
         reason = RejectionReason.CANNOT_LOAD.value
-        assert counted(running, "luthier_refusals_total", model="slow", reason=reason) == 1
-        assert counted(running, "luthier_refusals_total") == 1
+        assert counted(running, "luthier_rejected_requests_total", model="slow", reason=reason) == 1
+        assert counted(running, "luthier_rejected_requests_total") == 1
 
 
 @pytest.mark.parametrize(("deadline_s", "lines"), [(None, 1), (0.5, 0)])

@@ -318,7 +318,7 @@ def test_states_out_of_reach_hold_up_no_query(caplog):
         with pytest.raises(NotReady, match="does not answer"):
             taught[0]()
         assert running.do(running.hub.state, "app")["decisions"]["joined"] == 2
-        assert running.do(running.hub.fresh_states) == {"app": 5}
+        assert running.do(running.hub.state_misses) == {"app": 5}
         again.enter_context(running_redis(pathlib.Path(name)))
         end_s = time.monotonic() + 10.0
         while True:
@@ -331,7 +331,7 @@ def test_states_out_of_reach_hold_up_no_query(caplog):
         running.do(running.store.flush)
         for user in ("", "anna", "user 0"):
             assert running.do(running.store.load, "app", user) is not None
-        assert running.do(running.hub.fresh_states) == {"app": 5}
+        assert running.do(running.hub.state_misses) == {"app": 5}
         running.do(running.hub.close)
     told = [record.message for record in caplog.records]
     assert told.count("states cannot be read; queries are decided without learnt states") == 1

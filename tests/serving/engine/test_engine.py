@@ -69,7 +69,7 @@ def test_settings_are_shown_and_changed():
         assert applied["generation"] == 2
         assert applied["settings"]["batching"]["max_size"] == 3
         assert states(running) == ["ready"] * 3
-        assert applied["notes"] == []
+        assert applied["warnings"] == []
         assert patch(running, {"replica.count": 1})[0] == 200
         assert states(running) == ["ready"]
 
@@ -79,7 +79,7 @@ def test_settings_of_a_model_that_is_not_there_are_told_of():
     with gateway() as running:
         status, applied = patch(running, {"models.ecco.replica.count": 2})
         assert status == 200
-        (note,) = applied["notes"]
+        (note,) = applied["warnings"]
         assert note.startswith("models.ecco: no such model is served, did you mean 'echo'?")
 
 
@@ -90,7 +90,7 @@ def test_settings_of_a_model_that_is_not_there_are_told_of():
         ("expected a whole number from 1", {"settings": {"batching.max_size": 0}}),
         ("cannot change while the server runs", {"settings": {"server.port": 1}}),
         ("expected {", {"batching.max_size": 1}),
-        ("booleans", {"settings": {}, "fresh_replicas": 1}),
+        ("booleans", {"settings": {}, "restart_replicas": 1}),
     ],
 )
 def test_wrong_settings_change_nothing(phrase, data):
@@ -242,7 +242,7 @@ def test_what_a_warm_up_took_is_believed_under_its_limits_only():
         assert patch(running, {"replica.cpu": 1.0})[0] == 200
         assert measured() == {1: 0.5, 8: 1.0}
         warmed({"1": 0.1})
-        assert patch(running, {"replica.cpu": 4.0}, fresh_replicas=True)[0] == 200
+        assert patch(running, {"replica.cpu": 4.0}, restart_replicas=True)[0] == 200
         assert (len(home.replicas), measured()) == (2, {1: 0.1})
 
 
@@ -263,7 +263,7 @@ def test_no_request_fails_while_settings_change():
             thread.start()
         for turn in range(8):
             change = {"replica.count": 1 + turn % 3, "batching.max_size": 1 + turn}
-            assert patch(running, change, fresh_replicas=turn % 2 == 0)[0] == 200
+            assert patch(running, change, restart_replicas=turn % 2 == 0)[0] == 200
         stop.set()
         for thread in clients:
             thread.join(10)
@@ -272,9 +272,9 @@ def test_no_request_fails_while_settings_change():
 
 
 def test_fresh_replicas_are_new_ones():
-    """`fresh_replicas` makes every change a launch of its own."""
+    """`restart_replicas` makes every change a launch of its own."""
     with gateway({"replica.count": 2}, home := FakeHome()) as running:
-        assert patch(running, {}, fresh_replicas=True)[0] == 200
+        assert patch(running, {}, restart_replicas=True)[0] == 200
         assert [replica.ended.done() for replica in home.replicas] == [True, True, False, False]
 
 

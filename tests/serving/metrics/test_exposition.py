@@ -40,7 +40,7 @@ def text_of(counters, pool):
                 budget=4,
             ),
         ),
-        fresh_states={"app": 1},
+        state_misses={"app": 1},
     )
     return b"".join(Exposition(lambda: snapshot).pieces()).decode()
 
@@ -68,8 +68,8 @@ def test_what_a_pool_holds_is_shown():
         'luthier_pool_budget_pages{pool="onnx"} 4.0',
         'luthier_pool_loaded_models{pool="onnx",replica="7"} 2.0',
         'luthier_pool_loaded_pages{pool="onnx",replica="7"} 3.0',
-        'luthier_late_answers_total{model="m",version="1"} 9.0',
-        'luthier_refusals_total{model="m",reason="cannot finish before its deadline",version="1"} 3.0',
+        'luthier_late_responses_total{model="m",version="1"} 9.0',
+        'luthier_rejected_requests_total{model="m",reason="cannot finish before its deadline",version="1"} 3.0',
     ):
         assert line in lines
 

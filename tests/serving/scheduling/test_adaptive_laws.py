@@ -224,9 +224,9 @@ class SchedulerMachine(RuleBasedStateMachine):
         size=st.integers(1, 8),
         timeout_us=st.sampled_from([0, 500, 5000]),
         policy=st.sampled_from(sorted(POLICIES)),
-        keep_learnt=st.booleans(),
+        keep_learned=st.booleans(),
     )
-    def settings_changed(self, size: int, timeout_us: int, policy: str, keep_learnt: bool) -> None:
+    def settings_changed(self, size: int, timeout_us: int, policy: str, keep_learned: bool) -> None:
         self.settings = self.settings.changed(
             {
                 "batching.max_size": size,
@@ -234,7 +234,7 @@ class SchedulerMachine(RuleBasedStateMachine):
                 "batching.policy": policy,
             }
         )
-        self.tell(SettingsChanged(self.settings, keep_learnt=keep_learnt))
+        self.tell(SettingsChanged(self.settings, keep_learned=keep_learned))
 
     @invariant()
     def counts_what_waits(self) -> None:

@@ -49,7 +49,7 @@ class Load:
     seeds: Sequence[int] = ()
     """Sizes that a warm-up has told of."""
     objective: float = 1.1
-    """Full batches that one may take by `batching.objective_ms`."""
+    """Full batches that one may take by `batching.slo_ms`."""
     seed: int = 0
     knobs: dict[str, object] = dataclasses.field(default_factory=dict)
 

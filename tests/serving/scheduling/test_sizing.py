@@ -18,7 +18,7 @@ from serving.scheduling.adaptive.sizing import (
 )
 from serving.settings.scheduling import BatchingSettings
 
-SETTINGS = BatchingSettings(max_size=512, timeout_us=2000, objective_ms=30.0)  # 10 ms a batch
+SETTINGS = BatchingSettings(max_size=512, timeout_us=2000, slo_ms=30.0)  # 10 ms a batch
 
 
 def run(policy, model, batches, seed=0):
@@ -95,7 +95,7 @@ def test_the_regression_is_not_believed_far_from_what_was_seen():
 @pytest.mark.parametrize("factor", [1.5, 3.0, 10.0])
 def test_the_regression_does_not_keep_a_slow_spell(factor):
     """Some fifty batches after it the size is what it was, whichever sizes the spell befell."""
-    policy = Quantile(BatchingSettings(max_size=16, objective_ms=66.0))  # 22 ms a batch
+    policy = Quantile(BatchingSettings(max_size=16, slo_ms=66.0))  # 22 ms a batch
 
     def model(size, rng):
         return 1e-3 * (10.0 + 0.625 * size)

@@ -74,7 +74,7 @@ def test_a_launch_is_measured(bench: Evaluator) -> None:
     assert launch.measurement.seconds == pytest.approx(2.0, abs=0.05)
     assert launch.measurement.noise.server_cpu_s is not None
     assert launch.loaded_s == pytest.approx(launch.measurement.warmup_s + 2.0, abs=0.05)
-    assert launch.launch_s > 0
+    assert launch.startup_s > 0
 
 
 def test_a_load_that_others_disturb_is_driven_again(bench: Evaluator) -> None:
@@ -82,7 +82,9 @@ def test_a_load_that_others_disturb_is_driven_again(bench: Evaluator) -> None:
     before = bench._phases.others
     bench._phases.others = InterferenceDetector(os.cpu_count() or 1)
     for _ in range(5):  # what is usual: nothing
-        bench._phases.others.has_disturbed(HostNoise(foreign_cpu_s=0.0, steal_s=0.0), loaded_s=4.0)
+        bench._phases.others.has_disturbed(
+            HostNoise(neighbour_cpu_s=0.0, steal_s=0.0), loaded_s=4.0
+        )
     spins = subprocess.Popen([sys.executable, "-c", "while True: pass"])
     try:
         launch = bench.launch(ONE)
@@ -92,7 +94,7 @@ def test_a_load_that_others_disturb_is_driven_again(bench: Evaluator) -> None:
         bench._phases.others = before
     assert launch.measurement is not None
     assert launch.measurement.repeats >= 1
-    assert launch.measurement.noise.foreign_cpu_s > 0.05
+    assert launch.measurement.noise.neighbour_cpu_s > 0.05
     assert launch.loaded_s > 2 * launch.measurement.seconds
     assert [block.client_cpu_s > 0 for block in launch.measurement.blocks] == [True] * 4
 

@@ -131,7 +131,7 @@ def test_the_profile_counts_as_trials_of_those_that_are_given_a_prediction(
     )
     search = dataclasses.replace(SETTINGS.search, trials=6, initial=5)
     settings = dataclasses.replace(SETTINGS, search=search)
-    order = CompareSpec(settings=settings, samplers=("random", "guess"), repeats=1)
+    order = CompareSpec(settings=settings, samplers=("random", "prediction"), repeats=1)
     predicted = sampler_searches.PredictionCost(trials=2, seconds=7.5)
     arena = benches.arena()
     guess = np.arange(1.0, 1 + len(arena.candidates.cells))
@@ -140,16 +140,18 @@ def test_the_profile_counts_as_trials_of_those_that_are_given_a_prediction(
     by_name = {run.sampler: run for run in runs}
     assert [len(by_name[name].objectives) for name in order.samplers] == [6, 4]
     assert [by_name[name].profiling for name in order.samplers] == [0, 2]
-    assert by_name["guess"].seconds[0] > 7.5 > by_name["random"].seconds[0]
-    assert len(by_name["guess"].seconds) == 4
-    assert by_name["guess"].wall_s == pytest.approx(by_name["guess"].seconds[-1])
+    assert by_name["prediction"].seconds[0] > 7.5 > by_name["random"].seconds[0]
+    assert len(by_name["prediction"].seconds) == 4
+    assert by_name["prediction"].wall_s == pytest.approx(by_name["prediction"].seconds[-1])
 
 
 def test_what_needs_a_prediction_and_has_none_is_noted() -> None:
     """Of another objective a profile does not tell."""
     measurement = dataclasses.replace(SETTINGS.measurement, objective="energy")
     settings = dataclasses.replace(SETTINGS, measurement=measurement)
-    order = CompareSpec(settings=settings, samplers=("random", "guess", "structured"), repeats=1)
+    order = CompareSpec(
+        settings=settings, samplers=("random", "prediction", "structured"), repeats=1
+    )
     notes = compare._why_unpredicted(order, settings)
     assert len(notes) == 2
-    assert "without a prediction, the sampler guess" in notes[0]
+    assert "without a prediction, the sampler prediction" in notes[0]

@@ -27,7 +27,7 @@ CRASH = Outcome(status="failed", cause="crash", reason="the replica ended")
 COURSE = DriftModel(
     quick=DriftProcess(sd=0.06, forgets_s=5.0),
     slow=DriftProcess(sd=0.05, forgets_s=80.0),
-    launch_sd=0.01,
+    evaluation_sd=0.01,
     block_sd=0.04,
 )
 BUDGET = Budget(
@@ -168,4 +168,4 @@ def test_what_is_said_has_every_source_and_configuration():
         assert words in said
     data = json.loads(json.dumps(noise.as_json(found)))
     assert len(data["tried"]) == 100
-    assert data["course"]["launch_sd"] == found.course.launch_sd
+    assert data["course"]["evaluation_sd"] == found.course.evaluation_sd

@@ -51,7 +51,7 @@ def test_the_figures_follow_from_what_is_printed() -> None:
     order = ReplaySpec(sampler="random", trials=30, seeds=tuple(range(5)))
     data = json.loads(json.dumps(replay.replay(GROUND, order, workers=1).as_json()))
     assert (data["surface"], data["sampler"]) == ("toy-20", "random")
-    assert data["cells"] == len(GROUND.arena.candidates.cells)
+    assert data["candidates"] == len(GROUND.arena.candidates.cells)
     good = GROUND.truth.good(0.05)
     firsts = []
     for run in data["runs"]:

@@ -32,7 +32,7 @@ def surfaces(tmp_path_factory: pytest.TempPathFactory) -> tuple[pathlib.Path, ..
 def order(surfaces: tuple[pathlib.Path, ...]) -> TableBenchmarkSpec:
     return TableBenchmarkSpec(
         surfaces=surfaces,
-        samplers=("ridge", "random", "hill-climb", "guess"),
+        samplers=("ridge", "random", "hill-climb", "prediction"),
         reference="ridge",
         trials=16,
         seeds=(0, 1, 2, 3, 4),

@@ -9,11 +9,11 @@ from tuner.launching import pool_metrics
 from tuner.launching.pool_metrics import PoolCounts
 
 TEXT = """
-# HELP luthier_refusals_total Requests.
-# TYPE luthier_refusals_total counter
-luthier_refusals_total{model="a \\"b\\"",reason="queue full",version="1"} 2.0
-luthier_refusals_total{model="c",reason="queue full",version="1"} 3.0
-luthier_refusals_total{model="c",reason="too late",version="1"} 1.0
+# HELP luthier_rejected_requests_total Requests.
+# TYPE luthier_rejected_requests_total counter
+luthier_rejected_requests_total{model="a \\"b\\"",reason="queue full",version="1"} 2.0
+luthier_rejected_requests_total{model="c",reason="queue full",version="1"} 3.0
+luthier_rejected_requests_total{model="c",reason="too late",version="1"} 1.0
 luthier_pool_actions_total{action="load",outcome="ok",pool="onnx"} 7.0
 luthier_pool_actions_total{action="load",outcome="failed",pool="onnx"} 1.0
 luthier_pool_actions_total{action="load",outcome="too_late",pool="onnx"} 4.0
@@ -54,7 +54,7 @@ def test_what_the_server_writes_is_read() -> None:
         generation=1,
         connections=0,
         unresolved={},
-        fresh_states={},
+        state_misses={},
         models=(ModelMetrics(id=ModelId("m", "1"), counters=Counters(), gauges=gauges),),
         pools=(
             PoolMetrics(

@@ -15,7 +15,9 @@ NOISE = 0.05
 
 
 def belief(*means: float, sd: float = 0.1) -> Posterior:
-    return Posterior(mean=np.array(means), covariance=sd**2 * np.eye(len(means)), launch_sd=NOISE)
+    return Posterior(
+        mean=np.array(means), covariance=sd**2 * np.eye(len(means)), evaluation_sd=NOISE
+    )
 
 
 def launches(*means: float, rounds: int = 4, seed: int = 0, shared: float = 0.0) -> np.ndarray:

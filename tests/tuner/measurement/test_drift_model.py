@@ -13,7 +13,7 @@ from tuner.measurement.drift_model import Blocks, DriftModel, DriftProcess
 BUSY = DriftModel(
     quick=DriftProcess(sd=0.07, forgets_s=6.0),
     slow=DriftProcess(sd=0.06, forgets_s=60.0),
-    launch_sd=0.02,
+    evaluation_sd=0.02,
     block_sd=0.05,
 )
 EVERY_S = 0.95
@@ -42,7 +42,7 @@ def test_the_parts_of_a_course_are_found():
 
     def shares(course):
         time = course.quick.sd**2 + course.slow.sd**2
-        return np.array([time, course.launch_sd**2, course.block_sd**2]) / course.variance
+        return np.array([time, course.evaluation_sd**2, course.block_sd**2]) / course.variance
 
     assert shares(found) == pytest.approx(shares(BUSY), abs=0.15)
     assert found.block_sd == pytest.approx(BUSY.block_sd, rel=0.15)
@@ -56,10 +56,10 @@ def test_a_machine_that_does_not_move_has_no_moments():
         BUSY,
         quick=DriftProcess(sd=1e-4, forgets_s=6.0),
         slow=DriftProcess(sd=1e-4, forgets_s=60.0),
-        launch_sd=0.06,
+        evaluation_sd=0.06,
     )
     found = drift_model.fit(run(still, 150))
-    assert found.launch_sd == pytest.approx(0.06, rel=0.2)
+    assert found.evaluation_sd == pytest.approx(0.06, rel=0.2)
     assert math.hypot(found.quick.sd, found.slow.sd) < 0.02
 
 
@@ -68,7 +68,7 @@ def test_the_filter_is_the_likelihood_of_the_whole_covariance():
     at_s, launch, _ = lay_out(12)
     logs = drift_model.draw(BUSY, at_s, launch, np.random.default_rng(1))
     covariance = BUSY.covariance(at_s[:, None] - at_s)
-    covariance += BUSY.launch_sd**2 * (launch[:, None] == launch)
+    covariance += BUSY.evaluation_sd**2 * (launch[:, None] == launch)
     covariance += BUSY.block_sd**2 * np.eye(len(at_s))
     expected = stats.multivariate_normal(np.zeros(len(at_s)), covariance).logpdf(logs)
     blocks = Blocks(at_s=at_s, logs=logs, launch=launch, configuration=np.zeros_like(launch))
@@ -85,7 +85,7 @@ def test_drawn_courses_have_the_covariance_that_they_are_drawn_from():
     drawn = np.array([drift_model.draw(BUSY, at_s, launch, rng) for _ in range(4000)])
     found = drawn.T @ drawn / len(drawn)
     assert found[0, 0] == pytest.approx(BUSY.variance, rel=0.06)
-    within = float(BUSY.covariance(np.array(0.2))) + BUSY.launch_sd**2
+    within = float(BUSY.covariance(np.array(0.2))) + BUSY.evaluation_sd**2
     assert found[0, 1] == pytest.approx(within, rel=0.08)
     assert found[0, -1] == pytest.approx(float(BUSY.covariance(at_s[-1] - at_s[0])), rel=0.12)
 

@@ -36,7 +36,7 @@ def test_noise_is_the_difference_of_two_readings(tmp_path):
         client_cpu_s=0.5,
         throttled_s=0.1,
         peak_memory_mb=64.0,
-        foreign_cpu_s=0.0,
+        neighbour_cpu_s=0.0,
     )
 
 
@@ -48,8 +48,8 @@ def test_foreign_is_what_neither_the_server_nor_what_measures_it_used(tmp_path):
     write(tmp_path, steal=0, busy=2 * ticks, processes={7: (ticks, ticks), 8: (ticks, 0)})
     after = host.read([7], [8], proc=tmp_path)
     noise = host.noise_between(before, after)
-    assert (noise.server_cpu_s, noise.foreign_cpu_s) == (2.0, 3.0)
-    assert host.noise_between(before, after, knows_server=False).foreign_cpu_s is None
+    assert (noise.server_cpu_s, noise.neighbour_cpu_s) == (2.0, 3.0)
+    assert host.noise_between(before, after, knows_server=False).neighbour_cpu_s is None
 
 
 @pytest.mark.parametrize("text", [None, "", "intr 1 2 3\n", "cpu 1 2 3\n", "cpu a b c d e f g h\n"])

@@ -10,11 +10,11 @@ from tuner.measurement.time_slices import MAX_QUARTETS, TimeSlices
 
 @given(st.floats(0, 5.0), st.floats(0.01, 60.0), st.floats(0.4, 10.0), st.integers(2, 4))
 def test_slices_are_long_enough_for_the_slowest_and_as_many_as_a_launch_is_worth(
-    round_trip_s, launch_s, measured_s, roles
+    round_trip_s, startup_s, measured_s, roles
 ):
     """Whole tenths of a second, which blocks are made of; at least what a trial is measured for."""
     found = TimeSlices.of(
-        round_trip_s=round_trip_s, launch_s=launch_s, measured_s=measured_s, roles=roles
+        round_trip_s=round_trip_s, startup_s=startup_s, measured_s=measured_s, roles=roles
     )
     assert found.seconds >= max(time_slices.SLICE_S, time_slices.LATENCIES * round_trip_s) - 1e-9
     assert found.seconds * 10 == pytest.approx(round(found.seconds * 10))

@@ -23,7 +23,7 @@ def draws(seed, times, **model):
                     np.exp(
                         level + effect + model["block_sd"] * rng.standard_normal(model["blocks"])
                     )
-                    for effect in model["launch_sd"] * rng.standard_normal(model["launches"])
+                    for effect in model["evaluation_sd"] * rng.standard_normal(model["launches"])
                 ]
             )
         yield variance_components.components(data)
@@ -32,10 +32,10 @@ def draws(seed, times, **model):
 def test_known_components_are_found():
     """The estimated variances are right in the mean of 400 pilots, within 5 standard errors."""
     found = list(
-        draws(1, 400, configurations=3, launches=4, blocks=4, launch_sd=0.13, block_sd=0.08)
+        draws(1, 400, configurations=3, launches=4, blocks=4, evaluation_sd=0.13, block_sd=0.08)
     )
     block = np.array([one.block_sd**2 for one in found])
-    launch = np.array([one.launch_sd**2 for one in found])
+    launch = np.array([one.evaluation_sd**2 for one in found])
     assert block.mean() == pytest.approx(0.08**2, abs=5 * block.std() / 20)
     assert launch.mean() == pytest.approx(0.13**2, abs=5 * launch.std() / 20)
 
@@ -43,14 +43,14 @@ def test_known_components_are_found():
 def test_launches_alike_but_for_their_blocks_have_no_spread_of_their_own():
     """A negative estimate is zero."""
     found = variance_components.components([[[1.0, 1.2], [1.2, 1.0], [1.1, 1.1]]])
-    assert found.launch_sd == 0
+    assert found.evaluation_sd == 0
     assert found.trial_sd(4) == pytest.approx(found.block_sd / 2)
 
 
 def test_without_repeats_launches_are_unknown():
     """One launch per configuration shows blocks only, and says so."""
     found = variance_components.components([[[1.0, 1.1, 1.0]], [[5.0, 5.5]]])
-    assert found.launch_sd is None
+    assert found.evaluation_sd is None
     assert math.isinf(variance_components.useful_seconds(found, start_s=1.0, block_s=0.5))
 
 
@@ -67,9 +67,11 @@ def test_unequal_numbers_of_blocks_are_weighed():
     for _ in range(300):
         level = np.exp(rng.normal(2, 1) + 0.1 * rng.standard_normal(4))
         data = [value * np.exp(0.05 * rng.standard_normal(6)) for value in level]
-        whole.append(variance_components.components([data]).launch_sd ** 2)
+        whole.append(variance_components.components([data]).evaluation_sd ** 2)
         cut.append(
-            variance_components.components([[data[0][:2], data[1], data[2][:3], data[3]]]).launch_sd
+            variance_components.components(
+                [[data[0][:2], data[1], data[2][:3], data[3]]]
+            ).evaluation_sd
             ** 2
         )
     assert np.mean(cut) == pytest.approx(0.1**2, abs=5 * np.std(cut) / 300**0.5)
@@ -86,7 +88,7 @@ def test_components_do_not_depend_on_the_unit(factor, seed):
         variance_components.components(data * factor),
     )
     assert second.block_sd == pytest.approx(first.block_sd)
-    assert second.launch_sd == pytest.approx(first.launch_sd, abs=1e-6)
+    assert second.evaluation_sd == pytest.approx(first.evaluation_sd, abs=1e-6)
 
 
 def test_measurements_bring_their_blocks(measured):
@@ -117,7 +119,7 @@ def test_the_useful_length_is_the_best_one():
     best = variance_components.useful_seconds(found, start_s=2.0, block_s=0.5)
 
     def product(seconds):
-        return (2.0 + seconds) * (found.launch_sd**2 + found.block_sd**2 * 0.5 / seconds)
+        return (2.0 + seconds) * (found.evaluation_sd**2 + found.block_sd**2 * 0.5 / seconds)
 
     for other in np.geomspace(0.01, 100, 200):
         assert product(best) <= product(other) * (1 + 1e-9)

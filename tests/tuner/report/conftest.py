@@ -89,7 +89,7 @@ def _edge_studies():
         "default failed": dataclasses.replace(
             whole,
             verdict=None,
-            fresh_starts={},
+            failure_counts={},
             trials=(
                 dataclasses.replace(
                     whole.trials[0],
@@ -100,9 +100,9 @@ def _edge_studies():
                 *whole.trials[1:],
             ),
         ),
-        "best dies afresh": dataclasses.replace(whole, fresh_starts=_deaths(default=0, best=4)),
+        "best dies afresh": dataclasses.replace(whole, failure_counts=_deaths(default=0, best=4)),
         "both die afresh": dataclasses.replace(
-            whole, verdict=None, fresh_starts=_deaths(default=5, best=5)
+            whole, verdict=None, failure_counts=_deaths(default=5, best=5)
         ),
         "no knobs": dataclasses.replace(whole, knobs=(), environment={}, settings={}, notes=()),
     }

@@ -17,8 +17,8 @@ GUESS = np.array([surfaces.latency_ms(cell) for cell in CANDIDATES.cells])
 
 
 def run(trials: int, lost: frozenset[int] = frozenset(), **options: object) -> optuna.Study:
-    """A study of the sampler guess; trials of these numbers fail."""
-    sampler = registry.create("guess", seed=0, initial=0, candidates=CANDIDATES, **options)
+    """A study of the sampler prediction; trials of these numbers fail."""
+    sampler = registry.create("prediction", seed=0, initial=0, candidates=CANDIDATES, **options)
     study = optuna.create_study(sampler=sampler)
     for number in range(trials):
         trial = study.ask(dict(surfaces.DISTRIBUTIONS))

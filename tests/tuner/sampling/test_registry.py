@@ -20,7 +20,7 @@ from tuner.sampling.history import PROPOSAL
 def test_the_names_are_those_of_the_command() -> None:
     """Each is an Optuna sampler, or says what it lacks."""
     own = ("gp", "structured", "random", "epsilon-greedy", "skopt", "gpy", "tpe")
-    peers = ("guess", "ridge", "hill-climb", "optuna-gp", "smac", "botorch")
+    peers = ("prediction", "ridge", "hill-climb", "optuna-gp", "smac", "botorch")
     assert (*own, *peers) == registry.NAMES
     for name in registry.NAMES:
         if registry.is_installed(name):

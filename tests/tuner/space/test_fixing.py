@@ -15,7 +15,7 @@ TEXT = """
 name: toy
 knobs:
   replica.count: {type: int, range: [1, 4], default: 1}
-  clockwork.guard: {type: float, choices: [0, 0.1, 0.4], default: 0.1}
+  clockwork.duration_margin: {type: float, choices: [0, 0.1, 0.4], default: 0.1}
   batching.timeout_us: {type: int, choices: [0, 100, 1000], scale: log, default: 100}
   routing.policy: {type: choice, choices: [round-robin, least-loaded], default: least-loaded}
 constraints: ["replica.count < 3 or routing.policy == 'round-robin'"]
@@ -31,11 +31,19 @@ def space(text: str = TEXT) -> SearchSpace:
 @given(count=st.integers(1, 2), guard=st.floats(0, 0.4), wait=st.sampled_from([0, 300]))
 def test_every_configuration_has_what_is_fixed(count: int, guard: float, wait: int) -> None:
     """Also between the values that would be searched, through the file that a study keeps."""
-    asked = (f"replica.count={count}", f"clockwork.guard={guard!r}", f"batching.timeout_us={wait}")
+    asked = (
+        f"replica.count={count}",
+        f"clockwork.duration_margin={guard!r}",
+        f"batching.timeout_us={wait}",
+    )
     found = files.parse(files.dump(fixing.fixed(space(), asked)), "kept.yaml")
     cells = found.cells(HERE)
     assert len(cells) == 2, "the policy is searched"
-    wanted = {"replica.count": count, "clockwork.guard": guard, "batching.timeout_us": wait}
+    wanted = {
+        "replica.count": count,
+        "clockwork.duration_margin": guard,
+        "batching.timeout_us": wait,
+    }
     for cell in (*cells, found.default()):
         assert wanted.items() <= dict(cell).items()
 
@@ -57,7 +65,7 @@ def test_a_choice_that_a_constraint_names_can_be_fixed() -> None:
         ("replica.cout=2", "has no knob 'replica.cout', did you mean 'replica.count'"),
         ("replica.count=9", "replica.count = 9, expected a whole number from 1 to 4"),
         ("replica.count=1.5", "'1.5' is not a whole number; expected one from 1 to 4"),
-        ("clockwork.guard=much", "'much' is not a number; expected one from 0 to 0.4"),
+        ("clockwork.duration_margin=much", "'much' is not a number; expected one from 0 to 0.4"),
         ("routing.policy=random", "expected one of 'round-robin', 'least-loaded'"),
     ],
 )
@@ -69,7 +77,7 @@ def test_what_cannot_be_fixed_is_one_line(asked: str, said: str) -> None:
 
 
 def test_something_must_be_left_to_search() -> None:
-    asked = ("replica.count=1", "clockwork.guard=0", "batching.timeout_us=0")
+    asked = ("replica.count=1", "clockwork.duration_margin=0", "batching.timeout_us=0")
     only = TEXT.replace("round-robin, least-loaded", "least-loaded")
     only = only.replace("or routing.policy == 'round-robin'", "or replica.count < 4")
     with pytest.raises(UsageError, match="no knob is left to search"):

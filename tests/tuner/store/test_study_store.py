@@ -43,7 +43,7 @@ def result(objective: float | None, outcome: Outcome = OK) -> TrialResult:
         outcome=outcome,
         measurement=measured() if objective is not None else None,
         objective=objective,
-        launch_s=0.05,
+        startup_s=0.05,
         overhead_s=0.2,
         started_at=1_790_000_000.0,
     )

@@ -34,10 +34,10 @@ def test_a_study_that_the_storage_has_already_leaves_no_folder(tmp_path: pathlib
     url = f"sqlite:///{tmp_path / 'all.db'}"
     settings = dataclasses.replace(SETTINGS, store=StoreSettings(storage=url))
     first = RunFolder(tmp_path / "first", "s")
-    creation.create_study(first, benches.inputs(settings, SERVED), fresh=False)
+    creation.create_study(first, benches.inputs(settings, SERVED), overwrite=False)
     second = RunFolder(tmp_path / "second", "s")
     with pytest.raises(StudyExists, match=r"study 's' in sqlite:.*all\.db exists: choose another"):
-        creation.create_study(second, benches.inputs(settings, SERVED), fresh=False)
+        creation.create_study(second, benches.inputs(settings, SERVED), overwrite=False)
     assert not second.runs_dir.exists()
     assert first.is_study()
 
@@ -59,7 +59,7 @@ def test_another_file_in_the_place_does_not_hide_the_error(tmp_path: pathlib.Pat
     url = f"sqlite:///{tmp_path / 'all.db'}"
     settings = dataclasses.replace(SETTINGS, store=StoreSettings(storage=url))
     inputs = benches.inputs(settings, SERVED)
-    creation.create_study(RunFolder(tmp_path / "a", "s"), inputs, fresh=False)
+    creation.create_study(RunFolder(tmp_path / "a", "s"), inputs, overwrite=False)
 
     class Crowded(RunFolder):
         def write_text(self, name: str, text: str) -> pathlib.Path:
@@ -68,7 +68,7 @@ def test_another_file_in_the_place_does_not_hide_the_error(tmp_path: pathlib.Pat
 
     folder = Crowded(tmp_path / "b", "s")
     with pytest.raises(StudyExists):
-        creation.create_study(folder, inputs, fresh=False)
+        creation.create_study(folder, inputs, overwrite=False)
     assert [path.name for path in folder.runs_dir.iterdir()] == ["other"]
 
 

@@ -33,19 +33,19 @@ TARGET = TargetSettings(model="echo", concurrency=20)
 
 
 @given(
-    launch_sd=st.floats(0.01, 0.2),
+    evaluation_sd=st.floats(0.01, 0.2),
     block_sd=st.floats(0.01, 0.2),
     known=st.floats(0.0, 0.1),
     seed=st.integers(0, 2**32 - 1),
 )
 def test_what_is_as_good_as_the_incumbent_is_seldom_given_up(
-    launch_sd: float, block_sd: float, known: float, seed: int
+    evaluation_sd: float, block_sd: float, known: float, seed: int
 ) -> None:
     """Of trials of an equal configuration no more than the share that is allowed end early."""
     found = racing.race(
         incumbent_ms=10.0,
         incumbent_sd=known,
-        launch_sd=launch_sd,
+        evaluation_sd=evaluation_sd,
         block_sd=block_sd,
         blocks=4,
         block_s=0.5,
@@ -53,7 +53,7 @@ def test_what_is_as_good_as_the_incumbent_is_seldom_given_up(
     assert found is not None
     rng = np.random.default_rng(seed)
     count = 2000
-    apart = rng.normal(size=(count, 1)) * np.hypot(known, launch_sd)
+    apart = rng.normal(size=(count, 1)) * np.hypot(known, evaluation_sd)
     means = np.cumsum(rng.normal(size=(count, 4)) * block_sd, axis=1) / np.arange(1, 5)
     lost = (10.0 * np.exp(apart + means[:, :3]) > found.limits_ms).any(axis=1)
     assert lost.mean() < racing.ALPHA + 4 * np.sqrt(racing.ALPHA / count)

@@ -64,7 +64,7 @@ def setup_of(
     if folder.exists():
         store = study_files.store_of(folder, settings)
     else:
-        store = creation.create_study(folder, benches.inputs(settings, SERVED), fresh=False)
+        store = creation.create_study(folder, benches.inputs(settings, SERVED), overwrite=False)
     console = rich.console.Console(quiet=True)
     return StudyRun(
         settings=settings,
@@ -261,9 +261,9 @@ def test_a_front_ends_with_a_verdict_in_each_objective(tmp_path: pathlib.Path) -
     finished = study._run(setup_of(tmp_path, ToyBench(), settings=two))
     record = finished.record
     assert record.second == "cost"
-    assert len(record.front) >= 2
-    assert record.front[0].is_chosen
-    assert record.best == record.front[0].configuration
+    assert len(record.pareto_front) >= 2
+    assert record.pareto_front[0].is_chosen
+    assert record.best == record.pareto_front[0].configuration
     assert record.verdict is not None
     assert record.verdict.second is not None
     assert record.verdict.second.objective == "cost"
@@ -294,7 +294,7 @@ def test_a_study_under_a_constraint_recommends_what_keeps_to_it(tmp_path: pathli
     assert any(trial.missed is not None for trial in record.trials)
     found = advise(record)
     assert found is not None
-    default, best = record.fresh_starts["default"], record.fresh_starts["best"]
+    default, best = record.failure_counts["default"], record.failure_counts["best"]
     assert not best.failed
     assert default.launched == best.launched
 

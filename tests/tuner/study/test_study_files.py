@@ -73,9 +73,9 @@ def test_the_end_is_kept_and_read(searched: tuple[RunFolder, StudyStore, Search]
     assert (record.best, record.verdict) == (best, verdict)
     assert record.is_finished
     assert record.signature == studies.SIGNATURE
-    assert record.fresh_starts == between.fresh_starts
-    assert record.fresh_starts["best"] == FailureCount(launched=1, failed=1, reason="peak 64 MiB")
-    told = json.loads((folder.path / "verdict.json").read_text(encoding="utf-8"))["fresh_starts"]
+    assert record.failure_counts == between.failure_counts
+    assert record.failure_counts["best"] == FailureCount(launched=1, failed=1, reason="peak 64 MiB")
+    told = json.loads((folder.path / "verdict.json").read_text(encoding="utf-8"))["failure_counts"]
     assert told["best"] == {"launched": 1, "failed": 1, "reason": "peak 64 MiB"}
     assert record.notes == ("payloads are synthetic", "the budget is used up")
 

@@ -158,11 +158,11 @@ def test_a_third_that_fails_costs_the_others_no_pair() -> None:
             died = Outcome(status="infeasible", cause="oom", reason="peak 64 MiB")
             return dataclasses.replace(launch, outcome=died, measurement=None)
 
-    roles = {"default": ONE, "best": TWO, "guess": THREE}
+    roles = {"default": ONE, "best": TWO, "prediction": THREE}
     rounds = alternated(Dies(), roles, rounds=4, needs=NEEDS, report=lambda *_: None)
     assert rounds.counted == 0
     assert among(rounds.starts, "default", "best").counted == 4
-    assert among(rounds.starts, "guess", "best").counted == 0
+    assert among(rounds.starts, "prediction", "best").counted == 0
 
 
 def test_it_ends_with_the_round_that_is_enough() -> None:
@@ -186,7 +186,7 @@ def test_two_objectives_share_the_error_of_their_pairs() -> None:
     assert (two.rule.most, two.rule.sd) == (8, 0.02)
 
 
-@pytest.mark.parametrize("others", [{}, {"guess": THREE}])
+@pytest.mark.parametrize("others", [{}, {"prediction": THREE}])
 def test_pairs_are_compared_alike_whoever_else_was_launched(
     others: dict[str, Configuration],
 ) -> None:

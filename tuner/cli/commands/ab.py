@@ -33,7 +33,7 @@ LOAD = (
     "payload",
     "shape",
     "values",
-    "home",
+    "spawner",
 )
 
 

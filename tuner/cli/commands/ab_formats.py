@@ -20,7 +20,7 @@ from tuner.study import ab, ab_arms
 from tuner.study.ab import AbResult
 from tuner.values.interval import Interval
 
-SCHEMA = "luthier.ab/1"
+SCHEMA = "luthier.ab/2"
 """Version of the JSON; changes when a field is removed or changes its meaning."""
 FIGURES = ("mean", "p50", "p99", "throughput")
 """Metrics shown beside the compared one."""
@@ -52,10 +52,10 @@ def notes(found: AbResult) -> list[str]:
             f"{' and '.join(found.runs)} {were} not restarted, so the interval does not "
             "include the difference between evaluations of one configuration"
         )
-    elif found.verdict.launch_sd is not None:
+    elif found.verdict.evaluation_sd is not None:
         told.append(
             "the ratio of the mean latencies of A and B varies by "
-            f"{formatting.percent(found.verdict.launch_sd)} between evaluations (standard "
+            f"{formatting.percent(found.verdict.evaluation_sd)} between evaluations (standard "
             "deviation), which the interval includes"
         )
     for role, tally in found.tallies.items():
@@ -135,16 +135,16 @@ def as_json(found: AbResult) -> dict[str, Any]:
         "load": found.load,
         "version": serving.__version__,
         "host": socket.gethostname(),
-        "limit": None if found.limit is None else found.limit.text,
+        "threshold": None if found.limit is None else found.limit.text,
         "decision": found.decision,
         "outcome": found.verdict.outcome,
         "ratio": found.verdict.ratio,
         "interval": _ends(found.verdict.interval),
-        "another_day": _ends(found.verdict.another_day),
+        "between_session_interval": _ends(found.verdict.between_session_interval),
         "rounds": len(found.verdict.best),
         "seconds": found.seconds,
-        "side_by_side": found.why_in_turn is None,
-        "launch_sd": found.verdict.launch_sd,
+        "interleaved": found.why_in_turn is None,
+        "evaluation_sd": found.verdict.evaluation_sd,
         "repeats": found.repeats,
         "failed": {role.lower(): tally.failed for role, tally in found.tallies.items()},
         "figures": {

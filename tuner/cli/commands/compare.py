@@ -44,7 +44,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options."""
     surfaces = parser.add_argument_group("on recorded benchmark tables, without serving")
     surfaces.add_argument(
-        "--surface",
+        "--table",
         nargs="+",
         type=pathlib.Path,
         metavar="DIR",
@@ -72,7 +72,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     for action in target._group_actions:  # noqa: SLF001 - argparse has no public name for them
         if action.required:  # `run` requires them unless there is a table
             action.required = False
-            action.help = f"{action.help}; no default: required without --surface"
+            action.help = f"{action.help}; no default: required without --table"
     group = options.add_group(parser, "search", only=["trials", "initial", "epsilon", "seed"])
     group.add_argument(
         "--samplers",
@@ -93,7 +93,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace, terminal: Terminal) -> CommandResult:
     """Run the command."""
-    if arguments.surface is not None:
+    if arguments.table is not None:
         return _compare_on_tables(arguments, terminal)
     return _compare_on_server(arguments, terminal)
 
@@ -106,13 +106,13 @@ def _compare_on_server(arguments: argparse.Namespace, terminal: Terminal) -> Com
         missing.append("--samplers")
     if missing:
         raise UsageError(
-            f"missing {', '.join(missing)}; or give --surface DIR to compare on recorded "
+            f"missing {', '.join(missing)}; or give --table DIR to compare on recorded "
             "benchmark tables"
         )
     for option in ("seeds", "reference", "jobs"):
         if getattr(arguments, option) is not None:
             raise UsageError(
-                f"--{option} is only for recorded benchmark tables; add --surface DIR, or "
+                f"--{option} is only for recorded benchmark tables; add --table DIR, or "
                 "leave it out"
             )
     samplers = _sampler_names(arguments.samplers)
@@ -175,7 +175,7 @@ def _order(arguments: argparse.Namespace) -> table_benchmark.TableBenchmarkSpec:
     search = options.group_of(arguments, SearchSettings)
     samplers = _sampler_names(arguments.samplers or ALL)
     return table_benchmark.TableBenchmarkSpec(
-        surfaces=tuple(arguments.surface),
+        surfaces=tuple(arguments.table),
         samplers=table_benchmark.samplers_of(samplers, reference),
         reference=reference,
         trials=search.trials,
@@ -226,7 +226,7 @@ def _sentences(record: BenchmarkRecord) -> Iterator[str]:
     for surface in record.surfaces:
         searches = formatting.plural(record.seeds, "search")
         yield (
-            f"{surface.name}: {formatting.plural(surface.cells, 'configuration')}, "
+            f"{surface.name}: {formatting.plural(surface.candidates, 'configuration')}, "
             f"{searches} of {formatting.plural(record.trials, 'trial')} for each sampler"
         )
         yield from (f"  {_line(one, record.trials)}" for one in surface.contestants)

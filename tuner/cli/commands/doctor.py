@@ -27,7 +27,7 @@ from tuner.study.progress import Terminal
 MIN_EVALUATIONS = 2
 USUAL_EVALUATIONS = 5
 ONLY_NOISE_MEASUREMENT = {
-    "target": ["client_batch", "space", "payload", "engine", "hook", "home"],
+    "target": ["client_batch", "space", "payload", "engine", "hook", "spawner"],
     "measurement": ["warmup_s", "timeout_s", "pairs"],
 }
 """Study settings that the noise measurement accepts."""
@@ -55,7 +55,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="requests in flight; default 8",
     )
     parser.add_argument(
-        "--launches",
+        "--evaluations",
         metavar="COUNT",
         type=options.parsing(int),
         default=None,
@@ -116,9 +116,9 @@ def run(arguments: argparse.Namespace, terminal: Terminal) -> CommandResult:
         order = _order(arguments)
     else:
         _reject_noise_options(arguments)
-    launches = USUAL_EVALUATIONS if arguments.launches is None else arguments.launches
+    launches = USUAL_EVALUATIONS if arguments.evaluations is None else arguments.evaluations
     if launches and launches < MIN_EVALUATIONS:
-        raise UsageError(f"--launches {launches}: expected 0, or a whole number from 2")
+        raise UsageError(f"--evaluations {launches}: expected 0, or a whole number from 2")
     if arguments.clean:
         return _clean()
     if launches and order is None:
@@ -156,7 +156,7 @@ def _order(arguments: argparse.Namespace) -> noise_measurement.NoiseMeasurementS
     if arguments.clean:
         raise UsageError("--clean and --noise: choose one; --clean does not measure")
     given = {name: getattr(arguments, name) for name in COUNTS}
-    given["launches"] = arguments.launches
+    given["evaluations"] = arguments.evaluations
     for name, value in given.items():
         if value is not None and value < MIN_OF_NOISE_MEASUREMENT:
             raise UsageError(

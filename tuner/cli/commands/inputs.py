@@ -21,7 +21,7 @@ from tuner.study.interruption import resumable
 from tuner.study.preparation import start_target
 from tuner.study.progress import Terminal
 
-TARGET = ("trust", "payload", "shape", "values", "home")
+TARGET = ("trust", "payload", "shape", "values", "spawner")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -69,7 +69,7 @@ def _sources(found: NoiseMeasurement) -> rich.table.Table:
             _share(process.sd**2 / course.variance),
         )
     made.add_row(
-        "evaluations of one configuration", _share(course.launch_sd), _share(part["launch"])
+        "evaluations of one configuration", _share(course.evaluation_sd), _share(part["launch"])
     )
     made.add_row(
         f"blocks of {found.block_s:g} s in one evaluation",

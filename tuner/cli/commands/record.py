@@ -35,7 +35,7 @@ TARGET = [
     "fixed",
     "engine",
     "hook",
-    "home",
+    "spawner",
     "min_accuracy",
 ]
 REFUSED = {
@@ -72,7 +72,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="evaluations of every configuration, each pass in a new order; at least 3; default 3",
     )
     thorough.add_argument(
-        "--most",
+        "--max-evaluations",
         default=RepeatRule().most,
         type=options.parsing(int),
         metavar="K",
@@ -117,8 +117,8 @@ def run(arguments: argparse.Namespace, terminal: Terminal) -> CommandResult:
         ),
         data={
             "folder": str(arguments.out),
-            "cells": cells,
-            "launches": len(surface.launches),
+            "candidates": cells,
+            "evaluations": len(surface.launches),
             "measured": done.measured,
             "statuses": dict(statuses),
             "notes": list(surface.head.notes),
@@ -134,7 +134,7 @@ def _order(arguments: argparse.Namespace) -> RecordSpec:
     """
     for option, value, least in (
         ("--passes", arguments.passes, MIN_PASSES),
-        ("--most", arguments.most, arguments.passes),
+        ("--max-evaluations", arguments.max_evaluations, arguments.passes),
         ("--seed", arguments.seed, 0),
     ):
         if value < least:
@@ -168,10 +168,10 @@ def _order(arguments: argparse.Namespace) -> RecordSpec:
             measurement=measurement,
             store=StoreSettings(),
         ),
-        thoroughness=RepeatRule(passes=arguments.passes, most=arguments.most),
+        thoroughness=RepeatRule(passes=arguments.passes, most=arguments.max_evaluations),
         out=out,
     )
 
 
 def _is_table(path: pathlib.Path) -> bool:
-    return (path / "surface.yaml").is_file()
+    return (path / "table.yaml").is_file()

@@ -69,14 +69,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     options.add_group(parser, "measurement", only=GIVEN)
     parser.add_argument(
-        "--guess",
+        "--prediction",
         default="profile",
         choices=replay_search.PREDICTIONS,
         help="predictions for the sampler structured: from the table's profile (its time "
         "counts as trials), none, or a wrong one; default profile",
     )
     parser.add_argument(
-        "--after",
+        "--warm-start",
         default=None,
         type=pathlib.Path,
         metavar="SURFACE",
@@ -111,13 +111,13 @@ def _add_perturbations(parser: argparse.ArgumentParser) -> None:
         help="draw every configuration from the evaluations of one; default: from its own",
     )
     laid.add_argument(
-        "--resampled",
+        "--resample",
         action="store_true",
         help="centre evaluations on the ground truth of their configuration, with deviations "
         "drawn from the whole table; default: as recorded",
     )
     laid.add_argument(
-        "--oom",
+        "--inject-oom",
         action="store_true",
         help="let configurations beyond a limit run out of memory; default: no",
     )
@@ -127,8 +127,8 @@ def run(arguments: argparse.Namespace, terminal: Terminal) -> CommandResult:
     """Run the command."""
     order = _order(arguments)
     ground = _prepare_table(arguments.surface, arguments)
-    if arguments.after is not None:
-        before = _prepare_table(arguments.after, arguments)
+    if arguments.warm_start is not None:
+        before = _prepare_table(arguments.warm_start, arguments)
         order = dataclasses.replace(order, after=before)
     done = 0
 
@@ -154,7 +154,7 @@ def run(arguments: argparse.Namespace, terminal: Terminal) -> CommandResult:
     for share in scoring.SHARES:
         one = scoring.trials_to_tolerance(replayed.runs, ground.truth, share, cells=cells)
         said.append(
-            f"within {_tolerance(one)} ({formatting.plural(one.good_cells, 'configuration')}): "
+            f"within {_tolerance(one)} ({formatting.plural(one.good_candidates, 'configuration')}): "
             f"median {formatting.reached(one.median)}, 90th percentile {formatting.reached(one.p90)}, reached in "
             f"{formatting.percent(one.reached)}; random search: median {one.random_median}"
         )
@@ -202,8 +202,8 @@ def _order(arguments: argparse.Namespace) -> replay_search.ReplaySpec:
             raise UsageError(f"{option} {value}: expected a whole number from 1")
     if arguments.pairs < 0 or arguments.pairs == 1:
         raise UsageError(f"--pairs {arguments.pairs}: expected 0, or a whole number from 2")
-    if arguments.null and arguments.resampled:
-        raise UsageError("--null and --resampled: choose one")
+    if arguments.null and arguments.resample:
+        raise UsageError("--null and --resample: choose one")
     if not 0 <= arguments.noise <= 1:
         raise UsageError(f"--noise {arguments.noise:g}: expected a share from 0 to 1, as 0.05")
     return replay_search.ReplaySpec(
@@ -212,12 +212,12 @@ def _order(arguments: argparse.Namespace) -> replay_search.ReplaySpec:
         seeds=tuple(range(arguments.seeds)),
         initial=arguments.initial,
         objective=arguments.objective,
-        guess=arguments.guess,
+        guess=arguments.prediction,
         pairs=arguments.pairs,
         wrappers=Perturbations(
             noise_sd=arguments.noise,
             is_null=arguments.null,
-            is_resampled=arguments.resampled,
-            has_walls=arguments.oom,
+            is_resampled=arguments.resample,
+            has_walls=arguments.inject_oom,
         ),
     )

@@ -31,7 +31,7 @@ TARGET = (
     "payload",
     "shape",
     "values",
-    "home",
+    "spawner",
     "engine",
     "hook",
 )
@@ -91,5 +91,5 @@ def run(arguments: argparse.Namespace, terminal: Terminal) -> CommandResult:
     return CommandResult(
         text=f"{out}: {len(space.knobs)} knobs, {cells} different configurations here; review "
         "the ranges",
-        data={"file": str(out), "cells": cells, "knobs": [knob.name for knob in space.knobs]},
+        data={"file": str(out), "candidates": cells, "knobs": [knob.name for knob in space.knobs]},
     )

@@ -41,7 +41,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "with up to eight rates per evaluation; same as --objective rate; default: no",
     )
     parser.add_argument(
-        "--fresh",
+        "--overwrite",
         action="store_true",
         help="delete an existing study of the same name first; default: refuse",
     )
@@ -63,14 +63,14 @@ def run(arguments: argparse.Namespace, terminal: Terminal) -> CommandResult:
         arguments.concurrency = loads[0]
     settings = options.settings_of(arguments)
     if not loads:
-        return make_result(study.tune(settings, fresh=arguments.fresh, terminal=terminal))
+        return make_result(study.tune(settings, overwrite=arguments.overwrite, terminal=terminal))
     if settings.is_open:
         raise UsageError(
             f"--concurrency {','.join(map(str, loads))}: several loads need a closed "
             "loop, without --rate"
         )
     return make_sweep_result(
-        concurrency_sweep.tune(settings, loads, fresh=arguments.fresh, terminal=terminal)
+        concurrency_sweep.tune(settings, loads, overwrite=arguments.overwrite, terminal=terminal)
     )
 
 
@@ -158,7 +158,7 @@ def as_json(
         "sampler": record.sampler,
         "objective": record.objective,
         "second_objective": record.second,
-        "front": [point.as_json() for point in record.front],
+        "pareto_front": [point.as_json() for point in record.pareto_front],
         "trials": len(record.trials),
         "failed_trials": len(study_view.failed_trials(record.trials)),
         "stopped": stopped,
@@ -173,8 +173,8 @@ def as_json(
         "headline": headline.headline(record),
         "verdict": None if record.verdict is None else finite(record.verdict.as_json()),
         "open_loop": None if record.open_loop is None else finite(record.open_loop.as_json()),
-        "fresh_starts": {
-            role: dataclasses.asdict(tally) for role, tally in record.fresh_starts.items()
+        "failure_counts": {
+            role: dataclasses.asdict(tally) for role, tally in record.failure_counts.items()
         },
         "notes": [*study_notes.warnings(record), *study_notes.remarks(record)],
         "files": {name: str(path) for name, path in files.items()},

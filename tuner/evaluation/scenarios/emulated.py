@@ -154,7 +154,7 @@ def run(
     timed = TimedScheduler(make(scenario))
     models = [model for group in scenario.groups for model in _models(group)]
     workers = [
-        EmulatedWorker(number, pages=scenario.pages, loads_apart=scenario.loads_apart)
+        EmulatedWorker(number, pages=scenario.pages, concurrent_loads=scenario.concurrent_loads)
         for number in range(scenario.workers)
     ]
     rng = random.Random(scenario.seed)  # noqa: S311 - an emulation's luck

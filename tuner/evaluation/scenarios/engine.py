@@ -40,15 +40,15 @@ class ScenarioLauncher:
     is_restarted: bool = False
     """Whether each configuration gets a new process, which has to settle."""
 
-    def __init__(self, scenario: Scenario, home: str | None = None) -> None:
+    def __init__(self, scenario: Scenario, spawner: str | None = None) -> None:
         """Prepare without starting anything.
 
         Args:
             scenario: already checked.
-            home: spawner of replicas; None: by the environment.
+            spawner: spawner of replicas; None: by the environment.
         """
         self.scenario = scenario
-        self.home = home
+        self.spawner = spawner
         self.defaults = served.configuration_of(scenario)
         self._profiles: tempfile.TemporaryDirectory[str] | None = None
 
@@ -114,7 +114,7 @@ class ScenarioServer:
         else:
             self.stop()
             self._process = served.start_server(
-                launcher.scenario, wanted, home=launcher.home, profiles=launcher.profiles
+                launcher.scenario, wanted, spawner=launcher.spawner, profiles=launcher.profiles
             )
         self._now = wanted
         return time.monotonic() - before_s

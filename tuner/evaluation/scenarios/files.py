@@ -35,7 +35,7 @@ KEYS = (
     "seed",
     "workers",
     "memory_pages",
-    "loads_apart",
+    "concurrent_loads",
     "models",
     "traffic",
     "settings",
@@ -56,7 +56,7 @@ STREAM_KEYS = (
     "file",
 )
 DEADLINE_KEYS = ("first", "factor", "every_s")
-EMULATED_KEYS = ("jitter", "lag_us")
+EMULATED_KEYS = ("jitter", "message_latency_us")
 SAID = {
     "scheduling.policy": "models on shared workers always use the clockwork scheduler",
     "replica.count": "set by `workers`",
@@ -161,7 +161,9 @@ class _ScenarioReader:
             seed=self._values.whole(root.get("seed", 0), ("seed",), 0, 2**32 - 1),
             workers=self._values.whole(root.get("workers", 1), ("workers",), 1, MAX_WORKERS),
             pages=pages,
-            loads_apart=self._found.truth(root.get("loads_apart", False), ("loads_apart",)),
+            concurrent_loads=self._found.truth(
+                root.get("concurrent_loads", False), ("concurrent_loads",)
+            ),
             groups=groups,
             streams=streams,
             settings=self._settings(root.get("settings", {}), ("settings",)),
@@ -327,5 +329,7 @@ class _ScenarioReader:
         return EmulationSettings(
             jitter=self._values.jitter(keys.get("jitter", 0), (*path, "jitter")),
             lag_s=1e-6
-            * self._values.from_zero(keys.get("lag_us", 1e6 * default.lag_s), (*path, "lag_us")),
+            * self._values.from_zero(
+                keys.get("message_latency_us", 1e6 * default.lag_s), (*path, "message_latency_us")
+            ),
         )

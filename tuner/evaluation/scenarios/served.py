@@ -104,14 +104,14 @@ def start_server(
     scenario: Scenario,
     configuration: Configuration,
     *,
-    home: str | None = None,
+    spawner: str | None = None,
     profiles: pathlib.Path | None = None,
     program: Sequence[str] = SERVER,
 ) -> LuthierProcess:
     """Start a server with all models of a checked scenario; the caller ends it.
 
     Args:
-        home: spawner of replicas; None: by the environment.
+        spawner: spawner of replicas; None: by the environment.
         profiles: folder of earlier servers' model profiles; None: measure all.
         program: Python arguments that run the server.
 
@@ -120,7 +120,7 @@ def start_server(
     """
     if profiles is not None:
         configuration = Configuration({**configuration, PROFILES: str(profiles)})
-    engine = LuthierProcess.start(None, configuration, home=home, program=program)
+    engine = LuthierProcess.start(None, configuration, spawner=spawner, program=program)
     try:
         for group in scenario.groups:
             for name in group.names:

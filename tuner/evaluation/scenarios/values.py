@@ -108,7 +108,7 @@ class Scenario:
     workers: int
     pages: int | None
     """Memory of each worker; None: room for all models."""
-    loads_apart: bool
+    concurrent_loads: bool
     groups: tuple[ModelGroup, ...]
     streams: tuple[Stream, ...]
     settings: Mapping[str, Any]

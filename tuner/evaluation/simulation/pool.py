@@ -3,7 +3,7 @@
     source --request--> scheduler --LOAD, UNLOAD, INFER--> emulated worker
     emulated worker --result--> scheduler --response--> source
 
-A worker runs one action at a time (with `loads_apart`, loads beside batches), for its profile's
+A worker runs one action at a time (with `concurrent_loads`, loads beside batches), for its profile's
 time with jitter. An action that misses its window fails. Deterministic if jitter and message
 latency are.
 """
@@ -114,10 +114,10 @@ class EmulatedOutcome:
 class EmulatedWorker:
     """One worker: executor progress and loaded models."""
 
-    def __init__(self, number: int, *, pages: int | None, loads_apart: bool) -> None:
+    def __init__(self, number: int, *, pages: int | None, concurrent_loads: bool) -> None:
         self.number = number
         self.pages = pages
-        self.loads_apart = loads_apart
+        self.concurrent_loads = concurrent_loads
         self.is_up = True
         self.is_draining = False
         self.factor = 1.0
@@ -134,8 +134,8 @@ class EmulatedWorker:
         self.most_pages = 0
 
     def executor(self, kind: ActionType) -> ActionType:
-        """Return the executor; loads and batches share one without `loads_apart`."""
-        return kind if self.loads_apart else ActionType.INFER
+        """Return the executor; loads and batches share one without `concurrent_loads`."""
+        return kind if self.concurrent_loads else ActionType.INFER
 
 
 class EmulatedPool:
@@ -239,7 +239,9 @@ class EmulatedPool:
         return plan.wake_at_s
 
     def _up(self, worker: EmulatedWorker, now_s: float) -> None:
-        event = WorkerUp(worker.number, SLOTS, worker.pages, tuple(worker.held), worker.loads_apart)
+        event = WorkerUp(
+            worker.number, SLOTS, worker.pages, tuple(worker.held), worker.concurrent_loads
+        )
         self._scheduler.on(event, now_s)
 
     def _befall(self, fault: Fault, now_s: float) -> None:

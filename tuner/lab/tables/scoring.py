@@ -76,7 +76,7 @@ class TrialsToTolerance:
     share: float
     tolerance: float
     """The share, or two standard errors of the optimum if larger."""
-    good_cells: int
+    good_candidates: int
     median: float | None
     p90: float | None
     reached: float
@@ -102,7 +102,7 @@ def trials_to_tolerance(
     return TrialsToTolerance(
         share=share,
         tolerance=truth.tolerance(share),
-        good_cells=len(good),
+        good_candidates=len(good),
         median=rank(found, 0.5),
         p90=rank(found, 0.9),
         reached=float(np.isfinite(found).mean()),

@@ -135,7 +135,7 @@ class TableHeader:
     concurrency: int
     client_batch: int
     engine: str
-    home: str
+    spawner: str
     objective: str
     space: Mapping[str, Any]
     """As in a search-space file, with grids."""

@@ -115,7 +115,7 @@ class TableEvaluator:
             outcome=recorded.outcome,
             measurement=measurement,
             records=None,
-            launch_s=recorded.startup_s,
+            startup_s=recorded.startup_s,
             loaded_s=recorded.loaded_s,
             started_at=recorded.started_at,
         )

@@ -1,7 +1,7 @@
 """Folder of a benchmark table.
 
-    surface.yaml        the header: model, workload, engine, host, space, default, profile
-    cells.csv           a row per measured block: knobs, evaluation, metrics; a failed evaluation
+    table.yaml          the header: model, workload, engine, host, space, default, profile
+    evaluations.csv     a row per measured block: knobs, evaluation, metrics; a failed evaluation
                         has one row without a block
     histograms.csv      a row per measured evaluation: latencies in buckets 1 % wide
 
@@ -34,8 +34,11 @@ from tuner.store.run_folder import storage_errors
 from tuner.values.configuration import Configuration
 from tuner.values.histogram import LatencyHistogram
 
-HEAD, EVALUATIONS, HISTOGRAMS = "surface.yaml", "cells.csv", "histograms.csv"
-VERSION = 1
+HEAD, EVALUATIONS, HISTOGRAMS = "table.yaml", "evaluations.csv", "histograms.csv"
+VERSION = 2
+OLD_FILES = {HEAD: "surface.yaml", EVALUATIONS: "cells.csv"}
+OLD_NAMES = {"home": "spawner", "launch": "evaluation", "foreign_cpu_s": "neighbour_cpu_s"}
+"""Files of format 1, and its keys and columns -> today's; it is converted when it is read."""
 MAX_BYTES = 256 << 20
 
 
@@ -45,10 +48,12 @@ def read(folder: pathlib.Path) -> BenchmarkTable:
     knobs = tuple(head.default)
     needed = [name for name in COLUMNS if name not in LATER]
     rows = _rows(folder, EVALUATIONS, (*knobs, *needed))
-    buckets = {row["launch"]: _histogram(folder, row) for row in _rows(folder, HISTOGRAMS, BUCKETS)}
+    buckets = {
+        row["evaluation"]: _histogram(folder, row) for row in _rows(folder, HISTOGRAMS, BUCKETS)
+    }
     by_launch: dict[str, list[dict[str, str]]] = {}
     for row in rows:
-        by_launch.setdefault(row["launch"], []).append(row)
+        by_launch.setdefault(row["evaluation"], []).append(row)
     kinds = {name: type(value) for name, value in head.default.items()}
     launches = []
     for number, parts in by_launch.items():
@@ -58,9 +63,14 @@ def read(folder: pathlib.Path) -> BenchmarkTable:
             launches.append(evaluation_of(parts, kinds, buckets.get(number)))
         except (ValueError, KeyError) as error:
             raise InvalidTable(
-                str(folder / EVALUATIONS), f"launch {number}", f"cannot be read: {error}"
+                str(folder / EVALUATIONS), f"evaluation {number}", f"cannot be read: {error}"
             ) from error
     return BenchmarkTable(head=head, launches=tuple(launches))
+
+
+def is_table(folder: pathlib.Path) -> bool:
+    """Whether the folder is a benchmark table, of any format."""
+    return _place(folder, HEAD).is_file()
 
 
 class TableFolder:
@@ -107,12 +117,12 @@ class TableFolder:
             self._histograms = self._open(HISTOGRAMS, BUCKETS)
 
     def write_head(self, head: TableHeader) -> None:
-        """Replace `surface.yaml`."""
+        """Replace `table.yaml`."""
         text = yaml.safe_dump(_plain(head), sort_keys=False, allow_unicode=True, width=100)
         _replace(self.path / HEAD, text.encode())
 
     def append(self, launch: RecordedEvaluation) -> None:
-        """Write an evaluation, `cells.csv` last."""
+        """Write an evaluation, `evaluations.csv` last."""
         with storage_errors(f"surface {self.path}", option="--out"):
             if launch.histogram is not None:
                 _write(self._histograms, [(str(launch.number), *launch.histogram.text())])
@@ -157,8 +167,14 @@ def _plain(head: TableHeader) -> dict[str, Any]:
     return data
 
 
+def _place(folder: pathlib.Path, name: str, suffix: str = "") -> pathlib.Path:
+    """Return the path of a file, under its old name if only that is there."""
+    path, old = folder / (name + suffix), folder / (OLD_FILES.get(name, name) + suffix)
+    return old if old.exists() and not os.path.lexists(path) else path
+
+
 def _head(folder: pathlib.Path) -> TableHeader:
-    path = folder / HEAD
+    path = _place(folder, HEAD)
     try:
         data = bounded_yaml.read(path)
     except (OSError, UnicodeDecodeError) as error:
@@ -168,9 +184,9 @@ def _head(folder: pathlib.Path) -> TableHeader:
         ) from error
     except (yaml.YAMLError, ValueError) as error:
         raise InvalidTable(str(path), "", f"no YAML: {yaml_problem(error)}") from error
-    if not isinstance(data, dict) or data.get("version") != VERSION:
+    if not isinstance(data, dict) or data.get("version") not in {1, VERSION}:
         raise InvalidTable(
-            str(path), "version", f"expected {VERSION}, the version of benchmark tables"
+            str(path), "version", f"expected 1 or {VERSION}, the versions of benchmark tables"
         )
     space = {"name": data.get("model")}
     space |= {key: data[key] for key in ("knobs", "constraints", "equivalence") if key in data}
@@ -198,17 +214,20 @@ def _as(field: dataclasses.Field[Any], data: Mapping[str, Any]) -> Any:
 
 
 def _rows(folder: pathlib.Path, name: str, columns: Sequence[str]) -> list[dict[str, str]]:
-    path = folder / name
+    path = _place(folder, name)
     try:
         is_plain = path.exists()
-        data = user_files.read(path, max_bytes=MAX_BYTES) if is_plain else _read_packed(path)
+        packed = _place(folder, name, ".gz")
+        data = user_files.read(path, max_bytes=MAX_BYTES) if is_plain else _read_packed(packed)
         text = data.decode()
     except (OSError, EOFError, zlib.error, UnicodeDecodeError) as error:
         reason = getattr(error, "strerror", None) or str(error)
         raise InvalidTable(str(path), "", f"cannot be read: {reason}") from error
     whole = text[: text.rfind("\n") + 1]  # a kill may have truncated the last row
     reader = csv.DictReader(io.StringIO(whole))
-    lacking = [column for column in columns if column not in (reader.fieldnames or ())]
+    names = [OLD_NAMES.get(column, column) for column in reader.fieldnames or ()]
+    reader.fieldnames = names
+    lacking = [column for column in columns if column not in names]
     if lacking:
         raise InvalidTable(str(path), lacking[0], "this column is missing")
     return list(reader)
@@ -216,7 +235,7 @@ def _rows(folder: pathlib.Path, name: str, columns: Sequence[str]) -> list[dict[
 
 def _read_packed(path: pathlib.Path) -> bytes:
     with (
-        user_files.open_file(path.with_name(path.name + ".gz")) as packed,
+        user_files.open_file(path) as packed,
         gzip.open(packed) as rows,
     ):
         data = rows.read(MAX_BYTES + 1)
@@ -229,7 +248,7 @@ def _histogram(folder: pathlib.Path, row: Mapping[str, str]) -> LatencyHistogram
     try:
         return LatencyHistogram.parse(row["first"], row["counts"])
     except ValueError as error:
-        where = f"launch {row['launch']}"
+        where = f"evaluation {row['evaluation']}"
         raise InvalidTable(str(folder / HISTOGRAMS), where, str(error)) from error
 
 

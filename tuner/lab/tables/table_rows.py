@@ -13,9 +13,9 @@ from tuner.values.histogram import LatencyHistogram
 from tuner.values.measurement import Block, HostNoise
 
 NOISE = ("peak_memory_mb", "steal_s", "throttled_s", "client_cpu_s", "server_cpu_s")
-LATER = ("foreign_cpu_s", "block_client_cpu_s")
+LATER = ("neighbour_cpu_s", "block_client_cpu_s")
 COLUMNS = (
-    "launch",
+    "evaluation",
     "pass",
     "block",
     "started_at",
@@ -36,7 +36,7 @@ COLUMNS = (
     *LATER,
 )
 """Columns after the knobs; those of a whole evaluation repeat per row."""
-BUCKETS = ("launch", "first", "counts")
+BUCKETS = ("evaluation", "first", "counts")
 
 
 def evaluation_of(
@@ -52,7 +52,7 @@ def evaluation_of(
     first = rows[0]
     is_ok = first["status"] == "ok"
     return RecordedEvaluation(
-        number=int(first["launch"]),
+        number=int(first["evaluation"]),
         cell=Configuration({name: _value(first[name], kind) for name, kind in kinds.items()}),
         sweep=int(first["pass"]),
         started_at=float(first["started_at"]),
@@ -64,7 +64,7 @@ def evaluation_of(
         histogram=histogram if is_ok else None,
         noise=HostNoise(
             **{name: _number(first[name]) for name in NOISE},
-            foreign_cpu_s=_number(first.get("foreign_cpu_s") or ""),
+            neighbour_cpu_s=_number(first.get("neighbour_cpu_s") or ""),
         ),
     )
 
@@ -86,7 +86,7 @@ def _block(row: Mapping[str, str]) -> Block:
 def rows_of(launch: RecordedEvaluation) -> Iterator[list[str]]:
     """Yield a row per block, or one without a block for a failed evaluation."""
     whole = {
-        "launch": launch.number,
+        "evaluation": launch.number,
         "pass": launch.sweep,
         "started_at": f"{launch.started_at:.2f}",
         "status": status_of(launch.outcome),
@@ -94,7 +94,7 @@ def rows_of(launch: RecordedEvaluation) -> Iterator[list[str]]:
         "loaded_s": launch.loaded_s,
         "errors": launch.errors,
         "reason": one_line(launch.outcome.reason),
-        **{name: getattr(launch.noise, name) for name in (*NOISE, "foreign_cpu_s")},
+        **{name: getattr(launch.noise, name) for name in (*NOISE, "neighbour_cpu_s")},
     }
     for number, block in enumerate(launch.blocks or (None,)):
         row = dict(whole)

@@ -174,7 +174,7 @@ def _facts(surface: TableBenchmark) -> str:
         else f"the default lies {formatting.percent(surface.default_regret)} above it"
     )
     return (
-        f"{surface.model} on {surface.engine} at {load}: {formatting.plural(surface.cells, 'configuration')}; "
+        f"{surface.model} on {surface.engine} at {load}: {formatting.plural(surface.candidates, 'configuration')}; "
         f"optimum {formatting.quantity(surface.optimum, objective.unit)} of {objective.label} (standard error "
         f"{formatting.percent(surface.optimum_se)}), {default}."
     )
@@ -182,8 +182,8 @@ def _facts(surface: TableBenchmark) -> str:
 
 def _tolerance_caption(surface: TableBenchmark) -> str:
     parts = [
-        f"{formatting.percent(surface.tolerances[share])} ({surface.good_cells[share]} of "
-        f"{surface.cells} configurations; random search, told the truth, meets one after "
+        f"{formatting.percent(surface.tolerances[share])} ({surface.good_candidates[share]} of "
+        f"{surface.candidates} configurations; random search, told the truth, meets one after "
         f"{surface.random_median[share]})"
         for share in (0.10, 0.05, 0.03)
     ]

@@ -128,7 +128,7 @@ def _so_far(study: StudyRecord) -> str:
     tried = formatting.plural(len(study.trials), "trial")
     if study.best is None:
         return f"none of {tried} so far worked: {_reasons(study.trials)}"
-    if study.fresh_starts:
+    if study.failure_counts:
         return f"the search ended after {tried}, and the best is being re-evaluated"
     if study.best == study.default:
         return f"the default is the best of {tried} so far"

@@ -69,7 +69,7 @@ def remarks(study: StudyRecord) -> tuple[str, ...]:
 
 
 def _front(study: StudyRecord) -> Iterator[str]:
-    if study.second is None or not study.front:
+    if study.second is None or not study.pareto_front:
         return
     sides = objectives.find_objective(study.objective), objectives.find_objective(study.second)
     shown = "; ".join(
@@ -80,25 +80,25 @@ def _front(study: StudyRecord) -> Iterator[str]:
         + f" ({in_short(study, point.configuration)}"
         + (", chosen" if point.is_chosen else f", trial {point.trial}")
         + ")"
-        for point in study.front
+        for point in study.pareto_front
     )
     yield (
         f"The front of {sides[0].label} and {sides[1].label} has "
-        f"{formatting.plural(len(study.front), 'point')}: {shown}."
+        f"{formatting.plural(len(study.pareto_front), 'point')}: {shown}."
     )
 
 
 def _of_evaluations(study: StudyRecord) -> Iterator[str]:
-    if study.verdict is not None and study.verdict.launch_sd is not None:
+    if study.verdict is not None and study.verdict.evaluation_sd is not None:
         yield (
             "The ratio of best to default varies by "
-            f"{formatting.percent(study.verdict.launch_sd)} between evaluations (standard "
+            f"{formatting.percent(study.verdict.evaluation_sd)} between evaluations (standard "
             "deviation), which the interval includes."
         )
 
 
 def _ties(study: StudyRecord) -> Iterator[str]:
-    tied = [one for one in study.finalists[1:] if one.is_tied]
+    tied = [one for one in study.shortlist[1:] if one.is_tied]
     if not tied:
         return
     shown = "; ".join(
@@ -114,7 +114,7 @@ def _ties(study: StudyRecord) -> Iterator[str]:
 
 
 def _against_prediction(study: StudyRecord) -> Iterator[str]:
-    against = None if study.verdict is None else study.verdict.against_guess
+    against = None if study.verdict is None else study.verdict.against_prediction
     if against is None:
         return
     yield (

@@ -240,7 +240,7 @@ def test_requests_of_streams_are_counted_with_all_others():
         answered = [error is None for _, error in said]
         assert sorted(answered[:3]) == [False, True, True]  # they are decompressed two at a time
         assert answered[3]
-        assert "server.max_held_mb" in str(said[answered.index(False)][1])
+        assert "server.max_buffered_mb" in str(said[answered.index(False)][1])
         assert until(lambda: port.running.do(lambda: held.bytes) == 0)
         home.release.clear()
         home.hold.set()
@@ -263,7 +263,7 @@ def test_a_stream_that_grows_beyond_what_all_may_hold():
             client.async_stream_infer("echo", [tensor(np.zeros((1, 200_000), dtype=np.uint8))])
             _, error = callback.next()
             assert error.status() == "StatusCode.RESOURCE_EXHAUSTED"
-            assert "server.max_held_mb" in str(error)
+            assert "server.max_buffered_mb" in str(error)
             client.stop_stream()
             client.start_stream(callback)
             client.async_stream_infer("echo", [tensor(np.zeros((1, 100_000), dtype=np.uint8))])

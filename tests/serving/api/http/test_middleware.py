@@ -251,7 +251,7 @@ def test_what_a_compressed_body_becomes_is_counted():
             until(lambda: running.do(lambda: held.bytes) == len(data))
             status, fields, answer = running.request("POST", INFER, packed, binary)
             assert (status, fields["Retry-After"]) == (503, "1")
-            assert b"server.max_held_mb" in answer
+            assert b"server.max_buffered_mb" in answer
         until(lambda: running.do(lambda: held.bytes) == 0)
         home.release.set()
         home.hold.clear()

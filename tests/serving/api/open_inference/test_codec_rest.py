@@ -482,7 +482,7 @@ def test_no_request_waits_for_longer_than_it_may():
     """A client that asks for an hour is answered as one that asks for the longest deadline there is."""
     home = FakeHome()
     home.hold.set()
-    with gateway({"scheduling.longest_deadline_s": 0.05}, home) as running:
+    with gateway({"scheduling.max_deadline_s": 0.05}, home) as running:
         body = json.dumps(request_json([1], shape=(1, 1), parameters={"timeout": 3_600_000_000}))
         assert error_of(running, body)[0] == 504
 

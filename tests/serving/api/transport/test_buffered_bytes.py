@@ -110,7 +110,7 @@ def test_who_came_first_goes_on():
     for piece in (request(300_000, is_chunked=False)[:-10], b"1234567890"):
         second.data_received(piece)
     assert statuses(other.written) == [503]
-    assert b"server.max_held_mb" in other.written
+    assert b"server.max_buffered_mb" in other.written
     assert b"Retry-After: 1\r\n" in other.written
     assert not other.closed
     first.data_received(b"1")

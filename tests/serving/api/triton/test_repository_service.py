@@ -306,7 +306,7 @@ def test_a_load_that_fails_takes_nobody_elses_change_back():
             return loading
 
         loading = running.call(load())
-        values = {"settings": {"batching.timeout_us": 777}, "keep_learnt": True}
+        values = {"settings": {"batching.timeout_us": 777}, "keep_learned": True}
         assert running.json("PATCH", "/admin/settings", values, admin=True)[0] == 200
         assert running.call(asyncio.wait({loading}))[1] == set()
         assert isinstance(loading.exception(), ServingError)

@@ -47,7 +47,9 @@ def answered(
         EmulatedModel(id=ModelId(f"m{number}", "1"), pages=1, load_s=0.008, batch_s=batch_s)
         for number, batch_s in enumerate(profiles)
     ]
-    homes = [EmulatedWorker(number, pages=None, loads_apart=False) for number in range(workers)]
+    homes = [
+        EmulatedWorker(number, pages=None, concurrent_loads=False) for number in range(workers)
+    ]
     for home in homes:
         home.held.update({model.id: model.pages for model in models})
     scheduler = ClockworkScheduler(parameters or Parameters())

@@ -112,7 +112,7 @@ def test_a_model_is_loaded_once_and_then_run() -> None:
 @pytest.mark.parametrize("ahead_ms", [0.1, 0.5, 1000.0])
 def test_what_is_free_is_given_work_however_short_the_schedule_ahead_is(ahead_ms: float) -> None:
     """Also where a message takes longer than that."""
-    bench = Bench("a", **{"clockwork.ahead_ms": ahead_ms})
+    bench = Bench("a", **{"clockwork.schedule_ahead_ms": ahead_ms})
     bench.load("a")
     bench.ask("a")
     assert [action.kind for action in bench.taken()] == [ActionType.INFER]
@@ -140,7 +140,7 @@ def test_a_batch_of_before_smaller_batches_were_set_still_counts() -> None:
         bench.ask("a", within_s=0.5)
     first = bench.taken()
     smaller = ServingSettings().changed({"batching.max_size": 2})
-    bench.on(SettingsChanged(smaller, keep_learnt=False))
+    bench.on(SettingsChanged(smaller, keep_learned=False))
     for action in first:
         bench.done(action)
     while found := bench.taken():
@@ -161,7 +161,7 @@ def test_a_model_that_was_measured_anew_keeps_who_waits() -> None:
     bench.on(Profiled(id_of("a"), 10 * LOAD_S, slower))
     bench.on(Profiled(id_of("nobody"), LOAD_S, BATCH_S))
     (model,) = bench.scheduler.models()
-    expected_s = 1.1 * 10 * BATCH_S[1]  # clockwork.guard
+    expected_s = 1.1 * 10 * BATCH_S[1]  # clockwork.duration_margin
     assert model.durations.worth_s[0] == pytest.approx(expected_s)
     assert model.load.worth_s == pytest.approx(1.1 * 10 * LOAD_S)
     run = {id_ for action in running for id_, _, _ in action.parts}
@@ -195,7 +195,7 @@ def test_what_was_admitted_is_dropped_as_too_late_not_refused() -> None:
     (infer,) = bench.taken()
     bench.now_s += 0.0985
     bench.done(infer, ok=False, times=StageTimes(0.0985, 0.0, 0.0, 0.0))
-    assert [refusal.reason for refusal in bench.refusals] == [RejectionReason.HOPELESS]
+    assert [refusal.reason for refusal in bench.refusals] == [RejectionReason.DEADLINE_UNREACHABLE]
     assert not bench.taken()
 
 
@@ -301,7 +301,7 @@ def test_without_a_worker_a_request_waits_as_long_as_it_can() -> None:
     alone.ask("a", within_s=0.2)
     alone.now_s += 0.3
     alone.on(ModelUp(id_of("b"), 1, LOAD_S, BATCH_S))
-    assert [refusal.reason for refusal in alone.refusals] == [RejectionReason.HOPELESS]
+    assert [refusal.reason for refusal in alone.refusals] == [RejectionReason.DEADLINE_UNREACHABLE]
     assert late
 
 
@@ -338,10 +338,10 @@ def test_a_model_that_is_not_known_is_refused() -> None:
 def test_settings_become_parameters() -> None:
     """Milliseconds become seconds; batch and queue are those of all schedulers."""
     values = {
-        "clockwork.ahead_ms": 4,
+        "clockwork.schedule_ahead_ms": 4,
         "clockwork.window_ms": 7,
-        "clockwork.guard": 0.5,
-        "clockwork.buffer": 0.1,
+        "clockwork.duration_margin": 0.5,
+        "clockwork.deadline_margin": 0.1,
         "clockwork.max_exec_ms": 50,
         "batching.max_size": 3,
         "scheduling.queue_capacity": 11,
@@ -441,7 +441,7 @@ def test_a_model_stays_where_nobody_waits_for_the_other_one_any_more() -> None:
 
 def test_a_swap_leaves_alone_what_another_load_counts_on() -> None:
     """Memory for two: an idle model makes room for the first who asks, one that is in use for the second."""
-    bench = Bench("a", "b", "c", "d", pages=2, **{"clockwork.ahead_ms": 0.6})
+    bench = Bench("a", "b", "c", "d", pages=2, **{"clockwork.schedule_ahead_ms": 0.6})
     bench.load("a")
     bench.load("b")
     bench.ask("b")
@@ -462,7 +462,7 @@ def test_a_swap_leaves_alone_what_another_load_counts_on() -> None:
 
 
 def test_what_a_draining_worker_has_promised_is_done_by_another() -> None:
-    bench = Bench("a", workers=2, **{"clockwork.ahead_ms": 0.6})
+    bench = Bench("a", workers=2, **{"clockwork.schedule_ahead_ms": 0.6})
     bench.load("a")
     asked = [bench.ask("a", within_s=0.5) for _ in range(3)]
     running = bench.taken()
@@ -571,7 +571,7 @@ def test_who_could_not_have_been_answered_says_nothing_about_patience() -> None:
 
 def test_who_can_wait_is_answered_though_a_planned_load_counts_on_the_memory() -> None:
     """An idle model whose memory is planned for another comes back behind that, for who asks for it meanwhile."""
-    bench = Bench("a", "b", "c", pages=2, **{"clockwork.ahead_ms": 0.6})
+    bench = Bench("a", "b", "c", pages=2, **{"clockwork.schedule_ahead_ms": 0.6})
     bench.load("a")
     bench.load("b")
     asked = [bench.ask(name, within_s=30.0) for name in ("b", "c")]
@@ -613,7 +613,7 @@ def test_a_rate_forgets_and_does_not_jump_at_the_beginning() -> None:
 
 
 def test_a_worker_that_comes_while_others_drain_is_given_what_waits() -> None:
-    bench = Bench("a", **{"clockwork.ahead_ms": 0.6})
+    bench = Bench("a", **{"clockwork.schedule_ahead_ms": 0.6})
     bench.load("a")
     for _ in range(3):
         bench.ask("a", within_s=0.5)

@@ -128,7 +128,7 @@ def pool(
     workers: int = 2,
     room: int = 3,
     sizes: Sequence[int] = (7,),
-    loads_apart: bool = True,
+    concurrent_loads: bool = True,
     load_s: float = 0.00831,
     jitter: float = 0.0,
     seed: int = 0,
@@ -145,7 +145,8 @@ def pool(
         for number in range(models)
     ]
     homes = [
-        EmulatedWorker(number, pages=7 * room, loads_apart=loads_apart) for number in range(workers)
+        EmulatedWorker(number, pages=7 * room, concurrent_loads=concurrent_loads)
+        for number in range(workers)
     ]
     return EmulatedPool(
         scheduler,
@@ -207,20 +208,20 @@ faults = st.builds(
 @given(
     traffic=st.lists(requests, max_size=120),
     befalls=st.lists(faults, max_size=4),
-    loads_apart=st.booleans(),
+    concurrent_loads=st.booleans(),
     jitter=st.sampled_from([0.0, 0.05, 0.5]),
     seed=st.integers(0, 1000),
 )
 def test_every_request_ends_once_and_in_time_whatever_comes(
     traffic: list[EmulatedRequest],
     befalls: list[Fault],
-    loads_apart: bool,
+    concurrent_loads: bool,
     jitter: float,
     seed: int,
 ) -> None:
     """Workers that die, come back, slow down or hang; loads that share the core; requests of many items."""
     scheduler = Watched(ClockworkScheduler(Parameters()))
-    found = pool(scheduler, loads_apart=loads_apart, jitter=jitter, seed=seed)
+    found = pool(scheduler, concurrent_loads=concurrent_loads, jitter=jitter, seed=seed)
     given_ = Given(sorted(traffic, key=lambda one: one.at_s))
     outcomes = found.run(given_, sorted(befalls, key=lambda one: one.at_s))
     finished(scheduler, found, outcomes)
@@ -241,7 +242,7 @@ in_use = st.builds(
     befalls=st.lists(faults, max_size=3),
     room=st.integers(1, 3),
     sizes=st.sampled_from([(7,), (2, 7, 3, 5), (1, 6)]),
-    loads_apart=st.booleans(),
+    concurrent_loads=st.booleans(),
     jitter=st.sampled_from([0.0, 0.05, 0.5]),
     cancel_every=st.sampled_from([0, 2, 7]),
     seed=st.integers(0, 1000),
@@ -251,7 +252,7 @@ def test_models_in_use_change_places_and_nothing_else_changes(
     befalls: list[Fault],
     room: int,
     sizes: Sequence[int],
-    loads_apart: bool,
+    concurrent_loads: bool,
     jitter: float,
     cancel_every: int,
     seed: int,
@@ -259,7 +260,12 @@ def test_models_in_use_change_places_and_nothing_else_changes(
     """More models than fit, asked for with time to wait: memory, ends and promises are kept as ever."""
     scheduler = Watched(ClockworkScheduler(Parameters()), cancel_every=cancel_every)
     found = pool(
-        scheduler, room=room, sizes=sizes, loads_apart=loads_apart, jitter=jitter, seed=seed
+        scheduler,
+        room=room,
+        sizes=sizes,
+        concurrent_loads=concurrent_loads,
+        jitter=jitter,
+        seed=seed,
     )
     given_ = Given(sorted(traffic, key=lambda one: one.at_s))
     outcomes = found.run(given_, sorted(befalls, key=lambda one: one.at_s))
@@ -340,20 +346,20 @@ def short(model: int, *, at_s: float) -> EmulatedRequest:
     return EmulatedRequest(at_s=at_s, model=model, objective_s=0.006)
 
 
-@pytest.mark.parametrize("loads_apart", [True, False])
-def test_who_asks_next_finds_the_model_loaded(loads_apart: bool) -> None:
+@pytest.mark.parametrize("concurrent_loads", [True, False])
+def test_who_asks_next_finds_the_model_loaded(concurrent_loads: bool) -> None:
     """No request has the time to wait for a load; the first is refused, and those behind it are in time.
 
     Where a load takes the time of batches, the second model waits until the first one's load is a twentieth
     of the time.
     """
     scheduler = Watched(ClockworkScheduler(Parameters()))
-    found = pool(scheduler, models=2, workers=1, loads_apart=loads_apart)
+    found = pool(scheduler, models=2, workers=1, concurrent_loads=concurrent_loads)
     traffic = [short(number % 2, at_s=0.05 * number) for number in range(20)]
     outcomes = found.run(Given(traffic))
     finished(scheduler, found, outcomes)
     refused = [number for number, one in enumerate(outcomes) if not one.in_time]
-    assert refused == ([0, 1] if loads_apart else [0, 1, 3, 5])
+    assert refused == ([0, 1] if concurrent_loads else [0, 1, 3, 5])
     assert found.workers[0].counts[ActionType.LOAD] == 2, "each once"
 
 
@@ -367,7 +373,7 @@ def test_loads_for_those_who_ask_next_leave_a_busy_model_its_time(cold_per_s: fl
         )
         for number in range(5)
     ]
-    homes = [EmulatedWorker(0, pages=2, loads_apart=False)]
+    homes = [EmulatedWorker(0, pages=2, concurrent_loads=False)]
     found = EmulatedPool(scheduler, kinds, homes, jitter=lambda: 1.0, lag_s=lambda: LAG_S)
     traffic = [
         *poisson(50, 60.0, [0], 0.1, seed=6),
@@ -400,7 +406,7 @@ def test_room_is_made_by_as_many_as_it_takes() -> None:
         EmulatedModel(id=ModelId(f"m{n}", "1"), pages=pages, load_s=0.00831, batch_s=RESNET)
         for n, pages in enumerate((1, 1, 2))
     ]
-    homes = [EmulatedWorker(0, pages=2, loads_apart=True)]
+    homes = [EmulatedWorker(0, pages=2, concurrent_loads=True)]
     found = EmulatedPool(scheduler, kinds, homes, jitter=lambda: 1.0, lag_s=lambda: LAG_S)
     traffic = [short(0, at_s=0.0), short(1, at_s=0.05)]
     traffic += [short(2, at_s=0.1 + 0.05 * number) for number in range(6)]
@@ -446,24 +452,26 @@ def test_a_model_without_enough_workers_is_loaded_by_another() -> None:
 
 
 @pytest.mark.parametrize(("models", "room"), [(2, 1), (3, 2), (12, 10)])
-@pytest.mark.parametrize("loads_apart", [True, False])
-def test_nobody_starves_who_can_wait(models: int, room: int, loads_apart: bool) -> None:
+@pytest.mark.parametrize("concurrent_loads", [True, False])
+def test_nobody_starves_who_can_wait(models: int, room: int, concurrent_loads: bool) -> None:
     """More models in use than there is memory for, and less to do than can be done: all are answered."""
     scheduler = Watched(ClockworkScheduler(Parameters()))
-    found = pool(scheduler, models=models, workers=1, room=room, loads_apart=loads_apart)
+    found = pool(scheduler, models=models, workers=1, room=room, concurrent_loads=concurrent_loads)
     outcomes = found.run(Given(list(poisson(300, 6.0, range(models), 30.0, seed=8))))
     finished(scheduler, found, outcomes)
     assert all(one.in_time for one in outcomes)
 
 
-@pytest.mark.parametrize("loads_apart", [True, False])
+@pytest.mark.parametrize("concurrent_loads", [True, False])
 @pytest.mark.parametrize("rate", [250.0, 500.0, 900.0])
 def test_what_was_admitted_is_in_time_where_models_change_places(
-    loads_apart: bool, rate: float
+    concurrent_loads: bool, rate: float
 ) -> None:
     """Twelve models in use, memory for ten, a second to wait; up to more than can be done."""
     scheduler = Watched(ClockworkScheduler(Parameters()))
-    found = pool(scheduler, models=12, workers=1, room=10, loads_apart=loads_apart, jitter=0.01)
+    found = pool(
+        scheduler, models=12, workers=1, room=10, concurrent_loads=concurrent_loads, jitter=0.01
+    )
     outcomes = found.run(Given(list(poisson(rate, 6.0, range(12), 1.0, seed=9))))
     finished(scheduler, found, outcomes)
     admitted = [one for one in outcomes if not (one.refused and one.done_s == one.request.at_s)]
@@ -473,10 +481,10 @@ def test_what_was_admitted_is_in_time_where_models_change_places(
         assert sum(one.in_time for one in mine) >= 0.5 * len(mine)
 
 
-@pytest.mark.parametrize("loads_apart", [True, False])
+@pytest.mark.parametrize("concurrent_loads", [True, False])
 @pytest.mark.parametrize("seed", [5, 19, 44, 46, 56])
 def test_a_return_that_nobody_waits_for_takes_no_other_load_with_it(
-    seed: int, loads_apart: bool
+    seed: int, concurrent_loads: bool
 ) -> None:
     """A model was to give way for another one and come back, and all that waits for it is done before.
 
@@ -497,7 +505,7 @@ def test_a_return_that_nobody_waits_for_takes_no_other_load_with_it(
             EmulatedRequest(at_s=at_s, model=model, objective_s=objective_s, items=items)
         )
     scheduler = Watched(ClockworkScheduler(Parameters()))
-    found = pool(scheduler, models=models, workers=1, room=room, loads_apart=loads_apart)
+    found = pool(scheduler, models=models, workers=1, room=room, concurrent_loads=concurrent_loads)
     outcomes = found.run(Given(sorted(traffic, key=lambda one: one.at_s)))
     finished(scheduler, found, outcomes)
     assert not broken(outcomes)
@@ -508,7 +516,7 @@ def test_who_cannot_wait_does_not_give_way() -> None:
 
     def in_time(traffic: Sequence[EmulatedRequest]) -> int:
         scheduler = Watched(ClockworkScheduler(Parameters()))
-        found = pool(scheduler, models=2, workers=1, room=1, loads_apart=False)
+        found = pool(scheduler, models=2, workers=1, room=1, concurrent_loads=False)
         outcomes = found.run(Given(sorted(traffic, key=lambda one: one.at_s)))
         finished(scheduler, found, outcomes)
         return sum(one.in_time for one in outcomes if one.request.model == 0)
@@ -518,19 +526,24 @@ def test_who_cannot_wait_does_not_give_way() -> None:
     assert in_time([*busy, *patient]) >= 0.97 * in_time(busy)
 
 
-@pytest.mark.parametrize("loads_apart", [True, False])
+@pytest.mark.parametrize("concurrent_loads", [True, False])
 @pytest.mark.parametrize(
     ("load_s", "objective_s", "hot", "cold"), [(0.03, 0.5, 1000, 20), (0.1, 2.0, 1400, 5)]
 )
 def test_swaps_cost_a_hot_model_little(
-    load_s: float, objective_s: float, hot: float, cold: float, loads_apart: bool
+    load_s: float, objective_s: float, hot: float, cold: float, concurrent_loads: bool
 ) -> None:
     """One model has more requests than can be done, eleven have a few, and there is memory for one."""
 
     def in_time(traffic: Sequence[EmulatedRequest]) -> int:
         scheduler = Watched(ClockworkScheduler(Parameters()))
         found = pool(
-            scheduler, models=12, workers=1, room=1, loads_apart=loads_apart, load_s=load_s
+            scheduler,
+            models=12,
+            workers=1,
+            room=1,
+            concurrent_loads=concurrent_loads,
+            load_s=load_s,
         )
         outcomes = found.run(Given(sorted(traffic, key=lambda one: one.at_s)))
         finished(scheduler, found, outcomes)
@@ -545,7 +558,7 @@ def test_swaps_cost_a_hot_model_little(
 def test_a_tight_model_that_is_idle_for_a_moment_is_not_thrown_out(seed: int) -> None:
     """It could not be loaded again in time, and is asked for more often than those who would take its place."""
     scheduler = Watched(ClockworkScheduler(Parameters()))
-    found = pool(scheduler, models=3, workers=1, room=2, loads_apart=False, load_s=0.06)
+    found = pool(scheduler, models=3, workers=1, room=2, concurrent_loads=False, load_s=0.06)
     traffic = [*poisson(300, 6.0, [0], 0.05, seed), *poisson(100, 6.0, [1, 2], 3.0, seed + 10)]
     outcomes = found.run(Given(sorted(traffic, key=lambda one: one.at_s)))
     finished(scheduler, found, outcomes)
@@ -556,7 +569,7 @@ def test_a_tight_model_that_is_idle_for_a_moment_is_not_thrown_out(seed: int) ->
 def test_hundreds_of_models_may_leave_at_once() -> None:
     """However many turns are those of models that leave, a few are looked at for a batch."""
     scheduler = Watched(ClockworkScheduler(Parameters()))
-    found = pool(scheduler, models=800, workers=1, room=400, loads_apart=False, load_s=0.001)
+    found = pool(scheduler, models=800, workers=1, room=400, concurrent_loads=False, load_s=0.001)
     traffic = Given(list(poisson(1500, 1.0, range(800), 30.0, seed=5)))
     depth = sys.getrecursionlimit()
     sys.setrecursionlimit(len(inspect.stack()) + 60)

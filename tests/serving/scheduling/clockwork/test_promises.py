@@ -175,7 +175,7 @@ def test_promises_hold_where_requests_are_too_large_together(load: float, small:
     if small:
         requests += poisson(rng, small / RESNET[1], 5.0, dataclasses.replace(first, stream=0))
     model = EmulatedModel(id=ModelId("m", "1"), pages=1, load_s=0.008, batch_s=RESNET)
-    home = EmulatedWorker(0, pages=None, loads_apart=False)
+    home = EmulatedWorker(0, pages=None, concurrent_loads=False)
     home.held[model.id] = 1
     scheduler = ClockworkScheduler(Parameters())
     pool = Messages(scheduler, [model], [home], jitter=lambda: 1.0, lag_s=lambda: LAG_S)

@@ -1,4 +1,4 @@
-"""`tune compare --surface`: what it writes, and which options go with which kind of comparison."""
+"""`tune compare --table`: what it writes, and which options go with which kind of comparison."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def test_a_comparison_on_a_surface_leaves_a_page_and_its_data(
 ) -> None:
     words = ["--samplers", "random,hill-climb", "--reference", "ridge", "--trials", "8"]
     words += ["--initial", "4", "--seeds", "2", "--jobs", "1", "--study", "c", "--json"]
-    assert compare(tmp_path, "--surface", str(surface), *words) == 0
+    assert compare(tmp_path, "--table", str(surface), *words) == 0
     data = json.loads(capsys.readouterr().out)
     assert data["samplers"] == ["ridge", "random", "hill-climb"]
     assert data["surfaces"][0]["noninferiority"][0]["budget"] == 8
@@ -40,7 +40,7 @@ def test_it_says_in_words_who_is_how_good(
     surface: pathlib.Path, tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     words = ["--samplers", "random", "--reference", "ridge", "--trials", "8", "--initial", "4"]
-    assert compare(tmp_path, "--surface", str(surface), *words, "--seeds", "3", "--jobs", "1") == 0
+    assert compare(tmp_path, "--table", str(surface), *words, "--seeds", "3", "--jobs", "1") == 0
     said = capsys.readouterr().out
     assert "random: mean regret" in said
     assert "ridge against random after 8:" in said
@@ -66,7 +66,7 @@ def test_wrong_use_on_a_surface_is_one_line(
     text: str,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    assert compare(tmp_path, "--surface", str(surface), *words) == 2
+    assert compare(tmp_path, "--table", str(surface), *words) == 2
     assert text in capsys.readouterr().err
     assert not (tmp_path / "runs").exists()
 
@@ -74,7 +74,7 @@ def test_wrong_use_on_a_surface_is_one_line(
 @pytest.mark.parametrize(
     ("words", "text"),
     [
-        (["--samplers", "random,gp"], "missing --model, --concurrency; or give --surface DIR"),
+        (["--samplers", "random,gp"], "missing --model, --concurrency; or give --table DIR"),
         (["--model", "linear", "--concurrency", "5"], "needed: --samplers"),
         (
             ["--model", "linear", "--concurrency", "5", "--samplers", "random,gp", "--seeds", "3"],
@@ -93,13 +93,13 @@ def test_a_folder_that_is_there_is_left_alone(
     surface: pathlib.Path, tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "runs" / "c").mkdir(parents=True)
-    assert compare(tmp_path, "--surface", str(surface), "--study", "c") == 2
+    assert compare(tmp_path, "--table", str(surface), "--study", "c") == 2
     assert "choose another --study" in capsys.readouterr().err
 
 
 def test_a_folder_that_is_no_surface_leaves_nothing_behind(
     tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert compare(tmp_path, "--surface", str(tmp_path / "none"), "--samplers", "random,gp") != 0
+    assert compare(tmp_path, "--table", str(tmp_path / "none"), "--samplers", "random,gp") != 0
     assert "none" in capsys.readouterr().err
     assert not (tmp_path / "runs").exists()

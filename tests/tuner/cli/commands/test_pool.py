@@ -13,7 +13,7 @@ from tuner.cli import main
 TEXT = """
 seconds: 2
 memory_pages: 21
-loads_apart: true
+concurrent_loads: true
 models:
   hot: {profile: resnet50-v100}
   rare: {copies: 20, profile: resnet50-v100}

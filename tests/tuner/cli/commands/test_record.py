@@ -18,7 +18,7 @@ name: two
 knobs:
   batching.max_size: {type: int, choices: [1, 8], default: 1, unit: items}
 """
-QUICK = ["--seconds", "0.4", "--warmup", "0.1", "--most", "3"]
+QUICK = ["--seconds", "0.4", "--warmup", "0.1", "--max-evaluations", "3"]
 
 
 @pytest.fixture
@@ -42,8 +42,8 @@ def test_every_configuration_is_launched_in_every_pass(
     out = tmp_path / "surface"
     assert record(grid, out, "--json") == 0
     told: dict[str, Any] = json.loads(capsys.readouterr().out)
-    assert (told["cells"], told["measured"]) == (2, told["launches"])
-    assert told["launches"] >= 6
+    assert (told["candidates"], told["measured"]) == (2, told["evaluations"])
+    assert told["evaluations"] >= 6
     surface = table_files.read(out)
     passes = {(launch.cell, launch.sweep) for launch in surface.launches}
     assert {sweep for _, sweep in passes} >= {0, 1, 2}
@@ -63,7 +63,7 @@ def test_every_configuration_is_launched_in_every_pass(
 
     assert main.main(["replay", str(out), "--trials", "4", "--seeds", "2", "--json"]) == 0
     replayed = json.loads(capsys.readouterr().out)
-    assert (replayed["sampler"], replayed["cells"]) == ("structured", 2)
+    assert (replayed["sampler"], replayed["candidates"]) == ("structured", 2)
 
 
 @pytest.mark.parametrize(

@@ -43,7 +43,7 @@ def replayed(folder: pathlib.Path, capsys: pytest.CaptureFixture[str], *more: st
     return json.loads(capsys.readouterr().out)
 
 
-def good_cells(truth: GroundTruth, share: float) -> set[Configuration]:
+def good_candidates(truth: GroundTruth, share: float) -> set[Configuration]:
     """By the definition: within the larger of the share and two standard errors of the optimum."""
     values = dict(zip(truth.cells, np.exp(truth.log_mean).tolist(), strict=True))
     best = min(values, key=lambda cell: values[cell])
@@ -73,21 +73,21 @@ def test_the_contract_of_the_json(folder: pathlib.Path, capsys: pytest.CaptureFi
     """Every key that is promised, with a list as long as the trials for each seed; nothing else on stdout."""
     data = replayed(folder, capsys, "--sampler", "gp", "--trials", "12", "--seeds", "2")
     promised = {
-        *("surface", "sampler", "cells", "optimum_ms", "optimum_se"),
-        *("good_cells", "trials_to", "runs"),
+        *("surface", "sampler", "candidates", "optimum_ms", "optimum_se"),
+        *("good_candidates", "trials_to", "runs"),
     }
     assert promised <= set(data)
     assert (data["surface"], data["sampler"]) == ("toy-20", "gp")
-    assert isinstance(data["cells"], int)
+    assert isinstance(data["candidates"], int)
     assert set(SHARES) <= set(data["trials_to"])
-    assert set(data["good_cells"]) == set(data["trials_to"])
+    assert set(data["good_candidates"]) == set(data["trials_to"])
     for found in data["trials_to"].values():
         assert {"median", "p90", "reached", "random_median"} <= set(found)
     assert [run["seed"] for run in data["runs"]] == [0, 1]
     names = set(recorded.head().default)
     for run in data["runs"]:
-        assert len(run["cells"]) == len(run["recommended"]) == 12
-        for cell in (*run["cells"], *run["recommended"]):
+        assert len(run["candidates"]) == len(run["recommended"]) == 12
+        for cell in (*run["candidates"], *run["recommended"]):
             assert set(cell) == names
 
 
@@ -101,15 +101,15 @@ def test_trials_to_follows_from_the_runs_and_the_truth_alone(
     truth = prepared_table.prepare_table(table_files.read(folder)).truth
     assert data["optimum_ms"] == pytest.approx(float(np.exp(truth.log_mean.min())))
     for share in SHARES:
-        good = good_cells(truth, float(share))
-        assert data["good_cells"][share] == len(good)
+        good = good_candidates(truth, float(share))
+        assert data["good_candidates"][share] == len(good)
         firsts = sorted(first_good(run["recommended"], good) for run in data["runs"])
         found = data["trials_to"][share]
         assert found["reached"] == sum(map(math.isfinite, firsts)) / seeds
         for name, level in (("median", 0.5), ("p90", 0.9)):
             expected = firsts[math.ceil(level * seeds) - 1]
             assert found[name] == (expected if math.isfinite(expected) else None)
-        assert found["random_median"] == random_median(data["cells"], len(good))
+        assert found["random_median"] == random_median(data["candidates"], len(good))
 
 
 def test_a_trial_draws_a_recorded_launch_of_its_cell(folder: pathlib.Path) -> None:

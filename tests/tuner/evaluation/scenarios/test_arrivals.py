@@ -30,7 +30,7 @@ def scenario(*streams: Stream, copies: int = 50, seconds: float = 100.0, seed: i
         seed=seed,
         workers=1,
         pages=None,
-        loads_apart=True,
+        concurrent_loads=True,
         groups=(
             ModelGroup(name="other", copies=2, profile=REFERENCE),
             ModelGroup(name="m", copies=copies, profile=REFERENCE),

@@ -71,8 +71,10 @@ def test_clients_that_are_refused_at_once_come_to_an_end() -> None:
 
 
 def test_a_setting_that_is_none_is_named() -> None:
-    with pytest.raises(UsageError, match=r"clockwork\.gard.*did you mean 'clockwork\.guard'"):
-        emulated.run(dataclasses.replace(crowded(), settings={"clockwork.gard": 0}))
+    with pytest.raises(
+        UsageError, match=r"clockwork\.duration_margn.*did you mean 'clockwork\.duration_margin'"
+    ):
+        emulated.run(dataclasses.replace(crowded(), settings={"clockwork.duration_margn": 0}))
 
 
 def test_what_is_admitted_of_3_601_models_is_in_time() -> None:

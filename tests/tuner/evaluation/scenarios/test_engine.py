@@ -61,12 +61,12 @@ def _server(scenario: Scenario) -> Iterator[ScenarioServer]:
     ("changed", "expected"),
     [
         ({}, True),
-        ({"clockwork.guard": 0.3}, True),
+        ({"clockwork.duration_margin": 0.3}, True),
         ({"clockwork.memory_mb": 64, "replica.count": 2}, True),
         ({"batching.max_size": 8}, False),  # the sizes that a profile has
         ({"clockwork.page_mb": 2.0}, False),
         ({"scheduling.policy": "adaptive"}, False),
-        ({"clockwork.ahead_ms": 10.0}, True),
+        ({"clockwork.schedule_ahead_ms": 10.0}, True),
     ],
 )
 def test_what_a_running_server_can_become(
@@ -93,7 +93,7 @@ def test_launches_are_live_or_anew(server: ScenarioServer) -> None:
     """The same process for a live setting, another one for the size of batches."""
     server.apply(Configuration({}))
     (first,) = server.pids
-    server.apply(Configuration({"clockwork.guard": 0.3}))
+    server.apply(Configuration({"clockwork.duration_margin": 0.3}))
     assert server.pids == (first,)
     server.apply(Configuration({"batching.max_size": 2}))
     assert server.pids != (first,)
@@ -101,7 +101,10 @@ def test_launches_are_live_or_anew(server: ScenarioServer) -> None:
     assert now is not None
     settings = now.admin.settings()["settings"]
     assert settings["batching"]["max_size"] == 2
-    assert (settings["clockwork"]["guard"], settings["clockwork"]["memory_mb"]) == (0.1, 2)
+    assert (settings["clockwork"]["duration_margin"], settings["clockwork"]["memory_mb"]) == (
+        0.1,
+        2,
+    )
 
 
 def test_a_budget_without_room_for_a_model_is_a_launch_that_failed(server: ScenarioServer) -> None:
@@ -167,7 +170,7 @@ def test_what_one_launch_has_measured_the_next_one_knows(scenario: Scenario) -> 
     try:
         first = measured_after({})
         assert len(first) == 1, "mnist; echo has no file by which it could be known"
-        assert measured_after({"clockwork.guard": 0.5, "replica.count": 2}) == first
+        assert measured_after({"clockwork.duration_margin": 0.5, "replica.count": 2}) == first
         slower = measured_after({"replica.cpu": 0.5})
         assert len(slower) == 2
         assert slower.items() > first.items()

@@ -16,7 +16,7 @@ seconds: 20
 seed: 7
 workers: 2
 memory_pages: 14
-loads_apart: true
+concurrent_loads: true
 models:
   hot: {profile: resnet50-v100}
   own: {copies: 3, profile: {pages: 2, load_ms: 2.5, batch_ms: {1: 0.5, 4: 1.8}}}
@@ -24,8 +24,8 @@ traffic:
   hot: {rate: 50, deadline_ms: 100, arrivals: burst, from_s: 1}
   busy: {models: own, clients: 2, items: 3, deadline_ms: {first: 2, factor: 1.5, every_s: 5}}
   seen: {models: own, arrivals: trace, file: seen.csv, deadline_ms: 30}
-settings: {clockwork.guard: 0}
-emulated: {jitter: factors.txt, lag_us: 100}
+settings: {clockwork.duration_margin: 0}
+emulated: {jitter: factors.txt, message_latency_us: 100}
 """
 
 
@@ -52,7 +52,7 @@ def test_a_file_is_parsed_once(write) -> None:
 def test_every_key_has_its_meaning(write) -> None:
     found = files.read(write(WHOLE))
     assert (found.name, found.seconds, found.seed, found.workers) == ("pool", 20, 7, 2)
-    assert (found.pages, found.loads_apart) == (14, True)
+    assert (found.pages, found.concurrent_loads) == (14, True)
     hot, own = found.groups
     assert (hot.copies, hot.profile) == (1, REFERENCE)
     assert (own.copies, own.profile.pages) == (3, 2)
@@ -63,7 +63,7 @@ def test_every_key_has_its_meaning(write) -> None:
     assert busy.deadline.at(10.0) == pytest.approx(0.002 * 1.5**2)
     assert seen.trace == ((0.5, 0), (0.5, 2))
     assert (found.emulated.jitter, found.emulated.lag_s) == ((1.0, 1.25), pytest.approx(1e-4))
-    assert found.settings == {"clockwork.guard": 0}
+    assert found.settings == {"clockwork.duration_margin": 0}
     assert (found.first_of("own"), found.first_of("hot")) == (1, 0)
 
 
@@ -117,7 +117,11 @@ def test_the_scenarios_of_the_benchmark_can_be_read(path: pathlib.Path) -> None:
         ("from_s: 1", "file: seen.csv", "only allowed with arrivals: trace"),
         ("clients: 2", "clients: 2000000", "expected a whole number from 0 to 10,000"),
         ("file: seen.csv", r'file: "a\0b"', "cannot be read: embedded null byte"),
-        ("clockwork.guard: 0", "scheduling.policy: adaptive", "use the clockwork scheduler"),
+        (
+            "clockwork.duration_margin: 0",
+            "scheduling.policy: adaptive",
+            "use the clockwork scheduler",
+        ),
     ],
 )
 def test_what_is_wrong_is_one_line_with_its_place(write, old: str, new: str, said: str) -> None:

@@ -28,7 +28,7 @@ models: {few: {copies: 3, model: mnist}}
 traffic:
   few: {rate: 60, deadline_ms: 50}
   more: {models: few, rate: 20, deadline_ms: 50, from_s: 1}
-settings: {clockwork.page_mb: 0.5, clockwork.guard: 0.2}
+settings: {clockwork.page_mb: 0.5, clockwork.duration_margin: 0.2}
 """
 ENVIRONMENT = Environment(concurrency=9, machine=Machine(cores=2, memory_mb=4096))
 
@@ -48,7 +48,7 @@ def scenario(tmp_path: pathlib.Path, text: str = TEXT) -> Scenario:
         ("50, from", "80, from", "deadlines of 50, 80 ms; a study counts responses within one"),
         ("from_s: 1", "from_s: 6", "'more' begins after 6 s, but an evaluation lasts 5.5 s"),
         ("model: mnist", "profile: resnet50-v100", "has no model to serve"),
-        ("guard: 0.2", "gard: 0.2", "clockwork.gard"),
+        ("duration_margin: 0.2", "duration_margn: 0.2", "clockwork.duration_margn"),
     ],
 )
 def test_what_cannot_be_tuned_is_one_line(
@@ -83,9 +83,9 @@ def test_the_default_is_what_the_scenario_says(tmp_path: pathlib.Path) -> None:
         "replica.count": 2,
         "clockwork.memory_mb": 10,
         "clockwork.page_mb": 0.5,
-        "clockwork.guard": 0.2,
-        "clockwork.buffer": 0.05,
-        "clockwork.ahead_ms": 10.0,
+        "clockwork.duration_margin": 0.2,
+        "clockwork.deadline_margin": 0.05,
+        "clockwork.schedule_ahead_ms": 10.0,
         "clockwork.window_ms": 50.0,
         "clockwork.max_exec_ms": 25.0,
         "batching.max_size": 8,
@@ -97,8 +97,8 @@ name: given
 knobs:
   replica.count: {type: int, choices: [1, 4], default: 1}
   clockwork.memory_mb: {type: int, range: [20, 40], default: 40, step: 10}
-  clockwork.guard: {type: float, choices: [0.0, 0.4], default: 0.4}
-  clockwork.buffer: {type: float, choices: [0.0, 0.15], default: 0.15}
+  clockwork.duration_margin: {type: float, choices: [0.0, 0.4], default: 0.4}
+  clockwork.deadline_margin: {type: float, choices: [0.0, 0.15], default: 0.15}
 """
 
 
@@ -111,15 +111,15 @@ def test_the_baseline_of_a_space_that_is_given_is_what_the_scenario_says(
     assert dict(found.default()) == {
         "replica.count": 2,
         "clockwork.memory_mb": 10,
-        "clockwork.guard": 0.2,
-        "clockwork.buffer": 0.15,
+        "clockwork.duration_margin": 0.2,
+        "clockwork.deadline_margin": 0.15,
     }
     values = {knob.name: knob.values() for knob in found.searched}
     assert values == {
         "replica.count": (1, 2, 4),
         "clockwork.memory_mb": (10, 20, 30, 40),
-        "clockwork.guard": (0.0, 0.2, 0.4),
-        "clockwork.buffer": (0.0, 0.15),
+        "clockwork.duration_margin": (0.0, 0.2, 0.4),
+        "clockwork.deadline_margin": (0.0, 0.15),
     }
     again = space_files.parse(space_files.dump(found), "kept.yaml")
     assert again.knobs == found.knobs
@@ -175,13 +175,13 @@ def test_the_space_is_as_large_around_any_values(
 ) -> None:
     """No knob gets a value more, and the scenario's own is always one: a GP has to look at every cell."""
     found = scenario(tmp_path_factory.mktemp("any"))
-    own = {"clockwork.guard": guard, "batching.max_size": most}
+    own = {"clockwork.duration_margin": guard, "batching.max_size": most}
     found = dataclasses.replace(found, workers=workers, pages=pages, settings=own)
     space = tuning.default_space(found)
     default = space.default()
     assert default["replica.count"] == workers
     assert default["clockwork.memory_mb"] == pages
-    assert (default["clockwork.guard"], default["batching.max_size"]) == (guard, most)
+    assert (default["clockwork.duration_margin"], default["batching.max_size"]) == (guard, most)
     bundled = space_files.load_bundled(tuning.SPACE)
     assert bundled is not None
     for knob, before in zip(space.searched, bundled.searched, strict=True):

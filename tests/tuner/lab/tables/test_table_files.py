@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import pathlib
 from collections.abc import Callable
 
@@ -131,11 +132,11 @@ def _no_model(path: pathlib.Path) -> None:
 @pytest.mark.parametrize(
     ("spoil", "told"),
     [
-        (_spoilt_head, "version: expected 1"),
+        (_spoilt_head, "version: expected 1 or 2"),
         (_no_yaml, "no YAML"),
-        (_no_rows, "cells.csv: cannot be read"),
-        (_no_gzip, "cells.csv: cannot be read"),
-        (_no_model, "surface.yaml"),
+        (_no_rows, "evaluations.csv: cannot be read"),
+        (_no_gzip, "evaluations.csv: cannot be read"),
+        (_no_model, "table.yaml"),
     ],
 )
 def test_what_is_wrong_is_one_line(
@@ -151,3 +152,24 @@ def test_what_is_wrong_is_one_line(
 def test_no_folder_is_one_line(tmp_path: pathlib.Path) -> None:
     with pytest.raises(InvalidTable, match="tune record"):
         table_files.read(tmp_path / "none")
+
+
+def test_a_table_of_format_1_is_converted_when_it_is_read(tmp_path: pathlib.Path) -> None:
+    """Other names of files, of a key and of columns."""
+    surface = recorded.surface()
+    path = written(tmp_path / "toy-20", surface)
+    before = table_files.read(path)
+    head = (path / HEAD).read_text().replace("version: 2", "version: 1")
+    (path / "surface.yaml").write_text(head.replace("\nspawner:", "\nhome:"))
+    (path / HEAD).unlink()
+    for name, old in ((EVALUATIONS, "cells.csv"), (HISTOGRAMS, HISTOGRAMS)):
+        first, *rows = gzip.decompress((path / f"{name}.gz").read_bytes()).decode().split("\n")
+        (path / f"{name}.gz").unlink()
+        for new, was in (("evaluation", "launch"), ("neighbour_cpu_s", "foreign_cpu_s")):
+            first = ",".join(was if column == new else column for column in first.split(","))
+        (path / f"{old}.gz").write_bytes(gzip.compress("\n".join([first, *rows]).encode()))
+    found = table_files.read(path)
+    assert table_files.is_table(path)
+    assert found.head == before.head
+    assert len(found.launches) == len(before.launches)
+    assert all(map(same, found.launches, before.launches))

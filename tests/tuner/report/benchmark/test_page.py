@@ -116,5 +116,5 @@ def test_it_is_written_whole(tmp_path):
 def test_all_figures_of_a_record_are_in_its_json():
     assert isinstance(RECORD, BenchmarkRecord)
     data = RECORD.as_json()
-    assert data["surfaces"][0]["good_cells"] == {"0.1": 20, "0.05": 9, "0.03": 4}
+    assert data["surfaces"][0]["good_candidates"] == {"0.1": 20, "0.05": 9, "0.03": 4}
     assert len(data["surfaces"][1]["contestants"]) == len(contests.SAMPLERS)

@@ -150,7 +150,9 @@ def test_every_awkward_study_has_a_headline(edge_study):
 def same(**changes):
     """A study whose best is its default."""
     whole = studies.study(trials=12)
-    return dataclasses.replace(whole, best=whole.default, verdict=None, fresh_starts={}, **changes)
+    return dataclasses.replace(
+        whole, best=whole.default, verdict=None, failure_counts={}, **changes
+    )
 
 
 def test_a_default_that_is_best_says_of_how_many():
@@ -263,5 +265,7 @@ def test_what_launches_have_of_their_own_is_told():
     """Where they were loaded in slices; nothing where nobody knows."""
     plain = studies.study(trials=20, has_records=False)
     assert not any("between evaluations" in text for text in study_notes.remarks(plain))
-    told = dataclasses.replace(plain, verdict=dataclasses.replace(plain.verdict, launch_sd=0.012))
+    told = dataclasses.replace(
+        plain, verdict=dataclasses.replace(plain.verdict, evaluation_sd=0.012)
+    )
     assert any("varies by 1.2 % between evaluations" in text for text in study_notes.remarks(told))

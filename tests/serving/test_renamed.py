@@ -1,0 +1,28 @@
+"""Old names of settings, options and keys: each error names the new one."""
+
+from __future__ import annotations
+
+import pytest
+
+from serving.error_text import RENAMED, nearest
+from serving.errors import InvalidSettings
+from serving.settings import SETTINGS, ServingSettings
+
+
+@pytest.mark.parametrize("old", [name for name in RENAMED if "." in name])
+def test_an_old_setting_names_the_new_one(old: str) -> None:
+    assert RENAMED[old] in SETTINGS
+    assert old not in SETTINGS
+    for name in (old, f"models.echo.{old}"):
+        with pytest.raises(InvalidSettings, match=f"which is now .{RENAMED[old]}."):
+            ServingSettings().changed({name: 1})
+
+
+def test_an_old_value_names_the_new_one() -> None:
+    with pytest.raises(InvalidSettings, match=r"which is now .inference."):
+        ServingSettings().changed({"server.metrics": "query"})
+
+
+def test_a_new_name_is_given_only_where_it_is_valid() -> None:
+    assert nearest("--most", ["--max-evaluations"]) == ", which is now '--max-evaluations'"
+    assert nearest("--most", ["--trials"]) == ""
