@@ -210,7 +210,7 @@ def replay(
     for number, label in enumerate(run.labels.tolist()):
         pending = selector.begin(Query(id=number), contexts.state(""), draw=rng.random(), now_s=0.0)
         for model in pending.models:
-            pending.arrived(model, run.said[model][number])
+            pending.record_output(model, run.said[model][number])
         finished = pending.finish()
         log.put(finished.decision)
         wrong[number] = finished.result.output != str(label)
@@ -288,7 +288,7 @@ def judged(
     for number, label in enumerate(labels.tolist()):
         pending = replayed.selector.begin(Query(id=number), state, draw=0.5, now_s=0.0)
         for model in pending.models:
-            pending.arrived(model, said[model][number])
+            pending.record_output(model, said[model][number])
         found = pending.finish().result
         right.append(found.output == str(label))
         confidence.append(found.confidence)

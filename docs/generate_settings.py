@@ -105,7 +105,7 @@ def _allowed(knob: SettingSpec) -> str:
     if not knob.kinds:
         return choices
     if knob.limits.low is None or knob.limits.high is None:
-        return knob.allowed()
+        return knob.describe_allowed()
     span = f"{_plain(knob.limits.low)} to {_plain(knob.limits.high)} {knob.limits.unit}".strip()
     span += f", {choices}" if choices else ""
     return span + (", or none" if knob.optional else "")

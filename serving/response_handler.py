@@ -14,7 +14,7 @@ log = logging.getLogger(__name__)
 class ResponseHandler(Protocol):
     """Receiver of one response, by one of the two methods."""
 
-    def answer(self, frame: memoryview) -> None:
+    def on_result(self, frame: memoryview) -> None:
         """Receive the outputs: a tensors frame, borrowed for the call.
 
         Raises:
@@ -22,7 +22,7 @@ class ResponseHandler(Protocol):
         """
         ...
 
-    def refuse(self, error: ServingError) -> None:
+    def on_error(self, error: ServingError) -> None:
         """Receive the error."""
         ...
 
@@ -52,25 +52,25 @@ class HasBatch(Protocol):
         ...
 
 
-def deliver_result(waiter: ResponseHandler, frame: memoryview) -> None:
+def deliver_result(handler: ResponseHandler, frame: memoryview) -> None:
     """Pass on a result, or the error it causes."""
     try:
-        waiter.answer(frame)
+        handler.on_result(frame)
     except Exception as error:
-        fail_handler(waiter, error)
+        fail_handler(handler, error)
 
 
-def fail_handler(waiter: ResponseHandler, error: Exception) -> None:
+def fail_handler(handler: ResponseHandler, error: Exception) -> None:
     """Fail a handler with the error that its result caused."""
     if not isinstance(error, ServingError):
         log.error("a response hit a server error", exc_info=error)
         error = InferenceFailed("internal error; the server's log has the reason")
-    deliver_error(waiter, error)
+    deliver_error(handler, error)
 
 
-def deliver_error(waiter: ResponseHandler, error: ServingError) -> None:
+def deliver_error(handler: ResponseHandler, error: ServingError) -> None:
     """Pass on an error; log a fault of the handler."""
     try:
-        waiter.refuse(error)
+        handler.on_error(error)
     except Exception:
         log.exception("a rejection hit a server error")

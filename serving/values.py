@@ -136,7 +136,7 @@ class Signature:
         return {name: value for name, value in told.items() if value is not None}
 
     @property
-    def asked(self) -> Signature:
+    def sizing_signature(self) -> Signature:
         """The signature for which sizes are requested: with item axes if unchecked."""
         return (
             dataclasses.replace(self, unbatched="", is_untried=False) if self.is_untried else self

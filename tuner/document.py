@@ -45,7 +45,7 @@ class Document:
         where = f" (line {line})" if line else ""
         return self.fault(self.file, dotted_path(path), text + where)
 
-    def known(self, given: str, valid: Iterable[str], path: Path, noun: str) -> None:
+    def reject_unknown(self, given: str, valid: Iterable[str], path: Path, noun: str) -> None:
         """Reject an unknown name; the error has the nearest."""
         names = tuple(valid)
         if given not in names:

@@ -93,7 +93,7 @@ class Condition:
             trials=self.trials,
             seeds=tuple(range(seeds)),
             guess=self.guess,
-            wrappers=self.wrappers,
+            perturbations=self.wrappers,
             pairs=self.pairs,
             after=grounds.get(self.after),
         )
@@ -125,7 +125,7 @@ def conditions(
         has_profile: whether there is a prediction that can be wrong.
         is_raced: whether trials of the objective can end early.
     """
-    noisy, walls = Perturbations(noise_sd=0.05), Perturbations(has_walls=True)
+    noisy, walls = Perturbations(noise_sd=0.05), Perturbations(injects_oom=True)
     found = {name: Condition(sampler=name, trials=PEER_TRIALS) for name in OURS}
     for name in OURS:
         found[f"{name}-noise"] = Condition(sampler=name, wrappers=noisy, trials=PEER_TRIALS)
@@ -136,7 +136,7 @@ def conditions(
     found["coverage-raw"] = study
     if is_raced:
         for blocks in BLOCKS:
-            fixed = Perturbations(most_blocks=blocks)
+            fixed = Perturbations(max_blocks=blocks)
             found[f"blocks-{blocks}"] = Condition(sampler="structured", wrappers=fixed)
         found["raced"] = Condition(sampler="structured", wrappers=Perturbations(is_raced=True))
     if has_profile:
@@ -289,7 +289,7 @@ def _left(tasks: Sequence[Task], rates: Mapping[str, float], jobs: int) -> str:
 def summary(ground: PreparedTable, task: Task, replayed: replay.ReplayResult) -> dict[str, Any]:
     """What the page needs of a condition, a figure per seed."""
     truth, runs, condition = ground.truth, replayed.runs, task.condition
-    regrets = sampler_results.finite_regrets(runs, truth, ground.arena.default)
+    regrets = sampler_results.finite_regrets(runs, truth, ground.problem.default)
     return {
         "surface": task.surface,
         "label": task.label,
@@ -330,7 +330,7 @@ def summary(ground: PreparedTable, task: Task, replayed: replay.ReplayResult) ->
 def facts_of(ground: PreparedTable) -> dict[str, Any]:
     """The surface itself: how large, how well known, and how well predicted."""
     head, truth = ground.surface.head, ground.truth
-    cells = len(ground.arena.candidates.cells)
+    cells = len(ground.problem.candidates.configurations)
     return {
         "model": head.model,
         "concurrency": head.concurrency,
@@ -340,11 +340,11 @@ def facts_of(ground: PreparedTable) -> dict[str, Any]:
         "cpu": head.host["host"].get("cpu", ""),
         "cores": head.host["host"]["cores"],
         "cells": cells,
-        "feasible": len(truth.cells),
+        "feasible": len(truth.candidates),
         "launches": len(ground.surface.launches),
         "optimum": truth.optimum,
         "optimum_se": truth.optimum_se,
-        "default_regret": _finite(truth.regret(ground.arena.default)),
+        "default_regret": _finite(truth.regret(ground.problem.default)),
         "trial_s": ground.trial_s,
         "within": {
             f"{share:g}": {
@@ -376,8 +376,8 @@ def told_best(ground: PreparedTable) -> dict[str, dict[str, float | None]]:
         values: dict[Configuration, list[float]] = {}
         recommended: list[Configuration | None] = []
         for number in range(TOLD_TRIALS):
-            cell = truth.cells[int(turns[number % len(turns)])]
-            measured = bench.launch(cell).measurement
+            cell = truth.candidates[int(turns[number % len(turns)])]
+            measured = bench.evaluate(cell).measurement
             if measured is not None:
                 values.setdefault(cell, []).append(math.log(objective.to_minimise(measured)))
             means = {each: sum(logs) / len(logs) for each, logs in values.items()}
@@ -400,12 +400,12 @@ def simulator_error(ground: PreparedTable) -> dict[str, float] | None:
     """
     if ground.profile is None or ground.objective not in prediction.OBJECTIVES:
         return None
-    arena = prediction.with_prediction(ground.arena, ground.profile)
-    assert arena.guess is not None
-    places = [arena.candidates.index_of(cell) for cell in ground.truth.cells]
-    guess = np.log([arena.guess[place] for place in places if place is not None])
+    arena = prediction.with_prediction(ground.problem, ground.profile)
+    assert arena.prediction is not None
+    places = [arena.candidates.index_of(cell) for cell in ground.truth.candidates]
+    guess = np.log([arena.prediction[place] for place in places if place is not None])
     errors = guess - ground.truth.log_mean
-    chosen = arena.guessed_best
+    chosen = arena.predicted_best
     return {
         "rank_correlation": float(stats.spearmanr(guess, ground.truth.log_mean).statistic),
         "argmin_regret": math.inf if chosen is None else ground.truth.regret(chosen),
@@ -416,7 +416,7 @@ def simulator_error(ground: PreparedTable) -> dict[str, float] | None:
 
 def old_best_regret(ground: PreparedTable, before: PreparedTable) -> float:
     """Of the best cell of another load's surface, on this one; infinite where it is no cell here."""
-    return ground.truth.regret(before.truth.cells[before.truth.best])
+    return ground.truth.regret(before.truth.candidates[before.truth.best])
 
 
 def write(path: pathlib.Path, found: Mapping[str, Any]) -> None:

@@ -48,7 +48,10 @@ def deviations(surface: BenchmarkTable, objective: Objective) -> Iterator[tuple[
     for launches in surface.by_cell.values():
         rows = []
         for launch in launches:
-            measured, effort = surface.measured(launch), log_cpu_per_request_of(surface, launch)
+            measured, effort = (
+                surface.measurement_of(launch),
+                log_cpu_per_request_of(surface, launch),
+            )
             if measured is not None and effort is not None:
                 rows.append((float(np.log(objective.to_minimise(measured))), effort))
         if len(rows) >= LEAST_LAUNCHES:

@@ -30,13 +30,13 @@ def main() -> int:
         ground = prepared_table.prepare_table(table_files.read(folder))
         if ground.profile is None:
             continue
-        load, truth = prediction.workload_of(ground.arena.environment), ground.truth
+        load, truth = prediction.workload_of(ground.problem.environment), ground.truth
         best = np.argsort(truth.log_mean)[:BEST]
         for name, mean_ms in (
             ("closed form", closed_form.mean_ms),
             ("simulation", discrete.mean_ms),
         ):
-            guess = np.log([mean_ms(ground.profile, load, cell) for cell in truth.cells])
+            guess = np.log([mean_ms(ground.profile, load, cell) for cell in truth.candidates])
             error = truth.log_mean - guess
             together = np.corrcoef(guess, truth.log_mean)[0, 1]
             ranks = spearmanr(guess[best], truth.log_mean[best])[0]

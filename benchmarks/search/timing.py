@@ -59,10 +59,10 @@ def seconds_of(sampler: str, *, trials: int = TRIALS, seed: int = 0) -> float:
     """Median time of the last proposals of one search."""
     environment = Environment(concurrency=100, machine=Machine(cores=16, memory_mb=65_536))
     arena = problem.make_problem(files.parse(SPACE, "timing"), environment, limits="enforced")
-    cells = arena.candidates.cells
+    cells = arena.candidates.configurations
     if len(cells) != CELLS:
         raise RuntimeError(f"the space has {len(cells)} configurations, expected {CELLS}")
-    truth = prediction.with_prediction(arena, PROFILE).guess
+    truth = prediction.with_prediction(arena, PROFILE).prediction
     assert truth is not None
     arena = prediction.with_prediction(arena, PROFILE.faster(1.5))
     rng = np.random.default_rng(seed)

@@ -114,7 +114,7 @@ def measure_points(options: argparse.Namespace, records: Records) -> None:
         for number, (point, round_) in enumerate(wanted, start=1):
             bench.concurrency = point.concurrency
             begun_s = time.monotonic()
-            launch = bench.launch(Configuration(point.configuration))
+            launch = bench.evaluate(Configuration(point.configuration))
             records.append(row_of(point, round_, launch), facts)
             told = launch.outcome.reason or f"{records.rows[-1]['mean_ms']:.3g} ms mean"
             took_s = time.monotonic() - begun_s

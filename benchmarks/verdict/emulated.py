@@ -122,8 +122,8 @@ def differences(
         number=rounds,
         slices=way.slices,
         startup_s=way.startup_s,
-        is_side_by_side=way.is_side_by_side,
-    ).lay_out()
+        is_interleaved=way.is_side_by_side,
+    ).make_schedule()
     cells = len(at_s) // rounds
     cell_s = 2 * 2 * way.slices.quartets * way.slices.seconds / cells
     speed = course.block_sd * math.sqrt(block_s / cell_s) * rng.normal(size=(runs, len(at_s)))

@@ -49,7 +49,7 @@ def measure(
     for stream in range(count):
         bench.stream = stream
         for name, configuration in configurations.items():
-            launch = bench.launch(configuration)
+            launch = bench.evaluate(configuration)
             if launch.measurement is None or launch.measurement.rate_per_s is None:
                 raise SystemExit(f"{name}: {launch.outcome.reason}")
             found[name].append(launch.measurement.rate_per_s)

@@ -61,7 +61,7 @@ def rounds_for(source: verification.MeasuresRounds, seconds: float) -> Found:
     starts: list[RoundEvaluation] = []
     begun_s = time.monotonic()
     while time.monotonic() - begun_s < seconds or len(starts) < 8:
-        order = source.roles if len(starts) % 4 == 0 else tuple(reversed(source.roles))
+        order = source.arms if len(starts) % 4 == 0 else tuple(reversed(source.arms))
         starts += [
             RoundEvaluation(
                 role=role,
@@ -72,15 +72,15 @@ def rounds_for(source: verification.MeasuresRounds, seconds: float) -> Found:
             for role, launch in source.round(order)
         ]
     took_s = time.monotonic() - begun_s
-    counted = verification.count_rounds(starts, source.roles)
+    counted = verification.count_rounds(starts, source.arms)
     first, second = (
-        np.log([one.mean_ms for one in counted.measurements[role]]) for role in source.roles
+        np.log([one.mean_ms for one in counted.measurements[role]]) for role in source.arms
     )
     return Found(
         rounds=len(first),
         round_s=took_s / len(first),
         sd=float((second - first).std(ddof=1)),
-        evaluation_sd=verification.evaluation_sd(starts, source.roles),
+        evaluation_sd=verification.evaluation_sd(starts, source.arms),
     )
 
 

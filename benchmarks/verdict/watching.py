@@ -102,7 +102,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     share = watch.spent_s / measured_s
     rows = [
         (
-            str(rounds.counted),
+            str(rounds.complete_rounds),
             f"{100 * share:.2f} %",
             f"x {ratio:.4f}",
             f"{interval.low:.4f} to {interval.high:.4f}",

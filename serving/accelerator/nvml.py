@@ -40,17 +40,17 @@ class Gpu:
     @property
     def uuid(self) -> str:
         """Unique permanent name."""
-        return str(self._asked("its UUID", self._nvml.nvmlDeviceGetUUID))
+        return str(self._query("its UUID", self._nvml.nvmlDeviceGetUUID))
 
     @property
     def name(self) -> str:
         """Product name."""
-        return str(self._asked("its name", self._nvml.nvmlDeviceGetName))
+        return str(self._query("its name", self._nvml.nvmlDeviceGetName))
 
     def clocks_mhz(self) -> tuple[int, ...]:
         """Return graphics clocks at the highest memory clock, ascending."""
         memory_mhz = max(self._memory_clocks())
-        clocks = self._asked(
+        clocks = self._query(
             "its clocks", self._nvml.nvmlDeviceGetSupportedGraphicsClocks, memory_mhz
         )
         return tuple(sorted(set(clocks)))
@@ -58,15 +58,15 @@ class Gpu:
     def clock_mhz(self) -> int:
         """Return the current graphics clock."""
         kind = self._nvml.NVML_CLOCK_GRAPHICS
-        return int(self._asked("its clock", self._nvml.nvmlDeviceGetClockInfo, kind))
+        return int(self._query("its clock", self._nvml.nvmlDeviceGetClockInfo, kind))
 
     def power_w(self) -> float:
         """Return the board's current power."""
-        return float(self._asked("its power", self._nvml.nvmlDeviceGetPowerUsage)) / 1e3
+        return float(self._query("its power", self._nvml.nvmlDeviceGetPowerUsage)) / 1e3
 
     def energy_j(self) -> float:
         """Return the energy since the driver was loaded."""
-        used_mj = self._asked("its energy", self._nvml.nvmlDeviceGetTotalEnergyConsumption)
+        used_mj = self._query("its energy", self._nvml.nvmlDeviceGetTotalEnergyConsumption)
         return float(used_mj) / 1e3
 
     def application_clocks(self) -> ApplicationClocks | None:
@@ -90,7 +90,7 @@ class Gpu:
         except nvml.NVMLError_NotSupported:
             self._set_applications(ApplicationClocks(max(self._memory_clocks()), mhz))
         except nvml.NVMLError as error:
-            raise self._refused("its clock cannot be locked", error) from error
+            raise self._make_error("its clock cannot be locked", error) from error
 
     def unlock_clock(self, before: ApplicationClocks | None) -> None:
         """Unlock the clock and restore changed application clocks."""
@@ -100,7 +100,7 @@ class Gpu:
         except nvml.NVMLError_NotSupported:
             pass
         except nvml.NVMLError as error:
-            raise self._refused("its clock cannot be unlocked", error) from error
+            raise self._make_error("its clock cannot be unlocked", error) from error
         if before is not None and self.application_clocks() != before:
             self._set_applications(before)
 
@@ -109,18 +109,18 @@ class Gpu:
         try:
             set_clocks(self._handle, clocks.memory_mhz, clocks.graphics_mhz)
         except self._nvml.NVMLError as error:
-            raise self._refused("its clock cannot be set", error) from error
+            raise self._make_error("its clock cannot be set", error) from error
 
     def _memory_clocks(self) -> list[int]:
-        return list(self._asked("its clocks", self._nvml.nvmlDeviceGetSupportedMemoryClocks))
+        return list(self._query("its clocks", self._nvml.nvmlDeviceGetSupportedMemoryClocks))
 
-    def _asked(self, what: str, ask: Callable[..., _Answer], *arguments: object) -> _Answer:
+    def _query(self, what: str, ask: Callable[..., _Answer], *arguments: object) -> _Answer:
         try:
             return ask(self._handle, *arguments)
         except self._nvml.NVMLError as error:
-            raise self._refused(f"it does not report {what}", error) from error
+            raise self._make_error(f"it does not report {what}", error) from error
 
-    def _refused(self, what: str, error: Exception) -> AcceleratorUnavailable:
+    def _make_error(self, what: str, error: Exception) -> AcceleratorUnavailable:
         root = isinstance(error, self._nvml.NVMLError_NoPermission)
         hint = "; this needs root" if root and os.geteuid() else ""
         return AcceleratorUnavailable(f"the GPU: {what}: {error}{hint}")

@@ -70,9 +70,9 @@ class ServerComponents:
 
 
 def build(
-    cards: Sequence[ModelSpec],
+    specs: Sequence[ModelSpec],
     settings: ServingSettings,
-    homes: SpawnerRegistry,
+    spawners: SpawnerRegistry,
     *,
     root: pathlib.Path | None,
     folder: pathlib.Path | None,
@@ -91,12 +91,12 @@ def build(
         if folder is not None:
             records = SqliteRecords(folder / "records.db")
             opened.callback(records.close)
-        past = SavedState({} if records is None else records.load(), cards, settings)
+        past = SavedState({} if records is None else records.load(), specs, settings)
         states = _states(settings.server.state_store, folder, store_password)
         opened.pop_all()
     of_profiles = settings.server.profiles_dir
     profiles = ProfileStore.of_folder(folder if of_profiles is None else pathlib.Path(of_profiles))
-    engine = Engine(past.cards, past.settings, homes, profiles=profiles)
+    engine = Engine(past.specs, past.settings, spawners, profiles=profiles)
     repository = None
     if root is not None:
         repository = Repository(

@@ -157,13 +157,13 @@ def _specs(
             f"no model to serve; give --model (bundled: {', '.join(bundled.names())}), a "
             "folder with --model-repository, or --allow-empty"
         )
-    cards: dict[str, ModelSpec] = {}
+    specs: dict[str, ModelSpec] = {}
     for text in models:
-        card = zoo.find(text, kind=kind, is_trusted=is_trusted)
-        if card.name in cards:
-            raise InvalidSettings(f"--model {text}: another model is already named {card.name!r}")
-        cards[card.name] = card
-    return list(cards.values())
+        spec = zoo.find(text, kind=kind, is_trusted=is_trusted)
+        if spec.name in specs:
+            raise InvalidSettings(f"--model {text}: another model is already named {spec.name!r}")
+        specs[spec.name] = spec
+    return list(specs.values())
 
 
 def main(argv: Sequence[str] | None = None, *, program: str = PROGRAM) -> int:
@@ -172,7 +172,7 @@ def main(argv: Sequence[str] | None = None, *, program: str = PROGRAM) -> int:
     log_lines(arguments.log_level.upper())
     try:
         settings = resolve(file=arguments.settings, command_line=_command_line(arguments))
-        cards = _specs(
+        specs = _specs(
             arguments.model,
             arguments.model_repository,
             kind=arguments.kind,
@@ -186,7 +186,7 @@ def main(argv: Sequence[str] | None = None, *, program: str = PROGRAM) -> int:
     async def serve() -> None:
         gc.freeze()  # what is loaded by now lives as long as the server
         gc.set_threshold(_OBJECTS_PER_COLLECTION, *gc.get_threshold()[1:])
-        await Server(cards, settings, repository=arguments.model_repository).run()
+        await Server(specs, settings, repository=arguments.model_repository).run()
 
     try:
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:

@@ -42,10 +42,10 @@ log = logging.getLogger(__name__)
 class SavedState:
     """Saved state as it applies to this start: settings and first models."""
 
-    def __init__(self, rows: Rows, cards: Sequence[ModelSpec], settings: ServingSettings) -> None:
+    def __init__(self, rows: Rows, specs: Sequence[ModelSpec], settings: ServingSettings) -> None:
         """Compare the record with the start.
 
-        `cards` are the model specs of the command line; `settings` come from file, environment and
+        `specs` are the model specs of the command line; `settings` come from file, environment and
         command line.
         """
         self.rows = rows
@@ -55,15 +55,15 @@ class SavedState:
         for key, text in rows.items():
             with self.reporting(key):
                 self._said[key] = record_schema.read(key, text)
-        self.start_cards = tuple(cards)
+        self.start_cards = tuple(specs)
         self.start_settings = settings
         self.settings = self._settings(settings)
         """Settings in force from the start on."""
-        retired = self.said(record_schema.RETIRED)
-        self.cards = tuple(
-            card
-            for card in cards
-            if retired.get(_key(record_schema.RETIRED, card.id)) != _spec_json(card)
+        retired = self.rows_of(record_schema.RETIRED)
+        self.specs = tuple(
+            spec
+            for spec in specs
+            if retired.get(_key(record_schema.RETIRED, spec.id)) != _spec_json(spec)
         )
         """Models to start with."""
         self.left_out: dict[ModelId, Stamp] = {
@@ -72,15 +72,15 @@ class SavedState:
             if "files" in said
         }
         """Repository versions not to be loaded while their files are unchanged."""
-        for card in cards:
-            if card not in self.cards:
+        for spec in specs:
+            if spec not in self.specs:
                 log.warning(
                     "was taken out of service manually and stays so; deploy it through "
                     "the admin port",
-                    extra={"model": card.name, "version": card.version},
+                    extra={"model": spec.name, "version": spec.version},
                 )
 
-    def said(self, kind: str) -> dict[RecordKey, Any]:
+    def rows_of(self, kind: str) -> dict[RecordKey, Any]:
         """Return the parsed rows of a kind, in order, without unreadable ones."""
         return {key: said for key, said in self._said.items() if key.kind == kind}
 
@@ -100,7 +100,7 @@ class SavedState:
         """Return the start's settings, with live changes where the start's value is unchanged."""
         given = start.flat()
         settings = start
-        for key, said in self.said(record_schema.SETTING).items():
+        for key, said in self.rows_of(record_schema.SETTING).items():
             name = key.name
             was = {"instead_of": given[name]} if name in given else {}
             if {key: value for key, value in said.items() if key != "value"} != was:
@@ -110,7 +110,7 @@ class SavedState:
                 )
                 continue
             with self.reporting(key):
-                settings = settings.changed({name: said["value"]}, source="server.state_dir")
+                settings = settings.with_changes({name: said["value"]}, source="server.state_dir")
         return settings
 
 
@@ -130,7 +130,7 @@ class StateSaver:
         """Restore nothing yet; `records` is closed with this."""
         self._records = records
         self._past = past
-        self._start_cards = {card.id: card for card in past.start_cards}
+        self._start_specs = {spec.id: spec for spec in past.start_cards}
         self._engine = engine
         self._repository = repository
         self._applications = applications
@@ -148,23 +148,23 @@ class StateSaver:
             NotReady: the record cannot be written.
         """
         past = self._past
-        for key, said in past.said(record_schema.VERSION).items():
+        for key, said in past.rows_of(record_schema.VERSION).items():
             with past.reporting(key):
                 await self._restore_version(ModelId(key.name, key.version), said)
         self._list_unreadable()
-        for key, said in past.said(record_schema.MODEL).items():
+        for key, said in past.rows_of(record_schema.MODEL).items():
             self._restore_model(key, said)
         if self._repository is not None:
-            await self._repository.settle()
-        for key, said in past.said(record_schema.APPLICATION).items():
+            await self._repository.retire_unreferenced()
+        for key, said in past.rows_of(record_schema.APPLICATION).items():
             with past.reporting(key):
                 self._applications.add(Application.from_json(said))
         self._clipper.restore(
             [
                 RegisteredModel(**{**said, "labels": tuple(said["labels"])})
-                for said in past.said(record_schema.REGISTERED).values()
+                for said in past.rows_of(record_schema.REGISTERED).values()
             ],
-            {key.name: said for key, said in past.said(record_schema.CURRENT).items()},
+            {key.name: said for key, said in past.rows_of(record_schema.CURRENT).items()},
         )
         await self.keep()
 
@@ -241,7 +241,7 @@ class StateSaver:
 
     def _in_force(self) -> Rows:
         """Return all rows that differ from the start's configuration."""
-        rows = {**self._changed_settings(), **self._versions(), **self._retired()}
+        rows = {**self._changed_settings(), **self._versions(), **self._retired_rows()}
         for name in dict.fromkeys(id_.name for id_ in self._engine.models()):
             key = RecordKey(record_schema.MODEL, name)
             text = _text(self._engine.entry(name).as_json())
@@ -273,18 +273,18 @@ class StateSaver:
 
     def _versions(self) -> Rows:
         rows: Rows = {}
-        for served in self._engine.served():
+        for served in self._engine.deployments():
             if self._repository is not None and self._repository.has_loaded(served.id):
                 rows[_key(record_schema.VERSION, served.id)] = _text({"folder": True})
-            elif self._start_cards.get(served.id) != served.card:
-                rows[_key(record_schema.VERSION, served.id)] = _text(_spec_json(served.card))
+            elif self._start_specs.get(served.id) != served.spec:
+                rows[_key(record_schema.VERSION, served.id)] = _text(_spec_json(served.spec))
         return rows
 
-    def _retired(self) -> Rows:
+    def _retired_rows(self) -> Rows:
         served = self._engine.models()
         rows = {
-            _key(record_schema.RETIRED, id_): _text(_spec_json(card))
-            for id_, card in self._start_cards.items()
+            _key(record_schema.RETIRED, id_): _text(_spec_json(spec))
+            for id_, spec in self._start_specs.items()
             if id_ not in served
         }
         if self._repository is not None:
@@ -303,7 +303,7 @@ class StateSaver:
             and (
                 key.kind != record_schema.MODEL
                 or key.name in names
-                or key not in self._past.said(key.kind)
+                or key not in self._past.rows_of(key.kind)
             )
         }
 
@@ -312,8 +312,8 @@ def _key(kind: str, id_: ModelId) -> RecordKey:
     return RecordKey(kind, id_.name, id_.version)
 
 
-def _spec_json(card: ModelSpec) -> dict[str, Any]:
-    return {"card": card_form.as_json(card)}
+def _spec_json(spec: ModelSpec) -> dict[str, Any]:
+    return {"card": card_form.as_json(spec)}
 
 
 def _text(data: object) -> str:

@@ -151,8 +151,8 @@ async def sweep(
                 listener.sweep(time.monotonic())
             door.sweep(time.monotonic())
             now_bytes = held.bytes + held.unsent_bytes
-            if held.most_seen - now_bytes >= _MUCH_BYTES:
-                held.most_seen = now_bytes
+            if held.peak_bytes - now_bytes >= _MUCH_BYTES:
+                held.peak_bytes = now_bytes
                 await asyncio.to_thread(malloc.trim)
         except Exception:  # one faulty connection must not stop all sweeps
             log.exception("a sweep of the connections failed")

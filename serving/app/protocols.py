@@ -49,7 +49,7 @@ class Protocols:
 
 def build_protocols(
     core: ServerComponents,
-    cards: Sequence[ModelSpec],
+    specs: Sequence[ModelSpec],
     settings: ServerSettings,
     token: Token | None,
     exposition: Exposition,
@@ -61,7 +61,7 @@ def build_protocols(
     hub = RepositoryService(
         engine,
         core.repository,
-        cards=[*zoo.bundled_specs(), *cards],
+        specs=[*zoo.bundled_specs(), *specs],
         is_controlled=settings.model_control == "explicit",
         shows_statistics=is_shown,
         keep=core.keep,
@@ -104,7 +104,7 @@ def _gate(
         max_body_bytes=settings.max_body_bytes,
         gzip_min_bytes=settings.gzip_min_bytes,
         is_timed=settings.timing == "header",
-        held=held,
+        buffered=held,
     )
 
 
@@ -125,7 +125,7 @@ def query_ports(
         idle_s=IDLE_S,
         request_s=REQUEST_S,
         door=door,
-        held=held,
+        buffered=held,
         refusal=protocols.gate.refusal,
     )
     ports: list[tuple[InferenceListener, socket.socket]] = [(rest, query)]
@@ -137,7 +137,7 @@ def query_ports(
             request_s=REQUEST_S,
             token=token,
             door=door,
-            held=held,
+            buffered=held,
             gzip_min_bytes=settings.gzip_min_bytes,
         )
         ports.append((grpc_listener, grpc))

@@ -68,13 +68,13 @@ class Server:
 
     def __init__(
         self,
-        cards: Sequence[ModelSpec],
+        specs: Sequence[ModelSpec],
         settings: ServingSettings,
         *,
         repository: pathlib.Path | None = None,
     ) -> None:
         """Start nothing yet."""
-        self._cards = tuple(cards)
+        self._specs = tuple(specs)
         self._root = repository
         self._settings = settings
         self._stop = asyncio.Event()
@@ -127,7 +127,7 @@ class Server:
             if grpc is not None:
                 owns.enter_context(contextlib.closing(grpc))
             core = build(
-                self._cards,
+                self._specs,
                 self._settings,
                 SpawnerRegistry(spawner_registry.spawner_factory(self._settings.replica)),
                 root=self._root,
@@ -137,14 +137,14 @@ class Server:
             owns.enter_context(contextlib.closing(core))
             for what in (await asyncio.to_thread(clocks.restore_stale)).done:
                 log.info("removed what a killed process left behind", extra={"what": what})
-            if not await self._opened(core):
+            if not await self._load_models(core):
                 return
             try:
                 await self._serve(core, query, admin, grpc)
             finally:
                 await core.engine.close()
 
-    async def _opened(self, core: ServerComponents) -> bool:
+    async def _load_models(self, core: ServerComponents) -> bool:
         """Load the models; return False if a signal came first."""
         opening = asyncio.create_task(core.open(), name="open engine")
         stopping = asyncio.create_task(self._stop.wait(), name="wait for a signal")
@@ -170,7 +170,7 @@ class Server:
         door = make_connection_limiter(settings)
         exposition = _exposition(core, door)
         held = BufferedBytes(max_buffered_bytes(settings))
-        protocols = build_protocols(core, self._cards, settings, self._token, exposition, held)
+        protocols = build_protocols(core, self._specs, settings, self._token, exposition, held)
         ports = query_ports(protocols, settings, self._token, query, grpc, door, held)
         listeners = [listener for listener, _ in ports]
         administration = await self._administration(core, exposition)
@@ -202,7 +202,7 @@ class Server:
                 server.close()
             for listener in listeners:
                 listener.drain()
-            await self._drained(engine, listeners)
+            await self._drain(engine, listeners)
         finally:
             for chore in chores:
                 chore.cancel()
@@ -247,9 +247,9 @@ class Server:
         await listener.open()
         return listener
 
-    async def _drained(self, engine: Engine, listeners: Sequence[InferenceListener]) -> None:
+    async def _drain(self, engine: Engine, listeners: Sequence[InferenceListener]) -> None:
         until_s = time.monotonic() + self._settings.server.drain_s
-        log.info("draining", extra={"unfinished": engine.unfinished})
+        log.info("draining", extra={"unfinished": engine.inflight_count})
         while (
             any(listener.connections for listener in listeners)
             and time.monotonic() < until_s
@@ -257,8 +257,8 @@ class Server:
         ):
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._hurry.wait(), 0.01)
-        if engine.unfinished:
-            log.warning("not drained in time", extra={"unfinished": engine.unfinished})
+        if engine.inflight_count:
+            log.warning("not drained in time", extra={"unfinished": engine.inflight_count})
 
     def _announce(
         self,
@@ -307,7 +307,7 @@ def _exposition(core: ServerComponents, door: ConnectionLimiter) -> Exposition:
     """Return the metrics of the engine, of applications and of connections."""
     return Exposition(
         lambda: dataclasses.replace(
-            core.engine.metrics(door.inside, state_misses=core.applications.state_misses()),
+            core.engine.metrics(door.active, state_misses=core.applications.state_misses()),
             cut={"refused": door.refused, "stalled": door.stalled, "late": door.late},
         )
     )

@@ -29,19 +29,19 @@ Send = Callable[[ResponseHandler, float], RequestHandle]
 class _FlightMember:
     """A handler's membership in a flight."""
 
-    __slots__ = ("deadline_s", "flight", "lane", "waiter")
+    __slots__ = ("deadline_s", "flight", "handler", "lane")
 
-    def __init__(self, waiter: ResponseHandler, deadline_s: float, lane: FlowKey) -> None:
+    def __init__(self, handler: ResponseHandler, deadline_s: float, lane: FlowKey) -> None:
         self.lane = lane
-        self.waiter = waiter
+        self.handler = handler
         self.deadline_s = deadline_s
         self.flight: _Flight | None = None
 
-    def released(self) -> ResponseHandler:
+    def take_handler(self) -> ResponseHandler:
         """Return and drop the handler, to break its reference cycle."""
-        waiter = self.waiter
-        del self.waiter
-        return waiter
+        handler = self.handler
+        del self.handler
+        return handler
 
     def cancel(self) -> None:
         """Cancel this handler's request."""
@@ -54,20 +54,20 @@ class _FlightMember:
 
 
 class _Hit:
-    __slots__ = ("_waiter",)
+    __slots__ = ("_handler",)
 
-    def __init__(self, waiter: ResponseHandler) -> None:
-        self._waiter: ResponseHandler | None = waiter
+    def __init__(self, handler: ResponseHandler) -> None:
+        self._handler: ResponseHandler | None = handler
 
     def cancel(self) -> None:
         """Drop the response."""
-        self._waiter = None
+        self._handler = None
 
-    def answer(self, kept: bytes) -> None:
+    def respond(self, kept: bytes) -> None:
         """Deliver the response."""
-        waiter, self._waiter = self._waiter, None
-        if waiter is not None:
-            deliver_result(waiter, memoryview(kept))
+        handler, self._handler = self._handler, None
+        if handler is not None:
+            deliver_result(handler, memoryview(kept))
 
 
 class _Flight:
@@ -94,28 +94,28 @@ class _Flight:
     def leave(self, place: _FlightMember) -> None:
         place.flight = None
         if place in self._places:
-            del self._places[place], place.waiter
+            del self._places[place], place.handler
             if not self._places:
-                self._owner.landed(self._key, self)
+                self._owner.end_flight(self._key, self)
                 self._ticket.cancel()
 
     def batch(self) -> BatchInfo | None:
         return self._ticket.batch() if isinstance(self._ticket, HasBatch) else None
 
-    def answer(self, frame: memoryview) -> None:
+    def on_result(self, frame: memoryview) -> None:
         kept = bytes(frame)
-        self._owner.landed(self._key, self, kept)
+        self._owner.end_flight(self._key, self, kept)
         for place in self._land():
-            deliver_result(place.released(), memoryview(kept))
+            deliver_result(place.take_handler(), memoryview(kept))
 
-    def refuse(self, error: ServingError) -> None:
-        self._owner.landed(self._key, self)
+    def on_error(self, error: ServingError) -> None:
+        self._owner.end_flight(self._key, self)
         is_late = isinstance(error, DeadlineExceeded)
         for place in self._land():
             if is_late and place.deadline_s > self.deadline_s:
                 self._owner.board(self._key, place, self._send)
             else:
-                deliver_error(place.released(), error)
+                deliver_error(place.take_handler(), error)
 
     def _land(self) -> Iterator[_FlightMember]:
         places, self._places = self._places, {}
@@ -136,7 +136,7 @@ class SingleFlight:
     def submit(
         self,
         key: CacheKey,
-        waiter: ResponseHandler,
+        handler: ResponseHandler,
         deadline_s: float,
         send: Send,
         lane: FlowKey = ("", 0),
@@ -144,10 +144,10 @@ class SingleFlight:
         """Respond from the cache, join an equal request, or send it."""
         kept = self.cache.get(key)
         if kept is not None:
-            hit = _Hit(waiter)
-            self._loop.call_soon(hit.answer, kept)
+            hit = _Hit(handler)
+            self._loop.call_soon(hit.respond, kept)
             return hit
-        place = _FlightMember(waiter, deadline_s, lane)
+        place = _FlightMember(handler, deadline_s, lane)
         if self.board(key, place, send):
             self.shared += 1
         return place
@@ -161,7 +161,7 @@ class SingleFlight:
         self._flights[key, place.lane] = _Flight(self, key, send, place)
         return False
 
-    def landed(self, key: CacheKey, flight: _Flight, kept: bytes | None = None) -> None:
+    def end_flight(self, key: CacheKey, flight: _Flight, kept: bytes | None = None) -> None:
         """Remove an ended flight; cache its response unless it started before a reset."""
         if self._flights.get((key, flight.lane)) is flight:
             del self._flights[key, flight.lane]

@@ -243,17 +243,17 @@ class ProcessContainerManager:
 
     def get_admin_addr(self) -> str:
         """Return host:port of the management REST."""
-        return f"{self._bracketed()}:{self._management_port}"
+        return f"{self._url_host()}:{self._management_port}"
 
     def get_query_addr(self) -> str:
         """Return host:port of the query REST."""
-        return f"{self._bracketed()}:{self._query_port}"
+        return f"{self._url_host()}:{self._query_port}"
 
     def get_metric_addr(self) -> str:
         """Return host:port of the metrics."""
         return self.get_admin_addr()
 
-    def _bracketed(self) -> str:
+    def _url_host(self) -> str:
         return f"[{self._host}]" if ":" in self._host else self._host
 
     def _files(self) -> pathlib.Path:

@@ -48,26 +48,26 @@ class Deployment:
 
     def __init__(
         self,
-        card: ModelSpec,
+        spec: ModelSpec,
         settings: ServingSettings,
-        home: Spawner,
+        spawner: Spawner,
         workers: Iterator[int],
         shared: SharedPool | None = None,
     ) -> None:
-        """Start nothing yet; `home` is open, `workers` yields numbers unique in it."""
-        self.card = card
-        self.id = card.id
+        """Start nothing yet; `spawner` is open, `workers` yields numbers unique in it."""
+        self.spec = spec
+        self.id = spec.id
         self.settings = settings
         self.counters = Counters()
-        self._statistics = StatisticsCollector(card.id)
+        self._statistics = StatisticsCollector(spec.id)
         self.codecs: dict[str, Any] = {}
         """What protocols derive from the signature, cleared when it changes."""
-        self.place: Placement = (
-            DedicatedPlacement(card, settings, home, workers, self)
+        self.placement: Placement = (
+            DedicatedPlacement(spec, settings, spawner, workers, self)
             if shared is None
-            else SharedPlacement(card, settings, shared, self)
+            else SharedPlacement(spec, settings, shared, self)
         )
-        self.dispatcher = self.place.dispatcher
+        self.dispatcher = self.placement.dispatcher
         self.cache = SingleFlight(settings.cache.capacity_mb * 2**20)
         self._caching = settings.cache.capacity_mb > 0
         self._limit_deadlines(settings)
@@ -75,19 +75,19 @@ class Deployment:
     def _limit_deadlines(self, settings: ServingSettings) -> None:
         scheduling = settings.scheduling
         self._default_deadline_s = scheduling.default_deadline_s
-        self._longest_deadline_s = scheduling.max_deadline_s
+        self._max_deadline_s = scheduling.max_deadline_s
 
     @property
     def signature(self) -> Signature:
         """Inputs and outputs, once open."""
-        signature = self.place.signature
+        signature = self.placement.signature
         assert signature is not None, "a model is asked only after it was opened"
         return signature
 
     @property
-    def load_facts(self) -> dict[str, Any]:
+    def last_load(self) -> dict[str, Any]:
         """Known facts of the last load: load_s, device, warmup."""
-        loaded = self.place.told
+        loaded = self.placement.load_report
         if loaded is None:
             return {}
         facts: dict[str, Any] = {} if loaded.load_s is None else {"load_s": loaded.load_s}
@@ -98,34 +98,34 @@ class Deployment:
     @property
     def ready(self) -> bool:
         """Whether a replica takes batches."""
-        return self.place.ready_count > 0
+        return self.placement.ready_count > 0
 
     # Requests
 
     def submit(
-        self, query: InferRequest, waiter: ResponseHandler, application: str = ""
+        self, query: InferRequest, handler: ResponseHandler, flow: str = ""
     ) -> RequestHandle:
         """Submit a request; its response handler is called once, later, in the event loop.
 
-        `application` is its flow: flows share the replicas evenly.
+        `flow` is its flow: flows share the replicas evenly.
         """
         now_s = time.monotonic()
         limit_s = query.timeout_s
         if not limit_s:
             limit_s = self._default_deadline_s
-        elif limit_s > self._longest_deadline_s:
-            limit_s = self._longest_deadline_s
+        elif limit_s > self._max_deadline_s:
+            limit_s = self._max_deadline_s
         deadline_s = now_s + limit_s
         if self._caching:
-            return self._looked_up(query, waiter, application, deadline_s, now_s)
+            return self._looked_up(query, handler, flow, deadline_s, now_s)
         return self.dispatcher.submit(
-            query, waiter, self.place.model, deadline_s, now_s, query.priority, application
+            query, handler, self.placement.model, deadline_s, now_s, query.priority, flow
         )
 
     def _looked_up(
         self,
         query: InferRequest,
-        waiter: ResponseHandler,
+        handler: ResponseHandler,
         application: str,
         deadline_s: float,
         now_s: float,
@@ -136,7 +136,7 @@ class Deployment:
             return self.dispatcher.submit(
                 query,
                 inner,
-                self.place.model,
+                self.placement.model,
                 inner_deadline_s,
                 time.monotonic(),
                 query.priority,
@@ -144,19 +144,19 @@ class Deployment:
             )
 
         hits = self.cache.cache.hits
-        ticket = self.cache.submit(key, waiter, deadline_s, send, (application, query.priority))
+        ticket = self.cache.submit(key, handler, deadline_s, send, (application, query.priority))
         is_hit = self.cache.cache.hits != hits
         self._statistics.looked_up(time.monotonic() - now_s, is_hit=is_hit)
         return ticket
 
-    def done(self, status: int, seconds: float) -> None:
+    def count_response(self, status: int, seconds: float) -> None:
         """Count a response: HTTP status, and seconds from the request's last byte."""
         counters = self.counters
         responses = counters.responses
         responses[status] = responses.get(status, 0) + 1
         counters.latency_s.observe(seconds)
         if status != _OK:
-            self._statistics.failed(seconds)
+            self._statistics.record_failure(seconds)
 
     def statistics(self) -> ModelStatistics:
         """Counts and durations since loading."""
@@ -191,8 +191,8 @@ class Deployment:
             ServingError: it cannot be served under its settings; everything is ended.
         """
         try:
-            self.card.weights(self.settings.model.variant)
-            await self.place.open()
+            self.spec.weights(self.settings.model.variant)
+            await self.placement.open()
         except BaseException:
             await self.close()
             raise
@@ -203,10 +203,10 @@ class Deployment:
         Raises:
             ServingError: the old settings still serve.
         """
-        self.card.weights(settings.model.variant)  # raises if there is no such variant
+        self.spec.weights(settings.model.variant)  # raises if there is no such variant
         if settings.model.variant != self.settings.model.variant:
             keep_learned = False  # other weights have other outputs and durations
-        await self.place.apply(settings, fresh=fresh, keep_learned=keep_learned)
+        await self.placement.apply(settings, fresh=fresh, keep_learned=keep_learned)
         self.settings = settings
         capacity_bytes = settings.cache.capacity_mb * 2**20
         if keep_learned:
@@ -216,10 +216,10 @@ class Deployment:
         self._caching = capacity_bytes > 0
         self._limit_deadlines(settings)
 
-    async def drained(self, within_s: float) -> bool:
+    async def drain(self, within_s: float) -> bool:
         """Wait until all requests are answered; return False on timeout."""
         until_s = time.monotonic() + within_s
-        while self.place.unfinished:
+        while self.placement.inflight_count:
             if time.monotonic() > until_s:
                 return False
             await asyncio.sleep(_RETRY_S)
@@ -227,4 +227,4 @@ class Deployment:
 
     async def close(self) -> None:
         """Release the placement and reject waiting requests."""
-        await self.place.close()
+        await self.placement.close()

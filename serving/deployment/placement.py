@@ -58,7 +58,7 @@ class Placement(Protocol):
         ...
 
     @property
-    def told(self) -> LoadReport | None:
+    def load_report(self) -> LoadReport | None:
         """Last load report."""
         ...
 
@@ -73,7 +73,7 @@ class Placement(Protocol):
         ...
 
     @property
-    def unfinished(self) -> int:
+    def inflight_count(self) -> int:
         """Its in-flight requests."""
         ...
 
@@ -83,7 +83,7 @@ class Placement(Protocol):
         ...
 
     @property
-    def most_items(self) -> int | None:
+    def max_items(self) -> int | None:
         """Maximum items of its batches regardless of settings."""
         ...
 
@@ -117,20 +117,22 @@ class DedicatedPlacement:
 
     def __init__(
         self,
-        card: ModelSpec,
+        spec: ModelSpec,
         settings: ServingSettings,
-        home: Spawner,
+        spawner: Spawner,
         workers: Iterator[int],
         listener: PlacementObserver,
     ) -> None:
-        """Start nothing yet; `home` is open and `workers` yields numbers unique in it."""
-        self._card = card
-        self.model = card.id
+        """Start nothing yet; `spawner` is open and `workers` yields numbers unique in it."""
+        self._spec = spec
+        self.model = spec.id
         self._listener = listener
-        self._scheduler = SCHEDULERS[settings.scheduling.policy](card.id, settings)
+        self._scheduler = SCHEDULERS[settings.scheduling.policy](spec.id, settings)
         self.dispatcher = Dispatcher(self._scheduler, on_batch=self._batch_done)
-        self._model = SingleModelContents(card, listener.signature_changed, self._replica_loaded)
-        self._pool = Pool(home, self.dispatcher, settings, listener.counters, workers, self._model)
+        self._model = SingleModelContents(spec, listener.signature_changed, self._replica_loaded)
+        self._pool = Pool(
+            spawner, self.dispatcher, settings, listener.counters, workers, self._model
+        )
 
     @property
     def signature(self) -> Signature | None:
@@ -138,9 +140,9 @@ class DedicatedPlacement:
         return self._model.signature
 
     @property
-    def told(self) -> LoadReport | None:
+    def load_report(self) -> LoadReport | None:
         """See `Placement`."""
-        return self._model.told
+        return self._model.load_report
 
     @property
     def facts(self) -> dict[str, Any]:
@@ -148,7 +150,7 @@ class DedicatedPlacement:
         return {}
 
     @property
-    def most_items(self) -> int | None:
+    def max_items(self) -> int | None:
         """No maximum."""
         return None
 
@@ -158,9 +160,9 @@ class DedicatedPlacement:
         return self._pool.ready_count
 
     @property
-    def unfinished(self) -> int:
+    def inflight_count(self) -> int:
         """See `Placement`."""
-        return self.dispatcher.unfinished
+        return self.dispatcher.inflight_count
 
     @property
     def waiting_items(self) -> int:
@@ -194,7 +196,7 @@ class DedicatedPlacement:
     async def close(self) -> None:
         """End the replicas."""
         await self._pool.close(grace_s=0.0)
-        self.dispatcher.close(self._card.label)
+        self.dispatcher.close(self._spec.label)
 
     def _replica_loaded(self, loaded: LoadReport, limits: ReplicaSettings) -> None:
         warmup = loaded.warmup
@@ -206,7 +208,7 @@ class DedicatedPlacement:
                 )
 
     def _batch_done(self, done: BatchDone) -> None:
-        self._pool.served(done.worker)
+        self._pool.mark_healthy(done.worker)
         self._listener.batch_done(done)
 
 
@@ -215,30 +217,30 @@ class SharedPlacement:
 
     def __init__(
         self,
-        card: ModelSpec,
+        spec: ModelSpec,
         settings: ServingSettings,
         shared: SharedPool,
         listener: PlacementObserver,
     ) -> None:
         """Accept no requests yet."""
-        self._card = card
+        self._spec = spec
         self._settings = settings
         self._shared = shared
         self._listener = listener
         self.dispatcher = shared.dispatcher
-        self.model = card.id
+        self.model = spec.id
         self.signature: Signature | None = None
-        self.told: LoadReport | None = None
+        self.load_report: LoadReport | None = None
 
     @property
     def facts(self) -> dict[str, Any]:
         """Its profile and memory."""
-        return {} if self.signature is None else self._shared.facts_of(self.model)
+        return {} if self.signature is None else self._shared.describe(self.model)
 
     @property
-    def most_items(self) -> int | None:
-        """Items of the largest measured batch; see `SharedPool.most_items`."""
-        return None if self.signature is None else self._shared.most_items(self.model)
+    def max_items(self) -> int | None:
+        """Items of the largest measured batch; see `SharedPool.max_items`."""
+        return None if self.signature is None else self._shared.max_items(self.model)
 
     @property
     def ready_count(self) -> int:
@@ -246,9 +248,9 @@ class SharedPlacement:
         return self._shared.pool.ready_count if self.signature is not None else 0
 
     @property
-    def unfinished(self) -> int:
+    def inflight_count(self) -> int:
         """See `Placement`."""
-        return self.dispatcher.unfinished_of(self.model)
+        return self.dispatcher.inflight_count_of(self.model)
 
     @property
     def waiting_items(self) -> int:
@@ -273,9 +275,9 @@ class SharedPlacement:
         Raises:
             ServingError: it cannot be loaded or run on samples.
         """
-        joined = await self._shared.join(self._card, self._settings, self._listener.batch_done)
+        joined = await self._shared.join(self._spec, self._settings, self._listener.batch_done)
         self.model, found = joined
-        self.signature, self.told = found.signature, found.told
+        self.signature, self.load_report = found.signature, found.told
         self._listener.signature_changed()
 
     async def apply(self, settings: ServingSettings, *, fresh: bool, keep_learned: bool) -> None:  # noqa: ARG002
@@ -287,7 +289,7 @@ class SharedPlacement:
         changed = _changed_of_loading(self._settings, settings)
         if changed:
             raise InvalidSettings(
-                f"{', '.join(changed)} of {self._card.name}: a model on shared replicas "
+                f"{', '.join(changed)} of {self._spec.name}: a model on shared replicas "
                 "(scheduling.policy: clockwork) cannot change while it is served; retire "
                 "it, change the setting, and deploy it again"
             )

@@ -114,31 +114,31 @@ class ProfileStore:
 
 
 def key_of(
-    card: ModelSpec, settings: ServingSettings, identity: Fingerprint | None, software: str = ""
+    spec: ModelSpec, settings: ServingSettings, identity: Fingerprint | None, software: str = ""
 ) -> str | None:
     """Key of a model's profile, with all that it depends on; None: unknown. Blocking.
 
-    `identity` is that of the weights; `software` is `Home.software`.
+    `identity` is that of the weights; `image_id` is `Spawner.image_id`.
     """
-    weights = card.weights(settings.model.variant)
+    weights = spec.weights(settings.model.variant)
     if identity is None or str(weights) not in identity.stamps:  # code may use files beside it
         return None
     try:
-        samples = None if card.sample is None else digest_of(card.sample)
+        samples = None if spec.sample is None else digest_of(spec.sample)
     except OSError:
         return None
     replica, accelerator = settings.replica, settings.accelerator
     return json.dumps(
         {
             "content": identity.digest,
-            "kind": card.kind,
-            "runtime": models.runtime_of(card.kind),
+            "kind": spec.kind,
+            "runtime": models.runtime_of(spec.kind),
             "machine": machine.cpu_digest(),
             "cores": os.cpu_count(),
             "version": __version__,
             "samples": samples,
             "spawner": replica.spawner,
-            "software": software,
+            "image_id": software,
             "cpu": replica.cpu,
             "threads": replica.threads,
             "memory_mb": replica.memory_mb,
@@ -148,7 +148,7 @@ def key_of(
             "clock_mhz": accelerator.clock_mhz,
             "max_items": settings.batching.max_size,
             "inputs": declared_inputs(
-                card, settings.model, pad_to=settings.batching.pad_to
+                spec, settings.model, pad_to=settings.batching.pad_to
             ).as_json(),
         },
         separators=(",", ":"),

@@ -145,9 +145,9 @@ def sizes_to(most: int) -> tuple[int, ...]:
 
 
 async def profile(
-    card: ModelSpec,
+    spec: ModelSpec,
     settings: ServingSettings,
-    home: Spawner,
+    spawner: Spawner,
     workers: Iterator[int],
     *,
     digest: str | None = None,
@@ -160,16 +160,16 @@ async def profile(
     Raises:
         ServingError: the model cannot be loaded, or fails on samples.
     """
-    one = settings.changed({"replica.count": 1})
-    run = _ProfilingRun(card, one, digest)
+    one = settings.with_changes({"replica.count": 1})
+    run = _ProfilingRun(spec, one, digest)
     dispatcher = Dispatcher(run, on_batch=lambda _: None)
-    pool = Pool(home, dispatcher, one, run, workers, run)
+    pool = Pool(spawner, dispatcher, one, run, workers, run)
     try:
         await pool.open()
         return await run.done  # a load that takes too long ends the replica
     finally:
         await pool.close(grace_s=0.0)
-        dispatcher.close(card.label)
+        dispatcher.close(spec.label)
 
 
 class _ProfilingRun:
@@ -177,8 +177,8 @@ class _ProfilingRun:
 
     is_shared = True
 
-    def __init__(self, card: ModelSpec, settings: ServingSettings, digest: str | None) -> None:
-        self.card = card
+    def __init__(self, spec: ModelSpec, settings: ServingSettings, digest: str | None) -> None:
+        self.spec = spec
         self._digest = digest
         self._settings = settings
         sizes = sizes_to(settings.batching.max_size)
@@ -192,18 +192,18 @@ class _ProfilingRun:
 
     # Pool contents
 
-    def wanted(self, model: ModelId, member: Member) -> LoadSpec:
+    def make_load_spec(self, model: ModelId, member: Member) -> LoadSpec:
         """Load for a run, with its largest batch."""
         limits = member.limits
         known = self._told[-1].signature if self._told else None
         return LoadSpec(
-            self.card,
+            self.spec,
             limits.threads,
             self._sizes[int(model.version)],
             limits.warmup_s,
             device=member.accelerator.device,
-            weights=self.card.weights(member.model.variant),
-            inputs=declared_inputs(self.card, member.model, pad_to=member.pad_to, known=known),
+            weights=self.spec.weights(member.model.variant),
+            inputs=declared_inputs(self.spec, member.model, pad_to=member.pad_to, known=known),
             digest=self._digest,
             optimises=model.version == "0",
         )
@@ -212,7 +212,7 @@ class _ProfilingRun:
         """Return None: no memory budget."""
         return None
 
-    def loaded(
+    def on_loaded(
         self, _model: ModelId, told: LoadReport, _member: Member, *, reads_json: bool
     ) -> bool:
         """Record a finished load."""
@@ -220,24 +220,24 @@ class _ProfilingRun:
         self._reads_json = reads_json
         if len(self._told) == len(self._sizes) and not self.done.done():
             try:
-                self.done.set_result(self._found())
+                self.done.set_result(self._make_profile())
             except ServingError as error:
                 self.done.set_exception(error)
         return False
 
-    def failed(self, _model: ModelId, error: ServingError) -> None:
+    def on_load_failed(self, _model: ModelId, error: ServingError) -> None:
         """Fail: the model cannot be loaded."""
         if not self.done.done():
             self.done.set_exception(error)
             self.done.exception()
 
-    def possible(self, settings: ServingSettings) -> ServingSettings:
+    def achievable(self, settings: ServingSettings) -> ServingSettings:
         return settings
 
-    def died(self, reason: str, text: str) -> None:
+    def on_replica_death(self, reason: str, text: str) -> None:
         """Fail: the replica has ended."""
         if not self.done.done():
-            what = f"the replica that profiled {self.card.label} ended ({reason}): {text}"
+            what = f"the replica that profiled {self.spec.label} ended ({reason}): {text}"
             self.done.set_exception(ReplicaStartFailed(reason, what))
             self.done.exception()  # retrieve it: if the pool's start failed, nobody awaits
 
@@ -269,13 +269,13 @@ class _ProfilingRun:
         return Plan(actions, [], None)
 
     def _action(self, kind: ActionType, number: int) -> Action:
-        model = ModelId(self.card.name, str(number))
+        model = ModelId(self.spec.name, str(number))
         id_ = 2 * number + (kind is ActionType.UNLOAD)
         return Action(id_, kind, self._worker, model, [], 0.0, NEVER_S, 0.0)
 
     # Result
 
-    def _found(self) -> ModelProfile:
+    def _make_profile(self) -> ModelProfile:
         """Profile of all loads.
 
         Raises:
@@ -290,7 +290,7 @@ class _ProfilingRun:
                 stages_s.setdefault(items, []).append(stages)
         if not took_s:
             raise InvalidSettings(
-                f"{self.card.label} cannot be profiled: replica.warmup_s = "
+                f"{self.spec.label} cannot be profiled: replica.warmup_s = "
                 f"{self._settings.replica.warmup_s:g} leaves no time to run it, or its "
                 "synthetic inputs fail; give the model samples (docs/models.md)"
             )

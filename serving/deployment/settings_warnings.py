@@ -35,7 +35,7 @@ def _notes_of_batches(settings: ServingSettings, served: Sequence[Deployment]) -
     of_pool = settings.batching.max_size
     names: dict[tuple[int, int], dict[str, None]] = {}
     for one in served:
-        name, measured = one.id.name, one.place.most_items
+        name, measured = one.id.name, one.placement.max_items
         wanted = settings.of(name).batching.max_size
         if measured is not None and of_pool < min(wanted, measured):
             notes.append(

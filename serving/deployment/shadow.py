@@ -19,11 +19,11 @@ class _ShadowResponseHandler:
         self._served = served
         self._started_s = time.monotonic()
 
-    def answer(self, _frame: memoryview) -> None:
-        self._served.done(200, time.monotonic() - self._started_s)
+    def on_result(self, _frame: memoryview) -> None:
+        self._served.count_response(200, time.monotonic() - self._started_s)
 
-    def refuse(self, error: ServingError) -> None:
-        self._served.done(error.status, time.monotonic() - self._started_s)
+    def on_error(self, error: ServingError) -> None:
+        self._served.count_response(error.status, time.monotonic() - self._started_s)
 
 
 class _Copy:
@@ -63,14 +63,14 @@ class ShadowedDeployment:
         return self._first.codecs
 
     def submit(
-        self, query: InferRequest, waiter: ResponseHandler, application: str = ""
+        self, query: InferRequest, handler: ResponseHandler, flow: str = ""
     ) -> RequestHandle:
         """Take a request, and copy it to the shadow if its inputs are the same."""
-        ticket = self._first.submit(query, waiter, application)
+        ticket = self._first.submit(query, handler, flow)
         if self._shadow.signature.inputs == self._first.signature.inputs:
-            self._shadow.submit(_Copy(query), _ShadowResponseHandler(self._shadow), application)
+            self._shadow.submit(_Copy(query), _ShadowResponseHandler(self._shadow), flow)
         return ticket
 
-    def done(self, status: int, seconds: float) -> None:
+    def count_response(self, status: int, seconds: float) -> None:
         """Count a response of the shadowed deployment."""
-        self._first.done(status, seconds)
+        self._first.count_response(status, seconds)

@@ -26,7 +26,6 @@ class SharedModel:
     """One model version of the pool."""
 
     __slots__ = (
-        "card",
         "identity",
         "key",
         "measured",
@@ -37,12 +36,13 @@ class SharedModel:
         "pages",
         "profile",
         "root",
+        "spec",
         "weights",
     )
 
     def __init__(
         self,
-        card: ModelSpec,
+        spec: ModelSpec,
         settings: ServingSettings,
         root: pathlib.Path | None,
         pages: int,
@@ -50,11 +50,11 @@ class SharedModel:
         on_batch: Callable[[BatchDone], None],
         identity: Fingerprint | None,
     ) -> None:
-        self.card = card
+        self.spec = spec
         self.root = root
         self.model = settings.model
         self.pad_to = settings.batching.pad_to
-        self.weights = card.weights(self.model.variant)
+        self.weights = spec.weights(self.model.variant)
         self.most = settings.batching.max_size
         self.pages = pages
         self.profile = profile
@@ -66,7 +66,7 @@ class SharedModel:
     def settings(self, pool: ServingSettings) -> ServingSettings:
         """The pool's settings with the model's own ones."""
         batching = {"batching.max_size": self.most, "batching.pad_to": self.pad_to}
-        return dataclasses.replace(pool.changed(batching), model=self.model)
+        return dataclasses.replace(pool.with_changes(batching), model=self.model)
 
     @property
     def memory_bytes(self) -> int:
@@ -83,7 +83,7 @@ class SharedModel:
         """How the model is loaded while serving: with its first call only."""
         limits = member.limits
         return LoadSpec(
-            self.card,
+            self.spec,
             limits.threads,
             1,
             min(limits.warmup_s, FIRST_CALL_S),
@@ -94,7 +94,7 @@ class SharedModel:
             budget=member.pages,
             digest=digest_of(self.identity),
             inputs=declared_inputs(
-                self.card,
+                self.spec,
                 self.model,
                 pad_to=self.pad_to,
                 known=self.profile.signature,
@@ -145,7 +145,7 @@ def still_holds(profile: ModelProfile) -> bool:
         return False
 
 
-def check_fits(card: ModelSpec, pages: int, settings: ServingSettings) -> None:
+def check_fits(spec: ModelSpec, pages: int, settings: ServingSettings) -> None:
     """Check that an empty replica can hold a model.
 
     Raises:
@@ -154,7 +154,7 @@ def check_fits(card: ModelSpec, pages: int, settings: ServingSettings) -> None:
     budget = budget_of(settings)
     if budget is not None and pages > budget:
         raise InvalidSettings(
-            f"{card.label} takes {pages} pages of {settings.clockwork.page_mb:g} MiB, but "
+            f"{spec.label} takes {pages} pages of {settings.clockwork.page_mb:g} MiB, but "
             f"a replica's budget is {budget} (clockwork.memory_mb): raise it, or serve "
             "the model with scheduling.policy adaptive"
         )

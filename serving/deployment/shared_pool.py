@@ -57,26 +57,26 @@ class SharedPool:
     """Replicas for one model kind."""
 
     is_shared = True
-    card = None
+    spec = None
 
     def __init__(
         self,
         kind: str,
         policy: str,
         settings: ServingSettings,
-        home: Spawner,
+        spawner: Spawner,
         workers: Iterator[int],
         profiles: ProfileStore,
     ) -> None:
         """Start nothing yet.
 
-        `policy` is a key of `scheduling.SHARED`, `home` is open, `workers` yields numbers unique in
+        `policy` is a key of `scheduling.SHARED`, `spawner` is open, `workers` yields numbers unique in
         it.
         """
         settings = _of_no_model(settings)
         self._kind = kind
         self._settings = settings
-        self._home = home
+        self._spawner = spawner
         self._workers = workers
         self._tenants: dict[ModelId, SharedModel] = {}
         self._again = itertools.count(2)
@@ -85,7 +85,7 @@ class SharedPool:
             SHARED[policy](settings), on_batch=self._batch_done, on_action=self._action_ended
         )
         self.counters = PoolCounters()
-        self.pool = Pool(home, self.dispatcher, settings, self.counters, workers, self)
+        self.pool = Pool(spawner, self.dispatcher, settings, self.counters, workers, self)
 
     @property
     def is_empty(self) -> bool:
@@ -117,7 +117,7 @@ class SharedPool:
         """
         settings = _of_no_model(settings)
         for tenant in self._tenants.values():
-            check_fits(tenant.card, tenant.pages, settings)
+            check_fits(tenant.spec, tenant.pages, settings)
         changed = {}
         if _limits(self._settings) != _limits(settings):
             changed = await self._measured_anew(settings)
@@ -129,7 +129,7 @@ class SharedPool:
             if model in changed:
                 tenant.key, tenant.profile = changed[model]
                 load_s = tenant.profile.load_s
-                self.dispatcher.profiled(Profiled(model, load_s, tenant.batch_s))
+                self.dispatcher.update_profile(Profiled(model, load_s, tenant.batch_s))
             elif has_other_limits:
                 tenant.key = None  # later measurements are of other limits
             if has_other_limits:
@@ -142,14 +142,14 @@ class SharedPool:
         changed: dict[ModelId, tuple[str | None, ModelProfile]] = {}
         for model, tenant in list(self._tenants.items()):
             wanted = tenant.settings(settings)
-            key = await self._key_of(tenant.card, wanted, tenant.identity)
+            key = await self._key_of(tenant.spec, wanted, tenant.identity)
             if self._profiles.of(key) is None and time.monotonic() > until_s:
                 log.warning(
                     "not measured under the new limits, because other models took too long",
                     extra={"model": model.name, "version": model.version},
                 )
                 continue
-            found = await self._profile(tenant.card, wanted, key, tenant.identity)
+            found = await self._profile(tenant.spec, wanted, key, tenant.identity)
             changed[model] = key, found
         return changed
 
@@ -163,7 +163,7 @@ class SharedPool:
     # Shared models
 
     async def join(
-        self, card: ModelSpec, settings: ServingSettings, on_batch: Callable[[BatchDone], None]
+        self, spec: ModelSpec, settings: ServingSettings, on_batch: Callable[[BatchDone], None]
     ) -> tuple[ModelId, ModelProfile]:
         """Accept requests for a model; return its id in the dispatcher, and its profile.
 
@@ -175,32 +175,32 @@ class SharedPool:
             "batching.pad_to": settings.batching.pad_to,
         }
         # The rest is the pool's.
-        settings = dataclasses.replace(self._settings.changed(own), model=settings.model)
-        weights = card.weights(settings.model.variant)
-        identity = await asyncio.to_thread(fingerprint_of, card.kind, weights)
-        key = await self._key_of(card, settings, identity)
-        found = await self._profile(card, settings, key, identity)
+        settings = dataclasses.replace(self._settings.with_changes(own), model=settings.model)
+        weights = spec.weights(settings.model.variant)
+        identity = await asyncio.to_thread(fingerprint_of, spec.kind, weights)
+        key = await self._key_of(spec, settings, identity)
+        found = await self._profile(spec, settings, key, identity)
         pages = max(1, math.ceil(memory_bytes_of(found, identity) / page_bytes(settings)))
-        check_fits(card, pages, settings)
-        root = await self._home.lend(card)
-        model = card.id
+        check_fits(spec, pages, settings)
+        root = await self._spawner.stage(spec)
+        model = spec.id
         if model in self._tenants or self.dispatcher.has_numbered(model):
             # The old one still runs or is being unloaded under its own id.
-            model = ModelId(card.name, f"{card.version} again {next(self._again)}")
-        tenant = SharedModel(card, settings, root, pages, found, on_batch, identity)
+            model = ModelId(spec.name, f"{spec.version} again {next(self._again)}")
+        tenant = SharedModel(spec, settings, root, pages, found, on_batch, identity)
         self._tenants[model] = tenant
         tenant.key = key
-        self.dispatcher.lay_out(model, found.signature)
+        self.dispatcher.set_item_axes(model, found.signature)
         self.dispatcher.model_up(ModelUp(model, pages, found.load_s, tenant.batch_s))
         return model, found
 
-    def facts_of(self, model: ModelId) -> dict[str, Any]:
+    def describe(self, model: ModelId) -> dict[str, Any]:
         """Describe a model: profile, memory, and replicas that hold it."""
-        held = self.dispatcher.held()
+        held = self.dispatcher.loaded_models()
         replicas = sorted(worker for worker, models in held.items() if model in models)
         return self._tenants[model].facts(replicas)
 
-    def most_items(self, model: ModelId) -> int | None:
+    def max_items(self, model: ModelId) -> int | None:
         """Items of the largest measured batch; None: unbatched."""
         profile = self._tenants[model].profile
         return max(profile.batch_s) if profile.signature.is_batched else None
@@ -211,7 +211,7 @@ class SharedPool:
         before = tenant.batch_s
         tenant.most = most
         if tenant.batch_s != before:
-            self.dispatcher.profiled(Profiled(model, tenant.profile.load_s, tenant.batch_s))
+            self.dispatcher.update_profile(Profiled(model, tenant.profile.load_s, tenant.batch_s))
 
     async def leave(self, model: ModelId) -> None:
         """Reject requests for a model from now on."""
@@ -222,11 +222,11 @@ class SharedPool:
         taught = tenant.measured.taught()
         if taught is not tenant.profile:
             await self._profiles.keep(tenant.key, taught)
-        await self._home.take_back(tenant.root)
+        await self._spawner.unstage(tenant.root)
 
     async def _profile(
         self,
-        card: ModelSpec,
+        spec: ModelSpec,
         settings: ServingSettings,
         key: str | None,
         identity: Fingerprint | None,
@@ -235,12 +235,12 @@ class SharedPool:
         if known is not None and await asyncio.to_thread(still_holds, known):
             return known
         digest = digest_of(identity)
-        found = await profiler.profile(card, settings, self._home, self._workers, digest=digest)
+        found = await profiler.profile(spec, settings, self._spawner, self._workers, digest=digest)
         log.info(
             "model profiled",
             extra={
-                "model": card.name,
-                "version": card.version,
+                "model": spec.name,
+                "version": spec.version,
                 **found.facts(),
                 "memory_mb": round(found.memory_bytes / 2**20, 2),
             },
@@ -251,14 +251,14 @@ class SharedPool:
         return found
 
     async def _key_of(
-        self, card: ModelSpec, settings: ServingSettings, identity: Fingerprint | None
+        self, spec: ModelSpec, settings: ServingSettings, identity: Fingerprint | None
     ) -> str | None:
-        software = self._home.software
-        return await asyncio.to_thread(profile_store.key_of, card, settings, identity, software)
+        software = self._spawner.image_id
+        return await asyncio.to_thread(profile_store.key_of, spec, settings, identity, software)
 
     # Contents of the replicas
 
-    def wanted(self, model: ModelId, member: Member) -> LoadSpec:
+    def make_load_spec(self, model: ModelId, member: Member) -> LoadSpec:
         """How a model is loaded while serving: with its first call only."""
         return self._tenants[model].load_spec(member)
 
@@ -266,7 +266,7 @@ class SharedPool:
         """Page budget."""
         return budget_of(settings)
 
-    def loaded(
+    def on_loaded(
         self,
         model: ModelId,
         told: LoadReport,
@@ -280,24 +280,24 @@ class SharedPool:
             tenant.measured.load(told.load_s)
         return False
 
-    def failed(self, model: ModelId, error: ServingError) -> None:
+    def on_load_failed(self, model: ModelId, error: ServingError) -> None:
         """Log it; the scheduler retries and waiting requests are rejected."""
         log.warning("a model was not loaded", extra={"model": model.name, "error": str(error)})
 
-    def possible(self, settings: ServingSettings) -> ServingSettings:
+    def achievable(self, settings: ServingSettings) -> ServingSettings:
         """All settings."""
         return settings
 
     def members(self) -> list[dict[str, Any]]:
         """Each replica as plain data, with its loaded models."""
-        held = self.dispatcher.held()
+        held = self.dispatcher.loaded_models()
         return [
-            {**member, "models": self._named(held.get(member["worker"], ()))}
+            {**member, "models": self._served_names(held.get(member["worker"], ()))}
             for member in self.pool.members()
         ]
 
-    def _named(self, models: Iterable[ModelId]) -> list[dict[str, str]]:
-        ids = [self._tenants[model].card.id for model in models if model in self._tenants]
+    def _served_names(self, models: Iterable[ModelId]) -> list[dict[str, str]]:
+        ids = [self._tenants[model].spec.id for model in models if model in self._tenants]
         return [{"model": name, "version": version} for name, version in sorted(ids)]
 
     def metrics(self) -> PoolMetrics:
@@ -310,16 +310,16 @@ class SharedPool:
             replicas=self.pool.states(),
             held={
                 worker: (len(models), sum(pages.get(model, 0) for model in models))
-                for worker, models in self.dispatcher.held().items()
+                for worker, models in self.dispatcher.loaded_models().items()
             },
             budget=budget_of(self._settings),
         )
 
     def _action_ended(self, ended: ActionEnded) -> None:
-        self.counters.ended(ended.kind.value, ended.outcome, ended.expected_s, ended.took_s)
+        self.counters.record_action(ended.kind.value, ended.outcome, ended.expected_s, ended.took_s)
 
     def _batch_done(self, done: BatchDone) -> None:
-        self.pool.served(done.worker)
+        self.pool.mark_healthy(done.worker)
         tenant = self._tenants.get(done.model)
         if tenant is not None:
             tenant.measured.batch(done.items, done.times)
@@ -327,7 +327,9 @@ class SharedPool:
 
 
 def _of_no_model(settings: ServingSettings) -> ServingSettings:
-    return dataclasses.replace(settings.changed({"batching.pad_to": None}), model=ModelSettings())
+    return dataclasses.replace(
+        settings.with_changes({"batching.pad_to": None}), model=ModelSettings()
+    )
 
 
 def _limits(settings: ServingSettings) -> tuple[object, ...]:

@@ -23,11 +23,11 @@ log = logging.getLogger(__name__)
 class SharedPools:
     """Shared pools of a server."""
 
-    __slots__ = ("_by_kind", "_homes", "_profiles")
+    __slots__ = ("_by_kind", "_profiles", "_spawners")
 
-    def __init__(self, homes: SpawnerRegistry, profiles: ProfileStore) -> None:
+    def __init__(self, spawners: SpawnerRegistry, profiles: ProfileStore) -> None:
         """Start with no pool."""
-        self._homes = homes
+        self._spawners = spawners
         self._profiles = profiles
         self._by_kind: dict[str, SharedPool] = {}
 
@@ -40,7 +40,7 @@ class SharedPools:
         return tuple(self._by_kind.items())
 
     async def of(
-        self, card: ModelSpec, home: Spawner, settings: ServingSettings
+        self, spec: ModelSpec, spawner: Spawner, settings: ServingSettings
     ) -> SharedPool | None:
         """Pool that a model shares; None: it has its own replicas.
 
@@ -48,22 +48,24 @@ class SharedPools:
             InvalidSettings: the model is a program, which serves one model.
             ServingError: the replicas cannot be started.
         """
-        policy = settings.of(card.name).scheduling.policy
+        policy = settings.of(spec.name).scheduling.policy
         if policy not in SHARED:
             return None
-        if card.program is not None:
+        if spec.program is not None:
             raise InvalidSettings(
-                f"scheduling.policy = {policy!r}: {card.label} is a separate program and "
-                f"serves one model; set models.{card.name}.scheduling.policy to adaptive"
+                f"scheduling.policy = {policy!r}: {spec.label} is a separate program and "
+                f"serves one model; set models.{spec.name}.scheduling.policy to adaptive"
             )
-        shared = self._by_kind.get(card.kind)
+        shared = self._by_kind.get(spec.kind)
         if shared is None:
             if not self._by_kind:
                 _warn_of_long_deadlines(settings)
-            workers = self._homes.workers
-            shared = SharedPool(card.kind, policy, settings.of(""), home, workers, self._profiles)
+            workers = self._spawners.workers
+            shared = SharedPool(
+                spec.kind, policy, settings.of(""), spawner, workers, self._profiles
+            )
             await shared.open()
-            self._by_kind[card.kind] = shared
+            self._by_kind[spec.kind] = shared
         return shared
 
     async def give_up(self) -> None:

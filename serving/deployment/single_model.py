@@ -26,7 +26,7 @@ class SingleModelContents:
 
     def __init__(
         self,
-        card: ModelSpec,
+        spec: ModelSpec,
         on_signature: Callable[[], None],
         on_loaded: Callable[[LoadReport, ReplicaSettings], None],
     ) -> None:
@@ -35,36 +35,36 @@ class SingleModelContents:
         `on_signature` is called when replicas report another signature, `on_loaded` with each load
         report and the replica's limits, before its first batch.
         """
-        self.card = card
+        self.spec = spec
         self._on_signature = on_signature
         self._on_loaded = on_loaded
         self.signature: Signature | None = None
-        self.told: LoadReport | None = None
+        self.load_report: LoadReport | None = None
         self._judged_for: tuple[ModelSettings, int | None] | None = None
 
-    def wanted(self, _model: ModelId, member: Member) -> LoadSpec:
+    def make_load_spec(self, _model: ModelId, member: Member) -> LoadSpec:
         """How a replica loads it."""
         limits = member.limits
         known = self.signature if self._judged_for == _form_of(member) else None
         return LoadSpec(
-            self.card,
+            self.spec,
             limits.threads,
             member.max_items,
             limits.warmup_s,
             device=member.accelerator.device,
-            weights=self.card.weights(member.model.variant),
-            inputs=declared_inputs(self.card, member.model, pad_to=member.pad_to, known=known),
+            weights=self.spec.weights(member.model.variant),
+            inputs=declared_inputs(self.spec, member.model, pad_to=member.pad_to, known=known),
         )
 
     def pages(self, _settings: ServingSettings) -> int | None:
         """No budget."""
         return None
 
-    def loaded(
+    def on_loaded(
         self, _model: ModelId, told: LoadReport, member: Member, *, reads_json: bool
     ) -> bool:
         """Handle a load; return whether the signature has changed."""
-        self.told = told
+        self.load_report = told
         self._judged_for = _form_of(member)
         self._on_loaded(told, member.limits)
         signature = dataclasses.replace(told.signature, reads_json=reads_json)
@@ -78,26 +78,26 @@ class SingleModelContents:
     def _say(self, told: LoadReport) -> None:
         failure = told.warmup.get("failure")
         if isinstance(failure, str):
-            log.warning("not warmed up", extra={"model": self.card.name, "reason": failure})
+            log.warning("not warmed up", extra={"model": self.spec.name, "reason": failure})
 
-    def failed(self, _model: ModelId, _error: ServingError) -> None:
+    def on_load_failed(self, _model: ModelId, _error: ServingError) -> None:
         """Do nothing: the waiting start raises the error."""
 
-    def possible(self, settings: ServingSettings) -> ServingSettings:
+    def achievable(self, settings: ServingSettings) -> ServingSettings:
         """Settings as far as the model follows them; unbatched, it gets batches of 1."""
         if self.signature is None:
             return settings
         changed: dict[str, int] = {}
         if not self.signature.is_batched:
             if settings.batching.max_size > 1:
-                facts = {"model": self.card.name, "reason": self.signature.unbatched}
+                facts = {"model": self.spec.name, "reason": self.signature.unbatched}
                 log.warning("requests are not batched, each runs alone", extra=facts)
             changed = {"batching.max_size": 1, "batching.timeout_us": 0}
         if (settings.batching.pad_to or 1) > 1 and self.signature.padding != "":
             reason = self.signature.padding or NO_PAD
-            facts = {"model": self.card.name, "reason": reason}
+            facts = {"model": self.spec.name, "reason": reason}
             log.warning("batching.pad_to has no effect", extra=facts)
-        return settings.changed(changed)
+        return settings.with_changes(changed)
 
 
 def _form_of(member: Member) -> tuple[ModelSettings, int | None]:

@@ -31,43 +31,43 @@ class SpawnerRegistry:
     def __init__(self, make: Callable[[], Spawner] = ProcessSpawner) -> None:
         """Open no spawner yet."""
         self._make = make
-        self._homes: dict[str, Spawner] = {}
+        self._spawners: dict[str, Spawner] = {}
         self._opening = asyncio.Lock()
         self.workers: Iterator[int] = itertools.count(1)
 
-    async def of(self, card: ModelSpec) -> Spawner:
+    async def of(self, spec: ModelSpec) -> Spawner:
         """Open spawner for a model.
 
         Raises:
             ReplicaStartFailed: it cannot be opened.
         """
         async with self._opening:
-            home = self._homes.get(card.kind)
-            if home is None:
-                home = self._homes[card.kind] = await self._opened(card.kind)
-            return home
+            spawner = self._spawners.get(spec.kind)
+            if spawner is None:
+                spawner = self._spawners[spec.kind] = await self._open_spawner(spec.kind)
+            return spawner
 
-    async def _opened(self, kind: str) -> Spawner:
-        home = self._make()
+    async def _open_spawner(self, kind: str) -> Spawner:
+        spawner = self._make()
         try:
-            await home.open(kind)
+            await spawner.open(kind)
         except BaseException as error:
-            await home.close()
+            await spawner.close()
             if isinstance(error, OSError):  # no descriptor left, or no space
                 text = f"a spawner of replicas cannot be created: {error}"
                 raise ReplicaStartFailed("crash", text) from error
             raise
-        return home
+        return spawner
 
     @property
     def limits_text(self) -> str:
         """Either "enforced", or "not enforced: " and the reason; the same for all kinds."""
-        for home in self._homes.values():
-            return home.limits_text
+        for spawner in self._spawners.values():
+            return spawner.limits_text
         return "not enforced: no model has been served"
 
     async def close(self) -> None:
         """End all replicas and clean up."""
         async with self._opening:
-            await asyncio.gather(*(home.close() for home in self._homes.values()))
-            self._homes.clear()
+            await asyncio.gather(*(spawner.close() for spawner in self._spawners.values()))
+            self._spawners.clear()

@@ -135,7 +135,7 @@ class Applications:
             InvalidSettings: one is linked already.
         """
         app = self._of(name)
-        app.change(app.application.linked(*models))
+        app.change(app.application.with_models(*models))
 
     def unlink(self, name: str, models: Sequence[str]) -> None:
         """Unlink models from an application.
@@ -144,7 +144,7 @@ class Applications:
             InvalidSettings: one is not linked.
         """
         app = self._of(name)
-        app.change(app.application.unlinked(*models))
+        app.change(app.application.without_models(*models))
 
     def state(self, name: str, user: str = EVERYBODY) -> Mapping[str, Any]:
         """Policy state and decision counts."""
@@ -163,12 +163,12 @@ class Applications:
                 "unmatched": decisions.unmatched,
                 "dropped": decisions.dropped,
             },
-            "state_misses": app.contexts.fresh,
+            "state_misses": app.contexts.state_misses,
         }
 
     def state_misses(self) -> dict[str, int]:
         """Return, by application, how many queries found their state unreadable."""
-        return {name: app.contexts.fresh for name, app in self._apps.items()}
+        return {name: app.contexts.state_misses for name, app in self._apps.items()}
 
     # Queries
 
@@ -183,7 +183,7 @@ class Applications:
         self,
         application: str,
         question: QueryInput,
-        asker: QueryResponseHandler,
+        query_handler: QueryResponseHandler,
         *,
         version: str | None = None,
         user: str = EVERYBODY,
@@ -200,7 +200,7 @@ class Applications:
         asking = Asking(id=next(self._ids), user=user, input_hash=input_hash((question.key,)))
         state = app.contexts.for_query(user)
         pending = app.selector.begin(asking, state, draw=self._draw(), now_s=now_s)
-        asked = InflightQuery(app, pending, asker)
+        asked = InflightQuery(app, pending, query_handler)
         slo_s = app.application.latency_slo_s
         wrong: InvalidRequest | None = None
         taken = 0
@@ -210,17 +210,17 @@ class Applications:
                 try:
                     target = self._engine.resolve(model, version)
                     query = question.query(target.signature, slo_s)
-                    waiter = ModelResponseHandler(asked, model, target, now_s)
-                    asked.sent(model, target.submit(query, waiter, application))
+                    handler = ModelResponseHandler(asked, model, target, now_s)
+                    asked.add_ticket(model, target.submit(query, handler, application))
                     taken += 1
                 except InvalidRequest as error:
                     wrong = error
-                    pending.failed(model)
+                    pending.record_failure(model)
                 except ServingError as error:
                     log.debug(
                         "a model cannot be queried", extra={"model": model, "why": str(error)}
                     )
-                    pending.failed(model)
+                    pending.record_failure(model)
             if wrong is not None and not taken:
                 raise wrong
             asked.wait(asyncio.get_running_loop(), slo_s)

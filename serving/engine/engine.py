@@ -68,12 +68,12 @@ class DeploymentHandle(Protocol):
         ...
 
     def submit(
-        self, query: InferRequest, waiter: ResponseHandler, application: str = ""
+        self, query: InferRequest, handler: ResponseHandler, flow: str = ""
     ) -> RequestHandle:
         """Take a request; the response handler is called once, later, in the event loop."""
         ...
 
-    def done(self, status: int, seconds: float) -> None:
+    def count_response(self, status: int, seconds: float) -> None:
         """Count a response."""
         ...
 
@@ -92,31 +92,31 @@ class Engine:
 
     def __init__(
         self,
-        cards: Sequence[ModelSpec],
+        specs: Sequence[ModelSpec],
         settings: ServingSettings,
-        homes: SpawnerRegistry,
+        spawners: SpawnerRegistry,
         clock: ClockLock | None = None,
         profiles: ProfileStore | None = None,
     ) -> None:
         """Start nothing yet; `clock` locks the GPU's clock from `open` to `close`."""
         self.settings = settings
         self.generation = 1
-        self._cards = tuple(cards)
-        self._homes = homes
+        self._specs = tuple(specs)
+        self._spawners = spawners
         self._clock = clock or ClockLock()
         self._catalogue: VersionRegistry[Deployment] = VersionRegistry()
         self._loading: set[ModelId] = set()
         self._failed: dict[ModelId, str] = {}
-        self.resolved: dict[tuple[str, str | None], DeploymentHandle] = {}
+        self.resolve_cache: dict[tuple[str, str | None], DeploymentHandle] = {}
         """Cache of `resolve`, always the same object, which the routes read first."""
         self._changing = asyncio.Lock()
         self._out_of_sync: set[Deployment | SharedPool] = set()
-        self._pools = SharedPools(homes, ProfileStore() if profiles is None else profiles)
+        self._pools = SharedPools(spawners, ProfileStore() if profiles is None else profiles)
         self._endings: dict[asyncio.Task[None], Deployment] = {}
         self.editing = asyncio.Lock()
         """Held while settings are read, changed and applied."""
         self._draining = False
-        self.unresolved_responses: dict[int, int] = {}
+        self.unknown_model_responses: dict[int, int] = {}
 
     # Requests
 
@@ -136,7 +136,7 @@ class Engine:
             UnknownModel: no such name, version or label.
             NotReady: its first load is running.
         """
-        known = self.resolved.get((name, version))
+        known = self.resolve_cache.get((name, version))
         if known is not None:
             return known
         if name not in self._catalogue.entries and any(name == one.name for one in self._loading):
@@ -146,12 +146,12 @@ class Engine:
         if version is None and entry.shadow is not None and served.id.version == entry.current:
             return ShadowedDeployment(served, entry.versions[entry.shadow])
         if version is not None or not entry.shares:
-            self.resolved[name, version] = served
+            self.resolve_cache[name, version] = served
         return served
 
-    def unresolved(self, status: int) -> None:
+    def count_unknown_model(self, status: int) -> None:
         """Count a response for an unknown model."""
-        self.unresolved_responses[status] = self.unresolved_responses.get(status, 0) + 1
+        self.unknown_model_responses[status] = self.unknown_model_responses.get(status, 0) + 1
 
     def model_ready(self, name: str, version: str | None) -> bool:
         """Whether a model can respond.
@@ -164,7 +164,7 @@ class Engine:
         except NotReady:
             return False
         entry = self._catalogue.entry(name)
-        wanted = entry.current if version is None else entry.named(version)
+        wanted = entry.current if version is None else entry.resolve_version(version)
         return not self._draining and entry.versions[wanted].ready
 
     # Models and versions
@@ -213,7 +213,7 @@ class Engine:
         """Unlist a failed version."""
         self._failed.pop(id_, None)
 
-    async def deploy(self, card: ModelSpec, *, current: bool = True) -> None:
+    async def deploy(self, spec: ModelSpec, *, current: bool = True) -> None:
         """Load a version; it takes traffic once warm.
 
         Raises:
@@ -221,49 +221,49 @@ class Engine:
             ServingError: loading failed.
         """
         async with self._changing:
-            await self._deploy(card, current=current)
+            await self._deploy(spec, current=current)
 
-    async def _deploy(self, card: ModelSpec, *, current: bool) -> None:
+    async def _deploy(self, spec: ModelSpec, *, current: bool) -> None:
         self._check_serving()
-        if not _VERSION.fullmatch(card.version):
+        if not _VERSION.fullmatch(spec.version):
             raise InvalidRequest(
-                f"version {card.version!r} of model {card.name!r}: expected 1 to 128 letters, digits and . _ + : ~ -"
+                f"version {spec.version!r} of model {spec.name!r}: expected 1 to 128 letters, digits and . _ + : ~ -"
             )
-        entry = self._catalogue.entries.get(card.name)
-        if entry is not None and card.version in entry.versions:
-            raise InvalidRequest(f"model {card.name!r} already has a version {card.version!r}")
-        served = await self._opened(card)
-        self._catalogue.add(card.name, card.version, served, current=current)
-        self.resolved.clear()
+        entry = self._catalogue.entries.get(spec.name)
+        if entry is not None and spec.version in entry.versions:
+            raise InvalidRequest(f"model {spec.name!r} already has a version {spec.version!r}")
+        served = await self._open_deployment(spec)
+        self._catalogue.add(spec.name, spec.version, served, current=current)
+        self.resolve_cache.clear()
 
-    async def _opened(self, card: ModelSpec) -> Deployment:
+    async def _open_deployment(self, spec: ModelSpec) -> Deployment:
         began_s = time.monotonic()
-        self._loading.add(card.id)
-        self.forget_failure(card.id)
+        self._loading.add(spec.id)
+        self.forget_failure(spec.id)
         try:
-            home = await self._homes.of(card)
-            shared = await self._pools.of(card, home, self.settings)
-            settings = self.settings.of(card.name)
-            served = Deployment(card, settings, home, self._homes.workers, shared)
+            spawner = await self._spawners.of(spec)
+            shared = await self._pools.of(spec, spawner, self.settings)
+            settings = self.settings.of(spec.name)
+            served = Deployment(spec, settings, spawner, self._spawners.workers, shared)
             await served.open()
         except ServingError as error:
-            self.note_failure(card.id, str(error))
+            self.note_failure(spec.id, str(error))
             raise
         finally:
-            self._loading.discard(card.id)
+            self._loading.discard(spec.id)
             await self._pools.give_up()
         log.info(
             "model loaded",
             extra={
-                "model": card.name,
-                "version": card.version,
+                "model": spec.name,
+                "version": spec.version,
                 "seconds": round(time.monotonic() - began_s, 4),
-                **served.load_facts,
+                **served.last_load,
             },
         )
         return served
 
-    async def redeploy(self, card: ModelSpec) -> None:
+    async def redeploy(self, spec: ModelSpec) -> None:
         """Reload a version from changed files; its old deployment drains.
 
         Raises:
@@ -272,11 +272,11 @@ class Engine:
         """
         async with self._changing:
             self._check_serving()
-            entry = self._catalogue.entry(card.name)
-            old = entry.versions[entry.named(card.version)]
-            new = await self._opened(card)
-            entry.versions[card.version] = new
-            self.resolved.clear()
+            entry = self._catalogue.entry(spec.name)
+            old = entry.versions[entry.resolve_version(spec.version)]
+            new = await self._open_deployment(spec)
+            entry.versions[spec.version] = new
+            self.resolve_cache.clear()
             self._end(old, RETIRE_S)
 
     async def withdraw(
@@ -298,7 +298,7 @@ class Engine:
                     raise
                 return None
             self._failed.pop(served.id, None)
-            self.resolved.clear()
+            self.resolve_cache.clear()
             return self._end(served, within_s)
 
     async def retire_model(self, name: str, *, within_s: float) -> None:
@@ -311,20 +311,22 @@ class Engine:
             all_served = self._catalogue.remove_all(name)
             for served in all_served:
                 self._failed.pop(served.id, None)
-            self.resolved.clear()
+            self.resolve_cache.clear()
             endings = [self._end(served, within_s) for served in all_served]
         await asyncio.gather(*map(asyncio.shield, endings))
 
     def _end(self, served: Deployment, within_s: float) -> asyncio.Task[None]:
-        ending = asyncio.create_task(self._ended(served, within_s), name=f"end {served.id}")
+        ending = asyncio.create_task(
+            self._drain_and_close(served, within_s), name=f"end {served.id}"
+        )
         self._endings[ending] = served
         ending.add_done_callback(self._endings.pop)
         return ending
 
-    async def _ended(self, served: Deployment, within_s: float) -> None:
+    async def _drain_and_close(self, served: Deployment, within_s: float) -> None:
         name, version = served.id
         try:
-            if not await served.drained(within_s):
+            if not await served.drain(within_s):
                 log.warning("not drained in time", extra={"model": name, "version": version})
         finally:
             try:
@@ -341,7 +343,7 @@ class Engine:
             UnknownModel: no such name, version or label.
         """
         self._catalogue.set_current(name, version)
-        self.resolved.clear()
+        self.resolve_cache.clear()
 
     def roll_back(self, name: str) -> str:
         """Make the previous version current, and return it.
@@ -359,22 +361,22 @@ class Engine:
     def restore(self, name: str, past: Mapping[str, Any]) -> None:
         """Restore saved decisions; raises as `VersionRegistry.restore`."""
         self._catalogue.restore(name, past)
-        self.resolved.clear()
+        self.resolve_cache.clear()
 
     def set_label(self, name: str, label: str, version: str | None) -> None:
         """Point a label to a version, or remove it; raises as `VersionRegistry.set_label`."""
         self._catalogue.set_label(name, label, version)
-        self.resolved.clear()
+        self.resolve_cache.clear()
 
     def set_shares(self, name: str, shares: Mapping[str, float]) -> None:
         """Split the traffic; raises as `VersionRegistry.set_shares`."""
         self._catalogue.set_shares(name, shares)
-        self.resolved.clear()
+        self.resolve_cache.clear()
 
     def set_shadow(self, name: str, version: str | None) -> None:
         """Set the current version's shadow; raises as `VersionRegistry.set_shadow`."""
         self._catalogue.set_shadow(name, version)
-        self.resolved.clear()
+        self.resolve_cache.clear()
 
     # Settings
 
@@ -481,8 +483,8 @@ class Engine:
         """
         try:
             await self._hold_clock(self.settings)
-            for card in self._cards:
-                await self.deploy(card)
+            for spec in self._specs:
+                await self.deploy(spec)
         except BaseException:
             await self.close()
             raise
@@ -492,10 +494,10 @@ class Engine:
         self._draining = True
 
     @property
-    def unfinished(self) -> int:
+    def inflight_count(self) -> int:
         """In-flight requests."""
         served = [*self._catalogue.all(), *self._endings.values()]
-        return sum(one.place.unfinished for one in served)
+        return sum(one.placement.inflight_count for one in served)
 
     async def close(self) -> None:
         """End replicas and spawners; waiting requests are rejected."""
@@ -508,7 +510,7 @@ class Engine:
         served = [*self._catalogue.all(), *endings.values()]
         async with contextlib.AsyncExitStack() as last:
             last.push_async_callback(asyncio.to_thread, self._clock.close)
-            last.push_async_callback(self._homes.close)
+            last.push_async_callback(self._spawners.close)
             for shared in self._pools:
                 last.push_async_callback(shared.close)
             await asyncio.gather(*(one.close() for one in served))
@@ -518,13 +520,13 @@ class Engine:
     @property
     def limits(self) -> str:
         """Resource limits: `enforced`, or `not enforced: why`."""
-        return self._homes.limits_text
+        return self._spawners.limits_text
 
     def notes(self) -> list[str]:
         """Warning for every setting without full effect."""
         return settings_warnings(self.settings, self._catalogue.all())
 
-    def served(self) -> tuple[Deployment, ...]:
+    def deployments(self) -> tuple[Deployment, ...]:
         """All deployments."""
         return self._catalogue.all()
 
@@ -534,8 +536,8 @@ class Engine:
         deaths: list[dict[str, Any]] = []
         for served in self._catalogue.all():
             of_model = {"model": served.id.name, "version": served.id.version}
-            replicas += [{**of_model, **member} for member in served.place.members()]
-            deaths += [{**of_model, **dataclasses.asdict(d)} for d in served.place.deaths()]
+            replicas += [{**of_model, **member} for member in served.placement.members()]
+            deaths += [{**of_model, **dataclasses.asdict(d)} for d in served.placement.deaths()]
         for kind, shared in self._pools.items():
             replicas += [{"pool": kind, **member} for member in shared.members()]
             deaths += [{"pool": kind, **dataclasses.asdict(d)} for d in shared.pool.deaths]
@@ -548,7 +550,7 @@ class Engine:
             out_of_sync=len(self.out_of_sync()),
             connections=connections,
             state_misses=state_misses,
-            unresolved=dict(self.unresolved_responses),
+            unresolved=dict(self.unknown_model_responses),
             models=tuple(
                 ModelMetrics(id=served.id, counters=served.counters, gauges=_gauges(served))
                 for served in self._catalogue.all()
@@ -560,12 +562,12 @@ class Engine:
 def _gauges(served: Deployment) -> Gauges:
     cache = served.cache.cache
     return Gauges(
-        queue_items=served.place.waiting_items,
-        unfinished_requests=served.place.unfinished,
-        replicas=served.place.states(),
+        queue_items=served.placement.waiting_items,
+        unfinished_requests=served.placement.inflight_count,
+        replicas=served.placement.states(),
         cache_hits=cache.hits,
         cache_misses=cache.misses - served.cache.shared,
         cache_shared=served.cache.shared,
         cache_bytes=cache.bytes,
-        refusals=served.dispatcher.refusals_of(served.place.model),
+        refusals=served.dispatcher.refusals_of(served.placement.model),
     )

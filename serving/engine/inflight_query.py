@@ -29,7 +29,7 @@ log = logging.getLogger(__name__)
 class QueryResponseHandler(Protocol):
     """Response handler of a query."""
 
-    def answered(self, result: QueryResponse) -> None:
+    def on_response(self, result: QueryResponse) -> None:
         """Receive the response: called once, within the latency SLO."""
         ...
 
@@ -55,14 +55,14 @@ class ServedApplication:
 class InflightQuery:
     """In-flight query."""
 
-    __slots__ = ("_app", "_asker", "_passes", "_pending", "_tickets", "_timer")
+    __slots__ = ("_app", "_passes", "_pending", "_query_handler", "_tickets", "_timer")
 
     def __init__(
-        self, app: ServedApplication, pending: QuerySession, asker: QueryResponseHandler
+        self, app: ServedApplication, pending: QuerySession, query_handler: QueryResponseHandler
     ) -> None:
         self._app = app
         self._pending = pending
-        self._asker: QueryResponseHandler | None = asker
+        self._query_handler: QueryResponseHandler | None = query_handler
         self._tickets: dict[str, RequestHandle] = {}
         self._timer: asyncio.TimerHandle | None = None
         application = app.application
@@ -73,7 +73,7 @@ class InflightQuery:
             and not application.confidence_threshold
         )
 
-    def sent(self, model: str, ticket: RequestHandle) -> None:
+    def add_ticket(self, model: str, ticket: RequestHandle) -> None:
         """Add a model's ticket."""
         self._tickets[model] = ticket
 
@@ -84,10 +84,10 @@ class InflightQuery:
         else:
             self._timer = loop.call_later(seconds, self._finish)
 
-    def arrived(self, model: str, frame: memoryview) -> None:
+    def add_response(self, model: str, frame: memoryview) -> None:
         """Add a model's response."""
         self._tickets.pop(model, None)
-        if self._asker is None:
+        if self._query_handler is None:
             return
         if self._passes:
             self._pass_on(model, frame)
@@ -98,15 +98,15 @@ class InflightQuery:
             )
         except (ServingError, ValueError) as error:
             log.warning("a response cannot be combined", extra={"model": model, "why": str(error)})
-            self.failed(model)
+            self.drop_model(model)
             return
-        if self._pending.arrived(model, answer) or not self._tickets:
+        if self._pending.record_output(model, answer) or not self._tickets:
             self._finish()
 
-    def failed(self, model: str) -> None:
+    def drop_model(self, model: str) -> None:
         """Drop a failed model."""
         self._tickets.pop(model, None)
-        if self._pending.failed(model) or not self._tickets:
+        if self._pending.record_failure(model) or not self._tickets:
             self._finish()
 
     def late(self, model: str) -> None:
@@ -117,7 +117,7 @@ class InflightQuery:
 
     def cancel(self) -> None:
         """Drop the query; its client is gone."""
-        self._asker = None
+        self._query_handler = None
         self._end()
 
     def _pass_on(self, model: str, frame: memoryview) -> None:
@@ -128,12 +128,12 @@ class InflightQuery:
         except (ServingError, ValueError):
             answer = None
         if answer is not None:
-            self._pending.arrived(model, answer)
+            self._pending.record_output(model, answer)
             self._app.decisions.put(self._pending.finish().decision)
         self._say(QueryResponse(self._pending.query.id, frame))
 
     def _finish(self) -> None:
-        if self._asker is None:
+        if self._query_handler is None:
             return
         finished = self._pending.finish()
         self._app.decisions.put(finished.decision)
@@ -151,10 +151,10 @@ class InflightQuery:
         )
 
     def _say(self, answered: QueryResponse) -> None:
-        asker, self._asker = self._asker, None
+        query_handler, self._query_handler = self._query_handler, None
         self._end()
-        if asker is not None:
-            asker.answered(answered)
+        if query_handler is not None:
+            query_handler.on_response(answered)
 
     def _end(self) -> None:
         if self._timer is not None:
@@ -177,15 +177,15 @@ class ModelResponseHandler:
         self._target = target
         self._started_s = started_s
 
-    def answer(self, frame: memoryview) -> None:
+    def on_result(self, frame: memoryview) -> None:
         """Receive the response."""
-        self._target.done(200, time.monotonic() - self._started_s)
-        self._asked.arrived(self._model, frame)
+        self._target.count_response(200, time.monotonic() - self._started_s)
+        self._asked.add_response(self._model, frame)
 
-    def refuse(self, error: ServingError) -> None:
+    def on_error(self, error: ServingError) -> None:
         """Receive the failure; a model that would be too late counts as missing."""
-        self._target.done(error.status, time.monotonic() - self._started_s)
+        self._target.count_response(error.status, time.monotonic() - self._started_s)
         if isinstance(error, DeadlineExceeded | CannotFinish | CannotLoad):
             self._asked.late(self._model)
         else:
-            self._asked.failed(self._model)
+            self._asked.drop_model(self._model)

@@ -82,7 +82,7 @@ class Repository:
             ids = (ModelId(name, version) for version in versions)
             is_left_out = any(left_out.get(id_) == self._found[id_].stamp for id_ in ids)
             older = [] if is_left_out else sorted(versions, key=int)[: -len(chosen)]
-            while older and all(self._failed(ModelId(name, version)) for version in chosen):
+            while older and all(self._has_failed(ModelId(name, version)) for version in chosen):
                 chosen = [older.pop()]
                 await self._load_at_start(ModelId(name, chosen[0]), failures)
         if failures and not self._engine.models() and not left_out:
@@ -98,7 +98,7 @@ class Repository:
             if id_ in self._found and self._state(id_) != "ready":
                 await self._load(id_, current=False)
 
-    async def settle(self) -> None:
+    async def retire_unreferenced(self) -> None:
         """Retire unreferenced versions beyond the number to retain."""
         async with self._changing:
             served = {id_.name for id_ in self._engine.models()}
@@ -131,14 +131,14 @@ class Repository:
         while True:
             await asyncio.sleep(self._poll_s)
             try:
-                if await self.look():
+                if await self.reconcile():
                     await changed()
             except ServingError as error:
                 log.warning("a scan of the model repository failed", extra={"error": str(error)})
             except Exception:  # a passing fault, such as too many open files, must not end this
                 log.exception("a scan of the model repository failed")
 
-    async def look(self) -> bool:
+    async def reconcile(self) -> bool:
         """Scan once and apply changes; return whether there were any."""
         async with self._changing:
             found = await asyncio.to_thread(scan, self.root)
@@ -228,7 +228,7 @@ class Repository:
         """
         await self._engine.retire_model(name, within_s=RETIRE_S)
 
-    def listed(self) -> dict[ModelId, pathlib.Path]:
+    def list_versions(self) -> dict[ModelId, pathlib.Path]:
         """Every version in the repository, loaded or not."""
         return {id_: what.path for id_, what in self._found.items()}
 
@@ -238,15 +238,15 @@ class Repository:
 
     async def _load(self, id_: ModelId, *, current: bool) -> None:
         path, stamp = self._found[id_]
-        card = await asyncio.to_thread(find_spec, path, id_)  # a slow disk must not block requests
+        spec = await asyncio.to_thread(find_spec, path, id_)  # a slow disk must not block requests
         try:
             served = self._engine.versions(id_.name)
         except UnknownModel:
             served = ()
         if id_.version in served:  # its files have changed
-            await self._engine.redeploy(card)
+            await self._engine.redeploy(spec)
         else:
-            await self._engine.deploy(card, current=current)
+            await self._engine.deploy(spec, current=current)
         self._taken[id_] = stamp
 
     async def _load_at_start(self, id_: ModelId, failures: list[ServingError]) -> None:
@@ -256,7 +256,7 @@ class Repository:
             self._note_failure(id_, error, "a version cannot be loaded")
             failures.append(error)
 
-    def _failed(self, id_: ModelId) -> bool:
+    def _has_failed(self, id_: ModelId) -> bool:
         return self._state(id_) == "failed"
 
     async def _retire_old(self, name: str) -> None:

@@ -107,7 +107,7 @@ def find_spec(path: pathlib.Path, id_: ModelId) -> ModelSpec:
 
 def _read_spec(path: pathlib.Path, id_: ModelId) -> ModelSpec:
     if (path / bundled.SPEC_FILE).is_file() or mlflow_folder.is_one(path):
-        card = zoo.find(str(path), name=id_.name)
+        spec = zoo.find(str(path), name=id_.name)
     else:
         files = [
             file
@@ -121,11 +121,11 @@ def _read_spec(path: pathlib.Path, id_: ModelId) -> ModelSpec:
                 f"expected one model file or a {bundled.SPEC_FILE} in the version's folder, found {listed}",
             )
         text = str(files[0])
-        card = zoo.find(f"{text}:Model" if files[0].suffix == ".py" else text, name=id_.name)
+        spec = zoo.find(f"{text}:Model" if files[0].suffix == ".py" else text, name=id_.name)
     samples = path / spec_file.SAMPLES_FILE
-    if card.sample is None and samples.is_file():
-        card = dataclasses.replace(card, sample=samples.absolute())
-    return dataclasses.replace(card, version=id_.version)
+    if spec.sample is None and samples.is_file():
+        spec = dataclasses.replace(spec, sample=samples.absolute())
+    return dataclasses.replace(spec, version=id_.version)
 
 
 def _stamp(folder: pathlib.Path) -> Stamp:

@@ -41,7 +41,7 @@ class ModelEntry(Generic[Version]):
             UnknownModel: no such version or label.
         """
         if version is not None:
-            return self.versions[self.named(version)]
+            return self.versions[self.resolve_version(version)]
         if self.shares:
             for name, share in self.shares.items():
                 draw -= share
@@ -60,7 +60,7 @@ class ModelEntry(Generic[Version]):
             "versions": list(self.versions),
         }
 
-    def named(self, version: str) -> str:
+    def resolve_version(self, version: str) -> str:
         """Version for a version or label.
 
         Raises:
@@ -120,7 +120,7 @@ class VersionRegistry(Generic[Version]):
             UnknownModel: no such name, version or label.
         """
         entry = self.entry(name)
-        wanted = entry.named(version)
+        wanted = entry.resolve_version(version)
         if wanted != entry.current:
             entry.previous = entry.current or None
             entry.current = wanted
@@ -163,7 +163,7 @@ class VersionRegistry(Generic[Version]):
         """
         entry = self.entry(name)
         if version not in entry.versions:
-            entry.named(version)
+            entry.resolve_version(version)
             raise InvalidRequest(f"{version!r} is a label of model {name!r}; give the version")
         if len(entry.versions) > 1:
             if version == entry.current:
@@ -213,7 +213,7 @@ class VersionRegistry(Generic[Version]):
             raise InvalidRequest(
                 f"{label!r} cannot be a label of model {name!r}; choose another word"
             )
-        entry.labels[label] = entry.named(version)
+        entry.labels[label] = entry.resolve_version(version)
 
     def set_shares(self, name: str, shares: Mapping[str, float]) -> None:
         """Split the traffic that names no version; empty `shares` end the split.
@@ -229,7 +229,7 @@ class VersionRegistry(Generic[Version]):
         for version, share in shares.items():
             if not 0.0 <= share <= 1.0:  # also rejects NaN and huge integers
                 raise InvalidRequest(f"the share of {version!r} is {share!r:.40}, expected 0 to 1")
-            known = entry.named(version)
+            known = entry.resolve_version(version)
             wanted[known] = wanted.get(known, 0.0) + share
         if sum(wanted.values()) > 1.0 + 1e-9:
             raise InvalidRequest(
@@ -245,7 +245,7 @@ class VersionRegistry(Generic[Version]):
             InvalidRequest: it is the current version.
         """
         entry = self.entry(name)
-        wanted = None if version is None else entry.named(version)
+        wanted = None if version is None else entry.resolve_version(version)
         if wanted is not None and wanted == entry.current:
             raise InvalidRequest(
                 f"version {wanted!r} of model {name!r} is the current one and cannot be a shadow"

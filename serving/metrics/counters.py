@@ -71,7 +71,7 @@ class Counters:
         """Responses after their deadline."""
         self.replica_deaths: dict[str, int] = {}
 
-    def died(self, reason: str, _text: str = "") -> None:
+    def on_replica_death(self, reason: str, _text: str = "") -> None:
         """Record an unexpected replica exit."""
         self.replica_deaths[reason] = self.replica_deaths.get(reason, 0) + 1
 
@@ -89,11 +89,13 @@ class PoolCounters:
         self.under_s = {kind: BucketHistogram(ERROR_BOUNDS_S) for kind in ("load", "infer")}
         """Seconds that actions took more than predicted."""
 
-    def died(self, reason: str, _text: str = "") -> None:
+    def on_replica_death(self, reason: str, _text: str = "") -> None:
         """Record an unexpected replica exit."""
         self.replica_deaths[reason] = self.replica_deaths.get(reason, 0) + 1
 
-    def ended(self, kind: str, outcome: str, expected_s: float, took_s: float | None) -> None:
+    def record_action(
+        self, kind: str, outcome: str, expected_s: float, took_s: float | None
+    ) -> None:
         """Record an ended action; only successes count for durations."""
         by_outcome = self.actions.setdefault(kind, {})
         by_outcome[outcome] = by_outcome.get(outcome, 0) + 1

@@ -125,7 +125,7 @@ class StatisticsCollector:
         batches.exec_s += times.exec_s
         batches.output_s += times.output_s
 
-    def failed(self, seconds: float) -> None:
+    def record_failure(self, seconds: float) -> None:
         """Record a failure, `seconds` after arrival."""
         self._fail.add(1, seconds)
 

@@ -50,12 +50,12 @@ class BatchRunner:
 
     def _outputs(self, requests: list[Arrays]) -> list[Arrays | Exception]:
         if len(requests) == 1:
-            return [self._called(requests[0])]
+            return [self._call(requests[0])]
         counts = [len(next(iter(request.values()))) for request in requests]
         joined = {
             name: np.concatenate([request[name] for request in requests]) for name in requests[0]
         }
-        outputs = self._called(joined)
+        outputs = self._call(joined)
         for name, array in outputs.items():
             if array.ndim == 0 or len(array) != sum(counts):
                 raise InferenceFailed(
@@ -67,7 +67,7 @@ class BatchRunner:
             for count, end in zip(counts, ends, strict=True)
         ]
 
-    def _called(self, inputs: Any) -> Arrays:
+    def _call(self, inputs: Any) -> Arrays:
         if self._preprocess is not None:
             inputs = self._preprocess(inputs)
         outputs = self._predict_batch(inputs)

@@ -61,12 +61,12 @@ class Model:
                 inputs[tabular.INPUT]
             )  # column-major arrays are used in place, row-major ones copied
         else:
-            rows = self._mixed(inputs)
+            rows = self._build_pool(inputs)
         return np.asarray(
             self._model.predict(rows, prediction_type=self._form, thread_count=self._threads)
         )
 
-    def _mixed(self, inputs: Arrays) -> catboost.Pool:
+    def _build_pool(self, inputs: Arrays) -> catboost.Pool:
         count = len(next(iter(inputs.values())))
         rows = np.empty((count, sum(map(len, self._columns.values()))), object)
         for name, columns in self._columns.items():

@@ -1,7 +1,7 @@
 """Adapts a function with Clipper's contract to the kind python.
 
 It takes a list of inputs (arrays of int32, float32 or float64, strings, or bytes) and returns as
-many strings. Clipper's Python API appends a call of `batched`.
+many strings. Clipper's Python API appends a call of `wrap_function`.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _INPUTS: dict[str, dict[str, Any]] = {
 _OUTPUT = {"name": "output", "datatype": "BYTES", "shape": [-1]}
 
 
-def batched(function: Callable[[list[Any]], Any], *, input_type: str) -> Callable[..., Any]:
+def wrap_function(function: Callable[[list[Any]], Any], *, input_type: str) -> Callable[..., Any]:
     """Add an input type's signature and a result check to a function.
 
     `input_type` is integers, floats, doubles, strings or bytes.
@@ -36,24 +36,24 @@ def batched(function: Callable[[list[Any]], Any], *, input_type: str) -> Callabl
     return predict
 
 
-def _encode_outputs(answers: object, count: int) -> list[bytes]:
+def _encode_outputs(responses: object, count: int) -> list[bytes]:
     """Encode the results.
 
     Raises:
         PredictionFailed: not exactly one string per input.
     """
-    if isinstance(answers, str | bytes) or not isinstance(answers, Sequence):
+    if isinstance(responses, str | bytes) or not isinstance(responses, Sequence):
         raise InferenceFailed(
-            f"the function returned {type(answers).__name__}, expected a list of {count} strings"
+            f"the function returned {type(responses).__name__}, expected a list of {count} strings"
         )
-    if len(answers) != count:
+    if len(responses) != count:
         raise InferenceFailed(
-            f"the function returned {len(answers)} answers to {count} inputs, expected one for each"
+            f"the function returned {len(responses)} answers to {count} inputs, expected one for each"
         )
-    for answer in answers:
+    for answer in responses:
         if not isinstance(answer, str):
             raise InferenceFailed(
                 f"the function returned a {type(answer).__name__} among its answers, expected "
                 "strings; str() or json.dumps() make them"
             )
-    return [answer.encode("utf-8", "replace") for answer in answers]
+    return [answer.encode("utf-8", "replace") for answer in responses]

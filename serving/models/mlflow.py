@@ -85,7 +85,7 @@ class Model:
         Raises:
             PredictionFailed: an output is missing.
         """
-        found = _arrays_by_name(self._predict(self._given(inputs)))
+        found = _arrays_by_name(self._predict(self._convert_inputs(inputs)))
         for spec in self.signature.outputs:
             if spec.name not in found:
                 raise InferenceFailed(
@@ -100,7 +100,7 @@ class Model:
         """The model's stored input example, if any."""
         return self._samples
 
-    def _given(self, inputs: Arrays) -> Any:
+    def _convert_inputs(self, inputs: Arrays) -> Any:
         if self._is_frame:
             kinds = {one.get("name", tabular.INPUT): one["type"] for one in self._fields}
             columns = {name: _column(inputs[name], kind) for name, kind in kinds.items()}
@@ -114,7 +114,7 @@ class Model:
         if samples is None and self.is_pure:  # an estimator only computes
             samples = {spec.name: _blank(spec) for spec in inputs}
         if samples is not None:
-            answer = _arrays_by_name(self._predict(self._given(samples)))
+            answer = _arrays_by_name(self._predict(self._convert_inputs(samples)))
             return tuple(tabular.output_spec(name, array) for name, array in answer.items())
         if not declared:
             raise ValueError("neither an input example nor a signature describes its outputs")
@@ -217,9 +217,9 @@ def _as_sent(values: Any, spec: TensorSpec) -> NDArray[Any]:
     return np.array(flat, object).reshape(array.shape)
 
 
-def _arrays_by_name(answer: Any) -> dict[str, NDArray[Any]]:
-    if isinstance(answer, pd.DataFrame):
-        return {str(name): answer[name].to_numpy() for name in answer.columns}
-    if isinstance(answer, Mapping):
-        return {str(name): np.asarray(values) for name, values in answer.items()}
-    return {tabular.PREDICTION: np.asarray(answer)}
+def _arrays_by_name(response: Any) -> dict[str, NDArray[Any]]:
+    if isinstance(response, pd.DataFrame):
+        return {str(name): response[name].to_numpy() for name in response.columns}
+    if isinstance(response, Mapping):
+        return {str(name): np.asarray(values) for name, values in response.items()}
+    return {tabular.PREDICTION: np.asarray(response)}

@@ -86,7 +86,7 @@ def write_copy(copy: pathlib.Path, path: pathlib.Path, digest: str) -> bool:
             own, made = pathlib.Path(name, "own", "model.onnx"), pathlib.Path(name, "made")
             own.parent.mkdir(mode=0o700)
             made.mkdir(mode=0o700)
-            if _duplicated(path, own) != digest:
+            if _copy_file(path, own) != digest:
                 raise ValueError("it has changed since it was deployed")
             _optimise(own, made)
             made.rename(copy)
@@ -99,7 +99,7 @@ def write_copy(copy: pathlib.Path, path: pathlib.Path, digest: str) -> bool:
     return True
 
 
-def _duplicated(file: pathlib.Path, copy: pathlib.Path) -> str:
+def _copy_file(file: pathlib.Path, copy: pathlib.Path) -> str:
     digest = hashlib.sha256()
     with file.open("rb") as read, copy.open("xb") as written:
         while block := read.read(_BLOCK_BYTES):

@@ -91,7 +91,7 @@ class Model:
         self._predict = predict
         self._finish = getattr(target, "postprocess", None)
         self.preprocess: Callable[[Arrays], Any] | None = getattr(target, "preprocess", None)
-        self.postprocess = self._finished if self._finish is not None else None
+        self.postprocess = self._run_postprocess if self._finish is not None else None
 
     def predict_batch(self, inputs: Any) -> Any:
         """Call the user's code, between `preprocess` and `postprocess`.
@@ -121,14 +121,14 @@ class Model:
             spec.shape and spec.item_axis == 0 for spec in specs
         )
 
-    def _finished(self, outputs: Any) -> Arrays:
+    def _run_postprocess(self, outputs: Any) -> Arrays:
         assert self._finish is not None
         return self._arrays(self._finish(outputs), None)
 
-    def _arrays(self, answer: Any, count: int | None) -> Arrays:
-        if not isinstance(answer, Mapping):
-            answer = {self.signature.outputs[0].name: answer}
-        return {spec.name: _check_output(answer, spec, count) for spec in self.signature.outputs}
+    def _arrays(self, response: Any, count: int | None) -> Arrays:
+        if not isinstance(response, Mapping):
+            response = {self.signature.outputs[0].name: response}
+        return {spec.name: _check_output(response, spec, count) for spec in self.signature.outputs}
 
 
 class _Uncached(importlib.machinery.SourceFileLoader):
@@ -185,13 +185,13 @@ def _specs(declared: Iterable[Mapping[str, Any] | TensorSpec]) -> tuple[TensorSp
 
 
 def _check_output(
-    answer: Mapping[str, Any], spec: TensorSpec, count: int | None
+    response: Mapping[str, Any], spec: TensorSpec, count: int | None
 ) -> NDArray[np.generic]:
-    if spec.name not in answer:
+    if spec.name not in response:
         raise InferenceFailed(
-            f"the model returned {sorted(answer)}, its declared output {spec.name!r} is missing"
+            f"the model returned {sorted(response)}, its declared output {spec.name!r} is missing"
         )
-    given = answer[spec.name]
+    given = response[spec.name]
     if spec.datatype == "BYTES":  # NumPy would pad texts to one length and strip trailing zeros
         array: NDArray[Any] = np.asarray(given, dtype=object)
     else:

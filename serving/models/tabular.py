@@ -54,17 +54,17 @@ def rows_spec(features: int, datatype: str) -> TensorSpec:
     return TensorSpec(name=INPUT, datatype=datatype, shape=(-1, features))
 
 
-def output_spec(name: str, answer: NDArray[np.generic]) -> TensorSpec:
+def output_spec(name: str, response: NDArray[np.generic]) -> TensorSpec:
     """Output spec of the response to one row, as files describe it poorly."""
     return TensorSpec(
         name=name,
-        datatype=DATATYPES.get(answer.dtype.str[1:], "BYTES"),
-        shape=(-1, *answer.shape[1:]),
+        datatype=DATATYPES.get(response.dtype.str[1:], "BYTES"),
+        shape=(-1, *response.shape[1:]),
     )
 
 
 def signature(
-    inputs: tuple[TensorSpec, ...], name: str, answer: NDArray[np.generic], platform: str
+    inputs: tuple[TensorSpec, ...], name: str, response: NDArray[np.generic], platform: str
 ) -> Signature:
     """Build a signature from the response to one row."""
-    return Signature(inputs=inputs, outputs=(output_spec(name, answer),), platform=platform)
+    return Signature(inputs=inputs, outputs=(output_spec(name, response),), platform=platform)

@@ -250,17 +250,17 @@ def _only_tensors_unpickled() -> Iterator[None]:
 # Results
 
 
-def _outputs_by_name(answer: Any, names: Sequence[str]) -> Mapping[str, Any]:
-    if isinstance(answer, Mapping):
-        missing = [name for name in names if name not in answer]
+def _outputs_by_name(response: Any, names: Sequence[str]) -> Mapping[str, Any]:
+    if isinstance(response, Mapping):
+        missing = [name for name in names if name not in response]
         if missing:
             raise InferenceFailed(
-                f"the model returned {sorted(map(str, answer))}, its output {missing[0]!r} is missing"
+                f"the model returned {sorted(map(str, response))}, its output {missing[0]!r} is missing"
             )
-        return {name: answer[name] for name in names}
-    values = [answer] if isinstance(answer, torch.Tensor) else answer
+        return {name: response[name] for name in names}
+    values = [response] if isinstance(response, torch.Tensor) else response
     if not isinstance(values, list | tuple) or len(values) != len(names):
-        count = len(values) if isinstance(values, list | tuple) else type(answer).__name__
+        count = len(values) if isinstance(values, list | tuple) else type(response).__name__
         raise InferenceFailed(
             f"the model returned {count} outputs, its signature has {len(names)}: {', '.join(names)}"
         )

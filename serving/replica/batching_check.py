@@ -122,10 +122,10 @@ def _laid_padding(
         for axis in _free_axes(spec):
             size = wanted[_dimension(spec, axis, request[spec.name].shape[axis])]
             sizes.setdefault(size, (spec.name, axis))
-    short = _resized(request, signature, wanted)
+    short = _resize(request, signature, wanted)
     wide = Padding(multiple, told.pad, {})
     filled = {
-        spec.name: _pad(short[spec.name], wide.padded(spec, short[spec.name].shape), told, spec)
+        spec.name: _pad(short[spec.name], wide.pad_shape(spec, short[spec.name].shape), told, spec)
         for spec in signature.inputs
     }
     execution = Execution(model, quiet=True)
@@ -169,7 +169,7 @@ def _difference_filled_up(
                 size = request[spec.name].shape[axis]
                 whole = max(1, size // multiple - count % 2) * multiple
                 wanted[_dimension(spec, axis, size)] = max(1, whole - filled)
-        entries = entries_of([_resized(request, signature, wanted)], signature)
+        entries = entries_of([_resize(request, signature, wanted)], signature)
         difference = _difference(bare.together(entries)[0], filling.together(entries)[0])
         if difference:
             return difference
@@ -264,7 +264,7 @@ def _dimension(spec: TensorSpec, axis: int, size: int) -> str:
     return spec.dimension(axis) or f"{size} along axis {axis}"
 
 
-def _resized(request: Arrays, signature: Signature, sizes: Mapping[str, int]) -> Arrays:
+def _resize(request: Arrays, signature: Signature, sizes: Mapping[str, int]) -> Arrays:
     """Cut or repeat the request along its free dimensions."""
     resized: Arrays = {}
     for spec in signature.inputs:

@@ -192,7 +192,7 @@ class Execution:
 
     def _tell(self, error: BaseException, items: int) -> None:
         """Log what the model raised, at a limited rate."""
-        untold = self._told.told(time.monotonic())
+        untold = self._told.allow(time.monotonic())
         if untold is not None:
             log.warning(
                 "the model raised", extra={"items": items, "untold": untold}, exc_info=error

@@ -97,7 +97,7 @@ class MainLoop:
         self._poll = select.poll()
         self._poll.register(sock, select.POLLIN)
         self._root = root
-        self._max_answer_bytes: int | None = None
+        self._max_response_bytes: int | None = None
         """The gateway's limit, from the last LOAD."""
         self._models: dict[int, tuple[Execution, int]] = {}
         """Models and their pages by wire number."""
@@ -145,20 +145,24 @@ class MainLoop:
     def _infer(self, message: wire.InferMessage) -> list[Buffer]:
         known = self._models.get(message.model)
         if known is None:
-            return self._refused(message, ActionStatus.UNKNOWN_MODEL, _unknown(message.model))
+            return self._make_rejection(
+                message, ActionStatus.UNKNOWN_MODEL, _unknown(message.model)
+            )
         started_ns = _start(message.earliest_ns, message.latest_ns)
         if started_ns is None:
-            return self._refused(message, ActionStatus.TOO_LATE, _TOO_LATE)
+            return self._make_rejection(message, ActionStatus.TOO_LATE, _TOO_LATE)
         outcomes, times = known[0].run(message, started_ns)
         block = outcomes.block
         try:
             if block is None:
-                return _result(message.action_id, times, outcomes.each, most=self._max_answer_bytes)
+                return _result(
+                    message.action_id, times, outcomes.each, most=self._max_response_bytes
+                )
             sizes = [(block.frame_bytes, 0)] * block.requests
-            head = wire.result_head(message.action_id, 0, times, sizes, self._max_answer_bytes)
+            head = wire.result_head(message.action_id, 0, times, sizes, self._max_response_bytes)
         except wire.WireError as error:  # one response or all together are too large
             text = f"too large for one message: {error}"
-            return self._refused(message, ActionStatus.TOO_LARGE, text, times)
+            return self._make_rejection(message, ActionStatus.TOO_LARGE, text, times)
         return [head, block.data]
 
     def _place(self, path: str | None) -> pathlib.Path | None:
@@ -167,7 +171,7 @@ class MainLoop:
             return None
         return staged_path(path, self._root)
 
-    def _refused(
+    def _make_rejection(
         self,
         message: wire.InferMessage,
         status: ActionStatus,
@@ -178,7 +182,7 @@ class MainLoop:
         return _result(message.action_id, times, outcomes, status)
 
     def _load(self, message: wire.LoadMessage) -> bytes:
-        self._max_answer_bytes = message.max_answer_bytes
+        self._max_response_bytes = message.max_response_bytes
         settled = message.budget is None  # costs time while serving
         before_bytes = malloc.resident_bytes(settled=settled)
         began_ns = _start(message.earliest_ns, message.latest_ns)

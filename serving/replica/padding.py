@@ -21,7 +21,7 @@ class Padding(NamedTuple):
     outputs: Mapping[str, Mapping[int, tuple[str, int]]]
     """Output -> axis -> input and axis whose size it follows."""
 
-    def padded(self, spec: TensorSpec, shape: tuple[int, ...]) -> tuple[int, ...]:
+    def pad_shape(self, spec: TensorSpec, shape: tuple[int, ...]) -> tuple[int, ...]:
         """Return the padded shape of an input."""
         return tuple(
             length

@@ -72,7 +72,7 @@ def plan_request(
 
 
 def _layout(spec: TensorSpec, shape: tuple[int, ...], padding: Padding | None) -> TensorLayout:
-    padded = shape if padding is None else padding.padded(spec, shape)
+    padded = shape if padding is None else padding.pad_shape(spec, shape)
     fill = 0.0 if padding is None else padding.fills.get(spec.name, 0.0)
     return TensorLayout(spec.item_axis if shape else None, shape, padded, fill)
 

@@ -88,7 +88,7 @@ def samples_of(
             fitted[spec.name] = _to_datatype(np.asarray(own[spec.name]), spec, "sample_inputs")
         shapes_of_own = {name: array.shape for name, array in fitted.items()}
         ways = _ways(shapes_of_own, signature, "sample_inputs")
-        arranged = {name: ways[name].arranged(array) for name, array in fitted.items()}
+        arranged = {name: ways[name].arrange(array) for name, array in fitted.items()}
         return _real("model", "sample_inputs", lambda _count: arranged)
     if not getattr(model, "is_pure", False):
         return ""
@@ -214,7 +214,7 @@ def _of_file(file: pathlib.Path, signature: Signature, count: int) -> Arrays:
                 way = ways[spec.name]
                 with archive.open(f"{spec.name}.npy") as stream:
                     array = _first_rows(stream, spec.name, way.rows(count))
-                samples[spec.name] = way.arranged(_to_datatype(array, spec, str(file)))
+                samples[spec.name] = way.arrange(_to_datatype(array, spec, str(file)))
     except (OSError, ValueError, EOFError, RuntimeError, *_UNPACKING) as error:
         text = f"the samples in {file} cannot be read as npz: {error}"
         raise ModelLoadFailed(str(file), text) from error

@@ -208,7 +208,7 @@ class RejectionReason(enum.Enum):
     QUEUE_FULL = "queue full"
     TOO_MANY_ITEMS = "more items than may be queued"
     DEADLINE_IN_QUEUE = "deadline passed in the queue"
-    HOPELESS = "deadline unreachable"
+    DEADLINE_UNREACHABLE = "deadline unreachable"
     """Admitted, but unable to meet its deadline."""
     DEADLINE_IN_REPLICA = "deadline passed in a replica"
     CANNOT_FINISH = "cannot finish before its deadline"

@@ -91,7 +91,7 @@ class Application:
         """
         return registry.create(self.policy, task=self.task, costs=self.costs, options=self.options)
 
-    def linked(self, *models: str) -> Application:
+    def with_models(self, *models: str) -> Application:
         """Return a copy with more models.
 
         Raises:
@@ -99,7 +99,7 @@ class Application:
         """
         return dataclasses.replace(self, models=(*self.models, *models))
 
-    def unlinked(self, *models: str) -> Application:
+    def without_models(self, *models: str) -> Application:
         """Return a copy without some models.
 
         Raises:

@@ -59,7 +59,7 @@ class DecisionLog:
 
     def join(self, query_id: int) -> Decision | None:
         """Remove and return a query's decision."""
-        return self._counted(self._remove(query_id))
+        return self._count(self._remove(query_id))
 
     def join_input(self, user: str, hashed: str) -> Decision | None:
         """Remove and return the newest decision for an input, of the user or else of none.
@@ -67,7 +67,7 @@ class DecisionLog:
         Clipper's clients send the user in feedback only.
         """
         ids = self._by_input.get((user, hashed)) or self._by_input.get(("", hashed))
-        return self._counted(self._remove(next(reversed(ids))) if ids else None)
+        return self._count(self._remove(next(reversed(ids))) if ids else None)
 
     def give_back(self, decision: Decision) -> None:
         """Restore a decision whose feedback was not learned."""
@@ -80,7 +80,7 @@ class DecisionLog:
         self._by_input.clear()
         self.bytes = 0
 
-    def _counted(self, decision: Decision | None) -> Decision | None:
+    def _count(self, decision: Decision | None) -> Decision | None:
         if decision is None:
             self.unmatched += 1
         else:

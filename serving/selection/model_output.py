@@ -206,34 +206,34 @@ def model_outputs(task: Task, outputs: Sequence[Tensor]) -> list[ModelOutput]:
     return _scores(task, tensor.name, array.reshape(len(array), columns))
 
 
-def top_class(answer: Label | Scores) -> str:
+def top_class(response: Label | Scores) -> str:
     """Return the class with the highest score."""
-    if isinstance(answer, Label):
-        return answer.label
-    best = max(range(len(answer.probabilities)), key=answer.probabilities.__getitem__)
-    return answer.labels[best]
+    if isinstance(response, Label):
+        return response.label
+    best = max(range(len(response.probabilities)), key=response.probabilities.__getitem__)
+    return response.labels[best]
 
 
-def loss(task: Task, answer: ModelOutput | None, right: TrueLabel) -> float:
+def loss(task: Task, response: ModelOutput | None, right: TrueLabel) -> float:
     """Return the loss of an output in [0, 1]; None: missing.
 
     Numbers: difference over `task.scale`, squared or not, at most 1.
     """
-    if answer is None:
+    if response is None:
         return MISSING_LOSS
-    if isinstance(answer, Number):
-        share = abs(answer.value - float(right)) / task.scale
+    if isinstance(response, Number):
+        share = abs(response.value - float(right)) / task.scale
         return min(1.0, share * share if task.loss == "squared" else share)
-    return 0.0 if top_class(answer) == right else 1.0
+    return 0.0 if top_class(response) == right else 1.0
 
 
-def as_plain(answer: ModelOutput) -> str | float | dict[str, float]:
+def as_plain(response: ModelOutput) -> str | float | dict[str, float]:
     """Convert an output to JSON data."""
-    if isinstance(answer, Label):
-        return answer.label
-    if isinstance(answer, Number):
-        return answer.value
-    return dict(zip(answer.labels, answer.probabilities, strict=True))
+    if isinstance(response, Label):
+        return response.label
+    if isinstance(response, Number):
+        return response.value
+    return dict(zip(response.labels, response.probabilities, strict=True))
 
 
 def _select_output(task: Task, outputs: Sequence[Tensor]) -> Tensor:

@@ -86,7 +86,7 @@ class PolicyState(Protocol):
         ...
 
     def as_json(self) -> dict[str, Any]:
-        """Return plain data for `Policy.restored`."""
+        """Return plain data for `Policy.parse_state`."""
         ...
 
 
@@ -102,7 +102,7 @@ class Policy(Protocol[S]):
         """Return the initial state."""
         ...
 
-    def restored(self, data: Mapping[str, Any]) -> S:
+    def parse_state(self, data: Mapping[str, Any]) -> S:
         """Parse a state's `as_json`.
 
         Raises:
@@ -110,11 +110,11 @@ class Policy(Protocol[S]):
         """
         ...
 
-    def relinked(self, state: S, models: Sequence[str]) -> S:
+    def relink(self, state: S, models: Sequence[str]) -> S:
         """Return the state for other models, keeping what was learned."""
         ...
 
-    def newcomer(self, shared: S) -> S:
+    def initial_for_user(self, shared: S) -> S:
         """Return a new user's initial state."""
         ...
 
@@ -126,7 +126,7 @@ class Policy(Protocol[S]):
         """Select among linked models (at least one); `draw` is in [0, 1)."""
         ...
 
-    def combine(self, state: S, choice: Choice, answers: Mapping[str, ModelOutput]) -> Combined:
+    def combine(self, state: S, choice: Choice, responses: Mapping[str, ModelOutput]) -> Combined:
         """Combine outputs; queried models not in `answers` are missing."""
         ...
 

@@ -76,18 +76,18 @@ class Selector:
         state: PolicyState = self.policy.initial(self.application.models)
         return state
 
-    def newcomer(self, shared: PolicyState) -> PolicyState:
+    def initial_for_user(self, shared: PolicyState) -> PolicyState:
         """Return the initial state of a new user."""
-        state: PolicyState = self.policy.newcomer(shared)
+        state: PolicyState = self.policy.initial_for_user(shared)
         return state
 
-    def stored(self, state: PolicyState) -> str:
+    def dump_state(self, state: PolicyState) -> str:
         """Serialize a state and its policy's name."""
         return json.dumps(
             {"policy": self.application.policy, "state": state.as_json()}, separators=(",", ":")
         )
 
-    def restored(self, text: str) -> PolicyState | None:
+    def parse_state(self, text: str) -> PolicyState | None:
         """Parse a state for the linked models; return None if another policy's.
 
         Raises:
@@ -97,11 +97,11 @@ class Selector:
             data = json.loads(text)
             if data["policy"] != self.application.policy:
                 return None
-            state: PolicyState = self.policy.restored(data["state"])
+            state: PolicyState = self.policy.parse_state(data["state"])
         except (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError) as error:
             raise ValueError(f"not the text of a state: {error!r}") from error
         if state.models != self.application.models:
-            state = self.policy.relinked(state, self.application.models)
+            state = self.policy.relink(state, self.application.models)
         return state
 
     def begin(self, query: Query, state: PolicyState, *, draw: float, now_s: float) -> QuerySession:
@@ -156,13 +156,13 @@ class QuerySession:
         """Whether no model is awaited."""
         return not self._awaited
 
-    def arrived(self, model: str, answer: ModelOutput) -> bool:
+    def record_output(self, model: str, response: ModelOutput) -> bool:
         """Record an output; return whether all have arrived."""
         if self._finished is None and model in self._awaited:
-            self._answers[model] = answer
-        return self.failed(model)
+            self._answers[model] = response
+        return self.record_failure(model)
 
-    def failed(self, model: str) -> bool:
+    def record_failure(self, model: str) -> bool:
         """Record a failure; return whether all have arrived."""
         self._awaited.discard(model)
         return not self._awaited
@@ -170,10 +170,10 @@ class QuerySession:
     def finish(self) -> QueryOutcome:
         """Combine the outputs so far, once."""
         if self._finished is None:
-            self._finished = self._combined()
+            self._finished = self._combine_outputs()
         return self._finished
 
-    def _combined(self) -> QueryOutcome:
+    def _combine_outputs(self) -> QueryOutcome:
         application = self._selector.application
         found = self._selector.policy.combine(self._state, self.choice, self._answers)
         explanation = self._why_default(application, found)

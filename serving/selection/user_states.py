@@ -25,7 +25,7 @@ class UserStates:
         self._store = store
         self._capacity = capacity
         self._states: OrderedDict[str, PolicyState] = OrderedDict()
-        self.fresh = 0
+        self.state_misses = 0
         """Queries decided with an initial state, as theirs was unreadable."""
         self._bound()
 
@@ -34,11 +34,13 @@ class UserStates:
         try:
             return self.state(user)
         except NotReady:  # the store logs it once
-            self.fresh += 1
+            self.state_misses += 1
         shared = self._states.get(EVERYBODY)
         if shared is None:
             shared = self._selector.initial()
-        return shared if self._context(user) == EVERYBODY else self._selector.newcomer(shared)
+        return (
+            shared if self._context(user) == EVERYBODY else self._selector.initial_for_user(shared)
+        )
 
     def state(self, user: str) -> PolicyState:
         """Return a user's state.
@@ -51,7 +53,7 @@ class UserStates:
         if state is not None:
             self._states.move_to_end(user)
             return state
-        return self._kept(user, self._loaded(user))
+        return self._cache_state(user, self._load_state(user))
 
     def observe(self, decision: Decision, truth: TrueLabel) -> None:
         """Learn from feedback.
@@ -66,9 +68,9 @@ class UserStates:
         }
         name = self._selector.application.name
         for context, state in learnt.items():
-            self._store.save(name, context, self._selector.stored(state))
+            self._store.save(name, context, self._selector.dump_state(state))
         for context, state in learnt.items():
-            self._kept(context, state)
+            self._cache_state(context, state)
 
     def relink(self, selector: Selector) -> None:
         """Switch to the changed application, keeping what was learned."""
@@ -84,12 +86,12 @@ class UserStates:
     def _context(self, user: str) -> str:
         return user if self._selector.application.contexts == "user" else EVERYBODY
 
-    def _loaded(self, user: str) -> PolicyState:
+    def _load_state(self, user: str) -> PolicyState:
         name = self._selector.application.name
         text = self._store.load(name, user)
         if text is not None:
             try:
-                state = self._selector.restored(text)
+                state = self._selector.parse_state(text)
             except ValueError as error:
                 log.error(
                     "state not readable",
@@ -100,9 +102,9 @@ class UserStates:
                     return state
         if user == EVERYBODY:
             return self._selector.initial()
-        return self._selector.newcomer(self.state(EVERYBODY))
+        return self._selector.initial_for_user(self.state(EVERYBODY))
 
-    def _kept(self, user: str, state: PolicyState) -> PolicyState:
+    def _cache_state(self, user: str, state: PolicyState) -> PolicyState:
         self._states[user] = state
         self._states.move_to_end(user)
         while len(self._states) > self._capacity:

@@ -47,7 +47,7 @@ class ServingSettings:
     def of(self, model: str) -> ServingSettings:
         """Settings of one model, its overrides applied."""
         own = self.models.get(model, {})
-        return dataclasses.replace(self.changed(own) if own else self, models={})
+        return dataclasses.replace(self.with_changes(own) if own else self, models={})
 
     def notes(self, served: Collection[str]) -> list[str]:
         """Warning for every override of a model that is not served, perhaps misspelt."""
@@ -66,7 +66,7 @@ class ServingSettings:
             flat |= {f"{_MODELS}.{model}.{name}": value for name, value in own.items()}
         return flat
 
-    def nested(self) -> dict[str, Any]:
+    def as_nested(self) -> dict[str, Any]:
         """Form of a settings file: a mapping per group."""
         tree: dict[str, Any] = {}
         for group, field, value in _walk(self):
@@ -79,7 +79,7 @@ class ServingSettings:
             tree.setdefault(_MODELS, {})[model] = groups
         return tree
 
-    def taken_back(
+    def with_overrides_of(
         self, model: str, given: ServingSettings, knobs: Collection[str] = ()
     ) -> ServingSettings:
         """Copy with the model's overrides of `given`, for `knobs` or, if empty, all."""
@@ -89,7 +89,9 @@ class ServingSettings:
         others = {name: values for name, values in self.models.items() if name != model}
         return dataclasses.replace(self, models={**others, model: own} if own else others)
 
-    def changed(self, values: Mapping[str, Any], *, source: str = "settings") -> ServingSettings:
+    def with_changes(
+        self, values: Mapping[str, Any], *, source: str = "settings"
+    ) -> ServingSettings:
         """Copy with changes by dotted name or nested group; `source` is named in errors.
 
         Raises:
@@ -104,7 +106,7 @@ class ServingSettings:
                     f"{source}: unknown setting {name!r}{nearest(knob, SETTINGS)}; "
                     "docs/settings.md lists the settings"
                 )
-            checked = SETTINGS[knob].checked(value, source)
+            checked = SETTINGS[knob].validate(value, source)
             if model:
                 models.setdefault(model, {})[knob] = checked
             else:

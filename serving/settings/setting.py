@@ -48,7 +48,7 @@ class SettingSpec:
     default: Value
     limits: SettingRange
 
-    def checked(self, value: object, source: str) -> Value:
+    def validate(self, value: object, source: str) -> Value:
         """Value in the setting's type.
 
         Raises:
@@ -79,7 +79,7 @@ class SettingSpec:
             raise self._wrong(value, source)
         return int(value)
 
-    def allowed(self) -> str:
+    def describe_allowed(self) -> str:
         """Describe the allowed values."""
         choices = ", ".join(self.choices)
         if not self.kinds:
@@ -97,5 +97,5 @@ class SettingSpec:
     def _wrong(self, value: object, source: str) -> InvalidSettings:
         hint = renamed(str(value), self.choices)
         return InvalidSettings(
-            f"{source}: {self.name} = {value!r:.200}{hint}, expected {self.allowed()}"
+            f"{source}: {self.name} = {value!r:.200}{hint}, expected {self.describe_allowed()}"
         )

@@ -67,10 +67,10 @@ def resolve(
     settings = ServingSettings()
     named: set[str] = set()
     for source, values in sources:
-        settings = settings.changed(values, source=source)
+        settings = settings.with_changes(values, source=source)
         named |= flatten(values, source).keys()
     if settings.server.port == 0 and "server.admin_port" not in named:
-        return settings.changed({"server.admin_port": 0})
+        return settings.with_changes({"server.admin_port": 0})
     return settings
 
 

@@ -70,15 +70,15 @@ def _is_file(data: Any) -> bool:
 def _is_spec(key: RecordKey, data: Any) -> bool:
     if not isinstance(data, dict) or data.keys() != {"card"}:
         return False
-    card = data["card"]
+    spec = data["card"]
     return (
-        isinstance(card, dict)
-        and all(isinstance(card.get(name), str) for name in ("name", "version", "kind"))
-        and (card["name"], card["version"]) == (key.name, key.version)
-        and all(isinstance(card.get(name), str | None) for name in ("path", "sample"))
-        and isinstance(card.get("description"), str)
-        and isinstance(card.get("quality"), dict)
-        and (card.get("program") is None or _is_program(card["program"]))
+        isinstance(spec, dict)
+        and all(isinstance(spec.get(name), str) for name in ("name", "version", "kind"))
+        and (spec["name"], spec["version"]) == (key.name, key.version)
+        and all(isinstance(spec.get(name), str | None) for name in ("path", "sample"))
+        and isinstance(spec.get("description"), str)
+        and isinstance(spec.get("quality"), dict)
+        and (spec.get("program") is None or _is_program(spec["program"]))
     )
 
 

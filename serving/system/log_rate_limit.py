@@ -11,7 +11,7 @@ class LogRateLimiter:
         self._told_s: float | None = None
         self._untold = 0
 
-    def told(self, now_s: float) -> int | None:
+    def allow(self, now_s: float) -> int | None:
         """Return how many messages were suppressed before this one; None: suppress it."""
         if self._told_s is not None and now_s - self._told_s < self._every_s:
             self._untold += 1

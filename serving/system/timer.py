@@ -30,15 +30,15 @@ class _Timespec(ctypes.Structure):
 
 
 class Timer:
-    """Calls `ring` at the earliest time set since its last expiry.
+    """Calls `on_expired` at the earliest time set since its last expiry.
 
     A later time never replaces an earlier one: an early expiry is cheaper than a system call for
     each change.
     """
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, ring: Callable[[], None]) -> None:
+    def __init__(self, loop: asyncio.AbstractEventLoop, on_expired: Callable[[], None]) -> None:
         self._loop = loop
-        self._ring = ring
+        self._on_expired = on_expired
         self._at_s = math.inf
         self._handle: asyncio.TimerHandle | None = None
         self._fd = -1
@@ -48,7 +48,7 @@ class Timer:
         if self._fd >= 0:
             self._spec = _Timespec()
             self._spec_pointer = ctypes.byref(self._spec)
-            loop.add_reader(self._fd, self._expired)
+            loop.add_reader(self._fd, self._on_readable)
 
     def set(self, at_s: float | None) -> None:
         """Expire at `at_s` (`time.monotonic`) at the latest; None changes nothing."""
@@ -74,7 +74,7 @@ class Timer:
             os.close(self._fd)
             self._fd = -1
 
-    def _expired(self) -> None:
+    def _on_readable(self) -> None:
         try:
             os.read(self._fd, 8)
         except BlockingIOError:
@@ -84,4 +84,4 @@ class Timer:
     def _fire(self) -> None:
         self._at_s = math.inf
         self._handle = None
-        self._ring()
+        self._on_expired()

@@ -35,7 +35,7 @@ class SampleLayout(NamedTuple):
     into: int | None = None
     """Axis of the input for a sample's entries; None: a single entry has all axes."""
 
-    def arranged(self, array: NDArray[Any]) -> NDArray[Any]:
+    def arrange(self, array: NDArray[Any]) -> NDArray[Any]:
         """Return the samples along the first axis, then all axes of the input.
 
         `array` may hold only the first samples.

@@ -193,18 +193,18 @@ def result_head(
     status: int,
     times: ReplicaTimes,
     frames: Sequence[tuple[int, int]],
-    max_answer_bytes: int | None = None,
+    max_response_bytes: int | None = None,
 ) -> bytes:
     """Build RESULT up to its frames.
 
     `frames` gives (bytes of the frame, status) in the INFER's order.
 
     Raises:
-        WireError: larger than `max_answer_bytes`.
+        WireError: larger than `max_response_bytes`.
     """
     most = MAX_RESULT_BYTES
-    if max_answer_bytes is not None and max_answer_bytes < most:
-        most = max_answer_bytes
+    if max_response_bytes is not None and max_response_bytes < most:
+        most = max_response_bytes
     count = len(frames)
     total = _RESULT.size + _RESULT_ENTRY.size * count
     if count and frames.count(frames[0]) == count:  # most batches

@@ -66,7 +66,7 @@ class LoadMessage(NamedTuple):
     """SHA-256 of `path`, if an optimised model may be loaded instead."""
     optimises: bool = False
     inputs: DeclaredInputs = _NOTHING_DECLARED
-    max_answer_bytes: int | None = None
+    max_response_bytes: int | None = None
 
 
 class UnloadMessage(NamedTuple):
@@ -130,7 +130,7 @@ def encode_load(
     digest: str | None = None,
     optimises: bool = False,
     inputs: DeclaredInputs = _NOTHING_DECLARED,
-    max_answer_bytes: int | None = None,
+    max_response_bytes: int | None = None,
     earliest_ns: int = 0,
     latest_ns: int = 0,
 ) -> bytes:
@@ -151,7 +151,7 @@ def encode_load(
         "digest": digest,
         "optimises": optimises,
         "inputs": inputs.as_json(),
-        "max_answer_bytes": max_answer_bytes,
+        "max_answer_bytes": max_response_bytes,
     }
     fixed = _LOAD.pack(action_id, earliest_ns, latest_ns)
     return message(MessageType.LOAD, fixed, _json_bytes(data))
@@ -186,7 +186,7 @@ def parse_load(body: memoryview) -> LoadMessage:
         digest=None if data.get("digest") is None else _field(data, "digest", str, "LOAD"),
         optimises=data.get("optimises") is True,
         inputs=_declared_inputs(_field({"inputs": {}, **data}, "inputs", dict, "LOAD")),
-        max_answer_bytes=None if most is None else _field(data, "max_answer_bytes", int, "LOAD"),
+        max_response_bytes=None if most is None else _field(data, "max_answer_bytes", int, "LOAD"),
     )
 
 

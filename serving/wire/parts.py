@@ -17,16 +17,16 @@ _MAX_TEXTS = 2**16
 class SplitRequest:
     """A request that runs in parts."""
 
-    __slots__ = ("_answers", "_columns", "_missing", "answer_bytes", "whole_bytes")
+    __slots__ = ("_columns", "_missing", "_responses", "response_bytes", "whole_bytes")
 
     def __init__(
         self, frame: Sequence[Buffer], encoding: int, items: int, *, has_rows: bool
     ) -> None:
         """Find the items in the frame; `has_rows`: they lie along axis 0 of all inputs."""
         self._columns = _columns(frame) if has_rows and encoding == wire.Encoding.TENSORS else None
-        self._answers: list[tuple[int, int, bytes]] = []
+        self._responses: list[tuple[int, int, bytes]] = []
         self._missing = items
-        self.answer_bytes = 0
+        self.response_bytes = 0
         self.whole_bytes = 0
         """Bytes sent so far if uncut."""
 
@@ -44,16 +44,16 @@ class SplitRequest:
         ]
         return [wire.encode_descriptor(parts), *(part.data for part in parts)]
 
-    def answered(self, start: int, stop: int, frame: Buffer) -> bool:
+    def add_part(self, start: int, stop: int, frame: Buffer) -> bool:
         """Add the response for items [start, stop); return whether it was the last."""
-        self._answers.append((start, stop, bytes(frame)))
-        self.answer_bytes += len(frame)
+        self._responses.append((start, stop, bytes(frame)))
+        self.response_bytes += len(frame)
         self._missing -= stop - start
         return self._missing <= 0
 
-    def joined(self, axes: Mapping[str, int]) -> memoryview:
+    def join_response(self, axes: Mapping[str, int]) -> memoryview:
         """Return the whole response; see `join`."""
-        return join([answer for _, _, answer in sorted(self._answers)], axes)
+        return join([answer for _, _, answer in sorted(self._responses)], axes)
 
 
 def _columns(frame: Sequence[Buffer]) -> list[tuple[Tensor, Sequence[int]]] | None:

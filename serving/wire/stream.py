@@ -88,11 +88,11 @@ class MessageParser:
     A message inside one piece is not copied, so fed bytes must not change afterwards.
     """
 
-    __slots__ = ("_held", "_held_bytes", "_max_message_bytes", "_needed_bytes")
+    __slots__ = ("_buffered", "_held_bytes", "_max_message_bytes", "_needed_bytes")
 
     def __init__(self, max_message_bytes: int = DEFAULT_MAX_MESSAGE_BYTES) -> None:
         self._max_message_bytes = max_message_bytes
-        self._held: list[Buffer] = []
+        self._buffered: list[Buffer] = []
         self._held_bytes = 0
         self._needed_bytes = HEAD.size
 
@@ -107,13 +107,13 @@ class MessageParser:
         Raises:
             WireError: not this protocol, or a message above the limit.
         """
-        if self._held:
-            self._held.append(data)
+        if self._buffered:
+            self._buffered.append(data)
             self._held_bytes += len(data)
             if self._held_bytes < self._needed_bytes:
                 return []
-            data = b"".join(self._held)
-            self._held.clear()
+            data = b"".join(self._buffered)
+            self._buffered.clear()
         view = memoryview(data)
         size = len(view)
         messages: list[tuple[MessageType, memoryview]] = []
@@ -131,5 +131,5 @@ class MessageParser:
         self._needed_bytes = needed
         self._held_bytes = size - position
         if position < size:
-            self._held.append(view[position:])
+            self._buffered.append(view[position:])
         return messages

@@ -60,30 +60,30 @@ def find(
             f"kind {kind!r} is not one of {', '.join(KINDS)}{nearest(kind, KINDS)}"
         )
     try:
-        card = _find(name_or_path, name, kind)
+        spec = _find(name_or_path, name, kind)
     except (OSError, ValueError, RuntimeError) as error:  # too long a name, no home
         raise ModelLoadFailed(name_or_path, f"it cannot be read: {error}") from error
-    if kind not in (None, card.kind):
+    if kind not in (None, spec.kind):
         raise InvalidSettings(
-            f"model {name_or_path} is of kind {card.kind}, not {kind}; leave --kind out"
+            f"model {name_or_path} is of kind {spec.kind}, not {kind}; leave --kind out"
         )
-    check_trusted(card, is_trusted=is_trusted)
-    return card
+    check_trusted(spec, is_trusted=is_trusted)
+    return spec
 
 
-def check_trusted(card: ModelSpec, *, is_trusted: bool = False) -> None:
+def check_trusted(spec: ModelSpec, *, is_trusted: bool = False) -> None:
     """Reject an untrusted model that runs code from its files.
 
     Raises:
         ModelLoadFailed: it is one.
     """
-    if card.kind not in ONLY_TRUSTED or is_trusted:
+    if spec.kind not in ONLY_TRUSTED or is_trusted:
         return
     what = "a model of this kind"
-    if card.path is not None and mlflow_folder.is_one(card.path):
-        what = mlflow_folder.read(card.path).code
+    if spec.path is not None and mlflow_folder.is_one(spec.path):
+        what = mlflow_folder.read(spec.path).code
     raise ModelLoadFailed(
-        card.label,
+        spec.label,
         f"loading it runs code from its files ({what}); if you trust their author, name "
         "it on the command line of `python -m serving` or `tune`, and add --trust",
     )

@@ -19,36 +19,36 @@ _BUNDLED = "zoo:"
 _BUILT = "built:"
 
 
-def as_json(card: ModelSpec) -> dict[str, Any]:
+def as_json(spec: ModelSpec) -> dict[str, Any]:
     """JSON form."""
     variants = {
         name: {"path": _path_text(variant.path), "quality": dict(variant.quality)}
-        for name, variant in card.variants.items()
+        for name, variant in spec.variants.items()
     }
     return {
-        "name": card.name,
-        "version": card.version,
-        "kind": card.kind,
-        "path": _path_text(card.path),
+        "name": spec.name,
+        "version": spec.version,
+        "kind": spec.kind,
+        "path": _path_text(spec.path),
         "program": None
-        if card.program is None
-        else {"words": list(card.program.words), "folder": _path_text(card.program.folder)},
-        "description": card.description,
-        "sample": _path_text(card.sample),
-        "quality": dict(card.quality),
+        if spec.program is None
+        else {"words": list(spec.program.words), "folder": _path_text(spec.program.folder)},
+        "description": spec.description,
+        "sample": _path_text(spec.sample),
+        "quality": dict(spec.quality),
         # Omitted if empty: starts compare with older records.
         **({"variants": variants} if variants else {}),
-        **{name: value for name, value in _declarations(card).items() if value},
+        **{name: value for name, value in _declarations(spec).items() if value},
     }
 
 
-def _declarations(card: ModelSpec) -> dict[str, Any]:
+def _declarations(spec: ModelSpec) -> dict[str, Any]:
     return {
-        "shapes": list(card.shapes),
-        "values": list(card.values),
-        "item_axis": dict(card.item_axis),
-        "shared": list(card.shared),
-        "pad": dict(card.pad),
+        "shapes": list(spec.shapes),
+        "values": list(spec.values),
+        "item_axis": dict(spec.item_axis),
+        "shared": list(spec.shared),
+        "pad": dict(spec.pad),
     }
 
 
@@ -60,7 +60,7 @@ def from_json(data: Mapping[str, Any]) -> ModelSpec:
     """
     try:
         program = data["program"]
-        card = ModelSpec(
+        spec = ModelSpec(
             name=data["name"],
             version=data["version"],
             kind=data["kind"],
@@ -83,8 +83,8 @@ def from_json(data: Mapping[str, Any]) -> ModelSpec:
         )
     except (AttributeError, KeyError, TypeError) as error:
         raise ModelLoadFailed(str(data)[:200], f"its card cannot be read: {error!r}") from error
-    check_trusted(card)  # trust is not saved
-    return card
+    check_trusted(spec)  # trust is not saved
+    return spec
 
 
 def _path_text(path: pathlib.Path | None) -> str | None:

@@ -102,28 +102,28 @@ def read_spec(folder: pathlib.Path, *, name: str | None, builds: bool = True) ->
             f"the folder has no {SPEC_FILE}, no {mlflow_folder.FILE} and no {SAVED_MODEL_FILES[0]}; name the "
             "model file instead",
         )
-    card = _check_spec(plain_yaml.read(file, max_bytes=MAX_SPEC_BYTES, what="a card"), file)
+    spec = _check_spec(plain_yaml.read(file, max_bytes=MAX_SPEC_BYTES, what="a card"), file)
     path = None
-    if not card.get("built"):
-        path = _beside(file, "file", card.get("file"))
+    if not spec.get("built"):
+        path = _beside(file, "file", spec.get("file"))
     elif builds:
         path = _check_built(file)
     return ModelSpec(
-        name=name or card["name"],
-        version=str(card["version"]),
-        kind=card["kind"],
+        name=name or spec["name"],
+        version=str(spec["version"]),
+        kind=spec["kind"],
         path=path,
-        program=find_program(card["command"], folder, file) if "command" in card else None,
-        description=card.get("description", ""),
-        sample=_beside(file, "sample", card.get("sample"))
+        program=find_program(spec["command"], folder, file) if "command" in spec else None,
+        description=spec.get("description", ""),
+        sample=_beside(file, "sample", spec.get("sample"))
         or file_or_none(file.parent.absolute() / SAMPLES_FILE),
-        quality=_plain(card.get("quality") or {}, file),
-        shapes=inputs.shapes_of(card.get("shapes", {}), file),
-        values=inputs.values_of(card.get("values", {}), file),
-        item_axis=inputs.axes_of(card.get("item_axis", {}), file),
-        shared=inputs.names_of(card.get("shared", []), file),
-        pad=inputs.pads_of(card.get("pad", {}), file),
-        variants=_variants(card.get("variants", {}), path, file),
+        quality=_plain(spec.get("quality") or {}, file),
+        shapes=inputs.shapes_of(spec.get("shapes", {}), file),
+        values=inputs.values_of(spec.get("values", {}), file),
+        item_axis=inputs.axes_of(spec.get("item_axis", {}), file),
+        shared=inputs.names_of(spec.get("shared", []), file),
+        pad=inputs.pads_of(spec.get("pad", {}), file),
+        variants=_variants(spec.get("variants", {}), path, file),
     )
 
 

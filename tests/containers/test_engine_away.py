@@ -52,7 +52,7 @@ async def _home(client, relay):
 
 
 async def _started(home):
-    return await home.start(1, cpu=0.5, memory_mb=128, ready_timeout_s=WAIT_S, card=CARD)
+    return await home.start(1, cpu=0.5, memory_mb=128, ready_timeout_s=WAIT_S, spec=CARD)
 
 
 def _of(client, name):
@@ -99,7 +99,7 @@ async def test_what_an_engine_that_is_away_does_not_end_is_given_up_and_removed_
     await _until(lambda: not home._lives)
     relay.open()
     assert len(_of(client, home._nest.name)) == 1
-    another = await home.start(2, cpu=None, memory_mb=None, ready_timeout_s=WAIT_S, card=CARD)
+    another = await home.start(2, cpu=None, memory_mb=None, ready_timeout_s=WAIT_S, spec=CARD)
     another.sock.close()
     await _until(lambda: not _of(client, home._nest.name))
 

@@ -28,7 +28,7 @@ async def _replica():
     home = DockerSpawner()
     await home.open("onnx")
     card = zoo.find("resnet")
-    replica = await home.start(1, cpu=0.5, memory_mb=256, ready_timeout_s=30, card=card)
+    replica = await home.start(1, cpu=0.5, memory_mb=256, ready_timeout_s=30, spec=card)
     yield replica
     await home.close()
     replica.sock.close()

@@ -103,7 +103,7 @@ async def _home(request):
 
 async def _start(home, card, **limits_wanted):
     wanted = {"cpu": None, "memory_mb": None} | limits_wanted
-    return await home.start(next(numbers), **wanted, ready_timeout_s=WAIT_S, card=card)
+    return await home.start(next(numbers), **wanted, ready_timeout_s=WAIT_S, spec=card)
 
 
 async def _end(replica):
@@ -148,7 +148,7 @@ async def test_models_come_to_a_replica_that_runs(home, card, converse, frame, t
     roots = []
 
     async def answer(number, model):
-        roots.append(await home.lend(model))
+        roots.append(await home.stage(model))
         path = staged_path(model.path, roots[-1])
         loaded = await asyncio.to_thread(talk.load, "python", path, model=number)
         assert loaded.status == 0, loaded
@@ -163,7 +163,7 @@ async def test_models_come_to_a_replica_that_runs(home, card, converse, frame, t
     (tmp_path / "new").replace(tmp_path / "word")
     assert await answer(3, later) == b"another"
     for root in roots:
-        await home.take_back(root)
+        await home.unstage(root)
     if isinstance(home, DockerSpawner):
         loaded = await asyncio.to_thread(
             talk.load, "python", staged_path(later.path, roots[1]), model=4
@@ -179,7 +179,7 @@ async def test_what_is_not_there_cannot_be_lent(home, card):
         pytest.skip("it lends nothing")
     gone = dataclasses.replace(card, sample=pathlib.Path("/nowhere/samples.npz"))
     with pytest.raises(ReplicaStartFailed, match=r"/nowhere/samples\.npz") as caught:
-        await home.lend(gone)
+        await home.stage(gone)
     assert "\n" not in str(caught.value)
     assert not list(home._nest.shelf.folder.iterdir())
 
@@ -188,10 +188,10 @@ async def test_what_nobody_waited_for_is_not_kept(home, card):
     """Who is cancelled while files are laid out has been lent nothing."""
     if not isinstance(home, DockerSpawner):
         pytest.skip("it lends nothing")
-    first = await home.lend(card)
-    await home.take_back(first)
+    first = await home.stage(card)
+    await home.unstage(first)
     for _ in range(20):
-        lending = asyncio.create_task(home.lend(card))
+        lending = asyncio.create_task(home.stage(card))
         await asyncio.sleep(0)
         lending.cancel()
         await asyncio.wait({lending})
@@ -200,9 +200,9 @@ async def test_what_nobody_waited_for_is_not_kept(home, card):
         mine = 0
         last = first
         while int(last.name) - int(first.name) - mine < 20:  # else one has not begun
-            last = await home.lend(card)
+            last = await home.stage(card)
             mine += 1
-            await home.take_back(last)
+            await home.unstage(last)
         while list(home._nest.shelf.folder.iterdir()):
             await asyncio.sleep(0.01)
 
@@ -287,7 +287,7 @@ async def test_many_start_together(home, card):
 async def test_a_start_that_takes_too_long_is_given_up(home, card):
     """The time that is left is the reason, and the knob is named."""
     with pytest.raises(ReplicaStartFailed, match=r"replica\.ready_timeout_s") as caught:
-        await home.start(next(numbers), cpu=None, memory_mb=None, ready_timeout_s=1e-4, card=card)
+        await home.start(next(numbers), cpu=None, memory_mb=None, ready_timeout_s=1e-4, spec=card)
     assert caught.value.reason == "timeout"
 
 

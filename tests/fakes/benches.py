@@ -56,7 +56,7 @@ class ToyBench:
         self.opened: list[tuple[Configuration, float]] = []
         self._rng = np.random.default_rng(self.seed)
 
-    def launch(self, configuration: Configuration, race: Race | None = None) -> Evaluation:
+    def evaluate(self, configuration: Configuration, race: Race | None = None) -> Evaluation:
         """One launch; never ended early."""
         del race
         if len(self.launched) == self.interrupt_at:
@@ -84,16 +84,16 @@ class ToyBench:
             started_at=studies.STARTED_AT,
         )
 
-    launch_fresh = launch
+    evaluate_on_new_server = evaluate
 
-    def launch_at(
+    def evaluate_at(
         self, configuration: Configuration, load: OpenLoopPlan, *, seconds: float
     ) -> Evaluation:
         """One launch in an open loop, which is not one of those that are `launched`."""
         assert seconds > 0
         self.opened.append((configuration, load.rate_per_s))
         launched, self.launched = self.launched, []
-        found = ToyBench.launch(self, configuration)
+        found = ToyBench.evaluate(self, configuration)
         self.launched = launched
         if found.measurement is None:
             return found
@@ -102,7 +102,7 @@ class ToyBench:
         )
         return dataclasses.replace(found, measurement=measurement)
 
-    why_alone = "a toy"
+    why_not_interleaved = "a toy"
 
     def check_responses(self) -> None:
         """No server listens."""
@@ -122,7 +122,7 @@ def inputs(
     return StudyInputs(
         settings=settings,
         target=LuthierTarget(spec=spec),
-        arena=arena_ or arena(),
+        problem=arena_ or arena(),
         payloads=sent,
         served=served,
     )
@@ -132,16 +132,16 @@ def inputs(
 def arena(text: str = SPACE) -> ProblemStatement:
     """The toy's space on a machine of four cores."""
     environment = Environment(concurrency=CONCURRENCY, machine=Machine(cores=4, memory_mb=16_384))
-    space = parse(text, file="toy.yaml").narrowed(environment)
+    space = parse(text, file="toy.yaml").narrow(environment)
     return ProblemStatement(
         text=text,
         space=space,
         environment=environment,
         default=space.default(),
         candidates=CandidateSet.of(
-            space.cells(environment), space.encode, lambda cell: features(cell, environment)
+            space.candidates(environment), space.encode, lambda cell: features(cell, environment)
         ),
         distributions=distributions(space),
-        knobs=tuple(knob.info() for knob in space.searched),
+        knobs=tuple(knob.info() for knob in space.searched_knobs),
         notes=(),
     )

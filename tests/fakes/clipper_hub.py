@@ -54,13 +54,13 @@ class Asked:
 
     def __init__(self, hub, application, asker):
         self._hub = hub
-        self._asker = asker
+        self._query_handler = asker
         self._id = next(hub.query_ids)
         self.cancelled = False
         loop = asyncio.get_running_loop()
         self._timer = loop.call_later(application.latency_slo_s, self.default, TOO_LATE)
 
-    def answer(self, frame):
+    def on_result(self, frame):
         self._once(Result(self._id, memoryview(frame)))
 
     def default(self, explanation):
@@ -69,7 +69,7 @@ class Asked:
     def _once(self, result):
         if not self.cancelled:
             self._end()
-            self._asker.answered(result)
+            self._query_handler.on_response(result)
 
     def cancel(self):
         self._end()
@@ -108,27 +108,27 @@ class FakeHub:
     def model_versions(self, model):
         return [version for name, version in self.records if name == model]
 
-    def ask(self, application, question, asker, *, version, user):
+    def ask(self, application, question, query_handler, *, version, user):
         if self.fail_with is not None:
             raise self.fail_with
         app = self.apps[application]
         loop = asyncio.get_running_loop()
         self.asked.append((application, version, user))
         if not app.models:
-            asked = Asked(self, app, asker)
+            asked = Asked(self, app, query_handler)
             loop.call_soon(asked.default, NO_MODELS)
             return asked
         name = app.models[0]
         version = version or self.current[name]
         model, replicas = self.running.get((name, version), (None, 0))
         if not replicas:
-            return Asked(self, app, asker)
+            return Asked(self, app, query_handler)
         query = question.query(model.signature)
-        asked = Asked(self, app, asker)
+        asked = Asked(self, app, query_handler)
 
         def work():
             outputs = model.predict_batch(arrays_of(query.frame))
-            asked.answer(frame_of(outputs, model.signature.outputs))
+            asked.on_result(frame_of(outputs, model.signature.outputs))
 
         loop.call_later(self.delays_s.get(name, 0.0), work)
         return asked

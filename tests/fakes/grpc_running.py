@@ -27,8 +27,8 @@ class GrpcPort:
     def responses(self):
         """Inferences by status."""
         engine = self.running.engine
-        total = dict(engine.unresolved_responses)
-        for served in engine.served():
+        total = dict(engine.unknown_model_responses)
+        for served in engine.deployments():
             for status, count in dict(served.counters.responses).items():
                 total[status] = total.get(status, 0) + count
         return total
@@ -36,7 +36,7 @@ class GrpcPort:
     @property
     def unfinished(self):
         """Requests that the engine has not answered."""
-        return self.running.do(lambda: self.running.engine.unfinished)
+        return self.running.do(lambda: self.running.engine.inflight_count)
 
 
 @contextlib.contextmanager
@@ -63,7 +63,7 @@ def grpc_gateway(
                 idle_s=idle_s,
                 request_s=request_s,
                 door=door,
-                held=held,
+                buffered=held,
                 gzip_min_bytes=gzip_min_bytes,
             )
             server = await running.loop.create_server(listener.protocol, "127.0.0.1", 0)
@@ -92,7 +92,7 @@ class FakeHub:
             waited_s=0.5,
             wall_s=1_700_000_000.25,
         )
-        collected.failed(0.25)
+        collected.record_failure(0.25)
         self.collected = collected
 
     def statistics(self, name, version):
@@ -100,10 +100,12 @@ class FakeHub:
             raise UnknownModel(name, ("echo",), version)
         return [self.collected.snapshot(successes=2, answered_s=0.85)]
 
-    def configured(self, name, version):
+    def model_config(self, name, version):
         if name != "echo":
             raise UnknownModel(name, ("echo",), version)
-        settings = ServingSettings().changed({"batching.max_size": 16, "batching.timeout_us": 300})
+        settings = ServingSettings().with_changes(
+            {"batching.max_size": 16, "batching.timeout_us": 300}
+        )
         return ModelConfig(ModelId("echo", "1"), SIGNATURE, settings)
 
     def index(self):

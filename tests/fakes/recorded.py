@@ -95,7 +95,7 @@ def surface(*, passes: int = 3, every: int = 8, seed: int = 0) -> BenchmarkTable
     """Every n-th cell of the toy's space and the default, each launched once per pass; made once."""
     arena = benches.arena()
     cells: Sequence[Configuration] = tuple(
-        dict.fromkeys((arena.default, *arena.candidates.cells[::every]))
+        dict.fromkeys((arena.default, *arena.candidates.configurations[::every]))
     )
     rng = np.random.default_rng(seed)
     launches = [

@@ -119,7 +119,7 @@ class FakeHome:
     def __init__(self):
         self.replicas = []
         self.limits_text = "not enforced: replicas are threads"
-        self.software = ""
+        self.image_id = ""
         self.exec_s = 0.0
         self.entry_status = 0
         self.load_error = None
@@ -154,7 +154,7 @@ class FakeHome:
         cpu,
         memory_mb,
         ready_timeout_s,
-        card,
+        spec,
         accelerator=None,
     ):
         replica = FakeReplica(worker, self)
@@ -163,10 +163,10 @@ class FakeHome:
         self.replicas.append(replica)
         return replica
 
-    async def lend(self, card):
+    async def stage(self, spec):
         return None
 
-    async def take_back(self, root):
+    async def unstage(self, root):
         pass
 
     async def close(self):

@@ -75,7 +75,7 @@ class Gateway:
 @contextlib.contextmanager
 def gateway(values=None, home=None, card=CARD, **kept):
     """A gateway with these settings and this model, stopped at the end."""
-    settings = ServingSettings().changed(values or {})
+    settings = ServingSettings().with_changes(values or {})
     home = home or FakeHome()
     started = concurrent.futures.Future()
     stop = asyncio.Event()

@@ -25,7 +25,7 @@ SETTINGS = StudySettings(target=TargetSettings(model="toy", concurrency=benches.
 def searched(runs: pathlib.Path, name: str = "s") -> tuple[RunFolder, StudyStore, Search]:
     """The study in a folder of `runs`, its store and its search."""
     folder = RunFolder(runs, name)
-    folder.create(SETTINGS.nested(), {"host": {"cores": 4}})
+    folder.create(SETTINGS.as_nested(), {"host": {"cores": 4}})
     arena = benches.arena()
     store = StudyStore.create(
         name,
@@ -35,8 +35,8 @@ def searched(runs: pathlib.Path, name: str = "s") -> tuple[RunFolder, StudyStore
     )
     search = Search(
         store=store,
-        arena=arena,
-        bench=ToyBench(),
+        problem=arena,
+        evaluator=ToyBench(),
         budget=Budget(trials=8, initial=8, max_time_s=600, load_s=2.5, pairs=4),
         objective="mean",
         limits=(),

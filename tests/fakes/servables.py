@@ -93,8 +93,8 @@ class _Refusing:
     def __getattr__(self, name):
         return getattr(self._target, name)
 
-    def submit(self, query, waiter, application=""):
-        asyncio.get_running_loop().call_soon(waiter.refuse, self._error)
+    def submit(self, query, handler, flow=""):
+        asyncio.get_running_loop().call_soon(handler.on_error, self._error)
 
 
 class Altered:
@@ -118,8 +118,8 @@ class Altered:
 
 def counted(engine):
     """Inferences by status, over all models and those that meant none."""
-    total = dict(engine.unresolved_responses)
-    for served in engine.served():
+    total = dict(engine.unknown_model_responses)
+    for served in engine.deployments():
         for status, count in dict(served.counters.responses).items():
             total[status] = total.get(status, 0) + count
     return total

@@ -24,7 +24,7 @@ class _Heard:
 @contextlib.contextmanager
 def heard(running, hear, place=0):
     """Calls `hear` with all that is submitted to a model meanwhile."""
-    dispatcher = running.engine.served()[place].dispatcher
+    dispatcher = running.engine.deployments()[place].dispatcher
     scheduler = dispatcher._scheduler
     dispatcher._scheduler = _Heard(scheduler, hear)
     try:

@@ -62,7 +62,7 @@ def rank(latency: float) -> int:
 
 def candidates(*, every: int = 1) -> CandidateSet:
     """The cells, or every n-th of them: a space with holes, which no distribution can express."""
-    cells = CandidateSet.listed(CUBE).cells[::every]
+    cells = CandidateSet.enumerate_cube(CUBE).configurations[::every]
     return CandidateSet.of(cells, CUBE.encode)
 
 

@@ -7,4 +7,4 @@ from tuner.measurement.interference import InterferenceDetector
 
 @pytest.fixture(autouse=True)
 def _measured_once(monkeypatch):
-    monkeypatch.setattr(InterferenceDetector, "may_repeat", lambda *_: False)
+    monkeypatch.setattr(InterferenceDetector, "can_repeat", lambda *_: False)

@@ -91,7 +91,7 @@ def test_a_study_of_sizes_that_were_told_is_served_by_its_best(
     assert best["model"]["shapes"] == "height=8..16 width=8..16"
     server = ("-m", "serving", "--settings", str(folder / "best.yaml"))
     with LuthierProcess.start(model, program=server) as running:
-        assert running.served().signature is not None
+        assert running.describe().signature is not None
 
 
 def test_an_index_out_of_range_names_the_option(tmp_path: pathlib.Path) -> None:

@@ -547,7 +547,7 @@ def test_one_client_has_a_part_of_the_connections(given, most):
     door = make_connection_limiter(
         ServerSettings(max_connections=100, max_connections_per_client=given)
     )
-    assert (door.most, door.most_of_client) == (100, most)
+    assert (door.most, door.max_per_client) == (100, most)
 
 
 @pytest.mark.parametrize(

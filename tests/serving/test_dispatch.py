@@ -44,10 +44,10 @@ class Waiting:
         self.answers = []
         self.errors = []
 
-    def answer(self, frame):
+    def on_result(self, frame):
         self.answers.append(bytes(frame))
 
-    def refuse(self, error):
+    def on_error(self, error):
         self.errors.append(error)
 
 
@@ -59,7 +59,7 @@ class Bench:
         self.done = []
         self.ended = []
         values = {name.replace("__", "."): value for name, value in knobs.items()}
-        settings = ServingSettings().changed(values)
+        settings = ServingSettings().with_changes(values)
         self.dispatcher = Dispatcher(
             AdaptiveScheduler(CARD.id, settings),
             on_batch=self.done.append,
@@ -67,7 +67,7 @@ class Bench:
             clock=lambda: self.now_s,
         )
         self.query = RequestDecoder("echo", SIGNATURE).query(BODY, None)
-        self.broken = []
+        self.connection_lost = []
         self.actions = 0
         for worker in range(1, workers + 1):
             self.up(worker)
@@ -78,7 +78,7 @@ class Bench:
             connection,
             wanted=lambda _: LoadSpec(CARD, 1),
             on_loaded=lambda *_: None,
-            on_broken=self.broken.append,
+            on_connection_lost=self.connection_lost.append,
         )
         self.actions += 1
         detail = {"signature": SIGNATURE.as_json(), "load_s": 0.0}
@@ -86,7 +86,7 @@ class Bench:
         self.hear(wire.MessageType.LOADED, message, worker)
 
     def hear(self, kind, message, worker=1):
-        self.dispatcher.received(worker, kind, memoryview(message)[wire.HEAD.size :])
+        self.dispatcher.on_message(worker, kind, memoryview(message)[wire.HEAD.size :])
 
     def submit(self):
         waiter = Waiting()
@@ -165,7 +165,7 @@ async def test_nothing_stays_of_models_that_have_gone(bench):
 
 async def test_every_action_ends_once(bench):
     """It is told whether it was done, not begun, or lost with its worker; what is in memory is known."""
-    assert bench.dispatcher.held() == {1: {CARD.id}}
+    assert bench.dispatcher.loaded_models() == {1: {CARD.id}}
     for _ in range(3):
         bench.submit()
     bench.result(2)
@@ -179,7 +179,7 @@ async def test_every_action_ends_once(bench):
     ]
     assert set(outcomes[3:]) == {(ActionType.INFER, "lost")}
     assert [ended.took_s is None for ended in bench.ended[:3]] == [False, False, True]
-    assert bench.dispatcher.held() == {}
+    assert bench.dispatcher.loaded_models() == {}
 
 
 async def test_a_batch_of_an_idle_worker_is_held_since_it_was_sent(bench):
@@ -197,26 +197,26 @@ async def test_requests_of_a_model_are_counted_however_they_end():
     dispatcher = bench.dispatcher
     waiters = [bench.submit() for _ in range(4)]
     cancelled = dispatcher.submit(bench.query, Waiting(), CARD.id, bench.now_s + 30, bench.now_s)
-    assert dispatcher.unfinished_of(CARD.id) == dispatcher.unfinished == 5
+    assert dispatcher.inflight_count_of(CARD.id) == dispatcher.inflight_count == 5
     bench.result(2)
     bench.result(3, status=wire.ActionStatus.INVALID_INPUT)
     cancelled.cancel()
     cancelled.cancel()
-    assert dispatcher.unfinished_of(CARD.id) == dispatcher.unfinished == 2
+    assert dispatcher.inflight_count_of(CARD.id) == dispatcher.inflight_count == 2
     bench.now_s += 31
     dispatcher._pump()
-    assert dispatcher.unfinished_of(CARD.id) == dispatcher.unfinished == 0
+    assert dispatcher.inflight_count_of(CARD.id) == dispatcher.inflight_count == 0
     assert [len(waiter.errors) for waiter in waiters] == [0, 1, 1, 1]
     bench.submit()
     dispatcher.close(CARD.label)
-    assert dispatcher.unfinished_of(CARD.id) == dispatcher.unfinished == 0
-    assert dispatcher.unfinished_of(CARD.id._replace(version="2")) == 0
+    assert dispatcher.inflight_count_of(CARD.id) == dispatcher.inflight_count == 0
+    assert dispatcher.inflight_count_of(CARD.id._replace(version="2")) == 0
 
 
 async def test_a_broken_connection_gets_nothing_new(bench):
     """Between the loss of a socket and the news of the replica's end, its work goes to others."""
     bench.up(2)
-    bench.dispatcher.broken(2, None)
+    bench.dispatcher.connection_lost(2, None)
     assert bench.broken == [None]
     for _ in range(4):
         bench.submit()
@@ -228,8 +228,8 @@ async def test_a_request_loses_no_life_to_a_replica_that_never_had_it(bench):
     """Two replicas die at once: what the first held waits for a third, and is answered."""
     bench.up(2)
     waiter = bench.submit()
-    bench.dispatcher.broken(1, None)
-    bench.dispatcher.broken(2, None)
+    bench.dispatcher.connection_lost(1, None)
+    bench.dispatcher.connection_lost(2, None)
     bench.dispatcher.worker_down(1, "oom")
     bench.dispatcher.worker_down(2, "oom")
     assert waiter.errors == []
@@ -305,7 +305,7 @@ async def test_a_request_too_large_for_a_message_is_refused_at_once(pair, mebiby
     for _ in range(3):  # together, the large one alone, the small one
         pair.dispatcher._pump()
     assert [type(error) for error in large.errors] == [RequestTooLarge]
-    assert (pair.dispatcher.holds(1), pair.dispatcher.unfinished) == (1, 1)
+    assert (pair.dispatcher.holds(1), pair.dispatcher.inflight_count) == (1, 1)
     pair.result(4)
     assert (len(small.answers), len(large.answers)) == (1, 0)
 
@@ -381,7 +381,7 @@ async def test_answers_of_parts_are_bounded_together(fit):
     else:
         assert [type(error) for error in waiter.errors] == [InferenceFailed]
         assert "too large for one message" in str(waiter.errors[0])
-    assert (bench.dispatcher.unfinished, bench.dispatcher.waiting_items) == (0, 0)
+    assert (bench.dispatcher.inflight_count, bench.dispatcher.waiting_items) == (0, 0)
     small = submitted(bench, rows(1))
     bench.dispatcher._pump()
     bench.result(5)
@@ -441,11 +441,11 @@ async def test_parts_are_cut_and_joined_in_linear_time():
 class Broken(Waiting):
     """A waiter that fails whatever it is told."""
 
-    def answer(self, frame):
+    def on_result(self, frame):
         raise RuntimeError("no connection")
 
-    def refuse(self, error):
-        super().refuse(error)
+    def on_error(self, error):
+        super().on_error(error)
         raise RuntimeError("no connection")
 
 
@@ -470,7 +470,7 @@ async def test_a_waiter_that_fails_keeps_nobody_else_waiting(how):
     else:
         dispatcher.close(CARD.label)
     assert [len(one.answers) + len(one.errors) for one in waiters] == [1] * 4
-    assert dispatcher.unfinished == 0
+    assert dispatcher.inflight_count == 0
     dispatcher.close(CARD.label)
 
 
@@ -501,7 +501,7 @@ async def test_a_replica_whose_memory_is_out_of_step_is_broken(kind):
         connection,
         wanted=lambda _: LoadSpec(CARD, 1),
         on_loaded=lambda *_: None,
-        on_broken=broken.append,
+        on_connection_lost=broken.append,
     )
     dispatcher.number_of(CARD.id)
     query = RequestDecoder("echo", SIGNATURE).query(BODY, None)
@@ -515,7 +515,7 @@ async def test_a_replica_whose_memory_is_out_of_step_is_broken(kind):
     else:
         told, status = wire.MessageType.RESULT, wire.ActionStatus.UNKNOWN_MODEL
         message = wire.result_head(1, status, wire.ReplicaTimes(0, 0, 0, 0), [(0, status)])
-    dispatcher.received(1, told, memoryview(message)[wire.HEAD.size :])
+    dispatcher.on_message(1, told, memoryview(message)[wire.HEAD.size :])
     assert [type(event) for event in scheduler.events[-1:]] == [WorkerDraining]
     assert [text.split(":")[0] for text in broken] == ["its memory is inconsistent"]
     dispatcher.close(CARD.label)
@@ -538,7 +538,10 @@ async def test_a_batch_that_was_not_begun_took_no_time():
     connection = ReplicaConnection(dispatcher, 1)
     connection.connection_made(Line([]))
     dispatcher.worker_up(
-        connection, wanted=lambda _: None, on_loaded=lambda *_: None, on_broken=lambda _: None
+        connection,
+        wanted=lambda _: None,
+        on_loaded=lambda *_: None,
+        on_connection_lost=lambda _: None,
     )
     scheduler.actions = [Action(2, ActionType.INFER, 1, CARD.id, [(1, 0, 1)], 0.0, 1e9, 0.001)]
     query = RequestDecoder("echo", SIGNATURE).query(BODY, None)
@@ -547,7 +550,7 @@ async def test_a_batch_that_was_not_begun_took_no_time():
     times = wire.ReplicaTimes(0, 0, 0, 0)
     late = wire.ActionStatus.TOO_LATE
     head = wire.result_head(2, late, times, [(0, late)])
-    dispatcher.received(1, wire.MessageType.RESULT, memoryview(head)[wire.HEAD.size :])
+    dispatcher.on_message(1, wire.MessageType.RESULT, memoryview(head)[wire.HEAD.size :])
     ended = scheduler.events[-1]
     assert (ended.action, ended.ok, ended.times) == (2, False, None)
     dispatcher.close(CARD.label)
@@ -596,7 +599,7 @@ async def test_windows_and_unloading_go_over_the_wire():
         connection,
         wanted=lambda _: LoadSpec(CARD, 2, 8, 0.5),
         on_loaded=lambda *_: pytest.fail("a load that was not begun says nothing of the model"),
-        on_broken=sent.append,
+        on_connection_lost=sent.append,
     )
     scheduler.actions = [
         Action(1, ActionType.LOAD, 1, CARD.id, [], 0.0, 9.5, 0.5),
@@ -621,11 +624,11 @@ async def test_windows_and_unloading_go_over_the_wire():
     message = wire.encode_loaded(
         1, wire.ActionStatus.TOO_LATE, {"error": "too late", "started_ns": -1, "load_s": True}
     )
-    dispatcher.received(1, wire.MessageType.LOADED, memoryview(message)[wire.HEAD.size :])
+    dispatcher.on_message(1, wire.MessageType.LOADED, memoryview(message)[wire.HEAD.size :])
     ended = scheduler.events[-1]
     assert (ended.action, ended.ok, ended.times) == (1, False, None)
     message = wire.encode_unloaded(3, wire.ActionStatus.OK, {})
-    dispatcher.received(1, wire.MessageType.UNLOADED, memoryview(message)[wire.HEAD.size :])
+    dispatcher.on_message(1, wire.MessageType.UNLOADED, memoryview(message)[wire.HEAD.size :])
     ended = scheduler.events[-1]
     assert isinstance(ended, ActionResult)
     assert (ended.action, ended.worker, ended.ok, ended.times) == (3, 1, True, None)
@@ -647,7 +650,7 @@ async def test_two_models_of_a_worker_are_told_apart():
         connection,
         wanted=lambda model: LoadSpec(cards[model], 1),
         on_loaded=lambda model, outcome: loaded.append((model, outcome)),
-        on_broken=sent.append,
+        on_connection_lost=sent.append,
     )
     scheduler.actions = [
         Action(1, ActionType.LOAD, 1, CARD.id, [], 0.0, math.inf, 0.5),
@@ -669,7 +672,7 @@ async def test_two_models_of_a_worker_are_told_apart():
         "memory_bytes": 5,
     }
     message = wire.encode_loaded(2, wire.ActionStatus.OK, detail)
-    dispatcher.received(1, wire.MessageType.LOADED, memoryview(message)[wire.HEAD.size :])
+    dispatcher.on_message(1, wire.MessageType.LOADED, memoryview(message)[wire.HEAD.size :])
     assert scheduler.events[-1].times == pytest.approx((1.0, 0.0, 2.0, 0.0))
     ((model, outcome),) = loaded
     assert model == other.id

@@ -203,9 +203,9 @@ def test_equal_requests_of_two_applications_wait_apart():
         clients = [connected(running) for _ in range(3)]
         for client, name in zip(clients, ["a", "b", "a"], strict=True):
             post(client, INFER, body(5), name)
-        cache = running.engine.served()[0].cache
+        cache = running.engine.deployments()[0].cache
         assert until(lambda: running.do(lambda: cache.shared) == 1)
-        assert until(lambda: running.do(lambda: running.engine.unfinished) == 2)
+        assert until(lambda: running.do(lambda: running.engine.inflight_count) == 2)
         home.hold.clear()
         home.release.set()
         for client in clients:
@@ -243,9 +243,9 @@ def test_a_client_of_clipper_that_leaves_takes_all_its_queries_back():
         running.do(running.applications.add, application)
         with connected(running) as client:
             post(client, "/votes/predict", '{"input_batch": [[1], [2], [3], [4]]}')
-            assert until(lambda: running.do(lambda: running.engine.unfinished) == 12)
-        assert until(lambda: running.do(lambda: running.engine.unfinished) == 0)
-        waiting = [served.dispatcher.waiting_items for served in running.engine.served()]
+            assert until(lambda: running.do(lambda: running.engine.inflight_count) == 12)
+        assert until(lambda: running.do(lambda: running.engine.inflight_count) == 0)
+        waiting = [served.dispatcher.waiting_items for served in running.engine.deployments()]
         assert waiting == [0, 0, 0]
         home.hold.clear()
         home.release.set()

@@ -15,12 +15,12 @@ def test_an_old_setting_names_the_new_one(old: str) -> None:
     assert old not in SETTINGS
     for name in (old, f"models.echo.{old}"):
         with pytest.raises(InvalidSettings, match=f"which is now .{RENAMED[old]}."):
-            ServingSettings().changed({name: 1})
+            ServingSettings().with_changes({name: 1})
 
 
 def test_an_old_value_names_the_new_one() -> None:
     with pytest.raises(InvalidSettings, match=r"which is now .inference."):
-        ServingSettings().changed({"server.metrics": "query"})
+        ServingSettings().with_changes({"server.metrics": "query"})
 
 
 def test_a_new_name_is_given_only_where_it_is_valid() -> None:

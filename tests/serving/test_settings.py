@@ -97,12 +97,12 @@ def test_a_wrong_variable_is_named():
 def test_every_default_is_allowed():
     """What nobody changes passes its own check."""
     for name, knob in SETTINGS.items():
-        assert knob.checked(knob.default, "test") == knob.default, name
+        assert knob.validate(knob.default, "test") == knob.default, name
 
 
 def test_no_model_has_a_clock_of_its_own():
     """The GPU has one clock; what a model sees of the GPU is its own."""
     with pytest.raises(InvalidSettings, match=r"models\.m\.accelerator\.clock_mhz"):
-        ServingSettings().changed({"models.m.accelerator.clock_mhz": 900})
-    changed = ServingSettings().changed({"models.m.accelerator.share": 50})
+        ServingSettings().with_changes({"models.m.accelerator.clock_mhz": 900})
+    changed = ServingSettings().with_changes({"models.m.accelerator.share": 50})
     assert changed.of("m").accelerator.share == 50

@@ -172,7 +172,7 @@ def test_a_replica_that_dies_in_a_batch(card_of, count):
         found = []
         asking = threading.Thread(target=lambda: found.append(ask(running, "a", 99)))
         asking.start()
-        wait_for(lambda: running.engine.unfinished, "it is not asked")
+        wait_for(lambda: running.engine.inflight_count, "it is not asked")
         time.sleep(0.1)
         for pid in before:
             os.kill(pid, signal.SIGKILL)

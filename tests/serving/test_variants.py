@@ -88,7 +88,7 @@ def test_answers_of_another_variant_are_not_kept():
         for _ in range(2):
             running.request("POST", "/v2/models/echo/infer", BODY)
         assert sum(map(len, (replica.batches for replica in home.replicas))) == 1
-        settings = running.engine.settings.changed({"model.variant": "small"})
+        settings = running.engine.settings.with_changes({"model.variant": "small"})
         running.call(running.engine.apply(settings, keep_learned=True))
         running.request("POST", "/v2/models/echo/infer", BODY)
         assert sum(map(len, (replica.batches for replica in home.replicas))) == 2

@@ -48,16 +48,16 @@ class Asked:
         self.items, self.priority, self.timeout_s = 1, 0, 1.0
         self.done = asyncio.get_running_loop().create_future()
 
-    def answer(self, _frame):
+    def on_result(self, _frame):
         self.done.set_result(None)
 
-    def refuse(self, error):
+    def on_error(self, error):
         self.done.set_result(error)
 
 
 async def ask_at_once(running, count):
     """So many queries in one turn of the loop; returns when each is answered or refused."""
-    (served,) = running.engine.served()
+    (served,) = running.engine.deployments()
     queries = [Asked() for _ in range(count)]
     for query in queries:
         served.submit(query, query)
@@ -70,7 +70,9 @@ def test_two_models_answer_for_themselves():
         deploy(running, card("other", "1"))
         assert running.json("POST", "/v2/models/other/infer", json.loads(body()))[0] == 200
         assert infer(running) == (200, "1")
-        sizes = {one.id.name: one.settings.batching.max_size for one in running.engine.served()}
+        sizes = {
+            one.id.name: one.settings.batching.max_size for one in running.engine.deployments()
+        }
         assert sizes == {"echo": 8, "other": 3}
         status, shown = running.json("GET", "/admin/settings", admin=True)
         assert [model["name"] for model in shown["models"]] == ["echo", "other"]
@@ -78,7 +80,9 @@ def test_two_models_answer_for_themselves():
         patch = {"settings": {"models.echo.batching.max_size": 5}}
         status, _ = running.json("PATCH", "/admin/settings", patch, admin=True)
         assert status == 200
-        sizes = {one.id.name: one.settings.batching.max_size for one in running.engine.served()}
+        sizes = {
+            one.id.name: one.settings.batching.max_size for one in running.engine.deployments()
+        }
         assert sizes == {"echo": 5, "other": 3}
 
 
@@ -177,7 +181,7 @@ def test_the_first_batch_is_as_large_as_the_warm_up_says(warmup, first):
     home.load_detail = {"load_s": 0.5, "warmup": warmup}
     with gateway({"batching.max_size": 8}, home) as running:
         for changes in ({}, {"scheduling.queue_capacity": 99}):
-            changed = running.engine.settings.changed(changes)
+            changed = running.engine.settings.with_changes(changes)
             running.call(running.engine.apply(changed))
             batches = home.replicas[0].batches
             batches.clear()
@@ -205,10 +209,10 @@ def test_a_split_and_a_shadow_share_the_traffic():
         assert 5 < seen.count("2") < 55
         running.do(running.engine.set_shares, "echo", {})
         running.do(running.engine.set_shadow, "echo", "2")
-        two = next(one for one in running.engine.served() if one.id.version == "2")
+        two = next(one for one in running.engine.deployments() if one.id.version == "2")
         before = sum(two.counters.responses.values())
         assert [infer(running) for _ in range(5)] == [(200, "1")] * 5
-        running.call(two.drained(5.0))
+        running.call(two.drain(5.0))
         assert sum(two.counters.responses.values()) == before + 5
 
 
@@ -240,7 +244,7 @@ def test_a_retirement_that_is_broken_off_goes_on_by_itself():
             await asyncio.wait([retiring])
 
         running.call(break_off())
-        assert running.do(lambda: running.engine.unfinished) == 1
+        assert running.do(lambda: running.engine.inflight_count) == 1
         home.release.set()
         assert asked.result(10) == (200, "1")
         end_s = time.monotonic() + 5.0
@@ -277,7 +281,7 @@ def test_a_retirement_holds_up_no_other_change():
         deploy(running, card(version="3"))
         assert infer(running) == (200, "3")
         assert running.do(engine.roll_back, "echo") == "2"
-        changed = engine.settings.changed({"batching.max_size": 5})
+        changed = engine.settings.with_changes({"batching.max_size": 5})
         running.call(engine.apply(changed, keep_learned=True))
         running.call(retired(engine, "echo", "3", within_s=5.0))
         deploy(running, card(version="1"))  # its name is free again
@@ -329,7 +333,7 @@ def test_what_is_gone_is_unknown():
         deploy(running, card("other", "1"))
         running.call(retired(running.engine, "other", "1", within_s=1.0))
         assert running.request("POST", "/v2/models/other/infer", body())[0] == 404
-        assert running.do(lambda: running.engine.unresolved_responses) == {404: 1}
+        assert running.do(lambda: running.engine.unknown_model_responses) == {404: 1}
         with pytest.raises(UnknownModel):
             running.call(retired(running.engine, "other", "1", within_s=1.0))
 
@@ -343,7 +347,7 @@ def test_settings_that_one_model_cannot_have_are_put_back_for_the_others():
         values = {"settings": {"batching.max_size": 5, "models.other.replica.count": 2}}
         status, _ = running.json("PATCH", "/admin/settings", values, admin=True)
         assert status == 409
-        assert [one.settings.batching.max_size for one in running.engine.served()] == [8, 8]
+        assert [one.settings.batching.max_size for one in running.engine.deployments()] == [8, 8]
         assert running.engine.generation == 1
         assert infer(running) == (200, "1")
 

@@ -90,7 +90,7 @@ class Interrupts:
             raise KeyboardInterrupt
 
     @contextlib.contextmanager
-    def handled(self) -> Iterator[None]:
+    def handle_signals(self) -> Iterator[None]:
         """Handle the signals inside the block."""
         numbers = (signal.SIGINT, signal.SIGTERM)
         before = {number: signal.signal(number, self._on_signal) for number in numbers}
@@ -113,7 +113,7 @@ def main(argv: Sequence[str] | None = None, *, program: str = "tune") -> int:
     is_json = "--json" in arguments
     console = rich.console.Console(stderr=True, highlight=False, soft_wrap=True)
     interrupts = Interrupts()
-    with EventLog() as log, interrupts.handled():
+    with EventLog() as log, interrupts.handle_signals():
         try:
             terminal = Terminal(console=console, log=log, check=interrupts.check)
             said = _run(arguments, terminal, program)

@@ -70,7 +70,7 @@ def parse(text: str, path: pathlib.Path) -> CommandEngine:
     content = document.read(text, str(path), fault=InvalidEngine)
     tree = content.mapping(content.value, ())
     for key in tree:
-        content.known(key, (*OWN_KEYS, *SPACE_KEYS), (key,), "key")
+        content.reject_unknown(key, (*OWN_KEYS, *SPACE_KEYS), (key,), "key")
     for key in ("command", "request", "knobs"):
         if key not in tree:
             raise content.error((), f"`{key}` is missing")
@@ -114,7 +114,7 @@ def _group(
 ) -> dict[str, Any]:
     group = content.mapping(tree.get(name, {}), (name,))
     for key in group:
-        content.known(key, keys, (name, key), "key")
+        content.reject_unknown(key, keys, (name, key), "key")
     return group
 
 
@@ -173,7 +173,7 @@ def _seconds(content: Document, group: Mapping[str, Any], path: Path, default: f
 
 def _signal(content: Document, stop: Mapping[str, Any]) -> signal.Signals:
     given = content.text(stop.get("signal", "TERM"), ("stop", "signal"))
-    content.known(given, SIGNALS, ("stop", "signal"), "signal")
+    content.reject_unknown(given, SIGNALS, ("stop", "signal"), "signal")
     return SIGNALS[given]
 
 
@@ -182,15 +182,17 @@ def _request(content: Document, tree: Mapping[str, Any], folder: pathlib.Path) -
     if "protocol" not in group:
         raise content.error(("request",), f"`protocol` is missing, expected {', '.join(PROTOCOLS)}")
     name = content.text(group["protocol"], ("request", "protocol"))
-    content.known(name, PROTOCOLS, ("request", "protocol"), "protocol")
+    content.reject_unknown(name, PROTOCOLS, ("request", "protocol"), "protocol")
     for key in group:
-        content.known(key, _REQUEST_KEYS[name], ("request", key), f"key of a {name} request")
+        content.reject_unknown(
+            key, _REQUEST_KEYS[name], ("request", key), f"key of a {name} request"
+        )
     if name == "raw" and "path" not in group:
         raise content.error(("request",), "a raw request needs a `path`")
     method = content.text(group.get("method", "POST"), ("request", "method"))
-    content.known(method, METHODS, ("request", "method"), "method")
+    content.reject_unknown(method, METHODS, ("request", "method"), "method")
     encoding = content.text(group.get("encoding", "file"), ("request", "encoding"))
-    content.known(encoding, ("file", "tensor"), ("request", "encoding"), "encoding")
+    content.reject_unknown(encoding, ("file", "tensor"), ("request", "encoding"), "encoding")
     body = None
     if "body" in group:
         body = folder / content.text(group["body"], ("request", "body"))
@@ -201,7 +203,7 @@ def _request(content: Document, tree: Mapping[str, Any], folder: pathlib.Path) -
     answer = None
     if "answer" in group:
         answer = content.text(group["answer"], ("request", "answer"))
-        content.known(answer, DATATYPES, ("request", "answer"), "datatype")
+        content.reject_unknown(answer, DATATYPES, ("request", "answer"), "datatype")
     return RequestFormat(
         protocol=next(known for known in PROTOCOLS if known == name),
         model=content.text(group["model"], ("request", "model")) if "model" in group else None,

@@ -1,7 +1,7 @@
 """Evaluator of configurations, with one engine and one load generator.
 
 An evaluation is new replicas, a warm-up, a measured phase, and the replicas' report. Gateway and
-client live on, except in `launch_fresh`. A dead server is one failed evaluation; the next starts
+client live on, except in `evaluate_on_new_server`. A dead server is one failed evaluation; the next starts
 another. Use it as a context manager, from one thread.
 """
 
@@ -105,7 +105,7 @@ class Evaluator:
         before_s = time.monotonic()
         engine = self._start_engine(configuration or self._first)
         self.start_s = self.start_s or time.monotonic() - before_s
-        served = engine.served()
+        served = engine.describe()
         self._has_gpu = served.device not in {None, "cpu"}
         self._phases.meet(served)
         return served
@@ -116,7 +116,7 @@ class Evaluator:
         self.sent, self.varies = payloads.description, payloads.varies
 
     @property
-    def counted(self) -> tuple[str, ...]:
+    def energy_sources(self) -> tuple[str, ...]:
         """Descriptions of the energy counters."""
         return tuple(counter.text for counter in self._phases.counters or ())
 
@@ -145,21 +145,21 @@ class Evaluator:
             rate_per_s=self._rate_per_s,
         )
 
-    def launch(self, configuration: Configuration, race: Race | None = None) -> Evaluation:
+    def evaluate(self, configuration: Configuration, race: Race | None = None) -> Evaluation:
         """Evaluate a configuration on the running engine, until `race` ends it."""
         watch = Stopwatch()
         try:
-            engine = self._launched(configuration)
+            engine = self._ensure_engine(configuration)
         except LaunchFailed as error:
-            return self.refused(configuration, error, watch.startup())
+            return self.fail_start(configuration, error, watch.startup())
         run = functools.partial(self._run_workload, race=race)
-        return self._measured(engine, configuration, watch.startup(), run)
+        return self._measure(engine, configuration, watch.startup(), run)
 
-    def launch_fresh(self, configuration: Configuration) -> Evaluation:
+    def evaluate_on_new_server(self, configuration: Configuration) -> Evaluation:
         """Evaluate a configuration on a new server; the current engine ends."""
         return self._fresh(configuration, self._run_workload)
 
-    def launch_at(
+    def evaluate_at(
         self, configuration: Configuration, load: OpenLoopPlan, *, seconds: float
     ) -> Evaluation:
         """Evaluate a configuration on a new server under an open loop."""
@@ -178,13 +178,13 @@ class Evaluator:
         try:
             engine = self._start_engine(configuration)
         except LaunchFailed as error:
-            return self.refused(configuration, error, watch.startup())
+            return self.fail_start(configuration, error, watch.startup())
         try:
-            return self._measured(engine, configuration, watch.startup(), run)
+            return self._measure(engine, configuration, watch.startup(), run)
         finally:
             self.stop_engine()
 
-    def observe(
+    def observe_phase(
         self,
         configuration: Configuration,
         *,
@@ -197,16 +197,16 @@ class Evaluator:
         Raises:
             LaunchFailed, LoadFailed: it failed.
         """
-        engine = self._launched(configuration)
+        engine = self._ensure_engine(configuration)
         plan = self.workload.phase_plan(
             engine, concurrency=concurrency, seconds=seconds, warmup_s=warmup_s
         )
         return self._phases.observe(engine, plan)
 
     @property
-    def why_alone(self) -> str | None:
+    def why_not_interleaved(self) -> str | None:
         """Why two engines cannot run at once; None: they can."""
-        return self.launcher.why_alone
+        return self.launcher.why_not_interleaved
 
     def measure(
         self,
@@ -216,11 +216,11 @@ class Evaluator:
         *,
         is_new: bool,
     ) -> Evaluation:
-        """Evaluate the configuration of a running engine; `is_new` as of `slice`."""
+        """Evaluate the configuration of a running engine; `is_new` as of `time_slice`."""
         self._phases.is_new = is_new
-        return self._measured(engine, configuration, startup, self._run_workload)
+        return self._measure(engine, configuration, startup, self._run_workload)
 
-    def slice(
+    def time_slice(
         self,
         engine: RunningEngine,
         *,
@@ -243,7 +243,7 @@ class Evaluator:
         plan = self.workload.slice_plan(engine, seconds=seconds, warmup_s=warmup_s)
         return self._phases.slice(engine, plan, idle=idle)
 
-    def joined(
+    def join_slices(
         self, configuration: Configuration, slices: Sequence[TimeSlice], startup: Startup
     ) -> Evaluation:
         """Join an evaluation's time slices, without disturbed ones unless most are."""
@@ -255,7 +255,7 @@ class Evaluator:
         engine = self._engine
         if engine is None:
             return {}
-        return statistics.batch_times(engine.host, engine.port, engine.served().model)
+        return statistics.batch_times(engine.host, engine.port, engine.describe().model)
 
     def stop_engine(self) -> None:
         """End the engine, if any."""
@@ -275,7 +275,7 @@ class Evaluator:
         self._engine, self._phases.is_new = self.launcher.start(configuration), True
         return self._engine
 
-    def _launched(self, configuration: Configuration) -> RunningEngine:
+    def _ensure_engine(self, configuration: Configuration) -> RunningEngine:
         """Apply a configuration to the engine, or to a new one if it has ended."""
         if self._engine is not None and self._engine.is_running():
             self._engine.apply(configuration)
@@ -284,7 +284,7 @@ class Evaluator:
         self.stop_engine()
         return self._start_engine(configuration)
 
-    def refused(
+    def fail_start(
         self, configuration: Configuration, error: LaunchFailed, startup: Startup
     ) -> Evaluation:
         """Return a failed evaluation without a start."""
@@ -292,7 +292,7 @@ class Evaluator:
             self.stop_engine()
         return Evaluation.of(configuration, startup, outcomes.of_refusal(error))
 
-    def _measured(
+    def _measure(
         self,
         engine: RunningEngine,
         configuration: Configuration,
@@ -306,7 +306,7 @@ class Evaluator:
                 _log.warning("the load is driven again", extra={"fields": {"error": str(error)}})
                 found = run(engine)
         except (LaunchFailed, LoadGeneratorFailed) as error:
-            return self.lost(engine, configuration, error, startup)
+            return self.fail_phase(engine, configuration, error, startup)
         return self._evaluation(configuration, found, startup, paid_s=found.load.measured_end_s)
 
     def _evaluation(
@@ -321,7 +321,7 @@ class Evaluator:
             found = dataclasses.replace(found, measurement=measured)
         return Evaluation.of(configuration, startup, found.outcome, found)
 
-    def lost(
+    def fail_phase(
         self,
         engine: RunningEngine,
         configuration: Configuration,

@@ -69,30 +69,30 @@ class _RunningArm:
 class SequentialRounds:
     """Sequential rounds: an engine runs only for its own evaluation."""
 
-    def __init__(self, bench: Evaluator, contenders: Mapping[str, Arm]) -> None:
-        self._bench = bench
+    def __init__(self, evaluator: Evaluator, contenders: Mapping[str, Arm]) -> None:
+        self._evaluator = evaluator
         self._contenders = contenders
 
     @property
-    def roles(self) -> tuple[str, ...]:
+    def arms(self) -> tuple[str, ...]:
         """Arms by name."""
         return tuple(self._contenders)
 
-    def round(self, roles: Sequence[str]) -> Iterator[tuple[str, Evaluation]]:
+    def round(self, arms: Sequence[str]) -> Iterator[tuple[str, Evaluation]]:
         """Yield one evaluation per arm, in order."""
-        for role in roles:
-            yield role, self._launched(self._contenders[role])
+        for role in arms:
+            yield role, self._evaluate_arm(self._contenders[role])
 
-    def _launched(self, contender: Arm) -> Evaluation:
+    def _evaluate_arm(self, contender: Arm) -> Evaluation:
         watch = Stopwatch()
         try:
             engine = contender.launcher.start(contender.configuration)
         except LaunchFailed as error:
-            return self._bench.refused(contender.configuration, error, watch.startup())
+            return self._evaluator.fail_start(contender.configuration, error, watch.startup())
         try:
             if contender.payloads_of is not None:
-                self._bench.send(contender.payloads_of(engine.served()))
-            return self._bench.measure(
+                self._evaluator.send(contender.payloads_of(engine.describe()))
+            return self._evaluator.measure(
                 engine, contender.configuration, watch.startup(), is_new=True
             )
         finally:
@@ -103,15 +103,17 @@ class InterleavedRounds:
     """Interleaved rounds; made by `open`."""
 
     def __init__(
-        self, bench: Evaluator, residents: Mapping[str, _RunningArm], *, round_trip_s: float
+        self, evaluator: Evaluator, residents: Mapping[str, _RunningArm], *, round_trip_s: float
     ) -> None:
-        self._bench = bench
+        self._evaluator = evaluator
         self._residents = residents
         self._round_trip_s = round_trip_s
         self.slices = self._slices()
 
     @classmethod
-    def open(cls, bench: Evaluator, contenders: Mapping[str, Arm], *, round_trip_s: float) -> Self:
+    def open(
+        cls, evaluator: Evaluator, contenders: Mapping[str, Arm], *, round_trip_s: float
+    ) -> Self:
         """Start each arm's engine; the evaluator's own ends.
 
         Args:
@@ -122,14 +124,14 @@ class InterleavedRounds:
             NotResidentError: they cannot run at once; all stopped.
             WrongUse, LaunchFailed: the first does not start.
         """
-        alone = [one.launcher.why_alone for one in contenders.values()]
+        alone = [one.launcher.why_not_interleaved for one in contenders.values()]
         if (why := next(filter(None, alone), None)) is not None:
             raise CannotInterleave(why)
         if len({one.configuration.get(CLOCK) for one in contenders.values()}) > 1:
             raise CannotInterleave(
                 f"they share one GPU and set its clock to different values ({CLOCK})"
             )
-        bench.stop_engine()
+        evaluator.stop_engine()
         with contextlib.ExitStack() as owned:
             residents: dict[str, _RunningArm] = {}
             needed_mb = 0.0
@@ -152,15 +154,15 @@ class InterleavedRounds:
                 residents[role] = _RunningArm(
                     contender=contender,
                     engine=engine,
-                    payloads=None if of is None else of(engine.served()),
+                    payloads=None if of is None else of(engine.describe()),
                     startup_s=startup_s,
                 )
                 needed_mb = max(needed_mb, _memory_mb(engine))
             owned.pop_all()
-        return cls(bench, residents, round_trip_s=round_trip_s)
+        return cls(evaluator, residents, round_trip_s=round_trip_s)
 
     @property
-    def roles(self) -> tuple[str, ...]:
+    def arms(self) -> tuple[str, ...]:
         """Arms by name."""
         return tuple(self._residents)
 
@@ -189,30 +191,30 @@ class InterleavedRounds:
         return TimeSlices.of(
             round_trip_s=self._round_trip_s,
             startup_s=sum(launches_s) / len(launches_s),
-            measured_s=self._bench.settings.compared_s,
-            roles=len(self._residents),
+            measured_s=self._evaluator.settings.compared_s,
+            arms=len(self._residents),
         )
 
-    def round(self, roles: Sequence[str]) -> Iterator[tuple[str, Evaluation]]:
+    def round(self, arms: Sequence[str]) -> Iterator[tuple[str, Evaluation]]:
         """Yield one evaluation per arm, loaded in alternating slices.
 
         Args:
-            roles: first order; each turn reverses it.
+            arms: first order; each turn reverses it.
         """
         done: dict[str, Evaluation] = {}
         begun: dict[str, Startup] = {}
-        for role in roles:
+        for role in arms:
             watch = Stopwatch()
-            refused = self._relaunched(role)
+            refused = self._relaunch(role)
             begun[role] = watch.startup()
             if refused is not None:
-                done[role] = self._bench.refused(
+                done[role] = self._evaluator.fail_start(
                     self._residents[role].contender.configuration, refused, begun[role]
                 )
-        loaded = [role for role in roles if role not in done]
+        loaded = [role for role in arms if role not in done]
         measured = (
             self._in_slices(loaded, begun)
-            if self._bench.workload.is_cut
+            if self._evaluator.workload.uses_time_slices
             else self._whole(loaded, begun)
         )
         done |= measured
@@ -220,46 +222,46 @@ class InterleavedRounds:
         if 1e-3 * max(means_ms, default=0.0) > _LONGER * self._round_trip_s:
             self._round_trip_s = 1e-3 * max(means_ms)
             self.slices = self._slices()
-        for role in roles:
+        for role in arms:
             yield role, done[role]
 
-    def _whole(self, roles: Sequence[str], begun: Mapping[str, Startup]) -> dict[str, Evaluation]:
+    def _whole(self, arms: Sequence[str], begun: Mapping[str, Startup]) -> dict[str, Evaluation]:
         """Run the whole workload on one arm after the other."""
         found = {}
-        for role in roles:
+        for role in arms:
             one = self._residents[role]
             assert one.engine is not None, "it was launched"
             if one.payloads is not None:
-                self._bench.send(one.payloads)
+                self._evaluator.send(one.payloads)
             is_new, one.is_new = one.is_new, False
-            found[role] = self._bench.measure(
+            found[role] = self._evaluator.measure(
                 one.engine, one.contender.configuration, begun[role], is_new=is_new
             )
         return found
 
     def _in_slices(
-        self, roles: Sequence[str], begun: Mapping[str, Startup]
+        self, arms: Sequence[str], begun: Mapping[str, Startup]
     ) -> dict[str, Evaluation]:
         """Run slices until the slowest arm has enough."""
-        parts: dict[str, list[TimeSlice]] = {role: [] for role in roles}
+        parts: dict[str, list[TimeSlice]] = {role: [] for role in arms}
         found: dict[str, Evaluation] = {}
         joined: dict[str, Evaluation] = {}
         turn, turns = 0, 2 * self.slices.quartets
-        while turn < turns and len(found) < len(roles):
-            for role in roles if turn % 2 == 0 else tuple(reversed(roles)):
+        while turn < turns and len(found) < len(arms):
+            for role in arms if turn % 2 == 0 else tuple(reversed(arms)):
                 if role in found:
                     continue
                 try:
                     parts[role].append(self._slice(role))
                 except (LaunchFailed, LoadGeneratorFailed) as error:
-                    found[role] = self._lost(role, error, begun[role])
+                    found[role] = self._fail_phase(role, error, begun[role])
             turn += 1
             if turn == turns:
                 joined = {
-                    role: self._bench.joined(
+                    role: self._evaluator.join_slices(
                         self._residents[role].contender.configuration, parts[role], begun[role]
                     )
-                    for role in roles
+                    for role in arms
                     if role not in found
                 }
                 short_s = max(map(self._short_s, joined.values()), default=0.0)
@@ -268,11 +270,11 @@ class InterleavedRounds:
 
     def _short_s(self, launch: Evaluation) -> float:
         measured = launch.measurement
-        return 0.0 if measured is None else self._bench.workload.seconds_short(measured)
+        return 0.0 if measured is None else self._evaluator.workload.seconds_short(measured)
 
-    def _relaunched(self, role: str) -> LaunchFailed | None:
+    def _relaunch(self, arm: str) -> LaunchFailed | None:
         """Launch an arm anew; return any error."""
-        one = self._residents[role]
+        one = self._residents[arm]
         launcher = one.contender.launcher
         try:
             if one.engine is None or not one.engine.is_running():
@@ -291,17 +293,17 @@ class InterleavedRounds:
             return error
         return None
 
-    def _slice(self, role: str) -> TimeSlice:
-        loaded = self._residents[role]
+    def _slice(self, arm: str) -> TimeSlice:
+        loaded = self._residents[arm]
         engine = loaded.engine
         assert engine is not None, "it was launched"
         is_new, loaded.is_new = loaded.is_new, False
         if loaded.payloads is not None:
-            self._bench.send(loaded.payloads)
-        idle = [pid for name, one in self._residents.items() if name != role for pid in one.pids]
+            self._evaluator.send(loaded.payloads)
+        idle = [pid for name, one in self._residents.items() if name != arm for pid in one.pids]
         for is_last in (False, True):
             try:
-                return self._bench.slice(
+                return self._evaluator.time_slice(
                     engine,
                     seconds=self.slices.seconds,
                     warmup_s=self.slices.dropped_s,
@@ -314,12 +316,12 @@ class InterleavedRounds:
                 _log.warning("the load is driven again", extra={"fields": {"error": str(error)}})
         raise AssertionError("the second try returns or raises")
 
-    def _lost(
-        self, role: str, error: LaunchFailed | LoadGeneratorFailed, begun: Startup
+    def _fail_phase(
+        self, arm: str, error: LaunchFailed | LoadGeneratorFailed, begun: Startup
     ) -> Evaluation:
-        one = self._residents[role]
+        one = self._residents[arm]
         assert one.engine is not None, "it was launched"
-        return self._bench.lost(one.engine, one.contender.configuration, error, begun)
+        return self._evaluator.fail_phase(one.engine, one.contender.configuration, error, begun)
 
 
 def _memory_mb(engine: RunningEngine) -> float:

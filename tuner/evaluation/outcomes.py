@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 
 from tuner.errors import LaunchFailed
 from tuner.launching.replica_facts import ReplicaFacts
-from tuner.metrics.metric_constraints import MetricConstraint, violated
+from tuner.metrics.metric_constraints import MetricConstraint, find_violation
 from tuner.values.measurement import Measurement
 from tuner.values.round_evaluation import FailureCount, RoundEvaluation
 from tuner.values.trial import Cause, Outcome
@@ -76,7 +76,7 @@ def count_failures(
             reason=before.reason if is_ok else start.outcome.reason,
         )
     for role, measurements in measured.items():
-        why = violated(limits, measurements)
+        why = find_violation(limits, measurements)
         if why is not None:
             count = found[role].launched
             found[role] = FailureCount(launched=count, failed=count, reason=why)

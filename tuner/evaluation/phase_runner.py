@@ -99,7 +99,7 @@ class PhaseRunner:
 
     def _is_to_repeat(self, noise: HostNoise, loaded_s: float) -> bool:
         """Whether a phase was disturbed and may be repeated."""
-        return self.others.has_disturbed(noise, loaded_s=loaded_s) and self.others.may_repeat(
+        return self.others.is_disturbed(noise, loaded_s=loaded_s) and self.others.can_repeat(
             loaded_s
         )
 
@@ -161,9 +161,9 @@ class PhaseRunner:
         while True:
             found = self._observe(engine, plan, idle)
             loaded_s = found.load.measured_end_s
-            is_disturbed = self.others.has_disturbed(found.noise, loaded_s=loaded_s)
+            is_disturbed = self.others.is_disturbed(found.noise, loaded_s=loaded_s)
             is_last = repeats == MAX_REPEATS
-            if not is_disturbed or is_last or not self.others.may_repeat(loaded_s):
+            if not is_disturbed or is_last or not self.others.can_repeat(loaded_s):
                 return dataclasses.replace(found, repeats=repeats, is_disturbed=is_disturbed)
             repeats += 1
 
@@ -208,7 +208,7 @@ class PhaseRunner:
             slices_ms=tuple(slices_ms) if measurement else (),
         )
 
-    def listed(self, requests: ScenarioRequests, plan: PhasePlan, seed: int) -> PhasePlan:
+    def scenario_plan(self, requests: ScenarioRequests, plan: PhasePlan, seed: int) -> PhasePlan:
         """Return the plan of a scenario's requests, and hand them to the generator.
 
         Fixed warm-up time lets evaluations of a stream measure the same requests. Nothing is

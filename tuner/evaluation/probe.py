@@ -35,7 +35,7 @@ class _Seen:
     cpu_cores: float
 
 
-def probe_model(bench: Evaluator, environment: Environment, served: EngineInfo) -> ProbeResult:
+def probe_model(evaluator: Evaluator, environment: Environment, served: EngineInfo) -> ProbeResult:
     """Probe a few batch sizes, or single items.
 
     Raises:
@@ -45,15 +45,15 @@ def probe_model(bench: Evaluator, environment: Environment, served: EngineInfo) 
     # A new server's first replica reads the file and tries two items together, so it takes more
     # memory
     # than later ones. A limit that fits only those would fail every new server.
-    bench.stop_engine()
-    most = 1 if served.whole else environment.items
+    evaluator.stop_engine()
+    most = 1 if served.unbatched_reason else environment.items
     for size in (size for size in SIZES if size == 1 or size <= most):
         try:
-            seen[size] = _observe_size(bench, size, environment.client_batch)
+            seen[size] = _observe_size(evaluator, size, environment.client_batch)
         except (LaunchFailed, LoadGeneratorFailed) as error:
             if size == 1:
                 raise TunerError(
-                    f"the model cannot be probed: {error}; it was sent {bench.sent}"
+                    f"the model cannot be probed: {error}; it was sent {evaluator.sent}"
                 ) from error
             break  # the space ends below
     return ProbeResult(
@@ -64,18 +64,18 @@ def probe_model(bench: Evaluator, environment: Environment, served: EngineInfo) 
         peak_memory_mb={size: one.peak_memory_mb for size, one in seen.items()},
         cpu_cores_used=max(one.cpu_cores for one in seen.values()),
         service_time_s={size: one.service_time_s for size, one in seen.items()},
-        whole=served.whole,
+        whole=served.unbatched_reason,
         client_batch=environment.client_batch,
-        pads=bench.varies and served.signature is not None and served.signature.padding == "",
+        pads=evaluator.varies and served.signature is not None and served.signature.padding == "",
     )
 
 
-def text(bench: Evaluator, environment: Environment, served: EngineInfo) -> str:
+def text(evaluator: Evaluator, environment: Environment, served: EngineInfo) -> str:
     """Return the commented search-space file."""
-    return derive.text(probe_model(bench, environment, served))
+    return derive.text(probe_model(evaluator, environment, served))
 
 
-def _observe_size(bench: Evaluator, size: int, client_batch: int) -> _Seen:
+def _observe_size(evaluator: Evaluator, size: int, client_batch: int) -> _Seen:
     configuration = Configuration(
         {
             "replica.count": 1,
@@ -85,7 +85,7 @@ def _observe_size(bench: Evaluator, size: int, client_batch: int) -> _Seen:
         }
     )
     clients = max(2, -(-2 * size // client_batch))
-    found = bench.observe(configuration, concurrency=clients, seconds=SECONDS)
+    found = evaluator.observe_phase(configuration, concurrency=clients, seconds=SECONDS)
     answered = found.answered
     if not answered:
         if not found.load.why_failed:

@@ -23,7 +23,7 @@ WARMUP_S = 0.1
 
 
 def profile_model(
-    bench: Evaluator, *, most: int, client_batch: int, threads: Iterable[int]
+    evaluator: Evaluator, *, most: int, client_batch: int, threads: Iterable[int]
 ) -> CostProfile:
     """Measure the costs.
 
@@ -38,7 +38,7 @@ def profile_model(
     for count in sorted(set(threads)):
         for size in _sizes(most):
             try:
-                found.append(_cost(bench, count, size, client_batch))
+                found.append(_cost(evaluator, count, size, client_batch))
             except (LaunchFailed, LoadGeneratorFailed) as error:
                 if not found:
                     raise TunerError(f"the model cannot be profiled: {error}") from error
@@ -54,7 +54,7 @@ def _sizes(most: int) -> list[int]:
     return [*sizes, most] if sizes[-1] * 2 <= most else sizes
 
 
-def _cost(bench: Evaluator, threads: int, size: int, client_batch: int) -> BatchCost:
+def _cost(evaluator: Evaluator, threads: int, size: int, client_batch: int) -> BatchCost:
     configuration = Configuration(
         {
             "replica.count": 1,
@@ -64,9 +64,11 @@ def _cost(bench: Evaluator, threads: int, size: int, client_batch: int) -> Batch
         }
     )
     clients = max(2, -(-2 * size // client_batch))
-    before = bench.batch_times()
-    found = bench.observe(configuration, concurrency=clients, seconds=SECONDS, warmup_s=WARMUP_S)
-    batches = _since(before, bench.batch_times()).get(size)
+    before = evaluator.batch_times()
+    found = evaluator.observe_phase(
+        configuration, concurrency=clients, seconds=SECONDS, warmup_s=WARMUP_S
+    )
+    batches = _since(before, evaluator.batch_times()).get(size)
     answered, finished = found.answered, max(1, len(found.load.records))
     if not answered:
         raise LoadGeneratorFailed(f"no request was answered at batch size {size} in {SECONDS:g} s")

@@ -145,7 +145,7 @@ def make_request_source(
     Raises:
         WrongUse: options fit no input, or a file is unreadable.
     """
-    card, signature = card or NO_SPEC, signature.asked
+    card, signature = card or NO_SPEC, signature.sizing_signature
     file = None if target.payload is None else pathlib.Path(target.payload)
     is_own = file is None and not (target.shape or target.values or card.shapes or card.values)
     if is_own:
@@ -272,14 +272,14 @@ def plain_requests(request: RequestFormat, target: TargetSettings, card: ModelSp
             )
         if is_tfs and arrays.suffix != ".npz":
             return plain_payloads.from_file(
-                arrays, to=to, method="POST", headers=headers, answer="tensorflow-serving"
+                arrays, to=to, method="POST", headers=headers, response="tensorflow-serving"
             )
         if is_tfs:
             return plain_payloads.instances(
                 arrays, to=to, headers=headers, client_batch=target.client_batch
             )
         return plain_payloads.tensors(
-            arrays, to=to, method=request.method, headers=headers, answer=request.answer or ""
+            arrays, to=to, method=request.method, headers=headers, response=request.answer or ""
         )
     body = given or request.body
     if body is not None:

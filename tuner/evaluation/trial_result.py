@@ -84,7 +84,7 @@ class Judge:
                 if same is None
                 else relative_standard_error(objectives.find_objective(same), measurement)
             )
-            slack = limit.slack(limit.of.value(measurement))
+            slack = limit.log_excess(limit.of.value(measurement))
             found[limit.text] = (None if math.isnan(slack) else slack, error)
         return found
 

@@ -56,7 +56,7 @@ class EvaluationWorkload:
     """Where a rate search begins; None: a short closed loop tells."""
 
     @property
-    def is_cut(self) -> bool:
+    def uses_time_slices(self) -> bool:
         """Whether phases can be cut into time slices.
 
         Not an open loop, whose queue builds up over the phase, nor with a request count or an
@@ -78,26 +78,28 @@ class EvaluationWorkload:
 
     def at_rate(self, engine: RunningEngine, load: OpenLoopPlan, *, seconds: float) -> JudgedPhase:
         """Run and judge another open loop, above the concurrency, so that requests queue."""
-        plan = dataclasses.replace(self.closed(engine), seconds=seconds, requests=None)
+        plan = dataclasses.replace(self.closed_loop_plan(engine), seconds=seconds, requests=None)
         most = min(MAX_IN_FLIGHT, max(MIN_OPEN, OPEN_TIMES * self.concurrency))
-        return self._run(engine, self.opened(dataclasses.replace(plan, concurrency=most), load))
+        return self._run(
+            engine, self.open_loop_plan(dataclasses.replace(plan, concurrency=most), load)
+        )
 
     def run(self, engine: RunningEngine, race: Race | None = None) -> JudgedPhase:
         """Run and judge the study's workload."""
-        plan, load = self.closed(engine), self.open_load
+        plan, load = self.closed_loop_plan(engine), self.open_load
         if load is not None and self.settings.objective == RATE:
             return self._highest(engine, plan, load)
         if load is not None:
-            plan = self.opened(plan, load)
-            return self._lengthened(engine, plan, self._run(engine, plan))
+            plan = self.open_loop_plan(plan, load)
+            return self._lengthen_phase(engine, plan, self._run(engine, plan))
         found = self._run(engine, dataclasses.replace(plan, race=race))
         if found.measurement is None or race is None:
-            return self._lengthened(engine, plan, found)
+            return self._lengthen_phase(engine, plan, found)
         left_s = self.settings.measured_s - found.load.measured_s
         measured = dataclasses.replace(found.measurement, ended_early=left_s > race.look_s / 2)
         return dataclasses.replace(found, measurement=measured)
 
-    def _lengthened(
+    def _lengthen_phase(
         self, engine: RunningEngine, plan: PhasePlan, found: JudgedPhase
     ) -> JudgedPhase:
         """Measure longer while a required p99 has too few requests."""
@@ -124,14 +126,14 @@ class EvaluationWorkload:
         )
         search = max_rate_search.MaxRateSearch(
             self.rate_per_s or self._guessed_rate(plan, load),
-            least_per_s=max_rate_search.MIN_REQUESTS / self.settings.measured_s,
+            min_per_s=max_rate_search.MIN_REQUESTS / self.settings.measured_s,
         )
         kept: dict[float, JudgedPhase] = {}
         last: JudgedPhase | None = None
         loaded_s = 0.0
         while (rate := search.next_per_s) is not None:
             at_rate = dataclasses.replace(load, rate_per_s=rate)
-            found = self._tried(engine, self.opened(plan, at_rate))
+            found = self._try_phase(engine, self.open_loop_plan(plan, at_rate))
             last = found or last
             if found is None:
                 search.tell(is_kept=False)
@@ -160,7 +162,7 @@ class EvaluationWorkload:
         outcome = no_rate(slo_ms, search.missed_per_s)
         return dataclasses.replace(last, outcome=outcome, measurement=None, loaded_s=loaded_s)
 
-    def _tried(self, engine: RunningEngine, plan: PhasePlan) -> JudgedPhase | None:
+    def _try_phase(self, engine: RunningEngine, plan: PhasePlan) -> JudgedPhase | None:
         """Run a phase that may be too much; None if it failed and the engine survived."""
         try:
             return self._run(engine, plan)
@@ -188,11 +190,11 @@ class EvaluationWorkload:
         answered = int((measured & summary.is_ok(found.records)).sum())
         return GUESSED_SHARE * answered / found.measured_s if answered else load.rate_per_s
 
-    def opened(self, plan: PhasePlan, load: OpenLoopPlan) -> PhasePlan:
+    def open_loop_plan(self, plan: PhasePlan, load: OpenLoopPlan) -> PhasePlan:
         """Return the plan as an open loop with the arrivals of the stream."""
         seeded = dataclasses.replace(load, seed=STREAMS * load.seed + self.stream)
         if self.phases.requests is not None:
-            return self.phases.listed(self.phases.requests, plan, seeded.seed)
+            return self.phases.scenario_plan(self.phases.requests, plan, seeded.seed)
         is_free = self.settings.seconds is None and self.settings.objective != RATE
         if is_free and plan.seconds is not None:
             # A queue needs time to reach its length.
@@ -203,7 +205,7 @@ class EvaluationWorkload:
             plan = dataclasses.replace(plan, seconds=seconds, warmup=warmup)
         return dataclasses.replace(plan.at(seeded), cuts_overload=True)
 
-    def closed(self, engine: RunningEngine) -> PhasePlan:
+    def closed_loop_plan(self, engine: RunningEngine) -> PhasePlan:
         """Return the plan of a closed loop."""
         settings = self.settings
         return PhasePlan(
@@ -225,7 +227,7 @@ class EvaluationWorkload:
         self, engine: RunningEngine, *, concurrency: int, seconds: float, warmup_s: float | None
     ) -> PhasePlan:
         """Return the plan of a closed loop with other connections and times."""
-        plan = self.closed(engine)
+        plan = self.closed_loop_plan(engine)
         warmup = plan.warmup
         if warmup_s is not None:
             warmup = dataclasses.replace(warmup, seconds=warmup_s)
@@ -236,7 +238,7 @@ class EvaluationWorkload:
     def slice_plan(self, engine: RunningEngine, *, seconds: float, warmup_s: float) -> PhasePlan:
         """Return the plan of a time slice; each connection gets one response in its warm-up."""
         return dataclasses.replace(
-            self.closed(engine),
+            self.closed_loop_plan(engine),
             seconds=seconds,
             answers=RESPONSES * self.concurrency,
             warmup=Warmup(seconds=warmup_s, round_trips=1, settling_s=SETTLING_S),

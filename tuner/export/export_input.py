@@ -70,7 +70,7 @@ class ExportInput:
 
 
 class Knobs:
-    """Knobs of a configuration; `left` yields those not taken."""
+    """Knobs of a configuration; `remaining` yields those not taken."""
 
     def __init__(self, configuration: Mapping[str, Value]) -> None:
         self._given = configuration
@@ -110,6 +110,6 @@ class Knobs:
             del self._left[name]
         return taken
 
-    def left(self) -> Iterator[tuple[str, Value]]:
+    def remaining(self) -> Iterator[tuple[str, Value]]:
         """Yield the knobs that were not taken."""
         yield from self._left.items()

@@ -78,7 +78,9 @@ def lines(
     yield ""
     yield from _measured_lines(record, subject.advice.configuration)
     yield from _section("", list(remarks), indent="")
-    left = [f"{name}: {value} ({_why(name, reasons, otherwise)})" for name, value in knobs.left()]
+    left = [
+        f"{name}: {value} ({_why(name, reasons, otherwise)})" for name, value in knobs.remaining()
+    ]
     yield from _section("Not exported:", left)
     yield from _section("Notes:", [*failures(record), *record.notes])
 
@@ -190,7 +192,7 @@ def _figures(record: StudyRecord, launches: tuple[Measurement, ...]) -> str:
 
 def _figure(objective: objectives.Objective, launches: tuple[Measurement, ...]) -> str:
     if objective.name == "p99":
-        return _tail(tail_latency.pooled(launches))
+        return _tail(tail_latency.pool_tails(launches))
     label = "" if objective.name == "throughput" else f"{objective.name} "
     values = [value for value in map(objective.value, launches) if value > 0]
     if not values:
@@ -208,7 +210,7 @@ def _figure(objective: objectives.Objective, launches: tuple[Measurement, ...]) 
 
 
 def _tail(tail: tail_latency.TailLatency) -> str:
-    if not tail.is_told:
+    if not tail.is_reportable:
         return f"p99 not known ({tail.why_not})"
     low, high = (
         "?" if end is None else f"{end:.4g}" for end in (tail.interval.low, tail.interval.high)

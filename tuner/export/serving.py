@@ -29,7 +29,7 @@ def files(subject: ExportInput) -> Files:
             record.shared,
             subject.place.with_name(deploy_script.SCRIPT),
             study=record.name,
-            server=serve_command(record.served, file, is_trusted=record.is_trusted),
+            server=serve_command(record.served_model, file, is_trusted=record.is_trusted),
         )
     return made
 
@@ -64,7 +64,7 @@ def _text(subject: ExportInput, file: pathlib.PurePath) -> str:
     told = provenance.lines(
         subject,
         "Settings",
-        use=serve_command(record.served, file, is_trusted=record.is_trusted),
+        use=serve_command(record.served_model, file, is_trusted=record.is_trusted),
         knobs=knobs,
         reasons={},
         otherwise="not a setting of the server",

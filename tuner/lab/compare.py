@@ -74,20 +74,22 @@ def compare(order: CompareSpec, *, terminal: Terminal) -> tuple[ComparisonRecord
     if folder.exists():
         instead = "a comparison cannot be resumed; choose another --study"
         raise StudyExists(str(folder.path), instead)
-    with resumable(None), make_evaluator(settings, target, terminal) as bench:
-        inputs = prepare(bench, settings, target, terminal)
-        arena, served = inputs.arena, inputs.served
+    with resumable(None), make_evaluator(settings, target, terminal) as evaluator:
+        inputs = prepare(evaluator, settings, target, terminal)
+        problem, served = inputs.problem, inputs.served
         for sampler in order.samplers:
-            sampler_of(search_settings(settings, sampler, 0, NO_PREDICTION).search, arena)
-        arena, predicted = _predict(order, settings, arena, bench, terminal)
+            sampler_of(search_settings(settings, sampler, 0, NO_PREDICTION).search, problem)
+        problem, predicted = _predict(order, settings, problem, evaluator, terminal)
         environment = environment_facts(served)
         asked = _settings_json(order, settings)
         folder.create(asked, environment, settings_file=SETTINGS_FILE)
         save_engine(folder, target)
-        with folder.locked():
+        with folder.hold_lock():
             terminal.log.write_to(folder.log)
             try:
-                runs, failures = _runs(order, settings, folder, arena, bench, terminal, predicted)
+                runs, failures = _runs(
+                    order, settings, folder, problem, evaluator, terminal, predicted
+                )
             except KeyboardInterrupt:
                 kept = f"the trials so far are in {folder.database}; a comparison cannot be resumed"
                 raise Interrupted(kept) from None
@@ -103,7 +105,7 @@ def compare(order: CompareSpec, *, terminal: Terminal) -> tuple[ComparisonRecord
             runs=runs,
             differences=differences(runs, objectives.find_objective(settings.measurement.first)),
             notes=(
-                *notes_of(inputs, bench.counted),
+                *notes_of(inputs, evaluator.energy_sources),
                 *_why_unpredicted(order, settings),
                 *failures,
             ),
@@ -117,7 +119,7 @@ def compare(order: CompareSpec, *, terminal: Terminal) -> tuple[ComparisonRecord
 
 
 def _settings_json(order: CompareSpec, settings: StudySettings) -> dict[str, Any]:
-    nested = settings.nested()
+    nested = settings.as_nested()
     for unused in ("sampler", "max_time_s", "stop_ei", "learn_from"):
         del nested["search"][unused]
     if "epsilon-greedy" not in order.samplers:
@@ -130,15 +132,15 @@ def _runs(
     order: CompareSpec,
     settings: StudySettings,
     folder: RunFolder,
-    arena: ProblemStatement,
-    bench: Evaluator,
+    problem: ProblemStatement,
+    evaluator: Evaluator,
     terminal: Terminal,
     predicted: PredictionCost = NO_PREDICTION,
 ) -> tuple[tuple[SamplerRun, ...], tuple[str, ...]]:
     ended: list[SamplerRun] = []
     failures: list[str] = []
     progress = Progress(
-        terminal.console, default=arena.default, objective=settings.measurement.first
+        terminal.console, default=problem.default, objective=settings.measurement.first
     )
     progress.say(
         f"{folder.name}: {', '.join(order.samplers)} with {settings.search.trials} trials each, "
@@ -146,20 +148,20 @@ def _runs(
         style="bold",
     )
     rounds = _rounds(order, settings)
-    budget = budget_of(settings, bench)
+    budget = budget_of(settings, evaluator)
     verified_s = len(order.samplers) * rounds * budget.compared_s
     repeat_s = len(order.samplers) * budget.trials * budget.trial_s([]) + verified_s
-    progress.expected(order.repeats * repeat_s, now=dt.datetime.now().astimezone())
+    progress.print_duration(order.repeats * repeat_s, now=dt.datetime.now().astimezone())
     for repeat in range(order.repeats):
         later_s = (order.repeats - 1 - repeat) * repeat_s
         runs = [
-            start_search(settings, folder, arena, bench, name, repeat, predicted)
+            start_search(settings, folder, problem, evaluator, name, repeat, predicted)
             for name in order.samplers
         ]
         take_turns(runs, progress, terminal, later_s=verified_s + later_s)
-        winners = {run.sampler: found for run in runs if (found := run.search.recommended())}
+        winners = {run.sampler: found for run in runs if (found := run.search.recommend())}
         measured = _remeasure(
-            bench,
+            evaluator,
             winners,
             rounds,
             needs_of(settings),
@@ -184,20 +186,20 @@ def _runs(
 def _predict(
     order: CompareSpec,
     settings: StudySettings,
-    arena: ProblemStatement,
-    bench: Evaluator,
+    problem: ProblemStatement,
+    evaluator: Evaluator,
     terminal: Terminal,
 ) -> tuple[ProblemStatement, PredictionCost]:
     searches = (search_settings(settings, sampler, 0, NO_PREDICTION) for sampler in order.samplers)
     if not any(map(prediction.is_wanted, searches)):
-        return arena, NO_PREDICTION
+        return problem, NO_PREDICTION
     console_text.write_line(terminal.console, "profiling the model to predict every configuration")
-    profile = prediction.profile_of(bench, arena)
+    profile = prediction.profile_of(evaluator, problem)
     if profile is None:
-        return arena, NO_PREDICTION
-    arena = prediction.with_prediction_of(settings, arena, profile)
-    trials = math.ceil(profile.seconds / budget_of(settings, bench).trial_s([]))
-    return arena, PredictionCost(
+        return problem, NO_PREDICTION
+    problem = prediction.with_prediction_of(settings, problem, profile)
+    trials = math.ceil(profile.seconds / budget_of(settings, evaluator).trial_s([]))
+    return problem, PredictionCost(
         trials=min(trials, settings.search.trials - 1), seconds=profile.seconds
     )
 
@@ -212,7 +214,7 @@ def _rounds(order: CompareSpec, settings: StudySettings) -> int:
 
 
 def _remeasure(
-    bench: Evaluator,
+    evaluator: Evaluator,
     winners: Mapping[str, Configuration],
     rounds: int,
     needs: EvaluationRequirements,
@@ -226,7 +228,7 @@ def _remeasure(
 
     def report(starts: Sequence[RoundEvaluation], _launch: Evaluation) -> None:
         terminal.check()
-        bench.stream = 1 + len(starts) // len(winners)  # one for each round; searches have 0
+        evaluator.stream = 1 + len(starts) // len(winners)  # one for each round; searches have 0
         last, whole = starts[-1], rounds * len(winners)
         each_s = (time.monotonic() - begun_s) / len(starts)
         progress.verification(
@@ -240,11 +242,11 @@ def _remeasure(
 
     if not winners:
         return verification.Rounds(starts=(), measurements={})
-    bench.stream = 1
+    evaluator.stream = 1
     with verification.open_rounds(
-        bench, winners, round_trip_s=round_trip_s, say=progress.say
+        evaluator, winners, round_trip_s=round_trip_s, say=progress.say
     ) as source:
         measured = verification.alternate(source, rounds=rounds, needs=needs, report=report)
-    bench.stream = 0
-    bench.start()
+    evaluator.stream = 0
+    evaluator.start()
     return measured

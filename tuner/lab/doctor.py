@@ -111,12 +111,12 @@ def noise_of(target: TargetSettings, *, launches: int) -> NoiseResult:
         concurrency=target.in_flight,
         settings=settings,
         launcher=problem.launcher_of(target),
-    ) as bench:
-        served = start_target(bench)
-        bench.send(problem.payloads_of(target, card, served, seed=0))
+    ) as evaluator:
+        served = start_target(evaluator)
+        evaluator.send(problem.payloads_of(target, card, served, seed=0))
         for _ in range(launches):
             before_s = time.monotonic()
-            launch = bench.launch_fresh(Configuration({}))
+            launch = evaluator.evaluate_on_new_server(Configuration({}))
             if launch.measurement is None:
                 raise TunerError(f"the noise cannot be measured: {launch.outcome.reason}")
             measured.append(launch.measurement)

@@ -119,7 +119,7 @@ def read(
     for (_, one), log in zip(worked, logs, strict=True):
         means[one.configuration] += log.tolist()
     means_ms = tuple(float(np.exp(np.mean(one))) if one else float("nan") for one in means)
-    budget = budget.answered(1e-3 * float(np.nanmax(means_ms)))
+    budget = budget.with_round_trip(1e-3 * float(np.nanmax(means_ms)))
     return NoiseMeasurement(
         model=model,
         concurrency=concurrency,
@@ -146,7 +146,7 @@ def detectable_gain(
             number=pairs,
             slices=slices or TimeSlices.whole(budget.load_s),
             startup_s=budget.compared_s - (slices.loaded_s if slices else budget.load_s),
-            is_side_by_side=slices is not None,
+            is_interleaved=slices is not None,
         )
         return power.smallest_gain_of(course, rounds, block_s=block_s)
 

@@ -57,18 +57,18 @@ def measure(order: NoiseMeasurementSpec, *, terminal: Terminal) -> NoiseMeasurem
     """
     settings = order.settings
     target = targets.find_target(settings.target)
-    with resumable(None), make_evaluator(settings, target, terminal) as bench:
-        inputs = prepare(bench, settings, target, terminal)
-        arena, served = inputs.arena, inputs.served
-        piloting = _MeasurementRun(order, bench, arena, terminal)
+    with resumable(None), make_evaluator(settings, target, terminal) as evaluator:
+        inputs = prepare(evaluator, settings, target, terminal)
+        problem, served = inputs.problem, inputs.served
+        piloting = _MeasurementRun(order, evaluator, problem, terminal)
         chosen, block_s = piloting.look()
         tried = piloting.launches(chosen, block_s)
-        budget = budget_of(settings, bench)
+        budget = budget_of(settings, evaluator)
     return read(
         budget,
         model=served.model,
         concurrency=settings.target.in_flight,
-        default=arena.default,
+        default=problem.default,
         configurations=chosen,
         tried=tried,
         block_s=block_s,
@@ -79,16 +79,16 @@ class _MeasurementRun:
     def __init__(
         self,
         order: NoiseMeasurementSpec,
-        bench: Evaluator,
-        arena: problem.ProblemStatement,
+        evaluator: Evaluator,
+        problem: problem.ProblemStatement,
         terminal: Terminal,
     ) -> None:
         self._order = order
-        self._bench = bench
-        self._arena = arena
+        self._evaluator = evaluator
+        self._problem = problem
         self._terminal = terminal
         self._rng = np.random.default_rng(order.settings.search.seed)
-        self._progress = Progress(terminal.console, default=arena.default, objective="mean")
+        self._progress = Progress(terminal.console, default=problem.default, objective="mean")
 
     def look(self) -> tuple[tuple[Configuration, ...], float]:
         """Configurations to measure, default first, and their block length.
@@ -114,7 +114,7 @@ class _MeasurementRun:
             reason = reason or launch.outcome.reason
         if len(seen) < 2:
             raise TunerError(f"the noise cannot be measured: {reason}")
-        return chosen_of(seen, wanted, default=self._arena.default)
+        return chosen_of(seen, wanted, default=self._problem.default)
 
     def launches(
         self, chosen: Sequence[Configuration], block_s: float
@@ -123,7 +123,7 @@ class _MeasurementRun:
         order = self._order
         settings = order.settings.measurement
         seconds = max(settings.measured_s, MIN_BLOCKS * block_s)
-        self._bench.settings = dataclasses.replace(settings, seconds=seconds)
+        self._evaluator.settings = dataclasses.replace(settings, seconds=seconds)
         places = self._rng.permutation(np.repeat(np.arange(len(chosen)), order.evaluations))
         self._progress.say(
             f"{formatting.plural(len(chosen), 'configuration')}, "
@@ -136,10 +136,10 @@ class _MeasurementRun:
         for place in places.tolist():
             before_s = time.monotonic()
             launch = self._launch(chosen[place])
-            tried.append(self._tried(launch, place, time.monotonic() - before_s, block_s))
+            tried.append(self._make_evaluation(launch, place, time.monotonic() - before_s, block_s))
             left_s = (time.monotonic() - begun_s) / len(tried) * (len(places) - len(tried))
             if len(tried) == 1:
-                self._progress.expected(left_s, now=dt.datetime.now().astimezone())
+                self._progress.print_duration(left_s, now=dt.datetime.now().astimezone())
             self._progress.say(
                 f"{len(tried):3d}/{len(places)} "
                 f"{self._progress.result(launch.outcome, launch.measurement)} | "
@@ -149,21 +149,21 @@ class _MeasurementRun:
         return tuple(tried)
 
     def _spread(self, most: int) -> list[Configuration]:
-        candidates = self._arena.candidates
-        found = [self._arena.default]
+        candidates = self._problem.candidates
+        found = [self._problem.default]
         for vector in cells_of.sobol(candidates.design_width, most - 1, self._rng):
-            free = candidates.unseen(found)
+            free = candidates.untried(found)
             if not len(free):
                 break
-            found.append(candidates.cells[candidates.nearest(vector, free)])
+            found.append(candidates.configurations[candidates.nearest(vector, free)])
         return found
 
-    def _launch(self, cell: Configuration) -> Evaluation:
-        launch = self._bench.launch(cell)
+    def _launch(self, candidate: Configuration) -> Evaluation:
+        launch = self._evaluator.evaluate(candidate)
         self._terminal.check()
         return launch
 
-    def _tried(
+    def _make_evaluation(
         self, launch: Evaluation, place: int, took_s: float, block_s: float
     ) -> NoiseEvaluation:
         measured, records = launch.measurement, launch.records
@@ -176,7 +176,7 @@ class _MeasurementRun:
         )
         if measured is None or records is None:
             return tried
-        cores = self._arena.environment.machine.cores
+        cores = self._problem.environment.machine.cores
         foreign_s = measured.noise.neighbour_cpu_s
         last_s = measured.warmup_s + measured.seconds  # of the last load, which counted
         return dataclasses.replace(

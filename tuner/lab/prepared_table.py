@@ -32,7 +32,7 @@ class PreparedTable:
     """Prepared benchmark table."""
 
     surface: BenchmarkTable
-    arena: ProblemStatement
+    problem: ProblemStatement
     halves: HoldoutSplit
     truth: GroundTruth
     objective: str
@@ -50,17 +50,17 @@ class PreparedTable:
         """Discrete-event predictions (m,), if any."""
         if self.profile is None:
             return None
-        return prediction.simulate(self.arena, self.profile)
+        return prediction.simulate(self.problem, self.profile)
 
     @functools.cached_property
-    def resampled(self) -> Resampling:
+    def resampling(self) -> Resampling:
         """Model of resampled evaluations."""
         found = self.truth
         return Resampling.of(
             self.surface,
-            dict(zip(found.cells, found.log_mean.tolist(), strict=True)),
+            dict(zip(found.candidates, found.log_mean.tolist(), strict=True)),
             objectives.find_objective(self.objective),
-            self.arena.candidates,
+            self.problem.candidates,
         )
 
     @functools.cached_property
@@ -93,14 +93,14 @@ def prepare_table(
             "",
             "a candidate has fewer than two evaluations; continue with `tune record`",
         )
-    arena = make_problem(surface)
+    problem = make_problem(surface)
     parts = split(surface)
-    found = _truth(surface, parts, name, arena)
+    found = _truth(surface, parts, name, problem)
     for limit in limits:
-        found = _within(found, limit, surface, parts, arena)
+        found = _within(found, limit, surface, parts, problem)
     return PreparedTable(
         surface=surface,
-        arena=arena,
+        problem=problem,
         halves=parts,
         truth=found,
         objective=name,
@@ -109,12 +109,12 @@ def prepare_table(
 
 
 def _truth(
-    surface: BenchmarkTable, parts: HoldoutSplit, objective: str, arena: ProblemStatement
+    surface: BenchmarkTable, parts: HoldoutSplit, objective: str, problem: ProblemStatement
 ) -> GroundTruth:
     found = ground_truth(
-        surface, parts.held_out, objectives.find_objective(objective), arena.candidates
+        surface, parts.held_out, objectives.find_objective(objective), problem.candidates
     )
-    if not len(found.cells):
+    if not len(found.candidates):
         raise UsageError(f"{surface.head.name}: its evaluations lack {objective}")
     return found
 
@@ -124,31 +124,31 @@ def _within(
     limit: MetricConstraint,
     surface: BenchmarkTable,
     parts: HoldoutSplit,
-    arena: ProblemStatement,
+    problem: ProblemStatement,
 ) -> GroundTruth:
     name = limit.of.objective
     if name is None or limit.metric == "items_per_s":
         raise UsageError(f"--constraint {limit.text!r}: the benchmark table lacks {limit.metric}")
     objective = objectives.find_objective(name)
-    of_metric = _truth(surface, parts, name, arena)
+    of_metric = _truth(surface, parts, name, problem)
     values = np.exp(of_metric.log_mean)
     if not objective.is_minimised:
         values = 1e3 / values
     kept = {
         cell
-        for cell, value in zip(of_metric.cells, values, strict=True)
-        if not limit.slack(float(value)) > 0
+        for cell, value in zip(of_metric.candidates, values, strict=True)
+        if not limit.log_excess(float(value)) > 0
     }
-    places = [place for place, cell in enumerate(found.cells) if cell in kept]
+    places = [place for place, cell in enumerate(found.candidates) if cell in kept]
     if not places:
         raise UsageError(
             f"--constraint {limit.text!r}: no configuration of the benchmark table satisfies it"
         )
     return GroundTruth(
-        cells=tuple(found.cells[place] for place in places),
+        candidates=tuple(found.candidates[place] for place in places),
         log_mean=found.log_mean[places],
         se=found.se[places],
-        lost=found.lost | {cell for cell in found.cells if cell not in kept},
+        unsuccessful=found.unsuccessful | {cell for cell in found.candidates if cell not in kept},
     )
 
 
@@ -174,6 +174,6 @@ def make_problem(surface: BenchmarkTable) -> ProblemStatement:
             tuple(surface.by_cell), space.encode, lambda cell: features(cell, environment)
         ),
         distributions=distributions.distributions(space),
-        knobs=tuple(knob.info() for knob in space.searched),
+        knobs=tuple(knob.info() for knob in space.searched_knobs),
         notes=head.notes,
     )

@@ -73,19 +73,19 @@ def record(order: RecordSpec, *, terminal: Terminal) -> RecordResult:
     target = targets.find_target(settings.target)
     folder = TableFolder(order.out)
     known = table_files.read(order.out) if folder.exists() else None
-    with resumable(None), folder, make_evaluator(settings, target, terminal) as bench:
-        bench.lengthens = False  # a table's evaluations have one length
-        inputs = prepare(bench, settings, target, terminal)
-        arena, head = inputs.arena, _head(order, inputs)
+    with resumable(None), folder, make_evaluator(settings, target, terminal) as evaluator:
+        evaluator.lengthens = False  # a table's evaluations have one length
+        inputs = prepare(evaluator, settings, target, terminal)
+        problem, head = inputs.problem, _head(order, inputs)
         if known is not None:
             head = _going_on(head, known.head, order.out)
         if head.profile is None and target.is_predictable:
-            profile = prediction.profile_of(bench, arena)
+            profile = prediction.profile_of(evaluator, problem)
             head = dataclasses.replace(head, profile=None if profile is None else profile.as_json())
         folder.begin(head)
         launches = list(known.launches) if known is not None else []
         before = len(launches)
-        recorder = _Recorder(order, folder, bench, arena, head, terminal)
+        recorder = _Recorder(order, folder, evaluator, problem, head, terminal)
         try:
             recorder.run(launches)
         except KeyboardInterrupt:
@@ -102,24 +102,26 @@ class _Recorder:
         self,
         order: RecordSpec,
         folder: TableFolder,
-        bench: Evaluator,
-        arena: problem.ProblemStatement,
+        evaluator: Evaluator,
+        problem: problem.ProblemStatement,
         head: TableHeader,
         terminal: Terminal,
     ) -> None:
         self._order = order
         self._folder = folder
-        self._bench = bench
-        self._arena = arena
+        self._evaluator = evaluator
+        self._problem = problem
         self._head = head
         self._terminal = terminal
         self._objective = objectives.find_objective(head.objective)
-        self._progress = Progress(terminal.console, default=arena.default, objective=head.objective)
+        self._progress = Progress(
+            terminal.console, default=problem.default, objective=head.objective
+        )
 
     def run(self, launches: list[RecordedEvaluation]) -> None:
         """Run due evaluations; append them to the folder and `launches`."""
-        cells = self._arena.candidates.cells
-        recorded = [self._recorded(launch) for launch in launches]
+        cells = self._problem.candidates.configurations
+        recorded = [self._make_record(launch) for launch in launches]
         expected = expected_evaluations(len(cells), self._order.thoroughness)
         self._tell(len(cells), len(launches), expected)
         begun_s, at_begin = time.monotonic(), len(launches)
@@ -128,12 +130,12 @@ class _Recorder:
             if not waiting:
                 return
             for cell in waiting:
-                self._bench.stream = sweep  # a scenario's requests differ by pass
-                launch = self._bench.launch(cell)
+                self._evaluator.stream = sweep  # a scenario's requests differ by pass
+                launch = self._evaluator.evaluate(cell)
                 kept = _make_record(launch, number=_next(launches), sweep=sweep)
                 self._folder.append(kept)
                 launches.append(kept)
-                recorded.append(self._recorded(kept))
+                recorded.append(self._make_record(kept))
                 each_s = (time.monotonic() - begun_s) / (len(launches) - at_begin)
                 left_s = each_s * max(0, expected - len(launches))
                 again = ", disturbed by the host" if recorded[-1].is_disturbed else ""
@@ -157,10 +159,10 @@ class _Recorder:
                 f"{outcome.reason}"
             )
 
-    def _tell(self, cells: int, done: int, expected: int) -> None:
+    def _tell(self, candidates: int, done: int, expected: int) -> None:
         settings = self._order.settings.measurement
         each_s = settings.measured_s + settings.warmup_s + 0.3
-        text = f"{self._head.name}: {formatting.plural(cells, 'configuration')} that differ, "
+        text = f"{self._head.name}: {formatting.plural(candidates, 'configuration')} that differ, "
         text += f"{self._order.thoroughness.passes} passes, then the best ones again; "
         text += f"about {formatting.plural(expected, 'launch')}"
         if done:
@@ -168,19 +170,19 @@ class _Recorder:
         left_s = max(0, expected - done) * each_s
         self._progress.say(f"{text}: {formatting.duration(left_s)}", style="bold")
 
-    def _recorded(self, launch: RecordedEvaluation) -> HasRecord:
+    def _make_record(self, launch: RecordedEvaluation) -> HasRecord:
         measured = launch.measurement(
             concurrency=self._head.concurrency,
             client_batch=self._head.client_batch,
             rate_per_s=self._head.rate_per_s,
             deadline_ms=self._order.settings.measurement.slo_ms,
-            cores=self._arena.environment.machine.cores,
-            paid=self._bench.prices,
+            cores=self._problem.environment.machine.cores,
+            paid=self._evaluator.prices,
         )
         value = None if measured is None else self._objective.to_minimise(measured)
         if value is not None and not math.isfinite(value):
             value = None
-        disturbed = launch.is_disturbed(self._arena.environment.machine.cores)
+        disturbed = launch.is_disturbed(self._problem.environment.machine.cores)
         return HasRecord(launch.sweep, launch.cell, value, disturbed)
 
 
@@ -237,11 +239,11 @@ def histogram_of(
 
 
 def _head(order: RecordSpec, inputs: StudyInputs) -> TableHeader:
-    settings, arena, served = order.settings, inputs.arena, inputs.served
+    settings, problem, served = order.settings, inputs.problem, inputs.served
     measurement = settings.measurement
     label = inputs.target.label(settings.target, served)
     facts = {**environment_facts(served), "engine": label}
-    space: dict[str, Any] = yaml.safe_load(files.dump(arena.space))
+    space: dict[str, Any] = yaml.safe_load(files.dump(problem.space))
     return TableHeader(
         name=order.out.name,
         model=served.model,
@@ -253,7 +255,7 @@ def _head(order: RecordSpec, inputs: StudyInputs) -> TableHeader:
         spawner=settings.target.spawner,
         objective=measurement.first,
         space=space,
-        default=arena.default,
+        default=problem.default,
         host={**machine.describe(machine.read()), **facts},
         measurement={
             "seconds": measurement.measured_s,

@@ -34,9 +34,9 @@ class ReplayResult:
 
     def as_json(self) -> dict[str, Any]:
         """Data to recompute all metrics."""
-        found, cells = self.ground.truth, self.ground.arena.candidates.cells
+        found, cells = self.ground.truth, self.ground.problem.candidates.configurations
         each = [
-            scoring.trials_to_tolerance(self.runs, found, share, cells=len(cells))
+            scoring.trials_to_tolerance(self.runs, found, share, candidates=len(cells))
             for share in scoring.SHARES
         ]
         return {
@@ -106,7 +106,7 @@ def replay(
 
 def one_run(ground: PreparedTable, order: ReplaySpec, seed: int) -> ReplayRun:
     """Run one search."""
-    launches = make_evaluator(ground, order.wrappers, seed)
+    launches = make_evaluator(ground, order.perturbations, seed)
     spent = profiling_trials(ground, order)
     search = search_of(ground, order, seed, launches)
     cells: list[Configuration | None] = [None] * spent
@@ -123,7 +123,7 @@ def one_run(ground: PreparedTable, order: ReplaySpec, seed: int) -> ReplayRun:
         if trial.outcome.status != "ok":
             lost.append(len(cells))
         cells.append(trial.configuration)
-        recommended.append(search.recommended())
+        recommended.append(search.recommend())
         took_s = time.perf_counter() - begun_s
         sampler_s += took_s
         own_s.append((own_s[-1] if own_s else 0.0) + (took_s if is_shared else stepped_s))
@@ -145,9 +145,9 @@ def verdict_of(
     ground: PreparedTable, order: ReplaySpec, search: Search, launches: TableEvaluator
 ) -> ReplayedVerdict:
     """Run a study's final selection and verification on drawn evaluations."""
-    default, best = ground.arena.default, search.recommended()
+    default, best = ground.problem.default, search.recommend()
     believed = search.finalists(MAX_SHORTLIST)
-    if best is None or believed is None or ground.arena.is_default(best):
+    if best is None or believed is None or ground.problem.is_default(best):
         return ReplayedVerdict(outcome="no difference shown", best=best)
 
     def quiet(_starts: object, _launch: object) -> None:
@@ -167,7 +167,7 @@ def verdict_of(
             rounds.starts,
             objective=search.objective,
             default=default,
-            cores=ground.arena.environment.machine.cores,
+            cores=ground.problem.environment.machine.cores,
             limits=ground.limits,
         )[0].configuration
 
@@ -191,7 +191,7 @@ def verdict_of(
         best=best,
         ratio=found.ratio,
         interval=found.interval,
-        pairs=rounds.counted,
+        pairs=rounds.complete_rounds,
         true_ratio=_true_ratio(ground, order, search.objective, best),
     )
 
@@ -199,9 +199,9 @@ def verdict_of(
 def _true_ratio(
     ground: PreparedTable, order: ReplaySpec, objective: Objective, best: Configuration
 ) -> float | None:
-    if order.wrappers.is_null:
+    if order.perturbations.is_null:
         return 1.0
-    minimised = ground.truth.ratio(best, ground.arena.default)
+    minimised = ground.truth.ratio(best, ground.problem.default)
     if minimised is None:
         return None
     return minimised if objective.is_minimised else 1 / minimised

@@ -49,7 +49,7 @@ class ReplaySpec:
     after: PreparedTable | None = None
     after_trials: int = 30
     pairs: int = 0
-    wrappers: Perturbations = dataclasses.field(default_factory=Perturbations)
+    perturbations: Perturbations = dataclasses.field(default_factory=Perturbations)
 
 
 def profiling_trials(ground: PreparedTable, order: ReplaySpec) -> int:
@@ -65,18 +65,18 @@ def with_requested_prediction(
     ground: PreparedTable, order: ReplaySpec, seed: int
 ) -> ProblemStatement:
     """Add the requested prediction."""
-    profile, arena = ground.profile, ground.arena
+    profile, problem = ground.profile, ground.problem
     if profile is None or order.guess == "none" or ground.objective not in prediction.OBJECTIVES:
-        return arena
+        return problem
     if order.guess == "twice":
         profile = profile.faster(2.0)
-    arena = prediction.with_prediction(
-        arena, profile, ground.objective, paid=ground.surface.paid, limits=ground.limits
+    problem = prediction.with_prediction(
+        problem, profile, ground.objective, paid=ground.surface.paid, limits=ground.limits
     )
-    assert arena.guess is not None
+    assert problem.prediction is not None
     if order.guess == "discrete":
-        return dataclasses.replace(arena, guess=ground.simulated)
-    logs = np.log(arena.guess)
+        return dataclasses.replace(problem, prediction=ground.simulated)
+    logs = np.log(problem.prediction)
     if order.guess == "shuffled":
         logs = np.random.default_rng([_STREAM, seed, 1]).permutation(logs)
     elif order.guess == "inverted":
@@ -85,62 +85,64 @@ def with_requested_prediction(
         logs = np.full_like(logs, logs.mean())
     is_right = order.guess in {"profile", "twice"}
     return dataclasses.replace(
-        arena,
-        guess=np.exp(logs),
-        latency=arena.latency if is_right else None,
-        within=arena.within if is_right else None,
+        problem,
+        prediction=np.exp(logs),
+        latency=problem.latency if is_right else None,
+        predicted_feasible=problem.predicted_feasible if is_right else None,
     )
 
 
 def with_warm_start(
-    arena: ProblemStatement, ground: PreparedTable, order: ReplaySpec, seed: int
+    problem: ProblemStatement, ground: PreparedTable, order: ReplaySpec, seed: int
 ) -> ProblemStatement:
     """Add the warm start from the other table."""
     if order.after is None:
-        return arena
+        return problem
     before = dataclasses.replace(
-        order, after=None, trials=order.after_trials, wrappers=Perturbations(), pairs=0
+        order, after=None, trials=order.after_trials, perturbations=Perturbations(), pairs=0
     )
-    launches = make_evaluator(order.after, before.wrappers, seed + _APART)
+    launches = make_evaluator(order.after, before.perturbations, seed + _APART)
     search = search_of(order.after, before, seed, launches)
     for _ in range(order.after_trials):
         search.step()
     study = SourceStudy(
         name=order.after.surface.head.name,
-        environment=order.after.arena.environment,
+        environment=order.after.problem.environment,
         launches=tuple(
             SourceEvaluation(configuration=trial.configuration, objective=trial.objective)
             for trial in search.trials
             if trial.objective is not None
         ),
-        winner=search.recommended(),
+        winner=search.recommend(),
     )
-    profile = ground.profile if arena.guess is not None else None
-    return warm_start.with_warm_start(arena, [study], objective=ground.objective, profile=profile)
+    profile = ground.profile if problem.prediction is not None else None
+    return warm_start.with_warm_start(problem, [study], objective=ground.objective, profile=profile)
 
 
-def make_evaluator(ground: PreparedTable, wrappers: Perturbations, seed: int) -> TableEvaluator:
+def make_evaluator(
+    ground: PreparedTable, perturbations: Perturbations, seed: int
+) -> TableEvaluator:
     """One seed's evaluator."""
     rng = np.random.default_rng([_STREAM, seed])
     drawn: Mapping[Configuration, Sequence[RecordedEvaluation]] = ground.halves.drawn
     walled: frozenset[Configuration] = frozenset()
     resampled: Resampling | None = None
-    if wrappers.is_null:
+    if perturbations.is_null:
         drawn = drawing.null(ground.surface.by_cell)
-    elif wrappers.is_resampled:
-        resampled = ground.resampled
-    if wrappers.has_walls:
-        kept = (ground.arena.default, ground.truth.cells[ground.truth.best])
-        walled = drawing.with_oom(ground.arena.candidates, kept, rng)
+    elif perturbations.is_resampled:
+        resampled = ground.resampling
+    if perturbations.injects_oom:
+        kept = (ground.problem.default, ground.truth.candidates[ground.truth.best])
+        walled = drawing.with_oom(ground.problem.candidates, kept, rng)
     return TableEvaluator(
         ground.surface,
         drawn,
         rng,
-        noise_sd=wrappers.noise_sd,
-        walled=walled,
+        noise_sd=perturbations.noise_sd,
+        with_oom=walled,
         resampled=resampled,
-        puts_back=wrappers.is_null,
-        most_blocks=wrappers.most_blocks,
+        puts_back=perturbations.is_null,
+        max_blocks=perturbations.max_blocks,
     )
 
 
@@ -151,13 +153,13 @@ def search_of(
     settings = SearchSettings(
         sampler=order.sampler, trials=order.trials, initial=order.initial, seed=seed
     )
-    arena = with_warm_start(with_requested_prediction(ground, order, seed), ground, order, seed)
-    if arena.guess is None:
+    problem = with_warm_start(with_requested_prediction(ground, order, seed), ground, order, seed)
+    if problem.prediction is None:
         settings = prediction.without_prediction(settings)
     search = Search(
         store=StudyStore.in_memory(f"seed-{seed}"),
-        arena=arena,
-        bench=launches,
+        problem=problem,
+        evaluator=launches,
         budget=Budget(
             trials=order.trials,
             initial=settings.first_trials,
@@ -169,7 +171,7 @@ def search_of(
         limits=ground.limits,
         stop_ei=0.0,
         keep_in=None,
-        racing=_racing(ground, order) if order.wrappers.is_raced else None,
+        racing=_racing(ground, order) if order.perturbations.is_raced else None,
     )
     search.prepare(settings)
     return search
@@ -179,7 +181,8 @@ def _racing(ground: PreparedTable, order: ReplaySpec) -> Racing:
     head = ground.surface.head
     block_s = float(head.measurement["block_s"])
     return Racing(
-        blocks=order.wrappers.most_blocks or max(1, round(head.measurement["seconds"] / block_s)),
+        blocks=order.perturbations.max_blocks
+        or max(1, round(head.measurement["seconds"] / block_s)),
         block_s=block_s,
         concurrency=head.concurrency,
         client_batch=head.client_batch,

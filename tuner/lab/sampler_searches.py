@@ -48,15 +48,15 @@ class SearchRun:
 def start_search(
     settings: StudySettings,
     folder: RunFolder,
-    arena: ProblemStatement,
-    bench: Evaluator,
+    problem: ProblemStatement,
+    evaluator: Evaluator,
     sampler: str,
     repeat: int,
     predicted: PredictionCost,
 ) -> SearchRun:
     """Start one sampler's search, with a store of its own."""
     mine = search_settings(settings, sampler, repeat, predicted)
-    budget = dataclasses.replace(budget_of(mine, bench), max_time_s=math.inf)
+    budget = dataclasses.replace(budget_of(mine, evaluator), max_time_s=math.inf)
     store = StudyStore.create(
         f"{sampler}-{repeat}",
         database=folder.database,
@@ -65,8 +65,8 @@ def start_search(
     )
     search = Search(
         store=store,
-        arena=arena,
-        bench=bench,
+        problem=problem,
+        evaluator=evaluator,
         budget=budget,
         objective=settings.measurement.first,
         limits=settings.measurement.limits,

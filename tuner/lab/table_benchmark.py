@@ -141,9 +141,9 @@ def _table_benchmark(
         )
     head, truth = ground.surface.head, ground.truth
     objective = objectives.find_objective(ground.objective)
-    cells = len(ground.arena.candidates.cells)
+    cells = len(ground.problem.candidates.configurations)
     good = {share: len(truth.good(share)) for share in SHARES}
-    default_regret = truth.regret(ground.arena.default)
+    default_regret = truth.regret(ground.problem.default)
     return TableBenchmark(
         name=head.name,
         model=head.model,
@@ -181,7 +181,7 @@ def _sampler_result(
         sampler,
         found.runs,
         ground.truth,
-        default=ground.arena.default,
+        default=ground.problem.default,
         profiling=replay_search.profiling_trials(ground, replayed),
     )
 

@@ -100,7 +100,7 @@ class AdminClient:
         return _parse_json(self._page(path))
 
     def _page(self, path: str) -> bytes:
-        status, data = self._sent("GET", path, None, timeout_s=READ_TIMEOUT_S)
+        status, data = self._send("GET", path, None, timeout_s=READ_TIMEOUT_S)
         if status != http.HTTPStatus.OK:
             text = one_line(_parse_json(data).get("error", "no reason given"))
             raise LaunchFailed("crash", f"the engine answered {status} to GET {path}: {text}")
@@ -109,10 +109,10 @@ class AdminClient:
     def _call(
         self, method: str, path: str, body: Mapping[str, Any] | None, *, timeout_s: float
     ) -> tuple[int, dict[str, Any]]:
-        status, data = self._sent(method, path, body, timeout_s=timeout_s)
+        status, data = self._send(method, path, body, timeout_s=timeout_s)
         return status, _parse_json(data)
 
-    def _sent(
+    def _send(
         self, method: str, path: str, body: Mapping[str, Any] | None, *, timeout_s: float
     ) -> tuple[int, bytes]:
         connection = http.client.HTTPConnection(self.host, self.port, timeout=timeout_s)

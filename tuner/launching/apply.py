@@ -24,7 +24,7 @@ def to_settings(configuration: Mapping[str, Value]) -> dict[str, Setting]:
     for name, value in configuration.items():
         if name not in SETTINGS:
             raise UsageError(f"knob {name!r} is not a setting of the serving core")
-        settings[name] = SETTINGS[name].checked(value, "configuration")
+        settings[name] = SETTINGS[name].validate(value, "configuration")
     return settings
 
 

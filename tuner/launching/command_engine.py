@@ -55,7 +55,7 @@ class ServedModel:
 class CommandLauncher:
     """Launcher for one engine file, with control groups until `close`."""
 
-    why_alone: str | None = None
+    why_not_interleaved: str | None = None
     """Why two servers cannot run at once; None: they can."""
     is_restarted: bool = True
     """Whether each configuration gets a new process, which has to settle."""
@@ -143,7 +143,7 @@ class CommandServer:
                 check=self._check_alive,
             )
         except LaunchFailed as error:
-            said = "" if error.cause != "timeout" else self._said()
+            said = "" if error.cause != "timeout" else self._last_output()
             self.stop()
             raise LaunchFailed(error.cause, f"{error.text}{said}") from error
         except BaseException:
@@ -153,7 +153,7 @@ class CommandServer:
         _log.info("engine started", extra={"fields": {"port": self.port, "seconds": seconds}})
         return seconds
 
-    def served(self) -> EngineInfo:
+    def describe(self) -> EngineInfo:
         """Describe the model, with its Open Inference Protocol signature.
 
         Raises:
@@ -208,7 +208,7 @@ class CommandServer:
             how = f"exit status {status}"
             if status < 0:
                 how = f"ended by {signal.Signals(-status).name}"
-        return f"{how}{self._said()}"
+        return f"{how}{self._last_output()}"
 
     def stop(self) -> None:
         """End the server with all its processes; remove its group and folder."""
@@ -235,7 +235,7 @@ class CommandServer:
             path = self._work / name
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(template.fill(text, values), encoding="utf-8")
-        self._group = self._limited(configuration)
+        self._group = self._make_control_group(configuration)
         environment = without_secrets(os.environ)  # meant for the owner's own servers
         environment |= {
             name: template.fill(text, values) for name, text in engine.environment.items()
@@ -264,7 +264,7 @@ class CommandServer:
             "python": self._engine.python,
         }
 
-    def _limited(self, configuration: Configuration) -> ControlGroup | None:
+    def _make_control_group(self, configuration: Configuration) -> ControlGroup | None:
         cpu, memory_mb = configuration.get(CPU), configuration.get(MEMORY)
         self._memory_mb = int(memory_mb) if memory_mb is not None else None
         group = self._launcher.group()
@@ -301,7 +301,7 @@ class CommandServer:
             f"({', '.join(facts)}); raise {MEMORY}"
         )
 
-    def _said(self) -> str:
+    def _last_output(self) -> str:
         if self._process is None:
             return ""
         with contextlib.suppress(RuntimeError):

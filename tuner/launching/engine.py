@@ -33,7 +33,7 @@ class EngineInfo:
     """Whether it runs on this machine, whose energy then counts."""
     engine: str = OUR_ENGINE
     """Engine's name in reports."""
-    largest_mb: float | None = None
+    max_model_mb: float | None = None
     """Largest of the models on shared replicas, in MiB; None for one model."""
 
     def told_signature(self) -> Signature:
@@ -47,7 +47,7 @@ class EngineInfo:
         return self.signature
 
     @property
-    def whole(self) -> str:
+    def unbatched_reason(self) -> str:
         """Why the model is unbatched; empty if batched or unknown."""
         return "" if self.signature is None else shapes.why_unbatched(self.signature)
 
@@ -78,7 +78,7 @@ class RunningEngine(Protocol):
         """
         ...
 
-    def served(self) -> EngineInfo:
+    def describe(self) -> EngineInfo:
         """Describe the engine and its model.
 
         Raises:
@@ -111,7 +111,7 @@ class Launcher(Protocol):
     """Launcher for engines of one kind."""
 
     @property
-    def why_alone(self) -> str | None:
+    def why_not_interleaved(self) -> str | None:
         """Why two engines cannot run at once; None: they can."""
         ...
 

@@ -65,7 +65,7 @@ class ReadyLine:
 class LuthierLauncher:
     """Launcher for servers of one model."""
 
-    why_alone: str | None = None
+    why_not_interleaved: str | None = None
     """Why two servers cannot run at once; None: they can."""
     is_restarted: bool = False
     """Whether each configuration gets a new process, which has to settle."""
@@ -201,7 +201,7 @@ class LuthierProcess:
         self.admin.apply(settings, timeout_s=timeout_s)
         return time.monotonic() - before_s
 
-    def served(self) -> EngineInfo:
+    def describe(self) -> EngineInfo:
         """Describe its model.
 
         Raises:

@@ -76,7 +76,7 @@ class ReplicaFacts:
         return next((death for death in reversed(self.deaths) if death.reason == reason), None)
 
 
-def parse(answer: Mapping[str, Any]) -> ReplicaFacts:
+def parse(response: Mapping[str, Any]) -> ReplicaFacts:
     """Parse a response of the admin port.
 
     Raises:
@@ -91,10 +91,10 @@ def parse(answer: Mapping[str, Any]) -> ReplicaFacts:
                 cpu_s=replica.get("cpu_s"),
                 throttled_s=replica.get("throttled_s"),
             )
-            for replica in answer["replicas"]
+            for replica in response["replicas"]
         ),
         deaths=tuple(
             ReportedDeath(reason=str(death["reason"]), text=str(death["text"]))
-            for death in answer["deaths"]
+            for death in response["deaths"]
         ),
     )

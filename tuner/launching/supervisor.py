@@ -50,7 +50,7 @@ class Supervisor:
 
     def run(self) -> None:
         """Run the server until it or the tuner ends, and clean up."""
-        if not self._started():
+        if not self._start():
             return
         self._wait(until_s=None, watched=[self._woken, self._tuner.sock])
         if self._ended is None:
@@ -62,7 +62,7 @@ class Supervisor:
             self._report(ended=self._ended)
         self._kill_the_rest()
 
-    def _started(self) -> bool:
+    def _start(self) -> bool:
         order, parent = self._order, os.getpid()
         groups: list[int] = []
 

@@ -54,7 +54,7 @@ class UrlLauncher:
         return bool(self.engine.hook)
 
     @property
-    def why_alone(self) -> str | None:
+    def why_not_interleaved(self) -> str | None:
         """Why two servers cannot run at once; None: without a hook, others may."""
         if not self.engine.hook:
             return None
@@ -70,7 +70,7 @@ class UrlLauncher:
         server.apply(configuration or self._default or Configuration({}))
         return server
 
-    def changed(self, configuration: Configuration) -> None:
+    def note_configuration(self, configuration: Configuration) -> None:
         """Note a configuration that the server is given."""
         if self._default is None:
             self._default = configuration
@@ -110,7 +110,7 @@ class UrlServer:
             LaunchFailed: `start` or `timeout`.
         """
         before_s = time.monotonic()
-        self._launcher.changed(configuration)
+        self._launcher.note_configuration(configuration)
         run_hook(self._engine, configuration)
         readiness.wait(
             self.host,
@@ -121,7 +121,7 @@ class UrlServer:
         )
         return time.monotonic() - before_s
 
-    def served(self) -> EngineInfo:
+    def describe(self) -> EngineInfo:
         """Describe the model, with its signature over the Open Inference Protocol.
 
         Raises:

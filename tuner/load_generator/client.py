@@ -134,7 +134,7 @@ class Client:
                 if head is None or len(data) != end + head.body_bytes:
                     self._read(connection, data)
                 else:
-                    self._answered(connection, head.status, clock() - origin)
+                    self._on_response(connection, head.status, clock() - origin)
             now = clock() - origin
             if now >= self._next_tick_s:
                 self._tick(now)
@@ -171,7 +171,7 @@ class Client:
                 connection.unsent = memoryview(request)[written:]
                 self.pool.watch(connection, _BOTH)
 
-    def _answered(self, connection: ClientConnection, status: int, now: float) -> None:
+    def _on_response(self, connection: ClientConnection, status: int, now: float) -> None:
         self._note(connection, status, now)
         connection.state = ConnectionState.FREE
         self.pool.free.append(connection)
@@ -244,9 +244,7 @@ class Client:
             self.phase.close(self.columns.finished_s[-1] if len(self.columns) else now)
         elif not self._is_settling(now):
             least = min(connection.round_trips for connection in self.pool.connections)
-            self.phase.advance(
-                now, sent=self._sent, finished=self._finished, least_round_trips=least
-            )
+            self.phase.advance(now, sent=self._sent, finished=self._finished, min_round_trips=least)
             if now >= self.phase.next_look_s:
                 assert self.phase.warmup_end_s is not None
                 self.phase.look(self.columns.mean_ms(self.phase.warmup_end_s), sent=self._sent)
@@ -310,11 +308,11 @@ class Client:
                 )
             return
         connection.reader = None
-        self.first_error = self.first_error or reader.told
+        self.first_error = self.first_error or reader.error_body
         if answer.keeps_alive and connection.unsent is None:
             if reader.plain is not None:
                 self._remember(reader.head, reader.plain)
-            self._answered(connection, answer.status, self._now())
+            self._on_response(connection, answer.status, self._now())
         else:
             self._note(connection, answer.status, self._now())
             self._renew(connection)

@@ -57,7 +57,7 @@ def one_sample(
 def _arrange(
     array: NDArray[Any], way: SampleLayout, spec: TensorSpec, signature: Signature, where: str
 ) -> NDArray[Any]:
-    found = way.arranged(array)
+    found = way.arrange(array)
     axis = shapes.item_axis(spec, signature)
     if axis is not None and found.shape[axis + 1] != 1:  # a sample is one item
         raise _wrong_shape(array, spec, signature, where)

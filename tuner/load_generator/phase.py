@@ -14,15 +14,15 @@ MAX_BEHIND = 0.1
 
 
 def is_warm(
-    warmup: Warmup, connections: int, *, now_s: float, finished: int, least_round_trips: int
+    warmup: Warmup, connections: int, *, now_s: float, finished: int, min_round_trips: int
 ) -> bool:
     """Whether the warm-up is over by the rule of `Warmup`.
 
-    `finished` are requests answered or lost, `least_round_trips` the fewest on one connection.
+    `finished` are requests answered or lost, `min_round_trips` the fewest on one connection.
     """
     if now_s < warmup.seconds:
         return False
-    if least_round_trips >= warmup.round_trips:
+    if min_round_trips >= warmup.round_trips:
         return True
     return now_s >= warmup.cap_s and finished >= warmup.round_trips * connections
 
@@ -85,7 +85,7 @@ class Phase:
         if mean_ms > limit_ms:
             self._end(at_s, sent)
 
-    def advance(self, now_s: float, *, sent: int, finished: int, least_round_trips: int) -> None:
+    def advance(self, now_s: float, *, sent: int, finished: int, min_round_trips: int) -> None:
         """Update the phase with time and counts."""
         plan = self.plan
         if self.warmup_end_s is None and is_warm(
@@ -93,7 +93,7 @@ class Phase:
             self.arrivals.connections,
             now_s=now_s,
             finished=finished,
-            least_round_trips=finished if self.arrivals.is_open else least_round_trips,
+            min_round_trips=finished if self.arrivals.is_open else min_round_trips,
         ):
             self.warmup_end_s = now_s
             self._finished_before = finished

@@ -27,7 +27,7 @@ BYTES_TYPE = {"Content-Type": "application/octet-stream"}
 
 
 def from_file(
-    path: pathlib.Path, *, to: str, method: str, headers: Mapping[str, str], answer: str = ""
+    path: pathlib.Path, *, to: str, method: str, headers: Mapping[str, str], response: str = ""
 ) -> Payloads:
     """File as one body, or JSON lines as one body each.
 
@@ -51,12 +51,12 @@ def from_file(
         path=to,
         method=method,
         description=f"{path.name}, {len(data)} bytes",
-        answer=answer,
+        answer=response,
     )
 
 
 def tensors(
-    path: pathlib.Path, *, to: str, method: str, headers: Mapping[str, str], answer: str
+    path: pathlib.Path, *, to: str, method: str, headers: Mapping[str, str], response: str
 ) -> Payloads:
     """Bytes of one input as bodies.
 
@@ -80,7 +80,7 @@ def tensors(
         method=method,
         description=f"{path.name}: {len(array)} items",
         labels=None if labels is None else labels[:, None],
-        answer=answer,
+        answer=response,
     )
 
 

@@ -13,14 +13,14 @@ _LAST = re.compile(r"inclusive range \[-?\d+, ?(\d+)\]")
 _COUNT = re.compile(r"with size (\d+)|not in \[0, (\d+)\)")
 
 
-def hint(answer: str, inputs: Sequence[str]) -> str:
+def hint(response: str, inputs: Sequence[str]) -> str:
     """Option to try if a message reports an index out of range, else empty."""
-    if not inputs or not _OUT_OF_RANGE.search(answer):
+    if not inputs or not _OUT_OF_RANGE.search(response):
         return ""
     high = "HIGH"
-    if last := _LAST.search(answer):
+    if last := _LAST.search(response):
         high = last[1]
-    elif count := _COUNT.search(answer):
+    elif count := _COUNT.search(response):
         high = str(int(count[1] or count[2]) - 1)
     options = " or ".join(f"--values {name}=0..{high}" for name in inputs)
     return f"an index was out of range: give the values that the input takes, {options}"

@@ -78,7 +78,7 @@ class ResponseReader:
         self._told = bytearray()
 
     @property
-    def told(self) -> bytes:
+    def error_body(self) -> bytes:
         """Start of a body outside 2xx, else empty."""
         return bytes(self._told if self._parser is None else self._parser.told)
 

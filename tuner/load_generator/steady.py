@@ -16,14 +16,14 @@ LOOK_S = 0.1
 class Settling:
     """Wait at the end of a warm-up until latencies have settled."""
 
-    def __init__(self, start_s: float, longest_s: float) -> None:
+    def __init__(self, start_s: float, max_s: float) -> None:
         """Prepare the wait.
 
         Args:
             start_s: end of the least warm-up.
-            longest_s: longest further wait; 0 waits for nothing.
+            max_s: longest further wait; 0 waits for nothing.
         """
-        self._start_s, self._longest_s = start_s, longest_s
+        self._start_s, self._longest_s = start_s, max_s
         self._look_s = 0.0
         self._has_settled = False
 

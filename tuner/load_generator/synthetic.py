@@ -45,7 +45,7 @@ class SyntheticInputs:
         """Whether requests differ in shape."""
         return any(size is not None and size.varies for axes in self.axes.values() for size in axes)
 
-    def checked(self) -> SyntheticInputs:
+    def require_complete(self) -> SyntheticInputs:
         """Plan if complete.
 
         Raises:
@@ -71,7 +71,7 @@ class SyntheticInputs:
         Raises:
             UnknownSize: a size is not known.
         """
-        self.checked()
+        self.require_complete()
         made: list[list[oip_body.RequestInput]] = []
         left = MAX_BYTES
         for _ in range(VARYING_REQUESTS if self.varies else REQUESTS):

@@ -44,18 +44,18 @@ class BestArm:
     tied: tuple[bool, ...]
 
 
-def choose(belief: Posterior, values: Array, preference: Sequence[object]) -> BestArm:
+def choose(posterior: Posterior, values: Array, preference: Sequence[object]) -> BestArm:
     """Choose among k configurations.
 
     Args:
-        belief: posterior of the search.
+        posterior: posterior of the search.
         values: (rounds, k) positive, minimised objectives; may have no row.
         preference: comparable key per configuration; the lowest wins ties.
     """
     logs = np.log(values)
-    updated = _posterior_mean(belief, logs)
+    updated = _posterior_mean(posterior, logs)
     leader = int(np.argmin(updated))
-    spread = _Spread.of(logs, belief.evaluation_sd)
+    spread = _Spread.of(logs, posterior.evaluation_sd)
     tied = [
         one == leader
         or bool(updated[one] - updated[leader] <= CLOSE and spread.is_open(leader, one))
@@ -86,14 +86,14 @@ def _pooled_sd(logs: Array, presumed: float) -> tuple[float, float]:
     return math.sqrt(variance), degrees
 
 
-def _posterior_mean(belief: Posterior, logs: Array) -> Array:
+def _posterior_mean(posterior: Posterior, logs: Array) -> Array:
     rounds, count = logs.shape
     if not rounds:
-        return belief.mean
-    known = belief.evaluation_sd**2 / rounds * np.eye(count) + np.ones((count, count))
-    whole = belief.covariance + known + 1e-12 * np.eye(count)
-    pull = np.linalg.solve(whole, logs.mean(axis=0) - belief.mean)
-    return np.asarray(belief.mean + belief.covariance @ pull)
+        return posterior.mean
+    known = posterior.evaluation_sd**2 / rounds * np.eye(count) + np.ones((count, count))
+    whole = posterior.covariance + known + 1e-12 * np.eye(count)
+    pull = np.linalg.solve(whole, logs.mean(axis=0) - posterior.mean)
+    return np.asarray(posterior.mean + posterior.covariance @ pull)
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True, eq=False)

@@ -176,7 +176,7 @@ def compare_with_prediction(
     assert ratio is not None, "both were measured"
     return PredictionComparison(
         configuration=configuration,
-        outcome=made_best.judged(interval),
+        outcome=made_best.judge(interval),
         ratio=ratio,
         interval=interval,
         pairs=len(best),

@@ -29,7 +29,7 @@ class InterferenceDetector:
         """By which values are unknown, as for a remote server."""
         self._left_s = CREDIT_S
 
-    def has_disturbed(self, noise: HostNoise, *, loaded_s: float) -> bool:
+    def is_disturbed(self, noise: HostNoise, *, loaded_s: float) -> bool:
         """Record a load, and return whether neighbours took more than usual.
 
         False if unknown. `loaded_s` includes the warm-up.
@@ -46,7 +46,7 @@ class InterferenceDetector:
         usual = statistics.median(shares) if len(shares) >= MIN_KNOWN else min(shares)
         return taken_s - usual * whole_s > max(MIN_S, MAX_MORE * whole_s)
 
-    def may_repeat(self, loaded_s: float) -> bool:
+    def can_repeat(self, loaded_s: float) -> bool:
         """Return whether a load may be repeated, and spend its time if so."""
         if loaded_s > self._left_s:
             return False

@@ -41,18 +41,18 @@ class MaxRateSearch:
     """
 
     def __init__(
-        self, first_per_s: float, *, least_per_s: float = 0.0, most: int = RATE_LOADS
+        self, first_per_s: float, *, min_per_s: float = 0.0, most: int = RATE_LOADS
     ) -> None:
         """Start at `first_per_s`, above 0, and try at most `most` rates.
 
-        Later ones are at least `least_per_s`.
+        Later ones are at least `min_per_s`.
         """
         if not (first_per_s > 0 and math.isfinite(first_per_s)):
             raise ValueError(f"first rate {first_per_s}, expected a finite number above 0")
         self.kept_per_s: float | None = None
         self.missed_per_s: float | None = None
         self._first_per_s = first_per_s
-        self._least_per_s = least_per_s
+        self._min_per_s = min_per_s
         self._left = most
         self._step = FIRST_STEP
         self._is_again = False
@@ -84,7 +84,7 @@ class MaxRateSearch:
         if kept is None:
             assert missed is not None
             lower = missed / self._step
-            return lower if lower >= self._least_per_s else None
+            return lower if lower >= self._min_per_s else None
         if missed is None:
             return kept * self._step
         return math.sqrt(kept * missed)
@@ -126,7 +126,7 @@ class MaxRateSearch:
             self._step = min(MAX_WALK, self._step**1.6)
         self._last = is_kept
         following = rate * self._step if is_kept else rate / self._step
-        self._walk_per_s = max(following, min(rate, self._least_per_s))
+        self._walk_per_s = max(following, min(rate, self._min_per_s))
 
 
 def is_kept(records: RequestRecords, *, limit_s: float, warmup_s: float, seconds: float) -> bool:

@@ -11,7 +11,7 @@ import numpy as np
 
 from tuner.measurement import summary
 from tuner.metrics import tail_latency
-from tuner.metrics.metric_constraints import MetricConstraint, violated
+from tuner.metrics.metric_constraints import MetricConstraint, find_violation
 from tuner.metrics.objective import find_objective
 from tuner.settings.measurement import MeasurementSettings
 from tuner.settings.workload import rate_in_words
@@ -197,7 +197,7 @@ class EvaluationRequirements:
         values = [find_objective(name).value(measurement) for name in self.names]
         return all(math.isfinite(value) and value > 0 for value in values)
 
-    def told(self, measurement: Measurement) -> Outcome:
+    def outcome_of(self, measurement: Measurement) -> Outcome:
         """Ok, or why a required metric is missing."""
         if self.needs_p99 and not measurement.has_p99:
             return Outcome(status="failed", cause="short", reason=tail_latency.too_few(measurement))
@@ -218,8 +218,8 @@ class EvaluationRequirements:
 
     def outcome(self, measurement: Measurement) -> Outcome:
         """The same, or infeasible with cause `constraint`."""
-        outcome = self.told(measurement)
-        why = violated(self.limits, [measurement])
+        outcome = self.outcome_of(measurement)
+        why = find_violation(self.limits, [measurement])
         if outcome.status != "ok" or why is None:
             return outcome
         return Outcome(status="infeasible", cause="constraint", reason=why)

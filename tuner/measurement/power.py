@@ -50,9 +50,9 @@ class RoundLayout:
     number: int
     slices: TimeSlices
     startup_s: float
-    is_side_by_side: bool
+    is_interleaved: bool
 
-    def lay_out(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    def make_schedule(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         """Middles (n,) of cells, and their signed weights (n,) in the difference."""
         at_s, weights, now_s = [], [], 0.0
         parts = 2 * self.slices.quartets
@@ -60,24 +60,24 @@ class RoundLayout:
         weight = 1 / (self.number * parts * cells)
         for number in range(self.number):
             first = 1 if number % 2 == 0 else -1
-            if self.is_side_by_side:
+            if self.is_interleaved:
                 now_s += 2 * self.startup_s
                 sides = [first * (1 if turn % 4 in {0, 3} else -1) for turn in range(2 * parts)]
             else:
                 sides = [first] * parts + [-first] * parts
             for turn, side in enumerate(sides):
-                if not self.is_side_by_side and turn % parts == 0:
+                if not self.is_interleaved and turn % parts == 0:
                     now_s += self.startup_s
                 now_s += self.slices.dropped_s
                 at_s.append(now_s + self.slices.seconds * (np.arange(cells) + 0.5) / cells)
                 weights.append(np.full(cells, side * weight))
-                now_s += self.slices.seconds + (SWITCH_S if self.is_side_by_side else 0.0)
+                now_s += self.slices.seconds + (SWITCH_S if self.is_interleaved else 0.0)
         return np.concatenate(at_s), np.concatenate(weights)
 
 
 def error_of(course: DriftModel, rounds: RoundLayout, *, block_s: float) -> float:
     """Standard error of a log ratio measured in at least one round."""
-    at_s, weights = rounds.lay_out()
+    at_s, weights = rounds.make_schedule()
     common = weights @ course.covariance(at_s[:, None] - at_s) @ weights
     cell_s = 2 * rounds.slices.quartets * rounds.slices.seconds * rounds.number / (len(at_s) / 2)
     own = course.block_sd**2 * block_s / cell_s * float(weights @ weights)

@@ -74,7 +74,7 @@ def _difference(
     first: str, second: str, pairs: Sequence[Pair], objective: Objective
 ) -> SamplerDifference:
     ratio, interval = comparison.ratio_interval([a for a, _ in pairs], [b for _, b in pairs])
-    outcome = objective.judged(interval)
+    outcome = objective.judge(interval)
     return SamplerDifference(
         first=first,
         second=second,

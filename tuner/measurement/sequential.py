@@ -77,7 +77,7 @@ class StoppingBoundaries:
             raise ValueError(f"a presumed spread of {sd}: expected more than 0")
         return cls(tuple(at), _boundaries(tuple(at), alpha), sd)
 
-    def presumed(self, differences: Sequence[float], look: int) -> float:
+    def sd_for_look(self, differences: Sequence[float], look: int) -> float:
         """Sd for a look: the assumed one, or the pairs' if larger at any look."""
         return max(
             self.sd, *(robust_mean(differences[:count]).sd for count in self.looks[: look + 1])
@@ -172,7 +172,7 @@ def read(plan: StoppingBoundaries, differences: Sequence[float], look: int) -> I
     """What the look with this index shows."""
     count = plan.looks[look]
     mean = robust_mean(differences[:count]).mean
-    reach = plan.boundaries[look] * plan.presumed(differences, look) / math.sqrt(count)
+    reach = plan.boundaries[look] * plan.sd_for_look(differences, look) / math.sqrt(count)
     return InterimResult(is_crossed=abs(mean) > reach, low=mean - reach, high=mean + reach)
 
 

@@ -152,10 +152,10 @@ def nothing_measured(
             f"no request was due in the measured {seconds:g} s ({len(records)} before "
             "them, in the warm-up); measure for longer (--seconds), or use a higher rate"
         )
-    longest_s = float((records.finished_s - records.intended_s).max())
+    max_s = float((records.finished_s - records.intended_s).max())
     return (
         f"no request finished in the measured {seconds:g} s (the longest latency was "
-        f"{longest_s:.3g} s); measure for longer (--seconds)"
+        f"{max_s:.3g} s); measure for longer (--seconds)"
     )
 
 

@@ -30,7 +30,7 @@ class TimeSlices:
 
     @classmethod
     def of(
-        cls, *, round_trip_s: float, startup_s: float, measured_s: float = 0.0, roles: int = 2
+        cls, *, round_trip_s: float, startup_s: float, measured_s: float = 0.0, arms: int = 2
     ) -> Self:
         """Layout for these latencies and launch times.
 
@@ -45,9 +45,9 @@ class TimeSlices:
         seconds = max(SLICE_S, LATENCIES * round_trip_s, measured_s / PARTS)
         seconds = math.ceil(10 * seconds - 1e-9) / 10
         dropped_s = max(DROPPED_S, DROPPED_LATENCIES * round_trip_s)
-        quartet_s = 2 * roles * (seconds + dropped_s)
+        quartet_s = 2 * arms * (seconds + dropped_s)
         least = math.ceil(measured_s / (2 * seconds) - 1e-9)
-        worth = min(MAX_QUARTETS, round(math.sqrt(roles * startup_s / quartet_s)))
+        worth = min(MAX_QUARTETS, round(math.sqrt(arms * startup_s / quartet_s)))
         return cls(seconds=seconds, dropped_s=dropped_s, quartets=max(MIN_QUARTETS, least, worth))
 
     @classmethod

@@ -73,7 +73,7 @@ class SamplerResult:
     failures: float
     sampler_ms: float
 
-    def reached(self, share: float) -> TimeToTolerance:
+    def time_to_tolerance(self, share: float) -> TimeToTolerance:
         """Time to a tolerance."""
         return next(one for one in self.within if one.share == share)
 

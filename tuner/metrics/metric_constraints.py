@@ -1,6 +1,6 @@
 """Metric constraints such as `p99_ms <= 50`.
 
-The distance from the bound is a logarithm (`slack`), as noise grows with the value: 0.1 is 10 %
+The distance from the bound is a logarithm (`log_excess`), as noise grows with the value: 0.1 is 10 %
 beyond it, -0.1 within.
 """
 
@@ -43,7 +43,7 @@ class Metric:
     def together(self, measurements: Sequence[Measurement]) -> float:
         """Combine evaluations: p99 over all requests, else the geometric mean."""
         if self.field == "told_p99_ms":
-            return tail_latency.pooled(measurements).value_ms
+            return tail_latency.pool_tails(measurements).value_ms
         values = [
             max(MIN_VALUE, value)
             for one in measurements
@@ -120,14 +120,14 @@ class MetricConstraint:
         """The metric."""
         return METRICS[self.metric]
 
-    def slack(self, value: float) -> float:
+    def log_excess(self, value: float) -> float:
         """Log distance beyond the bound, negative within it."""
         beyond = math.log(max(MIN_VALUE, value) / self.bound) if not math.isnan(value) else math.nan
         return beyond if self.is_upper else -beyond
 
-    def missed(self, value: float) -> str | None:
+    def explain_violation(self, value: float) -> str | None:
         """Sentence about a violation, or None."""
-        if not self.slack(value) > 0:
+        if not self.log_excess(value) > 0:
             return None
         unit = f" {self.of.unit}" if self.of.unit else ""
         beyond = "above" if self.is_upper else "below"
@@ -194,7 +194,9 @@ def of_slo(slo_ms: float) -> MetricConstraint:
     return MetricConstraint(metric="p99_ms", is_upper=True, bound=slo_ms, option="--slo-ms")
 
 
-def violated(limits: Iterable[MetricConstraint], measurements: Sequence[Measurement]) -> str | None:
+def find_violation(
+    limits: Iterable[MetricConstraint], measurements: Sequence[Measurement]
+) -> str | None:
     """Sentence about the first constraint that evaluations violate together."""
-    sentences = (limit.missed(limit.of.together(measurements)) for limit in limits)
+    sentences = (limit.explain_violation(limit.of.together(measurements)) for limit in limits)
     return next(filter(None, sentences), None) if measurements else None

@@ -69,7 +69,7 @@ class Objective:
         value = math.nan if trial.measurement is None else self.value(trial.measurement)
         return value if math.isfinite(value) else None
 
-    def judged(self, interval: Interval) -> VerdictOutcome:
+    def judge(self, interval: Interval) -> VerdictOutcome:
         """What the interval of a ratio, first over second, shows of the first."""
         assert interval.low is not None
         assert interval.high is not None

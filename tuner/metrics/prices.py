@@ -82,7 +82,7 @@ def parse(text: str, *, file: str) -> Prices:
     found = document.read(text, file, fault=InvalidPrices)
     given = found.mapping(found.value, ())
     for key in given:
-        found.known(key, KEYS, (key,), "key")
+        found.reject_unknown(key, KEYS, (key,), "key")
     for key in ("core_hour", "gib_hour"):
         if key not in given:
             raise found.error((key,), "missing; expected the price of an hour, such as 0.04")

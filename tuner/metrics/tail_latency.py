@@ -38,7 +38,7 @@ class TailLatency:
     why_not: str = ""
 
     @property
-    def is_told(self) -> bool:
+    def is_reportable(self) -> bool:
         """Whether it can be reported."""
         return not self.why_not
 
@@ -47,7 +47,7 @@ def of_evaluation(measurement: Measurement) -> TailLatency:
     """Tail of one evaluation."""
     why = "" if measurement.has_p99 else too_few(measurement)
     return TailLatency(
-        value_ms=measurement.told_p99_ms,
+        value_ms=measurement.reportable_p99_ms,
         interval=UNKNOWN if why else measurement.p99_interval,
         effective=measurement.effective,
         requests=measurement.requests,
@@ -55,7 +55,7 @@ def of_evaluation(measurement: Measurement) -> TailLatency:
     )
 
 
-def pooled(measurements: Sequence[Measurement]) -> TailLatency:
+def pool_tails(measurements: Sequence[Measurement]) -> TailLatency:
     """Tail of the pooled requests."""
     if len(measurements) == 1:
         return of_evaluation(measurements[0])
@@ -77,7 +77,7 @@ def pooled(measurements: Sequence[Measurement]) -> TailLatency:
             requests=requests,
             why_not=why,
         )
-    together = LatencyHistogram.merged(histograms)
+    together = LatencyHistogram.merge(histograms)
     low, high = ranks_of(len(together), SHARE, effective=effective)
     return TailLatency(
         value_ms=together.quantile_ms(SHARE),

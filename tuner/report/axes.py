@@ -85,7 +85,7 @@ class KnobAxis:
         places = self.positions.values()
         return (max(places) - min(places)) or 1.0
 
-    def shown(self, *, gap: float, letter: float = 0.0) -> list[Value]:
+    def visible_values(self, *, gap: float, letter: float = 0.0) -> list[Value]:
         """Values whose labels fit, including both ends.
 
         Args:
@@ -108,7 +108,7 @@ class KnobAxis:
 
     def axis(self, title: str) -> dict[str, Any]:
         """Horizontal Plotly axis for about 300 pixels."""
-        shown = self.shown(gap=0.022, letter=0.024)
+        shown = self.visible_values(gap=0.022, letter=0.024)
         low, high = min(self.positions.values()), max(self.positions.values())
         room = (0.35 if self.has_words else 0.08) * self.span
         return {

@@ -42,7 +42,7 @@ def interval(ends: Interval) -> str:
 
 def tail(found: TailLatency) -> str:
     """Format a p99 with interval and effective requests; "–" if not reportable."""
-    if not found.is_told:
+    if not found.is_reportable:
         return "–"
     return f"{number(found.value_ms)} {tail_spread(found)}"
 
@@ -92,7 +92,7 @@ def plural(count: int, noun: str) -> str:
     return f"{count:,} {noun}{'es' if noun.endswith(('ch', 's', 'x')) else 's'}"
 
 
-def reached(trials: float | None) -> str:
+def trials(trials: float | None) -> str:
     """Format after how many trials something was reached."""
     return "not reached" if trials is None else f"{trials:.0f}"
 

@@ -192,7 +192,7 @@ def _scale(marks: dict[str, float], title: str) -> go.Scatter:
 
 
 def _marks(axis: KnobAxis) -> dict[str, float]:
-    return {axis.labels[value]: _height(axis, value) for value in axis.shown(gap=0.045)}
+    return {axis.labels[value]: _height(axis, value) for value in axis.visible_values(gap=0.045)}
 
 
 def _upright(index: int) -> dict[str, Any]:

@@ -93,8 +93,8 @@ def section(study: StudyRecord) -> tuple[Markup, ...]:
     )
 
 
-def _did(found: OpenLoopCheck, role: str) -> str:
-    start = found.of(role)
+def _did(found: OpenLoopCheck, arm: str) -> str:
+    start = found.of(arm)
     if start.measurement is None:
         return f"{start.outcome.status} ({start.outcome.reason})"
     return f"mean {formatting.number(start.measurement.mean_ms)} ms, {_p99(start.measurement)}"
@@ -102,7 +102,7 @@ def _did(found: OpenLoopCheck, role: str) -> str:
 
 def _p99(measured: Measurement) -> str:
     tail = tail_latency.of_evaluation(measured)
-    if not tail.is_told:
+    if not tail.is_reportable:
         return f"p99 not known from {tail.effective:,.0f} effective requests"
     return f"p99 {formatting.tail(tail)} ms"
 
@@ -110,7 +110,7 @@ def _p99(measured: Measurement) -> str:
 def _cell(measured: Measurement | None, field: str) -> Markup:
     if field == "p99_ms" and measured is not None:
         tail = tail_latency.of_evaluation(measured)
-        shown = formatting.tail(tail) if tail.is_told else "too few"
+        shown = formatting.tail(tail) if tail.is_reportable else "too few"
     else:
         shown = formatting.number(None if measured is None else getattr(measured, field))
     return element("td", shown, class_="number")

@@ -145,8 +145,8 @@ def _cards(study: StudyRecord) -> Markup | None:
     return element("div", *made, class_="cards")
 
 
-def _plain_ratio(sides: dict[study_view.ArmName, study_view.ArmMeasurements], field: str) -> str:
-    default, best = (sides[role].figure(field).middle for role in study_view.ARMS)
+def _plain_ratio(arms: dict[study_view.ArmName, study_view.ArmMeasurements], field: str) -> str:
+    default, best = (arms[role].figure(field).middle for role in study_view.ARMS)
     if not (default > 0 and best > 0):
         return f"no figure of the {'default' if not default > 0 else 'best'}"
     return f"best over default × {formatting.number(best / default)}, no interval"
@@ -186,7 +186,9 @@ def _use(study: StudyRecord) -> Markup | None:
         parts.append(
             element(
                 "pre",
-                element("code", serve_command(study.served, file, is_trusted=study.is_trusted)),
+                element(
+                    "code", serve_command(study.served_model, file, is_trusted=study.is_trusted)
+                ),
             )
         )
         if study.shared is not None:

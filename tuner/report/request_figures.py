@@ -75,8 +75,8 @@ def over_time(study: StudyRecord) -> go.Figure | None:
         values += [float(each.round_trip_ms.min()), float(each.round_trip_ms.max())]
         drawn.add_trace(
             go.Scatter(
-                x=_rounded(each.at_s[chosen]),
-                y=_rounded(each.round_trip_ms[chosen]),
+                x=_round_values(each.at_s[chosen]),
+                y=_round_values(each.round_trip_ms[chosen]),
                 mode="markers",
                 marker={"size": 4, "color": colour, "opacity": 0.3},
                 name=f"{role}, single requests",
@@ -87,8 +87,8 @@ def over_time(study: StudyRecord) -> go.Figure | None:
         middles, medians = binned_median(each)
         drawn.add_trace(
             go.Scatter(
-                x=_rounded(middles),
-                y=_rounded(medians),
+                x=_round_values(middles),
+                y=_round_values(medians),
                 mode="lines",
                 line={"width": 3, "color": theme.mark(role).colour},
                 name=f"{role}, median",
@@ -110,20 +110,20 @@ def _log_tail(share: float) -> float:
 
 
 def _add_curve(
-    drawn: go.Figure, role: study_view.ArmName, values: Array, others: Sequence[Array]
+    drawn: go.Figure, arm: study_view.ArmName, values: Array, others: Sequence[Array]
 ) -> None:
     """Add one curve with its percentiles, labelled above on the left, or below on the right."""
-    colour = theme.mark(role).colour
+    colour = theme.mark(arm).colour
     times, shares = quantile_curve(values)
     drawn.add_trace(
         go.Scatter(
-            x=_rounded(times),
-            y=_rounded(-np.log10(1 - shares)),
+            x=_round_values(times),
+            y=_round_values(-np.log10(1 - shares)),
             text=[f"p{100 * share:.4g}" for share in shares],
             mode="lines",
             line={"width": 2.5, "color": colour},
-            name=f"{role} ({formatting.plural(len(values), 'request')})",
-            hovertemplate="%{text}: %{x:.4g} ms<extra>" + role + "</extra>",
+            name=f"{arm} ({formatting.plural(len(values), 'request')})",
+            hovertemplate="%{text}: %{x:.4g} ms<extra>" + arm + "</extra>",
         )
     )
     enough = [s for s in MARKED if s < 0.99 or len(values) >= MIN_FOR_P99]
@@ -144,9 +144,9 @@ def _add_curve(
             textposition=["top left" if left else "bottom right" for left in is_left],
             textfont={"color": colour, "size": 12},
             cliponaxis=False,
-            marker={"size": 9, "color": colour, "symbol": theme.mark(role).symbol},
+            marker={"size": 9, "color": colour, "symbol": theme.mark(arm).symbol},
             showlegend=False,
-            hovertemplate="%{text}<extra>" + role + "</extra>",
+            hovertemplate="%{text}<extra>" + arm + "</extra>",
         )
     )
 
@@ -155,11 +155,11 @@ def _percentile(values: Array, share: float) -> float:
     return float(np.quantile(values, share, method="inverted_cdf"))
 
 
-def _add_warmup(drawn: go.Figure, role: study_view.ArmName, each: PhaseRequests) -> None:
+def _add_warmup(drawn: go.Figure, arm: study_view.ArmName, each: PhaseRequests) -> None:
     if each.warmup_s is not None:
-        line = {"width": 1.5, "dash": "dot", "color": theme.mark(role).colour}
+        line = {"width": 1.5, "dash": "dot", "color": theme.mark(arm).colour}
         drawn.add_vline(x=each.warmup_s, line=line)
 
 
-def _rounded(values: Array) -> list[float]:
+def _round_values(values: Array) -> list[float]:
     return [float(f"{value:.4g}") for value in values]

@@ -39,9 +39,9 @@ class PhaseRequests:
         return self.round_trip_ms[self.at_s > self.warmup_s]
 
 
-def phase(study: StudyRecord, role: study_view.ArmName) -> PhaseRequests | None:
+def phase(study: StudyRecord, arm: study_view.ArmName) -> PhaseRequests | None:
     """An arm's phase up to the end of its measured part, or None."""
-    records = study.records.get(role)
+    records = study.records.get(arm)
     if records is None:
         return None
     at_s = records.intended_s if study.is_open else records.finished_s
@@ -51,7 +51,7 @@ def phase(study: StudyRecord, role: study_view.ArmName) -> PhaseRequests | None:
     is_answered = (status >= 200) & (status < 300)
     if not is_answered.any():
         return None
-    part = _measured_part(at_s[is_answered], _candidates(study, role))
+    part = _measured_part(at_s[is_answered], _candidates(study, arm))
     start_s, end_s = (-np.inf, np.inf) if part is None else part
     is_shown = is_answered & (at_s <= end_s)
     return PhaseRequests(
@@ -97,14 +97,14 @@ def thin(phase: PhaseRequests, *, limit: int = 1200) -> NDArray[np.intp]:
     return np.sort(np.concatenate((order[-slow:], even)))
 
 
-def _candidates(study: StudyRecord, role: study_view.ArmName) -> tuple[Measurement, ...]:
-    wanted = study_view.configuration_of(study, role)
+def _candidates(study: StudyRecord, arm: study_view.ArmName) -> tuple[Measurement, ...]:
+    wanted = study_view.configuration_of(study, arm)
     from_trials = tuple(
         trial.measurement
         for trial in study.trials
         if trial.measurement is not None and trial.configuration == wanted
     )
-    return study_view.arm_measurements(study, role).measurements + from_trials
+    return study_view.arm_measurements(study, arm).measurements + from_trials
 
 
 def _measured_part(at_s: Array, candidates: tuple[Measurement, ...]) -> tuple[float, float] | None:

@@ -82,7 +82,7 @@ def side_by_side(study: StudyRecord) -> Markup | None:
     ]
     p99 = [_tail(side.tail) for side in sides]
     rows.append(element("tr", element("td", "p99 (ms) of all requests"), *p99))
-    counts = [f"{len(side.measurements)} × ≥ {side.fewest_requests:,}" for side in sides]
+    counts = [f"{len(side.measurements)} × ≥ {side.min_requests:,}" for side in sides]
     rows.append(
         element(
             "tr",
@@ -219,7 +219,7 @@ def _figures(measured: Measurement | None) -> list[Markup]:
         return [cell(None)] * 10
     ends = formatting.interval(measured.mean_interval)
     tail = tail_latency.of_evaluation(measured)
-    between = formatting.interval(tail.interval) if tail.is_told else "–"
+    between = formatting.interval(tail.interval) if tail.is_reportable else "–"
     return [
         cell(measured.mean_ms),
         element("td", ends, class_="number", data_value=measured.mean_interval.low),
@@ -230,7 +230,7 @@ def _figures(measured: Measurement | None) -> list[Markup]:
             formatting.number(tail.value_ms),
             class_="number",
             title=tail.why_not or None,
-            data_value=tail.value_ms if tail.is_told else None,
+            data_value=tail.value_ms if tail.is_reportable else None,
         ),
         element("td", between, class_="number", data_value=tail.interval.low),
         cell(tail.effective, text=f"{tail.effective:,.0f}"),
@@ -283,7 +283,7 @@ def _number(figure: study_view.MetricSummary) -> Markup:
 
 
 def _tail(found: tail_latency.TailLatency) -> Markup:
-    if not found.is_told:
+    if not found.is_reportable:
         return element("td", formatting.tail(found), class_="number")
     return element(
         "td",

@@ -48,7 +48,9 @@ def summary(study: StudyRecord, files: Mapping[str, pathlib.Path]) -> rich.conso
     parts += [rich.text.Text(f"note: {note}") for note in study_notes.remarks(study)]
     told = {name: str(path) for name, path in files.items()}
     if "settings" in files and not study.is_of_other_engine:
-        told["use"] = serve_command(study.served, files["settings"], is_trusted=study.is_trusted)
+        told["use"] = serve_command(
+            study.served_model, files["settings"], is_trusted=study.is_trusted
+        )
     if "models" in files:
         told["models"] = f"then deploy its models with: sh {shlex.quote(str(files['models']))}"
     width = max(map(len, told), default=0)

@@ -18,7 +18,7 @@ PALE = 0.25
 
 
 def time_to_tolerance(
-    rows: Sequence[Row], labels: Mapping[float, str], *, trials: int, longest_s: float
+    rows: Sequence[Row], labels: Mapping[float, str], *, trials: int, max_s: float
 ) -> go.Figure:
     """Draw a bar to the median and a line to the 90th percentile; `labels` are of the shares."""
     drawn = plotly.subplots.make_subplots(
@@ -28,7 +28,7 @@ def time_to_tolerance(
         each = [(sampler, within[share]) for sampler, within in reversed(rows)]
         colour = theme.TOLERANCES[share]
         drawn.add_trace(_bars(each, colour, label, end=trials), row=1, col=1)
-        drawn.add_trace(_bars(each, colour, label, end=longest_s, is_time=True), row=1, col=2)
+        drawn.add_trace(_bars(each, colour, label, end=max_s, is_time=True), row=1, col=2)
     drawn.update_layout(
         template=theme.LIGHT,
         height=110 + 58 * len(rows),
@@ -45,7 +45,7 @@ def time_to_tolerance(
         },
     )
     drawn.update_xaxes(title={"text": "trials"}, range=[0, 1.05 * trials], row=1, col=1)
-    drawn.update_xaxes(title={"text": "seconds"}, range=[0, 1.05 * longest_s], row=1, col=2)
+    drawn.update_xaxes(title={"text": "seconds"}, range=[0, 1.05 * max_s], row=1, col=2)
     drawn.update_yaxes(showgrid=False, ticks="", title={"text": ""})
     return drawn
 

@@ -136,7 +136,7 @@ def trial_hover(study: StudyRecord, trial: Trial, knob: str | None = None) -> st
         lines.append(f"{objective.label} {centre} ({ends})")
         if knob is None:
             lines.append(
-                f"p99 {formatting.number(measured.told_p99_ms)} ms, "
+                f"p99 {formatting.number(measured.reportable_p99_ms)} ms, "
                 f"{formatting.number(measured.throughput_per_s)} requests/s, "
                 f"{formatting.plural(measured.requests, 'request')}"
             )

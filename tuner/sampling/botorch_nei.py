@@ -25,18 +25,18 @@ TOGETHER = 512
 class BotorchSampler(CandidateSampler):
     """BoTorch's default process and noisy expected improvement."""
 
-    def propose(self, situation: SamplerContext) -> Proposal:
+    def propose(self, context: SamplerContext) -> Proposal:
         """Propose at random first, then by noisy expected improvement."""
-        if is_too_early(situation):
-            return situation.at_random()
-        vectors, targets = observations(situation)
-        knobs = situation.candidates.vectors[:, : situation.candidates.design_width]
-        among = situation.not_lost
-        worth = log_noisy_improvement(vectors, targets, knobs[among], situation.rng)
-        chosen = situation.candidates.cells[int(among[int(np.argmax(worth))])]
+        if is_too_early(context):
+            return context.at_random()
+        vectors, targets = observations(context)
+        knobs = context.candidates.vectors[:, : context.candidates.design_width]
+        among = context.not_lost
+        worth = log_noisy_improvement(vectors, targets, knobs[among], context.rng)
+        chosen = context.candidates.configurations[int(among[int(np.argmax(worth))])]
         return Proposal(
             configuration=chosen,
-            origin="replicate" if chosen in situation.history.seen else "guided",
+            origin="replicate" if chosen in context.history.seen else "guided",
         )
 
 

@@ -58,7 +58,7 @@ class SamplerContext:
     distributions: Mapping[str, BaseDistribution]
     candidates: CandidateSet
     history: History
-    unseen: NDArray[np.intp]  # positions of candidates that no trial has had
+    untried: NDArray[np.intp]  # positions of candidates that no trial has had
     initial: int
     seed: int
     rng: np.random.Generator
@@ -66,18 +66,18 @@ class SamplerContext:
     @property
     def is_initial(self) -> bool:
         """Whether the initial design is incomplete or has taught nothing."""
-        return self.history.earlier < self.initial or self.history.is_blank
+        return self.history.trial_count < self.initial or self.history.is_blank
 
     @property
     def not_lost(self) -> NDArray[np.intp]:
         """Positions of candidates that never failed; all if every one did."""
-        kept = self.candidates.unseen(self.history.lost_configurations)
-        return kept if len(kept) else np.arange(len(self.candidates.cells))
+        kept = self.candidates.untried(self.history.lost_configurations)
+        return kept if len(kept) else np.arange(len(self.candidates.configurations))
 
     def design_point(self) -> Array:
         """Next space-filling design point (design_width,) in [0, 1)."""
         rng = stream(self.seed, _DESIGN_STREAM)
-        points = sobol(self.candidates.design_width, self.history.earlier + 1, rng)
+        points = sobol(self.candidates.design_width, self.history.trial_count + 1, rng)
         return np.asarray(points[-1], dtype=float)
 
     def at_random(self) -> Proposal:
@@ -85,16 +85,16 @@ class SamplerContext:
 
         In an infinite space each parameter is drawn from its distribution.
         """
-        origin: Origin = "initial" if self.history.earlier < self.initial else "guided"
+        origin: Origin = "initial" if self.history.trial_count < self.initial else "guided"
         if not self.candidates.is_complete:
             drawn = {
                 name: axis_of(dist).draw(self.rng) for name, dist in self.distributions.items()
             }
             return Proposal(configuration=Configuration(drawn), origin=origin)
-        if not len(self.unseen):
+        if not len(self.untried):
             origin = "replicate"
-        among = self.unseen if len(self.unseen) else self.not_lost
-        chosen = self.candidates.cells[int(self.rng.choice(among))]
+        among = self.untried if len(self.untried) else self.not_lost
+        chosen = self.candidates.configurations[int(self.rng.choice(among))]
         return Proposal(configuration=chosen, origin=origin)
 
 
@@ -135,7 +135,7 @@ class CandidateSampler(BaseSampler, abc.ABC):
         self._lock = threading.RLock()
 
     @abc.abstractmethod
-    def propose(self, situation: SamplerContext) -> Proposal:
+    def propose(self, context: SamplerContext) -> Proposal:
         """Configuration to try."""
 
     def infer_relative_search_space(
@@ -198,7 +198,7 @@ class CandidateSampler(BaseSampler, abc.ABC):
         rng = stream(self._seed, _PARAMETER_STREAM, trial.number, zlib.crc32(name.encode()))
         return axis_of(distribution).draw(rng)
 
-    def situation(
+    def context(
         self, study: Study, trial: FrozenTrial, distributions: Mapping[str, BaseDistribution]
     ) -> SamplerContext:
         """Gather what is known before a trial."""
@@ -216,7 +216,7 @@ class CandidateSampler(BaseSampler, abc.ABC):
         )
         if candidates is None:
             best = history.vectors[np.argsort(history.targets, kind="stable")[:_CENTRES]]
-            candidates = CandidateSet.drawn(Cube.of(distributions), rng, around=best)
+            candidates = CandidateSet.sample_cube(Cube.of(distributions), rng, around=best)
         candidates = candidates.agreeing(trial.system_attrs.get("fixed_params", {}))
         return SamplerContext(
             study=study,
@@ -224,7 +224,7 @@ class CandidateSampler(BaseSampler, abc.ABC):
             distributions=distributions,
             candidates=candidates,
             history=history,
-            unseen=candidates.unseen(history.seen),
+            untried=candidates.untried(history.seen),
             initial=self._initial,
             seed=self._seed,
             rng=rng,
@@ -235,7 +235,7 @@ class CandidateSampler(BaseSampler, abc.ABC):
             cube = Cube.of(distributions)
             if cube.size is None or cube.size > LIMIT:
                 return None
-            self._listed = (distributions, CandidateSet.listed(cube))
+            self._listed = (distributions, CandidateSet.enumerate_cube(cube))
         return self._listed[1]
 
     def _proposal(
@@ -245,7 +245,7 @@ class CandidateSampler(BaseSampler, abc.ABC):
         with self._lock:
             if key not in self._proposals:
                 with blas.single_threaded():
-                    proposal = self.propose(self.situation(study, trial, search_space))
+                    proposal = self.propose(self.context(study, trial, search_space))
                 record = {
                     "configuration": dict(proposal.configuration),
                     "origin": proposal.origin,

@@ -50,7 +50,7 @@ class _VaryingEncoding:
 class CandidateSet:
     """Candidates and their vectors: all, or a sample (with `decode`)."""
 
-    cells: tuple[Configuration, ...]
+    configurations: tuple[Configuration, ...]
     vectors: Array  # (m, d) in [0, 1]
     encode: Callable[[Configuration], Array] | None = None
     """Vector (d,) of any legal configuration; None: only of candidates."""
@@ -59,33 +59,33 @@ class CandidateSet:
     extra: int = 0
 
     def __post_init__(self) -> None:
-        if not self.cells:
+        if not self.configurations:
             raise UsageError(
                 "there are no candidates: no configuration of the search space is "
                 "feasible; widen a knob or a constraint"
             )
-        if self.vectors.ndim != 2 or len(self.vectors) != len(self.cells):
+        if self.vectors.ndim != 2 or len(self.vectors) != len(self.configurations):
             raise UsageError(
-                f"{len(self.cells)} cells need vectors of shape (m, d), given {self.vectors.shape}"
+                f"{len(self.configurations)} cells need vectors of shape (m, d), given {self.vectors.shape}"
             )
 
     @classmethod
     def of(
         cls,
-        cells: Collection[Configuration],
+        candidates: Collection[Configuration],
         encode: Callable[[Configuration], Array],
         features: Callable[[Configuration], Array] | None = None,
     ) -> CandidateSet:
         """Build the candidates of a search space, without constant entries.
 
         Args:
-            cells: feasible and distinct, with the same knobs.
+            candidates: feasible and distinct, with the same knobs.
             encode: vector in [0, 1] of a configuration.
             features: further entries in [0, 1].
         """
-        ordered = tuple(cells)
+        ordered = tuple(candidates)
         if not ordered:
-            return cls(cells=(), vectors=np.empty((0, 0)))
+            return cls(configurations=(), vectors=np.empty((0, 0)))
         width = len(encode(ordered[0]))
         more = 0 if features is None else len(features(ordered[0]))
         whole = _VaryingEncoding(encode, features, np.arange(width + more))
@@ -94,14 +94,14 @@ class CandidateSet:
         if len(ordered) > 1:
             entries = np.flatnonzero(np.ptp(vectors, axis=0))
         return cls(
-            cells=ordered,
+            configurations=ordered,
             vectors=vectors[:, entries],
             encode=dataclasses.replace(whole, entries=entries),
             extra=int(np.count_nonzero(entries >= width)),
         )
 
     @classmethod
-    def listed(cls, cube: Cube) -> CandidateSet:
+    def enumerate_cube(cls, cube: Cube) -> CandidateSet:
         """List a finite cube."""
         columns = [axis.values() for axis in cube.axes.values()]
         blocks = [
@@ -115,10 +115,10 @@ class CandidateSet:
         cells = (
             Configuration(dict(zip(names, row, strict=True))) for row in itertools.product(*columns)
         )
-        return cls(cells=tuple(cells), vectors=vectors, encode=cube.encode)
+        return cls(configurations=tuple(cells), vectors=vectors, encode=cube.encode)
 
     @classmethod
-    def drawn(
+    def sample_cube(
         cls, cube: Cube, rng: np.random.Generator, *, around: Array, count: int = 2048
     ) -> CandidateSet:
         """Sample an infinite cube: `count` Sobol points, half as many around the best (k, d)."""
@@ -133,7 +133,7 @@ class CandidateSet:
                 )
         cells = tuple(dict.fromkeys(cube.decode_all(np.vstack(points))))
         vectors = cube.encode_all(cells)
-        return cls(cells=cells, vectors=vectors, encode=cube.encode, decode=cube.decode)
+        return cls(configurations=cells, vectors=vectors, encode=cube.encode, decode=cube.decode)
 
     @property
     def is_complete(self) -> bool:
@@ -153,11 +153,11 @@ class CandidateSet:
     @functools.cached_property
     def names(self) -> frozenset[str]:
         """Knobs of the candidates."""
-        return frozenset(self.cells[0])
+        return frozenset(self.configurations[0])
 
     @functools.cached_property
     def _index(self) -> dict[tuple[Any, ...], int]:
-        return {_key(cell): index for index, cell in enumerate(self.cells)}
+        return {_key(cell): index for index, cell in enumerate(self.configurations)}
 
     def index_of(self, configuration: Mapping[str, Any]) -> int | None:
         """Position of the candidate with these values, or None."""
@@ -174,7 +174,7 @@ class CandidateSet:
             None if self.encode is None else encode_values(configuration, self.names, self.encode)
         )
 
-    def placed(
+    def encode_with_features(
         self, configuration: Configuration, features: Callable[[Configuration], Array]
     ) -> Array | None:
         """Vector (d,) with other features, or None."""
@@ -185,9 +185,9 @@ class CandidateSet:
             encode = dataclasses.replace(encode, features=features)
         return encode_values(configuration, self.names, encode)
 
-    def unseen(self, seen: Collection[Configuration]) -> NDArray[np.intp]:
+    def untried(self, seen: Collection[Configuration]) -> NDArray[np.intp]:
         """Ascending positions of candidates not in `seen`."""
-        is_free = np.ones(len(self.cells), dtype=bool)
+        is_free = np.ones(len(self.configurations), dtype=bool)
         is_free[[index for index in map(self.index_of, seen) if index is not None]] = False
         return np.flatnonzero(is_free)
 
@@ -200,7 +200,9 @@ class CandidateSet:
     def realise(self, vector: Array, among: NDArray[np.intp]) -> Configuration:
         """Nearest candidate, or in a sample the nearest legal configuration."""
         return (
-            self.cells[self.nearest(vector, among)] if self.decode is None else self.decode(vector)
+            self.configurations[self.nearest(vector, among)]
+            if self.decode is None
+            else self.decode(vector)
         )
 
     def agreeing(self, fixed: Mapping[str, Any]) -> CandidateSet:
@@ -209,12 +211,14 @@ class CandidateSet:
         if not known:
             return self
         if self.decode is not None and self.encode is not None:
-            moved = tuple(dict.fromkeys(Configuration({**cell, **known}) for cell in self.cells))
+            moved = tuple(
+                dict.fromkeys(Configuration({**cell, **known}) for cell in self.configurations)
+            )
             vectors = [self.vector_of(cell) for cell in moved]
             kept = [index for index, vector in enumerate(vectors) if vector is not None]
             rows = np.array([vectors[index] for index in kept], dtype=float)
         else:
-            moved = self.cells
+            moved = self.configurations
             kept = [
                 i
                 for i, cell in enumerate(moved)
@@ -223,7 +227,9 @@ class CandidateSet:
             rows = self.vectors[kept]
         if not kept:
             return self
-        return dataclasses.replace(self, cells=tuple(moved[index] for index in kept), vectors=rows)
+        return dataclasses.replace(
+            self, configurations=tuple(moved[index] for index in kept), vectors=rows
+        )
 
 
 def sobol(width: int, count: int, rng: np.random.Generator) -> Array:

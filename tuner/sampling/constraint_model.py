@@ -107,18 +107,18 @@ def kept_once(history: History) -> NDArray[np.bool_]:
     return kept
 
 
-def _of_limit(history: History, slack: Column) -> History:
-    told = np.isfinite(slack.values)
+def _of_limit(history: History, log_excess: Column) -> History:
+    told = np.isfinite(log_excess.values)
     return dataclasses.replace(
         history,
         configurations=tuple(
             one for one, is_told in zip(history.configurations, told, strict=True) if is_told
         ),
         vectors=history.vectors[told],
-        targets=slack.values[told],
-        errors=slack.errors[told],
+        targets=log_excess.values[told],
+        errors=log_excess.errors[told],
         at_s=history.at_s[told],
-        efforts=np.full(int(told.sum()), np.nan),
+        log_cpu_per_request=np.full(int(told.sum()), np.nan),
         headroom=history.headroom[told],
         scale="log",
         scale_reason="",
@@ -133,7 +133,7 @@ def _knowledge(text: str, known: PriorKnowledge) -> PriorKnowledge:
     if known.latency is None or not limit.of.grows:
         return NO_PRIOR_KNOWLEDGE
     sign = limit.of.grows * (1 if limit.is_upper else -1)
-    return PriorKnowledge(guess=sign * known.latency)
+    return PriorKnowledge(prior_mean=sign * known.latency)
 
 
 def _log_kept(mean: Array, sd: Array) -> Array:

@@ -35,13 +35,13 @@ class EpsilonGreedySampler(CandidateSampler):
             )
         self._epsilon = epsilon
 
-    def propose(self, situation: SamplerContext) -> Proposal:
+    def propose(self, context: SamplerContext) -> Proposal:
         """Propose a random candidate, or the best again."""
-        is_initial = situation.history.earlier < situation.initial
-        explores = situation.rng.random() < self._epsilon
-        if is_initial or explores or not len(situation.history.targets):
-            return situation.at_random()
-        return Proposal(configuration=incumbent(situation.history), origin="replicate")
+        is_initial = context.history.trial_count < context.initial
+        explores = context.rng.random() < self._epsilon
+        if is_initial or explores or not len(context.history.targets):
+            return context.at_random()
+        return Proposal(configuration=incumbent(context.history), origin="replicate")
 
 
 def incumbent(history: History) -> Configuration:

@@ -19,25 +19,25 @@ from tuner.sampling.expected_improvement import gain_ratio
 Array = NDArray[np.float64]
 
 
-def observations(situation: SamplerContext) -> tuple[Array, Array]:
+def observations(context: SamplerContext) -> tuple[Array, Array]:
     """Vectors (n, d) of all ended trials, unsuccessful last, and targets (n,)."""
-    history = situation.history
-    knobs = slice(situation.candidates.design_width)
+    history = context.history
+    knobs = slice(context.candidates.design_width)
     vectors = np.vstack([history.vectors[:, knobs], history.lost_vectors[:, knobs]])
     worst = np.full(len(history.lost_vectors), np.max(history.targets, initial=-np.inf))
     return vectors, np.concatenate([history.targets, worst])
 
 
-def is_too_early(situation: SamplerContext) -> bool:
+def is_too_early(context: SamplerContext) -> bool:
     """Whether to try a random candidate: at first, without successes, or with none untried."""
-    history = situation.history
-    is_initial = history.earlier < situation.initial
-    return is_initial or not len(history.targets) or not len(situation.unseen)
+    history = context.history
+    is_initial = history.trial_count < context.initial
+    return is_initial or not len(history.targets) or not len(context.untried)
 
 
-def at_random(situation: SamplerContext) -> Proposal:
+def at_random(context: SamplerContext) -> Proposal:
     """Random candidate."""
-    found = situation.at_random()
+    found = context.at_random()
     if found.origin != "replicate":
         return found
     return dataclasses.replace(found, facts=expectation(np.zeros(1)))
@@ -63,27 +63,27 @@ class ExternalSampler(CandidateSampler):
     Each proposal builds the library's state anew from the trial's stream.
     """
 
-    def propose(self, situation: SamplerContext) -> Proposal:
+    def propose(self, context: SamplerContext) -> Proposal:
         """Propose at random first, then near the library's point."""
-        if is_too_early(situation):
-            return at_random(situation)
-        candidates = situation.candidates
-        vectors, targets = observations(situation)
-        cells = candidates.vectors[situation.unseen, : candidates.design_width]
-        found = self.asked(vectors, targets, cells, situation.rng)
+        if is_too_early(context):
+            return at_random(context)
+        candidates = context.candidates
+        vectors, targets = observations(context)
+        cells = candidates.vectors[context.untried, : candidates.design_width]
+        found = self.ask_library(vectors, targets, cells, context.rng)
         facts = {}
         if found.expected is not None:
             incumbent = float(np.min(targets))
-            is_log = situation.history.scale == "log"
+            is_log = context.history.scale == "log"
             facts = expectation(gain_ratio(*found.expected, incumbent, is_log=is_log))
         return Proposal(
-            configuration=candidates.realise(found.point, situation.unseen),
+            configuration=candidates.realise(found.point, context.untried),
             origin="guided",
             facts=facts,
         )
 
     @abc.abstractmethod
-    def asked(
-        self, vectors: Array, targets: Array, cells: Array, rng: np.random.Generator
+    def ask_library(
+        self, vectors: Array, targets: Array, candidates: Array, rng: np.random.Generator
     ) -> ExternalProposal:
         """The library's proposal from (n, d) and (n,), and predictions at (m, d)."""

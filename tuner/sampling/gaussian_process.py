@@ -57,7 +57,7 @@ class GaussianProcess:
     """A fitted Gaussian process."""
 
     vectors: Array  # (n, d)
-    guess: Array | None  # (n,) standardised
+    prior_mean: Array | None  # (n,) standardised
     hyperparameters: Hyperparameters
     log_posterior: float
     _shift: float
@@ -73,10 +73,10 @@ class GaussianProcess:
     left_sd: float = 0.0
     """Unknown part of the host slowdown, in units of the targets."""
 
-    def predict(self, vectors: Array, guess: Array | None = None) -> tuple[Array, Array]:
+    def predict(self, vectors: Array, prior_mean: Array | None = None) -> tuple[Array, Array]:
         """Mean and sd (m,) of the noiseless latent function at vectors (m, d)."""
-        standard = self._standard(guess)
-        cross = self._prior(vectors, standard, self.vectors, self.guess)
+        standard = self._standard(prior_mean)
+        cross = self._prior(vectors, standard, self.vectors, self.prior_mean)
         mean = cross @ self._pull + (0.0 if standard is None else standard)
         reduced = solve_triangular(self._chol, cross.T, lower=True, check_finite=False)
         variance = self._prior_variance(standard, len(vectors)) - (reduced**2).sum(axis=0)
@@ -94,13 +94,13 @@ class GaussianProcess:
         first, second = self._standard(guess_a), self._standard(guess_b)
         left = solve_triangular(
             self._chol,
-            self._prior(self.vectors, self.guess, a, first),
+            self._prior(self.vectors, self.prior_mean, a, first),
             lower=True,
             check_finite=False,
         )
         right = solve_triangular(
             self._chol,
-            self._prior(self.vectors, self.guess, b, second),
+            self._prior(self.vectors, self.prior_mean, b, second),
             lower=True,
             check_finite=False,
         )
@@ -114,14 +114,14 @@ class GaussianProcess:
         """
         if not len(pending):
             return self
-        assert self.guess is None, "nothing is guessed of them"
+        assert self.prior_mean is None, "nothing is guessed of them"
         cross = self._prior(pending, None, self.vectors, None)
         vectors = np.vstack([self.vectors, pending])
         residuals = np.concatenate([self._residuals, cross @ self._pull])
         pending_share = (self.told_sd / self._own_sd) ** 2
         shares = np.concatenate([self._shares, np.full(len(pending), pending_share)])
         drift = None if self._drift is None else np.pad(self._drift, (0, len(pending)))
-        return _conditioned(self, vectors, None, residuals, shares, drift)
+        return _condition(self, vectors, None, residuals, shares, drift)
 
     def drift(self) -> tuple[Array, Array]:
         """Each target's drift (n,) and its error (n,), in units of the targets."""
@@ -160,7 +160,7 @@ class GaussianProcess:
             - math.log(self._factor)
         )
 
-    def tempered(self, degrees: float) -> GaussianProcess:
+    def downweight_outliers(self, degrees: float) -> GaussianProcess:
         """Give less weight to outlying evaluations.
 
         One reweighting step towards a Student's t (Lange, Little and Taylor, "Robust Statistical
@@ -169,13 +169,13 @@ class GaussianProcess:
         inverse = cho_solve((self._chol, True), np.eye(len(self._pull)), check_finite=False)
         squared = self._pull**2 / np.diag(inverse)
         shares = self._shares * np.maximum(1.0, (degrees + squared) / (degrees + 1))
-        return _conditioned(self, self.vectors, self.guess, self._residuals, shares, self._drift)
+        return _condition(self, self.vectors, self.prior_mean, self._residuals, shares, self._drift)
 
-    def _standard(self, guess: Array | None) -> Array | None:
-        if self.guess is None:
+    def _standard(self, prior_mean: Array | None) -> Array | None:
+        if self.prior_mean is None:
             return None
-        assert guess is not None, "the process was fitted with a guess"
-        return np.asarray((guess - self._guess_shift) / self._factor)
+        assert prior_mean is not None, "the process was fitted with a guess"
+        return np.asarray((prior_mean - self._guess_shift) / self._factor)
 
     def _prior(self, a: Array, guess_a: Array | None, b: Array, guess_b: Array | None) -> Array:
         found = matern(a, b, self.hyperparameters) + LEVEL_SD**2
@@ -185,9 +185,9 @@ class GaussianProcess:
             found += SLOPE_SD**2 * np.outer(guess_a, guess_b)
         return found
 
-    def _prior_variance(self, guess: Array | None, count: int) -> Array:
+    def _prior_variance(self, prior_mean: Array | None, count: int) -> Array:
         found = np.full(count, math.exp(self.hyperparameters.variance) + self.rough + LEVEL_SD**2)
-        return found if guess is None else found + SLOPE_SD**2 * guess**2
+        return found if prior_mean is None else found + SLOPE_SD**2 * prior_mean**2
 
 
 def fit(
@@ -196,7 +196,7 @@ def fit(
     *,
     noise: NoisePrior,
     weights: Array | None = None,
-    guess: Array | None = None,
+    prior_mean: Array | None = None,
     start: Hyperparameters | None = None,
     variance: float = 1.0,
     drift: Array | None = None,
@@ -208,7 +208,7 @@ def fit(
         vectors: (n, d), n at least 1.
         targets: (n,).
         weights: (n,) noise variances as shares of the common one.
-        guess: (n,) predicted targets.
+        prior_mean: (n,) predicted targets.
         start: of an earlier fit, tried first.
         variance: prior median of f's, as a share of the targets'.
         drift: (n, n) covariance of machine drift.
@@ -216,8 +216,8 @@ def fit(
     """
     shift = float(np.mean(targets))
     factor = max(float(np.std(targets)), MIN_SD * noise.sd)
-    guess_shift = 0.0 if guess is None else float(np.mean(guess))
-    standard_guess = None if guess is None else (guess - guess_shift) / factor
+    guess_shift = 0.0 if prior_mean is None else float(np.mean(prior_mean))
+    standard_guess = None if prior_mean is None else (prior_mean - guess_shift) / factor
     residuals = (targets - shift) / factor
     if standard_guess is not None:
         residuals = residuals - standard_guess
@@ -236,7 +236,7 @@ def fit(
     best, height = target.most_probable(start)
     blank = GaussianProcess(
         vectors=vectors,
-        guess=standard_guess,
+        prior_mean=standard_guess,
         hyperparameters=best,
         log_posterior=-height,
         _shift=shift,
@@ -249,13 +249,13 @@ def fit(
         _drift=moments,
         rough=rough,
     )
-    return _conditioned(blank, vectors, standard_guess, residuals, shares, moments)
+    return _condition(blank, vectors, standard_guess, residuals, shares, moments)
 
 
-def _conditioned(
+def _condition(
     process: GaussianProcess,
     vectors: Array,
-    guess: Array | None,
+    prior_mean: Array | None,
     residuals: Array,
     shares: Array,
     drift: Array | None,
@@ -264,8 +264,8 @@ def _conditioned(
     covariance = matern(vectors, vectors, at) + LEVEL_SD**2
     if process.rough:
         covariance += process.rough * roughness(vectors, vectors)
-    if guess is not None:
-        covariance += SLOPE_SD**2 * np.outer(guess, guess)
+    if prior_mean is not None:
+        covariance += SLOPE_SD**2 * np.outer(prior_mean, prior_mean)
     if drift is not None:
         covariance += drift
     covariance[np.diag_indices_from(covariance)] += math.exp(2 * at.noise) * shares + JITTER
@@ -273,7 +273,7 @@ def _conditioned(
     return dataclasses.replace(
         process,
         vectors=vectors,
-        guess=guess,
+        prior_mean=prior_mean,
         _chol=chol,
         _pull=cho_solve((chol, True), residuals, check_finite=False),
         _residuals=residuals,

@@ -70,13 +70,13 @@ class GpSampler(CandidateSampler):
             UsageError: the earlier evaluations have other axes.
         """
         super().__init__(seed=seed, initial=initial, candidates=candidates)
-        self._guess: Array | None = None
+        self._prior_mean: Array | None = None
         self._first = tuple(first)
         if earlier is not None and (
             candidates is None or earlier.vectors.shape[1] != candidates.width
         ):
             raise UsageError("earlier: expected launches in the axes of the candidates")
-        self._earlier = earlier
+        self._warm_start = earlier
         self._latency: Array | None = None
         self.largest_expected_improvement: float | None = None
         """Largest expected improvement of an untried candidate, at the latest proposal.
@@ -87,19 +87,21 @@ class GpSampler(CandidateSampler):
 
     def recommend(self, study: Study) -> Configuration | None:
         """Best configuration by posterior mean, or None without successes."""
-        known = PriorKnowledge(guess=self._guess, earlier=self._earlier, latency=self._latency)
+        known = PriorKnowledge(
+            prior_mean=self._prior_mean, warm_start=self._warm_start, latency=self._latency
+        )
         return recommendation.recommend(study, candidates=self._candidates, known=known)
 
-    def propose(self, situation: SamplerContext) -> Proposal:
+    def propose(self, context: SamplerContext) -> Proposal:
         """Propose the next design point, or the most valuable candidate."""
         self.largest_expected_improvement = None
-        history = situation.history
+        history = context.history
         classifier = feasibility.fit(history.vectors, history.lost_vectors)
-        if situation.is_initial and len(situation.unseen):
-            chosen = self._begun_with(situation) or next_design_candidate(situation, classifier)
+        if context.is_initial and len(context.untried):
+            chosen = self._begun_with(context) or next_design_candidate(context, classifier)
             return Proposal(configuration=chosen, origin="initial")
-        among = situation.not_lost
-        vectors = situation.candidates.vectors[among]
+        among = context.not_lost
+        vectors = context.candidates.vectors[among]
         log_feasible = (
             np.zeros(len(among)) if classifier is None else classifier.log_probability(vectors)
         )
@@ -108,47 +110,47 @@ class GpSampler(CandidateSampler):
             log_feasible = np.minimum(log_feasible, room.log_probability(vectors))
         likely = np.flatnonzero(is_likely(log_feasible))
         among, log_feasible = among[likely], log_feasible[likely]
-        kept = constraint_model.fit(history, situation.candidates, self._known(situation))
+        kept = constraint_model.fit(history, context.candidates, self._prior_knowledge(context))
         log_kept = kept.log_probability(among)
         worth = np.flatnonzero(log_kept >= np.log(constraint_model.WORTH_TRYING))
         if len(history.targets) and len(worth) and kept.is_any_worth:
             among, log_feasible = among[worth], (log_feasible + log_kept)[worth]
-            best, facts = self._most_promising(situation, among, log_feasible, kept)
+            best, facts = self._most_promising(context, among, log_feasible, kept)
         else:
             log_feasible = log_feasible + log_kept
-            fresh = np.isin(among, situation.unseen)
+            fresh = np.isin(among, context.untried)
             best, facts = int(np.argmax(np.where(fresh, log_feasible, -np.inf))), {}
-        is_new = bool(np.isin(among[best], situation.unseen))
+        is_new = bool(np.isin(among[best], context.untried))
         return Proposal(
-            configuration=situation.candidates.cells[int(among[best])],
+            configuration=context.candidates.configurations[int(among[best])],
             origin="guided" if is_new else "replicate",
             facts={"feasible": float(np.exp(log_feasible[best])), **facts},
         )
 
-    def _begun_with(self, situation: SamplerContext) -> Configuration | None:
-        candidates, unseen = situation.candidates, set(situation.unseen.tolist())
+    def _begun_with(self, context: SamplerContext) -> Configuration | None:
+        candidates, unseen = context.candidates, set(context.untried.tolist())
         wanted = (candidates.index_of(one) for one in self._first)
         free = (one for one in wanted if one is not None and one in unseen)
         place = next(free, None)
-        return None if place is None else candidates.cells[place]
+        return None if place is None else candidates.configurations[place]
 
     def _most_promising(
         self,
-        situation: SamplerContext,
+        context: SamplerContext,
         among: NDArray[np.intp],
         log_feasible: Array,
         kept: ConstraintModel,
     ) -> tuple[int, dict[str, Any]]:
-        history, candidates = situation.history, situation.candidates
-        known, told = self._known(situation), {}
+        history, candidates = context.history, context.candidates
+        known, told = self._prior_knowledge(context), {}
         if history.second is not None:
-            weight = float(situation.rng.random())
+            weight = float(context.rng.random())
             history, known, told = (
-                pareto_front.scalarised(history, weight),
+                pareto_front.scalarise(history, weight),
                 NO_PRIOR_KNOWLEDGE,
                 {"weight": weight},
             )
-        model = model_averaging.fit(history, candidates, known, is_plain=self._is_plain(situation))
+        model = model_averaging.fit(history, candidates, known, is_plain=self._is_plain(context))
         incumbent = float(np.min(model.predict_observed()[0][kept.worth_trying]))
         expecting = model.expecting(history.pending_vectors)
         mean, sd = expecting.predict(among)
@@ -160,7 +162,7 @@ class GpSampler(CandidateSampler):
             best = int(tried[int(np.argmax(worth))])
         improvements = gain_ratio(mean, sd, incumbent, is_log=history.scale == "log")
         improvements = improvements * np.exp(log_feasible)
-        is_new = np.isin(among, situation.unseen)
+        is_new = np.isin(among, context.untried)
         self.largest_expected_improvement = float(np.max(improvements * is_new, initial=0.0))
         facts: dict[str, Any] = {
             **told,
@@ -181,14 +183,14 @@ class GpSampler(CandidateSampler):
             facts["scale_reason"] = history.scale_reason
         return best, facts
 
-    def _is_plain(self, situation: SamplerContext) -> bool:
-        return (situation.history.earlier - situation.initial) % TURNS == TURNS - 1
+    def _is_plain(self, context: SamplerContext) -> bool:
+        return (context.history.trial_count - context.initial) % TURNS == TURNS - 1
 
-    def _known(self, situation: SamplerContext) -> PriorKnowledge:
+    def _prior_knowledge(self, context: SamplerContext) -> PriorKnowledge:
         return PriorKnowledge(
-            guess=self._of(self._guess, situation.candidates),
-            earlier=self._earlier,
-            latency=self._of(self._latency, situation.candidates),
+            prior_mean=self._of(self._prior_mean, context.candidates),
+            warm_start=self._warm_start,
+            latency=self._of(self._latency, context.candidates),
         )
 
     def _of(self, values: Array | None, candidates: CandidateSet) -> Array | None:
@@ -196,7 +198,7 @@ class GpSampler(CandidateSampler):
             return None
         if candidates is self._candidates:
             return values
-        places = [self._candidates.index_of(cell) for cell in candidates.cells]
+        places = [self._candidates.index_of(cell) for cell in candidates.configurations]
         known = [place for place in places if place is not None]
         return values[known] if len(known) == len(places) else None
 
@@ -233,11 +235,11 @@ class StructuredSampler(GpSampler):
         self._latency = None if latency is None else np.log(latency)
         if guess is None:
             return
-        if candidates is None or len(guess) != len(candidates.cells):
+        if candidates is None or len(guess) != len(candidates.configurations):
             raise UsageError("guess: expected one value for each candidate")
         if not (np.isfinite(guess).all() and (guess > 0).all()):
             raise UsageError("guess: expected positive values")
-        self._guess = np.log(guess)
+        self._prior_mean = np.log(guess)
 
 
 def is_likely(log_feasible: Array) -> NDArray[np.bool_]:
@@ -249,12 +251,12 @@ def is_likely(log_feasible: Array) -> NDArray[np.bool_]:
 
 
 def next_design_candidate(
-    situation: SamplerContext, classifier: feasibility.Feasibility | None
+    context: SamplerContext, classifier: feasibility.Feasibility | None
 ) -> Configuration:
     """Likely feasible untried candidate nearest to the next design point."""
-    among, point = situation.unseen, situation.design_point()
+    among, point = context.untried, context.design_point()
     if classifier is None:
-        return situation.candidates.realise(point, among)
-    vectors = situation.candidates.vectors[among]
+        return context.candidates.realise(point, among)
+    vectors = context.candidates.vectors[among]
     likely = among[is_likely(classifier.log_probability(vectors))]
-    return situation.candidates.cells[situation.candidates.nearest(point, likely)]
+    return context.candidates.configurations[context.candidates.nearest(point, likely)]

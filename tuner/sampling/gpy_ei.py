@@ -17,25 +17,25 @@ from tuner.sampling.external_sampler import at_random, expectation, is_too_early
 class GpySampler(CandidateSampler):
     """GPy's process and expected improvement over untried candidates."""
 
-    def propose(self, situation: SamplerContext) -> Proposal:
+    def propose(self, context: SamplerContext) -> Proposal:
         """Propose at random first, then by expected improvement."""
-        history, candidates = situation.history, situation.candidates
-        if is_too_early(situation):
-            return at_random(situation)
+        history, candidates = context.history, context.candidates
+        if is_too_early(context):
+            return at_random(context)
         knobs = slice(candidates.design_width)
-        vectors, targets = observations(situation)
+        vectors, targets = observations(context)
         noise_sd = gp_model.NOISE_SD
         if history.scale == "raw":
             noise_sd *= max(float(np.std(targets)), 1e-9)
         process = gp_model.fit(
             vectors, targets, noise_sd=noise_sd, start=history.hyperparameters
         ).expecting(history.pending_vectors[:, knobs])
-        mean, sd = process.predict(candidates.vectors[situation.unseen, knobs])
+        mean, sd = process.predict(candidates.vectors[context.untried, knobs])
         incumbent = float(np.min(process.predict(history.vectors[:, knobs])[0]))
         best = int(np.argmax(log_expected_improvement(mean, sd, incumbent)))
         gains = gain_ratio(mean, sd, incumbent, is_log=history.scale == "log")
         return Proposal(
-            configuration=candidates.cells[int(situation.unseen[best])],
+            configuration=candidates.configurations[int(context.untried[best])],
             origin="guided",
             facts={"hyperparameters": list(process.hyperparameters), **expectation(gains)},
         )

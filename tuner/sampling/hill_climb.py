@@ -47,25 +47,25 @@ LOST = -2.0
 class HillClimbSampler(CandidateSampler):
     """Model Analyzer's quick search over a grid."""
 
-    def propose(self, situation: SamplerContext) -> Proposal:
+    def propose(self, context: SamplerContext) -> Proposal:
         """Propose what the climb needs next, or repeat one of the best."""
-        if not situation.candidates.is_complete:
-            return situation.at_random()
-        seen = ClimbState.of(situation.history, situation.candidates)
-        wanted = Climb(ranks(situation.candidates), seen).next_cell()
+        if not context.candidates.is_complete:
+            return context.at_random()
+        seen = ClimbState.of(context.history, context.candidates)
+        wanted = Climb(ranks(context.candidates), seen).next_cell()
         if wanted is None:
-            return self._again(situation, seen)
-        chosen = situation.candidates.cells[wanted]
+            return self._again(context, seen)
+        chosen = context.candidates.configurations[wanted]
         if wanted in seen.visited:  # running
-            return situation.at_random()
+            return context.at_random()
         return Proposal(configuration=chosen, origin="guided")
 
-    def _again(self, situation: SamplerContext, seen: ClimbState) -> Proposal:
+    def _again(self, context: SamplerContext, seen: ClimbState) -> Proposal:
         best = sorted(seen.first, key=lambda place: seen.first[place])[:TOP]
         if not best:
-            return situation.at_random()
-        chosen = best[situation.history.earlier % len(best)]
-        return Proposal(configuration=situation.candidates.cells[chosen], origin="replicate")
+            return context.at_random()
+        chosen = best[context.history.trial_count % len(best)]
+        return Proposal(configuration=context.candidates.configurations[chosen], origin="replicate")
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,7 +74,7 @@ class ClimbState:
 
     first: Mapping[int, float]
     """Target of each candidate's first success; repeats change nothing."""
-    lost: frozenset[int]
+    unsuccessful: frozenset[int]
     visited: frozenset[int]
     is_log: bool
 
@@ -88,7 +88,7 @@ class ClimbState:
         lost = _places(history.lost_configurations, candidates) - first.keys()
         return cls(
             first=first,
-            lost=frozenset(lost),
+            unsuccessful=frozenset(lost),
             visited=frozenset(_places(history.seen, candidates)),
             is_log=history.scale == "log",
         )
@@ -98,9 +98,9 @@ class ClimbState:
 
         For a and b: 2 (b - a) / (a + b), on the log scale 2 tanh((log b - log a) / 2).
         """
-        if place in self.lost:
-            return 0.0 if home in self.lost else LOST
-        if home in self.lost:
+        if place in self.unsuccessful:
+            return 0.0 if home in self.unsuccessful else LOST
+        if home in self.unsuccessful:
             return -LOST
         better = self.first[home] - self.first[place]
         if self.is_log:
@@ -120,7 +120,7 @@ class Climb:
     def __init__(self, points: Array, seen: ClimbState) -> None:
         self._points = points
         self._seen = seen
-        self._known = seen.first.keys() | seen.lost
+        self._known = seen.first.keys() | seen.unsuccessful
 
     def next_cell(self) -> int | None:
         """Candidate to measure next, or None at the end."""
@@ -129,7 +129,7 @@ class Climb:
         while True:
             if home not in self._known:
                 return home
-            wanted, step = self._stepped(home)
+            wanted, step = self._step(home)
             if wanted is not None:
                 return wanted
             if step is None or self._seen.gain(step, home) <= 0:
@@ -141,7 +141,7 @@ class Climb:
             homes.add(step)
             home = step
 
-    def _stepped(self, home: int) -> tuple[int | None, int | None]:
+    def _step(self, home: int) -> tuple[int | None, int | None]:
         """(a candidate needed first, None), or (None, the step if any)."""
         near = self._within(home, RADIUS)
         measured = [place for place in near if place in self._known]
@@ -195,7 +195,7 @@ def ranks(candidates: CandidateSet) -> Array:
     """Points (m, k): value ranks of varying knobs; choices by appearance."""
     columns = []
     for name in sorted(candidates.names):
-        values = [cell[name] for cell in candidates.cells]
+        values = [cell[name] for cell in candidates.configurations]
         levels = list(dict.fromkeys(values))
         if all(isinstance(level, int | float) and not isinstance(level, bool) for level in levels):
             levels.sort()
@@ -203,7 +203,7 @@ def ranks(candidates: CandidateSet) -> Array:
             rank = {level: float(place) for place, level in enumerate(levels)}
             columns.append([rank[value] for value in values])
     if not columns:
-        return np.zeros((len(candidates.cells), 1))
+        return np.zeros((len(candidates.configurations), 1))
     return np.array(columns).T
 
 

@@ -88,7 +88,7 @@ class History:
     errors: Array  # (n,) standard error within each evaluation, log scale; NaN if unknown
     headroom: Array  # (n,) logarithm of peak memory over limit; NaN if unknown
     at_s: Array  # (n,) Unix time; NaN if unknown
-    efforts: Array  # (n,) logarithm of the CPU time per request; NaN if unknown
+    log_cpu_per_request: Array  # (n,) logarithm of the CPU time per request; NaN if unknown
     scale: Literal["log", "raw"]
     scale_reason: str
     """Why the scale is raw, or empty."""
@@ -100,7 +100,7 @@ class History:
     pending_vectors: Array  # (p, d)
     seen: frozenset[Configuration]
     """All proposed, measured or waiting configurations, except interrupted ones."""
-    earlier: int
+    trial_count: int
     hyperparameters: tuple[float, ...]
     slacks: Mapping[str, Column] = dataclasses.field(default_factory=dict)
     """Log excess over each metric constraint."""
@@ -230,7 +230,7 @@ def gather(
         errors=_floats(one.number("error") for one in observed),
         headroom=_floats(one.number("headroom") for one in observed),
         at_s=_floats(one.started_at for one in observed),
-        efforts=_floats(one.number("effort") for one in observed),
+        log_cpu_per_request=_floats(one.number("effort") for one in observed),
         scale="raw" if reason else "log",
         scale_reason=reason,
         sign=sign,
@@ -239,7 +239,7 @@ def gather(
         killed_vectors=_rows(found.killed, place.width),
         pending_vectors=_rows(found.pending, place.width),
         seen=frozenset(found.seen),
-        earlier=earlier,
+        trial_count=earlier,
         hyperparameters=tuple(hyperparameters),
         slacks=_columns([one.told.get("slacks", {}) for one in observed]),
         second=_columns(

@@ -51,31 +51,35 @@ class HostSlowdown:
     left_sd: float
 
 
-def fit(vectors: Array, efforts: Array, drift: Array | None = None) -> HostSlowdown | None:
+def fit(
+    vectors: Array, log_cpu_per_request: Array, drift: Array | None = None
+) -> HostSlowdown | None:
     """Estimate the slowdowns, or return None if too few CPU times are known.
 
     Args:
         vectors: (n, d) of knobs only.
-        efforts: (n,) log CPU time per request; NaN if unknown.
+        log_cpu_per_request: (n,) log CPU time per request; NaN if unknown.
         drift: (n, n) prior covariance of machine drift.
     """
-    known = np.flatnonzero(np.isfinite(efforts))
+    known = np.flatnonzero(np.isfinite(log_cpu_per_request))
     if len(known) < MIN_KNOWN:
         return None
     both = np.ix_(known, known)
     moments = None if drift is None else drift[both]
-    told, left, sd = _moments(vectors[known], efforts[known], moments)
-    mean, covariance = np.zeros(len(efforts)), np.zeros((len(efforts),) * 2)
+    told, left, sd = _moments(vectors[known], log_cpu_per_request[known], moments)
+    mean, covariance = np.zeros(len(log_cpu_per_request)), np.zeros((len(log_cpu_per_request),) * 2)
     mean[known] = SHARE * told
     covariance[both] = (SHARE**2 + SHARE_SD**2) * left + SHARE_SD**2 * np.outer(told, told)
     left_sd = math.sqrt(float(np.mean(np.diag(covariance)[known])))
     return HostSlowdown(mean=mean, covariance=covariance, sd=SHARE * sd, left_sd=left_sd)
 
 
-def _moments(vectors: Array, efforts: Array, drift: Array | None) -> tuple[Array, Array, float]:
+def _moments(
+    vectors: Array, log_cpu_per_request: Array, drift: Array | None
+) -> tuple[Array, Array, float]:
     """Mean (n,), covariance (n, n) and spread, averaged over `NOISES`."""
-    count = len(efforts)
-    centred = efforts - efforts.mean()
+    count = len(log_cpu_per_request)
+    centred = log_cpu_per_request - log_cpu_per_request.mean()
     smooth = _cost(vectors) + LEVEL_SD**2
     heights, parts = [], []
     for sd in NOISES:

@@ -22,7 +22,7 @@ class WarmStart:
     context: Array  # (k, c) differences of their workloads
     targets: Array  # (k,) log objectives, without what the workload's size explains
     errors: Array  # (k,) standard error within each evaluation; NaN if unknown
-    guess: Array | None
+    prediction: Array | None
     """(k,) log predictions under their workload."""
     own_context: Array  # (c,) of the study itself
 
@@ -36,9 +36,9 @@ class WarmStart:
 class PriorKnowledge:
     """Predictions and earlier evaluations; nothing by default."""
 
-    guess: Array | None = None
+    prior_mean: Array | None = None
     """(m,) log predicted objectives of the candidates."""
-    earlier: WarmStart | None = None
+    warm_start: WarmStart | None = None
     latency: Array | None = None
     """(m,) log predicted mean latencies, for metric constraints."""
 

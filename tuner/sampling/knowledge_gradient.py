@@ -29,7 +29,7 @@ _CHUNK = 64
 def knowledge_gradient(
     process: GaussianProcess,
     vectors: Array,
-    guess: Array | None,
+    prior_mean: Array | None,
     *,
     may_launch: NDArray[np.intp],
     may_be_best: NDArray[np.intp],
@@ -39,11 +39,11 @@ def knowledge_gradient(
     Args:
         process: fitted to the targets so far.
         vectors: (m, d) of all candidates.
-        guess: (m,), if fitted with one.
+        prior_mean: (m,), if fitted with one.
         may_launch: positions to evaluate; not empty.
         may_be_best: positions to recommend; not empty.
     """
-    mean, sd = process.predict(vectors, guess)
+    mean, sd = process.predict(vectors, prior_mean)
     optimistic = mean - _OPTIMISM * sd
     tried = _lowest(optimistic, may_launch, MAX_TRIED)
     best = _lowest(optimistic, may_be_best, MAX_BEST)
@@ -59,8 +59,8 @@ def knowledge_gradient(
         covariance = process.covariance(
             vectors[best],
             vectors[at],
-            None if guess is None else guess[best],
-            None if guess is None else guess[at],
+            None if prior_mean is None else prior_mean[best],
+            None if prior_mean is None else prior_mean[at],
         )
         told = np.sqrt(sd[at] ** 2 + process.told_sd**2)
         shift = covariance / told  # (best, at)

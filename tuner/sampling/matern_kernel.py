@@ -55,7 +55,7 @@ class HyperparameterPosterior:
         self,
         vectors: Array,
         residuals: Array,
-        guess: Array | None,
+        prior_mean: Array | None,
         shares: Array,
         drift: Array | None,
         medians: Hyperparameters,
@@ -68,8 +68,8 @@ class HyperparameterPosterior:
         self._spreads = np.array([VARIANCE_SPREAD, *[LENGTH_SCALE_SPREAD] * width, noise_spread])
         self._squares = (vectors[:, None, :] - vectors[None, :, :]).transpose(2, 0, 1) ** 2
         self._basis = np.full((len(residuals),) * 2, LEVEL_SD**2)
-        if guess is not None:
-            self._basis += SLOPE_SD**2 * np.outer(guess, guess)
+        if prior_mean is not None:
+            self._basis += SLOPE_SD**2 * np.outer(prior_mean, prior_mean)
         if drift is not None:
             self._basis += drift
 
@@ -111,13 +111,13 @@ class HyperparameterPosterior:
         return covariance, kernel, variance * (5 / 3) * (1 + r) * decay, lengths
 
     @staticmethod
-    def _factored(covariance: Array) -> Array:
+    def _factorise(covariance: Array) -> Array:
         return np.asarray(cholesky(covariance, lower=True, check_finite=False))
 
     def _height(self, at: Array) -> tuple[float, Array]:
         covariance, kernel, slope, lengths = self._parts(at)
         try:
-            chol = self._factored(covariance)
+            chol = self._factorise(covariance)
         except np.linalg.LinAlgError:
             return 1e10, np.zeros_like(at)
         pull = cho_solve((chol, True), self._residuals, check_finite=False)

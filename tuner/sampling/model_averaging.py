@@ -61,7 +61,7 @@ class AveragedModel:
     def predict(self, at: Positions) -> tuple[Array, Array]:
         """Mean and standard deviation (k,) at candidates."""
         guess = None if self._guess is None else self._guess[at]
-        return self._mixed(self._inputs[at], guess)
+        return self._mix_predictions(self._inputs[at], guess)
 
     def covariance(self, at: Positions) -> Array:
         """Covariance (k, k) at candidates, from the process with more weight."""
@@ -73,13 +73,13 @@ class AveragedModel:
 
     def predict_observed(self) -> tuple[Array, Array]:
         """Mean and standard deviation (n,) at the observations."""
-        return self._mixed(self._observed, self._observed_guess)
+        return self._mix_predictions(self._observed, self._observed_guess)
 
-    def _mixed(self, vectors: Array, guess: Array | None) -> tuple[Array, Array]:
+    def _mix_predictions(self, vectors: Array, prior_mean: Array | None) -> tuple[Array, Array]:
         mean, sd = self.plain.predict(vectors)
         if self.structured is None or not self.weight:
             return mean, sd
-        other, spread = self.structured.predict(vectors, guess)
+        other, spread = self.structured.predict(vectors, prior_mean)
         if self.weight == 1:
             return other, spread
         both = self.weight * other + (1 - self.weight) * mean
@@ -131,36 +131,39 @@ def fit(
     is_plain: bool = False,
 ) -> AveragedModel:
     """Fit a non-empty history; `is_plain` uses the plain process only."""
-    earlier = known.earlier if history.scale == "log" else None
+    earlier = known.warm_start if history.scale == "log" else None
     context = np.empty(0) if earlier is None else earlier.own_context
     observed = _with(history.vectors, context)
     rows, targets, errors = observed, history.targets, history.errors
-    at_s, efforts = history.at_s, history.efforts
+    at_s, log_cpu_per_request = history.at_s, history.log_cpu_per_request
     if earlier is not None:
         rows = np.vstack([rows, np.hstack([earlier.vectors, earlier.context])])
         targets = np.concatenate([targets, earlier.targets])
         errors = np.concatenate([errors, earlier.errors])
         unknown = np.full(len(earlier.errors), np.nan)
-        at_s, efforts = np.concatenate([at_s, unknown]), np.concatenate([efforts, unknown])
+        at_s, log_cpu_per_request = (
+            np.concatenate([at_s, unknown]),
+            np.concatenate([log_cpu_per_request, unknown]),
+        )
     seen = TrainingData(
         vectors=rows,
         targets=targets,
         errors=errors,
         at_s=at_s,
-        efforts=efforts,
+        log_cpu_per_request=log_cpu_per_request,
         scale=history.scale,
         knobs=candidates.design_width,
     )
     plain = surrogate.fit(seen, start=history.hyperparameters)
-    own_guess = _of_observed(history, candidates, known.guess)
+    own_guess = _of_observed(history, candidates, known.prior_mean)
     structured, weight, guess = None, 0.0, None
     if own_guess is not None and history.scale == "log" and len(targets) > 1:
         guesses = own_guess
-        if earlier is not None and earlier.guess is not None:
-            guesses = np.concatenate([own_guess, earlier.guess])
+        if earlier is not None and earlier.prediction is not None:
+            guesses = np.concatenate([own_guess, earlier.prediction])
         if len(guesses) == len(targets):
-            guess = known.guess
-            structured = surrogate.fit(seen, guess=guesses)
+            guess = known.prior_mean
+            structured = surrogate.fit(seen, prior_mean=guesses)
             ahead = float(structured.leave_one_out().sum() - plain.leave_one_out().sum())
             weight = float(expit(ahead + np.log(ODDS)))
     return AveragedModel(
@@ -181,9 +184,11 @@ def _with(vectors: Array, context: Array) -> Array:
     return np.hstack([vectors, np.broadcast_to(context, (len(vectors), len(context)))])
 
 
-def _of_observed(history: History, candidates: CandidateSet, guess: Array | None) -> Array | None:
-    if guess is None:
+def _of_observed(
+    history: History, candidates: CandidateSet, prior_mean: Array | None
+) -> Array | None:
+    if prior_mean is None:
         return None
     places = [candidates.index_of(one) for one in history.configurations]
     known = [place for place in places if place is not None]
-    return guess[known] if len(known) == len(places) else None
+    return prior_mean[known] if len(known) == len(places) else None

@@ -21,11 +21,11 @@ Array = NDArray[np.float64]
 class OptunaGpSampler(ExternalSampler):
     """`optuna.samplers.GPSampler` over the unit cube."""
 
-    def asked(
+    def ask_library(
         self,
         vectors: Array,
         targets: Array,
-        cells: Array,  # noqa: ARG002 - it does not tell what it expects
+        candidates: Array,  # noqa: ARG002 - it does not tell what it expects
         rng: np.random.Generator,
     ) -> ExternalProposal:
         """A new sampler's proposal."""

@@ -45,7 +45,7 @@ class ParetoFront:
         return knee(self.mean)
 
 
-def scalarised(history: History, weight: float) -> History:
+def scalarise(history: History, weight: float) -> History:
     """Combine both objectives into one target; `weight` (0 to 1) is that of the first."""
     assert history.second is not None
     both = np.column_stack([history.targets, history.second.values])
@@ -57,7 +57,7 @@ def scalarised(history: History, weight: float) -> History:
     return dataclasses.replace(
         history,
         targets=distance * float(spread.mean()),
-        efforts=np.full(len(distance), np.nan),
+        log_cpu_per_request=np.full(len(distance), np.nan),
         second=None,
     )
 
@@ -125,7 +125,7 @@ def of_second(history: History, second: Column) -> History:
         history,
         targets=second.values,
         errors=second.errors,
-        efforts=np.full(len(second.values), np.nan),
+        log_cpu_per_request=np.full(len(second.values), np.nan),
         hyperparameters=(),
         second=None,
     )

@@ -41,25 +41,27 @@ class PredictionSampler(CandidateSampler):
             UsageError: the predictions do not match the candidates.
         """
         super().__init__(seed=seed, initial=initial, candidates=candidates)
-        if guess is not None and (candidates is None or len(guess) != len(candidates.cells)):
+        if guess is not None and (
+            candidates is None or len(guess) != len(candidates.configurations)
+        ):
             raise UsageError("guess: expected one value for each candidate")
-        self._guess = guess
+        self._prediction = guess
         self._first = tuple(first)
 
-    def propose(self, situation: SamplerContext) -> Proposal:
+    def propose(self, context: SamplerContext) -> Proposal:
         """Propose the best predicted candidate that did not fail."""
-        if self._guess is None or self._candidates is None:
-            return situation.at_random()
-        chosen = self._best(situation)
-        is_new = chosen not in situation.history.seen
+        if self._prediction is None or self._candidates is None:
+            return context.at_random()
+        chosen = self._best(context)
+        is_new = chosen not in context.history.seen
         return Proposal(configuration=chosen, origin="guided" if is_new else "replicate")
 
-    def _best(self, situation: SamplerContext) -> Configuration:
-        assert self._guess is not None
+    def _best(self, context: SamplerContext) -> Configuration:
+        assert self._prediction is not None
         assert self._candidates is not None
-        allowed = [situation.candidates.cells[int(place)] for place in situation.not_lost]
+        allowed = [context.candidates.configurations[int(place)] for place in context.not_lost]
         places = [self._candidates.index_of(cell) for cell in allowed]
-        values = [np.inf if place is None else float(self._guess[place]) for place in places]
+        values = [np.inf if place is None else float(self._prediction[place]) for place in places]
         least = min(values)
         best = [cell for cell, value in zip(allowed, values, strict=True) if value <= EQUAL * least]
         preferred = (cell for cell in self._first if cell in best)

@@ -13,6 +13,6 @@ class RandomSampler(CandidateSampler):
 
     searches_fronts = True
 
-    def propose(self, situation: SamplerContext) -> Proposal:
+    def propose(self, context: SamplerContext) -> Proposal:
         """Propose an untried candidate."""
-        return situation.at_random()
+        return context.at_random()

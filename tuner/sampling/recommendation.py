@@ -95,8 +95,8 @@ def estimate_drift(
     if history is None or not len(history.targets):
         return np.empty(0), np.empty(0)
     # CPU times in the model would absorb the drift.
-    unknown = np.full(len(history.efforts), np.nan)
-    history = dataclasses.replace(history, efforts=unknown)
+    unknown = np.full(len(history.log_cpu_per_request), np.nan)
+    history = dataclasses.replace(history, log_cpu_per_request=unknown)
     with blas.single_threaded():
         return model_averaging.fit(history, candidates, known).drift()
 

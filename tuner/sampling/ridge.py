@@ -25,16 +25,16 @@ STRENGTHS = np.logspace(-3, 2, 11)
 class RidgeSampler(CandidateSampler):
     """Propose the best predicted untried candidate, or a random one."""
 
-    def propose(self, situation: SamplerContext) -> Proposal:
+    def propose(self, context: SamplerContext) -> Proposal:
         """Propose at random first and sometimes later, else by prediction."""
-        explores = situation.rng.random() < EXPLORE
-        if is_too_early(situation) or explores:
-            return situation.at_random()
-        vectors, targets = observations(situation)
-        among = situation.unseen
-        knobs = situation.candidates.vectors[:, : situation.candidates.design_width]
+        explores = context.rng.random() < EXPLORE
+        if is_too_early(context) or explores:
+            return context.at_random()
+        vectors, targets = observations(context)
+        among = context.untried
+        knobs = context.candidates.vectors[:, : context.candidates.design_width]
         predicted = fit(vectors, targets, knots_of(knobs)).predict(knobs[among])
-        chosen = situation.candidates.cells[int(among[int(np.argmin(predicted))])]
+        chosen = context.candidates.configurations[int(among[int(np.argmin(predicted))])]
         return Proposal(configuration=chosen, origin="guided")
 
 

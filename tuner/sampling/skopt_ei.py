@@ -20,8 +20,8 @@ _MIN_SD = 1e-9
 class SkoptSampler(ExternalSampler):
     """skopt's Matern-5/2 process and its EI."""
 
-    def asked(
-        self, vectors: Array, targets: Array, cells: Array, rng: np.random.Generator
+    def ask_library(
+        self, vectors: Array, targets: Array, candidates: Array, rng: np.random.Generator
     ) -> ExternalProposal:
         """Point that a new optimizer proposes, and its predictions."""
         import skopt  # noqa: PLC0415 - an extra, and slow to import
@@ -41,6 +41,6 @@ class SkoptSampler(ExternalSampler):
                 [list(map(float, row)) for row in vectors], [float(target) for target in targets]
             )
             point = np.asarray(optimizer.ask(), dtype=float)
-            rows = optimizer.space.transform(cells.tolist())
+            rows = optimizer.space.transform(candidates.tolist())
             mean, sd = optimizer.models[-1].predict(rows, return_std=True)
         return ExternalProposal(point, (mean, np.maximum(sd, _MIN_SD)))

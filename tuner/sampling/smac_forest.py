@@ -26,22 +26,22 @@ RANDOM = 0.2
 class SmacSampler(CandidateSampler):
     """SMAC's forest and its expected improvement."""
 
-    def propose(self, situation: SamplerContext) -> Proposal:
+    def propose(self, context: SamplerContext) -> Proposal:
         """Propose at random first and sometimes later, else by expected improvement."""
-        is_random = situation.rng.random() < RANDOM
-        if is_too_early(situation) or is_random:
-            return situation.at_random()
-        vectors, targets = observations(situation)
-        knobs = situation.candidates.vectors[:, : situation.candidates.design_width]
-        among = situation.unseen
+        is_random = context.rng.random() < RANDOM
+        if is_too_early(context) or is_random:
+            return context.at_random()
+        vectors, targets = observations(context)
+        knobs = context.candidates.vectors[:, : context.candidates.design_width]
+        among = context.untried
         worth = expected_improvement(
             vectors,
             targets,
             knobs[among],
-            situation.rng,
-            is_log=situation.history.scale == "log",
+            context.rng,
+            is_log=context.history.scale == "log",
         )
-        chosen = situation.candidates.cells[int(among[int(np.argmax(worth))])]
+        chosen = context.candidates.configurations[int(among[int(np.argmax(worth))])]
         return Proposal(configuration=chosen, origin="guided")
 
 

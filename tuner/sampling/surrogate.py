@@ -55,7 +55,7 @@ class TrainingData:
     targets: Array  # (n,) minimised
     errors: Array  # (n,) standard error within each evaluation; NaN if unknown
     at_s: Array  # (n,) time; NaN if unknown
-    efforts: Array  # (n,) log CPU time per request; NaN if unknown
+    log_cpu_per_request: Array  # (n,) log CPU time per request; NaN if unknown
     scale: Literal["log", "raw"]
     knobs: int | None = None
     """Leading entries that are knobs, not derived; None: all."""
@@ -68,20 +68,20 @@ class TrainingData:
             targets=history.targets,
             errors=history.errors,
             at_s=history.at_s,
-            efforts=history.efforts,
+            log_cpu_per_request=history.log_cpu_per_request,
             scale=history.scale,
         )
 
 
 def fit(
-    seen: TrainingData, *, guess: Array | None = None, start: Sequence[float] = ()
+    seen: TrainingData, *, prior_mean: Array | None = None, start: Sequence[float] = ()
 ) -> GaussianProcess:
     """Fit at least one evaluation, or return the cached fit; a `start` of other axes is ignored."""
-    key = _key(seen, guess, start)
+    key = _key(seen, prior_mean, start)
     with _lock:
         found = _fitted.get(key)
     if found is None:
-        found = _fit(seen, guess, start)
+        found = _fit(seen, prior_mean, start)
         with _lock:
             _fitted[key] = found
             while len(_fitted) > RETAINED:
@@ -89,7 +89,7 @@ def fit(
     return found
 
 
-def _fit(seen: TrainingData, guess: Array | None, start: Sequence[float]) -> GaussianProcess:
+def _fit(seen: TrainingData, prior_mean: Array | None, start: Sequence[float]) -> GaussianProcess:
     prior = noise_prior(seen.errors)
     if seen.scale == "raw":
         # No unit for noise: use the same share of the spread.
@@ -99,10 +99,10 @@ def _fit(seen: TrainingData, guess: Array | None, start: Sequence[float]) -> Gau
     targets, moments, slow = seen.targets, None, None
     if seen.scale == "log":
         moments = drift(seen.at_s)
-        slow = host_slowdown.fit(seen.vectors[:, : seen.knobs], seen.efforts, moments)
+        slow = host_slowdown.fit(seen.vectors[:, : seen.knobs], seen.log_cpu_per_request, moments)
         if slow is not None:
             prior, was = noise_prior(seen.errors, left=host_slowdown.LEFT), prior
-            unknown = np.where(np.isfinite(seen.efforts), 0.0, was.sd**2 - prior.sd**2)
+            unknown = np.where(np.isfinite(seen.log_cpu_per_request), 0.0, was.sd**2 - prior.sd**2)
             targets, moments = targets - slow.mean, moments + slow.covariance + np.diag(unknown)
     left = 1.0 if slow is None else host_slowdown.LEFT
     fits = len(start) == seen.vectors.shape[1] + 2
@@ -111,13 +111,13 @@ def _fit(seen: TrainingData, guess: Array | None, start: Sequence[float]) -> Gau
         targets,
         noise=prior,
         weights=weights(seen.errors, left=left) if seen.scale == "log" else None,
-        guess=guess,
+        prior_mean=prior_mean,
         start=Hyperparameters.of(tuple(start)) if fits else None,
-        variance=1.0 if guess is None else LEFT_VARIANCE,
+        variance=1.0 if prior_mean is None else LEFT_VARIANCE,
         drift=moments,
         rough_sd=ROUGH_SD if seen.scale == "log" else 0.0,
     )
-    found = found.tempered(TAIL_DEGREES)
+    found = found.downweight_outliers(TAIL_DEGREES)
     if slow is None:
         return found
     return dataclasses.replace(found, moment_sd=slow.sd, left_sd=slow.left_sd)
@@ -152,10 +152,18 @@ def _without(error: float, sd: float, left: float) -> float:
     return math.sqrt(error**2 + left**2 * max(sd**2 - error**2, 0.0))
 
 
-def _key(seen: TrainingData, guess: Array | None, start: Sequence[float]) -> bytes:
+def _key(seen: TrainingData, prior_mean: Array | None, start: Sequence[float]) -> bytes:
     made = hashlib.blake2b(digest_size=16)
     first = np.array(start, dtype=float)
-    parts = (seen.vectors, seen.targets, seen.errors, seen.at_s, seen.efforts, first, guess)
+    parts = (
+        seen.vectors,
+        seen.targets,
+        seen.errors,
+        seen.at_s,
+        seen.log_cpu_per_request,
+        first,
+        prior_mean,
+    )
     for part in parts:
         made.update(b"-" if part is None else repr(part.shape).encode() + part.tobytes())
     made.update(f"{seen.scale} {seen.knobs}".encode())

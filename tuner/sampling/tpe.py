@@ -25,26 +25,28 @@ _TPE_STREAM = 3
 class TpeSampler(CandidateSampler):
     """`optuna.samplers.TPESampler`, restricted to the candidates."""
 
-    def propose(self, situation: SamplerContext) -> Proposal:
+    def propose(self, context: SamplerContext) -> Proposal:
         """Propose TPE's point, or the nearest candidate."""
         ended = sum(
             trial.state in {TrialState.COMPLETE, TrialState.PRUNED}
-            for trial in situation.study.get_trials(deepcopy=False)
+            for trial in context.study.get_trials(deepcopy=False)
         )
-        names = situation.candidates.names
-        if ended < situation.initial or not names <= situation.distributions.keys():
-            return situation.at_random()
-        said = self._say(situation)
-        index = situation.candidates.index_of(said)
-        vector = situation.candidates.vector_of(said)
-        if index is None and situation.candidates.is_complete:
+        names = context.candidates.names
+        if ended < context.initial or not names <= context.distributions.keys():
+            return context.at_random()
+        said = self._say(context)
+        index = context.candidates.index_of(said)
+        vector = context.candidates.vector_of(said)
+        if index is None and context.candidates.is_complete:
             if vector is None:
-                return situation.at_random()
-            index = situation.candidates.nearest(vector, np.arange(len(situation.candidates.cells)))
-        chosen = said if index is None else situation.candidates.cells[index]
+                return context.at_random()
+            index = context.candidates.nearest(
+                vector, np.arange(len(context.candidates.configurations))
+            )
+        chosen = said if index is None else context.candidates.configurations[index]
         return Proposal(
             configuration=chosen,
-            origin="replicate" if chosen in situation.history.seen else "guided",
+            origin="replicate" if chosen in context.history.seen else "guided",
         )
 
     def draw(
@@ -55,16 +57,16 @@ class TpeSampler(CandidateSampler):
             study, trial, name, distribution
         )
 
-    def _say(self, situation: SamplerContext) -> Configuration:
-        tpe, study, trial = self._tpe(situation.trial), situation.study, situation.trial
+    def _say(self, context: SamplerContext) -> Configuration:
+        tpe, study, trial = self._tpe(context.trial), context.study, context.trial
         space = {
             name: dist
             for name, dist in tpe.infer_relative_search_space(study, trial).items()
-            if name in situation.candidates.names
+            if name in context.candidates.names
         }
         said = tpe.sample_relative(study, trial, space) if space else {}
-        for name in sorted(situation.candidates.names - said.keys()):
-            said[name] = tpe.sample_independent(study, trial, name, situation.distributions[name])
+        for name in sorted(context.candidates.names - said.keys()):
+            said[name] = tpe.sample_independent(study, trial, name, context.distributions[name])
         return Configuration(said)
 
     def _tpe(self, trial: FrozenTrial, *path: int) -> TPESampler:

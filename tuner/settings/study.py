@@ -71,13 +71,13 @@ class StudySettings:
         """Whether it is an open loop."""
         return self.target.is_open or self.measurement.objective == RATE
 
-    def nested(self) -> dict[str, dict[str, Any]]:
+    def as_nested(self) -> dict[str, dict[str, Any]]:
         """Return `settings.yaml`'s mappings by group."""
         return dataclasses.asdict(self)
 
     @classmethod
     def from_nested(cls, tree: Mapping[str, Any], *, source: str) -> StudySettings:
-        """Inverse of `nested`.
+        """Inverse of `as_nested`.
 
         Raises:
             UsageError: unknown key or invalid value.

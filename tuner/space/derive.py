@@ -209,9 +209,9 @@ def _max_s(probe: ProbeResult) -> float:
 
 def _timeout(probe: ProbeResult) -> _Derived:
     """Make `batching.timeout_us`: half of one item's service time to twice the largest batch's."""
-    longest_s = _max_s(probe)
+    max_s = _max_s(probe)
     low = max(_MIN_TIMEOUT_US, 1e6 * probe.service_time_s[1] / 2)
-    high = min(_MAX_TIMEOUT_US, max(2e6 * longest_s, 4 * low))
+    high = min(_MAX_TIMEOUT_US, max(2e6 * max_s, 4 * low))
     values = {int(float(f"{value:.2g}")) for value in _log_spread(min(low, high), high)}
     reason = (
         "0 takes what is waiting at once. Otherwise from half the service time of one "
@@ -232,11 +232,11 @@ def _pad_to(probe: ProbeResult) -> _Derived:  # noqa: ARG001 - as its like
 
 def _rules(probe: ProbeResult) -> tuple[tuple[str, ...], str]:
     """Return this model's equivalence rules, and why others do not hold."""
-    longest_s = _max_s(probe)
+    max_s = _max_s(probe)
     left_out: dict[str, str] = {}
-    if longest_s >= LONG_BATCH_S:
+    if max_s >= LONG_BATCH_S:
         left_out["cpu-over-machine"] = (
-            f"cpu-over-machine is left out: a batch takes {1000 * longest_s:.3g} ms, so "
+            f"cpu-over-machine is left out: a batch takes {1000 * max_s:.3g} ms, so "
             "few fit into a quota period of 100 ms, and they do not spread evenly over "
             "the replicas."
         )

@@ -21,7 +21,7 @@ from tuner.space.space import SearchSpace
 
 def distributions(space: SearchSpace) -> dict[str, BaseDistribution]:
     """Return a distribution for each searched knob, by name."""
-    return {knob.name: distribution(knob) for knob in space.searched}
+    return {knob.name: distribution(knob) for knob in space.searched_knobs}
 
 
 def distribution(knob: SearchedKnob) -> BaseDistribution:

@@ -122,7 +122,7 @@ class _Compiler:
         """Symbols as they stand in the text."""
 
     def truth(self) -> Evaluate:
-        root = self._parsed()
+        root = self._parse()
         part = self._part(root)
         if part.kind != TRUTH:
             raise self._error(
@@ -130,7 +130,7 @@ class _Compiler:
             )
         return part.evaluate
 
-    def _parsed(self) -> ast.expr:
+    def _parse(self) -> ast.expr:
         if not self._text.strip():
             raise ExpressionError(1, "it is empty")
         if len(self._text) > MAX_LENGTH:
@@ -181,7 +181,7 @@ class _Compiler:
         return _Part(NUMBER, lambda _: value)
 
     def _symbol(self, node: ast.Name | ast.Attribute) -> _Part:
-        name = self._dotted(node)
+        name = self._dotted_name(node)
         if name not in self._symbols:
             known = ", ".join(self._symbols)
             raise self._error(
@@ -199,11 +199,11 @@ class _Compiler:
         numbers = dict(kind.numbers)
         return _Part(NUMBER, lambda values: numbers[values[kind.knob]])
 
-    def _dotted(self, node: ast.expr) -> str:
+    def _dotted_name(self, node: ast.expr) -> str:
         if isinstance(node, ast.Name):
             return node.id
         if isinstance(node, ast.Attribute):
-            return f"{self._dotted(node.value)}.{node.attr}"
+            return f"{self._dotted_name(node.value)}.{node.attr}"
         raise self._error(node, f"{_excerpt(node)} before a dot is not allowed; {_ALLOWED}")
 
     def _arithmetic(self, node: ast.BinOp) -> _Part:

@@ -100,7 +100,7 @@ def parse(text: str, file: str, vocabulary: KnobSchema = SERVING) -> SearchSpace
     content = document.read(text, file)
     tree = content.mapping(content.value, ())
     for key in tree:
-        content.known(key, (*_KEYS, *vocabulary.beside), (key,), "key")
+        content.reject_unknown(key, (*_KEYS, *vocabulary.beside), (key,), "key")
     if "knobs" not in tree:
         raise content.error((), "`knobs` is missing")
     entries = content.mapping(tree["knobs"], ("knobs",))
@@ -111,7 +111,7 @@ def parse(text: str, file: str, vocabulary: KnobSchema = SERVING) -> SearchSpace
     _check_expressions(content, knobs, constraints)
     rules = content.texts(tree.get("equivalence", list(vocabulary.rules)), ("equivalence",))
     for i, rule in enumerate(rules):
-        content.known(rule, equivalence.RULES, ("equivalence", i), "rule")
+        content.reject_unknown(rule, equivalence.RULES, ("equivalence", i), "rule")
     return SearchSpace(
         name=content.text(tree.get("name", pathlib.PurePath(file).stem), ("name",)),
         knobs=knobs,

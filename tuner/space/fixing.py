@@ -15,7 +15,7 @@ from tuner.values.configuration import Value
 TRUTHS = {"true": True, "false": False}
 
 
-def fixed(space: SearchSpace, given: Sequence[str]) -> SearchSpace:
+def fix_knobs(space: SearchSpace, given: Sequence[str]) -> SearchSpace:
     """Return the space with each `KNOB=VALUE` fixed; a number may lie off the grid.
 
     Raises:

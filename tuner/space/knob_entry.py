@@ -75,7 +75,7 @@ def _check_name(content: Document, name: str, path: Path, vocabulary: KnobSchema
     if name in RESERVED and name not in vocabulary.settings:
         raise content.error(path, f"not a knob of this engine{vocabulary.about_limits}")
     if vocabulary.others is not None:
-        content.known(name, vocabulary.names(), path, "knob")
+        content.reject_unknown(name, vocabulary.names(), path, "knob")
     elif not NAME.fullmatch(name):
         raise content.error(path, "expected a name such as batching.max_size")
 
@@ -87,7 +87,7 @@ def _type(
     if "type" not in fields:
         raise content.error(path[:2], f"`type` is missing, expected {', '.join(KEYS)}")
     given = content.text(fields["type"], path)
-    content.known(given, KEYS, path, "type")
+    content.reject_unknown(given, KEYS, path, "type")
     kind: KnobType = next(known for known in KEYS if known == given)
     if setting is None:
         return kind
@@ -113,7 +113,9 @@ def _device_knob(content: Document, name: str, fields: Mapping[str, Any], unit: 
     if name != CLOCK:
         raise content.error((*path, "choices"), f"only {CLOCK} takes its choices from the device")
     for key in fields:
-        content.known(key, _DEVICE_KEYS, (*path, key), "key of a knob with `choices: device`")
+        content.reject_unknown(
+            key, _DEVICE_KEYS, (*path, key), "key of a knob with `choices: device`"
+        )
     if "points" not in fields:
         return DeviceKnob(name=name, unit=unit)
     points = content.whole_number(fields["points"], (*path, "points"))
@@ -125,7 +127,7 @@ def _searched_knob(
 ) -> SearchedKnob:
     path = ("knobs", name)
     for key in fields:
-        content.known(key, KEYS[kind], (*path, key), "key")
+        content.reject_unknown(key, KEYS[kind], (*path, key), "key")
     if "default" not in fields:
         raise content.error(path, "`default` is missing: give the value of an untuned server")
     common = {"name": name, "unit": unit}
@@ -178,7 +180,7 @@ def _check_setting(content: Document, knob: SearchedKnob, setting: Setting, key:
     # For a range, the ends as in the file.
     for value in (values[0], values[-1]) if key == "range" else values:
         try:
-            setting.checked(value, content.file)
+            setting.validate(value, content.file)
         except InvalidSettings:
             text = f"the engine does not accept {value!r}, expected {_allowed_text(setting)}"
             raise content.error(("knobs", knob.name, key), text) from None
@@ -188,5 +190,5 @@ def _allowed_text(setting: Setting) -> str:
     """Return the allowed values, with whole numbers written out."""
     low, high = setting.limits.low, setting.limits.high
     if low is None or high is None:
-        return setting.allowed()
-    return setting.allowed().replace(f"{low:g} to {high:g}", f"{low:.12g} to {high:.12g}")
+        return setting.describe_allowed()
+    return setting.describe_allowed().replace(f"{low:g} to {high:g}", f"{low:.12g} to {high:.12g}")

@@ -59,7 +59,7 @@ class _NumberKnob(Generic[Number]):
         _check_range(self)
         _check_grid(self)
         if not self._is_right_type(self.default) or not self._is_in_range(self.default):
-            raise KnobError("default", f"{self.default!r}, expected {self._allowed()}")
+            raise KnobError("default", f"{self.default!r}, expected {self._describe_allowed()}")
         try:
             self.values()
         except ValueError as error:
@@ -81,7 +81,7 @@ class _NumberKnob(Generic[Number]):
             ValueError: names the value and what is allowed.
         """
         if not self._is_right_type(value) or not self._is_in_range(value):
-            raise ValueError(f"{self.name} = {value!r}, expected {self._allowed()}")
+            raise ValueError(f"{self.name} = {value!r}, expected {self._describe_allowed()}")
 
     def to_unit(self, value: Value) -> float:
         """Return a value's position on the scale, in [0, 1]."""
@@ -130,7 +130,7 @@ class _NumberKnob(Generic[Number]):
         assert isinstance(value, int | float)
         return bool(self.low <= value <= self.high or (self.zero and value == 0))
 
-    def _allowed(self) -> str:
+    def _describe_allowed(self) -> str:
         unit = f" {self.unit}" if self.unit else ""
         return f"{_noun(self)} from {self.low!r} to {self.high!r}{unit}" + (
             ", or 0" if self.zero else ""

@@ -30,7 +30,7 @@ class Narrowed(NamedTuple):
     notes: tuple[str, ...] = ()
 
 
-def narrowed(knob: Knob, machine: Machine) -> Narrowed:
+def narrow_knob(knob: Knob, machine: Machine) -> Narrowed:
     """Narrow the knob to what the machine has.
 
     Raises:

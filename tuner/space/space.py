@@ -1,6 +1,6 @@
 """Search space: feasible configurations, one candidate per behaviour, and their vectors.
 
-A space is written for any machine; `narrowed` binds it to one, which decides constraints on machine
+A space is written for any machine; `narrow` binds it to one, which decides constraints on machine
 or concurrency.
 """
 
@@ -45,7 +45,7 @@ class SearchSpace:
     source: str = ""
     """Source file, for errors."""
     environment: Environment | None = None
-    """Environment that `narrowed` bound it to."""
+    """Environment that `narrow` bound it to."""
 
     def __post_init__(self) -> None:
         """Check the parts against each other.
@@ -66,7 +66,7 @@ class SearchSpace:
                 raise self._error(
                     f"equivalence[{i}]", f"unknown rule {rule!r}{hint} (rules: {listed})"
                 )
-        size = math.prod(len(knob.values()) for knob in self.searched)
+        size = math.prod(len(knob.values()) for knob in self.searched_knobs)
         if size > MAX_GRID:
             raise self._error(
                 "knobs",
@@ -78,11 +78,11 @@ class SearchSpace:
     @property
     def names(self) -> tuple[str, ...]:
         """Names of the searched knobs, in file order."""
-        return tuple(knob.name for knob in self.searched)
+        return tuple(knob.name for knob in self.searched_knobs)
 
     def default(self) -> Configuration:
         """Return the default configuration."""
-        return Configuration({knob.name: knob.default for knob in self.searched})
+        return Configuration({knob.name: knob.default for knob in self.searched_knobs})
 
     def is_feasible(
         self, configuration: Mapping[str, Value], environment: Environment | None = None
@@ -94,14 +94,14 @@ class SearchSpace:
         Raises:
             ValueError: a knob is missing or unknown, or a constraint needs an environment.
         """
-        values = self._pinned(configuration)
+        values = self._apply_conditions(configuration)
         try:
-            for knob in self.searched:
+            for knob in self.searched_knobs:
                 knob.check(values[knob.name])
         except ValueError:
             return False
         values |= self._symbols(environment)
-        return self._guarded(
+        return self._guard_division(
             lambda: all(constraint.holds(values) for constraint in self._constraints.values())
         )
 
@@ -113,7 +113,7 @@ class SearchSpace:
         It is feasible, and on the grid, if the given one is. Without an equal on the grid, only
         inactive knobs change.
         """
-        values = self._pinned(configuration)
+        values = self._apply_conditions(configuration)
         wanted = self._key(values, environment)
         touched = {name for rule in self.equivalence for name in equivalence.TOUCHED[rule]}
         fixed = {name: value for name, value in values.items() if name not in touched}
@@ -122,7 +122,9 @@ class SearchSpace:
                 return Configuration(candidate)
         return Configuration(values)
 
-    def cells(self, environment: Environment, limit: int = 200_000) -> tuple[Configuration, ...]:
+    def candidates(
+        self, environment: Environment, limit: int = 200_000
+    ) -> tuple[Configuration, ...]:
         """Return every feasible configuration that is its own representative.
 
         Narrows if needed. Lexicographic by the grids, conditional knobs last.
@@ -130,7 +132,7 @@ class SearchSpace:
         Raises:
             InvalidSpace: there are more than `limit`.
         """
-        space = self.narrowed(environment)
+        space = self.narrow(environment)
         found: dict[tuple[Value, ...], dict[str, Value]] = {}
         for values in space._assignments(environment):  # noqa: SLF001 - the same class
             found.setdefault(space._key(values, environment), values)  # noqa: SLF001
@@ -140,7 +142,7 @@ class SearchSpace:
                 )
         return tuple(Configuration(values) for values in found.values())
 
-    def narrowed(self, environment: Environment) -> SearchSpace:
+    def narrow(self, environment: Environment) -> SearchSpace:
         """Return this space on one machine, with notes on what it lacks.
 
         Raises:
@@ -153,7 +155,7 @@ class SearchSpace:
         notes = list(self.notes)
         for knob in self.knobs:
             try:
-                found = narrowing.narrowed(knob, environment.machine)
+                found = narrowing.narrow_knob(knob, environment.machine)
             except ValueError as error:
                 raise self._error(f"knobs.{knob.name}", str(error)) from None
             notes += found.notes
@@ -173,7 +175,7 @@ class SearchSpace:
             notes=tuple(notes),
             environment=environment,
         )
-        ruled_out = narrowing.ruled_out(space.searched, space._constraints, environment)  # noqa: SLF001
+        ruled_out = narrowing.ruled_out(space.searched_knobs, space._constraints, environment)  # noqa: SLF001
         space = dataclasses.replace(space, notes=(*space.notes, *ruled_out))
         if not space.is_feasible(space.default()):
             note = "the default configuration violates a constraint here; it is never proposed"
@@ -182,13 +184,13 @@ class SearchSpace:
 
     def encode(self, configuration: Mapping[str, Value]) -> NDArray[np.float64]:
         """Return a configuration's vector (d,) in the unit cube, in the order of `names`."""
-        values = self._pinned(configuration)
+        values = self._apply_conditions(configuration)
         return np.array(
-            [knob.to_unit(values[knob.name]) for knob in self.searched], dtype=np.float64
+            [knob.to_unit(values[knob.name]) for knob in self.searched_knobs], dtype=np.float64
         )
 
     @functools.cached_property
-    def searched(self) -> tuple[SearchedKnob, ...]:
+    def searched_knobs(self) -> tuple[SearchedKnob, ...]:
         """Knobs with values; a device's only after narrowing."""
         return tuple(knob for knob in self.knobs if not isinstance(knob, DeviceKnob))
 
@@ -196,7 +198,7 @@ class SearchSpace:
     def _constraints(self) -> dict[str, Expression]:
         kinds = symbol_kinds(self.knobs, self.environment)
         return {
-            text: self._compiled(f"constraints[{i}]", text, kinds)
+            text: self._compile(f"constraints[{i}]", text, kinds)
             for i, text in enumerate(self.constraints)
         }
 
@@ -204,19 +206,19 @@ class SearchSpace:
     def _conditions(self) -> dict[str, Expression]:
         kinds = symbol_kinds(self.knobs)
         return {
-            knob.name: self._compiled(f"knobs.{knob.name}.condition", knob.condition, kinds)
-            for knob in self.searched
+            knob.name: self._compile(f"knobs.{knob.name}.condition", knob.condition, kinds)
+            for knob in self.searched_knobs
             if knob.condition
         }
 
-    def _compiled(self, key: str, text: str, kinds: Mapping[str, Kind]) -> Expression:
+    def _compile(self, key: str, text: str, kinds: Mapping[str, Kind]) -> Expression:
         try:
             return Expression(text, kinds)
         except ExpressionError as error:
             raise self._error(key, f"{text!r} {error}") from None
 
     def _check_conditions(self) -> None:
-        known = {knob.name for knob in self.searched}
+        known = {knob.name for knob in self.searched_knobs}
         fixed = known - self._conditions.keys() - narrowing.OF_DEVICE
         for name, condition in self._conditions.items():
             for other in sorted(condition.names - fixed):
@@ -228,7 +230,7 @@ class SearchSpace:
 
     def _check_variants(self, environment: Environment) -> None:
         """Reject unknown variants, and constraints on an unmeasured accuracy."""
-        for knob in self.searched:
+        for knob in self.searched_knobs:
             if knob.name != VARIANT:
                 continue
             asked = any(ACCURACY in constraint.names for constraint in self._constraints.values())
@@ -255,8 +257,8 @@ class SearchSpace:
     def _check_feasible(self) -> None:
         decidable = [c for c in self._constraints.values() if self._is_decidable(c)]
         symbols = self.environment.symbols() if self.environment else {}
-        blamed = self._guarded(
-            lambda: enumeration.culprits(self.searched, self._conditions, decidable, symbols)
+        blamed = self._guard_division(
+            lambda: enumeration.culprits(self.searched_knobs, self._conditions, decidable, symbols)
         )
         if blamed:
             key = f"constraints[{self.constraints.index(blamed[0].text)}]"
@@ -292,9 +294,13 @@ class SearchSpace:
     ) -> Iterator[dict[str, Value]]:
         constraints = [c for c in self._constraints.values() if not c.names & self._undefined]
         found = enumeration.assignments(
-            self.searched, self._conditions, constraints, self._symbols(environment), fixed=fixed
+            self.searched_knobs,
+            self._conditions,
+            constraints,
+            self._symbols(environment),
+            fixed=fixed,
         )
-        while (values := self._guarded(lambda: next(found, None))) is not None:
+        while (values := self._guard_division(lambda: next(found, None))) is not None:
             yield values
 
     @functools.cached_property
@@ -305,7 +311,7 @@ class SearchSpace:
         felt = equivalence.behaviour(values, environment, self.equivalence)
         return tuple(felt[name] for name in self.names)
 
-    def _pinned(self, configuration: Mapping[str, Value]) -> dict[str, Value]:
+    def _apply_conditions(self, configuration: Mapping[str, Value]) -> dict[str, Value]:
         values = dict(configuration)
         if values.keys() != set(self.names):
             missing, extra = (
@@ -315,13 +321,13 @@ class SearchSpace:
             raise ValueError(
                 f"not a configuration of {self.name}: missing {missing}, unknown {extra}"
             )
-        for knob in self.searched:
+        for knob in self.searched_knobs:
             condition = self._conditions.get(knob.name)
             if condition is not None and not condition.holds(values):
                 values[knob.name] = knob.default
         return values
 
-    def _guarded(self, decide: Callable[[], Answer]) -> Answer:
+    def _guard_division(self, decide: Callable[[], Answer]) -> Answer:
         try:
             return decide()
         except ZeroDivisionError:

@@ -4,7 +4,7 @@
                  verification/evaluations.json  verification/<role>.npz
                  verdict.json  best.yaml  deploy.sh  report.html  log.jsonl  lock
 
-One process runs a study at a time: `locked`.
+One process runs a study at a time: `hold_lock`.
 """
 
 from __future__ import annotations
@@ -233,7 +233,7 @@ class RunFolder:
         return path
 
     @contextlib.contextmanager
-    def locked(self) -> Iterator[None]:
+    def hold_lock(self) -> Iterator[None]:
         """Lock the study against other processes until the block or this process ends.
 
         Raises:

@@ -49,7 +49,7 @@ class TrialResult:
     slacks: Mapping[str, tuple[float | None, float | None]] = dataclasses.field(
         default_factory=dict
     )
-    """Violation per metric constraint (`limits.Limit.slack`), or None, and its standard error."""
+    """Violation per metric constraint (`MetricConstraint.log_excess`), or None, and its standard error."""
 
 
 def attributes(result: TrialResult) -> dict[str, Any]:

@@ -138,7 +138,7 @@ def compare(order: AbSpec, *, terminal: Terminal) -> AbResult:
     sides = ab_arms.find_arms(order.words, order.settings, terminal)
     load = make_open_loop_plan(settings.target, seed=settings.search.seed, rate_per_s=None)
     with resumable(None), contextlib.ExitStack() as owned:
-        bench = owned.enter_context(
+        evaluator = owned.enter_context(
             Evaluator(
                 model=settings.target.model,
                 concurrency=settings.target.in_flight,
@@ -148,12 +148,12 @@ def compare(order: AbSpec, *, terminal: Terminal) -> AbResult:
             )
         )
         owned.callback(sides["B"].launcher.close)
-        source, why = owned.enter_context(_measuring(bench, sides))
+        source, why = owned.enter_context(_measuring(evaluator, sides))
         if why is not None:
             console_text.write_line(
                 terminal.console, f"evaluated in turn with restarts, not side by side: {why}"
             )
-        rounds = _rounds(order, bench, source, terminal, begun_s=begun_s)
+        rounds = _rounds(order, evaluator, source, terminal, begun_s=begun_s)
     verdict = _verdict(order, rounds)
     return AbResult(
         words=order.words,
@@ -178,7 +178,7 @@ def _objective(order: AbSpec) -> str:
 
 def _rounds(
     order: AbSpec,
-    bench: Evaluator,
+    evaluator: Evaluator,
     source: verification.MeasuresRounds,
     terminal: Terminal,
     *,
@@ -194,7 +194,7 @@ def _rounds(
     def report(starts: Sequence[RoundEvaluation], _launch: object) -> None:
         terminal.check()
         _check_arms(starts)
-        bench.stream = 1 + len(starts) // len(ARMS)
+        evaluator.stream = 1 + len(starts) // len(ARMS)
         if len(starts) % 2:
             return
         number, pair = len(starts) // 2, {one.role: one for one in starts[-2:]}
@@ -218,15 +218,15 @@ def _rounds(
         now_s = time.monotonic()
         round_s, last_s = now_s - last_s, now_s
         left_s = settings.search.max_time_s - (now_s - begun_s)
-        if rounds.counted < comparison.MIN_PAIRS or left_s <= 0:
+        if rounds.complete_rounds < comparison.MIN_PAIRS or left_s <= 0:
             return left_s <= 0 and len(rounds.starts) >= len(ARMS) * comparison.MIN_PAIRS
         if rule is None:  # from the last round's time, as servers settle in the first
-            fits = rounds.counted + int(left_s / round_s)
+            fits = rounds.complete_rounds + int(left_s / round_s)
             rule = _rule(order, max(sequential.MIN_PAIRS, min(MAX_ROUNDS, fits)))
         both = rounds.measurements
         return comparison.is_enough(both["A"], both["B"], [name], rule)
 
-    bench.stream = 1
+    evaluator.stream = 1
     return verification.alternate(
         source, rounds=MAX_ROUNDS, needs=needs_of(settings), report=report, is_enough=is_enough
     )
@@ -251,15 +251,15 @@ def _check_arms(starts: Sequence[RoundEvaluation]) -> None:
 
 
 def _verdict(order: AbSpec, rounds: verification.Rounds) -> Verdict:
-    if rounds.counted < comparison.MIN_PAIRS:
+    if rounds.complete_rounds < comparison.MIN_PAIRS:
         reasons = [one.outcome.reason for one in rounds.starts if one.measurement is None]
         why = f": {reasons[-1]}" if reasons else "; use more time (--max-time)"
-        raise TunerError(f"{rounds.counted} rounds worked, too few to compare{why}")
+        raise TunerError(f"{rounds.complete_rounds} rounds worked, too few to compare{why}")
     found = comparison.compare(
         default=rounds.measurements["A"],
         best=rounds.measurements["B"],
         objective=_objective(order),
-        rule=_rule(order, max(rounds.counted, comparison.MIN_PAIRS)),
+        rule=_rule(order, max(rounds.complete_rounds, comparison.MIN_PAIRS)),
         names=ARMS,
     )
     return dataclasses.replace(found, evaluation_sd=verification.evaluation_sd(rounds.starts, ARMS))
@@ -287,7 +287,7 @@ def fails_more(tallies: Mapping[str, FailureCount]) -> bool:
 
 @contextlib.contextmanager
 def _measuring(
-    bench: Evaluator, sides: Mapping[str, AbArm]
+    evaluator: Evaluator, arms: Mapping[str, AbArm]
 ) -> Iterator[tuple[verification.MeasuresRounds, str | None]]:
     """Yield the source of rounds, and why it does not interleave, or None."""
     contenders = {
@@ -296,12 +296,12 @@ def _measuring(
             configuration=side.configuration,
             payloads_of=side.payloads_of,
         )
-        for role, side in sides.items()
+        for role, side in arms.items()
     }
     try:
-        residents = InterleavedRounds.open(bench, contenders, round_trip_s=0.0)
+        residents = InterleavedRounds.open(evaluator, contenders, round_trip_s=0.0)
     except CannotInterleave as error:
-        yield SequentialRounds(bench, contenders), str(error)
+        yield SequentialRounds(evaluator, contenders), str(error)
         return
     with residents:
         yield residents, None

@@ -73,7 +73,7 @@ def find_arms(
     }
     same = _SameInputs()
     found = {
-        role: dataclasses.replace(side, payloads_of=same.checked(role, side))
+        role: dataclasses.replace(side, payloads_of=same.check_payloads(role, side))
         for role, side in found.items()
     }
     a, b = found["A"], found["B"]
@@ -124,18 +124,18 @@ class _SameInputs:
     def __init__(self) -> None:
         self._first: tuple[str, EngineInfo] | None = None
 
-    def checked(self, role: str, side: AbArm) -> Callable[[EngineInfo], Payloads]:
+    def check_payloads(self, arm: str, side: AbArm) -> Callable[[EngineInfo], Payloads]:
         """Return the arm's payload function with that check."""
 
         def payloads_of(served: EngineInfo) -> Payloads:
             if self._first is None:
-                self._first = role, served
+                self._first = arm, served
             first, before = self._first
             if before.signature is not None and served.signature is not None:
                 one, other = _inputs(before), _inputs(served)
                 if one != other:
                     raise UsageError(
-                        f"{first} takes {one}, {role} takes {other}: only targets with "
+                        f"{first} takes {one}, {arm} takes {other}: only targets with "
                         "the same inputs can be compared"
                     )
             return side.payloads_of(served)
@@ -148,19 +148,19 @@ def _inputs(served: EngineInfo) -> str:
     return ", ".join(f"{one.name} {one.datatype} {list(one.shape)}" for one in signature.inputs)
 
 
-def _find_arm(role: str, text: str, settings: StudySettings, terminal: Terminal) -> AbArm:
+def _find_arm(arm: str, text: str, settings: StudySettings, terminal: Terminal) -> AbArm:
     target = settings.target
     if "://" in text:
-        return _of_url(role, text, target, terminal)
+        return _of_url(arm, text, target, terminal)
     path = pathlib.Path(text)
     if (folder := _study_folder(text, settings)) is not None:
-        return _of_study(role, folder, target, terminal)
+        return _of_study(arm, folder, target, terminal)
     if path.suffix in {".yaml", ".yml"} and path.is_file():
         data = _document(path)
         if "command" in data:
-            return _of_engine(role, f"command:{text}", target, terminal)
-        return _of_settings(role, path, target, terminal)
-    return _of_model(role, text, target, terminal)
+            return _of_engine(arm, f"command:{text}", target, terminal)
+        return _of_settings(arm, path, target, terminal)
+    return _of_model(arm, text, target, terminal)
 
 
 def _document(path: pathlib.Path) -> Mapping[str, object]:
@@ -172,7 +172,7 @@ def _document(path: pathlib.Path) -> Mapping[str, object]:
 
 
 def _make_arm(
-    role: str,
+    arm: str,
     told: str,
     target: TargetSettings,
     terminal: Terminal,
@@ -185,7 +185,7 @@ def _make_arm(
     tuned = found or LuthierTarget.of(target)
 
     def say(text: str) -> None:
-        console_text.write_line(terminal.console, f"{role}: {text}", style="yellow")
+        console_text.write_line(terminal.console, f"{arm}: {text}", style="yellow")
 
     def payloads_of(served: EngineInfo) -> Payloads:
         sent = tuned.payloads(target, served, seed=0)
@@ -202,24 +202,22 @@ def _make_arm(
     )
 
 
-def _of_model(role: str, text: str, target: TargetSettings, terminal: Terminal) -> AbArm:
+def _of_model(arm: str, text: str, target: TargetSettings, terminal: Terminal) -> AbArm:
     if not pathlib.Path(text).exists():
         try:
             zoo.find(text, is_trusted=target.trust)  # raises with known names
         except ServingError as error:
-            raise UsageError(
-                f"{role}: {text} is not a file, a study or a model: {error}"
-            ) from error
+            raise UsageError(f"{arm}: {text} is not a file, a study or a model: {error}") from error
     return _make_arm(
-        role, f"model {text}", dataclasses.replace(target, model=text, space=None), terminal
+        arm, f"model {text}", dataclasses.replace(target, model=text, space=None), terminal
     )
 
 
-def _of_engine(role: str, engine: str, target: TargetSettings, terminal: Terminal) -> AbArm:
-    _check_model(role, engine, target)
+def _of_engine(arm: str, engine: str, target: TargetSettings, terminal: Terminal) -> AbArm:
+    _check_model(arm, engine, target)
     target = dataclasses.replace(target, engine=engine)
     return _make_arm(
-        role,
+        arm,
         f"{target.model} behind {engine}",
         target,
         terminal,
@@ -227,82 +225,80 @@ def _of_engine(role: str, engine: str, target: TargetSettings, terminal: Termina
     )
 
 
-def _of_settings(
-    role: str, path: pathlib.Path, target: TargetSettings, terminal: Terminal
-) -> AbArm:
+def _of_settings(arm: str, path: pathlib.Path, target: TargetSettings, terminal: Terminal) -> AbArm:
     """Return the arm of a settings file, as from `tune export`."""
-    _check_model(role, str(path), target)
+    _check_model(arm, str(path), target)
     try:
         data = read_file(path)
-        ServingSettings().changed(data, source=f"{role}: settings file {path}")
+        ServingSettings().with_changes(data, source=f"{arm}: settings file {path}")
     except InvalidSettings as error:
         raise UsageError(str(error)) from error
     flat = dict(_flat(data))
     if (own_of := next((name for name in flat if name not in SETTINGS), None)) is not None:
         raise UsageError(
-            f"{role}: {path} sets {own_of} for one model; give it as a setting of all "
+            f"{arm}: {path} sets {own_of} for one model; give it as a setting of all "
             "models, without models.NAME"
         )
     own = {name: value for name, value in flat.items() if not name.startswith("server.")}
     if left := [name for name in flat if name not in own and flat[name] != SETTINGS[name].default]:
         console_text.write_line(
             terminal.console,
-            f"{role}: {', '.join(left)} of {path} belong to a server and are not "
+            f"{arm}: {', '.join(left)} of {path} belong to a server and are not "
             "compared: both sides use the defaults",
             style="yellow",
         )
-    return _make_arm(role, f"{target.model} with {path}", target, terminal, Configuration(own))
+    return _make_arm(arm, f"{target.model} with {path}", target, terminal, Configuration(own))
 
 
-def _of_study(role: str, path: pathlib.Path, target: TargetSettings, terminal: Terminal) -> AbArm:
+def _of_study(arm: str, path: pathlib.Path, target: TargetSettings, terminal: Terminal) -> AbArm:
     """Return the arm of a study's recommendation."""
     folder = run_folder.find(path.parent, path.name)
     settings = study_files.settings_of(folder)
     if not study_files.is_finished(folder):
         raise UsageError(
-            f"{role}: study {folder.name} is not finished and has no recommendation yet"
+            f"{arm}: study {folder.name} is not finished and has no recommendation yet"
         )
     record = study_files.read(folder, study_files.store_of(folder, settings), settings)
     advice = advise(record)
     if advice is None:
-        raise UsageError(f"{role}: study {folder.name} has no configuration that worked")
+        raise UsageError(f"{arm}: study {folder.name} has no configuration that worked")
     if record.shared is not None:
-        raise UsageError(f"{role}: study {folder.name} is of a scenario; a side has one model")
+        raise UsageError(f"{arm}: study {folder.name} is of a scenario; a side has one model")
     sent = {name: getattr(target, name) for name in (*LOAD, *SENT)}
     target = dataclasses.replace(settings.target, space=None, fixed=(), **sent)
     told = f"the recommendation of study {folder.name} for {target.model}"
     found = targets.find_target(target, kept=study_files.engine_copy(folder))
-    return _make_arm(role, told, target, terminal, advice.configuration, found=found)
+    return _make_arm(arm, told, target, terminal, advice.configuration, found=found)
 
 
-def _of_url(role: str, url: str, target: TargetSettings, terminal: Terminal) -> AbArm:
+def _of_url(arm: str, url: str, target: TargetSettings, terminal: Terminal) -> AbArm:
     """Return the arm of a running server."""
     engine = targets.running_engine(url)
-    _check_listens(role, url, engine)
+    _check_listens(arm, url, engine)
     if engine.request.protocol == "raw" and target.payload is None:
         form = dataclasses.replace(engine.request, method="GET")
         engine = dataclasses.replace(engine, request=form)
     model = engine.request.model or target.model
     if engine.request.protocol == "open-inference":
-        _check_model(role, url, dataclasses.replace(target, model=model))
+        _check_model(arm, url, dataclasses.replace(target, model=model))
     target = dataclasses.replace(target, model=model, engine=f"url:{url}", hook="-")
     found = targets.url_target(engine, target)
-    return _make_arm(role, url, target, terminal, found=found, is_running=True)
+    return _make_arm(arm, url, target, terminal, found=found, is_running=True)
 
 
-def _check_listens(role: str, url: str, engine: UrlEngine) -> None:
+def _check_listens(arm: str, url: str, engine: UrlEngine) -> None:
     """Raise WrongUse, before anything starts, if nothing listens."""
     try:
         socket.create_connection((engine.host, engine.port), timeout=CONNECT_S).close()
     except OSError as error:
         raise UsageError(
-            f"{role}: nothing listens at {url} ({error.strerror or error}): start that server, or correct its address"
+            f"{arm}: nothing listens at {url} ({error.strerror or error}): start that server, or correct its address"
         ) from error
 
 
-def _check_model(role: str, text: str, target: TargetSettings) -> None:
+def _check_model(arm: str, text: str, target: TargetSettings) -> None:
     if target.model == NO_MODEL:
-        raise UsageError(f"{role}: {text} names no model: give --model NAME|FILE")
+        raise UsageError(f"{arm}: {text} names no model: give --model NAME|FILE")
 
 
 def _flat(data: Mapping[str, object], within: str = "") -> Iterator[tuple[str, Value]]:

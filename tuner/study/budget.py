@@ -43,7 +43,7 @@ class Budget:
     """Start time if every trial starts a server, as with other engines; else None."""
     fresh_start_s: float = EXPECTED_START_S
     """Start time of a new server if trials do not start one."""
-    is_cut: bool = False
+    uses_time_slices: bool = False
     """Whether arms are interleaved. Otherwise each evaluation starts a server."""
     measured_s: float = 0.0
     """Minimum measured time of an evaluation."""
@@ -54,13 +54,17 @@ class Budget:
 
     @classmethod
     def of(
-        cls, settings: StudySettings, *, start_s: float | None = None, is_cut: bool = False
+        cls,
+        settings: StudySettings,
+        *,
+        start_s: float | None = None,
+        uses_time_slices: bool = False,
     ) -> Budget:
         """Return the budget of the settings.
 
         Args:
             start_s: start time if every trial starts a server.
-            is_cut: whether arms are interleaved.
+            uses_time_slices: whether arms are interleaved.
         """
         measurement = settings.measurement
         return cls(
@@ -70,31 +74,31 @@ class Budget:
             load_s=measurement.load_s,
             pairs=measurement.pairs,
             start_s=start_s,
-            is_cut=is_cut,
+            uses_time_slices=uses_time_slices,
             measured_s=measurement.compared_s,
             shows_open=not settings.is_open,
         )
 
-    def learnt(self, walls_s: Sequence[float]) -> Budget:
+    def with_start_time(self, walls_s: Sequence[float]) -> Budget:
         """Return the budget with the trials' start time."""
         if self.start_s is None or not walls_s:
             return self
         return dataclasses.replace(self, start_s=max(0.0, self.trial_s(walls_s) - self.load_s))
 
-    def loaded(self, loads_s: Sequence[float]) -> Budget:
+    def with_load_time(self, loads_s: Sequence[float]) -> Budget:
         """Return the budget with the evaluations' phase time, if longer than set."""
         if not loads_s:
             return self
         return dataclasses.replace(self, load_s=max(self.load_s, statistics.median(loads_s)))
 
-    def answered(self, round_trip_s: float) -> Budget:
+    def with_round_trip(self, round_trip_s: float) -> Budget:
         """Return the budget with the mean latency of the default, usually the slowest."""
         return dataclasses.replace(self, round_trip_s=round_trip_s)
 
     @property
     def slices(self) -> TimeSlices | None:
         """Time slices of interleaved evaluations, or None."""
-        if not self.is_cut:
+        if not self.uses_time_slices:
             return None
         return TimeSlices.of(
             round_trip_s=self.round_trip_s,
@@ -122,10 +126,10 @@ class Budget:
         startup_s = EXPECTED_STARTUP_S if self.start_s is None else self.start_s
         return startup_s + slices.loaded_s
 
-    def _begun_s(self, roles: int) -> float:
+    def _begun_s(self, arms: int) -> float:
         """Return the expected start time of interleaved engines, else 0."""
         start_s = self.fresh_start_s if self.start_s is None else self.start_s
-        return roles * start_s if self.is_cut else 0.0
+        return arms * start_s if self.uses_time_slices else 0.0
 
     @property
     def open_s(self) -> float:
@@ -151,7 +155,7 @@ class Budget:
     def pairs_of_study(self, spent_s: float) -> int:
         """Return the verification rounds of a study in this time."""
         study = dataclasses.replace(self, max_time_s=spent_s)
-        left_s = study.kept_s
+        left_s = study.reserved_for_verification_s
         finals = study.final_rounds_in(left_s, MAX_SHORTLIST)
         if finals:
             left_s -= finals * MAX_SHORTLIST * self.compared_s + self._begun_s(MAX_SHORTLIST)
@@ -166,7 +170,10 @@ class Budget:
         """Return why no further trial may start, or None."""
         if done >= self.trials:
             return f"the budget of {self.trials} trials is used up"
-        if done and used_s + self.trial_s(walls_s) + self.kept_s > self.max_time_s:
+        if (
+            done
+            and used_s + self.trial_s(walls_s) + self.reserved_for_verification_s > self.max_time_s
+        ):
             return (
                 f"the longest time of {self.max_time_s:g} s leaves time only for the "
                 f"verification ({done} of {self.trials} trials were evaluated)"
@@ -175,10 +182,10 @@ class Budget:
 
     def trials_in(self, left_s: float) -> int:
         """Return the expected trials in this time, less the reserve."""
-        return max(0, int((left_s - self.kept_s) / self.trial_s([])))
+        return max(0, int((left_s - self.reserved_for_verification_s) / self.trial_s([])))
 
     @property
-    def kept_s(self) -> float:
+    def reserved_for_verification_s(self) -> float:
         """Time reserved for verification: a third, but enough for the fewest pairs."""
         third = RESERVED_FOR_VERIFICATION * self.max_time_s
         least = min(self.least_s, MAX_FOR_VERIFICATION * self.max_time_s)
@@ -194,11 +201,11 @@ class Budget:
         left_s -= self.least_s + self._begun_s(finalists)
         return max(0, min(FINAL_ROUNDS, int(left_s / (finalists * self.compared_s))))
 
-    def pairs_in(self, left_s: float, *, roles: int = 2) -> int:
+    def pairs_in(self, left_s: float, *, arms: int = 2) -> int:
         """Return the verification rounds that fit, at least two.
 
         Args:
-            roles: arms of each round.
+            arms: arms of each round.
         """
-        left_s -= self.open_s + self._begun_s(roles)
-        return max(2, min(self.pairs, int(left_s / (roles * self.compared_s))))
+        left_s -= self.open_s + self._begun_s(arms)
+        return max(2, min(self.pairs, int(left_s / (arms * self.compared_s))))

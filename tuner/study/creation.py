@@ -95,7 +95,7 @@ def create_study(
         WrongUse: `overwrite`, and the folder is no study of ours.
         StorageFailed: it cannot be written.
     """
-    settings, arena, target = inputs.settings, inputs.arena, inputs.target
+    settings, problem, target = inputs.settings, inputs.problem, inputs.target
     url = settings.store.storage
     if overwrite:
         _delete(folder, url)
@@ -103,9 +103,9 @@ def create_study(
     kept = dataclasses.replace(
         settings, store=dataclasses.replace(settings.store, storage=kept_url)
     )
-    folder.create(kept.nested(), environment_facts(inputs.served))
+    folder.create(kept.as_nested(), environment_facts(inputs.served))
     try:
-        folder.write_text("space.yaml", arena.text)
+        folder.write_text("space.yaml", problem.text)
         save_engine(folder, target)
         save_prices(folder, settings)
         return StudyStore.create(
@@ -113,7 +113,7 @@ def create_study(
             database=folder.database,
             url=url,
             facts=study_files.facts_of(
-                settings, arena, inputs.served, profile, target.shared(), inputs.payloads.sent
+                settings, problem, inputs.served, profile, target.shared(), inputs.payloads.sent
             ),
         )
     except BaseException:
@@ -148,7 +148,7 @@ def environment_facts(served: EngineInfo) -> dict[str, Any]:
 
 def _delete(folder: RunFolder, url: str | None) -> None:
     if folder.exists():
-        with folder.locked():
+        with folder.hold_lock():
             folder.delete()
     if url is not None:
         study_store.delete(folder.name, url=url)

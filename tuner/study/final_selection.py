@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 import numpy as np
 
 from tuner.measurement.best_arm import Array, Posterior, choose, evaluation_sd
-from tuner.metrics.metric_constraints import MetricConstraint, violated
+from tuner.metrics.metric_constraints import MetricConstraint, find_violation
 from tuner.metrics.objective import Objective
 from tuner.report import formatting
 from tuner.sampling.shortlist import Shortlist
@@ -36,7 +36,7 @@ def name_arms(finalists: Sequence[Configuration]) -> dict[str, Configuration]:
 
 
 def rank_shortlist(
-    believed: Shortlist,
+    posterior: Shortlist,
     starts: Sequence[RoundEvaluation],
     *,
     objective: Objective,
@@ -49,16 +49,16 @@ def rank_shortlist(
     One that failed in a round, or misses a limit over all rounds, is out, unless all are.
 
     Args:
-        believed: the posterior, in the order of the arms.
+        posterior: the posterior, in the order of the arms.
         starts: complete rounds of all; may be empty.
         default: ties go to the cheapest, then to the nearest to it.
     """
-    roles = list(name_arms(believed.configurations))
+    roles = list(name_arms(posterior.configurations))
     failed = {start.role for start in starts if start.measurement is None}
     failed |= {
         role
         for role in roles
-        if violated(
+        if find_violation(
             limits, [one.measurement for one in starts if one.role == role and one.measurement]
         )
     }
@@ -66,12 +66,12 @@ def rank_shortlist(
         range(len(roles))
     )
     values = _values(starts, [roles[place] for place in kept], objective)
-    configurations = [believed.configurations[place] for place in kept]
+    configurations = [posterior.configurations[place] for place in kept]
     choice = choose(
         Posterior(
-            mean=believed.mean[kept],
-            covariance=believed.covariance[np.ix_(kept, kept)],
-            evaluation_sd=believed.evaluation_sd,
+            mean=posterior.mean[kept],
+            covariance=posterior.covariance[np.ix_(kept, kept)],
+            evaluation_sd=posterior.evaluation_sd,
         ),
         values,
         [(footprint(one, cores=cores), differences(one, default)) for one in configurations],
@@ -91,39 +91,39 @@ def rank_shortlist(
     return (found[choice.chosen], *sorted(others, key=lambda one: not one.is_tied))
 
 
-def _values(starts: Sequence[RoundEvaluation], roles: Sequence[str], objective: Objective) -> Array:
+def _values(starts: Sequence[RoundEvaluation], arms: Sequence[str], objective: Objective) -> Array:
     """Return the minimised objective, (rounds, arms), of rounds without failures."""
     rounds = verification.count_rounds(
-        [start for start in starts if start.role in roles], tuple(roles)
+        [start for start in starts if start.role in arms], tuple(arms)
     )
     values = [
-        [objective.to_minimise(rounds.measurements[role][index]) for role in roles]
-        for index in range(rounds.counted)
+        [objective.to_minimise(rounds.measurements[role][index]) for role in arms]
+        for index in range(rounds.complete_rounds)
     ]
-    return np.array(values, dtype=float).reshape(-1, len(roles))
+    return np.array(values, dtype=float).reshape(-1, len(arms))
 
 
-def for_interleaving(believed: Shortlist) -> Shortlist:
+def for_interleaving(posterior: Shortlist) -> Shortlist:
     """Return the shortlist for interleaved evaluations, which cancel machine drift."""
-    return dataclasses.replace(believed, evaluation_sd=OWN_SHARE * believed.evaluation_sd)
+    return dataclasses.replace(posterior, evaluation_sd=OWN_SHARE * posterior.evaluation_sd)
 
 
 def assumed_sd(
-    believed: Shortlist, starts: Sequence[RoundEvaluation] = (), *, objective: Objective
+    posterior: Shortlist, starts: Sequence[RoundEvaluation] = (), *, objective: Objective
 ) -> float:
     """Return the assumed spread of log ratios of two evaluations.
 
     It comes from search and final selection, with a margin, since comparisons take longer.
 
     Args:
-        believed: the search's posterior.
+        posterior: the search's posterior.
         starts: complete rounds of all.
     """
-    values = _values(starts, list(name_arms(believed.configurations)), objective)
+    values = _values(starts, list(name_arms(posterior.configurations)), objective)
     sd = (
-        evaluation_sd(np.log(values), believed.evaluation_sd)
+        evaluation_sd(np.log(values), posterior.evaluation_sd)
         if len(values)
-        else believed.evaluation_sd
+        else posterior.evaluation_sd
     )
     return max(MIN_SD, INFLATION * math.sqrt(2) * sd)
 

@@ -99,16 +99,16 @@ def without_prediction(search: SearchSettings) -> SearchSettings:
     return dataclasses.replace(search, initial=initial)
 
 
-def profile_of(bench: Evaluator, arena: ProblemStatement) -> CostProfile | None:
+def profile_of(evaluator: Evaluator, problem: ProblemStatement) -> CostProfile | None:
     """Profile all searched numbers of threads; None on failure."""
-    environment, cells = arena.environment, arena.candidates.cells
+    environment, cells = problem.environment, problem.candidates.configurations
     largest = max(
-        int(cell.get("batching.max_size", arena.default.get("batching.max_size", 1)))
+        int(cell.get("batching.max_size", problem.default.get("batching.max_size", 1)))
         for cell in cells
     )
     try:
         return profiler.profile_model(
-            bench,
+            evaluator,
             most=min(environment.items, largest),
             client_batch=environment.client_batch,
             threads={int(cell.get("replica.threads", 1)) for cell in cells},
@@ -118,7 +118,7 @@ def profile_of(bench: Evaluator, arena: ProblemStatement) -> CostProfile | None:
 
 
 def with_prediction(
-    arena: ProblemStatement,
+    problem: ProblemStatement,
     profile: CostProfile | None,
     objective: str = "mean",
     *,
@@ -133,21 +133,23 @@ def with_prediction(
         limits: metric constraints.
     """
     if profile is None:
-        return arena
-    load = workload_of(arena.environment)
-    latency = closed_form.all_ms(profile, load, arena.candidates.cells)
+        return problem
+    load = workload_of(problem.environment)
+    latency = closed_form.all_ms(profile, load, problem.candidates.configurations)
     guess = latency
     if objective in COSTS:
-        cores = arena.environment.machine.cores
+        cores = problem.environment.machine.cores
         guess = guess * [
-            _cost_per_s(cell, objective, cores, paid) for cell in arena.candidates.cells
+            _cost_per_s(cell, objective, cores, paid) for cell in problem.candidates.configurations
         ]
     within = _within(latency, load, limits)
-    return dataclasses.replace(arena, guess=guess, latency=latency, within=within)
+    return dataclasses.replace(
+        problem, prediction=guess, latency=latency, predicted_feasible=within
+    )
 
 
 def with_prediction_of(
-    settings: StudySettings, arena: ProblemStatement, profile: CostProfile | None
+    settings: StudySettings, problem: ProblemStatement, profile: CostProfile | None
 ) -> ProblemStatement:
     """Apply `with_prediction` with a study's settings.
 
@@ -156,7 +158,7 @@ def with_prediction_of(
     """
     measurement = settings.measurement
     return with_prediction(
-        arena,
+        problem,
         profile,
         measurement.first,
         paid=prices.read(measurement.prices),
@@ -187,10 +189,10 @@ def _within(
     return kept
 
 
-def _cost_per_s(cell: Configuration, objective: str, cores: int, paid: Prices) -> float:
+def _cost_per_s(candidate: Configuration, objective: str, cores: int, paid: Prices) -> float:
     """Return a configuration's cost per second."""
-    used, memory_mib, _ = footprint.footprint(cell, cores=cores)
-    used = max(used, allocated_by(cell, cores=cores).cores)
+    used, memory_mib, _ = footprint.footprint(candidate, cores=cores)
+    used = max(used, allocated_by(candidate, cores=cores).cores)
     if objective == "cpu":
         return used
     if objective == "memory":
@@ -199,14 +201,14 @@ def _cost_per_s(cell: Configuration, objective: str, cores: int, paid: Prices) -
 
 
 def simulate(
-    arena: ProblemStatement, profile: CostProfile
+    problem: ProblemStatement, profile: CostProfile
 ) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
     """Return mean latencies (m,), with the most promising simulated event by event.
 
     The others are the closed form times the median ratio. Unused in searches: on recorded tables it
     separates the best no better, and takes 1,000 times as long (docs/decisions/0012).
     """
-    load, cells = workload_of(arena.environment), arena.candidates.cells
+    load, cells = workload_of(problem.environment), problem.candidates.configurations
     guess = closed_form.all_ms(profile, load, cells)
     promising = np.argsort(guess, kind="stable")[:SIMULATED]
     found = np.array([discrete.mean_ms(profile, load, cells[place]) for place in promising])

@@ -47,7 +47,7 @@ class StudyInputs:
 
     settings: StudySettings
     target: Target
-    arena: ProblemStatement
+    problem: ProblemStatement
     payloads: Payloads | ScenarioRequests
     served: EngineInfo
 
@@ -76,18 +76,18 @@ def make_evaluator(settings: StudySettings, target: Target, terminal: Terminal) 
     )
 
 
-def budget_of(settings: StudySettings, bench: Evaluator) -> Budget:
+def budget_of(settings: StudySettings, evaluator: Evaluator) -> Budget:
     """Return the study's budget.
 
     Another engine starts for each trial; a scenario's new server deploys all models. Both cost as
     much as the first start.
     """
-    start_s = bench.start_s if settings.target.is_of_other_engine else None
-    is_cut = bench.why_alone is None and bench.workload.is_cut
-    found = Budget.of(settings, start_s=start_s, is_cut=is_cut)
-    if settings.target.scenario is None or bench.start_s is None:
+    start_s = evaluator.start_s if settings.target.is_of_other_engine else None
+    is_cut = evaluator.why_not_interleaved is None and evaluator.workload.uses_time_slices
+    found = Budget.of(settings, start_s=start_s, uses_time_slices=is_cut)
+    if settings.target.scenario is None or evaluator.start_s is None:
         return found
-    return dataclasses.replace(found, fresh_start_s=bench.start_s)
+    return dataclasses.replace(found, fresh_start_s=evaluator.start_s)
 
 
 def needs_of(settings: StudySettings) -> EvaluationRequirements:
@@ -111,7 +111,7 @@ def check_front(settings: StudySettings) -> None:
 
 
 def prepare(
-    bench: Evaluator,
+    evaluator: Evaluator,
     settings: StudySettings,
     target: Target,
     terminal: Terminal,
@@ -141,10 +141,10 @@ def prepare(
         first = target.first(_bind(wanted, offered, settings, limits="enforced").default)
     scenario = settings.target.scenario
     served = start_target(
-        bench, first, asked=None if scenario is None else f"--scenario {scenario}"
+        evaluator, first, asked=None if scenario is None else f"--scenario {scenario}"
     )
     payloads = target.payloads(settings.target, served, seed=settings.search.seed)
-    bench.send(payloads)
+    evaluator.send(payloads)
     for line in () if payloads.sent is None else payloads.sent.lines:
         console_text.write_line(terminal.console, line)
     _check_energy(settings, served)
@@ -152,15 +152,15 @@ def prepare(
         environment, None if file is None else file.space, device=served.device
     )
     if file is None:
-        file = _derive_space(bench, environment, served, target, terminal)
+        file = _derive_space(evaluator, environment, served, target, terminal)
     wanted, note = _wanted_space(file.space, settings.target, target, goes_on=goes_on), None
     if not goes_on:
         wanted, note = target.with_room(wanted, served)
-    arena = _bind(
+    statement = _bind(
         wanted, environment, settings, limits=served.limits, text=file.text_of(wanted), note=note
     )
     return StudyInputs(
-        settings=settings, target=target, arena=arena, payloads=payloads, served=served
+        settings=settings, target=target, problem=statement, payloads=payloads, served=served
     )
 
 
@@ -169,7 +169,7 @@ def _wanted_space(
 ) -> SearchSpace:
     """Return the space with the variants and fixed knobs of the command."""
     space = problem.with_variants(space, settings, target.spec)
-    return space if goes_on else fixing.fixed(space, settings.fixed)
+    return space if goes_on else fixing.fix_knobs(space, settings.fixed)
 
 
 def _bind(
@@ -211,7 +211,7 @@ def _check_energy(settings: StudySettings, served: EngineInfo | None = None) -> 
 
 
 def start_target(
-    bench: Evaluator, first: Configuration | None = None, *, asked: str | None = None
+    evaluator: Evaluator, first: Configuration | None = None, *, asked: str | None = None
 ) -> EngineInfo:
     """Start the engine; errors name the model as given.
 
@@ -223,29 +223,29 @@ def start_target(
         WrongUse, LaunchFailed: the model does not start.
     """
     try:
-        return bench.start(first)
+        return evaluator.start(first)
     except LaunchFailed as error:
         raise LaunchFailed(
-            error.cause, f"{asked or f'--model {bench.model}'}: {error.text}"
+            error.cause, f"{asked or f'--model {evaluator.model}'}: {error.text}"
         ) from error
 
 
 def notes_of(inputs: StudyInputs, counted: Sequence[str] = ()) -> Iterator[str]:
     """Yield notes on space, payloads, limits and energy."""
-    arena, payloads, served = inputs.arena, inputs.payloads, inputs.served
-    yield from arena.notes
-    if VARIANT in arena.space.names and arena.environment.variants:
+    problem, payloads, served = inputs.problem, inputs.payloads, inputs.served
+    yield from problem.notes
+    if VARIANT in problem.space.names and problem.environment.variants:
         measured = (
             f"{name} {'not measured' if accuracy is None else format(accuracy, '.3g')}"
-            for name, accuracy in arena.environment.variants
+            for name, accuracy in problem.environment.variants
         )
         yield f"accuracy of the model's variants: {', '.join(measured)}"
     is_ours = served.engine == OUR_ENGINE
-    batching = [knob.name for knob in arena.knobs if is_ours and knob.name in BATCHING_KNOBS]
-    if served.whole:
+    batching = [knob.name for knob in problem.knobs if is_ours and knob.name in BATCHING_KNOBS]
+    if served.unbatched_reason:
         useless = f"{' and '.join(batching)} change nothing" if batching else ""
         told = useless or "the knobs of batching are left out"
-        yield f"the model is served whole, one request at a time ({served.whole}): {told}"
+        yield f"the model is served whole, one request at a time ({served.unbatched_reason}): {told}"
     if payloads.is_synthetic:
         yield (
             f"the payloads are synthetic ({payloads.description}): real inputs may take a "
@@ -260,8 +260,8 @@ def notes_of(inputs: StudyInputs, counted: Sequence[str] = ()) -> Iterator[str]:
         yield f"limits: {served.limits}"
     if counted:
         yield f"energy counts {' and '.join(counted)}, each as a whole"
-    is_searched = any(knob.name == CACHE_KNOB for knob in arena.knobs)
-    if is_ours and (is_searched or arena.default.get(CACHE_KNOB)):
+    is_searched = any(knob.name == CACHE_KNOB for knob in problem.knobs)
+    if is_ours and (is_searched or problem.default.get(CACHE_KNOB)):
         yield (
             f"the search includes a response cache ({CACHE_KNOB}), and the same requests "
             f"repeat ({payloads.description}), so the hit rate is not that of your "
@@ -271,7 +271,7 @@ def notes_of(inputs: StudyInputs, counted: Sequence[str] = ()) -> Iterator[str]:
 
 
 def _derive_space(
-    bench: Evaluator,
+    evaluator: Evaluator,
     environment: Environment,
     served: EngineInfo,
     target: Target,
@@ -279,5 +279,5 @@ def _derive_space(
 ) -> SpaceFile:
     said = f"no search space for {served.model}: deriving one with a probe of the model"
     console_text.write_line(terminal.console, said)
-    text = probe.text(bench, environment, served)
+    text = probe.text(evaluator, environment, served)
     return SpaceFile(space=files.parse(text, file=problem.file_name(target.spec)), text=text)

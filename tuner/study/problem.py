@@ -59,30 +59,30 @@ class ProblemStatement:
     distributions: Distributions
     knobs: tuple[KnobInfo, ...]
     notes: tuple[str, ...]
-    guess: Array | None = None
+    prediction: Array | None = None
     """Predicted objective of the candidates, (m,), minimised, or None."""
     latency: Array | None = None
     """Predicted mean latency of the candidates in ms, (m,)."""
-    within: NDArray[np.bool_] | None = None
+    predicted_feasible: NDArray[np.bool_] | None = None
     """Whether each candidate is predicted to keep the limits, (m,); None without any."""
-    earlier: WarmStart | None = None
+    warm_start: WarmStart | None = None
     """Evaluations of the model's earlier studies under other workloads."""
-    winners: tuple[Configuration, ...] | None = None
+    warm_start_configurations: tuple[Configuration, ...] | None = None
     """Their winners among the candidates."""
 
     @property
-    def guessed_best(self) -> Configuration | None:
+    def predicted_best(self) -> Configuration | None:
         """Best predicted candidate, or None; the nearest to the default among equals.
 
         Predictions ignore some knobs, so equals are common.
         """
-        if self.guess is None:
+        if self.prediction is None:
             return None
-        guess = self.guess
-        if self.within is not None and self.within.any():
-            guess = np.where(self.within, guess, np.inf)
+        guess = self.prediction
+        if self.predicted_feasible is not None and self.predicted_feasible.any():
+            guess = np.where(self.predicted_feasible, guess, np.inf)
         best = np.flatnonzero(guess <= EQUAL * np.min(guess))
-        cells = (self.candidates.cells[int(place)] for place in best)
+        cells = (self.candidates.configurations[int(place)] for place in best)
         return min(cells, key=lambda cell: footprint.differences(cell, self.default))
 
     def is_default(self, configuration: Configuration) -> bool:
@@ -151,21 +151,21 @@ def with_variants(space: SearchSpace, target: TargetSettings, card: ModelSpec) -
     return dataclasses.replace(space, knobs=knobs, constraints=(*space.constraints, constraint))
 
 
-def with_note_of_fixed(arena: ProblemStatement, target: TargetSettings) -> ProblemStatement:
+def with_note_of_fixed(problem: ProblemStatement, target: TargetSettings) -> ProblemStatement:
     """Return the problem statement with a note of the fixed knobs.
 
     Raises:
         WrongUse: one is no knob on this machine.
     """
     if not target.fixed:
-        return arena
+        return problem
     for one in target.fixed:
         name = one.partition("=")[0]
-        if name not in arena.space.names:
-            why = next((note for note in arena.notes if note.startswith(name)), "left out here")
+        if name not in problem.space.names:
+            why = next((note for note in problem.notes if note.startswith(name)), "left out here")
             raise UsageError(f"--fix {one}: {why}")
     note = f"fixed, not searched: {', '.join(target.fixed)}"
-    return dataclasses.replace(arena, notes=(*arena.notes, note))
+    return dataclasses.replace(problem, notes=(*problem.notes, note))
 
 
 def _check_variants(target: TargetSettings, card: ModelSpec) -> None:
@@ -237,7 +237,7 @@ def make_problem(
     narrowed = bind_space(space, environment, limits=limits)
     default = narrowed.default()
     representative = narrowed.canonical(default, environment)
-    cells = narrowed.cells(environment)
+    cells = narrowed.candidates(environment)
     # The default represents its class: the user's own values run first.
     candidates = CandidateSet.of(
         [default if cell == representative else cell for cell in cells],
@@ -251,14 +251,14 @@ def make_problem(
         default=default,
         candidates=candidates,
         distributions=distributions.distributions(narrowed),
-        knobs=tuple(knob.info() for knob in narrowed.searched),
+        knobs=tuple(knob.info() for knob in narrowed.searched_knobs),
         notes=narrowed.notes,
     )
 
 
 def bind_space(space: SearchSpace, environment: Environment, *, limits: str) -> SearchSpace:
     """Return the space alone; otherwise like `make_problem`."""
-    narrowed = space.narrowed(environment)
+    narrowed = space.narrow(environment)
     return narrowed if limits == "enforced" else _without_limits(narrowed, limits)
 
 
@@ -292,7 +292,7 @@ def launcher_of(target: TargetSettings) -> LuthierLauncher:
 def _without_limits(space: SearchSpace, limits: str) -> SearchSpace:
     notes = [
         f"{knob.name} stays at {knob.default} {knob.unit}: limits are {limits}"
-        for knob in space.searched
+        for knob in space.searched_knobs
         if knob.name in LIMITED_KNOBS
     ]
     knobs = tuple(_at_default(knob) if knob.name in LIMITED_KNOBS else knob for knob in space.knobs)

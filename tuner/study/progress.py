@@ -90,7 +90,9 @@ class Progress:
             f"{formatting.plural(plan.cells, 'configuration')} that differ; {budget}; "
             f"then default and best at most {plan.pairs} times each in turn"
         )
-        self.expected(expected_s, now=now, more=f" (limit {formatting.duration(plan.max_time_s)})")
+        self.print_duration(
+            expected_s, now=now, more=f" (limit {formatting.duration(plan.max_time_s)})"
+        )
         if plan.fits < plan.trials:
             room = f"about {plan.fits} of {plan.trials} launches"
             if plan.fits <= 1:
@@ -101,7 +103,7 @@ class Progress:
                 style="yellow",
             )
 
-    def expected(self, seconds: float, *, now: dt.datetime, more: str = "") -> None:
+    def print_duration(self, seconds: float, *, now: dt.datetime, more: str = "") -> None:
         """Print duration and end."""
         end = now + dt.timedelta(seconds=seconds)
         self.say(f"takes about {formatting.duration(seconds)}, until about {end:%H:%M:%S}{more}")
@@ -123,7 +125,7 @@ class Progress:
         self,
         number: int,
         of: int,
-        role: str,
+        arm: str,
         outcome: Outcome,
         measurement: Measurement | None,
         *,
@@ -131,10 +133,10 @@ class Progress:
     ) -> None:
         """Print a round evaluation of the verification."""
         left = f" | {formatting.duration(left_s)} left" if left_s else ""
-        self.say(f"verify {number}/{of} {role:<7} {self.result(outcome, measurement)}{left}")
+        self.say(f"verify {number}/{of} {arm:<7} {self.result(outcome, measurement)}{left}")
 
-    def opened(
-        self, role: str, rate_per_s: float, outcome: Outcome, measurement: Measurement | None
+    def print_open_round(
+        self, arm: str, rate_per_s: float, outcome: Outcome, measurement: Measurement | None
     ) -> None:
         """Print a round evaluation in an open loop."""
         found = f"{outcome.status} ({outcome.cause}): {outcome.reason}"
@@ -143,9 +145,9 @@ class Progress:
             if not measurement.has_p99:
                 p99 = f"no p99 from {measurement.effective:,.0f} effective requests"
             found = f"mean {formatting.number(measurement.mean_ms)} ms, {p99}"
-        self.say(f"open loop at {formatting.number(rate_per_s)} requests/s {role:<7} {found}")
+        self.say(f"open loop at {formatting.number(rate_per_s)} requests/s {arm:<7} {found}")
 
-    def recommended(self, best: Mapping[str, Value], luckier: Trial) -> None:
+    def print_recommendation(self, best: Mapping[str, Value], luckier: Trial) -> None:
         """Print why the best is not the best measurement."""
         self.say(
             f"best by all measurements: {self.differences(best)}; the best single one, "

@@ -57,7 +57,7 @@ _log = logging.getLogger(__name__)
 class EvaluatesConfigurations(Protocol):
     """A search's evaluator."""
 
-    def launch(self, configuration: Configuration, race: Race | None = None) -> Evaluation:
+    def evaluate(self, configuration: Configuration, race: Race | None = None) -> Evaluation:
         """Evaluate a configuration, failures included, at most until its race is lost."""
         ...
 
@@ -69,8 +69,8 @@ class Search:
         self,
         *,
         store: StudyStore,
-        arena: ProblemStatement,
-        bench: EvaluatesConfigurations,
+        problem: ProblemStatement,
+        evaluator: EvaluatesConfigurations,
         budget: Budget,
         objective: str,
         limits: tuple[MetricConstraint, ...],
@@ -81,14 +81,14 @@ class Search:
         point: str = "knee",
     ) -> None:
         self.store = store
-        self.arena = arena
+        self.problem = problem
         self.budget = budget
         self.objective = objectives.find_objective(objective)
         self.trials: tuple[Trial, ...] = store.trials()
         self.walls_s: list[float] = []
         """Wall time of this process's trials."""
         self._loads_s: list[float] = []
-        self._bench = bench
+        self._evaluator = evaluator
         self.second = None if second is None else objectives.find_objective(second)
         self._judge = Judge(
             needs=EvaluationRequirements(objective=objective, second=second, limits=limits),
@@ -106,19 +106,21 @@ class Search:
     def prepare(self, settings: SearchSettings) -> None:
         """Close a killed process's trials, set the sampler, enqueue the default."""
         self.store.give_up_running("its process ended")
-        self.store.use_sampler(sampler_of(settings, self.arena))
+        self.store.use_sampler(sampler_of(settings, self.problem))
         takes_guess = registry.takes(settings.sampler, "guess")
-        guess = self.arena.guess if takes_guess else None
+        guess = self.problem.prediction if takes_guess else None
         self._known = PriorKnowledge(
-            guess=None if guess is None else np.log(guess),
-            earlier=self.arena.earlier if registry.takes(settings.sampler, "earlier") else None,
+            prior_mean=None if guess is None else np.log(guess),
+            warm_start=self.problem.warm_start
+            if registry.takes(settings.sampler, "earlier")
+            else None,
             latency=None
-            if guess is None or self.arena.latency is None
-            else np.log(self.arena.latency),
+            if guess is None or self.problem.latency is None
+            else np.log(self.problem.latency),
         )
         has_default = any(trial.origin == "default" for trial in self.trials)
         if not has_default and not self.store.has_waiting():
-            self.store.enqueue(self.arena.default, origin="default")
+            self.store.enqueue(self.problem.default, origin="default")
 
     def stop_reason(self, used_s: float) -> str | None:
         """Return why no trial may start, else None."""
@@ -147,9 +149,9 @@ class Search:
         is_initial = len(self.trials) < self.budget.initial
         self._enqueue_check()
         proposed = self.store.ask(
-            self.arena.distributions, else_origin="initial" if is_initial else "guided"
+            self.problem.distributions, else_origin="initial" if is_initial else "guided"
         )
-        launch = self._bench.launch(proposed.configuration, self._race())
+        launch = self._evaluator.evaluate(proposed.configuration, self._race())
         self._keep_records(proposed.trial.number, launch)
         self._last_end_s = time.monotonic()
         wall_s = self._last_end_s - before_s
@@ -157,9 +159,9 @@ class Search:
         self.walls_s.append(wall_s)
         if launch.measurement is not None:
             self._loads_s.append(launch.loaded_s)
-        self.budget = self.budget.learnt(self.walls_s).loaded(self._loads_s)
+        self.budget = self.budget.with_start_time(self.walls_s).with_load_time(self._loads_s)
         if trial.origin == "default" and trial.measured is not None:
-            self.budget = self.budget.answered(trial.measured.mean_ms / 1e3)
+            self.budget = self.budget.with_round_trip(trial.measured.mean_ms / 1e3)
         if trial.origin in PROMISING:
             self._gains.append(proposed.gain)
         self.trials = (*self.trials, trial)
@@ -202,7 +204,7 @@ class Search:
         """Describe considerable machine drift."""
         worked = [trial for trial in self.trials if trial.objective is not None]
         mean, error = recommendation.estimate_drift(
-            self.store.study, candidates=self.arena.candidates, known=self._known
+            self.store.study, candidates=self.problem.candidates, known=self._known
         )
         if len(mean) != len(worked) or not len(mean):
             return None
@@ -216,7 +218,7 @@ class Search:
             "of trials correct for this, but a quieter machine gives better results"
         )
 
-    def recommended(self) -> Configuration | None:
+    def recommend(self) -> Configuration | None:
         """Return the best posterior mean's configuration, if any trial succeeded.
 
         With two objectives, return the requested Pareto point.
@@ -225,16 +227,16 @@ class Search:
             points = self.front()
             return next((one.configuration for one in points if one.is_chosen), None)
         found = recommendation.recommend(
-            self.store.study, candidates=self.arena.candidates, known=self._known
+            self.store.study, candidates=self.problem.candidates, known=self._known
         )
-        return None if found is None else Configuration({**self.arena.default, **found})
+        return None if found is None else Configuration({**self.problem.default, **found})
 
     def front(self) -> tuple[ParetoPoint, ...]:
         """Return the Pareto front, best first objective first."""
         found = None
         if self.second is not None:
             found = fronts.pareto_front(
-                self.store.study, candidates=self.arena.candidates, known=self._known
+                self.store.study, candidates=self.problem.candidates, known=self._known
             )
         if found is None or self.second is None:
             return ()
@@ -244,7 +246,7 @@ class Search:
         trials = {trial.configuration: trial.number for trial in reversed(worked)}
         points = []
         for place, one in enumerate(found.configurations):
-            whole = Configuration({**self.arena.default, **one})
+            whole = Configuration({**self.problem.default, **one})
             sides = zip((self.objective, self.second), found.mean[place], strict=True)
             points.append(
                 ParetoPoint(
@@ -261,14 +263,14 @@ class Search:
         """Return the shortlist with posterior, recommendation first."""
         found = shortlist.make_shortlist(
             self.store.study,
-            candidates=self.arena.candidates,
+            candidates=self.problem.candidates,
             known=self._known,
-            but=self.arena.default,
+            but=self.problem.default,
             most=most,
         )
         if found is None:
             return None
-        whole = (Configuration({**self.arena.default, **one}) for one in found.configurations)
+        whole = (Configuration({**self.problem.default, **one}) for one in found.configurations)
         return dataclasses.replace(found, configurations=tuple(whole))
 
     def _enqueue_check(self) -> None:
@@ -276,7 +278,7 @@ class Search:
         turn, rest = divmod(len(self.trials), CHECK_EVERY)
         if rest or not turn or len(self.trials) < self.budget.initial or self.store.has_waiting():
             return
-        checked = self.recommended() if turn % 2 else self.arena.default
+        checked = self.recommend() if turn % 2 else self.problem.default
         if checked is not None:
             self.store.enqueue(checked, origin="check")
 
@@ -286,7 +288,7 @@ class Search:
         if self._racing is None or len(measured) < MIN_FOR_RACE:
             return None
         incumbent = recommendation.incumbent(
-            self.store.study, candidates=self.arena.candidates, known=self._known
+            self.store.study, candidates=self.problem.candidates, known=self._known
         )
         if incumbent is None or not incumbent.is_log:
             return None
@@ -318,20 +320,20 @@ class Search:
             )
 
 
-def sampler_of(settings: SearchSettings, arena: ProblemStatement) -> Sampler:
+def sampler_of(settings: SearchSettings, problem: ProblemStatement) -> Sampler:
     """Return the named sampler.
 
     Raises:
         WrongUse: unknown name or unsupported option.
     """
-    first = list(arena.winners or ())
-    if arena.guessed_best is not None and registry.takes(settings.sampler, "guess"):
-        first.append(arena.guessed_best)
+    first = list(problem.warm_start_configurations or ())
+    if problem.predicted_best is not None and registry.takes(settings.sampler, "guess"):
+        first.append(problem.predicted_best)
     given = {
-        "guess": arena.guess,
-        "latency": arena.latency,
+        "guess": problem.prediction,
+        "latency": problem.latency,
         "first": first or None,
-        "earlier": arena.earlier,
+        "earlier": problem.warm_start,
     }
     options: dict[str, Any] = {
         option: value
@@ -344,6 +346,6 @@ def sampler_of(settings: SearchSettings, arena: ProblemStatement) -> Sampler:
         settings.sampler,
         seed=settings.seed,
         initial=settings.first_trials,
-        candidates=arena.candidates,
+        candidates=problem.candidates,
         **options,
     )

@@ -91,22 +91,22 @@ def tune(settings: StudySettings, *, overwrite: bool, terminal: Terminal) -> Stu
     folder = folder_of(settings)
     if folder.exists() and not overwrite:
         raise name_taken(folder)
-    with resumable(None), make_evaluator(settings, target, terminal) as bench:
-        inputs = prepare(bench, settings, target, terminal)
+    with resumable(None), make_evaluator(settings, target, terminal) as evaluator:
+        inputs = prepare(evaluator, settings, target, terminal)
         with resumable(folder, interruption.NOT_BEGUN):
-            profile = _profile(bench, inputs, terminal)
+            profile = _profile(evaluator, inputs, terminal)
             inputs, taught = _add_prior_knowledge(inputs, profile)
             store = create_study(folder, inputs, overwrite=overwrite, profile=profile)
-            with folder.locked():
+            with folder.hold_lock():
                 terminal.log.write_to(folder.log)
-                for note in notes_of(inputs, bench.counted):
+                for note in notes_of(inputs, evaluator.energy_sources):
                     store.note(note)
                 if "cost" in settings.measurement.names:
-                    store.note(bench.prices.in_words)
+                    store.note(evaluator.prices.in_words)
                 for note in filter(None, (prediction.why_none(settings), taught)):
                     store.note(note)
                     console_text.write_line(terminal.console, note)
-                return _run(StudyRun.of(inputs, folder, store, bench, terminal))
+                return _run(StudyRun.of(inputs, folder, store, evaluator, terminal))
 
 
 def resume(folder: RunFolder, *, storage: str | None, terminal: Terminal) -> StudyResult:
@@ -119,30 +119,30 @@ def resume(folder: RunFolder, *, storage: str | None, terminal: Terminal) -> Stu
         TunerError, Interrupted: as for `tune`.
     """
     settings = study_files.settings_of(folder)
-    with resumable(folder), folder.locked():
+    with resumable(folder), folder.hold_lock():
         terminal.log.write_to(folder.log)
         store = study_files.store_of(folder, settings, url=storage)
         if study_files.is_finished(folder):
             return _finish(folder, store, settings)
         target = targets.find_target(settings.target, kept=study_files.engine_copy(folder))
         space = str(folder.path / "space.yaml")  # as searched, even if derived
-        with make_evaluator(settings, target, terminal) as bench:
+        with make_evaluator(settings, target, terminal) as evaluator:
             searched = dataclasses.replace(
                 settings, target=dataclasses.replace(settings.target, space=space)
             )
-            inputs = prepare(bench, searched, target, terminal, goes_on=True)
-            study_files.check_same_space(store, inputs.arena)
+            inputs = prepare(evaluator, searched, target, terminal, goes_on=True)
+            study_files.check_same_space(store, inputs.problem)
             inputs = dataclasses.replace(inputs, settings=settings)
             inputs, _ = _add_prior_knowledge(inputs, study_files.profile_of(store))
-            return _run(StudyRun.of(inputs, folder, store, bench, terminal))
+            return _run(StudyRun.of(inputs, folder, store, evaluator, terminal))
 
 
-def _profile(bench: Evaluator, inputs: StudyInputs, terminal: Terminal) -> CostProfile | None:
+def _profile(evaluator: Evaluator, inputs: StudyInputs, terminal: Terminal) -> CostProfile | None:
     """Profile the model if the search can use it."""
     if not prediction.is_wanted(inputs.settings):
         return None
     console_text.write_line(terminal.console, "profiling the model to predict every configuration")
-    return prediction.profile_of(bench, inputs.arena)
+    return prediction.profile_of(evaluator, inputs.problem)
 
 
 def _add_prior_knowledge(
@@ -150,9 +150,9 @@ def _add_prior_knowledge(
 ) -> tuple[StudyInputs, str | None]:
     """Add prediction and warm start; return a line on the latter."""
     settings = inputs.settings
-    arena = prediction.with_prediction_of(settings, inputs.arena, profile)
-    arena, taught = warm_start.load_warm_start(settings, arena, inputs.served.model, profile)
-    return dataclasses.replace(inputs, arena=arena), taught
+    problem = prediction.with_prediction_of(settings, inputs.problem, profile)
+    problem, taught = warm_start.load_warm_start(settings, problem, inputs.served.model, profile)
+    return dataclasses.replace(inputs, problem=problem), taught
 
 
 def _run(setup: StudyRun) -> StudyResult:
@@ -160,9 +160,9 @@ def _run(setup: StudyRun) -> StudyResult:
     settings, folder = setup.settings, setup.folder
     search = Search(
         store=setup.store,
-        arena=setup.arena,
-        bench=setup.bench,
-        budget=budget_of(settings, setup.bench),
+        problem=setup.problem,
+        evaluator=setup.evaluator,
+        budget=budget_of(settings, setup.evaluator),
         objective=settings.measurement.first,
         limits=settings.measurement.limits,
         stop_ei=settings.search.stop_ei,
@@ -184,7 +184,7 @@ def _run(setup: StudyRun) -> StudyResult:
         ending, verdict = study_run.verify(setup, ending, keeps_s=search.budget.open_s)
         if verdict is not None and ending.open_loop is None:
             ending = study_run.check_open_loop(setup, ending, verdict, needs_s=search.budget.open_s)
-        setup.bench.close()
+        setup.evaluator.close()
         study_files.save_end(folder, ending, verdict, limits=settings.measurement.limits)
         return _finish(folder, setup.store, settings)
     except KeyboardInterrupt:
@@ -218,30 +218,30 @@ def _search(setup: StudyRun, search: Search) -> VerificationState:
         setup.store.note(disturbed)
         setup.progress.say(disturbed)
     found = search.finalists(MAX_SHORTLIST) if search.second is None else None
-    best = search.recommended()
+    best = search.recommend()
     front = tuple(
-        dataclasses.replace(point, configuration=setup.arena.default)
-        if setup.arena.is_default(point.configuration)
+        dataclasses.replace(point, configuration=setup.problem.default)
+        if setup.problem.is_default(point.configuration)
         else point
         for point in search.front()
     )
-    if best is not None and setup.arena.is_default(best):
-        best = setup.arena.default
+    if best is not None and setup.problem.is_default(best):
+        best = setup.problem.default
     luckier = search.best_seen() if search.second is None else None
     if best is not None and luckier is not None and luckier.configuration != best:
-        setup.progress.recommended(best, luckier)
+        setup.progress.print_recommendation(best, luckier)
     return VerificationState(
         stopped=reason,
         best=best,
         pairs=search.budget.pairs,
-        shortlist=() if found is None or best == setup.arena.default else found.configurations,
+        shortlist=() if found is None or best == setup.problem.default else found.configurations,
         pareto_front=front,
     )
 
 
 def _look_closer(setup: StudyRun, measurement: Measurement) -> None:
     """Print the first evaluation's warnings; check its responses."""
-    checked = setup.bench.check_responses()
+    checked = setup.evaluator.check_responses()
     found = [] if checked is None else [checked]
     cores = machine.read().cores
     found += [f"the default's launch: {doubt}" for doubt in warnings_of(measurement, cores=cores)]
@@ -266,7 +266,7 @@ def _handle_interrupt(setup: StudyRun) -> Interrupted:
     ending = study_files.read_verification_state(setup.folder)
     starts = 0
     if ending is not None:
-        starts = len(verification.whole(ending.starts, len(ending.roles)))
+        starts = len(verification.whole(ending.starts, len(ending.arms)))
         if ending.shortlist:
             starts += len(verification.whole(ending.finals, len(ending.shortlist)))
     kept = interruption.describe_saved(
@@ -303,7 +303,7 @@ def _plan(setup: StudyRun, search: Search, ending: VerificationState | None) -> 
     done, fits = len(search.trials), budget.trials_in(left_s)
     expected_s = budget.left_s(done, [])
     if ending is not None:
-        left = len(ending.roles) * ending.pairs - len(ending.starts)
+        left = len(ending.arms) * ending.pairs - len(ending.starts)
         if ending.ranked_shortlist is None:
             left += max(0, FINAL_ROUNDS * len(ending.shortlist) - len(ending.finals))
         expected_s = left * budget.compared_s + (0.0 if ending.open_loop else budget.open_s)
@@ -313,12 +313,12 @@ def _plan(setup: StudyRun, search: Search, ending: VerificationState | None) -> 
         load=workload_in_words(
             settings.target.in_flight,
             settings.target.client_batch,
-            rate_per_s=setup.arena.environment.rate_per_s,
+            rate_per_s=setup.problem.environment.rate_per_s,
             arrivals=settings.target.arrivals,
             objective=settings.measurement.objective,
         ),
         sampler=settings.search.sampler,
-        cells=len(setup.arena.candidates.cells),
+        cells=len(setup.problem.candidates.configurations),
         trials=settings.search.trials,
         initial=settings.search.first_trials,
         done=done,

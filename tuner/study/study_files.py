@@ -89,7 +89,7 @@ def engine_copy(folder: RunFolder) -> pathlib.Path | None:
 
 def facts_of(
     settings: StudySettings,
-    arena: ProblemStatement,
+    problem: ProblemStatement,
     served: EngineInfo,
     profile: CostProfile | None = None,
     shared: SharedModels | None = None,
@@ -100,14 +100,14 @@ def facts_of(
         "model": served.model,
         "signature": None if served.signature is None else served.signature.as_json(),
         "concurrency": settings.target.in_flight,
-        "rate_per_s": arena.environment.rate_per_s,
+        "rate_per_s": problem.environment.rate_per_s,
         "client_batch": settings.target.client_batch,
         "objective": settings.measurement.first,
         "second": settings.measurement.second,
         "sampler": settings.search.sampler,
-        "candidates": len(arena.candidates.cells),
-        "default": dict(arena.default),
-        "knobs": [dataclasses.asdict(knob) for knob in arena.knobs],
+        "candidates": len(problem.candidates.configurations),
+        "default": dict(problem.default),
+        "knobs": [dataclasses.asdict(knob) for knob in problem.knobs],
         "profile": None if profile is None else profile.as_json(),
         "shared": None if shared is None else shared.as_json(),
         "sent": None if sent is None else sent.as_json(),
@@ -121,14 +121,14 @@ def profile_of(store: StudyStore) -> CostProfile | None:
     return None if kept is None else CostProfile.from_json(kept)
 
 
-def check_same_space(store: StudyStore, arena: ProblemStatement) -> None:
+def check_same_space(store: StudyStore, problem: ProblemStatement) -> None:
     """Check that this machine's space is the searched one.
 
     Raises:
         WrongUse: machine or limits changed it.
     """
     before = {knob["name"]: knob["values"] for knob in store.facts()["knobs"]}
-    now = {knob.name: list(knob.values) for knob in arena.knobs}
+    now = {knob.name: list(knob.values) for knob in problem.knobs}
     for name in sorted(before.keys() | now.keys()):
         if before.get(name) != now.get(name):
             raise UsageError(
@@ -259,7 +259,7 @@ def read(folder: RunFolder, store: StudyStore, settings: StudySettings) -> Study
 
 def _with_effective(settings: StudySettings) -> dict[str, Any]:
     """Return settings with the effective `initial`."""
-    nested = settings.nested()
+    nested = settings.as_nested()
     nested["search"]["initial"] = settings.search.first_trials
     return nested
 
@@ -271,11 +271,11 @@ def _best_so_far(trials: tuple[Trial, ...]) -> Configuration | None:
 
 
 def _records(
-    folder: RunFolder, trials: tuple[Trial, ...], roles: Mapping[str, Configuration | None]
+    folder: RunFolder, trials: tuple[Trial, ...], arms: Mapping[str, Configuration | None]
 ) -> dict[str, RequestRecords]:
     """Return each arm's verification requests, else the search's."""
     found: dict[str, RequestRecords] = {}
-    for role, configuration in roles.items():
+    for role, configuration in arms.items():
         paths = [folder.path / "verification" / f"{role}.npz"]
         paths += [
             folder.path / "trials" / str(trial.number) / "requests.npz"

@@ -40,8 +40,8 @@ class StudyRun:
     settings: StudySettings
     folder: RunFolder
     store: StudyStore
-    arena: ProblemStatement
-    bench: Evaluator
+    problem: ProblemStatement
+    evaluator: Evaluator
     terminal: Terminal
     progress: Progress
     begin_s: float
@@ -53,21 +53,21 @@ class StudyRun:
         inputs: StudyInputs,
         folder: RunFolder,
         store: StudyStore,
-        bench: Evaluator,
+        evaluator: Evaluator,
         terminal: Terminal,
     ) -> StudyRun:
         """Return the run of a prepared study."""
         measurement = inputs.settings.measurement
         return cls(
             settings=inputs.settings,
-            arena=inputs.arena,
+            problem=inputs.problem,
             folder=folder,
             store=store,
-            bench=bench,
+            evaluator=evaluator,
             terminal=terminal,
             progress=Progress(
                 terminal.console,
-                default=inputs.arena.default,
+                default=inputs.problem.default,
                 objective=measurement.first,
                 second=measurement.second,
             ),
@@ -110,7 +110,7 @@ def choose_best(setup: StudyRun, search: Search, ending: VerificationState) -> V
             is_enough=lambda _: setup.left_s() <= budget.least_s,
         ).starts
     belief = search.finalists(MAX_SHORTLIST)
-    is_cut = any(one.slices_ms for one in starts) if starts else budget.is_cut
+    is_cut = any(one.slices_ms for one in starts) if starts else budget.uses_time_slices
     if belief is not None and is_cut:
         belief = final_selection.for_interleaving(belief)
     presumed_sd = ending.presumed_sd
@@ -122,13 +122,13 @@ def choose_best(setup: StudyRun, search: Search, ending: VerificationState) -> V
             belief,
             starts,
             objective=search.objective,
-            default=setup.arena.default,
-            cores=setup.arena.environment.machine.cores,
+            default=setup.problem.default,
+            cores=setup.problem.environment.machine.cores,
             limits=setup.settings.measurement.limits,
         )
     best = standings[0].configuration if standings else ending.best
-    guess = setup.arena.guessed_best if search.second is None else None
-    if guess in {None, best} or (guess is not None and setup.arena.is_default(guess)):
+    guess = setup.problem.predicted_best if search.second is None else None
+    if guess in {None, best} or (guess is not None and setup.problem.is_default(guess)):
         guess = None
     ending = dataclasses.replace(ending, prediction=guess)
     for line in final_selection.describe(standings, setup.progress.differences):
@@ -139,7 +139,7 @@ def choose_best(setup: StudyRun, search: Search, ending: VerificationState) -> V
         finals=tuple(starts),
         ranked_shortlist=standings,
         presumed_sd=presumed_sd,
-        pairs=budget.pairs_in(setup.left_s(), roles=len(ending.roles)),
+        pairs=budget.pairs_in(setup.left_s(), arms=len(ending.arms)),
     )
 
 
@@ -176,7 +176,7 @@ def verify(
     if verdict is None:
         return ending, None
     beside = verification.among(rounds.starts, "prediction", "best")
-    if ending.prediction is not None and beside.counted >= comparison.MIN_PAIRS:
+    if ending.prediction is not None and beside.complete_rounds >= comparison.MIN_PAIRS:
         against = comparison.compare_with_prediction(
             guess=beside.measurements["prediction"],
             best=beside.measurements["best"],
@@ -205,16 +205,16 @@ def check_open_loop(
     rates = [launch.throughput_per_s for launch in verdict.best]
     rate_per_s = OPEN_SHARE * statistics.geometric_mean(rates)
     load = OpenLoopPlan(rate_per_s=rate_per_s, seed=settings.search.seed)
-    setup.bench.stream = 0
+    setup.evaluator.stream = 0
     starts = []
-    for role, configuration in (("default", setup.arena.default), ("best", ending.best)):
+    for role, configuration in (("default", setup.problem.default), ("best", ending.best)):
         assert configuration is not None, "a verdict has a best"
         seconds = OPEN_LOADS * settings.measurement.measured_s
-        launch = setup.bench.launch_at(configuration, load, seconds=seconds)
+        launch = setup.evaluator.evaluate_at(configuration, load, seconds=seconds)
         starts.append(
             RoundEvaluation(role=role, outcome=launch.outcome, measurement=launch.measurement)
         )
-        setup.progress.opened(role, rate_per_s, launch.outcome, launch.measurement)
+        setup.progress.print_open_round(role, rate_per_s, launch.outcome, launch.measurement)
         setup.keep_used()
         setup.terminal.check()
     shown = OpenLoopCheck(rate_per_s=rate_per_s, share=OPEN_SHARE, starts=tuple(starts))
@@ -225,7 +225,7 @@ def check_open_loop(
 
 def _alternate(
     setup: StudyRun,
-    sides: Mapping[str, Configuration],
+    arms: Mapping[str, Configuration],
     *,
     rounds: int,
     done: Sequence[RoundEvaluation],
@@ -242,12 +242,12 @@ def _alternate(
     if done:
         setup.progress.say(f"continues after {len(done)} evaluations")
     begun_s = time.monotonic()
-    setup.bench.stream = 1 + len(done) // len(sides)
+    setup.evaluator.stream = 1 + len(done) // len(arms)
 
     def report(starts: Sequence[RoundEvaluation], launch: Evaluation) -> None:
         number, last = len(starts), starts[-1]
-        setup.bench.stream = 1 + number // len(sides)  # one per round; 0 is the search's
-        if launch.records is not None and number <= len(sides):
+        setup.evaluator.stream = 1 + number // len(arms)  # one per round; 0 is the search's
+        if launch.records is not None and number <= len(arms):
             setup.folder.write_bytes(
                 f"verification/{last.role}.npz", records.encode(launch.records)
             )
@@ -256,20 +256,20 @@ def _alternate(
         each_s = (time.monotonic() - begun_s) / (number - len(done))
         setup.progress.verification(
             number,
-            len(sides) * rounds,
+            len(arms) * rounds,
             last.role,
             last.outcome,
             last.measurement,
-            left_s=(len(sides) * rounds - number) * each_s,
+            left_s=(len(arms) * rounds - number) * each_s,
         )
         setup.terminal.check()
 
-    before = verification.count_rounds(done, tuple(sides))
-    if done and (len(done) == rounds * len(sides) or (is_enough and is_enough(before))):
+    before = verification.count_rounds(done, tuple(arms))
+    if done and (len(done) == rounds * len(arms) or (is_enough and is_enough(before))):
         return before
-    slowest_s = verification.slowest_latency_s(setup.store.trials(), sides.values())
+    slowest_s = verification.slowest_latency_s(setup.store.trials(), arms.values())
     with verification.open_rounds(
-        setup.bench, sides, round_trip_s=slowest_s, say=setup.progress.say
+        setup.evaluator, arms, round_trip_s=slowest_s, say=setup.progress.say
     ) as source:
         return verification.alternate(
             source,
@@ -286,11 +286,11 @@ def _arms(setup: StudyRun, ending: VerificationState) -> dict[str, Configuration
     best = ending.best
     if best is None:
         return None
-    if best == setup.arena.default:
+    if best == setup.problem.default:
         others = any(t.configuration != best for t in setup.store.trials())
         found = "the default is the best configuration found"
         alone = "only the default was evaluated, so nothing was searched"
         setup.progress.say(f"{found if others else alone}: there is nothing to compare")
         return None
-    sides = {"default": setup.arena.default, "best": best}
+    sides = {"default": setup.problem.default, "best": best}
     return sides if ending.prediction is None else {**sides, "prediction": ending.prediction}

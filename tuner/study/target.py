@@ -157,9 +157,9 @@ class ScenarioTarget(Target):
 
     def with_room(self, space: SearchSpace, told: EngineInfo) -> tuple[SearchSpace, str | None]:
         """Leave out memory budgets that are too small."""
-        if told.largest_mb is None:
+        if told.max_model_mb is None:
             return space, None
-        return tuning.with_room(space, self.scenario, largest_mb=told.largest_mb)
+        return tuning.with_room(space, self.scenario, max_model_mb=told.max_model_mb)
 
     def launcher(self, settings: TargetSettings, *, say: Callable[[str], None]) -> Launcher:
         """Return the launcher of a server with all models."""

@@ -41,11 +41,11 @@ class MeasuresRounds(Protocol):
     """Source of rounds."""
 
     @property
-    def roles(self) -> tuple[str, ...]:
+    def arms(self) -> tuple[str, ...]:
         """Arms, in the order of the first round."""
         ...
 
-    def round(self, roles: Sequence[str]) -> Iterator[tuple[str, Evaluation]]:
+    def round(self, arms: Sequence[str]) -> Iterator[tuple[str, Evaluation]]:
         """Yield one evaluation per arm in order, even failed."""
         ...
 
@@ -53,7 +53,7 @@ class MeasuresRounds(Protocol):
 class EvaluatesOnNewServer(Protocol):
     """Evaluator for `NewServerRounds`."""
 
-    def launch_fresh(self, configuration: Configuration) -> Evaluation:
+    def evaluate_on_new_server(self, configuration: Configuration) -> Evaluation:
         """Evaluate a configuration on a new server, even in failure."""
         ...
 
@@ -62,25 +62,25 @@ class NewServerRounds:
     """Sequential rounds with a new server per evaluation."""
 
     def __init__(
-        self, bench: EvaluatesOnNewServer, configurations: Mapping[str, Configuration]
+        self, evaluator: EvaluatesOnNewServer, configurations: Mapping[str, Configuration]
     ) -> None:
-        self._bench = bench
+        self._evaluator = evaluator
         self._configurations = configurations
 
     @property
-    def roles(self) -> tuple[str, ...]:
+    def arms(self) -> tuple[str, ...]:
         """Arms by name."""
         return tuple(self._configurations)
 
-    def round(self, roles: Sequence[str]) -> Iterator[tuple[str, Evaluation]]:
+    def round(self, arms: Sequence[str]) -> Iterator[tuple[str, Evaluation]]:
         """Yield one evaluation per arm in order."""
-        for role in roles:
-            yield role, self._bench.launch_fresh(self._configurations[role])
+        for role in arms:
+            yield role, self._evaluator.evaluate_on_new_server(self._configurations[role])
 
 
 @contextlib.contextmanager
 def open_rounds(
-    bench: Evaluator,
+    evaluator: Evaluator,
     configurations: Mapping[str, Configuration],
     *,
     round_trip_s: float,
@@ -93,14 +93,14 @@ def open_rounds(
         round_trip_s: mean latency of the slowest, if known.
         say: prints the reason against interleaving.
     """
-    why = bench.why_alone
+    why = evaluator.why_not_interleaved
     if why is None:
         contenders = {
-            role: Arm(launcher=bench.launcher, configuration=configuration)
+            role: Arm(launcher=evaluator.launcher, configuration=configuration)
             for role, configuration in configurations.items()
         }
         try:
-            residents = InterleavedRounds.open(bench, contenders, round_trip_s=round_trip_s)
+            residents = InterleavedRounds.open(evaluator, contenders, round_trip_s=round_trip_s)
         except (CannotInterleave, LaunchFailed) as error:
             why = str(error)
         else:
@@ -108,7 +108,7 @@ def open_rounds(
                 yield residents
             return
     say(f"evaluated in turn with restarts, not side by side: {why}")
-    yield NewServerRounds(bench, configurations)
+    yield NewServerRounds(evaluator, configurations)
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -120,7 +120,7 @@ class Rounds:
     measurements: Mapping[str, tuple[Measurement, ...]]
 
     @property
-    def counted(self) -> int:
+    def complete_rounds(self) -> int:
         """Complete rounds."""
         return min((len(found) for found in self.measurements.values()), default=0)
 
@@ -142,7 +142,7 @@ def alternate(
         done: of an earlier command; whole rounds are reused.
         is_enough: ends early after a round; None: never.
     """
-    roles = source.roles
+    roles = source.arms
     starts = list(whole(done, len(roles)))
     waiting = list(order(roles, rounds))
     while len(starts) < len(waiting):
@@ -170,32 +170,32 @@ def whole(starts: Sequence[RoundEvaluation], size: int) -> Sequence[RoundEvaluat
     return starts[: len(starts) // size * size]
 
 
-def _judge(role: str, launch: Evaluation, needs: EvaluationRequirements) -> RoundEvaluation:
+def _judge(arm: str, launch: Evaluation, needs: EvaluationRequirements) -> RoundEvaluation:
     outcome = launch.outcome
     if launch.measurement is not None:
-        outcome = needs.told(launch.measurement)
+        outcome = needs.outcome_of(launch.measurement)
     is_ok = outcome.status == "ok"
     return RoundEvaluation(
-        role=role,
+        role=arm,
         outcome=outcome,
         measurement=launch.measurement if is_ok else None,
         slices_ms=launch.slices_ms if is_ok else (),
     )
 
 
-def order(roles: Sequence[str], rounds: int) -> Iterator[str]:
+def order(arms: Sequence[str], rounds: int) -> Iterator[str]:
     """Yield the arm of each evaluation: A B B A A B ..."""
     for index in range(rounds):
-        yield from roles if index % 2 == 0 else reversed(roles)
+        yield from arms if index % 2 == 0 else reversed(arms)
 
 
-def among(starts: Sequence[RoundEvaluation], *roles: str) -> Rounds:
+def among(starts: Sequence[RoundEvaluation], *arms: str) -> Rounds:
     """Return rounds of some arms; failures of others do not count.
 
     Args:
         starts: of whole rounds.
     """
-    return count_rounds([start for start in starts if start.role in roles], roles)
+    return count_rounds([start for start in starts if start.role in arms], arms)
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -222,7 +222,7 @@ class Pairs:
     def verdict(self, rounds: Rounds) -> Verdict | None:
         """Return the verdict, or None with too few pairs."""
         pairs = among(rounds.starts, "default", "best")
-        if pairs.counted < comparison.MIN_PAIRS:
+        if pairs.complete_rounds < comparison.MIN_PAIRS:
             return None
         found = comparison.compare(
             default=pairs.measurements["default"],
@@ -235,7 +235,7 @@ class Pairs:
 
 
 def evaluation_sd(
-    starts: Sequence[RoundEvaluation], roles: Sequence[str] = ("default", "best")
+    starts: Sequence[RoundEvaluation], arms: Sequence[str] = ("default", "best")
 ) -> float | None:
     """Return the sd between evaluations of two arms' log ratio, beyond that within them.
 
@@ -245,7 +245,7 @@ def evaluation_sd(
     Returns:
         0 if chance explains it; None under two rounds, or with no round of two quartets.
     """
-    sides = [[start for start in starts if start.role == role] for role in roles]
+    sides = [[start for start in starts if start.role == role] for role in arms]
     found = variance_components.components(
         [
             [
@@ -268,10 +268,10 @@ def _ratios(first_ms: Sequence[float], second_ms: Sequence[float]) -> list[float
     return [math.sqrt(one * other) for one, other in pairs if not math.isnan(one * other)]
 
 
-def count_rounds(starts: Sequence[RoundEvaluation], roles: Sequence[str]) -> Rounds:
+def count_rounds(starts: Sequence[RoundEvaluation], arms: Sequence[str]) -> Rounds:
     """Return measurements by arm, without incomplete rounds."""
-    found: dict[str, list[Measurement]] = {role: [] for role in roles}
-    size = len(roles)
+    found: dict[str, list[Measurement]] = {role: [] for role in arms}
+    size = len(arms)
     for first in range(0, len(starts), size):
         seen = {
             start.role: start.measurement

@@ -68,7 +68,7 @@ class SourceStudy:
 
 
 def load_warm_start(
-    settings: StudySettings, arena: ProblemStatement, model: str, profile: CostProfile | None
+    settings: StudySettings, problem: ProblemStatement, model: str, profile: CostProfile | None
 ) -> tuple[ProblemStatement, str | None]:
     """Add warm-start studies, and return a line naming them, if any.
 
@@ -82,13 +82,13 @@ def load_warm_start(
     """
     wanted = settings.search.learn_from
     if wanted == NONE:
-        return arena, None
-    found = list(_source_studies(settings, arena, model, wanted))
+        return problem, None
+    found = list(_source_studies(settings, problem, model, wanted))
     if not found:
-        return arena, None
-    made = with_warm_start(arena, found, objective=settings.measurement.first, profile=profile)
-    if made.earlier is None:
-        return arena, None
+        return problem, None
+    made = with_warm_start(problem, found, objective=settings.measurement.first, profile=profile)
+    if made.warm_start is None:
+        return problem, None
     from_ = ", ".join(
         f"{one.name} ({_workload_in_words(one.environment)}, {len(one.launches)} launches)"
         for one in found
@@ -103,19 +103,19 @@ def _workload_in_words(load: Environment) -> str:
 
 
 def with_warm_start(
-    arena: ProblemStatement,
+    problem: ProblemStatement,
     studies: Sequence[SourceStudy],
     *,
     objective: str,
     profile: CostProfile | None = None,
 ) -> ProblemStatement:
     """Add studies' evaluations, most important first."""
-    context = _context(arena.environment)
+    context = _context(problem.environment)
     vectors, contexts, targets, errors, guesses = [], [], [], [], []
     for study in studies:
-        shift = _shift(arena.environment, study.environment, objective)
+        shift = _shift(problem.environment, study.environment, objective)
         for launch in study.launches[-MAX_EVALUATIONS // len(studies) :]:
-            vector = _vector(arena, launch.configuration, study.environment)
+            vector = _vector(problem, launch.configuration, study.environment)
             if vector is None or launch.objective <= 0:
                 continue
             vectors.append(vector)
@@ -127,21 +127,23 @@ def with_warm_start(
                 predicted = closed_form.mean_ms(profile, load, launch.configuration)
                 guesses.append(math.log(predicted) + shift)
     if not vectors:
-        return arena
+        return problem
     differing = np.flatnonzero(np.ptp(np.array([context, *contexts]), axis=0))
     earlier = WarmStart(
         vectors=np.array(vectors),
         context=np.array(contexts)[:, differing],
         targets=np.array(targets),
         errors=np.array(errors),
-        guess=np.array(guesses) if guesses else None,
+        prediction=np.array(guesses) if guesses else None,
         own_context=context[differing],
     )
-    return dataclasses.replace(arena, earlier=earlier, winners=_winners(arena, studies))
+    return dataclasses.replace(
+        problem, warm_start=earlier, warm_start_configurations=_winners(problem, studies)
+    )
 
 
 def _source_studies(
-    settings: StudySettings, arena: ProblemStatement, model: str, wanted: str
+    settings: StudySettings, problem: ProblemStatement, model: str, wanted: str
 ) -> Iterator[SourceStudy]:
     """Yield suitable studies, nearest workload first."""
     runs_dir = pathlib.Path(settings.store.runs_dir)
@@ -150,7 +152,7 @@ def _source_studies(
             folder = RunFolder(runs_dir, name)
             if not folder.is_study():
                 raise UsageError(f"--learn-from {name}: no such study in {runs_dir}")
-            study = _read(folder, settings, arena, model)
+            study = _read(folder, settings, problem, model)
             if study is None:
                 raise UsageError(
                     f"--learn-from {name}: not a finished study of {model} with this "
@@ -166,17 +168,17 @@ def _source_studies(
         if path.name == settings.store.study or not folder.is_study():
             continue
         try:
-            study = _read(folder, settings, arena, model)
+            study = _read(folder, settings, problem, model)
         except TunerError:
             continue  # unreadable
         if study is not None:
             found.append(study)
-    found.sort(key=lambda one: _distance(one.environment, arena.environment))
+    found.sort(key=lambda one: _distance(one.environment, problem.environment))
     yield from found[:MAX_STUDIES]
 
 
 def _read(
-    folder: RunFolder, settings: StudySettings, arena: ProblemStatement, model: str
+    folder: RunFolder, settings: StudySettings, problem: ProblemStatement, model: str
 ) -> SourceStudy | None:
     """Read a study if it fits."""
     if not study_files.is_finished(folder):
@@ -191,13 +193,13 @@ def _read(
     store = study_files.store_of(folder, kept)
     facts = store.facts()
     names = {knob["name"] for knob in facts["knobs"]}
-    if facts["model"] != model or names != {knob.name for knob in arena.knobs}:
+    if facts["model"] != model or names != {knob.name for knob in problem.knobs}:
         return None
     end = folder.read_json(study_files.VERDICT_FILE) or {}
     return SourceStudy(
         name=folder.name,
         environment=dataclasses.replace(
-            arena.environment,
+            problem.environment,
             concurrency=int(facts["concurrency"]),
             client_batch=int(facts.get("client_batch", 1)),
         ),
@@ -258,27 +260,29 @@ def _is_same_machine(environment: Mapping[str, Any]) -> bool:
     return all(here.get(name) == then.get(name) for name in ("cores", "processor"))
 
 
-def _vector(arena: ProblemStatement, configuration: Configuration, then: Environment) -> Any:
+def _vector(problem: ProblemStatement, configuration: Configuration, then: Environment) -> Any:
     """Return its encoding under its own workload, or None."""
     try:
-        return arena.candidates.placed(
+        return problem.candidates.encode_with_features(
             configuration, lambda cell: derived_features.features(cell, then)
         )
     except (KeyError, ValueError, TunerError):
         return None
 
 
-def _winners(arena: ProblemStatement, studies: Sequence[SourceStudy]) -> tuple[Configuration, ...]:
+def _winners(
+    problem: ProblemStatement, studies: Sequence[SourceStudy]
+) -> tuple[Configuration, ...]:
     """Return the winners as candidates."""
     found: dict[Configuration, None] = {}
     for study in studies:
         if study.winner is None:
             continue
-        place = arena.candidates.index_of(
-            arena.space.canonical({**arena.default, **study.winner}, arena.environment)
+        place = problem.candidates.index_of(
+            problem.space.canonical({**problem.default, **study.winner}, problem.environment)
         )
         if place is not None:
-            found[arena.candidates.cells[place]] = None
+            found[problem.candidates.configurations[place]] = None
     return tuple(found)
 
 

@@ -36,7 +36,7 @@ class LatencyHistogram:
         return cls(first, tuple(np.bincount(buckets - first).tolist()))
 
     @classmethod
-    def merged(cls, histograms: Iterable[LatencyHistogram]) -> Self:
+    def merge(cls, histograms: Iterable[LatencyHistogram]) -> Self:
         """Merge at least one histogram."""
         every = list(histograms)
         first = min(one.first for one in every)
@@ -49,7 +49,7 @@ class LatencyHistogram:
         """Return the number of latencies."""
         return sum(self.counts)
 
-    def scaled(self, factor: float) -> LatencyHistogram:
+    def scale(self, factor: float) -> LatencyHistogram:
         """Return all latencies times `factor`, rounded to a bucket."""
         return LatencyHistogram(self.first + round(math.log(factor) / _LOG_WIDTH), self.counts)
 

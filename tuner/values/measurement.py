@@ -140,7 +140,7 @@ class Measurement:
         return self.effective >= MIN_FOR_P99
 
     @property
-    def told_p99_ms(self) -> float:
+    def reportable_p99_ms(self) -> float:
         """p99; NaN if not reportable."""
         return self.p99_ms if self.has_p99 else math.nan
 
@@ -155,7 +155,7 @@ class Measurement:
         return 1e3 / self.items_per_s if self.items_per_s else math.inf
 
     @property
-    def highest_per_s(self) -> float:
+    def max_rate_per_s(self) -> float:
         """Rate found by a rate search; NaN: closed loop."""
         return math.nan if self.rate_per_s is None else self.rate_per_s
 

@@ -179,7 +179,7 @@ class StudyRecord:
         return None if asked is None else str(asked)
 
     @property
-    def served(self) -> str | None:
+    def served_model(self) -> str | None:
         """Model to start a server with; None: deployed later."""
         return self.target if self.scenario is None else None
 

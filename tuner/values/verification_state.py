@@ -93,9 +93,9 @@ class OpenLoopCheck:
     """Of the best's closed-loop throughput."""
     starts: tuple[RoundEvaluation, ...]
 
-    def of(self, role: str) -> RoundEvaluation:
+    def of(self, arm: str) -> RoundEvaluation:
         """Return an arm's evaluation."""
-        return next(start for start in self.starts if start.role == role)
+        return next(start for start in self.starts if start.role == arm)
 
     def as_json(self) -> dict[str, Any]:
         """Return plain data."""
@@ -130,7 +130,7 @@ class VerificationState:
     """None if pending, or without time."""
 
     @property
-    def roles(self) -> tuple[str, ...]:
+    def arms(self) -> tuple[str, ...]:
         """Arms of each verification round."""
         return ("default", "best") if self.prediction is None else ("default", "best", "prediction")
 

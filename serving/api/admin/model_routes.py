@@ -58,7 +58,7 @@ class ModelRoutes:
 
     async def _list(self, _request: web.Request) -> web.Response:
         names = dict.fromkeys(id_.name for id_ in self._engine.states())
-        return web.json_response({"models": [self._described(name) for name in names]})
+        return web.json_response({"models": [self._describe_model(name) for name in names]})
 
     async def _show(self, request: web.Request) -> web.Response:
         self._engine.entry(request.match_info["name"])
@@ -67,11 +67,11 @@ class ModelRoutes:
     async def _deploy(self, request: web.Request) -> web.Response:
         data = await _data(request, {"model": str, "name": str, "version": str, "current": bool})
         # In a thread: the disk may be slow.
-        card = await asyncio.to_thread(zoo.find, _require(data, "model"), name=data.get("name"))
+        spec = await asyncio.to_thread(zoo.find, _require(data, "model"), name=data.get("name"))
         if "version" in data:
-            card = dataclasses.replace(card, version=data["version"])
-        await self._engine.deploy(card, current=data.get("current", True))
-        return web.json_response(self._described(card.name), status=201)
+            spec = dataclasses.replace(spec, version=data["version"])
+        await self._engine.deploy(spec, current=data.get("current", True))
+        return web.json_response(self._describe_model(spec.name), status=201)
 
     async def _set_current(self, request: web.Request) -> web.Response:
         version = _require(await _data(request, {"version": str}), "version")
@@ -115,7 +115,7 @@ class ModelRoutes:
         ending = await self._engine.withdraw(name, version, within_s=RETIRE_S)
         async with self._engine.editing:
             if name not in {id_.name for id_ in self._engine.models()}:
-                settings = self._engine.settings.taken_back(name, self._given)
+                settings = self._engine.settings.with_overrides_of(name, self._given)
                 if settings != self._engine.settings:
                     await self._engine.apply(settings, keep_learned=True)
         if ending is not None:
@@ -123,12 +123,13 @@ class ModelRoutes:
         return self._answer(request)
 
     def _answer(self, request: web.Request) -> web.Response:
-        return web.json_response(self._described(request.match_info["name"]))
+        return web.json_response(self._describe_model(request.match_info["name"]))
 
-    def _described(self, name: str) -> dict[str, Any]:
+    def _describe_model(self, name: str) -> dict[str, Any]:
         states = {id_: state for id_, state in self._engine.states().items() if id_.name == name}
         loaded = {
-            served.id: served.load_facts | served.place.facts for served in self._engine.served()
+            served.id: served.last_load | served.placement.facts
+            for served in self._engine.deployments()
         }
         data: dict[str, Any] = {
             "name": name,

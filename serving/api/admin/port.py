@@ -36,7 +36,7 @@ class AdminListener:
             idle_s: limit after a response.
             request_s: limit for a request or a connection's first head.
         """
-        application.middlewares.insert(0, self._timed)
+        application.middlewares.insert(0, self._track_request)
         self._runner = web.AppRunner(application, **options)
         self.idle_s = idle_s
         self.request_s = request_s
@@ -70,7 +70,7 @@ class AdminListener:
             self._refused = self.door.refused
 
     @web.middleware
-    async def _timed(self, request: web.Request, handler: Any) -> web.StreamResponse:
+    async def _track_request(self, request: web.Request, handler: Any) -> web.StreamResponse:
         connection = self.connections.get(request.transport)
         if connection is not None:
             connection.begin(request)
@@ -122,7 +122,7 @@ class _Connection(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast("asyncio.Transport", transport)
-        self._client = self._listener.door.enter(self._transport, b"")
+        self._client = self._listener.door.acquire(self._transport, b"")
         if self._client is None:
             self._transport = None
             return
@@ -149,5 +149,5 @@ class _Connection(asyncio.Protocol):
             return
         self._listener.connections.pop(self._transport, None)
         self._transport = None
-        self._listener.door.leave(self._client)
+        self._listener.door.release(self._client)
         self._inner.connection_lost(error)

@@ -109,7 +109,8 @@ class AdminRoutes:
     def application(self) -> web.Application:
         """Build the aiohttp application."""
         application = web.Application(
-            client_max_size=MAX_BODY_BYTES, middlewares=[self._admit, _errors_as_json, self._kept]
+            client_max_size=MAX_BODY_BYTES,
+            middlewares=[self._admit, _errors_as_json, self._save_changes],
         )
         application.router.add_get("/admin/settings", self._get_settings)
         application.router.add_patch("/admin/settings", self._patch_settings)
@@ -150,7 +151,7 @@ class AdminRoutes:
         return response
 
     @web.middleware
-    async def _kept(self, request: web.Request, handler: Any) -> web.StreamResponse:
+    async def _save_changes(self, request: web.Request, handler: Any) -> web.StreamResponse:
         try:
             response: web.StreamResponse = await handler(request)
         finally:
@@ -183,18 +184,18 @@ class AdminRoutes:
         return web.json_response(
             {
                 "generation": engine.generation,
-                "settings": engine.settings.nested(),
+                "settings": engine.settings.as_nested(),
                 **({"out_of_sync": out_of_sync} if out_of_sync else {}),
                 "limits": engine.limits,
                 "models": [
                     {
                         "name": served.id.name,
                         "version": served.id.version,
-                        "kind": served.card.kind,
+                        "kind": served.spec.kind,
                         "signature": served.signature.as_json(),
-                        "device": served.load_facts.get("device"),
+                        "device": served.last_load.get("device"),
                     }
-                    for served in engine.served()
+                    for served in engine.deployments()
                 ],
             }
         )
@@ -202,14 +203,14 @@ class AdminRoutes:
     async def _patch_settings(self, request: web.Request) -> web.Response:
         values, fresh, keep_learned = _patch(await request.read())
         async with self._engine.editing:  # changes run one after another
-            settings = self._engine.settings.changed(values, source="PATCH /admin/settings")
+            settings = self._engine.settings.with_changes(values, source="PATCH /admin/settings")
             served = {id_.name for id_ in self._engine.models()}
             _check_live(self._engine.settings, settings, served)
             applied = await self._engine.apply(settings, fresh=fresh, keep_learned=keep_learned)
         return web.json_response(
             {
                 "generation": applied.generation,
-                "settings": applied.settings.nested(),
+                "settings": applied.settings.as_nested(),
                 "applied_s": applied.seconds,
                 "warnings": self._engine.notes(),
             }

@@ -62,7 +62,7 @@ class QueryService(Protocol):
         self,
         application: str,
         question: ApplicationInput,
-        asker: QueryResponseHandler,
+        query_handler: QueryResponseHandler,
         *,
         version: str | None,
         user: str,
@@ -139,16 +139,18 @@ class _QueryBatch:
         self._slow: dict[int, IncrementalJob] = {}
         self.tickets: list[RequestHandle] = []
 
-    def answered(self, place: int, result: QueryResponse) -> None:
+    def write_response(self, place: int, result: QueryResponse) -> None:
         """Write one response, in pieces if long."""
         pieces = responses.prediction_pieces(result)
         if pieces is None:
             self._have(place, responses.prediction_json(result, self._default_output))
         else:
-            ended = functools.partial(self._written, place, result)
+            ended = functools.partial(self._on_written, place, result)
             self._slow[place] = self._slices.begin(pieces, ended)
 
-    def _written(self, place: int, result: QueryResponse, outcome: list[bytes] | Exception) -> None:
+    def _on_written(
+        self, place: int, result: QueryResponse, outcome: list[bytes] | Exception
+    ) -> None:
         del self._slow[place]
         if not isinstance(outcome, Exception):
             self._count(place, b"".join(outcome), is_default=False)
@@ -159,14 +161,14 @@ class _QueryBatch:
             why = _UNEXPECTED
         self._have(place, responses.default_prediction_json(result, self._default_output, why))
 
-    def _have(self, place: int, answer: Mapping[str, Any]) -> None:
-        self._count(place, write(answer).encode(), is_default=answer["default"])
+    def _have(self, place: int, response: Mapping[str, Any]) -> None:
+        self._count(place, write(response).encode(), is_default=response["default"])
 
-    def _count(self, place: int, answer: bytes, *, is_default: bool) -> None:
+    def _count(self, place: int, response: bytes, *, is_default: bool) -> None:
         now_s = time.monotonic()
         seconds = now_s - self._started_s
         self._metrics.count(seconds=seconds, is_default=is_default, now_s=now_s)
-        self._answers[place] = answer
+        self._answers[place] = response
         self._missing -= 1
         if not self._missing:
             self._connection.respond(
@@ -187,8 +189,8 @@ class _BatchMember:
         self._batch = batch
         self._place = place
 
-    def answered(self, result: QueryResponse) -> None:
-        self._batch.answered(self._place, result)
+    def on_response(self, result: QueryResponse) -> None:
+        self._batch.write_response(self._place, result)
 
 
 class ClipperRoutes:
@@ -282,9 +284,9 @@ class ClipperRoutes:
     ) -> None:
         try:
             for place, question in enumerate(asked.inputs):
-                asker = _BatchMember(batch, place)
+                query_handler = _BatchMember(batch, place)
                 batch.tickets.append(
-                    self._hub.ask(name, question, asker, version=version, user=asked.user)
+                    self._hub.ask(name, question, query_handler, version=version, user=asked.user)
                 )
         except BaseException:
             batch.cancel()

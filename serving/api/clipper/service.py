@@ -64,13 +64,15 @@ class ClipperService:
         self,
         application: str,
         question: QueryInput,
-        asker: QueryResponseHandler,
+        query_handler: QueryResponseHandler,
         *,
         version: str | None,
         user: str,
     ) -> RequestHandle:
         """Submit a query; see `Applications.ask`."""
-        return self._applications.ask(application, question, asker, version=version, user=user)
+        return self._applications.ask(
+            application, question, query_handler, version=version, user=user
+        )
 
     def feedback(self, application: str, update: Feedback) -> bool:
         """Learn from feedback; see `Applications.feedback`."""
@@ -193,7 +195,7 @@ class ClipperService:
             raise InvalidRequest(f"model {model.name}:{model.version} is already running")
         try:
             # A slow disk must not block requests.
-            card = await asyncio.to_thread(zoo.find, container, name=model.name)
+            spec = await asyncio.to_thread(zoo.find, container, name=model.name)
         except UnknownModel as error:
             raise ModelLoadFailed(container, str(error)) from error
         if not replicas:
@@ -201,7 +203,7 @@ class ClipperService:
         await self._settings_of(model.name, replicas, batch_size)
         try:
             await self._engine.deploy(
-                dataclasses.replace(card, version=model.version), current=False
+                dataclasses.replace(spec, version=model.version), current=False
             )
         except ServingError:
             await self._take_back_settings([model.name])
@@ -246,7 +248,9 @@ class ClipperService:
     def count(self, model: ModelId) -> int:
         """Return the number of ready replicas."""
         return sum(
-            served.place.ready_count for served in self._engine.served() if served.id == model
+            served.placement.ready_count
+            for served in self._engine.deployments()
+            if served.id == model
         )
 
     def _runs(self, model: ModelId) -> bool:
@@ -259,7 +263,7 @@ class ClipperService:
         elif batch_size is not None:
             values[f"models.{name}.batching.policy"] = "fixed"
             values[f"models.{name}.batching.max_size"] = batch_size
-        settings = self._engine.settings.changed(values, source="the command")
+        settings = self._engine.settings.with_changes(values, source="the command")
         await self._engine.apply(settings, keep_learned=True)
 
     async def _take_back_settings(self, names: Iterable[str]) -> None:
@@ -267,6 +271,6 @@ class ClipperService:
         settings = self._engine.settings
         for name in names:
             if name not in running:
-                settings = settings.taken_back(name, self._given, _COMMANDED)
+                settings = settings.with_overrides_of(name, self._given, _COMMANDED)
         if settings != self._engine.settings:
             await self._engine.apply(settings, keep_learned=True)

@@ -84,7 +84,7 @@ class GrpcCall(NamedTuple):
     application: str = ""
     """Flow of the call, from the metadata `x-application`."""
     encoding: str | None = None
-    answers_in: str | None = None
+    response_encoding: str | None = None
     """`encoding`, if the client accepts it in responses."""
     is_stream: bool = False
 

@@ -118,14 +118,14 @@ class GrpcCodec:
 
     # Answers
 
-    def answer(self, frame: memoryview, wanted: GrpcOutputRequest) -> list[Buffer]:
+    def encode_response(self, frame: memoryview, wanted: GrpcOutputRequest) -> list[Buffer]:
         """Encode a ModelInferResponse in pieces.
 
         Raises:
             InferenceFailed: a requested output is missing.
         """
         if wanted.classes:
-            frame = self._classified(frame, dict(wanted.classes))
+            frame = self._classify_outputs(frame, dict(wanted.classes))
         layout, data = wire.split_frame(frame)
         chosen = layout.tensors
         if wanted.outputs is not None:
@@ -148,7 +148,7 @@ class GrpcCodec:
             contents.pack(Tensor(name, datatype, shape, data[start:stop]), output.contents)
         return [response.SerializeToString()]
 
-    def _classified(self, frame: memoryview, counts: Mapping[str, int]) -> memoryview:
+    def _classify_outputs(self, frame: memoryview, counts: Mapping[str, int]) -> memoryview:
         tensors = []
         for tensor in wire.decode_frame(frame):
             classes = counts.get(tensor.name)

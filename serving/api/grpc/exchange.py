@@ -21,7 +21,7 @@ class GrpcResponseWriter(Protocol):
         """Send the message; its pieces are borrowed for the call."""
         ...
 
-    def refuse(self, error: ServingError) -> None:
+    def reject(self, error: ServingError) -> None:
         """Send an error."""
         ...
 
@@ -71,16 +71,16 @@ class GrpcResponseHandler(Generic[Asked]):
         self._slow: IncrementalJob | None = None
         self.ticket: RequestHandle
 
-    def answer(self, frame: memoryview) -> None:
+    def on_result(self, frame: memoryview) -> None:
         """Send the outputs."""
         if self._steps is not None and self._slices is not None:
             steps = self._steps(frame, self._asked)
             if steps is not None:
-                self._slow = self._slices.begin(steps, self._written)
+                self._slow = self._slices.begin(steps, self._on_written)
                 return
         self._send(self._write(frame, self._asked))
 
-    def _written(self, outcome: list[bytes] | Exception) -> None:
+    def _on_written(self, outcome: list[bytes] | Exception) -> None:
         self._slow = None
         if isinstance(outcome, Exception):
             fail_handler(self, outcome)
@@ -91,9 +91,9 @@ class GrpcResponseHandler(Generic[Asked]):
         self._reply.send(pieces)
         self._done(200, time.monotonic() - self._started_s)
 
-    def refuse(self, error: ServingError) -> None:
+    def on_error(self, error: ServingError) -> None:
         """Send an error."""
-        self._reply.refuse(error)
+        self._reply.reject(error)
         self._done(error.status, time.monotonic() - self._started_s)
 
     def cancel(self) -> None:

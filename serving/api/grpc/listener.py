@@ -61,14 +61,14 @@ class GrpcListener:
         request_s: float,
         token: Token | None = None,
         door: ConnectionLimiter | None = None,
-        held: BufferedBytes | None = None,
+        buffered: BufferedBytes | None = None,
         gzip_min_bytes: int | None = None,
     ) -> None:
         self.routes = routes
         self.coding = MessageCompression(max_body_bytes=max_body_bytes, min_bytes=gzip_min_bytes)
         self.door = door or ConnectionLimiter()
         """Limits connections."""
-        self.held = held or BufferedBytes()
+        self.buffered = buffered or BufferedBytes()
         """Counts buffered request bytes."""
         self._stalls: SlowClientDetector[GrpcConnection] = SlowClientDetector()
         self.slices = IncrementalRunner()
@@ -96,8 +96,12 @@ class GrpcListener:
 
     def sweep(self, now_s: float) -> None:
         """End idle, incomplete and stalled work."""
-        taken = {one: so_far for one in self.connections if (so_far := one.taken()) is not None}
-        for connection in self._stalls.over(taken, now_s):
+        taken = {
+            one: so_far
+            for one in self.connections
+            if (so_far := one.acknowledged_bytes()) is not None
+        }
+        for connection in self._stalls.find_stalled(taken, now_s):
             self.door.stalled += 1
             connection.abort()
         for connection in list(self.connections):
@@ -120,10 +124,10 @@ class _ResponseWriter:
         self._stream = stream
 
     def send(self, pieces: Sequence[Buffer]) -> None:
-        self._connection.answer(self._stream, pieces)
+        self._connection.send_response(self._stream, pieces)
 
-    def refuse(self, error: ServingError) -> None:
-        self._connection.refuse(self._stream, calls.error_block(error))
+    def reject(self, error: ServingError) -> None:
+        self._connection.send_rejection(self._stream, calls.error_block(error))
 
 
 class _CompressedResponseWriter(_ResponseWriter):
@@ -136,25 +140,25 @@ class _CompressedResponseWriter(_ResponseWriter):
         self._encoding = encoding
 
     def send(self, pieces: Sequence[Buffer]) -> None:
-        self._connection.answer_compressed(self._stream, self._encoding, pieces)
+        self._connection.send_compressed(self._stream, self._encoding, pieces)
 
 
 class _StreamTransport:
     """Transport of one stream."""
 
-    __slots__ = ("_connection", "_stream", "coding", "held")
+    __slots__ = ("_connection", "_stream", "buffered", "coding")
 
     def __init__(
         self,
         connection: GrpcConnection,
         stream: int,
         coding: MessageCompression,
-        held: BufferedBytes,
+        buffered: BufferedBytes,
     ) -> None:
         self._connection = connection
         self._stream = stream
         self.coding = coding
-        self.held = held
+        self.buffered = buffered
 
     def message(self) -> bytes | None:
         return self._connection.message(self._stream)
@@ -198,7 +202,7 @@ class GrpcConnection(asyncio.Protocol):
         self.session = Session(
             max_body_bytes=listener.max_body_bytes + calls.PREFIX_BYTES,
             opens=self._opens,
-            held=listener.held,
+            buffered=listener.buffered,
         )
         self._transport: asyncio.Transport | None = None
         self._client: str | None = None
@@ -210,7 +214,7 @@ class GrpcConnection(asyncio.Protocol):
         self._flushing = False
         """Whether a flush is due after this loop iteration."""
         self._unsent_bytes = 0
-        """Response bytes counted in `held`."""
+        """Response bytes counted in `buffered`."""
         self._blocked = False
         """Whether the client does not read responses."""
         self._is_later = False
@@ -224,7 +228,7 @@ class GrpcConnection(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Register the client, or reject it."""
         client = cast("asyncio.Transport", transport)  # uvloop's is no subclass
-        self._client = self._listener.door.enter(client, _FULL)
+        self._client = self._listener.door.acquire(client, _FULL)
         if self._client is not None:
             self._transport = client
             self._listener.connections.add(self)
@@ -234,10 +238,10 @@ class GrpcConnection(asyncio.Protocol):
         """Cancel the client's work."""
         self._transport = None
         self._listener.connections.discard(self)
-        self._listener.door.leave(self._client or "")
+        self._listener.door.release(self._client or "")
         self.session.close()
         self._count_unsent()
-        self._listener.held.free(sum(self._held.values()))
+        self._listener.buffered.free(sum(self._held.values()))
         self._held.clear()
         exchanges, self._exchanges = self._exchanges, {}
         for exchange in exchanges.values():
@@ -262,7 +266,7 @@ class GrpcConnection(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         """Process bytes from the client."""
         self._heard_s = time.monotonic()
-        self._heed(self.session.receive(data))
+        self._handle_events(self.session.receive(data))
         if self.session.has_more and not self._is_later and self._transport is not None:
             self._is_later = True
             self._transport.pause_reading()
@@ -271,7 +275,7 @@ class GrpcConnection(asyncio.Protocol):
     def _turns(self) -> Iterator[bytes]:
         """Take one turn per step."""
         while self.session.has_more:
-            self._heed(self.session.go_on())
+            self._handle_events(self.session.go_on())
             yield b""
 
     def _caught_up(self, outcome: list[bytes] | Exception) -> None:
@@ -285,20 +289,20 @@ class GrpcConnection(asyncio.Protocol):
         if self._transport is not None and not self._is_later and not self._blocked:
             self._transport.resume_reading()
 
-    def _heed(self, events: list[Event]) -> None:
+    def _handle_events(self, events: list[Event]) -> None:
         for event in events:
             if type(event) is RequestReady:
                 self._request(event)
             elif type(event) is MessageReady:
                 open_stream = self._streams.get(event.stream)
                 if open_stream is not None:
-                    open_stream.arrived()
+                    open_stream.process_messages()
             elif type(event) is StreamReset:
                 self._gone(event.stream)
             elif type(event) is StreamOpened:
                 self._open(event)
             elif type(event) is NoBufferSpace:
-                self._late(event.stream, self._listener.held.refusal())
+                self._late(event.stream, self._listener.buffered.refusal())
             else:
                 error = BodyTooLarge(self._listener.max_body_bytes)
                 self.session.respond_short(event.stream, calls.error_block(error))
@@ -319,13 +323,13 @@ class GrpcConnection(asyncio.Protocol):
         """
         size = len(data)
         if size >= LARGE_BYTES:
-            self._listener.held.take(size)
+            self._listener.buffered.take(size)
             self._held[stream] = self._held.get(stream, 0) + size
 
     def _let_go(self, stream: int) -> None:
         """Free a request's buffer space."""
         if self._held:
-            self._listener.held.free(self._held.pop(stream, 0))
+            self._listener.buffered.free(self._held.pop(stream, 0))
 
     # Calls
 
@@ -360,7 +364,7 @@ class GrpcConnection(asyncio.Protocol):
             if call.encoding is None:
                 self._handle(stream, call, calls.message_of(body), _ResponseWriter(self, stream))
             else:
-                self._coded(stream, call, call.encoding, body)
+                self._handle_encoded(stream, call, call.encoding, body)
         except Exception as error:
             self._refuse(stream, error)
 
@@ -384,25 +388,25 @@ class GrpcConnection(asyncio.Protocol):
 
     # Calls whose messages may be compressed
 
-    def _coded(self, stream: int, call: GrpcCall, encoding: str, body: bytes) -> None:
+    def _handle_encoded(self, stream: int, call: GrpcCall, encoding: str, body: bytes) -> None:
         is_compressed = body[:1] == b"\x01"
         data = calls.message_of(body, is_compressed=is_compressed)
         if not is_compressed:
             self._handle(stream, call, data, self._coded_reply(stream, call))
             return
-        work = self._listener.coding.decompressed(encoding, data)
+        work = self._listener.coding.decompress(encoding, data)
         self._exchanges[stream] = work
-        work.add_done_callback(lambda done: self._decompressed(stream, call, done))
+        work.add_done_callback(lambda done: self._on_decompressed(stream, call, done))
 
     def _coded_reply(self, stream: int, call: GrpcCall) -> _ResponseWriter:
-        encoding = call.answers_in
+        encoding = call.response_encoding
         return (
             _ResponseWriter(self, stream)
             if encoding is None
             else _CompressedResponseWriter(self, stream, encoding)
         )
 
-    def _decompressed(self, stream: int, call: GrpcCall, work: asyncio.Future[bytes]) -> None:
+    def _on_decompressed(self, stream: int, call: GrpcCall, work: asyncio.Future[bytes]) -> None:
         if self._exchanges.get(stream) is not work:
             return  # the call was cancelled
         del self._exchanges[stream]
@@ -419,17 +423,17 @@ class GrpcConnection(asyncio.Protocol):
             self._refuse(stream, refused)
         self._flush_soon()
 
-    def answer_compressed(self, stream: int, encoding: str, pieces: Sequence[Buffer]) -> None:
+    def send_compressed(self, stream: int, encoding: str, pieces: Sequence[Buffer]) -> None:
         """Send a call's response, compressed if long."""
         coding = self._listener.coding
         if stream not in self._exchanges or not coding.is_long(sum(map(len, pieces))):
-            self.answer(stream, pieces)
+            self.send_response(stream, pieces)
             return
-        work = coding.compressed(encoding, b"".join(pieces))
+        work = coding.compress(encoding, b"".join(pieces))
         self._exchanges[stream] = work
-        work.add_done_callback(lambda done: self._compressed(stream, encoding, done))
+        work.add_done_callback(lambda done: self._on_compressed(stream, encoding, done))
 
-    def _compressed(self, stream: int, encoding: str, work: asyncio.Future[bytes]) -> None:
+    def _on_compressed(self, stream: int, encoding: str, work: asyncio.Future[bytes]) -> None:
         if self._exchanges.get(stream) is work:
             del self._exchanges[stream]
             self._let_go(stream)
@@ -441,8 +445,8 @@ class GrpcConnection(asyncio.Protocol):
     def _open(self, opened: StreamOpened) -> None:
         stream, fields = opened
         call: GrpcCall = fields.meaning
-        self.session.begin(stream, calls.head(call.answers_in))
-        link = _StreamTransport(self, stream, self._listener.coding, self._listener.held)
+        self.session.begin(stream, calls.head(call.response_encoding))
+        link = _StreamTransport(self, stream, self._listener.coding, self._listener.buffered)
         self._streams[stream] = self._listener.routes.open(call, link)
 
     def message(self, stream: int) -> bytes | None:
@@ -476,14 +480,14 @@ class GrpcConnection(asyncio.Protocol):
 
     # Responses
 
-    def answer(self, stream: int, pieces: Sequence[Buffer]) -> None:
+    def send_response(self, stream: int, pieces: Sequence[Buffer]) -> None:
         """Send a call's response."""
         if self._exchanges.pop(stream, None) is not None:
             self._let_go(stream)
             self._respond(stream, pieces)
             self._flush_soon()
 
-    def refuse(self, stream: int, block: bytes) -> None:
+    def send_rejection(self, stream: int, block: bytes) -> None:
         """Send a header-only response."""
         if self._exchanges.pop(stream, None) is not None:
             self._let_go(stream)
@@ -533,13 +537,13 @@ class GrpcConnection(asyncio.Protocol):
             if self._blocked:  # both count the bytes of partly sent responses
                 size = max(size, self._transport.get_write_buffer_size())
         if size != self._unsent_bytes:
-            self._listener.held.count_unsent(size - self._unsent_bytes)
+            self._listener.buffered.count_unsent(size - self._unsent_bytes)
             self._unsent_bytes = size
 
     # Ends
 
-    def taken(self) -> int | None:
-        """Bytes taken by a client with more waiting (`door.taken`)."""
+    def acknowledged_bytes(self) -> int | None:
+        """Bytes taken by a client with more waiting (`acknowledged_bytes`)."""
         return acknowledged_bytes(self._transport)
 
     def drain(self) -> None:
@@ -567,7 +571,7 @@ class GrpcConnection(asyncio.Protocol):
                 self._leave()
                 return
         silent_s = now_s - self._heard_s - self._listener.idle_s
-        if silent_s >= 0 and not session.waiting and self.taken() is None:
+        if silent_s >= 0 and not session.waiting and self.acknowledged_bytes() is None:
             if self._transport is not None and self._transport.is_closing():
                 self._transport.abort()  # the client does not end TLS
                 return

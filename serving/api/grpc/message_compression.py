@@ -21,11 +21,11 @@ class MessageCompression:
         self._min_bytes = min_bytes
         self._threads = concurrent.futures.ThreadPoolExecutor(2, "grpc compression")
 
-    def decompressed(self, encoding: str, data: Buffer) -> asyncio.Future[bytes]:
+    def decompress(self, encoding: str, data: Buffer) -> asyncio.Future[bytes]:
         """Decompress a message; the future may raise BodyTooLarge or InvalidRequest."""
         return self._work(compression.decompress, encoding, data, self.max_body_bytes)
 
-    def most_bytes(self, size: int) -> int:
+    def max_bytes(self, size: int) -> int:
         """Return a bound on a message's decompressed size."""
         return min(self.max_body_bytes, size * _MAX_RATIO)
 
@@ -33,7 +33,7 @@ class MessageCompression:
         """Return whether to compress a response."""
         return self._min_bytes is not None and size >= self._min_bytes
 
-    def compressed(self, encoding: str, data: bytes) -> asyncio.Future[bytes]:
+    def compress(self, encoding: str, data: bytes) -> asyncio.Future[bytes]:
         """Compress a response."""
         return self._work(compression.compress, encoding, data)
 

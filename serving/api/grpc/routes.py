@@ -132,16 +132,18 @@ class GrpcRoutes:
             else:
                 target = self._engine.resolve(request.model_name, request.model_version or None)
         except ServingError as error:
-            self._engine.unresolved(error.status)
+            self._engine.count_unknown_model(error.status)
             raise
         try:
             codec, query = self._query(target, data, known, request)
             if timeout_s is not None and timeout_s < (query.timeout_s or timeout_s + 1):
                 query = query._replace(timeout_s=timeout_s)
-            flight = GrpcResponseHandler(reply, codec.answer, query.wanted, started_s, target.done)
+            flight = GrpcResponseHandler(
+                reply, codec.encode_response, query.wanted, started_s, target.count_response
+            )
             flight.ticket = target.submit(query, flight, call.application)
         except ServingError as error:
-            target.done(error.status, time.monotonic() - started_s)
+            target.count_response(error.status, time.monotonic() - started_s)
             raise
         return flight
 
@@ -201,7 +203,7 @@ class GrpcRoutes:
                 data = triton_extensions.statistics_json(found)
                 return messages.serialize(messages.ModelStatisticsResponse, data)
             case "ModelConfig":
-                configured = hub.configured(request.name, request.version or None)
+                configured = hub.model_config(request.name, request.version or None)
                 data = {"config": triton_extensions.config_json(configured)}
                 return messages.serialize(messages.ModelConfigResponse, data)
             case "RepositoryIndex":
@@ -220,7 +222,7 @@ class GrpcRoutes:
             if error is None:
                 reply.send([b""])  # both responses are empty messages
             else:
-                reply.refuse(error)
+                reply.reject(error)
 
         return self._changes.begin(work, answer, name=method)
 

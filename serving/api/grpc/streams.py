@@ -57,7 +57,7 @@ class StreamTransport(Protocol):
         ...
 
     @property
-    def held(self) -> BufferedBytes:
+    def buffered(self) -> BufferedBytes:
         """Counter of buffered request bytes."""
         ...
 
@@ -88,12 +88,12 @@ Infer = Callable[[GrpcCall, memoryview, GrpcResponseWriter], StreamExchange]
 
 class _StreamRequest:
     __slots__ = (
-        "answer",
         "counted_bytes",
         "data",
         "exchange",
         "held_bytes",
         "is_compressed",
+        "response",
         "stream",
     )
 
@@ -101,7 +101,7 @@ class _StreamRequest:
         self.stream = stream
         self.data: Buffer = b""
         self.exchange: StreamExchange | None = None
-        self.answer: bytes | None = None
+        self.response: bytes | None = None
         self.is_compressed = False
         self.held_bytes = 0
         self.counted_bytes = 0
@@ -110,9 +110,9 @@ class _StreamRequest:
         """See `GrpcResponseWriter`."""
         size = sum(map(len, pieces)) + len(_FINAL)
         head = _INFER_RESPONSE + varints.one(size)
-        self.stream.answered(self, b"".join((head, *pieces, _FINAL)))
+        self.stream.add_response(self, b"".join((head, *pieces, _FINAL)))
 
-    def refuse(self, error: ServingError) -> None:
+    def reject(self, error: ServingError) -> None:
         """See `GrpcResponseWriter`."""
         response = messages.ModelStreamInferResponse(error_message=str(error))
         try:
@@ -121,7 +121,7 @@ class _StreamRequest:
             pass  # no id
         else:
             response.infer_response.id = request.id
-        self.stream.answered(self, response.SerializeToString())
+        self.stream.add_response(self, response.SerializeToString())
 
 
 class InferStream:
@@ -145,7 +145,7 @@ class InferStream:
 
     # Called by the connection
 
-    def arrived(self) -> None:
+    def process_messages(self) -> None:
         """Take messages and send responses."""
         while self._is_open:
             self._send()
@@ -171,12 +171,12 @@ class InferStream:
 
     def _go_on(self) -> None:
         self._is_woken = False
-        self.arrived()
+        self.process_messages()
 
     def drain(self) -> None:
         """Take no more requests."""
         self._is_draining = True
-        self.arrived()
+        self.process_messages()
 
     def end(self, error: ServingError | None) -> None:
         """End the stream and cancel its requests."""
@@ -210,7 +210,7 @@ class InferStream:
 
     def _let_go(self, part: _StreamRequest) -> None:
         if part.counted_bytes:
-            self._link.held.free(part.counted_bytes)
+            self._link.buffered.free(part.counted_bytes)
             part.counted_bytes = 0
 
     def _take(self, message: bytes) -> None:
@@ -222,12 +222,12 @@ class InferStream:
             self._hold(part, len(data))
             self._begin(part, data)
             return
-        self._hold(part, self._link.coding.most_bytes(len(data)))
-        work = self._link.coding.decompressed(encoding, data)
+        self._hold(part, self._link.coding.max_bytes(len(data)))
+        work = self._link.coding.decompress(encoding, data)
         part.exchange = work
-        work.add_done_callback(lambda done: self._decompressed(part, done))
+        work.add_done_callback(lambda done: self._on_decompressed(part, done))
 
-    def _decompressed(self, part: _StreamRequest, work: asyncio.Future[bytes]) -> None:
+    def _on_decompressed(self, part: _StreamRequest, work: asyncio.Future[bytes]) -> None:
         if work.cancelled():
             return
         part.exchange = None
@@ -247,7 +247,7 @@ class InferStream:
             call = call._replace(timeout_s=self._until_s - time.monotonic())
         try:
             if len(data) >= LARGE_BYTES:
-                self._link.held.take(len(data))
+                self._link.buffered.take(len(data))
                 part.counted_bytes = len(data)
             part.exchange = self._infer(call, data, part)
         except Exception as error:
@@ -255,37 +255,37 @@ class InferStream:
 
     # Responses
 
-    def answered(self, part: _StreamRequest, data: bytes) -> None:
+    def add_response(self, part: _StreamRequest, data: bytes) -> None:
         """Store a response until earlier ones were sent."""
         part.exchange, part.data = None, b""
         self._let_go(part)
         self._hold(part, len(data))
-        encoding = self._call.answers_in
+        encoding = self._call.response_encoding
         if encoding is not None and self._link.coding.is_long(len(data)):
-            work = self._link.coding.compressed(encoding, data)
+            work = self._link.coding.compress(encoding, data)
             part.exchange = work
-            work.add_done_callback(lambda done: self._compressed(part, done))
+            work.add_done_callback(lambda done: self._on_compressed(part, done))
             return
-        part.answer = data
+        part.response = data
         self._soon()
 
-    def _compressed(self, part: _StreamRequest, work: asyncio.Future[bytes]) -> None:
+    def _on_compressed(self, part: _StreamRequest, work: asyncio.Future[bytes]) -> None:
         if not work.cancelled():
             part.exchange = None
-            part.answer, part.is_compressed = work.result(), True
-            self._hold(part, len(part.answer))
+            part.response, part.is_compressed = work.result(), True
+            self._hold(part, len(part.response))
             self._soon()
 
     def _send(self) -> None:
-        while self._parts and self._parts[0].answer is not None:
+        while self._parts and self._parts[0].response is not None:
             part = self._parts.popleft()
-            assert part.answer is not None
+            assert part.response is not None
             self._hold(part, 0)
-            self._link.send(part.answer, is_compressed=part.is_compressed)
+            self._link.send(part.response, is_compressed=part.is_compressed)
 
 
 def _refuse(part: _StreamRequest, error: BaseException) -> None:
     if not isinstance(error, ServingError):
         log.error("a request of a stream hit a server error", exc_info=error)
         error = ServingError("internal error; the server's log has the reason")
-    part.refuse(error)
+    part.reject(error)

@@ -129,7 +129,7 @@ class HttpListener:
         idle_s: float,
         request_s: float,
         door: ConnectionLimiter | None = None,
-        held: BufferedBytes | None = None,
+        buffered: BufferedBytes | None = None,
         refusal: Callable[[RequestHead], Response | None] = _nothing,
     ) -> None:
         self.routes = routes
@@ -142,7 +142,7 @@ class HttpListener:
         """Seconds for a request to arrive, else 408."""
         self.door = door or ConnectionLimiter()
         """Connection limiter."""
-        self.held = held or BufferedBytes()
+        self.buffered = buffered or BufferedBytes()
         """Counter of buffered bytes."""
         self.soon: Callable[[Callable[[], None]], None] = _in_the_next_turn
         """Schedules a call in the next turn, behind other clients' requests."""
@@ -165,8 +165,12 @@ class HttpListener:
 
     def sweep(self, now_s: float) -> None:
         """Close idle connections, incomplete requests and slow clients."""
-        taken = {one: so_far for one in self.connections if (so_far := one.taken()) is not None}
-        for connection in self._stalls.over(taken, now_s):
+        taken = {
+            one: so_far
+            for one in self.connections
+            if (so_far := one.acknowledged_bytes()) is not None
+        }
+        for connection in self._stalls.find_stalled(taken, now_s):
             self.door.stalled += 1
             connection.abort()
         for connection in list(self.connections):
@@ -254,7 +258,7 @@ class HttpConnection(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Admit or reject a new connection."""
         client = cast("asyncio.Transport", transport)  # uvloop's class is no subclass
-        self._client = self._listener.door.enter(client, _FULL)
+        self._client = self._listener.door.acquire(client, _FULL)
         if self._client is not None:
             self._transport = client
             self._listener.connections.add(self)
@@ -267,7 +271,7 @@ class HttpConnection(asyncio.Protocol):
             self._reader = None
         self._leave(_NOTHING)
         self._listener.connections.discard(self)
-        self._listener.door.leave(self._client or "")
+        self._listener.door.release(self._client or "")
         self._forget_pipelined()
         self._let_go()
         self._count_unsent(0)
@@ -316,8 +320,8 @@ class HttpConnection(asyncio.Protocol):
                 self._reader = reader = RequestReader(
                     self._listener.heads,
                     max_body_bytes=self._listener.max_body_bytes,
-                    held=self._listener.held,
-                    on_head=self._begun,
+                    buffered=self._listener.buffered,
+                    on_head=self._reject_or_continue,
                     on_request=self._take,
                 )
             reader.begin(raw_head)
@@ -331,7 +335,7 @@ class HttpConnection(asyncio.Protocol):
         position = 0
         try:
             while position < len(data) and self._turn > 0 and not self._overfull:
-                piece = data[position : position + reader.most_bytes]
+                piece = data[position : position + reader.max_bytes]
                 position += len(piece)
                 reader.feed(piece)
                 if reader.parts >= _TURN_PARTS:
@@ -349,9 +353,9 @@ class HttpConnection(asyncio.Protocol):
         Raises:
             TooMuchHeld: no room.
         """
-        self._listener.held.free(len(self._rest))
+        self._listener.buffered.free(len(self._rest))
         self._rest = _NOTHING
-        self._listener.held.take(len(rest))
+        self._listener.buffered.take(len(rest))
         if 2 * len(rest) < len(cast("bytes", rest.obj)):  # a view keeps the whole buffer
             rest = memoryview(bytes(rest))
         self._rest = rest
@@ -400,7 +404,7 @@ class HttpConnection(asyncio.Protocol):
         else:
             self._transport.resume_reading()
 
-    def _begun(self, head: RequestHead, waits: bool) -> Response | None:
+    def _reject_or_continue(self, head: RequestHead, waits: bool) -> Response | None:
         """Return a rejection, or send 100 Continue if expected."""
         refusal = self._listener.refusal(head)
         if refusal is None and waits and self._transport is not None:
@@ -412,8 +416,8 @@ class HttpConnection(asyncio.Protocol):
     def _take(self, head: RequestHead, body: bytes) -> None:
         if self._waiting or self._pipelined or self._blocked or self._turn <= 0:
             size = head.own_bytes + len(body)
-            if not self._listener.held.has_taken(size):
-                self._fail(self._listener.held.refusal())
+            if not self._listener.buffered.try_acquire(size):
+                self._fail(self._listener.buffered.refusal())
                 return
             self._pipelined.append((head, body))
             self._pipelined_bytes += size
@@ -434,7 +438,7 @@ class HttpConnection(asyncio.Protocol):
         self._asked = head
         try:
             if len(body) >= LARGE_BYTES:
-                self._listener.held.take(len(body))
+                self._listener.buffered.take(len(body))
                 self._held_bytes = len(body)
             outcome = (head.handle or self._listener.routes.handle)(head, body, self)
         except ServingError as error:
@@ -470,7 +474,7 @@ class HttpConnection(asyncio.Protocol):
             return
         closes = False
         if not self._asked.is_plain or self._listener.draining:
-            head, body, closes = self._adapted(head, body)
+            head, body, closes = self._adapt_response(head, body)
         transport.write(b"".join((head, body)))
         if self._blocked:
             self._count_unsent(transport.get_write_buffer_size())
@@ -482,7 +486,7 @@ class HttpConnection(asyncio.Protocol):
         elif self._pipelined and not self._taking_up:
             self._listener.soon(self._next)
 
-    def _adapted(self, head: bytes, body: Buffer) -> tuple[bytes, Buffer, bool]:
+    def _adapt_response(self, head: bytes, body: Buffer) -> tuple[bytes, Buffer, bool]:
         """Return what is sent for a response, and whether the connection is closed behind it."""
         asked = self._asked
         inserted, closes = asked.inserted, not asked.keep_alive
@@ -506,7 +510,7 @@ class HttpConnection(asyncio.Protocol):
             if not isinstance(following, Response):
                 size = following[0].own_bytes + len(following[1])
                 self._pipelined_bytes -= size
-                self._listener.held.free(size)
+                self._listener.buffered.free(size)
             if (
                 self._overfull
                 and len(self._pipelined) < _PIPELINED // 2
@@ -523,18 +527,18 @@ class HttpConnection(asyncio.Protocol):
 
     def _let_go(self) -> None:
         """Release the bytes of the request in flight."""
-        self._listener.held.free(self._held_bytes)
+        self._listener.buffered.free(self._held_bytes)
         self._held_bytes = 0
 
     def _count_unsent(self, size: int) -> None:
         """Update the count of unread response bytes."""
-        self._listener.held.count_unsent(size - self._unsent_bytes)
+        self._listener.buffered.count_unsent(size - self._unsent_bytes)
         self._unsent_bytes = size
 
     def _forget_pipelined(self) -> None:
         """Drop pipelined requests."""
         self._pipelined.clear()
-        self._listener.held.free(self._pipelined_bytes)
+        self._listener.buffered.free(self._pipelined_bytes)
         self._pipelined_bytes = 0
 
     def _fail(self, error: ServingError) -> None:
@@ -554,8 +558,8 @@ class HttpConnection(asyncio.Protocol):
 
     # Housekeeping
 
-    def taken(self) -> int | None:
-        """Return bytes that the client has read; see `door.taken`."""
+    def acknowledged_bytes(self) -> int | None:
+        """Return bytes that the client has read; see `acknowledged_bytes`."""
         return acknowledged_bytes(self._transport)
 
     def close_if_idle(self) -> None:
@@ -584,7 +588,7 @@ class HttpConnection(asyncio.Protocol):
             if now_s - self._reader.began_s > self._listener.request_s:
                 self._listener.door.late += 1
                 self._fail(_RequestTimeout(self._listener.request_s))
-        elif now_s - self._since_s > self._listener.idle_s and self.taken() is None:
+        elif now_s - self._since_s > self._listener.idle_s and self.acknowledged_bytes() is None:
             if self._transport.is_closing():  # the client does not complete the TLS shutdown
                 self._transport.abort()
             else:

@@ -97,7 +97,7 @@ class RequestHead:
         self.inserted += fields
         self.is_plain = self.is_plain and not fields
 
-    def copied(self, *, content_encoding: str) -> RequestHead:
+    def with_content_encoding(self, *, content_encoding: str) -> RequestHead:
         """Return a copy for a body in another encoding."""
         return RequestHead(
             method=self.method,

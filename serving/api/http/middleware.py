@@ -44,7 +44,7 @@ class Middleware:
         max_body_bytes: int,
         gzip_min_bytes: int | None,
         is_timed: bool = False,
-        held: BufferedBytes | None = None,
+        buffered: BufferedBytes | None = None,
     ) -> None:
         """Store the settings.
 
@@ -52,14 +52,14 @@ class Middleware:
             max_body_bytes: limit of a decompressed body.
             gzip_min_bytes: size from which to compress; None: never.
             is_timed: whether responses report stage times.
-            held: counts decompressed bodies.
+            buffered: counts decompressed bodies.
         """
         self._routes = routes
         self._access = access
         self.max_body_bytes = max_body_bytes
         self.gzip_min_bytes = gzip_min_bytes
         self.is_timed = is_timed
-        self.held = held or BufferedBytes()
+        self.buffered = buffered or BufferedBytes()
         self._threads = concurrent.futures.ThreadPoolExecutor(2, "compression")
 
     def handle(
@@ -77,7 +77,9 @@ class Middleware:
         head.handle = self._routes.handle
         if decodes or encodes or self.is_timed:
             encoding = head.content_encoding if decodes else None
-            inner = head.copied(content_encoding="" if decodes else head.content_encoding)
+            inner = head.with_content_encoding(
+                content_encoding="" if decodes else head.content_encoding
+            )
             inner.handle = self._routes.handle
             head.handle = _CompressionHandler(self, inner, encoding, encodes=encodes).handle
         return head.handle(head, body, connection)
@@ -128,13 +130,13 @@ class _CompressedExchange:
     def begin(self, body: bytes) -> Exchange | Response:
         coder = self._coder
         if coder.encoding is None:
-            return self._handled(body)
+            return self._handle_body(body)
         limit_bytes = coder.gate.max_body_bytes
         work = coder.gate.work(compression.decompress, coder.encoding, body, limit_bytes)
-        work.add_done_callback(self._decoded)
+        work.add_done_callback(self._on_decompressed)
         return self
 
-    def _handled(self, body: bytes) -> Exchange | Response:
+    def _handle_body(self, body: bytes) -> Exchange | Response:
         self._started_s = time.monotonic()
         head = self._coder.head
         assert head.handle is not None
@@ -147,7 +149,7 @@ class _CompressedExchange:
             self._inner = outcome
         return self
 
-    def _decoded(self, work: asyncio.Future[bytes]) -> None:
+    def _on_decompressed(self, work: asyncio.Future[bytes]) -> None:
         if self._is_gone or work.cancelled():
             return
         outcome: Exchange | Response
@@ -159,17 +161,17 @@ class _CompressedExchange:
             log.error("a body cannot be decompressed", exc_info=error)
             outcome = _fault()
         else:
-            outcome = self._begun(work.result())
+            outcome = self._begin_request(work.result())
         if isinstance(outcome, Response):
             self._let_go()
             self._connection.respond(outcome)
 
-    def _begun(self, body: bytes) -> Exchange | Response:
+    def _begin_request(self, body: bytes) -> Exchange | Response:
         try:
             if len(body) >= LARGE_BYTES:
-                self._coder.gate.held.take(len(body))
+                self._coder.gate.buffered.take(len(body))
                 self._held_bytes = len(body)
-            return self._handled(body)
+            return self._handle_body(body)
         except ServingError as error:
             return error_response(error)
         except Exception:
@@ -177,7 +179,7 @@ class _CompressedExchange:
             return _fault()
 
     def _let_go(self) -> None:
-        self._coder.gate.held.free(self._held_bytes)
+        self._coder.gate.buffered.free(self._held_bytes)
         self._held_bytes = 0
 
     # Channel
@@ -210,7 +212,7 @@ class _CompressedExchange:
         fields, encoding = head[:start], self._coder.encodes
         data = b"".join((head[start:], body))
         work = self._coder.gate.work(compression.compress, encoding, data)
-        work.add_done_callback(lambda done: self._encoded(fields, done))
+        work.add_done_callback(lambda done: self._on_compressed(fields, done))
 
     def _timing(self) -> bytes:
         """Return the header Server-Timing, in ms."""
@@ -234,7 +236,7 @@ class _CompressedExchange:
         least = self._coder.gate.gzip_min_bytes
         return self._coder.encodes is not None and least is not None and body_bytes >= least
 
-    def _encoded(self, fields: bytes, work: asyncio.Future[bytes]) -> None:
+    def _on_compressed(self, fields: bytes, work: asyncio.Future[bytes]) -> None:
         if self._is_gone or work.cancelled():
             return
         if work.exception() is not None:

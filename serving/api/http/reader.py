@@ -38,6 +38,7 @@ class RequestReader:
 
     __slots__ = (
         "_body_bytes",
+        "_buffered",
         "_coding",
         "_direct_bytes",
         "_encoding",
@@ -46,7 +47,6 @@ class RequestReader:
         "_head",
         "_head_bytes",
         "_heads",
-        "_held",
         "_held_bytes",
         "_inference_header",
         "_is_cut",
@@ -73,18 +73,18 @@ class RequestReader:
         heads: HeadCache,
         *,
         max_body_bytes: int,
-        held: BufferedBytes,
+        buffered: BufferedBytes,
         on_head: Callable[[RequestHead, bool], Response | None],
         on_request: Callable[[RequestHead, bytes], None],
     ) -> None:
         """Wait for a request.
 
-        `held` counts incomplete bodies. `on_head` gets each head and whether 100 Continue is
+        `buffered` counts incomplete bodies. `on_head` gets each head and whether 100 Continue is
         expected, and may return a rejection; `on_request` gets each complete request.
         """
         self._heads = heads
         self._max_body_bytes = max_body_bytes
-        self._held = held
+        self._buffered = buffered
         self._on_head = on_head
         self._on_request = on_request
         self._parser: httptools.HttpRequestParser | None = httptools.HttpRequestParser(self)
@@ -129,7 +129,7 @@ class RequestReader:
         """Release the received body."""
         self._pieces = []
         self._small = None
-        self._held.free(self._held_bytes)
+        self._buffered.free(self._held_bytes)
         self._held_bytes = 0
 
     def begin(self, raw_head: bytes) -> None:
@@ -140,12 +140,12 @@ class RequestReader:
         self.began_s = time.monotonic()
 
     @property
-    def most_bytes(self) -> int:
+    def max_bytes(self) -> int:
         """Maximum size of the next piece."""
         return self._direct_bytes or PIECE_BYTES
 
     def feed(self, piece: memoryview) -> None:
-        """Parse a piece of at most `most_bytes`.
+        """Parse a piece of at most `max_bytes`.
 
         Raises:
             ServingError: the rest of the stream is unreadable.
@@ -207,10 +207,10 @@ class RequestReader:
         self._is_replayed = self._is_cut = False
 
     def _hold(self, size: int) -> None:
-        if self._held.has_let_in(size):
+        if self._buffered.has_let_in(size):
             self._held_bytes += size
         else:
-            self._refuse(error_response(self._held.refusal()))
+            self._refuse(error_response(self._buffered.refusal()))
 
     def _refuse(self, response: Response) -> None:
         """Store a rejection to send after the request; drop the body."""
@@ -325,7 +325,7 @@ class RequestReader:
         else:
             self._small += body
 
-    def _joined(self) -> bytes:
+    def _join_body(self) -> bytes:
         pieces = self._pieces
         first = pieces[0] if len(pieces) == 1 else None
         return first if isinstance(first, bytes) else b"".join(pieces)
@@ -336,7 +336,7 @@ class RequestReader:
         if self._is_cut or head is None:
             return  # the body follows
         self._head = None
-        body = self._joined()
+        body = self._join_body()
         self.drop()
         refusal = self._refusal
         head.own_bytes = self._head_bytes

@@ -19,12 +19,12 @@ class MessageTruncated(Exception):  # the same
 class MessageReader:
     """Reader of one body's messages."""
 
-    __slots__ = ("_bytes", "_is_whole", "_most_bytes", "began")
+    __slots__ = ("_bytes", "_is_whole", "_max_bytes", "began")
 
-    def __init__(self, most_bytes: int) -> None:
+    def __init__(self, max_bytes: int) -> None:
         self._bytes = bytearray()
         self._is_whole = False
-        self._most_bytes = most_bytes
+        self._max_bytes = max_bytes
         self.began = 0
         """`now` when the first buffered message began."""
 
@@ -37,7 +37,7 @@ class MessageReader:
     def lacks(self) -> bool:
         """Whether the next message is incomplete and not too long."""
         size = self._size()
-        return size is None or len(self._bytes) < size <= self._most_bytes
+        return size is None or len(self._bytes) < size <= self._max_bytes
 
     def add(self, payload: bytes, now: int) -> None:
         """Append a part of the body."""
@@ -62,7 +62,7 @@ class MessageReader:
             MessageTruncated: the body ended within it.
         """
         size = self._size()
-        if size is not None and size > self._most_bytes:
+        if size is not None and size > self._max_bytes:
             raise MessageTooLong
         if size is None or len(self._bytes) < size:
             if self._is_whole and self._bytes:

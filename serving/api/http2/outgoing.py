@@ -62,11 +62,11 @@ class Outgoing:
 
     # Streams
 
-    def opened(self, stream: int) -> None:
+    def open_stream(self, stream: int) -> None:
         """Register an open stream."""
         self._windows[stream] = self._initial_window
 
-    def closed(self, stream: int) -> None:
+    def close_stream(self, stream: int) -> None:
         """Drop a stream and its unsent data."""
         del self._windows[stream]
         rest = self._rests.pop(stream, None)
@@ -74,7 +74,7 @@ class Outgoing:
             self.held_bytes -= rest.size + sum(map(len, rest.more or ()))
             self._blocked.pop(stream, None)
 
-    def answer(self, stream: int, head: bytes, data: bytes, trailers: bytes) -> bool:
+    def send_response(self, stream: int, head: bytes, data: bytes, trailers: bytes) -> bool:
         """Send a whole response; return True if nothing waits.
 
         Raises:
@@ -96,7 +96,7 @@ class Outgoing:
         self._hold(size)
         self.write(frames.frame(FrameType.HEADERS, frames.END_HEADERS, stream, head))
         self._rests[stream] = _Rest(data, trailers)
-        return self._sent(stream)
+        return self._send_rest(stream)
 
     def send(self, stream: int, data: bytes) -> None:
         """Send a message; `end` follows the last.
@@ -112,7 +112,7 @@ class Outgoing:
             rest.more.append(data)
             return
         self._rests[stream] = _Rest(data, None)
-        self._sent(stream)
+        self._send_rest(stream)
 
     def end(self, stream: int, trailers: bytes) -> bool:
         """End a streaming response; return True if nothing waits."""
@@ -128,7 +128,7 @@ class Outgoing:
             raise SendBufferFull
         self.held_bytes += size
 
-    def _sent(self, stream: int) -> bool:
+    def _send_rest(self, stream: int) -> bool:
         """Send what the windows admit; return True if nothing waits."""
         rest = self._rests[stream]
         data, window, at = rest.data, self._windows[stream], 0
@@ -169,7 +169,7 @@ class Outgoing:
 
     # What waits
 
-    def taken(self) -> dict[int, int]:
+    def sent_by_stream(self) -> dict[int, int]:
         """Return bytes sent per waiting response.
 
         Stream 0 has those of all, if only the connection's window blocks one.
@@ -189,7 +189,7 @@ class Outgoing:
 
     # The client's flow control
 
-    def grown(self, stream: int, more_bytes: int) -> bool:
+    def grow_window(self, stream: int, more_bytes: int) -> bool:
         """Grow a stream's window; return True if it sent all.
 
         Raises:
@@ -198,7 +198,7 @@ class Outgoing:
         window = self._windows[stream] = self._windows[stream] + more_bytes
         if window > frames.MAX_WINDOW_BYTES:
             raise BadWindow(f"a wrong window of stream {stream}")
-        return stream in self._rests and self._sent(stream)
+        return stream in self._rests and self._send_rest(stream)
 
     def grown_connection(self, more_bytes: int) -> list[int]:
         """Grow the connection's window; return the streams that sent all.
@@ -209,7 +209,7 @@ class Outgoing:
         self._window += more_bytes
         if self._window > frames.MAX_WINDOW_BYTES:
             raise BadWindow("a wrong window of the connection")
-        return self._unblocked()
+        return self._send_blocked()
 
     def set_initial_window(self, size: int) -> list[int]:
         """Change all initial windows; return the streams that sent all.
@@ -226,17 +226,17 @@ class Outgoing:
         if max(self._windows.values(), default=size) > frames.MAX_WINDOW_BYTES:
             raise BadWindow(f"a window of {size} bytes makes one of a stream too large")
         self._blocked = {stream: None for stream in self._rests if self._windows[stream] > 0}
-        return self._unblocked()
+        return self._send_blocked()
 
     def set_frame_bytes(self, size: int) -> None:
         """Set the client's limit on frame payloads."""
         self._frame_bytes = size
 
-    def _unblocked(self) -> list[int]:
+    def _send_blocked(self) -> list[int]:
         """Continue blocked streams; each step sends at least a byte."""
         left = []
         while self._blocked and self._window > 0:
             stream = next(iter(self._blocked))
-            if self._sent(stream):
+            if self._send_rest(stream):
                 left.append(stream)
         return left

@@ -18,7 +18,7 @@ Bounds on what a client can make the server hold:
 
 - `MAX_STREAMS` requests, each with a window of `WINDOW_BYTES`;
 - unfinished bodies of `BUDGET_BYTES`; beyond that only the first that grew continues, so one can
-  always finish. A body without space in `held`, shared by all connections, is dropped;
+  always finish. A body without space in `buffered`, shared by all connections, is dropped;
 - unread messages of a streaming request: a window and one message;
 - heads of `MAX_HEAD_BYTES` with CONTINUATION; large fields count like a body;
 - unsent responses of `HELD_BYTES` (`outgoing`); `give_up` resets stalled ones;
@@ -135,14 +135,14 @@ class Session:
     """Server side of one connection."""
 
     def __init__(
-        self, *, max_body_bytes: int, opens: Opens = _whole, held: BufferedBytes | None = None
+        self, *, max_body_bytes: int, opens: Opens = _whole, buffered: BufferedBytes | None = None
     ) -> None:
         """Queue the server's SETTINGS.
 
         Args:
             max_body_bytes: limit on a body or message.
             opens: classifies heads.
-            held: counter shared by all connections.
+            buffered: counter shared by all connections.
         """
         self.closed = False
         """Whether reading has ended; close once `take` is empty."""
@@ -152,7 +152,7 @@ class Session:
         """Units left in the turn."""
         self._max_body_bytes = max_body_bytes
         self._opens = opens
-        self._held = held or BufferedBytes()
+        self._buffered = buffered or BufferedBytes()
         self._reader = FieldReader()
         self._streams: dict[int, _Stream] = {}
         self._last_stream = 0
@@ -252,13 +252,13 @@ class Session:
 
         Waiting for the connection's window is no fault while others use it.
         """
-        taken = self._outgoing.taken()
+        taken = self._outgoing.sent_by_stream()
         if not taken:
             self._stalls = None
             return []
         if self._stalls is None:
             self._stalls = SlowClientDetector()
-        over = self._stalls.over(taken, now_s)
+        over = self._stalls.find_stalled(taken, now_s)
         given_up = [
             stream
             for stream in over
@@ -290,7 +290,7 @@ class Session:
         self._buffer = b""
         self._streams.clear()
         self._growing.clear()
-        self._held.free(self._held_bytes + self._fields_bytes)
+        self._buffered.free(self._held_bytes + self._fields_bytes)
         self._held_bytes = self._fields_bytes = 0
 
     # Bytes in
@@ -387,14 +387,14 @@ class Session:
         for stream, known in self._streams.items():
             if known.waits:
                 self._events.append(StreamReset(stream))
-            self._outgoing.closed(stream)
+            self._outgoing.close_stream(stream)
         self.close()
 
     # Heads
 
     def _headers(self, flags: int, stream: int, payload: bytes) -> None:
         if flags & frames.PADDED:
-            payload = _unpadded(payload)
+            payload = _strip_padding(payload)
         if flags & frames.PRIORITY:
             if len(payload) < 5:
                 raise _Broken(ErrorCode.FRAME_SIZE_ERROR, "HEADERS is too short for its priority")
@@ -445,10 +445,10 @@ class Session:
             self._write(frames.reset(stream, ErrorCode.REFUSED_STREAM))
             return
         known = self._streams[stream] = _Stream(fields)
-        self._outgoing.opened(stream)
+        self._outgoing.open_stream(stream)
         opens = self._opens(fields)
         if fields.held_bytes >= _LARGE_FIELDS and not isinstance(opens, bytes):
-            if not self._held.has_taken(fields.held_bytes):
+            if not self._buffered.try_acquire(fields.held_bytes):
                 known.ended = bool(is_whole)
                 self._give_up(stream, known)
                 return
@@ -457,7 +457,7 @@ class Session:
         if opens is not False:
             self._open(flags, stream, known, opens)
         elif is_whole:
-            self._ended(stream, known)
+            self._complete_request(stream, known)
 
     def _open(self, flags: int, stream: int, known: _Stream, opens: bytes | bool) -> None:
         """Open a streaming request, or send an immediate response."""
@@ -469,7 +469,7 @@ class Session:
         known.series = MessageReader(self._max_body_bytes)
         self._events.append(StreamOpened(stream, known.fields))
         if is_last:
-            self._ended(stream, known)
+            self._complete_request(stream, known)
 
     def _client_trailers(self, flags: int, stream: int, fields: HeaderFields) -> None:
         known = self._streams.get(stream)
@@ -484,9 +484,9 @@ class Session:
         elif known.to_come or not are_trailers:
             self._reset_stream(stream, known, ErrorCode.PROTOCOL_ERROR)
         else:
-            self._ended(stream, known)
+            self._complete_request(stream, known)
 
-    def _ended(self, stream: int, known: _Stream, last: bytes = b"") -> None:
+    def _complete_request(self, stream: int, known: _Stream, last: bytes = b"") -> None:
         """Complete a request with the last piece of its body."""
         known.ended = True
         if known.refused:
@@ -519,7 +519,7 @@ class Session:
             self._reset_stream(stream, known, ErrorCode.FLOW_CONTROL_ERROR)
             return
         if flags & frames.PADDED:
-            payload = _unpadded(payload)
+            payload = _strip_padding(payload)
             size = len(payload)
         if known.to_come is not None:
             known.to_come -= size
@@ -538,7 +538,7 @@ class Session:
             known.refused = True
             self._events.append(BodyOverLimit(stream, known.fields))
         if flags & frames.END_STREAM:
-            self._ended(stream, known, payload)
+            self._complete_request(stream, known, payload)
         else:
             self._more(stream, known, payload)
 
@@ -556,7 +556,7 @@ class Session:
             self._bear()
         if known.refused:
             return
-        if not self._held.has_let_in(len(payload)):
+        if not self._buffered.has_let_in(len(payload)):
             self._let_go(stream, known)
             self._give_up(stream, known)
             return
@@ -584,7 +584,7 @@ class Session:
         """Append to a streaming request; with `known.ended`, end it."""
         if known.refused:
             return
-        if not self._held.has_let_in(len(payload)):
+        if not self._buffered.has_let_in(len(payload)):
             self._give_up(stream, known)
             return
         series.add(payload, self._refreshes)
@@ -615,7 +615,7 @@ class Session:
     def _make_room(self, stream: int, held_bytes: int) -> None:
         """Free bytes, leave the line, and refill waiting streams."""
         self._held_bytes -= held_bytes
-        self._held.free(held_bytes)
+        self._buffered.free(held_bytes)
         self._growing.pop(stream, None)
         for other in list(self._growing):
             waiting = self._streams[other]
@@ -631,7 +631,7 @@ class Session:
         if not stream:
             if not more:
                 raise _Broken(ErrorCode.PROTOCOL_ERROR, "the connection's window grows by nothing")
-            self._left(self._outgoing.grown_connection(more))
+            self._on_drained(self._outgoing.grown_connection(more))
             return
         known = self._streams.get(stream)
         if known is None:
@@ -642,8 +642,8 @@ class Session:
             self._reset_stream(stream, known, ErrorCode.PROTOCOL_ERROR)
             return
         try:
-            if self._outgoing.grown(stream, more):
-                self._left([stream])
+            if self._outgoing.grow_window(stream, more):
+                self._on_drained([stream])
         except BadWindow:
             self._reset_stream(stream, known, ErrorCode.FLOW_CONTROL_ERROR)
 
@@ -680,7 +680,7 @@ class Session:
         if window is not None:
             if window > frames.MAX_WINDOW_BYTES:
                 raise _Broken(ErrorCode.FLOW_CONTROL_ERROR, f"a window of {window} bytes")
-            self._left(self._outgoing.set_initial_window(window))
+            self._on_drained(self._outgoing.set_initial_window(window))
         self._write(frames.SETTINGS_ACK)
 
     def _ping(self, flags: int, stream: int, payload: bytes) -> None:
@@ -706,14 +706,14 @@ class Session:
 
     def _forget(self, stream: int, known: _Stream) -> None:
         del self._streams[stream]
-        self._outgoing.closed(stream)
+        self._outgoing.close_stream(stream)
         if known.fields_bytes:
             self._fields_bytes -= known.fields_bytes
-            self._held.free(known.fields_bytes)
+            self._buffered.free(known.fields_bytes)
         if not known.ended or known.series is not None:
             self._let_go(stream, known)
 
-    def _left(self, streams: list[int]) -> None:
+    def _on_drained(self, streams: list[int]) -> None:
         """Handle streams that sent all that waited."""
         for stream in streams:
             known = self._streams[stream]
@@ -742,7 +742,7 @@ class Session:
         if known is None:
             return
         known.is_answered = True
-        if self._outgoing.answer(stream, head, data, trailers):
+        if self._outgoing.send_response(stream, head, data, trailers):
             self._forget(stream, known)
 
     def respond_short(self, stream: int, head: bytes) -> None:
@@ -812,7 +812,7 @@ class Session:
             self._close(stream, known)
 
 
-def _unpadded(payload: bytes) -> bytes:
+def _strip_padding(payload: bytes) -> bytes:
     if not payload or payload[0] >= len(payload):
         raise _Broken(ErrorCode.PROTOCOL_ERROR, "more padding than frame")
     return payload[1 : len(payload) - payload[0]]

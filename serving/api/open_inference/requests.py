@@ -134,7 +134,7 @@ class RequestDecoder:
             layout = self._layout(header)
             other = f"not {id_}"
             renamed = other.encode().join(around)
-            if layout is None or self._parsed(renamed).get("id") != other:
+            if layout is None or self._parse_json(renamed).get("id") != other:
                 return layout
             if len(self._named) >= _CACHED_HEADERS:
                 self._named.clear()
@@ -143,7 +143,7 @@ class RequestDecoder:
 
     def _layout(self, header: bytes) -> _Layout | None:
         """Return the layout, or None unless all inputs are binary and not BYTES."""
-        request = self._parsed(header)
+        request = self._parse_json(header)
         inputs = self._inputs(request)
         if any("data" in item for item in inputs):
             return None
@@ -173,13 +173,13 @@ class RequestDecoder:
             ),
             sum(sizes),
             items,
-            self._wanted(request),
+            self._parse_output_request(request),
             *limits_of(request),
         )
 
     def _mixed_query(self, header: bytes, body: bytes) -> RestInferRequest:
         """Parse a request with inputs in JSON or of BYTES."""
-        request = self._parsed(header)
+        request = self._parse_json(header)
         inputs = self._inputs(request)
         declared = [Tensor(*json_tensors.parse_input_header(item), b"") for item in inputs]
         items = tensors_of.checked_items(self._name, self._signature, declared)
@@ -204,7 +204,9 @@ class RequestDecoder:
             raise InvalidRequest(
                 f"unexpected additional input data for model {self._name!r}: {len(body) - position} bytes"
             )
-        return tensor_request(tensors, items, self._wanted(request), *limits_of(request))
+        return tensor_request(
+            tensors, items, self._parse_output_request(request), *limits_of(request)
+        )
 
     def _raw_query(self, body: bytes) -> RestInferRequest:
         if len(self._signature.inputs) != 1:
@@ -252,7 +254,7 @@ class RequestDecoder:
             large = self._large_json_query(body)
             if large is not None:
                 return large
-        request = self._parsed(body)
+        request = self._parse_json(body)
         inputs = self._inputs(request)
         declared = [Tensor(*json_tensors.parse_input_header(item), b"") for item in inputs]
         items = tensors_of.checked_items(self._name, self._signature, declared)
@@ -262,14 +264,16 @@ class RequestDecoder:
             else without_data(item, name, datatype, shape)
             for item, (name, datatype, shape, _) in zip(inputs, declared, strict=True)
         ]
-        return tensor_request(tensors, items, self._wanted(request), *limits_of(request))
+        return tensor_request(
+            tensors, items, self._parse_output_request(request), *limits_of(request)
+        )
 
     def _large_json_query(self, body: bytes) -> RestInferRequest | None:
         """Return a request that carries its JSON unparsed, or None if its skeleton is large."""
         found = skeleton(body)
         if found is None:
             return None
-        request = self._parsed(found)
+        request = self._parse_json(found)
         check_empty(body)
         declared = []
         for item in self._inputs(request):
@@ -280,12 +284,12 @@ class RequestDecoder:
                 )
             declared.append(Tensor(name, datatype, shape, b""))
         items = tensors_of.checked_items(self._name, self._signature, declared)
-        wanted = self._wanted(request)
+        wanted = self._parse_output_request(request)
         return RestInferRequest(
             (body,), len(body), wire.Encoding.OIP_JSON, items, wanted, *limits_of(request)
         )
 
-    def _parsed(self, text: bytes) -> dict[str, Any]:
+    def _parse_json(self, text: bytes) -> dict[str, Any]:
         bounded_json.check(text, self._max_json_bytes)
         try:
             request = json.loads(text)
@@ -318,7 +322,7 @@ class RequestDecoder:
                 )
         return inputs
 
-    def _wanted(self, request: Mapping[str, Any]) -> OutputRequest:
+    def _parse_output_request(self, request: Mapping[str, Any]) -> OutputRequest:
         id_ = request.get("id")
         if id_ is not None and not isinstance(id_, str):
             raise InvalidRequest(f"id is {short_repr(id_)}, expected a string")

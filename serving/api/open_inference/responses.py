@@ -56,7 +56,9 @@ class ResponseEncoder:
         self._last_prefix = b""
         self._last_frame_bytes = 0
 
-    def answer(self, frame: memoryview, wanted: OutputRequest) -> tuple[ResponseTemplate, Buffer]:
+    def encode_response(
+        self, frame: memoryview, wanted: OutputRequest
+    ) -> tuple[ResponseTemplate, Buffer]:
         """Return template and binary data of a response."""
         if wanted.binary and wanted.outputs is None:
             prefix = self._last_prefix
@@ -67,24 +69,24 @@ class ResponseEncoder:
             ):
                 return self._last_form, frame[len(prefix) :]
             return self._all_binary(frame, wanted)
-        chosen = self._chosen(frame, wanted)
+        chosen = self._choose_outputs(frame, wanted)
         header = self._header(chosen, wanted.id)
         binary_data = [tensor.data for tensor, binary in chosen if binary]
         return ResponseTemplate(header, len(header) if binary_data else None), b"".join(binary_data)
 
     def is_long(self, frame: memoryview, wanted: OutputRequest) -> bool:
-        """Return whether `written` must write the response in pieces."""
+        """Return whether `encode_in_pieces` must write the response in pieces."""
         if len(frame) <= LONG_BYTES:
             return False
         if wanted.outputs is None:
             return not wanted.binary
         return not all(binary for _, binary, _ in wanted.outputs)
 
-    def written(
+    def encode_in_pieces(
         self, frame: memoryview, wanted: OutputRequest
     ) -> tuple[Iterator[bytes], bytes | None]:
         """Return the JSON part in small pieces, and the binary data."""
-        chosen = self._chosen(frame, wanted)
+        chosen = self._choose_outputs(frame, wanted)
         data = [tensor.data for tensor, binary in chosen if binary]
         return self._pieces(chosen, wanted.id), b"".join(data) if data else None
 
@@ -101,7 +103,9 @@ class ResponseEncoder:
                     yield text.encode()
         yield empty[-2:]
 
-    def _chosen(self, frame: memoryview, wanted: OutputRequest) -> list[tuple[Tensor, bool]]:
+    def _choose_outputs(
+        self, frame: memoryview, wanted: OutputRequest
+    ) -> list[tuple[Tensor, bool]]:
         tensors = wire.decode_frame(frame)
         if wanted.outputs is None:
             return [(tensor, wanted.binary) for tensor in tensors]

@@ -65,14 +65,14 @@ class _RestResponseHandler:
     def __init__(
         self,
         connection: ResponseWriter,
-        answers: ResponseEncoder,
+        responses: ResponseEncoder,
         wanted: OutputRequest,
         started_s: float,
         target: DeploymentHandle,
         slices: IncrementalRunner,
     ) -> None:
         self._connection = connection
-        self._answers = answers
+        self._answers = responses
         self._wanted = wanted
         self._started_s = started_s
         self._target = target
@@ -80,36 +80,36 @@ class _RestResponseHandler:
         self._slow: tuple[IncrementalJob, BatchInfo | None] | None = None
         self.ticket: RequestHandle
 
-    def answer(self, frame: memoryview) -> None:
+    def on_result(self, frame: memoryview) -> None:
         if len(frame) > LONG_BYTES and self._answers.is_long(frame, self._wanted):
-            pieces, rest = self._answers.written(memoryview(bytes(frame)), self._wanted)
-            job = self._slices.begin(pieces, functools.partial(self._written, rest))
+            pieces, rest = self._answers.encode_in_pieces(memoryview(bytes(frame)), self._wanted)
+            job = self._slices.begin(pieces, functools.partial(self._on_written, rest))
             self._slow = job, self.batch()
             return
-        form, data = self._answers.answer(frame, self._wanted)
+        form, data = self._answers.encode_response(frame, self._wanted)
         if form.meaning is None:
             form.meaning = _response_head(form, len(data))
         self._connection.respond_with(form.meaning, data)
-        self._target.done(200, time.monotonic() - self._started_s)
+        self._target.count_response(200, time.monotonic() - self._started_s)
 
-    def refuse(self, error: ServingError) -> None:
+    def on_error(self, error: ServingError) -> None:
         self._connection.respond(error_response(error))
-        self._target.done(error.status, time.monotonic() - self._started_s)
+        self._target.count_response(error.status, time.monotonic() - self._started_s)
 
-    def _written(self, data: bytes | None, outcome: list[bytes] | Exception) -> None:
+    def _on_written(self, data: bytes | None, outcome: list[bytes] | Exception) -> None:
         if isinstance(outcome, Exception):
             fail_handler(self, outcome)
             return
         header, rest = b"".join(outcome), data or b""
         form = ResponseTemplate(header, None if data is None else len(header))
         self._connection.respond_with(_response_head(form, len(rest)), rest)
-        self._target.done(200, time.monotonic() - self._started_s)
+        self._target.count_response(200, time.monotonic() - self._started_s)
 
     def cancel(self) -> None:
         if self._slow is not None:
             self._slow[0].cancel()
         self.ticket.cancel()
-        self._target.done(499, time.monotonic() - self._started_s)
+        self._target.count_response(499, time.monotonic() - self._started_s)
 
     def batch(self) -> BatchInfo | None:
         if self._slow is not None:
@@ -128,7 +128,7 @@ class OpenInferenceRoutes:
     ) -> None:
         self._engine = engine
         self._max_json_bytes = max_json_bytes
-        self._resolved = engine.resolved
+        self._resolved = engine.resolve_cache
         self._slices = IncrementalRunner()
         self._triton = triton
         self._extensions = [
@@ -164,7 +164,7 @@ class OpenInferenceRoutes:
             try:
                 target = self._engine.resolve(asked.name, asked.version)
             except ServingError as error:
-                self._engine.unresolved(error.status)
+                self._engine.count_unknown_model(error.status)
                 raise
         try:
             if head.content_encoding and head.content_encoding != "identity":
@@ -179,7 +179,7 @@ class OpenInferenceRoutes:
             )
             flight.ticket = target.submit(query, flight, head.application)
         except ServingError as error:
-            target.done(error.status, time.monotonic() - started_s)
+            target.count_response(error.status, time.monotonic() - started_s)
             raise
         return flight
 

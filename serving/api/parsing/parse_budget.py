@@ -17,10 +17,10 @@ MAX_NUMBERS = 2**18
 class ParseBudget:
     """Parse budget left to one request."""
 
-    __slots__ = ("_most", "_what", "left")
+    __slots__ = ("_max", "_what", "left")
 
     def __init__(self, most: int = MAX_VALUES, what: str = "fields") -> None:
-        self._most = most
+        self._max = most
         self._what = what
         self.left = most
 
@@ -32,10 +32,10 @@ class ParseBudget:
         """
         self.left -= count
         if self.left < 0:
-            raise self.spent()
+            raise self.make_error()
 
-    def spent(self) -> InvalidRequest:
+    def make_error(self) -> InvalidRequest:
         """Return the error for an exceeded budget."""
         return InvalidRequest(
-            f"the request has more than {self._most} {self._what}; send less per request"
+            f"the request has more than {self._max} {self._what}; send less per request"
         )

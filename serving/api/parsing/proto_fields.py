@@ -33,7 +33,7 @@ def read(message: memoryview, budget: ParseBudget) -> Iterator[Field]:
     while position < end:
         budget.left -= 1
         if budget.left < 0:
-            raise budget.spent()
+            raise budget.make_error()
         tag = message[position]
         if tag < 0x80:
             position += 1

@@ -191,7 +191,7 @@ class TensorFlowGrpcCodec:
 
     # Responses
 
-    def answer(self, frame: memoryview, query: TensorFlowGrpcInferRequest) -> list[Buffer]:
+    def encode_response(self, frame: memoryview, query: TensorFlowGrpcInferRequest) -> list[Buffer]:
         """Encode a response in pieces, some of them views of the frame.
 
         Raises:
@@ -212,13 +212,13 @@ class TensorFlowGrpcCodec:
             )
         return [fields.content(1, result) + fields.content(2, self._spec)]
 
-    def written(
+    def encode_in_pieces(
         self, frame: memoryview, query: TensorFlowGrpcInferRequest
     ) -> Iterator[bytes] | None:
-        """Encode a long response in quick steps, or return None if `answer` is quick enough.
+        """Encode a long response in quick steps, or return None if `encode_response` is quick enough.
 
         Raises:
-            PredictionFailed: as `answer`.
+            PredictionFailed: as `encode_response`.
         """
         if len(frame) <= rest_codec.LONG_BYTES or query.method != "predict":
             return None

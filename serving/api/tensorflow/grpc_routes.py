@@ -66,7 +66,7 @@ class TensorFlowGrpcRoutes:
             return self._infer(_METHODS[call.method], data, call, reply)
         if (call.service, call.method) == (PREDICTION_SERVICE, "GetModelMetadata"):
             request = grpc_codec.spec_request(data)
-            return _codec(self._resolved(request.spec)).metadata(request.wanted)
+            return _codec(self._resolve(request.spec)).metadata(request.wanted)
         spec = grpc_codec.spec_request(data).spec
         return grpc_codec.status(rest_routes.states(self._engine, spec.name, self._version(spec)))
 
@@ -80,29 +80,29 @@ class TensorFlowGrpcRoutes:
                 raise DeadlineExceeded("call before it arrived")
             read = grpc_codec.predict_request if method == "predict" else grpc_codec.example_request
             request = read(data)
-            target = self._resolved(request.spec)
+            target = self._resolve(request.spec)
         except ServingError as error:
-            self._engine.unresolved(error.status)
+            self._engine.count_unknown_model(error.status)
             raise
         try:
             model_codec = target.codecs.get(_CODEC) or _codec(target)
             query = model_codec.query(request, method, timeout_s)
             flight = GrpcResponseHandler(
                 reply,
-                model_codec.answer,
+                model_codec.encode_response,
                 query,
                 started_s,
-                target.done,
-                steps=model_codec.written,
+                target.count_response,
+                steps=model_codec.encode_in_pieces,
                 slices=self._slices,
             )
             flight.ticket = target.submit(query, flight, call.application)
         except ServingError as error:
-            target.done(error.status, time.monotonic() - started_s)
+            target.count_response(error.status, time.monotonic() - started_s)
             raise
         return flight
 
-    def _resolved(self, spec: grpc_codec.Spec) -> DeploymentHandle:
+    def _resolve(self, spec: grpc_codec.Spec) -> DeploymentHandle:
         version = self._version(spec)
         try:
             return self._engine.resolve(spec.name, version)

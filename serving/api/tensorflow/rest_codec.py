@@ -258,7 +258,7 @@ class TensorFlowRestCodec:
 
     # Answers
 
-    def answer(self, frame: memoryview, form: Form) -> bytes:
+    def encode_response(self, frame: memoryview, form: Form) -> bytes:
         """Encode a response from a tensors frame.
 
         Raises:
@@ -282,12 +282,12 @@ class TensorFlowRestCodec:
                 data = {"results": regressions(tensors, self._signature.outputs)}
         return write(data, constants=True).encode()
 
-    def written(self, frame: memoryview, form: Form) -> Iterator[bytes] | None:
-        """Encode as `answer` in small pieces; None if short.
+    def encode_in_pieces(self, frame: memoryview, form: Form) -> Iterator[bytes] | None:
+        """Encode as `encode_response` in small pieces; None if short.
 
         Raises:
-            InvalidRequest: as `answer`.
-            PredictionFailed: as `answer`, also between pieces.
+            InvalidRequest: as `encode_response`.
+            PredictionFailed: as `encode_response`, also between pieces.
         """
         if len(frame) <= LONG_BYTES or form not in {"row", "columnar"}:
             return None

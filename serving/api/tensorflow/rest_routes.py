@@ -105,16 +105,16 @@ class _TensorFlowResponseHandler:
         self._batch: BatchInfo | None = None
         self.ticket: RequestHandle
 
-    def answer(self, frame: memoryview) -> None:
+    def on_result(self, frame: memoryview) -> None:
         if len(frame) > rest_codec.LONG_BYTES:
-            pieces = self._codec.written(memoryview(bytes(frame)), self._form)
+            pieces = self._codec.encode_in_pieces(memoryview(bytes(frame)), self._form)
             if pieces is not None:
                 self._batch = self.batch()
-                self._slow = self._slices.begin(pieces, self._written)
+                self._slow = self._slices.begin(pieces, self._on_written)
                 return
-        self._respond(self._codec.answer(frame, self._form))
+        self._respond(self._codec.encode_response(frame, self._form))
 
-    def _written(self, outcome: list[bytes] | Exception) -> None:
+    def _on_written(self, outcome: list[bytes] | Exception) -> None:
         self._slow = None
         if isinstance(outcome, Exception):
             fail_handler(self, outcome)
@@ -125,7 +125,7 @@ class _TensorFlowResponseHandler:
         self._connection.respond(Response(200, JSON_TYPE, body))
         self._done(200, time.monotonic() - self._started_s)
 
-    def refuse(self, error: ServingError) -> None:
+    def on_error(self, error: ServingError) -> None:
         self._connection.respond(error_response(error))
         self._done(error.status, time.monotonic() - self._started_s)
 
@@ -172,7 +172,7 @@ class TensorFlowRoutes:
         """Implement `serving.api.http.listener.Routes`."""
         asked: _ParsedTensorFlowPath | None = head.meaning
         if asked is None:
-            found = self._asked(head.method, head.path)
+            found = self._parse_path(head.method, head.path)
             if isinstance(found, Response):
                 return found
             head.meaning = asked = found
@@ -192,9 +192,9 @@ class TensorFlowRoutes:
     ) -> Exchange:
         started_s = time.monotonic()
         try:
-            target = self._resolved(asked, body)
+            target = self._resolve(asked, body)
         except ServingError as error:
-            self._engine.unresolved(error.status)
+            self._engine.count_unknown_model(error.status)
             raise
         try:
             if head.content_encoding and head.content_encoding != "identity":
@@ -205,11 +205,11 @@ class TensorFlowRoutes:
             codec = target.codecs.get(_CODEC) or _codec(target)
             query = self._query(codec, asked, body)
             flight = _TensorFlowResponseHandler(
-                connection, codec, query.form, started_s, target.done, self._slices
+                connection, codec, query.form, started_s, target.count_response, self._slices
             )
             flight.ticket = target.submit(query, flight, head.application)
         except ServingError as error:
-            target.done(error.status, time.monotonic() - started_s)
+            target.count_response(error.status, time.monotonic() - started_s)
             raise
         return flight
 
@@ -223,9 +223,7 @@ class TensorFlowRoutes:
         request = rest_codec.request(body, self._max_json_bytes)
         return codec.query(request, cast("rest_codec.Method", asked.kind))
 
-    def _resolved(
-        self, asked: _ParsedTensorFlowPath, body: bytes | None = None
-    ) -> DeploymentHandle:
+    def _resolve(self, asked: _ParsedTensorFlowPath, body: bytes | None = None) -> DeploymentHandle:
         """Return the model's handle.
 
         As in TensorFlow Serving, a short malformed body is reported first.
@@ -240,13 +238,13 @@ class TensorFlowRoutes:
 
     def _ask(self, asked: _ParsedTensorFlowPath) -> Response:
         if asked.kind == "metadata":
-            target = self._resolved(asked)
+            target = self._resolve(asked)
             body = model_status.metadata(target.id.name, target.id.version, target.signature)
             return json_response(200, body)
         version = resolved_version(self._engine, asked.name, asked.version, asked.label)
         return json_response(200, model_status.status(states(self._engine, asked.name, version)))
 
-    def _asked(self, method: str, path: str) -> _ParsedTensorFlowPath | Response:
+    def _parse_path(self, method: str, path: str) -> _ParsedTensorFlowPath | Response:
         path = path.partition("?")[0]
         malformed = json_response(400, {"error": f"Malformed request: {method} {path}"})
         if path == _METRICS_PATH and self._metrics is not None:

@@ -205,7 +205,7 @@ def _values(name: str, given: _Given, datatype: str, elements: int) -> Buffer:
         numbers = [fields.whole_numbers(piece) for piece in pieces]
         single = np.array(given.varints.get(field, []), dtype=np.uint64)
         whole = np.concatenate([single, *numbers])
-        array = _narrowed(name, whole, datatype, wanted)
+        array = _narrow_integers(name, whole, datatype, wanted)
     _check_count(name, len(array), elements, given.shape)
     missing = elements - len(array)
     if missing:
@@ -215,7 +215,7 @@ def _values(name: str, given: _Given, datatype: str, elements: int) -> Buffer:
     return array.tobytes()
 
 
-def _narrowed(
+def _narrow_integers(
     name: str, whole: NDArray[np.uint64], datatype: str, wanted: np.dtype[Any]
 ) -> NDArray[Any]:
     """Convert integers, or raise InvalidRequest if out of range."""

@@ -82,7 +82,7 @@ class Acceptor:
                 )
                 return
             client = client_of(address)
-            if not self.door.has_taken(client):
+            if not self.door.try_acquire(client):
                 sock.close()
                 continue
             sock.setblocking(False)
@@ -115,7 +115,7 @@ class _PendingConnection(asyncio.Protocol):
     def give_back(self) -> None:
         if self._has_place:
             self._has_place = False
-            self._entrance.door.leave(self._client)
+            self._entrance.door.release(self._client)
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self.give_back()  # the connection counts itself at once

@@ -29,10 +29,10 @@ TEXT = (
 class ConnectionLimiter:
     """Connection limiter."""
 
-    def __init__(self, most: int | None = None, most_of_client: int | None = None) -> None:
+    def __init__(self, most: int | None = None, max_per_client: int | None = None) -> None:
         self.most = most
-        self.most_of_client = most_of_client
-        self.inside = 0
+        self.max_per_client = max_per_client
+        self.active = 0
         self._of_client: dict[str, int] = {}
         self.refused = 0
         """Excess connections."""
@@ -42,43 +42,43 @@ class ConnectionLimiter:
         """Requests that arrived too slowly."""
         self._refusals: set[_Refusal] = set()
 
-    def enter(self, transport: asyncio.Transport, answer: bytes) -> str | None:
-        """Return the key for `leave`, or None after rejecting the connection.
+    def acquire(self, transport: asyncio.Transport, response: bytes) -> str | None:
+        """Return the key for `release`, or None after rejecting the connection.
 
         Args:
             transport: gets another protocol if rejected.
-            answer: rejection to send.
+            response: rejection to send.
         """
         client = ""
-        if self.most_of_client is not None:
+        if self.max_per_client is not None:
             client = client_of(transport.get_extra_info("peername"))
-        if self.has_taken(client):
+        if self.try_acquire(client):
             return client
         if len(self._refusals) >= LINGERING:
             transport.abort()
         else:
-            refusal = _Refusal(self._refusals, transport, answer)
+            refusal = _Refusal(self._refusals, transport, response)
             self._refusals.add(refusal)
         transport.set_protocol(_GONE if transport.is_closing() else refusal)
         return None
 
-    def has_taken(self, client: str) -> bool:
+    def try_acquire(self, client: str) -> bool:
         """Count a connection if the limits allow it."""
         of_client = self._of_client.get(client, 0)
-        is_full = self.most is not None and self.inside >= self.most
-        if client and self.most_of_client is not None:
-            is_full |= of_client >= self.most_of_client
+        is_full = self.most is not None and self.active >= self.most
+        if client and self.max_per_client is not None:
+            is_full |= of_client >= self.max_per_client
         if is_full:
             self.refused += 1
             return False
-        self.inside += 1
+        self.active += 1
         if client:
             self._of_client[client] = of_client + 1
         return True
 
-    def leave(self, client: str) -> None:
+    def release(self, client: str) -> None:
         """Count an accepted connection as closed."""
-        self.inside -= 1
+        self.active -= 1
         if client:
             self._of_client[client] -= 1
             if not self._of_client[client]:
@@ -108,11 +108,11 @@ def client_of(address: object) -> str:
 
 class _Refusal(asyncio.Protocol):
     def __init__(
-        self, refusals: set[_Refusal], transport: asyncio.Transport, answer: bytes
+        self, refusals: set[_Refusal], transport: asyncio.Transport, response: bytes
     ) -> None:
         self._refusals = refusals
         self._transport = transport
-        self._answer = answer
+        self._answer = response
         self._began_s = time.monotonic()
 
     def data_received(self, _data: bytes) -> None:

@@ -20,7 +20,7 @@ class SlowClientDetector(Generic[K]):
         self._within_s = within_s
         self._marks: dict[K, tuple[float, int]] = {}
 
-    def over(self, taken: Mapping[K, int], now_s: float) -> list[K]:
+    def find_stalled(self, taken: Mapping[K, int], now_s: float) -> list[K]:
         """Return the slow receivers, on every call.
 
         Args:

@@ -64,7 +64,7 @@ class ModelHub(Protocol):
         """Return statistics of one version, of a model or of all."""
         ...
 
-    def configured(self, name: str, version: str | None) -> ModelConfig:
+    def model_config(self, name: str, version: str | None) -> ModelConfig:
         """Return a version and its settings."""
         ...
 

@@ -18,14 +18,14 @@ Answer = Callable[[ServingError | None], None]
 class Change:
     """Exchange of the connection that asked."""
 
-    def __init__(self, answer: Answer) -> None:
-        self._answer: Answer | None = answer
+    def __init__(self, response: Answer) -> None:
+        self._answer: Answer | None = response
 
     def cancel(self) -> None:
         """Drop the response: the client disconnected."""
         self._answer = None
 
-    def finished(self, task: asyncio.Task[None]) -> None:
+    def on_finished(self, task: asyncio.Task[None]) -> None:
         """Send the outcome."""
         error = ServingError("the server is stopping") if task.cancelled() else task.exception()
         if error is not None and not isinstance(error, ServingError):
@@ -41,13 +41,13 @@ class Changes:
     def __init__(self) -> None:
         self._tasks: set[asyncio.Task[None]] = set()
 
-    def begin(self, work: Coroutine[Any, Any, None], answer: Answer, *, name: str) -> Change:
+    def begin(self, work: Coroutine[Any, Any, None], response: Answer, *, name: str) -> Change:
         """Begin one."""
-        change = Change(answer)
+        change = Change(response)
         task = asyncio.create_task(work, name=name)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
-        task.add_done_callback(change.finished)
+        task.add_done_callback(change.on_finished)
         return change
 
     async def close(self) -> None:

@@ -58,18 +58,18 @@ class RepositoryService:
         engine: Engine,
         repository: Repository | None,
         *,
-        cards: Sequence[ModelSpec],
+        specs: Sequence[ModelSpec],
         is_controlled: bool,
         shows_statistics: bool = True,
         keep: Callable[[], Awaitable[None]] | None = None,
     ) -> None:
         """Keep the arguments.
 
-        `cards` are loadable besides the repository's models; `keep` saves changes.
+        `specs` are loadable besides the repository's models; `keep` saves changes.
         """
         self._engine = engine
         self._repository = repository
-        self._cards = {card.name: card for card in cards}
+        self._specs = {spec.name: spec for spec in specs}
         self._is_controlled = is_controlled
         self._shows_statistics = shows_statistics
         self._keep = keep
@@ -84,12 +84,12 @@ class RepositoryService:
         if not self._shows_statistics:
             raise StatisticsDisabled
         if name is None:
-            return [served.statistics() for served in self._engine.served()]
+            return [served.statistics() for served in self._engine.deployments()]
         entry = self._engine.entry(name)
-        versions = entry.versions if version is None else [entry.named(version)]
+        versions = entry.versions if version is None else [entry.resolve_version(version)]
         return [entry.versions[one].statistics() for one in versions]
 
-    def configured(self, name: str, version: str | None) -> ModelConfig:
+    def model_config(self, name: str, version: str | None) -> ModelConfig:
         """See `ModelHub`."""
         target = self._engine.resolve(name, version)
         return ModelConfig(target.id, target.signature, self._engine.settings.of(name))
@@ -100,8 +100,8 @@ class RepositoryService:
         for (name, version), (state, why) in states.items():
             reason = why or ("no replica is ready" if state == "unavailable" else "")
             yield RepositoryIndexEntry(name, version, _STATES.get(state, "UNAVAILABLE"), reason)
-        could = [] if self._repository is None else list(self._repository.listed())
-        for id_ in dict.fromkeys([*could, *(card.id for card in self._cards.values())]):
+        could = [] if self._repository is None else list(self._repository.list_versions())
+        for id_ in dict.fromkeys([*could, *(spec.id for spec in self._specs.values())]):
             if id_ not in states:
                 yield RepositoryIndexEntry(*id_, "UNAVAILABLE", "")
 
@@ -119,13 +119,13 @@ class RepositoryService:
             async with self._engine.editing:
                 await self._configure_and_load(name, config)
         finally:
-            await self._kept()
+            await self._save_changes()
 
     async def _configure_and_load(self, name: str, config: Mapping[str, Any] | None) -> None:
         before = self._engine.settings
         if config is not None:
             values = {f"models.{name}.{knob}": value for knob, value in _settings(config).items()}
-            changed = before.changed(values, source="parameter config")
+            changed = before.with_changes(values, source="parameter config")
             await self._engine.apply(changed, keep_learned=True)
         try:
             await self._load(name)
@@ -140,16 +140,16 @@ class RepositoryService:
         served = {id_.name for id_ in self._engine.models()}
         if name in served:
             return
-        if name not in self._cards:
+        if name not in self._specs:
             raise UnknownModel(name, tuple(self._could_be_loaded()))
-        card = self._cards[name]
-        if card.path is None and card in zoo.bundled_specs():  # its weights may have to be built
-            card = await asyncio.to_thread(zoo.find, name)
-        await self._engine.deploy(card)
+        spec = self._specs[name]
+        if spec.path is None and spec in zoo.bundled_specs():  # its weights may have to be built
+            spec = await asyncio.to_thread(zoo.find, name)
+        await self._engine.deploy(spec)
 
     def _could_be_loaded(self) -> dict[str, None]:
-        listed: Iterable[ModelId] = self._repository.listed() if self._repository else ()
-        return dict.fromkeys([*(id_.name for id_ in listed), *self._cards])
+        listed: Iterable[ModelId] = self._repository.list_versions() if self._repository else ()
+        return dict.fromkeys([*(id_.name for id_ in listed), *self._specs])
 
     async def unload(self, name: str) -> None:
         """See `ModelHub`.
@@ -165,9 +165,9 @@ class RepositoryService:
             else:
                 await self._engine.retire_model(name, within_s=RETIRE_S)
         finally:
-            await self._kept()
+            await self._save_changes()
 
-    async def _kept(self) -> None:
+    async def _save_changes(self) -> None:
         if self._keep is not None:
             await self._keep()
 

@@ -44,7 +44,9 @@ class TritonRoutes:
                     200, extensions.statistics_json(hub.statistics(ask.name, ask.version))
                 )
             case "config":
-                return json_response(200, extensions.config_json(hub.configured(name, ask.version)))
+                return json_response(
+                    200, extensions.config_json(hub.model_config(name, ask.version))
+                )
             case "index":
                 ready = extensions.only_ready(body)
                 return json_response(200, extensions.index_json(hub.index(), ready=ready))

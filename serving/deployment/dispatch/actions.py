@@ -62,16 +62,16 @@ def infer_message(
 
 def load_message(action: Action, wanted: LoadSpec, model: int) -> bytes:
     """LOAD message; `model` is the wire id."""
-    card = wanted.card
-    weights = _wire_path(wanted.weights or card.path, wanted.root)
-    samples = _wire_path(card.sample, wanted.root)
+    spec = wanted.spec
+    weights = _wire_path(wanted.weights or spec.path, wanted.root)
+    samples = _wire_path(spec.sample, wanted.root)
     earliest_ns, latest_ns = window_ns(action)
     return wire.encode_load(
         action.id,
         model=model,
-        name=card.name,
-        version=card.version,
-        kind=card.kind,
+        name=spec.name,
+        version=spec.version,
+        kind=spec.kind,
         path=weights,
         threads=wanted.threads,
         samples=samples,
@@ -83,7 +83,7 @@ def load_message(action: Action, wanted: LoadSpec, model: int) -> bytes:
         digest=wanted.digest,
         optimises=wanted.optimises,
         inputs=wanted.inputs,
-        max_answer_bytes=wanted.max_answer_bytes,
+        max_response_bytes=wanted.max_response_bytes,
         earliest_ns=earliest_ns,
         latest_ns=latest_ns,
     )

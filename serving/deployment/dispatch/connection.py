@@ -16,7 +16,7 @@ log = logging.getLogger(__name__)
 class Receiver(Protocol):
     """Receiver of the messages."""
 
-    def received(self, worker: int, kind: wire.MessageType, body: memoryview) -> None:
+    def on_message(self, worker: int, kind: wire.MessageType, body: memoryview) -> None:
         """Handle a message.
 
         Raises:
@@ -24,7 +24,7 @@ class Receiver(Protocol):
         """
         ...
 
-    def broken(self, worker: int, fault: str | None) -> None:
+    def connection_lost(self, worker: int, fault: str | None) -> None:
         """Handle a connection lost by the replica's fault or its end (`fault` is None)."""
         ...
 
@@ -57,19 +57,19 @@ class ReplicaConnection(asyncio.Protocol):
             return
         try:
             for kind, body in self._parser.feed(data):
-                self._dispatcher.received(self.worker, kind, body)
+                self._dispatcher.on_message(self.worker, kind, body)
         except wire.WireError as error:
             self._is_lost = True
             log.error(
                 "invalid bytes from a replica", extra={"worker": self.worker, "error": str(error)}
             )
-            self._dispatcher.broken(self.worker, f"invalid bytes on its socket: {error}")
+            self._dispatcher.connection_lost(self.worker, f"invalid bytes on its socket: {error}")
 
     def connection_lost(self, _error: Exception | None) -> None:
         """Report the end of the replica."""
         self._transport = None
         self.ended.set()
-        self._dispatcher.broken(self.worker, None)
+        self._dispatcher.connection_lost(self.worker, None)
 
     def send(self, buffers: Sequence[Buffer]) -> None:
         """Queue one message."""

@@ -116,19 +116,19 @@ class Dispatcher:
         """Models whose items are not rows of all tensors -> item axis per output."""
         self._retired: set[ModelId] = set()
         self._last_id = 0
-        self._answering: tuple[float, StageTimes] | None = None
+        self._current_batch: tuple[float, StageTimes] | None = None
         self._pumping = False
         self._unsent: list[tuple[Action, ServingError]] = []
         self._told = LogRateLimiter(_LOG_EVERY_S)
 
     # Requests
 
-    def answering(self) -> BatchInfo | None:
+    def current_batch(self) -> BatchInfo | None:
         """Batch whose responses are being delivered."""
-        return None if self._answering is None else BatchInfo(*self._answering)
+        return None if self._current_batch is None else BatchInfo(*self._current_batch)
 
     @property
-    def unfinished(self) -> int:
+    def inflight_count(self) -> int:
         """In-flight requests."""
         return len(self._jobs)
 
@@ -137,7 +137,7 @@ class Dispatcher:
         """Queued items."""
         return self._scheduler.waiting_items
 
-    def unfinished_of(self, model: ModelId) -> int:
+    def inflight_count_of(self, model: ModelId) -> int:
         """In-flight requests of a model."""
         return self._unfinished.get(model, 0)
 
@@ -152,7 +152,7 @@ class Dispatcher:
     def submit(
         self,
         request: RequestFrame,
-        waiter: ResponseHandler,
+        handler: ResponseHandler,
         model: ModelId,
         deadline_s: float,
         now_s: float,
@@ -162,7 +162,7 @@ class Dispatcher:
         """Submit a request; its handler is called once, after this returns."""
         self._last_id = id_ = self._last_id + 1
         self._jobs[id_] = job = InflightRequest(
-            self, id_, model, request, waiter, now_s, deadline_s, priority, flow
+            self, id_, model, request, handler, now_s, deadline_s, priority, flow
         )
         self._unfinished[model] = self._unfinished.get(model, 0) + 1
         self._scheduler.on(job, now_s)
@@ -194,14 +194,14 @@ class Dispatcher:
         """Whether replicas were told to load a model."""
         return model in self._numbers
 
-    def lay_out(self, model: ModelId, signature: Signature) -> None:
+    def set_item_axes(self, model: ModelId, signature: Signature) -> None:
         """Set the item axes of a model, for split requests."""
         if all(spec.item_axis == 0 for spec in (*signature.inputs, *signature.outputs)):
             self._axes.pop(model, None)
         else:
             self._axes[model] = {spec.name: spec.item_axis or 0 for spec in signature.outputs}
 
-    def profiled(self, event: Profiled) -> None:
+    def update_profile(self, event: Profiled) -> None:
         """Apply a new profile."""
         self._scheduler.on(event, self._clock())
         self._pump()
@@ -214,7 +214,7 @@ class Dispatcher:
         self._forget_retired()
 
     def _forget_retired(self) -> None:
-        for model in [one for one in self._retired if not self.unfinished_of(one)]:
+        for model in [one for one in self._retired if not self.inflight_count_of(one)]:
             self._retired.discard(model)
             self._unfinished.pop(model, None)
             self._refusals.pop(model, None)
@@ -233,7 +233,7 @@ class Dispatcher:
         *,
         wanted: Callable[[ModelId], LoadSpec],
         on_loaded: Callable[[ModelId, LoadReport | ServingError], None],
-        on_broken: Callable[[str | None], None],
+        on_connection_lost: Callable[[str | None], None],
         pages: int | None = None,
     ) -> None:
         """Add a connected replica.
@@ -242,11 +242,11 @@ class Dispatcher:
             connection: its socket.
             wanted: returns how to load a model.
             on_loaded: called after each load.
-            on_broken: called with the replica's fault, if any.
+            on_connection_lost: called with the replica's fault, if any.
             pages: memory for models; None: no limit.
         """
         self._workers[connection.worker] = ConnectedReplica(
-            connection, wanted, on_loaded, on_broken
+            connection, wanted, on_loaded, on_connection_lost
         )
         self._scheduler.on(WorkerUp(connection.worker, SLOTS, pages), self._clock())
         self._pump()
@@ -273,9 +273,9 @@ class Dispatcher:
         known = self._workers.get(worker)
         return len(known.sent) if known else 0
 
-    def held(self) -> dict[int, frozenset[ModelId]]:
+    def loaded_models(self) -> dict[int, frozenset[ModelId]]:
         """Loaded models per worker."""
-        return {worker: frozenset(known.holds) for worker, known in self._workers.items()}
+        return {worker: frozenset(known.loaded) for worker, known in self._workers.items()}
 
     def is_loading(self, worker: int) -> bool:
         """Whether a worker's current action is a load."""
@@ -287,7 +287,7 @@ class Dispatcher:
         known = self._workers.get(worker)
         return None if known is None else known.oldest_sent_s
 
-    def broken(self, worker: int, fault: str | None) -> None:
+    def connection_lost(self, worker: int, fault: str | None) -> None:
         """Handle a lost connection.
 
         Its actions wait for `worker_down`, which knows the reason.
@@ -295,7 +295,7 @@ class Dispatcher:
         known = self._workers.get(worker)
         if known is not None:
             self.worker_draining(worker)
-            known.on_broken(fault)
+            known.on_connection_lost(fault)
 
     def _out_of_step(self, worker: int, fault: str) -> None:
         """Replace a replica whose models differ from the scheduler's state.
@@ -304,7 +304,7 @@ class Dispatcher:
         """
         fault = f"its memory is inconsistent: {fault}"
         log.error("a replica is replaced", extra={"worker": worker, "error": fault})
-        self.broken(worker, fault)
+        self.connection_lost(worker, fault)
 
     def close(self, label: str) -> None:
         """Reject remaining requests and forget all workers."""
@@ -355,7 +355,7 @@ class Dispatcher:
         known.sent[action.id] = (action, now_s)
         if action.kind is ActionType.LOAD:
             wanted = known.wanted(action.model)
-            known.labels[action.id] = wanted.card.label
+            known.labels[action.id] = wanted.spec.label
             known.connection.send([load_message(action, wanted, self.number_of(action.model))])
         else:
             known.connection.send([unload_message(action, self.number_of(action.model))])
@@ -364,7 +364,7 @@ class Dispatcher:
         """Run members of too large batches solo; reject one that is too large alone."""
         unsent, self._unsent = self._unsent, []
         for action, why in unsent:
-            untold = self._told.told(now_s)
+            untold = self._told.allow(now_s)
             if untold is not None:
                 extra = {"error": str(why), "untold": untold}
                 log.info("a batch is too large for a message", extra=extra)
@@ -379,18 +379,18 @@ class Dispatcher:
 
     # Messages of replicas
 
-    def received(self, worker: int, kind: wire.MessageType, body: memoryview) -> None:
+    def on_message(self, worker: int, kind: wire.MessageType, body: memoryview) -> None:
         """Handle a replica's message."""
         if kind is wire.MessageType.RESULT:
             self._result(worker, wire.parse_result(body))
         elif kind is wire.MessageType.LOADED:
-            self._loaded(worker, body)
+            self._on_loaded(worker, body)
         elif kind is wire.MessageType.UNLOADED:
-            self._unloaded(worker, body)
+            self._on_unloaded(worker, body)
         else:
             raise wire.WireError(f"message {kind.name} is not expected from a replica")
 
-    def _loaded(self, worker: int, body: memoryview) -> None:
+    def _on_loaded(self, worker: int, body: memoryview) -> None:
         message = wire.parse_loaded(body)
         known = self._workers.get(worker)
         sent = known.sent.pop(message.action_id, None) if known is not None else None
@@ -398,9 +398,9 @@ class Dispatcher:
             return
         action, sent_s = sent
         model, label = action.model, known.labels.pop(action.id, "")
-        known.heard_s = self._clock()
+        known.last_result_s = self._clock()
         if message.status == wire.ActionStatus.NO_ROOM and action.latest_s < math.inf:
-            self._ended(action, message.status, None)
+            self._report_action(action, message.status, None)
             self._out_of_step(worker, "it has no room for a model within its budget")
             return
         ok = message.status == wire.ActionStatus.OK
@@ -409,20 +409,20 @@ class Dispatcher:
             times = StageTimes(0.0, 0.0, self._clock() - sent_s, 0.0)
         self._scheduler.on(ActionResult(action.id, worker, ok, times), self._clock())
         if ok:
-            known.holds.add(model)
-        self._ended(action, message.status, times)
+            known.loaded.add(model)
+        self._report_action(action, message.status, times)
         if message.status in NOT_STARTED and action.latest_s < math.inf:
             pass  # not the model's fault: retried
         elif ok:
             loaded = parse_load_report(message.detail)
-            self.lay_out(model, loaded.signature)
+            self.set_item_axes(model, loaded.signature)
             known.on_loaded(model, loaded)
         else:
             kind = ModelMissing if message.detail.get("is_missing") is True else ModelLoadFailed
             known.on_loaded(model, kind(label, str(message.detail.get("error"))))
         self._pump()
 
-    def _unloaded(self, worker: int, body: memoryview) -> None:
+    def _on_unloaded(self, worker: int, body: memoryview) -> None:
         message = wire.parse_unloaded(body)
         known = self._workers.get(worker)
         sent = known.sent.pop(message.action_id, None) if known is not None else None
@@ -430,8 +430,8 @@ class Dispatcher:
             return
         action = sent[0]
         ok = message.status == wire.ActionStatus.OK
-        known.holds.discard(action.model)
-        self._ended(action, message.status, None)
+        known.loaded.discard(action.model)
+        self._report_action(action, message.status, None)
         self._scheduler.on(ActionResult(message.action_id, worker, ok, None), self._clock())
         self._pump()
 
@@ -453,9 +453,9 @@ class Dispatcher:
             took.output_ns * 1e-9,
         )
         assert known is not None
-        known.heard_s = now_s = self._clock()
+        known.last_result_s = now_s = self._clock()
         if self._on_action is not None:
-            self._ended(action, message.status, times)
+            self._report_action(action, message.status, times)
         if message.status == wire.ActionStatus.UNKNOWN_MODEL:
             self._out_of_step(worker, "it does not hold a model that it had loaded")
             return
@@ -467,11 +467,11 @@ class Dispatcher:
             return
         self._scheduler.on(ActionResult(action.id, worker, True, times), now_s)
         self._pump()
-        self._answering = (sent_s, times)
+        self._current_batch = (sent_s, times)
         try:
             self._deliver(action, message, sent_s, times, now_s, known.connection.max_message_bytes)
         finally:
-            self._answering = None
+            self._current_batch = None
 
     def _deliver(
         self,
@@ -498,11 +498,11 @@ class Dispatcher:
             elif stop - start == job.items:
                 del jobs[id_]
                 answered += 1
-                waiter, job.waiter = job.waiter, NO_HANDLER  # as `release`
-                try:  # `waiter.answer`, inlined for speed
-                    waiter.answer(frame)
+                handler, job.handler = job.handler, NO_HANDLER  # as `release`
+                try:  # `handler.on_result`, inlined for speed
+                    handler.on_result(frame)
                 except Exception as error:
-                    fail_handler(waiter, error)
+                    fail_handler(handler, error)
                 if job.deadline_s < soon_s and clock() > job.deadline_s:
                     late += 1
             elif self._join(id_, job, start, stop, frame, most) and clock() > job.deadline_s:
@@ -511,7 +511,7 @@ class Dispatcher:
             self._unfinished[action.model] -= answered
         self._on_batch(BatchDone(action.worker, action.model, items, times, parts, waited_s, late))
 
-    def _ended(self, action: Action, status: int, times: StageTimes | None) -> None:
+    def _report_action(self, action: Action, status: int, times: StageTimes | None) -> None:
         if self._on_action is not None:
             self._on_action(make_action_ended(action, status, times))
 
@@ -522,21 +522,21 @@ class Dispatcher:
         start: int,
         stop: int,
         frame: memoryview,
-        most_bytes: int,
+        max_bytes: int,
     ) -> bool:
         """Store a part's response; return whether it completed the request."""
         split = job.split
         assert split is not None, "it was cut when the part was sent"
-        if split.answer_bytes + len(frame) > most_bytes:
-            text = f"too large for one message: the answers to the request's parts, at most {most_bytes} bytes fit"
+        if split.response_bytes + len(frame) > max_bytes:
+            text = f"too large for one message: the answers to the request's parts, at most {max_bytes} bytes fit"
             self._give_up(id_, InferenceFailed(text), self._clock())
             return False
-        if not split.answered(start, stop, frame):
+        if not split.add_part(start, stop, frame):
             return False
         del self._jobs[id_]
         self._unfinished[job.model] -= 1
         try:
-            joined = split.joined(self._axes.get(job.model, {}))
+            joined = split.join_response(self._axes.get(job.model, {}))
         except wire.WireError as error:
             deliver_error(job.release(), error)
         else:

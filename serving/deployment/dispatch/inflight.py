@@ -43,16 +43,16 @@ class Canceller(Protocol):
         """Cancel a request."""
         ...
 
-    def answering(self) -> BatchInfo | None:
+    def current_batch(self) -> BatchInfo | None:
         """Batch whose responses are being delivered."""
         ...
 
 
 class _NoHandler:
-    def answer(self, frame: memoryview) -> None:
+    def on_result(self, frame: memoryview) -> None:
         """Never called."""
 
-    def refuse(self, error: ServingError) -> None:
+    def on_error(self, error: ServingError) -> None:
         """Never called."""
 
 
@@ -66,7 +66,7 @@ class InflightRequest(Submitted):
     collector, which stops the server for milliseconds.
     """
 
-    __slots__ = ("_dispatcher", "arrived_s", "request", "split", "waiter")
+    __slots__ = ("_dispatcher", "arrived_s", "handler", "request", "split")
 
     def __init__(
         self,
@@ -74,7 +74,7 @@ class InflightRequest(Submitted):
         id_: int,
         model: ModelId,
         request: RequestFrame,
-        waiter: ResponseHandler,
+        handler: ResponseHandler,
         arrived_s: float,
         deadline_s: float,
         priority: int,
@@ -89,16 +89,16 @@ class InflightRequest(Submitted):
         self.bytes = request.frame_bytes
         self._dispatcher = dispatcher
         self.request = request
-        self.waiter: ResponseHandler = waiter
+        self.handler: ResponseHandler = handler
         self.arrived_s = arrived_s
         self.split: SplitRequest | None = None
 
     def release(self) -> ResponseHandler:
         """Return the handler and drop it and the parts."""
-        waiter = self.waiter
-        self.waiter = NO_HANDLER
+        handler = self.handler
+        self.handler = NO_HANDLER
         self.split = None
-        return waiter
+        return handler
 
     def cancel(self) -> None:
         """Cancel the request: the handler is not called. A finished one stays so."""
@@ -106,4 +106,4 @@ class InflightRequest(Submitted):
 
     def batch(self) -> BatchInfo | None:
         """See `waiter.Timed`."""
-        return self._dispatcher.answering()
+        return self._dispatcher.current_batch()

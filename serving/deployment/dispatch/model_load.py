@@ -26,7 +26,7 @@ _MAX_DIGITS = 7
 class LoadSpec(NamedTuple):
     """A model to load."""
 
-    card: ModelSpec
+    spec: ModelSpec
     threads: int
     max_items: int = 1
     warmup_s: float = 0.0
@@ -41,7 +41,7 @@ class LoadSpec(NamedTuple):
     """SHA-256 of the file, if an optimised model may be loaded instead."""
     optimises: bool = False
     inputs: DeclaredInputs = DeclaredInputs()
-    max_answer_bytes: int | None = None
+    max_response_bytes: int | None = None
 
 
 class LoadReport(NamedTuple):
@@ -93,7 +93,7 @@ class LoadReport(NamedTuple):
 
 
 def declared_inputs(
-    card: ModelSpec,
+    spec: ModelSpec,
     settings: ModelSettings,
     *,
     pad_to: int | None,
@@ -102,23 +102,23 @@ def declared_inputs(
     """Declared inputs of a model.
 
     Args:
-        card: model spec.
+        spec: model spec.
         settings: the model's own; they override the spec.
         pad_to: `batching.pad_to`.
         known: signature found by another replica.
     """
-    shapes = sizes_of(card.shapes, source="shapes")
+    shapes = sizes_of(spec.shapes, source="shapes")
     if settings.shapes is not None:
         shapes |= sizes_of(settings.shapes.split(), source="model.shapes")
-    values = values_of(card.values, source="values")
+    values = values_of(spec.values, source="values")
     if settings.values is not None:
         values |= values_of(settings.values.split(), source="model.values")
     return DeclaredInputs(
         shapes=to_texts(shapes),
         values=tuple(f"{name}={told}" for name, told in values.items()),
-        item_axis=card.item_axis,
-        shared=card.shared,
-        pad={**card.pad, **(pads_of(settings.pad) if settings.pad else {})},
+        item_axis=spec.item_axis,
+        shared=spec.shared,
+        pad={**spec.pad, **(pads_of(settings.pad) if settings.pad else {})},
         pad_to=pad_to if pad_to is not None and pad_to > 1 else None,
         unbatched=None if known is None or known.is_untried else known.unbatched,
         padding=None if known is None else known.padding,

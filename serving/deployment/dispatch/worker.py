@@ -16,10 +16,10 @@ class ConnectedReplica:
 
     __slots__ = (
         "connection",
-        "heard_s",
-        "holds",
         "labels",
-        "on_broken",
+        "last_result_s",
+        "loaded",
+        "on_connection_lost",
         "on_loaded",
         "sent",
         "wanted",
@@ -30,14 +30,14 @@ class ConnectedReplica:
         connection: ReplicaConnection,
         wanted: Callable[[ModelId], LoadSpec],
         on_loaded: Callable[[ModelId, LoadReport | ServingError], None],
-        on_broken: Callable[[str | None], None],
+        on_connection_lost: Callable[[str | None], None],
     ) -> None:
         self.connection = connection
         self.wanted = wanted
         self.on_loaded = on_loaded
-        self.on_broken = on_broken
-        self.holds: set[ModelId] = set()
-        self.heard_s = 0.0
+        self.on_connection_lost = on_connection_lost
+        self.loaded: set[ModelId] = set()
+        self.last_result_s = 0.0
         self.labels: dict[int, str] = {}
         self.sent: dict[int, tuple[Action, float]] = {}
 
@@ -51,4 +51,4 @@ class ConnectedReplica:
         """Start of its oldest unfinished action: a buffered one waits for the last result."""
         if not self.sent:
             return None
-        return max(self.heard_s, next(iter(self.sent.values()))[1])
+        return max(self.last_result_s, next(iter(self.sent.values()))[1])

@@ -21,11 +21,11 @@ class ReplicaContents(Protocol):
         ...
 
     @property
-    def card(self) -> ModelSpec | None:
+    def spec(self) -> ModelSpec | None:
         """Model a replica is started for; None: shared models, each staged."""
         ...
 
-    def wanted(self, model: ModelId, member: Member) -> LoadSpec:
+    def make_load_spec(self, model: ModelId, member: Member) -> LoadSpec:
         """How a replica loads a model."""
         ...
 
@@ -33,14 +33,16 @@ class ReplicaContents(Protocol):
         """A replica's page budget; None: no limit."""
         ...
 
-    def loaded(self, model: ModelId, told: LoadReport, member: Member, *, reads_json: bool) -> bool:
-        """Handle a model's load; return whether `possible` has changed."""
+    def on_loaded(
+        self, model: ModelId, told: LoadReport, member: Member, *, reads_json: bool
+    ) -> bool:
+        """Handle a model's load; return whether `achievable` has changed."""
         ...
 
-    def failed(self, model: ModelId, error: ServingError) -> None:
+    def on_load_failed(self, model: ModelId, error: ServingError) -> None:
         """Handle a model's failed load."""
         ...
 
-    def possible(self, settings: ServingSettings) -> ServingSettings:
+    def achievable(self, settings: ServingSettings) -> ServingSettings:
         """Settings as far as the contents can follow them."""
         ...

@@ -70,7 +70,7 @@ class Member:
             "throttled_s": usage.throttled_s if usage else None,
         }
 
-    def can_become(self, settings: ServingSettings) -> bool:
+    def can_change_to(self, settings: ServingSettings) -> bool:
         """Whether it can take these settings while it lives: its model, GPU and used memory stay."""
         now, wanted = self.limits, settings.replica
         seen, shall_see = self.accelerator, settings.accelerator
@@ -125,6 +125,6 @@ class Death:
 class DeathCounter(Protocol):
     """Counter of deaths."""
 
-    def died(self, reason: str, text: str) -> None:
+    def on_replica_death(self, reason: str, text: str) -> None:
         """Count one unexpected end of a replica."""
         ...

@@ -40,15 +40,15 @@ class Pool:
 
     def __init__(
         self,
-        home: Spawner,
+        spawner: Spawner,
         dispatcher: Dispatcher,
         settings: ServingSettings,
         counting: DeathCounter,
         workers: Iterator[int],
         contents: ReplicaContents,
     ) -> None:
-        """Start nothing yet; `home` is open and `workers` yields numbers unique in it."""
-        self._home = home
+        """Start nothing yet; `spawner` is open and `workers` yields numbers unique in it."""
+        self._spawner = spawner
         self._dispatcher = dispatcher
         self._settings = settings
         self._counting = counting
@@ -83,7 +83,7 @@ class Pool:
         """Each replica's worker, pid, state and usage."""
         return [member.facts() for member in self._members.values()]
 
-    def served(self, worker: int) -> None:
+    def mark_healthy(self, worker: int) -> None:
         """Count the worker as healthy, since it answered a batch."""
         self._served.add(worker)
 
@@ -130,7 +130,7 @@ class Pool:
     async def _apply(self, settings: ServingSettings, *, fresh: bool, keep_learned: bool) -> None:
         wanted = settings.replica
         alive = [m for m in self._members.values() if m.state == "ready"]
-        able = [m for m in alive if not fresh and m.can_become(settings)]
+        able = [m for m in alive if not fresh and m.can_change_to(settings)]
         kept = able[: wanted.count]
         leaving = [m for m in self._members.values() if m not in kept]
         before = list(self.deaths)
@@ -160,7 +160,7 @@ class Pool:
         self._settings = settings
         if not keep_learned:
             self._failures = 0
-        possible = self._contents.possible(settings)
+        possible = self._contents.achievable(settings)
         self._dispatcher.settings_changed(possible, keep_learned=keep_learned)
         await asyncio.gather(*(self._retire(m, settings.replica.hang_timeout_s) for m in leaving))
         dead = [m for m in started if m.state == "ended"]
@@ -198,13 +198,13 @@ class Pool:
         began_s = time.monotonic()
         try:
             async with asyncio.timeout(timeout_s):
-                replica = await self._home.start(
+                replica = await self._spawner.start(
                     member.worker,
                     cpu=member.limits.cpu,
                     memory_mb=member.limits.memory_mb,
                     ready_timeout_s=timeout_s,
                     accelerator=member.accelerator,
-                    card=self._contents.card,
+                    spec=self._contents.spec,
                 )
                 member.replica = replica
                 follow = asyncio.create_task(
@@ -228,35 +228,35 @@ class Pool:
         )
 
     async def _connect(self, member: Member, replica: Replica) -> None:
-        max_answer_bytes = self._settings.replica.max_response_mb << 20
+        max_response_bytes = self._settings.replica.max_response_mb << 20
         connection = member.connection = ReplicaConnection(
-            self._dispatcher, member.worker, max_answer_bytes
+            self._dispatcher, member.worker, max_response_bytes
         )
         contents, loop = self._contents, asyncio.get_running_loop()
         await loop.create_unix_connection(lambda: connection, sock=replica.sock)
 
-        def loaded(model: ModelId, outcome: LoadReport | ServingError) -> None:
+        def on_loaded(model: ModelId, outcome: LoadReport | ServingError) -> None:
             if member.ready.done() and not contents.is_shared:
                 return
             if not isinstance(outcome, LoadReport):
-                contents.failed(model, outcome)
+                contents.on_load_failed(model, outcome)
                 if not member.ready.done():
                     member.ready.set_exception(outcome)
                 return
             reads_json = "json" in replica.features
             if not member.ready.done():
                 member.become_ready()
-            if contents.loaded(model, outcome, member, reads_json=reads_json):
-                possible = contents.possible(self._settings)
+            if contents.on_loaded(model, outcome, member, reads_json=reads_json):
+                possible = contents.achievable(self._settings)
                 self._dispatcher.settings_changed(possible, keep_learned=True)
 
         self._dispatcher.worker_up(
             connection,
-            wanted=lambda model: contents.wanted(model, member)._replace(
-                max_answer_bytes=max_answer_bytes
+            wanted=lambda model: contents.make_load_spec(model, member)._replace(
+                max_response_bytes=max_response_bytes
             ),
-            on_loaded=loaded,
-            on_broken=member.connection_lost,
+            on_loaded=on_loaded,
+            on_connection_lost=member.connection_lost,
             pages=member.pages,
         )
         if contents.is_shared and not member.ready.done():
@@ -279,7 +279,7 @@ class Pool:
         self._dispatcher.worker_down(member.worker, text)
         if was == "draining" or self._closing:
             return
-        self._counting.died(reason, text)
+        self._counting.on_replica_death(reason, text)
         death = Death(worker=member.worker, reason=reason, text=text, at_s=time.time())
         (self._deaths_of_leaving if member.leaving else self.deaths).append(death)
         log.warning(

@@ -53,7 +53,7 @@ class Spawner(Protocol):
         ...
 
     @property
-    def software(self) -> str:
+    def image_id(self) -> str:
         """Image id of the replicas; empty: they run this installation."""
         ...
 
@@ -69,7 +69,7 @@ class Spawner(Protocol):
         memory_mb: int | None,
         ready_timeout_s: float,
         accelerator: AcceleratorSettings,
-        card: ModelSpec | None,
+        spec: ModelSpec | None,
     ) -> Replica:
         """Start a replica until it is alive, limited and connected.
 
@@ -79,11 +79,11 @@ class Spawner(Protocol):
             memory_mb: MiB, None: no limit.
             ready_timeout_s: time limit.
             accelerator: its view of the GPU.
-            card: the model it will load or, of kind command, become; None: staged models.
+            spec: the model it will load or, of kind command, become; None: staged models.
         """
         ...
 
-    async def lend(self, card: ModelSpec) -> pathlib.Path | None:
+    async def stage(self, spec: ModelSpec) -> pathlib.Path | None:
         """Stage a model's files for replicas without a card; return their root there, if changed.
 
         Raises:
@@ -91,8 +91,8 @@ class Spawner(Protocol):
         """
         ...
 
-    async def take_back(self, root: pathlib.Path | None) -> None:
-        """Unstage what `lend` returned."""
+    async def unstage(self, root: pathlib.Path | None) -> None:
+        """Unstage what `stage` returned."""
         ...
 
     async def close(self) -> None:

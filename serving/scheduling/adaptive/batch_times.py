@@ -56,14 +56,14 @@ class _Size:
         self.when.clear()
         self.next = 0
 
-    def last_beyond(self, least_s: float) -> tuple[int, float]:
-        """Return when the last batch above `least_s` ran; one must exist."""
+    def last_beyond(self, min_s: float) -> tuple[int, float]:
+        """Return when the last batch above `min_s` ran; one must exist."""
         return max(
-            when for took_s, when in zip(self.seen, self.when, strict=True) if took_s > least_s
+            when for took_s, when in zip(self.seen, self.when, strict=True) if took_s > min_s
         )
 
     @property
-    def worth_s(self) -> float:
+    def estimate_s(self) -> float:
         """Duration that most batches keep."""
         ranked = sorted(self.seen)
         return ranked[-1 - _RANK] if len(ranked) >= _MIN_MEASUREMENTS else ranked[-1]
@@ -136,7 +136,7 @@ class BatchTimeEstimator:
             known.seen[known.next] = took_s
             known.when[known.next] = known.ran
             known.next = (known.next + 1) % WINDOW
-        worth_s = known.worth_s
+        worth_s = known.estimate_s
         if worth_s != self._measured.get(size):
             self._measured[size] = worth_s
             self._estimates.clear()
@@ -152,13 +152,13 @@ class BatchTimeEstimator:
         return known
 
     @property
-    def largest_measured(self) -> int:
+    def max_measured(self) -> int:
         """Largest measured size; 0 if none."""
         return self._sizes[-1] if self._sizes else 0
 
     def covers(self, size: int) -> bool:
         """Return whether `size` is at most the largest measured."""
-        return size <= self.largest_measured
+        return size <= self.max_measured
 
     def largest(self, within_s: float, most: int) -> int:
         """Return the most items, up to `most`, expected to run within `within_s`."""
@@ -171,7 +171,7 @@ class BatchTimeEstimator:
                 high = middle - 1
         return low
 
-    def measured(self) -> dict[int, float]:
+    def estimates_s(self) -> dict[int, float]:
         """Return the estimate per measured size."""
         return {size: self._measured[size] for size in self._sizes}
 

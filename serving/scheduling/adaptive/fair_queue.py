@@ -191,9 +191,9 @@ class FairQueue(DeadlineQueue):
             start, stop = spans[-1]
             wanted = stop - start
             budget -= min(wanted, size - taken) * entry.cost if entry.cost > 1 else 0
-            if batch and (entry.alone or budget < 0):
+            if batch and (entry.is_solo or budget < 0):
                 break
-            if entry.alone:
+            if entry.is_solo:
                 size = min(size, wanted)
             elif batch and most is not None and entry.deadline_s < earliest_s:
                 size = min(size, most(entry.deadline_s))

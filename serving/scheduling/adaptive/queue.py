@@ -23,13 +23,13 @@ class QueuedRequest:
     """One request, from submission to the results of all its parts."""
 
     __slots__ = (
-        "alone",
         "arrived_s",
         "attempts",
         "cost",
         "deadline_s",
         "flow",
         "id",
+        "is_solo",
         "items",
         "left",
         "level",
@@ -62,7 +62,7 @@ class QueuedRequest:
         """Parts with workers."""
         self.attempts = 0
         """Workers lost while running a part of it."""
-        self.alone = False
+        self.is_solo = False
         self.left = False
         """Whether it was rejected or cancelled; later results are ignored."""
 
@@ -183,7 +183,7 @@ class DeadlineQueue:
             if not spans:
                 heapq.heappop(heap)
                 continue
-            if entry.alone:
+            if entry.is_solo:
                 if batch:
                     break
                 room = size = min(size, spans[-1][1] - spans[-1][0])

@@ -180,7 +180,7 @@ class AdaptiveScheduler:
         if is_full:
             self._make_room(entry)
         if self._sizing.watches_arrivals:
-            self._sizing.arrived(now_s)
+            self._sizing.record_arrival(now_s)
 
     def _take_note(self, event: Event, now_s: float) -> None:
         match event:
@@ -200,7 +200,7 @@ class AdaptiveScheduler:
             case WarmupMeasured():
                 self._warm(event)
             case SettingsChanged():
-                self._changed(event)
+                self._on_settings_changed(event)
 
     def plan(self, now_s: float) -> Plan:
         """Load models, reject late requests, give batches to free workers."""
@@ -249,7 +249,7 @@ class AdaptiveScheduler:
         self._warmed_under = under
         self.profile.seed(event.batch_s)
 
-    def _changed(self, event: SettingsChanged) -> None:
+    def _on_settings_changed(self, event: SettingsChanged) -> None:
         batching, replica = event.settings.batching, event.settings.replica
         if not event.keep_learned:  # as after a restart with its warm-up
             self.profile = BatchTimeEstimator()
@@ -274,7 +274,7 @@ class AdaptiveScheduler:
         if not event.ok:
             if event.too_large:
                 for entry, _ in batch.entries:
-                    entry.alone = True
+                    entry.is_solo = True
             else:
                 self._suspect(batch, RejectionReason.NOT_STARTED, "")
             self._give_back(batch.entries)
@@ -318,7 +318,7 @@ class AdaptiveScheduler:
         """
         for entry in dict.fromkeys(entry for entry, _ in batch.entries if not entry.left):
             entry.attempts += 1
-            entry.alone = True
+            entry.is_solo = True
             if entry.attempts > MAX_LOSSES:
                 self._refuse(entry, reason, detail)
 
@@ -427,7 +427,7 @@ class AdaptiveScheduler:
 
     def _infer(self, worker: AdaptiveWorker, now_s: float) -> Action | None:
         """Return a batch for a worker; None if a request was rejected instead."""
-        size = self._known(self._size_for(worker, now_s), now_s)
+        size = self._cap_to_measured(self._size_for(worker, now_s), now_s)
         if not size:
             return None
         action = self._next_action()
@@ -444,7 +444,7 @@ class AdaptiveScheduler:
         worker.take(expected_s, now_s)
         worker.last_turn = action
         wanted = self._sizing.size
-        is_cut = size < wanted or self._has_large or entries[-1][0].alone
+        is_cut = size < wanted or self._has_large or entries[-1][0].is_solo
         filled = max(items, 0 if is_cut or not self._queue.items else wanted)
         self._batches[action] = _RunningBatch(
             worker, entries, items, expected_s, filled=filled, profile=self.profile
@@ -504,12 +504,12 @@ class AdaptiveScheduler:
         self._refuse(head, RejectionReason.CANNOT_FINISH, "")
         return 0
 
-    def _known(self, size: int, now_s: float) -> int:
+    def _cap_to_measured(self, size: int, now_s: float) -> int:
         """Return `size`, or the largest measured size while another batch tries a larger one.
 
         Otherwise every slot would try the unknown size before the first result.
         """
-        known = self.profile.largest_measured
+        known = self.profile.max_measured
         if size <= known or not known:
             return size
         is_tried = any(
@@ -520,7 +520,7 @@ class AdaptiveScheduler:
 
     def _work_s(self, entry: QueuedRequest) -> float:
         """Return the least time for the rest of a request, with all workers at the best size."""
-        measured = self.profile.measured().items()
+        measured = self.profile.estimates_s().items()
         each_s = min([took_s / items for items, took_s in measured], default=0.0)
         return each_s * entry.waiting_items / max(1, len(self._workers))
 

@@ -141,7 +141,7 @@ class Shedding:
         batch: int,
     ) -> bool:
         """Whether the first request behind the head's batch fits no later one."""
-        if head.alone or head.outstanding or fitting < min(self._size, head.waiting_items):
+        if head.is_solo or head.outstanding or fitting < min(self._size, head.waiting_items):
             return False
         if found[place].level != head.level or found[place].deadline_s <= head.deadline_s:
             return False
@@ -172,10 +172,10 @@ class Shedding:
     def _is_lost(self, head: QueuedRequest, left_s: float) -> bool:
         """Whether no batch meets the head's deadline."""
         start, stop = head.spans[-1]
-        least_s = self._profile.estimate_s(min(self._size, stop - start))
+        min_s = self._profile.estimate_s(min(self._size, stop - start))
         if self._others_s:
             left_s = max(left_s, head.deadline_s - self._others_s[0])
-        return left_s < least_s and self._waiting > head.waiting_items
+        return left_s < min_s and self._waiting > head.waiting_items
 
 
 def _items(entries: Sequence[QueuedRequest]) -> int:

@@ -53,7 +53,7 @@ class Sizing(Protocol):
         """Return how long the oldest item waits from arrival."""
         ...
 
-    def arrived(self, now_s: float) -> None:
+    def record_arrival(self, now_s: float) -> None:
         """Record the arrival of a request."""
         ...
 
@@ -75,7 +75,7 @@ class FixedSizing:
         """Return the timeout."""
         return self._wait_s
 
-    def arrived(self, _now_s: float) -> None:
+    def record_arrival(self, _now_s: float) -> None:
         """Do nothing."""
 
     def ran(self, _items: int, _took_s: float, _filled: int) -> None:
@@ -113,7 +113,7 @@ class Quantile(FixedSizing):
         self._next_fit = _MIN_BATCHES
         self._in_time = 0
         self._largest = 0
-        self._longest_s = 0.0
+        self._max_gap_s = 0.0
         self._patience = _PATIENCE
         self._next_patience = _PATIENCE
         self._late = 0
@@ -137,7 +137,7 @@ class Quantile(FixedSizing):
             self._next_fit = self._batches + _REFIT_EVERY
             self._forget()
             self._forget_out_of_line()
-            self.size = self._fitted()
+            self.size = self._fit_size()
 
     def _count(self, items: int, took_s: float) -> bool:
         if took_s > self._budget_s:
@@ -150,7 +150,7 @@ class Quantile(FixedSizing):
             return False
         self._in_time += 1
         self._largest = max(self._largest, items)
-        self._longest_s = max(self._longest_s, took_s)
+        self._max_gap_s = max(self._max_gap_s, took_s)
         if self._in_time < self._patience or self.size >= self._most:
             return False
         is_changed = self._forget_contradictions()
@@ -161,12 +161,12 @@ class Quantile(FixedSizing):
 
     def _begin_run(self) -> None:
         self._in_time = self._largest = 0
-        self._longest_s = 0.0
+        self._max_gap_s = 0.0
 
     def _forget_contradictions(self) -> bool:
         """Drop times that full batches in time contradict; return whether any were."""
         kept = {
-            size: deque((one for one in seen if one[1] <= self._longest_s), _RETAINED_PER_SIZE)
+            size: deque((one for one in seen if one[1] <= self._max_gap_s), _RETAINED_PER_SIZE)
             for size, seen in self._seen.items()
             if size <= self._largest
         }
@@ -199,7 +199,7 @@ class Quantile(FixedSizing):
                 self._seen[size] = deque(kept, _RETAINED_PER_SIZE)
         self._seen = {size: seen for size, seen in self._seen.items() if seen}
 
-    def _fitted(self) -> int:
+    def _fit_size(self) -> int:
         pairs = [(size, took_s) for size, seen in self._seen.items() for _, took_s in seen]
         sizes, seconds = (np.array(column, float) for column in zip(*pairs, strict=True))
         largest = float(sizes.max())
@@ -222,15 +222,15 @@ class Delayed(FixedSizing):
 
     def __init__(self, settings: BatchingSettings) -> None:
         super().__init__(settings)
-        self._longest_s = self._wait_s
+        self._max_gap_s = self._wait_s
         self._gap_s = math.inf
         self._last_s: float | None = None
 
-    def arrived(self, now_s: float) -> None:
+    def record_arrival(self, now_s: float) -> None:
         """Update the mean gap between arrivals."""
         if self._last_s is not None:
             gap_s = now_s - self._last_s
-            if gap_s > self._longest_s or self._gap_s == math.inf:
+            if gap_s > self._max_gap_s or self._gap_s == math.inf:
                 self._gap_s = gap_s
             else:
                 self._gap_s += _RATE_WEIGHT * (gap_s - self._gap_s)
@@ -238,9 +238,9 @@ class Delayed(FixedSizing):
 
     def wait_s(self, waiting: int) -> float:
         """Return the expected time to fill the batch; 0 if none is expected."""
-        if self._gap_s > self._longest_s:
+        if self._gap_s > self._max_gap_s:
             return 0.0
-        return min(self._longest_s, self._gap_s * max(0, self.size - waiting) + self._gap_s)
+        return min(self._max_gap_s, self._gap_s * max(0, self.size - waiting) + self._gap_s)
 
 
 POLICIES = {"fixed": FixedSizing, "aimd": Aimd, "quantile": Quantile, "delayed": Delayed}

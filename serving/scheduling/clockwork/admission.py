@@ -43,50 +43,52 @@ class Admission:
             queue.refusals.append(Rejection(event.id, RejectionReason.CANNOT_FINISH, ""))
             return
         shares, durations, items = pool.shares, model.durations, event.items
-        work_s, least_s = items * durations.item_s, durations.quickest_s(items)
+        work_s, min_s = items * durations.item_s, durations.quickest_s(items)
         flow = shares.flow(event.flow, now_s, len(pool.workers) or 1)
-        most = parameters.most_waiting
+        most = parameters.max_waiting
         if items > most:
             queue.refusals.append(Rejection(event.id, RejectionReason.TOO_MANY_ITEMS, str(most)))
             return
-        kept = shares.kept(most, durations.item_s) if flow.had_s >= shares.level_s else 0.0
+        kept = (
+            shares.reserved_places(most, durations.item_s) if flow.had_s >= shares.level_s else 0.0
+        )
         if queue.items + items + kept > most:
-            shares.refused(flow, work_s, least_s)
+            shares.record_rejected(flow, work_s, min_s)
             queue.refusals.append(Rejection(event.id, RejectionReason.QUEUE_FULL, str(most)))
             return
-        buffer_s = parameters.buffer_share * (event.deadline_s - now_s)
-        deadline_s = event.deadline_s - buffer_s - pool.back.worth_s
+        buffer_s = parameters.deadline_margin * (event.deadline_s - now_s)
+        deadline_s = event.deadline_s - buffer_s - pool.result_latency.estimate_s
         entry = PendingRequest(
             event.id, items, deadline_s, event.deadline_s, flow, durations.item_s
         )
-        entry.alone = now_s < model.apart_until_s
-        pool.asked(model, items, deadline_s - now_s)
+        entry.is_solo = now_s < model.solo_until_s
+        pool.record_request(model, items, deadline_s - now_s)
         reason = self._place(model, entry, items, now_s, flow)
         if reason is None:
-            shares.admitted(flow, work_s, least_s)
+            shares.record_admitted(flow, work_s, min_s)
             queue.entries[event.id] = (entry, model)
-            if entry.alone:
-                model.waiting.alone.append(entry)
+            if entry.is_solo:
+                model.waiting.solo.append(entry)
             return
         detail = ""
-        if now_s + least_s > deadline_s:  # even without other work
-            reason, detail = RejectionReason.CANNOT_FINISH, repr(least_s)
-        elif _is_possible(model, least_s, deadline_s, now_s):
-            shares.refused(flow, work_s, least_s)
+        if now_s + min_s > deadline_s:  # even without other work
+            reason, detail = RejectionReason.CANNOT_FINISH, repr(min_s)
+        elif _is_possible(model, min_s, deadline_s, now_s):
+            shares.record_rejected(flow, work_s, min_s)
         queue.refusals.append(Rejection(event.id, reason, detail))
-        self._loading.foresee(model, deadline_s, items, now_s)
-        if now_s - model.told_s > DOUBTED_AFTER_S:
+        self._loading.prefetch(model, deadline_s, items, now_s)
+        if now_s - model.measured_at_s > DOUBTED_AFTER_S:
             self._doubt(model, now_s)
 
     def _doubt(self, model: PoolModel, now_s: float) -> None:
         """Drop a rejected model's longest measurements, which may stem from a stall."""
-        model.told_s = now_s
-        model.load.doubt()
-        self._pool.back.doubt()
+        model.measured_at_s = now_s
+        model.load.drop_longest()
+        self._pool.result_latency.drop_longest()
         holders = [holding.worker for holding in model.holdings]
         for worker in holders or self._pool.workers.values():
-            worker.longest.doubt()
-        if model.durations.doubt() and model.waiting.entries:
+            worker.longest.drop_longest()
+        if model.durations.drop_longest() and model.waiting.entries:
             self._queue.watch(model)
             self._queue.offer(model)
 
@@ -103,12 +105,12 @@ class Admission:
         `flow` None: admitted before.
         """
         for holding in tuple(model.holdings):
-            if holding.is_idle and holding.is_counted_on:  # evict it now; it may return later
+            if holding.is_idle and holding.is_needed_for_loads:  # evict it now; it may return later
                 self._memory.evict(holding)
         demand = SchedulabilityTest(
-            self._pool, model, entry.deadline_s, now_s, items, is_alone=entry.alone, flow=flow
+            self._pool, model, entry.deadline_s, now_s, items, is_alone=entry.is_solo, flow=flow
         )
-        chosen, bundle = self._holder(model, demand)
+        chosen, bundle = self._find_instance(model, demand)
         if chosen is None:
             chosen = self._loading.plan(model, demand)
         if chosen is not None:
@@ -118,12 +120,12 @@ class Admission:
         self._queue.push(entry, model, items)
         return None
 
-    def _holder(
+    def _find_instance(
         self, model: PoolModel, demand: SchedulabilityTest
     ) -> tuple[ModelInstance | None, BatchReservation | None]:
         """Return the instance that finishes first, in time, and the bundle to join."""
         now_s, start_s = demand.now_s, demand.start_s
-        ahead_s = self._pool.ahead_s
+        ahead_s = self._pool.schedule_ahead_s
         chosen: ModelInstance | None = None
         chosen_bundle: BatchReservation | None = None
         chosen_s = NEVER_S
@@ -137,7 +139,7 @@ class Admission:
             is_free = is_loaded and promised_s < ROUNDING_S and free_s < now_s + ahead_s
             ready_s = 0.0 if is_loaded else holding.ready_s
             if holding.swap is not None:  # loaded late, perhaps behind other work
-                ready_s += worker.longest.worth_s + demand.reserve_s + ahead_s
+                ready_s += worker.longest.estimate_s + demand.margin_s + ahead_s
             done_s = max(free_s, ready_s) + promised_s
             if done_s >= chosen_s:
                 continue
@@ -147,7 +149,7 @@ class Admission:
         return chosen, chosen_bundle
 
     def _can_wait(self, model: PoolModel, demand: SchedulabilityTest) -> bool:
-        if demand.now_s + model.load.worth_s + demand.least_s > demand.deadline_s:
+        if demand.now_s + model.load.estimate_s + demand.min_s > demand.deadline_s:
             return False
         return all(worker.draining for worker in self._pool.workers.values())
 
@@ -159,7 +161,7 @@ class Admission:
             self._queue.items -= count
             self._queue.uncharge(entry, model, count)
             self._put_back(entry, model, count, now_s)
-        self._memory.settle(model)
+        self._memory.mark_evictable(model)
 
     def unrun(self, sent: IssuedAction, now_s: float, *, too_large: bool = False) -> None:
         """Queue the items of a batch that was not run.
@@ -168,18 +170,18 @@ class Admission:
         may arrive after its window.
         """
         if too_large:
-            sent.holding.model.were_too_large(now_s)
+            sent.holding.model.note_oversized_batch(now_s)
         counts: dict[PendingRequest, int] = {}
         for entry, item in sent.items:
             entry.returned.append(item)
             counts[entry] = counts.get(entry, 0) + 1
         for entry, count in counts.items():
             entry.returned.sort(reverse=True)
-            entry.alone |= too_large or entry.was_unrun
+            entry.is_solo |= too_large or entry.was_unrun
             entry.was_unrun = True
             is_lost = not self._put_back(entry, sent.holding.model, count, now_s)
             if is_lost and too_large:  # it was admitted for a shared batch
-                self._pool.reserve.dropped(now_s)
+                self._pool.reserve.record_drop(now_s)
 
     def _put_back(self, entry: PendingRequest, model: PoolModel, count: int, now_s: float) -> bool:
         """Queue items that were not run; return False if the request was rejected."""
@@ -191,15 +193,15 @@ class Admission:
             queue.items -= before
             model.waiting.remove(entry)
             queue.uncharge(entry, model, before)
-        if entry.alone:
-            model.waiting.alone.append(entry)
+        if entry.is_solo:
+            model.waiting.solo.append(entry)
         if model.is_gone and not model.holdings:
-            queue.refuse(entry, model, RejectionReason.CANNOT_LOAD)
+            queue.reject(entry, model, RejectionReason.CANNOT_LOAD)
             return False
         if self._place(model, entry, before + count, now_s) is None:
             return True
         is_broken = now_s < model.broken_until_s and not model.holdings
-        queue.refuse(
+        queue.reject(
             entry,
             model,
             RejectionReason.CANNOT_LOAD if is_broken else RejectionReason.DEADLINE_UNREACHABLE,
@@ -207,7 +209,7 @@ class Admission:
         return False
 
 
-def _is_possible(model: PoolModel, least_s: float, deadline_s: float, now_s: float) -> bool:
+def _is_possible(model: PoolModel, min_s: float, deadline_s: float, now_s: float) -> bool:
     """Whether work could be in time if there were no reservations."""
-    latest_s = deadline_s - least_s
+    latest_s = deadline_s - min_s
     return any(holding.worker.exec.free_s(now_s) <= latest_s for holding in model.holdings)

@@ -29,11 +29,11 @@ ROUNDING_S = 1e-7
 class Backlog:
     """Reserved work of one worker."""
 
-    __slots__ = ("_cells_s", "_charges", "_slack_s", "_untils_s", "total_s")
+    __slots__ = ("_buckets_s", "_charges", "_slack_s", "_untils_s", "total_s")
 
     def __init__(self) -> None:
         self.total_s = 0.0
-        self._cells_s: list[float] = []
+        self._buckets_s: list[float] = []
         """Starts of buckets with work, ascending."""
         self._untils_s: list[float] = []
         self._charges: list[int] = []
@@ -41,28 +41,28 @@ class Backlog:
         """The first deadlines, less the work of all buckets up to each."""
 
     @staticmethod
-    def cell_s(until_s: float, now_s: float) -> float:
+    def bucket_s(until_s: float, now_s: float) -> float:
         """Return the bucket of a deadline."""
         _, exponent = math.frexp(max(until_s - now_s, _MIN_S))
         fine = _FINE - exponent
         return math.ldexp(math.floor(math.ldexp(until_s, fine)), -fine)
 
-    def fits(self, cell_s: float, until_s: float, work_s: float, *, free_s: float) -> bool:
+    def fits(self, bucket_s: float, until_s: float, work_s: float, *, free_s: float) -> bool:
         """Return whether work can be done in time with all that is reserved.
 
         Args:
-            cell_s: bucket of the deadline, or of the work to join.
+            bucket_s: bucket of the deadline, or of the work to join.
             until_s: deadline.
             work_s: seconds.
             free_s: when the worker can begin.
         """
-        cells_s, slack_s = self._cells_s, self._slack_s
+        buckets_s, slack_s = self._buckets_s, self._slack_s
         work_s += ROUNDING_S
-        place, count = bisect_right(cells_s, cell_s), len(cells_s)
+        place, count = bisect_right(buckets_s, bucket_s), len(buckets_s)
         if place:
             last_s = self._untils_s[place - 1]
             due_s = last_s - float(slack_s[place - 1])
-            if last_s < until_s and cells_s[place - 1] == cell_s:
+            if last_s < until_s and buckets_s[place - 1] == bucket_s:
                 until_s = last_s
         else:
             due_s = 0.0
@@ -77,54 +77,54 @@ class Backlog:
             free_s: when it can begin.
             done: buckets, and work in them that will be done by then.
         """
-        cells_s = self._cells_s
+        buckets_s = self._buckets_s
         free_s -= ROUNDING_S
-        slack_s = self._slack_s[: len(cells_s)]
-        if not cells_s or float(slack_s.min()) >= free_s:
+        slack_s = self._slack_s[: len(buckets_s)]
+        if not buckets_s or float(slack_s.min()) >= free_s:
             return True
         done = tuple(done)
         if not done:
             return False
         slack_s = slack_s.copy()
-        for cell_s, work_s in done:
-            slack_s[bisect_left(cells_s, cell_s) :] += work_s
+        for bucket_s, work_s in done:
+            slack_s[bisect_left(buckets_s, bucket_s) :] += work_s
         return float(slack_s.min()) >= free_s
 
-    def add(self, cell_s: float, until_s: float, work_s: float) -> None:
+    def add(self, bucket_s: float, until_s: float, work_s: float) -> None:
         """Reserve a piece of work."""
-        cells_s, slack_s = self._cells_s, self._slack_s
+        buckets_s, slack_s = self._buckets_s, self._slack_s
         self.total_s += work_s
-        place, count = bisect_left(cells_s, cell_s), len(cells_s)
-        if place == count or cells_s[place] != cell_s:
+        place, count = bisect_left(buckets_s, bucket_s), len(buckets_s)
+        if place == count or buckets_s[place] != bucket_s:
             if count == len(slack_s):
                 self._slack_s = slack_s = np.concatenate((slack_s, slack_s))
             due_s = self._untils_s[place - 1] - float(slack_s[place - 1]) if place else 0.0
             slack_s[place + 1 : count + 1] = slack_s[place:count]
             slack_s[place] = until_s - due_s
-            cells_s.insert(place, cell_s)
+            buckets_s.insert(place, bucket_s)
             self._untils_s.insert(place, until_s)
             self._charges.insert(place, 0)
             count += 1
         self._charges[place] += 1
         self._more(place, until_s, work_s)
 
-    def grow(self, cell_s: float, until_s: float, work_s: float) -> None:
+    def grow(self, bucket_s: float, until_s: float, work_s: float) -> None:
         """Change a piece by `work_s` seconds, due by `until_s`."""
         self.total_s += work_s
-        self._more(bisect_left(self._cells_s, cell_s), until_s, work_s)
+        self._more(bisect_left(self._buckets_s, bucket_s), until_s, work_s)
 
-    def remove(self, cell_s: float, work_s: float) -> None:
+    def remove(self, bucket_s: float, work_s: float) -> None:
         """Remove a piece that was issued or given up."""
         self.total_s -= work_s
-        cells_s, slack_s = self._cells_s, self._slack_s
-        place, count = bisect_left(cells_s, cell_s), len(cells_s)
+        buckets_s, slack_s = self._buckets_s, self._slack_s
+        place, count = bisect_left(buckets_s, bucket_s), len(buckets_s)
         slack_s[place:count] += work_s
         self._charges[place] -= 1
         if self._charges[place]:
             return
         slack_s[place : count - 1] = slack_s[place + 1 : count]
-        del cells_s[place], self._untils_s[place], self._charges[place]
-        if not cells_s:
+        del buckets_s[place], self._untils_s[place], self._charges[place]
+        if not buckets_s:
             self.total_s = 0.0
 
     def _more(self, place: int, until_s: float, work_s: float) -> None:
@@ -132,22 +132,22 @@ class Backlog:
         if sooner_s > 0.0:
             self._untils_s[place] = until_s
             slack_s[place] -= sooner_s
-        slack_s[place : len(self._cells_s)] -= work_s
+        slack_s[place : len(self._buckets_s)] -= work_s
 
 
 class LoadReservation(NamedTuple):
     """Work in a backlog that belongs to no request."""
 
     backlog: Backlog
-    cell_s: float
+    bucket_s: float
     work_s: float
 
     @classmethod
-    def of(cls, backlog: Backlog, cell_s: float, until_s: float, work_s: float) -> Self:
+    def of(cls, backlog: Backlog, bucket_s: float, until_s: float, work_s: float) -> Self:
         """Add it to the backlog."""
-        backlog.add(cell_s, until_s, work_s)
-        return cls(backlog, cell_s, work_s)
+        backlog.add(bucket_s, until_s, work_s)
+        return cls(backlog, bucket_s, work_s)
 
     def take_back(self) -> None:
         """Remove it, done or cancelled."""
-        self.backlog.remove(self.cell_s, self.work_s)
+        self.backlog.remove(self.bucket_s, self.work_s)

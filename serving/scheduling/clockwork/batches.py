@@ -67,11 +67,15 @@ class Batches:
         Otherwise each late request for a leaving model would be a batch of its own.
         """
         found = self._turn(worker, start_s)
-        if found is None or found.holding.leave is None:
+        if found is None or found.holding.planned_eviction is None:
             return found
         popped: list[tuple[float, int, ModelInstance]] = []
         other: NextBatch | None = found
-        while other is not None and other.holding.leave is not None and other.size <= found.size:
+        while (
+            other is not None
+            and other.holding.planned_eviction is not None
+            and other.size <= found.size
+        ):
             popped.append(heapq.heappop(worker.heap))
             other = self._turn(worker, start_s) if len(popped) < MAX_PASSED_OVER else None
         for turn in popped:
@@ -89,7 +93,7 @@ class Batches:
                 heapq.heappop(heap)  # stale
                 continue
             model = holding.model
-            if holding.leave is not None and holding.has_left(start_s):
+            if holding.planned_eviction is not None and holding.has_left(start_s):
                 heapq.heappop(heap)
                 holding.key_s = NEVER_S  # requests wait for its return
                 continue
@@ -98,23 +102,23 @@ class Batches:
                 self._queue.turn(holding, holding.first_s)
                 continue
             durations = model.durations
-            chosen = model.waiting.choose(start_s, durations.sizes, durations.worth_s)
+            chosen = model.waiting.choose(start_s, durations.sizes, durations.estimate_s)
             if chosen is None:
                 heapq.heappop(heap)
                 holding.key_s = NEVER_S
                 if len(model.holdings) == 1:
                     self._queue.drop(model, start_s)
                 continue
-            found = self._kept(holding, chosen, start_s)
+            found = self._fit_to_reservations(holding, chosen, start_s)
             if found is not None:
                 return found
             heapq.heappop(heap)  # other workers reserved it all, and this one has no spare time
             holding.key_s = NEVER_S
         if worker.planned:  # a load may begin now
-            self._orders.dirty[worker.id] = worker
+            self._orders.to_check[worker.id] = worker
         return None
 
-    def _kept(
+    def _fit_to_reservations(
         self, holding: ModelInstance, chosen: BatchCandidate, start_s: float
     ) -> NextBatch | None:
         """Return the chosen batch, or a smaller one that delays no reservation.
@@ -123,7 +127,7 @@ class Batches:
         """
         model = holding.model
         waiting, durations = model.waiting, model.durations
-        sizes, worth_s = durations.sizes, durations.worth_s
+        sizes, worth_s = durations.sizes, durations.estimate_s
         first = NextBatch(
             holding,
             chosen.place,
@@ -132,7 +136,7 @@ class Batches:
         )
         if self._is_kept(first, start_s):
             return first
-        if waiting.alone:
+        if waiting.solo:
             return first
         bundles = holding.promises.bundles
         count = bundles[0].count if bundles else 0
@@ -160,7 +164,7 @@ class Batches:
         """Whether a batch delays no reservation of the worker."""
         holding = turn.holding
         durations, backlog = holding.model.durations, holding.worker.backlog
-        free_s = start_s + durations.worth_s[turn.place]
+        free_s = start_s + durations.estimate_s[turn.place]
         if backlog.keeps(free_s):
             return True
         counts: dict[BatchReservation, int] = {}
@@ -169,7 +173,7 @@ class Batches:
             if bundle is not None and bundle.by.backlog is backlog:
                 counts[bundle] = counts.get(bundle, 0) + 1
         done = [
-            (bundle.cell_s, bundle.cost_s - durations.quickest_s(bundle.count - count))
+            (bundle.bucket_s, bundle.cost_s - durations.quickest_s(bundle.count - count))
             for bundle, count in counts.items()
         ]
         return backlog.keeps(free_s, done)
@@ -191,9 +195,9 @@ class Batches:
             else:
                 parts.append((entry.id, item, item + 1))
         due_s = min(entry.due_s for entry in entries)
-        took_s = durations.worth_s[turn.place]
+        took_s = durations.estimate_s[turn.place]
         latest_s = max(deadline_s - took_s, start_s)
-        if not entries[0].alone:  # a large one may arrive after any window
+        if not entries[0].is_solo:  # a large one may arrive after any window
             latest_s = min(latest_s, start_s + self._pool.parameters.window_s)
         action = self._orders.send(
             ActionType.INFER,
@@ -207,14 +211,14 @@ class Batches:
         worker.longest.observe(took_s)
         heapq.heappush(self._dues, (due_s, action, worker))
         holding.busy += 1
-        worker.held[model.index] = worker.held.pop(model.index)
+        worker.instances[model.index] = worker.instances.pop(model.index)
         holding.key_s = NEVER_S
         if waiting.entries:
             if turn.first is None or turn.first == 0:
                 queue.watch(model)
             queue.offer(model)
         else:
-            self._memory.settle(model)
+            self._memory.mark_evictable(model)
 
     def ran(self, sent: IssuedAction, took_s: float) -> None:
         """Record a batch that was run."""
@@ -230,13 +234,13 @@ class Batches:
         dues = self._dues
         while dues and dues[0][0] <= now_s:
             _, number, worker = heapq.heappop(dues)
-            sent = worker.sent.get(number)
+            sent = worker.issued.get(number)
             if sent is None:
                 continue
             next_s = NEVER_S
             for entry, _ in sent.items:
                 if entry.due_s <= now_s:
-                    self._queue.refuse(
+                    self._queue.reject(
                         entry, sent.holding.model, RejectionReason.DEADLINE_IN_REPLICA
                     )
                 else:
@@ -247,7 +251,7 @@ class Batches:
     def expiry_s(self) -> float:
         """Return when the next is late."""
         dues = self._dues
-        while dues and dues[0][1] not in dues[0][2].sent:
+        while dues and dues[0][1] not in dues[0][2].issued:
             heapq.heappop(dues)
         return dues[0][0] if dues else NEVER_S
 

@@ -22,28 +22,28 @@ WINDOW = 10
 class SlidingMaximum:
     """Sliding maximum of one action's durations."""
 
-    __slots__ = ("_guard", "_seed_s", "_seen", "worth_s")
+    __slots__ = ("_duration_margin", "_seed_s", "_seen", "estimate_s")
 
-    def __init__(self, seed_s: float, guard: float) -> None:
-        """Start from a measurement or profile, with a margin of the share `guard`."""
-        self._guard = 1.0 + guard
+    def __init__(self, seed_s: float, duration_margin: float) -> None:
+        """Start from a measurement or profile, with a margin of the share `duration_margin`."""
+        self._duration_margin = 1.0 + duration_margin
         self._seed_s = seed_s
         self._seen: collections.deque[float] = collections.deque(maxlen=WINDOW)
-        self.worth_s = seed_s * self._guard
+        self.estimate_s = seed_s * self._duration_margin
 
     def observe(self, took_s: float) -> None:
         """Add a measurement; the first replaces the seed."""
         self._seen.append(took_s)
-        self.worth_s = max(self._seen) * self._guard
+        self.estimate_s = max(self._seen) * self._duration_margin
 
-    def doubt(self) -> bool:
+    def drop_longest(self) -> bool:
         """Drop the longest measurement; return whether the estimate fell."""
-        before_s = self.worth_s
+        before_s = self.estimate_s
         if self._seen:
             self._seen.remove(max(self._seen))
-        doubted_s = max(self._seen, default=self._seed_s) * self._guard
-        self.worth_s = min(before_s, doubted_s)
-        return self.worth_s < before_s
+        doubted_s = max(self._seen, default=self._seed_s) * self._duration_margin
+        self.estimate_s = min(before_s, doubted_s)
+        return self.estimate_s < before_s
 
 
 class BatchSplits(NamedTuple):
@@ -51,7 +51,7 @@ class BatchSplits(NamedTuple):
 
     sizes: tuple[int, ...]
     """Useful batch sizes, ascending, from 1."""
-    worth_s: tuple[float, ...]
+    estimate_s: tuple[float, ...]
     """Their seconds."""
     quickest_s: tuple[float, ...]
     """Of n items in the best batches, from n = 0."""
@@ -72,30 +72,30 @@ class Durations:
     __slots__ = (
         "_alike",
         "_batch_s",
-        "_guard",
+        "_duration_margin",
         "_seeds_s",
         "_ways",
         "_windows",
+        "estimate_s",
         "item_s",
         "sizes",
-        "worth_s",
     )
 
     def __init__(
-        self, batch_s: Mapping[int, float], *, most: int, guard: float, pads: bool = False
+        self, batch_s: Mapping[int, float], *, most: int, duration_margin: float, pads: bool = False
     ) -> None:
         """Start from a profile.
 
         Args:
             batch_s: items -> seconds, not empty.
             most: largest batch.
-            guard: margin as a share.
+            duration_margin: margin as a share.
             pads: whether other sizes take as long as the next larger one.
         """
         told = tuple(sorted(batch_s.items()))
-        self._guard = guard
+        self._duration_margin = duration_margin
         self._alike, self._seeds_s = _expand_profile(told, min(most, told[-1][0]), pads)
-        self._batch_s = [seed_s * (1.0 + guard) for seed_s in self._seeds_s]
+        self._batch_s = [seed_s * (1.0 + duration_margin) for seed_s in self._seeds_s]
         self._windows: dict[int, SlidingMaximum] = {}
         self._take(_first_splits(tuple(self._batch_s)))
 
@@ -106,28 +106,32 @@ class Durations:
         first = self._alike[count - 1].start
         window = self._windows.get(first)
         if window is None:
-            window = self._windows[first] = SlidingMaximum(self._seeds_s[first - 1], self._guard)
+            window = self._windows[first] = SlidingMaximum(
+                self._seeds_s[first - 1], self._duration_margin
+            )
         window.observe(took_s)
-        if window.worth_s != self._batch_s[first - 1]:
-            self._changed([first])
+        if window.estimate_s != self._batch_s[first - 1]:
+            self._update_sizes([first])
 
-    def doubt(self) -> bool:
+    def drop_longest(self) -> bool:
         """Drop the longest measurements; return whether any estimate fell."""
-        lower = [first for first, window in self._windows.items() if window.doubt()]
+        lower = [first for first, window in self._windows.items() if window.drop_longest()]
         if lower:
-            self._changed(lower)
+            self._update_sizes(lower)
         return bool(lower)
 
-    def _changed(self, windows: Sequence[int]) -> None:
+    def _update_sizes(self, windows: Sequence[int]) -> None:
         for first in windows:
             alike = self._alike[first - 1]
-            self._batch_s[first - 1 : alike.stop - 1] = [self._windows[first].worth_s] * len(alike)
+            self._batch_s[first - 1 : alike.stop - 1] = [self._windows[first].estimate_s] * len(
+                alike
+            )
         self._take(_splits(self._batch_s, self._ways, min(windows)))
 
     def _take(self, ways: BatchSplits) -> None:
         self._ways = ways
-        self.sizes, self.worth_s, _ = ways
-        self.item_s = self.worth_s[-1] / self.sizes[-1]
+        self.sizes, self.estimate_s, _ = ways
+        self.item_s = self.estimate_s[-1] / self.sizes[-1]
 
     def quickest_s(self, count: int) -> float:
         """Return the seconds of `count` items in the best batches."""
@@ -158,7 +162,7 @@ def _expand_profile(
 def _splits(batch_s: Sequence[float], known: BatchSplits, first: int) -> BatchSplits:
     """Return the best splits, reusing `known` below size `first`."""
     place = bisect.bisect_left(known.sizes, first)
-    sizes, worth_s = list(known.sizes[:place]), list(known.worth_s[:place])
+    sizes, worth_s = list(known.sizes[:place]), list(known.estimate_s[:place])
     quickest_s = list(known.quickest_s[:first])
     for count in range(first, len(batch_s) + 1):
         alone_s = batch_s[count - 1]

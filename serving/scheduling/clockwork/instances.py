@@ -41,10 +41,6 @@ class PoolModel:
 
     __slots__ = (
         "_told",
-        "apart_s",
-        "apart_until_s",
-        "asked_before_s",
-        "asked_s",
         "broken_until_s",
         "durations",
         "expiry_s",
@@ -53,11 +49,15 @@ class PoolModel:
         "id",
         "index",
         "is_gone",
+        "last_request_s",
         "load",
+        "measured_at_s",
         "pages",
-        "patience_s",
+        "previous_request_s",
         "rate",
-        "told_s",
+        "relative_deadline_s",
+        "solo_s",
+        "solo_until_s",
         "waiting",
     )
 
@@ -67,11 +67,11 @@ class PoolModel:
         self.pages = event.pages
         self._told = event
         self.begin(parameters)
-        self.told_s = 0.0
+        self.measured_at_s = 0.0
         """When it was last measured, or measurements were dropped."""
-        self.asked_s = self.asked_before_s = -NEVER_S
+        self.last_request_s = self.previous_request_s = -NEVER_S
         """Times of the last and the previous request."""
-        self.patience_s = NEVER_S
+        self.relative_deadline_s = NEVER_S
         """Shortest recent relative deadline."""
         self.rate = Rate()
         """Requested items."""
@@ -79,7 +79,7 @@ class PoolModel:
         """Failed loads in a row."""
         self.broken_until_s = 0.0
         """When it may be loaded again."""
-        self.apart_s = self.apart_until_s = 0.0
+        self.solo_s = self.solo_until_s = 0.0
         """How long, and until when, its requests go solo, as some were too large together."""
         self.waiting = ModelQueue()
         self.holdings: list[ModelInstance] = []
@@ -88,14 +88,14 @@ class PoolModel:
         self.expiry_s = NEVER_S
         """When its first queued deadline becomes unreachable, if watched."""
 
-    def asked(self, now_s: float, *, within_s: float, items: int) -> None:
+    def record_request(self, now_s: float, *, within_s: float, items: int) -> None:
         """Record a request with a deadline in `within_s`."""
-        self.asked_before_s, self.asked_s = self.asked_s, now_s
+        self.previous_request_s, self.last_request_s = self.last_request_s, now_s
         self.rate.add(items, now_s)
-        if within_s >= self.durations.worth_s[0]:  # a shorter deadline is unreachable anyway
-            self.patience_s = relative_deadline_s(self.patience_s, within_s)
+        if within_s >= self.durations.estimate_s[0]:  # a shorter deadline is unreachable anyway
+            self.relative_deadline_s = relative_deadline_s(self.relative_deadline_s, within_s)
 
-    def told(self, event: Profiled) -> None:
+    def set_profile(self, event: Profiled) -> None:
         """Set a new profile, which applies from the next `begin` on."""
         self._told = self._told._replace(load_s=event.load_s, batch_s=event.batch_s)
 
@@ -105,23 +105,26 @@ class PoolModel:
         batch_s = {
             size: took_s
             for size, took_s in told.batch_s.items()
-            if size == min(told.batch_s) or took_s <= parameters.most_exec_s
+            if size == min(told.batch_s) or took_s <= parameters.max_exec_s
         }
         self.durations = Durations(
-            batch_s, most=parameters.most_items, guard=parameters.guard, pads=told.pads
+            batch_s,
+            most=parameters.max_items,
+            duration_margin=parameters.duration_margin,
+            pads=told.pads,
         )
-        self.load = SlidingMaximum(told.load_s, parameters.guard)
+        self.load = SlidingMaximum(told.load_s, parameters.duration_margin)
 
-    def were_too_large(self, now_s: float) -> None:
+    def note_oversized_batch(self, now_s: float) -> None:
         """Make new requests solo for a while, as some exceeded a message together.
 
         The time doubles if it happens again soon after.
         """
-        if now_s < self.apart_until_s:
+        if now_s < self.solo_until_s:
             return
-        is_again = now_s < self.apart_until_s + self.apart_s
-        self.apart_s = min(MAX_SOLO_S, 2.0 * self.apart_s) if is_again else FIRST_SOLO_S
-        self.apart_until_s = now_s + self.apart_s
+        is_again = now_s < self.solo_until_s + self.solo_s
+        self.solo_s = min(MAX_SOLO_S, 2.0 * self.solo_s) if is_again else FIRST_SOLO_S
+        self.solo_until_s = now_s + self.solo_s
 
     def broke(self, now_s: float, *, is_sure: bool) -> None:
         """Record a failed load, which is not retried at once.
@@ -142,31 +145,31 @@ class PoolWorker:
         "ahead_again_s",
         "backlog",
         "draining",
+        "evictable_pages",
         "exec",
         "free_pages",
         "heap",
-        "held",
         "id",
-        "idle_pages",
+        "instances",
+        "issued",
         "load",
         "longest",
-        "look_s",
-        "paid_s",
+        "next_check_s",
+        "paid_back_at_s",
         "planned",
         "planned_pages",
         "planned_s",
-        "sent",
     )
 
-    def __init__(self, event: WorkerUp, back: SlidingMaximum) -> None:
-        """Start without reservations; `back` is the latency of results."""
+    def __init__(self, event: WorkerUp, result_latency: SlidingMaximum) -> None:
+        """Start without reservations; `result_latency` is the latency of results."""
         self.id = event.worker
         self.free_pages: float = math.inf if event.pages is None else event.pages
-        self.idle_pages = 0
+        self.evictable_pages = 0
         """Pages of models that may be evicted."""
-        self.exec = Timeline(back)
-        self.load = Timeline(back) if event.concurrent_loads else self.exec
-        self.held: dict[int, ModelInstance] = {}
+        self.exec = Timeline(result_latency)
+        self.load = Timeline(result_latency) if event.concurrent_loads else self.exec
+        self.instances: dict[int, ModelInstance] = {}
         """By model index, least recently used first."""
         self.heap: list[tuple[float, int, ModelInstance]] = []
         """Loaded models with queued requests, by first reserved bucket."""
@@ -178,22 +181,22 @@ class PoolWorker:
         """Planned loads; their time and memory follow."""
         self.planned_s = 0.0
         self.planned_pages = 0
-        self.sent: dict[int, IssuedAction] = {}
+        self.issued: dict[int, IssuedAction] = {}
         self.draining = False
         self.ahead_again_s = 0.0
         """When it may prefetch again, if loads take batches' time."""
-        self.look_s = NEVER_S
+        self.next_check_s = NEVER_S
         """Time of the next check."""
-        self.paid_s = 0.0
+        self.paid_back_at_s = 0.0
         """When spare time has paid for all swaps.
         Cancelled ones count: less was reserved for others because of them."""
 
     @property
-    def load_of(self) -> tuple[float, int]:
+    def committed_work(self) -> tuple[float, int]:
         """Reserved work, then number of models."""
-        return self.backlog.total_s, len(self.held)
+        return self.backlog.total_s, len(self.instances)
 
-    def turn_s(self, now_s: float) -> float:
+    def next_start_s(self, now_s: float) -> float:
         """Return when the next batch must start; purge stale heap entries."""
         heap = self.heap
         while heap and (heap[0][2].key_s != heap[0][0] or heap[0][2].has_left(now_s)):
@@ -214,11 +217,11 @@ class ModelInstance:
     __slots__ = (
         "busy",
         "charge",
-        "is_ahead",
         "is_idle",
+        "is_prefetch",
         "key_s",
-        "leave",
         "model",
+        "planned_eviction",
         "planned_s",
         "promises",
         "ready_s",
@@ -244,28 +247,28 @@ class ModelInstance:
         self.promises = Reservations(worker.id, worker.backlog)
         self.busy = 0
         """Batches with the worker."""
-        self.is_ahead = False
+        self.is_prefetch = False
         """Whether it is a prefetch."""
         self.is_idle = False
         """Whether it may be evicted, and is counted in the worker's idle pages."""
         self.swap: Swap | None = None
         """Of a planned load: the memory that it will get."""
-        self.leave: PlannedEviction | None = None
+        self.planned_eviction: PlannedEviction | None = None
         """Its planned eviction."""
 
     @property
-    def is_counted_on(self) -> bool:
+    def is_needed_for_loads(self) -> bool:
         """Whether planned loads need the memory of this idle instance."""
         worker = self.worker
-        left = worker.free_pages + worker.idle_pages - self.model.pages
+        left = worker.free_pages + worker.evictable_pages - self.model.pages
         return left < worker.planned_pages
 
     def has_left(self, now_s: float) -> bool:
         """Whether it is evicted by then, without reservations: requests wait for its return."""
-        leave = self.leave
-        return leave is not None and not self.promises.owes and leave.at_s <= now_s
+        leave = self.planned_eviction
+        return leave is not None and not self.promises.reserved_items and leave.at_s <= now_s
 
-    def load_before_s(self, cell_s: float) -> float:
+    def load_before_s(self, bucket_s: float) -> float:
         """Return the load time still to be reserved by a bucket, if batches share the executor."""
         if (
             self.state is not InstanceState.PLANNED
@@ -274,13 +277,13 @@ class ModelInstance:
         ):
             return 0.0
         charge = self.charge
-        return 0.0 if charge is not None and charge.cell_s <= cell_s else self.planned_s
+        return 0.0 if charge is not None and charge.bucket_s <= bucket_s else self.planned_s
 
     @property
     def first_s(self) -> float:
         """Its first reserved bucket; if other workers reserved all, the first deadline."""
-        cells_s = self.promises.cells_s
-        return cells_s[0] if cells_s else self.model.waiting.deadlines_s[0]
+        buckets_s = self.promises.buckets_s
+        return buckets_s[0] if buckets_s else self.model.waiting.deadlines_s[0]
 
     @property
     def starts_s(self) -> float:
@@ -290,18 +293,18 @@ class ModelInstance:
             return bundles[0].until_s - bundles[0].cost_s
         if not waiting.entries:
             return NEVER_S
-        return waiting.deadlines_s[0] - self.model.durations.worth_s[0]
+        return waiting.deadlines_s[0] - self.model.durations.estimate_s[0]
 
 
 class Swap:
     """A load that waits for the memory of others."""
 
-    __slots__ = ("charge", "due_s", "gives", "pages", "start_s")
+    __slots__ = ("charge", "due_s", "evicts", "pages", "start_s")
 
     def __init__(
-        self, gives: list[ModelInstance], start_s: float, due_s: float, pages: int
+        self, evicts: list[ModelInstance], start_s: float, due_s: float, pages: int
     ) -> None:
-        self.gives = gives
+        self.evicts = evicts
         """Instances to evict."""
         self.start_s = start_s
         """Latest start."""

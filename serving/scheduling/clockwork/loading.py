@@ -46,36 +46,40 @@ class Loading:
         place = plan_swap(self._pool, model, demand)
         if place is None:
             return None
-        return self._plan(place.worker, model, place.start_s + model.load.worth_s, place)
+        return self._plan(place.worker, model, place.start_s + model.load.estimate_s, place)
 
     def _at_once(self, model: PoolModel, demand: SchedulabilityTest) -> ModelInstance | None:
         """Plan to load it where there are memory and time."""
         now_s, start_s = demand.now_s, demand.start_s
-        load_s, reserve_s = model.load.worth_s, demand.reserve_s
+        load_s, reserve_s = model.load.estimate_s, demand.margin_s
         # By then the worker may have batches for `ahead`, and a longest one before.
-        after_s = self._pool.back.worth_s + self._pool.parameters.ahead_s + reserve_s
+        after_s = (
+            self._pool.result_latency.estimate_s
+            + self._pool.parameters.schedule_ahead_s
+            + reserve_s
+        )
         chosen: PoolWorker | None = None
-        chosen_s = last_s = demand.deadline_s - demand.least_s - after_s
+        chosen_s = last_s = demand.deadline_s - demand.min_s - after_s
         for worker in self._pool.workers.values():
-            if worker.draining or model.index in worker.held:
+            if worker.draining or model.index in worker.instances:
                 continue
             loaded_s = max(worker.load.free_s(now_s), start_s) + worker.planned_s + load_s
             if loaded_s >= chosen_s:
                 continue
-            if worker.free_pages + worker.idle_pages < worker.planned_pages + model.pages:
+            if worker.free_pages + worker.evictable_pages < worker.planned_pages + model.pages:
                 continue
             free_s = max(worker.exec.free_s(now_s), start_s)
             if not worker.concurrent_loads:
-                done_s = free_s + worker.backlog.total_s + 2.0 * worker.longest.worth_s
-                if worker.turn_s(now_s) < NEVER_S and done_s + load_s < last_s:
+                done_s = free_s + worker.backlog.total_s + 2.0 * worker.longest.estimate_s
+                if worker.next_start_s(now_s) < NEVER_S and done_s + load_s < last_s:
                     continue  # it can wait for reserved batches
                 if not worker.backlog.keeps(loaded_s):
                     continue
             is_in_time = demand.is_in_time(
                 worker,
                 free_s=free_s,
-                ready_s=loaded_s + worker.longest.worth_s + after_s,
-                held_up_s=reserve_s,
+                ready_s=loaded_s + worker.longest.estimate_s + after_s,
+                blocking_s=reserve_s,
                 load_s=0.0 if worker.concurrent_loads else load_s,
             )
             if is_in_time and self._is_worth(worker, model):
@@ -87,7 +91,7 @@ class Loading:
         lost = lost_per_s(self._pool, worker, worker.planned_pages + model.pages)
         return not lost or self._pool.rate_of(model) >= lost
 
-    def foresee(self, model: PoolModel, deadline_s: float, items: int, now_s: float) -> None:
+    def prefetch(self, model: PoolModel, deadline_s: float, items: int, now_s: float) -> None:
         """Prefetch a model of a rejected request for later ones, in unused time.
 
         Only if the request would have been in time with the model loaded. Evicts by the last
@@ -102,7 +106,7 @@ class Loading:
             worker
             for worker in self._pool.workers.values()
             if not (worker.draining or worker.planned or len(worker.load))
-            and model.index not in worker.held
+            and model.index not in worker.instances
         ]
         if not workers:
             return
@@ -113,37 +117,37 @@ class Loading:
             is_free = worker.backlog.total_s <= ROUNDING_S
             if not worker.concurrent_loads and (now_s < worker.ahead_again_s or not is_free):
                 continue
-            if chosen is not None and worker.load_of >= chosen.load_of:
+            if chosen is not None and worker.committed_work >= chosen.committed_work:
                 continue
             free_s = max(worker.exec.free_s(now_s), start_s)
-            held_up_s = 0.0 if is_free else worker.longest.worth_s
-            if not demand.is_in_time(worker, free_s=free_s, ready_s=0.0, held_up_s=held_up_s):
+            held_up_s = 0.0 if is_free else worker.longest.estimate_s
+            if not demand.is_in_time(worker, free_s=free_s, ready_s=0.0, blocking_s=held_up_s):
                 continue
             if worker.free_pages >= model.pages or is_evictable(worker, model):
                 chosen = worker
         if chosen is not None:
-            load_s = model.load.worth_s
+            load_s = model.load.estimate_s
             begin_s = max(chosen.load.free_s(now_s), start_s)
             chosen.ahead_again_s = begin_s + load_s / AHEAD_SHARE
-            self._plan(chosen, model, begin_s + load_s).is_ahead = True
+            self._plan(chosen, model, begin_s + load_s).is_prefetch = True
 
     def _plan(
         self, worker: PoolWorker, model: PoolModel, loaded_s: float, place: SwapPlan | None = None
     ) -> ModelInstance:
         holding = ModelInstance(
-            model, worker, InstanceState.PLANNED, loaded_s + self._pool.back.worth_s
+            model, worker, InstanceState.PLANNED, loaded_s + self._pool.result_latency.estimate_s
         )
         model.holdings.append(holding)
-        worker.held.setdefault(model.index, holding)
+        worker.instances.setdefault(model.index, holding)
         worker.planned.append(holding)
         if place is None or worker.concurrent_loads:  # else its time is reserved
-            holding.planned_s = model.load.worth_s
+            holding.planned_s = model.load.estimate_s
             worker.planned_s += holding.planned_s
         if place is None:
             worker.planned_pages += model.pages
         else:
             self._swapping.bind(holding, place, self._pool.now_s)
-        self._orders.dirty[worker.id] = worker
+        self._orders.to_check[worker.id] = worker
         return holding
 
     def give(self, worker: PoolWorker, now_s: float) -> list[PoolModel]:
@@ -187,17 +191,19 @@ class Loading:
         worker, charge = holding.worker, holding.charge
         if worker.concurrent_loads or charge is None:
             return True
-        end_s = free_s + holding.model.load.worth_s
-        if worker.backlog.keeps(end_s, [(charge.cell_s, charge.work_s)]):
+        end_s = free_s + holding.model.load.estimate_s
+        if worker.backlog.keeps(end_s, [(charge.bucket_s, charge.work_s)]):
             return True
-        return worker.turn_s(free_s) == NEVER_S
+        return worker.next_start_s(free_s) == NEVER_S
 
     def _take(self, holding: ModelInstance, free_s: float) -> list[PoolModel]:
         """Begin a planned load if still wanted; returns as `give`."""
         worker, model, swap = holding.worker, holding.model, holding.swap
         self._unplan(holding)
         if len(model.holdings) == 1:
-            self._queue.drop(model, free_s + model.load.worth_s + self._pool.back.worth_s)
+            self._queue.drop(
+                model, free_s + model.load.estimate_s + self._pool.result_latency.estimate_s
+            )
         is_wanted = bool(model.waiting.entries) or _is_free_for(holding, free_s)
         if not is_wanted:
             return self._lose(holding)
@@ -241,23 +247,25 @@ class Loading:
 
     def _begin(self, holding: ModelInstance, free_s: float) -> None:
         worker, model = holding.worker, holding.model
-        load_s = model.load.worth_s
+        load_s = model.load.estimate_s
         worker.free_pages -= model.pages
         holding.state = InstanceState.LOADING
         latest_s = free_s + self._pool.parameters.window_s
         if model.waiting.entries:  # as long as it is of use to a queued request
-            left_s = model.waiting.deadlines_s[-1] - model.durations.worth_s[0]
+            left_s = model.waiting.deadlines_s[-1] - model.durations.estimate_s[0]
             latest_s = max(latest_s, left_s - load_s)
         action = self._orders.send(ActionType.LOAD, holding, latest_s=latest_s, expected_s=load_s)
-        holding.ready_s = worker.load.add(action, free_s, load_s) + self._pool.back.worth_s
+        holding.ready_s = (
+            worker.load.add(action, free_s, load_s) + self._pool.result_latency.estimate_s
+        )
 
-    def ended(
+    def end_load(
         self, sent: IssuedAction, now_s: float, *, ok: bool, took_s: float | None
     ) -> list[PoolModel]:
         """Record the end of a load; `took_s` is None if it was not started. Returns as `give`."""
         holding = sent.holding
         worker, model = holding.worker, holding.model
-        model.told_s = now_s
+        model.measured_at_s = now_s
         if not ok:
             worker.free_pages += model.pages
             if took_s is not None:
@@ -266,20 +274,20 @@ class Loading:
         model.failures = 0
         if took_s is not None:
             model.load.observe(took_s)
-        self.loaded(holding)
+        self.mark_loaded(holding)
         return []
 
-    def loaded(self, holding: ModelInstance) -> None:
+    def mark_loaded(self, holding: ModelInstance) -> None:
         """Mark a model as loaded."""
         holding.state = InstanceState.LOADED
         if holding.model.waiting.entries:
             self._queue.offer(holding.model)
         else:
-            self._memory.settle(holding.model)
+            self._memory.mark_evictable(holding.model)
 
 
 def _is_free_for(holding: ModelInstance, free_s: float) -> bool:
-    worker, load_s = holding.worker, holding.model.load.worth_s
-    if not holding.is_ahead or holding.model.is_gone:
+    worker, load_s = holding.worker, holding.model.load.estimate_s
+    if not holding.is_prefetch or holding.model.is_gone:
         return False
     return worker.concurrent_loads or worker.backlog.keeps(free_s + load_s)

@@ -25,19 +25,19 @@ class Memory:
     def __init__(self, orders: ActionOutbox) -> None:
         self._orders = orders
 
-    def settle(self, model: PoolModel) -> None:
+    def mark_evictable(self, model: PoolModel) -> None:
         """Mark a model as evictable if its queue is empty."""
         if model.waiting.entries:
             return
         for holding in tuple(model.holdings):
             if holding.swap is not None:  # its swap is cancelled
-                self._orders.dirty[holding.worker.id] = holding.worker
+                self._orders.to_check[holding.worker.id] = holding.worker
             if holding.state is InstanceState.LOADED and not holding.busy and not holding.is_idle:
-                if holding.leave is not None:  # its memory is reserved
-                    self._orders.dirty[holding.worker.id] = holding.worker
+                if holding.planned_eviction is not None:  # its memory is reserved
+                    self._orders.to_check[holding.worker.id] = holding.worker
                     continue
                 holding.is_idle = True
-                holding.worker.idle_pages += model.pages
+                holding.worker.evictable_pages += model.pages
                 if model.is_gone:
                     self.evict(holding)
 
@@ -45,7 +45,7 @@ class Memory:
         """Mark an instance as in use."""
         if holding.is_idle:
             holding.is_idle = False
-            holding.worker.idle_pages -= holding.model.pages
+            holding.worker.evictable_pages -= holding.model.pages
 
     def evict(self, holding: ModelInstance) -> None:
         """Unload an idle instance."""
@@ -58,7 +58,7 @@ class Memory:
 
     def forget(self, holding: ModelInstance) -> None:
         """Remove an instance; another may be planned on that worker."""
-        held, model = holding.worker.held, holding.model
+        held, model = holding.worker.instances, holding.model
         model.holdings.remove(holding)
         if held.get(model.index) is not holding:
             return
@@ -69,10 +69,10 @@ class Memory:
 
     def make_room(self, worker: PoolWorker, pages: int) -> bool:
         """Evict until `pages` are free; return whether they are."""
-        if worker.free_pages + worker.idle_pages < pages:
+        if worker.free_pages + worker.evictable_pages < pages:
             return False
         while worker.free_pages < pages:
-            self.evict(next(holding for holding in worker.held.values() if holding.is_idle))
+            self.evict(next(holding for holding in worker.instances.values() if holding.is_idle))
         return True
 
 
@@ -82,10 +82,10 @@ def lost_per_s(pool: PoolState, worker: PoolWorker, pages: int) -> float:
     Only those with deadlines too short for a new load.
     """
     needed, lost = pages - worker.free_pages, 0.0
-    for holding in worker.held.values() if needed > 0 else ():
+    for holding in worker.instances.values() if needed > 0 else ():
         if holding.is_idle:
             model = holding.model
-            if model.patience_s < model.load.worth_s + model.durations.worth_s[0]:
+            if model.relative_deadline_s < model.load.estimate_s + model.durations.estimate_s[0]:
                 lost += pool.rate_of(model)
             needed -= model.pages
             if needed <= 0:
@@ -96,12 +96,12 @@ def lost_per_s(pool: PoolState, worker: PoolWorker, pages: int) -> float:
 def is_evictable(worker: PoolWorker, model: PoolModel) -> bool:
     """Whether evicting models requested less often makes room for a model."""
     pages = worker.free_pages
-    if pages + worker.idle_pages < model.pages:
+    if pages + worker.evictable_pages < model.pages:
         return False
-    for holding in worker.held.values():
+    for holding in worker.instances.values():
         if not holding.is_idle:
             continue
-        if holding.model.asked_before_s >= model.asked_before_s:
+        if holding.model.previous_request_s >= model.previous_request_s:
             return False
         pages += holding.model.pages
         if pages >= model.pages:

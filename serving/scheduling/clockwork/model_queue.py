@@ -16,38 +16,45 @@ from serving.scheduling.clockwork.shares import FlowShare
 class Reservations:
     """A worker's reservations for one of its models, by bucket."""
 
-    __slots__ = ("backlog", "bundles", "cells_s", "leaves", "owes", "worker")
+    __slots__ = (
+        "backlog",
+        "buckets_s",
+        "bundles",
+        "is_before_eviction",
+        "reserved_items",
+        "worker",
+    )
 
     def __init__(self, worker: int, backlog: Backlog) -> None:
         self.worker = worker
         self.backlog = backlog
-        self.cells_s: list[float] = []
+        self.buckets_s: list[float] = []
         self.bundles: list[BatchReservation] = []
-        self.owes = 0
-        self.leaves = False
+        self.reserved_items = 0
+        self.is_before_eviction = False
 
     def add(self, bundle: BatchReservation) -> None:
         """Add a bundle."""
-        place = bisect.bisect_right(self.cells_s, bundle.cell_s)
-        self.cells_s.insert(place, bundle.cell_s)
+        place = bisect.bisect_right(self.buckets_s, bundle.bucket_s)
+        self.buckets_s.insert(place, bundle.bucket_s)
         self.bundles.insert(place, bundle)
 
     def remove(self, bundle: BatchReservation) -> None:
         """Remove a bundle."""
-        place = bisect.bisect_left(self.cells_s, bundle.cell_s)
+        place = bisect.bisect_left(self.buckets_s, bundle.bucket_s)
         while self.bundles[place] is not bundle:
             place += 1
-        del self.cells_s[place], self.bundles[place]
+        del self.buckets_s[place], self.bundles[place]
 
 
 class BatchReservation:
     """Items of one model that a worker has reserved time to run together."""
 
-    __slots__ = ("by", "cell_s", "cost_s", "count", "entries", "until_s")
+    __slots__ = ("bucket_s", "by", "cost_s", "count", "entries", "until_s")
 
-    def __init__(self, by: Reservations, cell_s: float, until_s: float) -> None:
+    def __init__(self, by: Reservations, bucket_s: float, until_s: float) -> None:
         self.by = by
-        self.cell_s = cell_s
+        self.bucket_s = bucket_s
         self.until_s = until_s
         """First deadline of its items so far, or when the model leaves."""
         self.count = 0
@@ -59,13 +66,13 @@ class PendingRequest:
     """One request; each item is queued, with a worker, or has its result."""
 
     __slots__ = (
-        "alone",
         "bundle",
         "cost_s",
         "deadline_s",
         "due_s",
         "flow",
         "id",
+        "is_solo",
         "items",
         "losses",
         "next_item",
@@ -95,7 +102,7 @@ class PendingRequest:
         """Not run by a worker, the next one last."""
         self.open_items = items
         self.losses = 0
-        self.alone = False
+        self.is_solo = False
         """Whether it runs solo, in adjoining parts."""
         self.was_unrun = False
         self.bundle: BatchReservation | None = None
@@ -133,12 +140,12 @@ class BatchCandidate(NamedTuple):
 class ModelQueue:
     """Queued items of one model, earliest deadline first."""
 
-    __slots__ = ("alone", "deadlines_s", "entries")
+    __slots__ = ("deadlines_s", "entries", "solo")
 
     def __init__(self) -> None:
         self.deadlines_s: list[float] = []
         self.entries: list[PendingRequest] = []
-        self.alone: list[PendingRequest] = []
+        self.solo: list[PendingRequest] = []
         """Solo requests, some no longer queued."""
 
     def __len__(self) -> int:
@@ -180,16 +187,16 @@ class ModelQueue:
         return found
 
     def choose(
-        self, start_s: float, sizes: Sequence[int], worth_s: Sequence[float]
+        self, start_s: float, sizes: Sequence[int], estimate_s: Sequence[float]
     ) -> BatchCandidate | None:
         """Return the largest batch that could start then, if any item can.
 
         Skips the first requests for a larger batch if some would be late anyway.
         """
-        if self.alone:
-            self.alone = [entry for entry in self.alone if entry.waits]
-            if self.alone:
-                return self._choose_apart(start_s, sizes, worth_s)
+        if self.solo:
+            self.solo = [entry for entry in self.solo if entry.waits]
+            if self.solo:
+                return self._choose_apart(start_s, sizes, estimate_s)
         deadlines_s = self.deadlines_s
         count = len(deadlines_s)
         best: BatchCandidate | None = None
@@ -197,12 +204,12 @@ class ModelQueue:
             size = sizes[place]
             if size > count:
                 continue
-            took_s = worth_s[place]
+            took_s = estimate_s[place]
             first = bisect.bisect_left(deadlines_s, start_s + took_s)
             if count - first < size:
                 continue
             if first == 0:
-                if best is None or self._all_in_time(start_s + took_s, size, sizes, worth_s):
+                if best is None or self._all_in_time(start_s + took_s, size, sizes, estimate_s):
                     return BatchCandidate(deadlines_s[0] - took_s, place, 0)
                 return best
             if best is None:
@@ -210,37 +217,37 @@ class ModelQueue:
         return best
 
     def _choose_apart(
-        self, start_s: float, sizes: Sequence[int], worth_s: Sequence[float]
+        self, start_s: float, sizes: Sequence[int], estimate_s: Sequence[float]
     ) -> BatchCandidate | None:
         """Choose if some are solo: the first in time, with those that may join it."""
         deadlines_s, entries = self.deadlines_s, self.entries
-        first = bisect.bisect_left(deadlines_s, start_s + worth_s[0])
+        first = bisect.bisect_left(deadlines_s, start_s + estimate_s[0])
         if first == len(entries):
             return None
-        if entries[first].alone:
+        if entries[first].is_solo:
             count = entries[first].adjoining()
         else:
             count = 1
             while (
                 count < sizes[-1]
                 and first + count < len(entries)
-                and not entries[first + count].alone
+                and not entries[first + count].is_solo
             ):
                 count += 1
         place = bisect.bisect_right(sizes, count) - 1
-        while deadlines_s[first] < start_s + worth_s[place]:
+        while deadlines_s[first] < start_s + estimate_s[place]:
             place -= 1
-        return BatchCandidate(deadlines_s[first] - worth_s[place], place, first)
+        return BatchCandidate(deadlines_s[first] - estimate_s[place], place, first)
 
     def _all_in_time(
-        self, start_s: float, gone: int, sizes: Sequence[int], worth_s: Sequence[float]
+        self, start_s: float, gone: int, sizes: Sequence[int], estimate_s: Sequence[float]
     ) -> bool:
         """Whether all after the first `gone` items fit one batch that starts then."""
         left = len(self.deadlines_s) - gone
         if not left:
             return True
         place = bisect.bisect_left(sizes, min(left, sizes[-1]))
-        return self.deadlines_s[gone] >= start_s + worth_s[min(place, len(sizes) - 1)]
+        return self.deadlines_s[gone] >= start_s + estimate_s[min(place, len(sizes) - 1)]
 
     def pick(self, items: Sequence[PendingRequest]) -> None:
         """Remove one item of each entry."""

@@ -15,14 +15,14 @@ from serving.scheduling.interface import Action, ActionType, Part
 class ActionOutbox:
     """Outbox of a pool."""
 
-    __slots__ = ("_actions", "_last", "_looks", "_pool", "dirty")
+    __slots__ = ("_actions", "_last", "_looks", "_pool", "to_check")
 
     def __init__(self, pool: PoolState) -> None:
         self._pool = pool
         self._actions: list[Action] = []
         self._last = 0
         self._looks: list[tuple[float, int]] = []
-        self.dirty: dict[int, PoolWorker] = {}
+        self.to_check: dict[int, PoolWorker] = {}
 
     def send(
         self,
@@ -37,35 +37,35 @@ class ActionOutbox:
         """Add an action to the plan; return its number."""
         self._last = number = self._last + 1
         worker, model = holding.worker, holding.model
-        worker.sent[number] = IssuedAction(kind, holding, items or [], self._pool.now_s)
+        worker.issued[number] = IssuedAction(kind, holding, items or [], self._pool.now_s)
         self._actions.append(
             Action(number, kind, worker.id, model.id, parts or [], 0.0, latest_s, expected_s)
         )
         return number
 
-    def taken(self) -> list[Action]:
+    def take_actions(self) -> list[Action]:
         """Return the actions since the last call."""
         actions, self._actions = self._actions, []
         return actions
 
     def start_s(self, worker: PoolWorker, executor: Timeline, now_s: float) -> float | None:
         """Return when an executor could start an action; None, and a check then, if not soon."""
-        ahead_s = self._pool.ahead_s
+        ahead_s = self._pool.schedule_ahead_s
         free_s = executor.free_s(now_s)
         if free_s <= now_s + ahead_s:
-            return max(free_s, now_s + self._pool.parameters.lag_s)
-        self.look(worker, free_s - ahead_s)
+            return max(free_s, now_s + self._pool.parameters.message_latency_s)
+        self.check_at(worker, free_s - ahead_s)
         return None
 
-    def stir(self, worker: PoolWorker) -> None:
+    def wake(self, worker: PoolWorker) -> None:
         """Check a worker, now or when it could start more."""
         if self.start_s(worker, worker.exec, self._pool.now_s) is not None:
-            self.dirty[worker.id] = worker
+            self.to_check[worker.id] = worker
 
-    def look(self, worker: PoolWorker, at_s: float) -> None:
+    def check_at(self, worker: PoolWorker, at_s: float) -> None:
         """Check a worker at a time."""
-        if at_s < worker.look_s:
-            worker.look_s = at_s
+        if at_s < worker.next_check_s:
+            worker.next_check_s = at_s
             heapq.heappush(self._looks, (at_s, worker.id))
 
     def due(self, now_s: float) -> Iterator[PoolWorker]:
@@ -74,15 +74,15 @@ class ActionOutbox:
         while looks and looks[0][0] <= now_s:
             look_s, number = heapq.heappop(looks)
             worker = workers.get(number)
-            if worker is not None and worker.look_s == look_s:
-                worker.look_s = NEVER_S
-                self.dirty[number] = worker
-        while self.dirty:
-            number, worker = self.dirty.popitem()
+            if worker is not None and worker.next_check_s == look_s:
+                worker.next_check_s = NEVER_S
+                self.to_check[number] = worker
+        while self.to_check:
+            number, worker = self.to_check.popitem()
             if workers.get(number) is worker:  # not lost
                 yield worker
 
     @property
-    def look_s(self) -> float:
+    def next_check_s(self) -> float:
         """Time of the next check."""
         return self._looks[0][0] if self._looks else NEVER_S

@@ -51,14 +51,14 @@ class PoolQueue:
     def offer(self, model: PoolModel) -> None:
         """Update a model's turns after its queue grew."""
         for holding in model.holdings:
-            if holding.leave is not None and holding.has_left(self._pool.now_s):
+            if holding.planned_eviction is not None and holding.has_left(self._pool.now_s):
                 continue
             if holding.state is InstanceState.LOADED:
                 self._memory.use(holding)
                 first_s = holding.first_s
                 if first_s < holding.key_s:
                     self.turn(holding, first_s)
-                self._orders.stir(holding.worker)
+                self._orders.wake(holding.worker)
 
     def turn(self, holding: ModelInstance, key_s: float) -> None:
         """Place a model in its worker's heap by its first bucket."""
@@ -67,7 +67,7 @@ class PoolQueue:
 
     def watch(self, model: PoolModel) -> None:
         """Schedule the check of a model's first request."""
-        at_s = model.waiting.deadlines_s[0] - model.durations.worth_s[0]
+        at_s = model.waiting.deadlines_s[0] - model.durations.estimate_s[0]
         if at_s != model.expiry_s:
             model.expiry_s = at_s
             heapq.heappush(self._expiry, (at_s, next(self._numbers), model))
@@ -86,38 +86,38 @@ class PoolQueue:
 
         It joins `bundle`, if any.
         """
-        promises, leave = holding.promises, holding.leave
+        promises, leave = holding.promises, holding.planned_eviction
         backlog, until_s = promises.backlog, entry.deadline_s
         if leave is not None and leave.at_s < until_s:
             until_s = leave.at_s
         if bundle is None:
-            cell_s = backlog.cell_s(until_s, self._pool.now_s)
-            bundle = BatchReservation(promises, cell_s, until_s)
+            bucket_s = backlog.bucket_s(until_s, self._pool.now_s)
+            bundle = BatchReservation(promises, bucket_s, until_s)
             bundle.cost_s = model.durations.quickest_s(items)
             promises.add(bundle)
-            backlog.add(cell_s, until_s, bundle.cost_s)
+            backlog.add(bucket_s, until_s, bundle.cost_s)
         else:
             bundle.until_s = min(bundle.until_s, until_s)
             cost_s = model.durations.quickest_s(bundle.count + items)
-            backlog.grow(bundle.cell_s, bundle.until_s, cost_s - bundle.cost_s)
+            backlog.grow(bundle.bucket_s, bundle.until_s, cost_s - bundle.cost_s)
             bundle.cost_s = cost_s
-        load_s = holding.load_before_s(bundle.cell_s)
+        load_s = holding.load_before_s(bundle.bucket_s)
         if load_s:
             if holding.charge is not None:
                 holding.charge.take_back()
-            holding.charge = LoadReservation.of(backlog, bundle.cell_s, bundle.until_s, load_s)
+            holding.charge = LoadReservation.of(backlog, bundle.bucket_s, bundle.until_s, load_s)
         bundle.count += items
-        entry.flow.promised_s += items * entry.cost_s
+        entry.flow.reserved_s += items * entry.cost_s
         bundle.entries.append(entry)
         entry.bundle = bundle
-        promises.owes += items
+        promises.reserved_items += items
 
     def uncharge(self, entry: PendingRequest, model: PoolModel, items: int) -> None:
         """Remove the reservation of an entry with `items` queued."""
         bundle = entry.bundle
         if bundle is not None:
             entry.bundle = None
-            entry.flow.promised_s -= items * entry.cost_s
+            entry.flow.reserved_s -= items * entry.cost_s
             bundle.entries.remove(entry)
             self._shrink(bundle, model, items)
 
@@ -131,7 +131,7 @@ class PoolQueue:
             bundle = entry.bundle
             if bundle is not None:
                 counts[bundle] = counts.get(bundle, 0) + 1
-                entry.flow.promised_s -= entry.cost_s
+                entry.flow.reserved_s -= entry.cost_s
                 if not entry.waits:
                     entry.bundle = None
                     bundle.entries.remove(entry)
@@ -141,19 +141,19 @@ class PoolQueue:
 
     def _shrink(self, bundle: BatchReservation, model: PoolModel, items: int) -> None:
         by = bundle.by
-        by.owes -= items
+        by.reserved_items -= items
         bundle.count -= items
         if bundle.count:
             cost_s = model.durations.quickest_s(bundle.count)
-            by.backlog.grow(bundle.cell_s, bundle.until_s, cost_s - bundle.cost_s)
+            by.backlog.grow(bundle.bucket_s, bundle.until_s, cost_s - bundle.cost_s)
             bundle.cost_s = cost_s
         else:
-            by.backlog.remove(bundle.cell_s, bundle.cost_s)
+            by.backlog.remove(bundle.bucket_s, bundle.cost_s)
             by.remove(bundle)
-        if by.leaves:
+        if by.is_before_eviction:
             worker = self._pool.workers.get(by.worker)
             if worker is not None:  # perhaps the memory is free now
-                self._orders.dirty[worker.id] = worker
+                self._orders.to_check[worker.id] = worker
 
     def bring_forward(self, holding: ModelInstance) -> None:
         """Move a leaving model's reservations to before it leaves."""
@@ -167,19 +167,19 @@ class PoolQueue:
         self._promise_again(holding, found)
 
     def _promise_again(self, holding: ModelInstance, by: ModelInstance) -> None:
-        before, promises, leave = holding.promises, by.promises, by.leave
+        before, promises, leave = holding.promises, by.promises, by.planned_eviction
         for bundle in tuple(before.bundles):
             before.remove(bundle)
-            before.backlog.remove(bundle.cell_s, bundle.cost_s)
-            before.owes -= bundle.count
+            before.backlog.remove(bundle.bucket_s, bundle.cost_s)
+            before.reserved_items -= bundle.count
             until_s = min(entry.deadline_s for entry in bundle.entries)
             if leave is not None:
                 until_s = min(until_s, leave.at_s)
             bundle.by, bundle.until_s = promises, until_s
-            bundle.cell_s = promises.backlog.cell_s(until_s, self._pool.now_s)
+            bundle.bucket_s = promises.backlog.bucket_s(until_s, self._pool.now_s)
             promises.add(bundle)
-            promises.backlog.add(bundle.cell_s, until_s, bundle.cost_s)
-            promises.owes += bundle.count
+            promises.backlog.add(bundle.bucket_s, until_s, bundle.cost_s)
+            promises.reserved_items += bundle.count
 
     # Out
 
@@ -191,7 +191,7 @@ class PoolQueue:
             self.uncharge(entry, model, count)
             if model.waiting.entries:
                 self.watch(model)
-            self._memory.settle(model)
+            self._memory.mark_evictable(model)
 
     def cancel(self, id_: int) -> None:
         """Cancel a request."""
@@ -199,7 +199,7 @@ class PoolQueue:
         if found is not None:
             self.unwait(*found)
 
-    def refuse(
+    def reject(
         self, entry: PendingRequest, model: PoolModel, reason: RejectionReason, detail: str = ""
     ) -> None:
         """Reject an admitted request that has not ended."""
@@ -210,7 +210,7 @@ class PoolQueue:
 
     def drop(self, model: PoolModel, start_s: float) -> None:
         """Reject a model's requests that would be late if started then."""
-        self._drop(model, start_s + model.durations.worth_s[0])
+        self._drop(model, start_s + model.durations.estimate_s[0])
 
     def _drop(self, model: PoolModel, before_s: float) -> None:
         waiting = model.waiting
@@ -221,11 +221,11 @@ class PoolQueue:
             if self.entries.pop(entry.id, None) is None:
                 continue
             self.refusals.append(Rejection(entry.id, RejectionReason.DEADLINE_UNREACHABLE, ""))
-            self._pool.reserve.dropped(self._pool.now_s)
+            self._pool.reserve.record_drop(self._pool.now_s)
         if waiting.entries:
             self.watch(model)
         else:
-            self._memory.settle(model)
+            self._memory.mark_evictable(model)
 
     def expire(self, now_s: float) -> None:
         """Reject requests whose deadline became unreachable."""
@@ -240,9 +240,9 @@ class PoolQueue:
         """Drop late requests, or check again."""
         if not model.waiting.entries:
             return
-        least_s, first_s = model.durations.worth_s[0], model.waiting.deadlines_s[0]
-        if first_s - least_s < now_s:
-            self._drop(model, max(now_s + least_s, math.nextafter(first_s, NEVER_S)))
+        min_s, first_s = model.durations.estimate_s[0], model.waiting.deadlines_s[0]
+        if first_s - min_s < now_s:
+            self._drop(model, max(now_s + min_s, math.nextafter(first_s, NEVER_S)))
         else:
             self.watch(model)
 

@@ -20,14 +20,14 @@ class PoolState:
     """State of a pool."""
 
     __slots__ = (
-        "ahead_s",
-        "back",
         "began_s",
         "models",
         "now_s",
         "parameters",
-        "patience_s",
+        "relative_deadline_s",
         "reserve",
+        "result_latency",
+        "schedule_ahead_s",
         "shares",
         "work",
         "workers",
@@ -37,7 +37,7 @@ class PoolState:
         self.parameters = parameters
         self.models: dict[ModelId, PoolModel] = {}
         self.workers: dict[int, PoolWorker] = {}
-        self.back = SlidingMaximum(parameters.lag_s, 0.0)
+        self.result_latency = SlidingMaximum(parameters.message_latency_s, 0.0)
         """Latency of results: from an action's end to its report."""
         self.reserve = AdmissionMargin()
         self.shares = Shares()
@@ -45,26 +45,28 @@ class PoolState:
         """Time of the last call."""
         self.began_s = NEVER_S
         """Time of the first request."""
-        self.patience_s = NEVER_S
+        self.relative_deadline_s = NEVER_S
         """Shortest recent relative deadline."""
-        self.ahead_s = parameters.ahead_s
+        self.schedule_ahead_s = parameters.schedule_ahead_s
         """How long before a worker is free its next action is issued.
         Early batches miss later requests, so short deadlines reduce it, down to the message
         latency."""
         self.work = Rate()
         """Requested executor seconds, in the largest batches."""
 
-    def asked(self, model: PoolModel, items: int, within_s: float) -> None:
+    def record_request(self, model: PoolModel, items: int, within_s: float) -> None:
         """Record a request with a deadline in `within_s`."""
         if self.began_s == NEVER_S:
             self.began_s = self.now_s
         self.work.add(items * model.durations.item_s, self.now_s)
-        if within_s >= model.durations.worth_s[0]:
-            self.patience_s = relative_deadline_s(self.patience_s, within_s)
+        if within_s >= model.durations.estimate_s[0]:
+            self.relative_deadline_s = relative_deadline_s(self.relative_deadline_s, within_s)
         parameters = self.parameters
-        least_s = parameters.lag_s + self.back.worth_s
-        self.ahead_s = min(parameters.ahead_s, max(least_s, AHEAD_OF_DEADLINE * self.patience_s))
-        model.asked(self.now_s, within_s=within_s, items=items)
+        min_s = parameters.message_latency_s + self.result_latency.estimate_s
+        self.schedule_ahead_s = min(
+            parameters.schedule_ahead_s, max(min_s, AHEAD_OF_DEADLINE * self.relative_deadline_s)
+        )
+        model.record_request(self.now_s, within_s=within_s, items=items)
 
     def rate_of(self, model: PoolModel) -> float:
         """Return the requested items per second of a model."""

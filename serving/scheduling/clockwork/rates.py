@@ -62,7 +62,7 @@ class AdmissionMargin:
         self.share = FIRST_MARGIN
         self._again_s = -math.inf
 
-    def dropped(self, now_s: float) -> None:
+    def record_drop(self, now_s: float) -> None:
         """Record that an admitted request became late."""
         if now_s >= self._again_s:
             self._again_s = now_s + ONE_CAUSE_S

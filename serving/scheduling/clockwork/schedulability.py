@@ -27,9 +27,9 @@ class SchedulabilityTest:
         "_share",
         "deadline_s",
         "items",
-        "least_s",
+        "margin_s",
+        "min_s",
         "now_s",
-        "reserve_s",
         "start_s",
     )
 
@@ -59,17 +59,17 @@ class SchedulabilityTest:
         self.items = items
         self.deadline_s = deadline_s
         self.now_s = now_s
-        self.start_s = now_s + pool.parameters.lag_s
+        self.start_s = now_s + pool.parameters.message_latency_s
         """When a message could reach a worker."""
-        self.least_s = model.durations.quickest_s(items)
-        self.reserve_s = self._held_s(1.0, deadline_s - now_s)
+        self.min_s = model.durations.quickest_s(items)
+        self.margin_s = self._reserved_s(1.0, deadline_s - now_s)
 
-    def _held_s(self, times: float, within_s: float) -> float:
+    def _reserved_s(self, times: float, within_s: float) -> float:
         """Return the time kept free before a deadline in `within_s`."""
         held_s = times * self._share * within_s
         if self._others is None:
             return held_s
-        return max(held_s, self._share * within_s + self._others.held_s(within_s))
+        return max(held_s, self._share * within_s + self._others.reserved_s(within_s))
 
     def is_in_time(
         self,
@@ -77,7 +77,7 @@ class SchedulabilityTest:
         *,
         free_s: float,
         ready_s: float,
-        held_up_s: float,
+        blocking_s: float,
         load_s: float = 0.0,
     ) -> bool:
         """Return whether a worker could do the work in time with all reserved work.
@@ -86,15 +86,15 @@ class SchedulabilityTest:
             worker: which.
             free_s: when its executor has finished issued actions.
             ready_s: when the model is loaded.
-            held_up_s: further blocking.
+            blocking_s: further blocking.
             load_s: load on the same executor.
         """
         until_s = self.deadline_s
-        if max(free_s, ready_s) + self.least_s > until_s:
+        if max(free_s, ready_s) + self.min_s > until_s:
             return False
         backlog = worker.backlog
-        cell_s = backlog.cell_s(until_s, self.now_s)
-        return backlog.fits(cell_s, until_s, self.least_s + load_s, free_s=free_s + held_up_s)
+        bucket_s = backlog.bucket_s(until_s, self.now_s)
+        return backlog.fits(bucket_s, until_s, self.min_s + load_s, free_s=free_s + blocking_s)
 
     def place(
         self, holding: ModelInstance, *, free_s: float, ready_s: float, is_free: bool
@@ -107,26 +107,26 @@ class SchedulabilityTest:
             ready_s: as in `is_in_time`.
             is_free: whether it would start at once.
         """
-        worker, leave, now_s = holding.worker, holding.leave, self.now_s
+        worker, leave, now_s = holding.worker, holding.planned_eviction, self.now_s
         until_s = self.deadline_s
         if leave is not None and leave.at_s < until_s:
             until_s = leave.at_s
         from_s = max(free_s, ready_s)
-        if from_s + self.least_s > until_s:
+        if from_s + self.min_s > until_s:
             return False, None
         backlog, promises = worker.backlog, holding.promises
         others = self._others
         if others is not None:
             is_free = is_free and free_s <= self.start_s
         share = 0.0 if is_free else self._share
-        cell_s = backlog.cell_s(until_s, now_s)
-        load_s = holding.load_before_s(cell_s)
-        place = 0 if self._is_alone else bisect_right(promises.cells_s, cell_s)
+        bucket_s = backlog.bucket_s(until_s, now_s)
+        load_s = holding.load_before_s(bucket_s)
+        place = 0 if self._is_alone else bisect_right(promises.buckets_s, bucket_s)
         if place:
             quickest_s, most = self._durations.quickest_s, self._durations.sizes[-1] - self.items
             soonest_s = now_s + TOGETHER * (until_s - now_s)
             for bundle in promises.bundles[max(0, place - ASKED) : place][::-1]:
-                if bundle.count > most or bundle.entries[0].alone:
+                if bundle.count > most or bundle.entries[0].is_solo:
                     continue
                 due_s = min(bundle.until_s, until_s)
                 if due_s < soonest_s:
@@ -134,14 +134,14 @@ class SchedulabilityTest:
                 took_s = quickest_s(bundle.count + self.items)
                 held_s = share * (due_s - now_s)
                 if others is not None and not is_free:
-                    held_s = self._held_s(1.0, due_s - now_s)
+                    held_s = self._reserved_s(1.0, due_s - now_s)
                 if from_s + took_s <= due_s and backlog.fits(
-                    bundle.cell_s,
+                    bundle.bucket_s,
                     due_s,
                     took_s - bundle.cost_s,
                     free_s=free_s + held_s,
                 ):
                     return True, bundle
-        held_up_s = 0.0 if is_free else self._held_s(self._alone, until_s - now_s)
-        work_s = self.least_s + load_s
-        return backlog.fits(cell_s, until_s, work_s, free_s=free_s + held_up_s), None
+        held_up_s = 0.0 if is_free else self._reserved_s(self._alone, until_s - now_s)
+        work_s = self.min_s + load_s
+        return backlog.fits(bucket_s, until_s, work_s, free_s=free_s + held_up_s), None

@@ -114,7 +114,7 @@ class ClockworkScheduler:
                     model = PoolModel(next(self._indices), event, self._pool.parameters)
                     self._pool.models[event.model] = model
                 case Profiled():
-                    self._profiled(event)
+                    self._on_profiled(event)
                 case ModelDown():
                     self._model_down(event, now_s)
                 case WorkerUp():
@@ -124,7 +124,7 @@ class ClockworkScheduler:
                 case WorkerDown():
                     self._worker_down(event, now_s)
                 case SettingsChanged():
-                    self._changed(event)
+                    self._on_settings_changed(event)
 
     def plan(self, now_s: float) -> Plan:
         """Return what to do now."""
@@ -139,48 +139,48 @@ class ClockworkScheduler:
                     self._admission.replace(model, now_s)
             self._batches.give(worker, now_s)
         refusals, self._queue.refusals = self._queue.refusals, []
-        wake_s = min(self._orders.look_s, self._queue.expiry_s(), self._batches.expiry_s())
-        return Plan(self._orders.taken(), refusals, None if wake_s == NEVER_S else wake_s)
+        wake_s = min(self._orders.next_check_s, self._queue.expiry_s(), self._batches.expiry_s())
+        return Plan(self._orders.take_actions(), refusals, None if wake_s == NEVER_S else wake_s)
 
     def _result(self, event: ActionResult, now_s: float) -> None:
         worker = self._pool.workers.get(event.worker)
-        sent = worker.sent.pop(event.action, None) if worker is not None else None
+        sent = worker.issued.pop(event.action, None) if worker is not None else None
         if worker is None or sent is None:
             return
-        self._orders.dirty[worker.id] = worker
+        self._orders.to_check[worker.id] = worker
         times = event.times
         took_s, end_s = None, now_s
         if times is not None:
             took_s = times.input_s + times.exec_s + times.output_s
             end_s = min(now_s, sent.sent_s + times.queue_s + took_s)
-            self._pool.back.observe(now_s - end_s)
+            self._pool.result_latency.observe(now_s - end_s)
         if sent.kind is ActionType.INFER:
-            worker.exec.ended(event.action, end_s)
+            worker.exec.record_end(event.action, end_s)
             model = sent.holding.model
             sent.holding.busy -= 1
-            model.told_s = now_s
+            model.measured_at_s = now_s
             if event.ok:
                 self._batches.ran(sent, took_s or 0.0)
             else:
                 self._admission.unrun(sent, now_s, too_large=event.too_large)
-            self._memory.settle(model)
+            self._memory.mark_evictable(model)
         elif sent.kind is ActionType.LOAD:
-            worker.load.ended(event.action, end_s)
-            for model in self._loading.ended(sent, now_s, ok=event.ok, took_s=took_s):
+            worker.load.record_end(event.action, end_s)
+            for model in self._loading.end_load(sent, now_s, ok=event.ok, took_s=took_s):
                 self._admission.replace(model, now_s)
 
     def _worker_up(self, event: WorkerUp, now_s: float) -> None:
-        worker = self._pool.workers[event.worker] = PoolWorker(event, self._pool.back)
+        worker = self._pool.workers[event.worker] = PoolWorker(event, self._pool.result_latency)
         for name in event.loaded:
             model = self._pool.models.get(name)
             if model is None:
                 continue
             worker.free_pages -= model.pages
             holding = ModelInstance(model, worker, InstanceState.LOADED, now_s)
-            worker.held[model.index] = holding
+            worker.instances[model.index] = holding
             model.holdings.append(holding)
-            self._loading.loaded(holding)
-        self._orders.dirty[worker.id] = worker
+            self._loading.mark_loaded(holding)
+        self._orders.to_check[worker.id] = worker
         for model in self._pool.models.values():
             is_nowhere = all(holding.worker.draining for holding in model.holdings)
             if model.waiting.entries and is_nowhere:  # there was no worker
@@ -192,7 +192,7 @@ class ClockworkScheduler:
         if worker is None or worker.draining:
             return
         worker.draining = True
-        models = {holding.model.index: holding.model for holding in worker.held.values()}
+        models = {holding.model.index: holding.model for holding in worker.instances.values()}
         while worker.planned:
             for model in self._loading.withdraw(worker.planned[0]):
                 models[model.index] = model
@@ -204,10 +204,10 @@ class ClockworkScheduler:
         worker = self._pool.workers.pop(event.worker, None)
         if worker is None:
             return
-        models = [holding.model for holding in worker.held.values()]
+        models = [holding.model for holding in worker.instances.values()]
         for model in models:
             model.holdings = [holding for holding in model.holdings if holding.worker is not worker]
-        for sent in worker.sent.values():
+        for sent in worker.issued.values():
             model = sent.holding.model
             if sent.kind is ActionType.LOAD:
                 model.broke(now_s, is_sure=False)
@@ -215,12 +215,12 @@ class ClockworkScheduler:
                 for entry in dict.fromkeys(entry for entry, _ in sent.items):
                     entry.losses += 1
                     if entry.losses > MAX_LOSSES:
-                        self._queue.refuse(entry, model, RejectionReason.WORKER_LOST, event.reason)
+                        self._queue.reject(entry, model, RejectionReason.WORKER_LOST, event.reason)
                 self._admission.unrun(sent, now_s)
         for model in models:
             self._admission.replace(model, now_s)
 
-    def _changed(self, event: SettingsChanged) -> None:
+    def _on_settings_changed(self, event: SettingsChanged) -> None:
         pool = self._pool
         before, pool.parameters = pool.parameters, Parameters.of(event.settings)
         if event.keep_learned and pool.parameters == before:
@@ -229,10 +229,10 @@ class ClockworkScheduler:
         for model in pool.models.values():
             self._begin(model)
 
-    def _profiled(self, event: Profiled) -> None:
+    def _on_profiled(self, event: Profiled) -> None:
         model = self._pool.models.get(event.model)
         if model is not None:
-            model.told(event)
+            model.set_profile(event)
             self._begin(model)
 
     def _begin(self, model: PoolModel) -> None:
@@ -248,7 +248,7 @@ class ClockworkScheduler:
             return
         model.is_gone = True
         for entry in dict.fromkeys(model.waiting.entries):
-            self._queue.refuse(entry, model, RejectionReason.CANNOT_LOAD)
+            self._queue.reject(entry, model, RejectionReason.CANNOT_LOAD)
         for holding in tuple(model.holdings):
             if holding.is_idle:
                 self._memory.evict(holding)

@@ -36,14 +36,14 @@ MAX_ROOM = 0.5
 class FlowShare:
     """Requested and admitted work of one flow."""
 
-    __slots__ = ("asked_at_s", "asked_s", "had_s", "name", "promised_s", "request_s")
+    __slots__ = ("asked_at_s", "had_s", "name", "request_s", "requested_s", "reserved_s")
 
     def __init__(self, name: str) -> None:
         self.name = name
         self.asked_at_s = -math.inf
-        self.asked_s = 0.0
+        self.requested_s = 0.0
         self.had_s = 0.0
-        self.promised_s = 0.0
+        self.reserved_s = 0.0
         self.request_s = 0.0
         """Seconds of its last request as a batch of its own."""
 
@@ -53,10 +53,10 @@ class Shares:
 
     __slots__ = (
         "_anew_s",
-        "_asked_s",
         "_count",
         "_flows",
         "_refused_s",
+        "_requested_s",
         "_since_s",
         "behind_s",
         "level_s",
@@ -66,7 +66,7 @@ class Shares:
 
     def __init__(self) -> None:
         self._flows: dict[str, FlowShare] = {}
-        self._asked_s = self._refused_s = 0.0
+        self._requested_s = self._refused_s = 0.0
         self._count = 0
         self._since_s = self._anew_s = 0.0
         self.level_s = math.inf
@@ -95,25 +95,25 @@ class Shares:
             self._work_out(now_s, workers)
         return flow
 
-    def admitted(self, flow: FlowShare, work_s: float, alone_s: float) -> None:
+    def record_admitted(self, flow: FlowShare, work_s: float, alone_s: float) -> None:
         """Record admitted work, in the largest batches and as a batch of its own."""
         flow.had_s += work_s
-        flow.asked_s += work_s
+        flow.requested_s += work_s
         flow.request_s = alone_s
-        self._asked_s += work_s
+        self._requested_s += work_s
 
-    def refused(self, flow: FlowShare, work_s: float, alone_s: float) -> None:
+    def record_rejected(self, flow: FlowShare, work_s: float, alone_s: float) -> None:
         """Record work rejected because of others' reservations."""
-        flow.asked_s += work_s
+        flow.requested_s += work_s
         flow.request_s = alone_s
-        self._asked_s += work_s
+        self._requested_s += work_s
         self._refused_s += work_s
 
-    def kept(self, items: int, item_s: float) -> float:
+    def reserved_places(self, items: int, item_s: float) -> float:
         """Return how many of `items` queue places a flow above its share leaves to others."""
         return BURST * items + max(0.0, self.part * items - self.behind_s / item_s)
 
-    def held_s(self, within_s: float) -> float:
+    def reserved_s(self, within_s: float) -> float:
         """Return the time, of `within_s`, that a flow above its share leaves to others."""
         room_s = min(self.room_s, MAX_ROOM * within_s)
         return max(room_s, self.part * within_s - self.behind_s)
@@ -123,17 +123,17 @@ class Shares:
         self._count, self._anew_s = len(flows), now_s + ANEW_S
         left = math.exp((self._since_s - now_s) / REMEMBERS_S)
         self._since_s = now_s
-        self._asked_s *= left
+        self._requested_s *= left
         self._refused_s *= left
         for flow in flows.values():
-            flow.asked_s *= left
+            flow.requested_s *= left
             flow.had_s *= left
         self.level_s = math.inf
         if len(flows) == 1:
             return
         for flow in [one for one in flows.values() if one.asked_at_s < now_s - FORGOTTEN_S]:
             del flows[flow.name]
-        if self._refused_s > SCARCE * (self._asked_s + FIRST_S * workers):
+        if self._refused_s > SCARCE * (self._requested_s + FIRST_S * workers):
             self._share(workers)
 
     def _share(self, workers: int) -> None:
@@ -141,9 +141,9 @@ class Shares:
         flows = sorted(self._flows.values(), key=_asked_s)
         left_s, count = sum(flow.had_s for flow in flows), len(flows)
         for flow in flows:
-            if flow.asked_s * count >= left_s:
+            if flow.requested_s * count >= left_s:
                 break
-            left_s -= flow.asked_s
+            left_s -= flow.requested_s
             count -= 1
         if not count:
             return
@@ -154,10 +154,10 @@ class Shares:
             return
         self.level_s = level_s
         self.room_s = max(flow.request_s for flow in behind)
-        asked_s = sum(min(flow.asked_s, share_s) for flow in behind)
+        asked_s = sum(min(flow.requested_s, share_s) for flow in behind)
         self.part = min(1.0, asked_s / (REMEMBERS_S * workers))
-        self.behind_s = sum(flow.promised_s for flow in behind) / workers
+        self.behind_s = sum(flow.reserved_s for flow in behind) / workers
 
 
 def _asked_s(flow: FlowShare) -> float:
-    return flow.asked_s
+    return flow.requested_s

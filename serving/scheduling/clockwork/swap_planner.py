@@ -37,8 +37,8 @@ class SwapPlan:
 
     worker: PoolWorker
     start_s: float
-    gives: list[ModelInstance]
-    costs_s: float = 0.0
+    evicts: list[ModelInstance]
+    payback_s: float = 0.0
     """Seconds until spare time has paid it back."""
 
 
@@ -47,20 +47,24 @@ def plan_swap(pool: PoolState, model: PoolModel, demand: SchedulabilityTest) -> 
     workers = [worker for worker in pool.workers.values() if _may_come(worker, model)]
     if not workers:
         return None
-    load_s, now_s = model.load.worth_s, demand.now_s
-    patience_s = min(model.patience_s, demand.deadline_s - now_s)
-    after_s = pool.back.worth_s + pool.parameters.ahead_s + pool.reserve.share * patience_s
-    last_s = now_s + patience_s - demand.least_s - after_s - load_s
+    load_s, now_s = model.load.estimate_s, demand.now_s
+    patience_s = min(model.relative_deadline_s, demand.deadline_s - now_s)
+    after_s = (
+        pool.result_latency.estimate_s
+        + pool.parameters.schedule_ahead_s
+        + pool.reserve.share * patience_s
+    )
+    last_s = now_s + patience_s - demand.min_s - after_s - load_s
     chosen: SwapPlan | None = None
     for worker in workers:
-        place = _place(pool, worker, model, demand, last_s - worker.longest.worth_s)
+        place = _place(pool, worker, model, demand, last_s - worker.longest.estimate_s)
         if place is None or (chosen is not None and place.start_s >= chosen.start_s):
             continue
         if demand.is_in_time(
             worker,
             free_s=max(worker.exec.free_s(now_s), demand.start_s),
             ready_s=place.start_s + load_s,
-            held_up_s=demand.reserve_s,
+            blocking_s=demand.margin_s,
             load_s=0.0 if worker.concurrent_loads else load_s,
         ):
             chosen = place
@@ -71,15 +75,17 @@ def _place(
     pool: PoolState, worker: PoolWorker, model: PoolModel, demand: SchedulabilityTest, last_s: float
 ) -> SwapPlan | None:
     """Return when a worker could load a model, by `last_s`, and what it evicts."""
-    now_s, load_s = demand.now_s, model.load.worth_s
-    done_s = max(worker.exec.free_s(now_s), demand.start_s) + worker.longest.worth_s
+    now_s, load_s = demand.now_s, model.load.estimate_s
+    done_s = max(worker.exec.free_s(now_s), demand.start_s) + worker.longest.estimate_s
     done_s += worker.backlog.total_s  # all reserved work, whatever its deadline
     start_s = max(worker.load.free_s(now_s), demand.start_s) + worker.planned_s
     if not worker.concurrent_loads:
         start_s = max(start_s, done_s)
-    held = worker.held.get(model.index)
-    if held is not None and held.leave is not None:  # it returns behind its successor
-        start_s = max(start_s, held.leave.at_s + held.leave.to.model.load.worth_s)
+    held = worker.instances.get(model.index)
+    if held is not None and held.planned_eviction is not None:  # it returns behind its successor
+        start_s = max(
+            start_s, held.planned_eviction.at_s + held.planned_eviction.to.model.load.estimate_s
+        )
     if start_s > last_s:
         return None
     start_s += min(WAITS * (last_s - start_s), MAX_WAIT * load_s)
@@ -92,10 +98,10 @@ def _place(
         left_s = max(_evictable_at_s(one, load_s, now_s) for one in in_use)
         start_s = max(start_s, clear_s, left_s)
         if not _is_busier(pool, model, in_use):
-            start_s = max(start_s, worker.paid_s)
+            start_s = max(start_s, worker.paid_back_at_s)
     if start_s > last_s:
         return None
-    place = SwapPlan(worker=worker, start_s=start_s, gives=gives)
+    place = SwapPlan(worker=worker, start_s=start_s, evicts=gives)
     return place if _pays(pool, place, model, now_s, done_s - now_s) else None
 
 
@@ -105,16 +111,16 @@ def _find_evictions(
     """Return the instances that could be evicted by then; None if too small."""
     spare_pages = worker.free_pages - worker.planned_pages
     pages = model.pages - max(0, spare_pages)
-    spare_pages += worker.idle_pages  # less what planned loads need
+    spare_pages += worker.evictable_pages  # less what planned loads need
     gives: list[ModelInstance] = []
-    for holding in sorted(worker.held.values(), key=_worth) if pages > 0 else ():
-        if holding.leave is not None or holding.model is model:
+    for holding in sorted(worker.instances.values(), key=_worth) if pages > 0 else ():
+        if holding.planned_eviction is not None or holding.model is model:
             continue
         if holding.is_idle:
             if spare_pages < holding.model.pages:
                 continue
             spare_pages -= holding.model.pages
-        elif _evictable_at_s(holding, model.load.worth_s, now_s) > last_s:
+        elif _evictable_at_s(holding, model.load.estimate_s, now_s) > last_s:
             continue
         gives.append(holding)
         pages -= holding.model.pages
@@ -137,41 +143,41 @@ def _is_busier(pool: PoolState, model: PoolModel, others: list[ModelInstance]) -
 
 
 def _pays(pool: PoolState, place: SwapPlan, model: PoolModel, now_s: float, busy_s: float) -> bool:
-    """Return whether a place wins more requests than it loses; if so, set `costs_s`."""
-    load_s, stays_s = model.load.worth_s, RESIDENCE * model.load.worth_s
+    """Return whether a place wins more requests than it loses; if so, set `payback_s`."""
+    load_s, stays_s = model.load.estimate_s, RESIDENCE * model.load.estimate_s
     patient_s = (busy_s + stays_s + 2.0 * load_s) / (1.0 - pool.reserve.share)
     work = lost = 0.0
-    for holding in place.gives:
+    for holding in place.evicts:
         rate = pool.rate_of(holding.model)
-        if holding.model.patience_s < patient_s:
+        if holding.model.relative_deadline_s < patient_s:
             lost += rate
         if not holding.is_idle:
             work += pool.work_of(holding.model)
     won = 1 + int((place.start_s - now_s) * pool.rate_of(model))
     if lost * (2.0 * load_s + stays_s) > won:
         return False
-    in_use = [one for one in place.gives if not one.is_idle]
+    in_use = [one for one in place.evicts if not one.is_idle]
     if work and not _is_busier(pool, model, in_use):
         cost_s = work * (2.0 * load_s + min(stays_s, model.durations.quickest_s(won)))
         if not place.worker.concurrent_loads:
             cost_s += load_s
-        place.costs_s = cost_s / (pool.spare + PAID)
+        place.payback_s = cost_s / (pool.spare + PAID)
     return True
 
 
 def _may_come(worker: PoolWorker, model: PoolModel) -> bool:
     """Whether only memory or executor time prevents a load."""
-    pages = worker.free_pages + worker.idle_pages - worker.planned_pages
+    pages = worker.free_pages + worker.evictable_pages - worker.planned_pages
     if worker.draining or (worker.concurrent_loads and pages >= model.pages):
         return False
-    held = worker.held.get(model.index)
+    held = worker.instances.get(model.index)
     if held is None:
         return True
-    if held.leave is None:
+    if held.planned_eviction is None:
         return False
     return all(one is held or one.worker is not worker for one in model.holdings)
 
 
 def _worth(holding: ModelInstance) -> tuple[bool, bool, float]:
     is_planned = holding.state is InstanceState.PLANNED
-    return not holding.is_idle, is_planned, holding.model.asked_before_s
+    return not holding.is_idle, is_planned, holding.model.previous_request_s

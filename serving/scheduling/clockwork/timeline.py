@@ -12,9 +12,9 @@ class Timeline:
 
     __slots__ = ("_back", "_due_s", "_ends_s", "_free_s", "_moved_s")
 
-    def __init__(self, back: SlidingMaximum) -> None:
-        """Start without actions; `back` is the latency of results."""
-        self._back = back
+    def __init__(self, result_latency: SlidingMaximum) -> None:
+        """Start without actions; `result_latency` is the latency of results."""
+        self._back = result_latency
         self._free_s = 0.0
         self._moved_s = 0.0
         """Total shift of expected ends so far."""
@@ -33,7 +33,7 @@ class Timeline:
         late_s = now_s - self._due_s
         if late_s <= 0.0:
             return self._free_s
-        late_s -= self._back.worth_s
+        late_s -= self._back.estimate_s
         return self._free_s + 2.0 * late_s if late_s > 0.0 else self._free_s
 
     def add(self, action: int, start_s: float, expected_s: float) -> float:
@@ -44,13 +44,13 @@ class Timeline:
         self._ends_s[action] = end_s - self._moved_s
         return end_s
 
-    def ended(self, action: int, at_s: float) -> None:
+    def record_end(self, action: int, at_s: float) -> None:
         """Record an action's end and shift those that follow.
 
         If it is not the first, it never runs.
         """
         if action != next(iter(self._ends_s)):
-            self._taken_out(action)
+            self._take_out(action)
             return
         expected_s = self._ends_s.pop(action) + self._moved_s
         if not self._ends_s:
@@ -63,7 +63,7 @@ class Timeline:
         self._free_s += moved_s
         self._due_s = next(iter(self._ends_s.values())) + self._moved_s
 
-    def _taken_out(self, action: int) -> None:
+    def _take_out(self, action: int) -> None:
         numbers = list(self._ends_s)
         place = numbers.index(action)
         took_s = self._ends_s[action] - self._ends_s[numbers[place - 1]]

@@ -37,7 +37,7 @@ class EnsembleErrors:
         """Inverse of `as_json`."""
         return cls(count=float(data["count"]), losses=float(data["losses"]))
 
-    def observed(self, loss: float | None, keep: float) -> EnsembleErrors:
+    def with_observation(self, loss: float | None, keep: float) -> EnsembleErrors:
         """Add a feedback; None if not all models were queried."""
         return EnsembleErrors(
             count=keep * self.count + (loss is not None), losses=keep * self.losses + (loss or 0.0)

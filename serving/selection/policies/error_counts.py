@@ -56,7 +56,7 @@ class ErrorCounts:
             losses=tuple(float(loss) for loss in data["losses"]),
         )
 
-    def observed(self, losses: Mapping[str, float], keep: float = 1.0) -> ErrorCounts:
+    def with_observation(self, losses: Mapping[str, float], keep: float = 1.0) -> ErrorCounts:
         """Fade all counts by `keep`, then add losses of some models."""
         return ErrorCounts(
             models=self.models,
@@ -70,7 +70,7 @@ class ErrorCounts:
             ),
         )
 
-    def relinked(self, models: Sequence[str]) -> ErrorCounts:
+    def relink(self, models: Sequence[str]) -> ErrorCounts:
         """Return counts for other models; new ones start at zero."""
         known = {m: (c, x) for m, c, x in zip(self.models, self.counts, self.losses, strict=True)}
         pairs = [known.get(model, (0.0, 0.0)) for model in models]

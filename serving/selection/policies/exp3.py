@@ -52,17 +52,17 @@ class Exp3(OneModel[LogWeights]):
         """See `Policy`."""
         return LogWeights.equal(models)
 
-    def restored(self, data: Mapping[str, Any]) -> LogWeights:
+    def parse_state(self, data: Mapping[str, Any]) -> LogWeights:
         """See `Policy`."""
         return LogWeights.from_json(data)
 
-    def relinked(self, state: LogWeights, models: Sequence[str]) -> LogWeights:
+    def relink(self, state: LogWeights, models: Sequence[str]) -> LogWeights:
         """See `Policy`."""
-        return state.relinked(models)
+        return state.relink(models)
 
-    def newcomer(self, shared: LogWeights) -> LogWeights:
+    def initial_for_user(self, shared: LogWeights) -> LogWeights:
         """See `Policy`."""
-        return shared.tempered(NEWCOMER_NATS)
+        return shared.temper(NEWCOMER_NATS)
 
     def weights(self, state: LogWeights) -> Mapping[str, float]:
         """See `Policy`; includes exploration."""
@@ -79,4 +79,4 @@ class Exp3(OneModel[LogWeights]):
             if model in steps:
                 probability = decision.choice.probabilities[model]
                 steps[model] += self.learning_rate * loss / probability
-        return state.stepped(steps, self.sharing)
+        return state.step(steps, self.sharing)

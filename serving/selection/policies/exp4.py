@@ -105,23 +105,23 @@ class Exp4:
         """See `Policy`."""
         return Exp4State(weights=LogWeights.equal(models), tallies=ErrorCounts.none(models))
 
-    def restored(self, data: Mapping[str, Any]) -> Exp4State:
+    def parse_state(self, data: Mapping[str, Any]) -> Exp4State:
         """See `Policy`."""
         return Exp4State.from_json(data)
 
-    def relinked(self, state: Exp4State, models: Sequence[str]) -> Exp4State:
+    def relink(self, state: Exp4State, models: Sequence[str]) -> Exp4State:
         """See `Policy`; ensemble errors hold for the same models only."""
         same = set(models) == set(state.models)
         return Exp4State(
-            weights=state.weights.relinked(models),
-            tallies=state.tallies.relinked(models),
+            weights=state.weights.relink(models),
+            tallies=state.tallies.relink(models),
             together=state.together if same else UNSEEN,
         )
 
-    def newcomer(self, shared: Exp4State) -> Exp4State:
+    def initial_for_user(self, shared: Exp4State) -> Exp4State:
         """See `Policy`."""
         return Exp4State(
-            weights=shared.weights.tempered(NEWCOMER_NATS),
+            weights=shared.weights.temper(NEWCOMER_NATS),
             tallies=shared.tallies.at_most(NEWCOMER_OBSERVATIONS),
         )
 
@@ -136,7 +136,7 @@ class Exp4:
         )
 
     def combine(
-        self, state: Exp4State, choice: Choice, answers: Mapping[str, ModelOutput]
+        self, state: Exp4State, choice: Choice, responses: Mapping[str, ModelOutput]
     ) -> Combined:
         """See `Policy`."""
         # A model unlinked during the query counts nothing.
@@ -144,7 +144,7 @@ class Exp4:
         return voting.combine(
             self.task,
             choice,
-            answers,
+            responses,
             weights=nobody | dict(self.weights(state)),
             standings=nobody | state.tallies.standings(),
             by=self.vote,
@@ -159,9 +159,9 @@ class Exp4:
             for model, loss in losses.items()
         }
         return Exp4State(
-            weights=state.weights.stepped(steps, self.sharing),
-            tallies=state.tallies.observed(losses, keep),
-            together=state.together.observed(
+            weights=state.weights.step(steps, self.sharing),
+            tallies=state.tallies.with_observation(losses, keep),
+            together=state.together.with_observation(
                 loss_of_all(self.task, state.models, decision, truth), keep
             ),
         )

@@ -55,33 +55,35 @@ class LogWeights:
         total = math.fsum(weights)
         return tuple(weight / total for weight in weights)
 
-    def stepped(self, steps: Mapping[str, float], sharing: float) -> LogWeights:
+    def step(self, steps: Mapping[str, float], sharing: float) -> LogWeights:
         """Subtract steps (at least 0), then spread `sharing` of all weight evenly."""
         logs = [
             log - steps.get(model, 0.0) for model, log in zip(self.models, self.logs, strict=True)
         ]
-        logs = _anchored(logs)
+        logs = _shift_max_to_zero(logs)
         if sharing > 0 and logs:
             weights = [math.exp(log) for log in logs]
             dealt = sharing * math.fsum(weights) / len(weights)
-            logs = _anchored([math.log((1 - sharing) * weight + dealt) for weight in weights])
+            logs = _shift_max_to_zero(
+                [math.log((1 - sharing) * weight + dealt) for weight in weights]
+            )
         return LogWeights(models=self.models, logs=tuple(logs))
 
-    def relinked(self, models: Sequence[str]) -> LogWeights:
+    def relink(self, models: Sequence[str]) -> LogWeights:
         """Return weights for other models; new ones get the mean."""
         known = dict(zip(self.models, self.logs, strict=True))
         kept = [known[model] for model in models if model in known]
         mean = math.log(math.fsum(math.exp(log) for log in kept) / len(kept)) if kept else 0.0
-        logs = _anchored([known.get(model, mean) for model in models])
+        logs = _shift_max_to_zero([known.get(model, mean) for model in models])
         return LogWeights(models=tuple(models), logs=tuple(logs))
 
-    def tempered(self, nats: float) -> LogWeights:
+    def temper(self, nats: float) -> LogWeights:
         """Return weights in the same order, within a factor e^nats."""
         lowest = min(self.logs, default=0.0)
         factor = min(1.0, nats / -lowest) if lowest < 0 else 1.0
         return LogWeights(models=self.models, logs=tuple(factor * log for log in self.logs))
 
 
-def _anchored(logs: Sequence[float]) -> list[float]:
+def _shift_max_to_zero(logs: Sequence[float]) -> list[float]:
     highest = max(logs, default=0.0)
     return [max(LOWEST, log - highest) for log in logs]

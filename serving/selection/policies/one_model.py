@@ -35,11 +35,11 @@ class OneModel(abc.ABC, Generic[S]):
         weights = self.weights(state)
         return one_of(tuple(weights), tuple(weights.values()), draw)
 
-    def combine(self, state: S, choice: Choice, answers: Mapping[str, ModelOutput]) -> Combined:  # noqa: ARG002
+    def combine(self, state: S, choice: Choice, responses: Mapping[str, ModelOutput]) -> Combined:  # noqa: ARG002
         """See `Policy`."""
         equal = dict.fromkeys(choice.models, 1.0)
         return voting.combine(
-            self.task, choice, answers, weights=equal, standings=equal, by="scores"
+            self.task, choice, responses, weights=equal, standings=equal, by="scores"
         )
 
 
@@ -51,21 +51,21 @@ class Counting(OneModel[ErrorCounts]):
         """See `Policy`."""
         return ErrorCounts.none(models)
 
-    def restored(self, data: Mapping[str, Any]) -> ErrorCounts:
+    def parse_state(self, data: Mapping[str, Any]) -> ErrorCounts:
         """See `Policy`."""
         return ErrorCounts.from_json(data)
 
-    def relinked(self, state: ErrorCounts, models: Sequence[str]) -> ErrorCounts:
+    def relink(self, state: ErrorCounts, models: Sequence[str]) -> ErrorCounts:
         """See `Policy`."""
-        return state.relinked(models)
+        return state.relink(models)
 
-    def newcomer(self, shared: ErrorCounts) -> ErrorCounts:
+    def initial_for_user(self, shared: ErrorCounts) -> ErrorCounts:
         """See `Policy`."""
         return ErrorCounts.none(shared.models)
 
     def observe(self, state: ErrorCounts, decision: Decision, truth: TrueLabel) -> ErrorCounts:
         """See `Policy`."""
-        return state.observed(losses_of_asked(self.task, decision, truth))
+        return state.with_observation(losses_of_asked(self.task, decision, truth))
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,11 +76,11 @@ class Learning(Counting):
     memory: float | None = 1000.0
     """Feedback count in which an observation fades to 1/e; None: never."""
 
-    def newcomer(self, shared: ErrorCounts) -> ErrorCounts:
+    def initial_for_user(self, shared: ErrorCounts) -> ErrorCounts:
         """See `Policy`."""
         return shared.at_most(NEWCOMER_OBSERVATIONS)
 
     def observe(self, state: ErrorCounts, decision: Decision, truth: TrueLabel) -> ErrorCounts:
         """See `Policy`."""
         losses = losses_of_asked(self.task, decision, truth)
-        return state.observed(losses, keep_of(self.memory))
+        return state.with_observation(losses, keep_of(self.memory))

@@ -146,14 +146,14 @@ class PerUser:
             ErrorCounts.none(models), (1.0 / max(1, len(models)),) * len(models) + offset
         )
 
-    def restored(self, data: Mapping[str, Any]) -> PerUserState:
+    def parse_state(self, data: Mapping[str, Any]) -> PerUserState:
         """See `Policy`."""
         state = PerUserState.from_json(data)
         if len(state.prior) != len(state.models) + (self.task.kind == "number"):
             raise ValueError(f"the state is not one of a task of kind {self.task.kind}")
         return state
 
-    def relinked(self, state: PerUserState, models: Sequence[str]) -> PerUserState:
+    def relink(self, state: PerUserState, models: Sequence[str]) -> PerUserState:
         """See `Policy`; the prior keeps its sum."""
         if tuple(models) == state.models:
             return state
@@ -179,11 +179,11 @@ class PerUser:
         d = len(state.prior)
         gram[np.ix_(new, new)] = np.reshape(state.gram, (d, d))[np.ix_(before, before)]
         moments[new] = np.array(state.moments)[before]
-        return self._fitted(
-            state.tallies.relinked(models), UNSEEN, prior=prior, gram=gram, moments=moments
+        return self._fit(
+            state.tallies.relink(models), UNSEEN, prior=prior, gram=gram, moments=moments
         )
 
-    def newcomer(self, shared: PerUserState) -> PerUserState:
+    def initial_for_user(self, shared: PerUserState) -> PerUserState:
         """See `Policy`; the shared weights are the prior."""
         return self._empty(shared.tallies.at_most(NEWCOMER_OBSERVATIONS), shared.weights)
 
@@ -202,22 +202,22 @@ class PerUser:
         )
 
     def combine(
-        self, state: PerUserState, choice: Choice, answers: Mapping[str, ModelOutput]
+        self, state: PerUserState, choice: Choice, responses: Mapping[str, ModelOutput]
     ) -> Combined:
         """See `Policy`; present models get the weights of missing ones."""
         nobody = dict.fromkeys(choice.models, 0.0)
         found = voting.combine(
             self.task,
             choice,
-            answers,
+            responses,
             weights=nobody | dict(self.weights(state)),
             standings=nobody | state.tallies.standings(),
             by="scores",
         )
         if self.task.kind == "number" and found.output is not None:
-            there = [model for model in choice.models if model in answers]
+            there = [model for model in choice.models if model in responses]
             return dataclasses.replace(
-                found, output=self._number(state, there, answers), used=tuple(there)
+                found, output=self._number(state, there, responses), used=tuple(there)
             )
         return found
 
@@ -227,8 +227,8 @@ class PerUser:
         Other weights stay, so a dead model does not lower the confidence.
         """
         keep = keep_of(self.memory)
-        tallies = state.tallies.observed(losses_of_asked(self.task, decision, truth), keep)
-        together = state.together.observed(
+        tallies = state.tallies.with_observation(losses_of_asked(self.task, decision, truth), keep)
+        together = state.together.with_observation(
             loss_of_all(self.task, state.models, decision, truth), keep
         )
         there = [model in decision.answers for model in state.models]
@@ -241,7 +241,7 @@ class PerUser:
         if not all(there):
             missing = np.flatnonzero(~np.array(there))
             gram[missing, missing] += np.square(x[missing]).sum(axis=1)
-        return self._fitted(
+        return self._fit(
             tallies,
             together,
             start=state.weights,
@@ -250,17 +250,21 @@ class PerUser:
             moments=keep * np.array(state.moments) + x @ y,
         )
 
-    def _rows(self, answers: Sequence[ModelOutput | None], truth: TrueLabel) -> tuple[Array, Array]:
+    def _rows(
+        self, responses: Sequence[ModelOutput | None], truth: TrueLabel
+    ) -> tuple[Array, Array]:
         """Rows x (d, n) and goals y (n,) of one feedback; n is the number of classes, or 1.
 
         A missing output gets the mean of the others.
         """
         if isinstance(truth, float):
-            values = [[self._scaled(a.value)] if isinstance(a, Number) else None for a in answers]
+            values = [
+                [self._to_scales(a.value)] if isinstance(a, Number) else None for a in responses
+            ]
             return np.append(_fill_missing(values), [[1.0]], axis=0), np.array(
-                [self._scaled(truth)]
+                [self._to_scales(truth)]
             )
-        spread = [None if answer is None else _probabilities(answer) for answer in answers]
+        spread = [None if answer is None else _probabilities(answer) for answer in responses]
         labels = sorted({label for each in spread if each for label in each} | {truth})
         x = _fill_missing(
             [
@@ -271,14 +275,14 @@ class PerUser:
         return x, np.array([float(label == truth) for label in labels])
 
     def _number(
-        self, state: PerUserState, there: Sequence[str], answers: Mapping[str, ModelOutput]
+        self, state: PerUserState, there: Sequence[str], responses: Mapping[str, ModelOutput]
     ) -> float:
         own = dict(zip(state.models, state.weights, strict=False))
         total = sum(own.values())
         values = {
-            model: self._scaled(answer.value)
+            model: self._to_scales(answer.value)
             for model in there
-            if isinstance(answer := answers[model], Number)
+            if isinstance(answer := responses[model], Number)
         }
         present = sum(own.get(model, 0.0) for model in values)
         if present > 0:
@@ -288,7 +292,7 @@ class PerUser:
             total = total or 1.0
         return self.task.scale * (total * mean + state.weights[-1])
 
-    def _scaled(self, value: float) -> float:
+    def _to_scales(self, value: float) -> float:
         """Convert a number to scales, bounded."""
         return min(_MAX_SCALES, max(-_MAX_SCALES, value / self.task.scale))
 
@@ -303,7 +307,7 @@ class PerUser:
             weights=prior,
         )
 
-    def _fitted(
+    def _fit(
         self,
         tallies: ErrorCounts,
         together: EnsembleErrors,
@@ -336,11 +340,11 @@ def _fill_missing(rows: Sequence[Sequence[float] | None]) -> Array:
     return np.array([mean if row is None else row for row in rows], dtype=np.float64)
 
 
-def _probabilities(answer: ModelOutput) -> Mapping[str, float]:
-    assert not isinstance(answer, Number)
-    if isinstance(answer, Scores):
-        return dict(zip(answer.labels, answer.probabilities, strict=True))
-    return {top_class(answer): 1.0}
+def _probabilities(response: ModelOutput) -> Mapping[str, float]:
+    assert not isinstance(response, Number)
+    if isinstance(response, Scores):
+        return dict(zip(response.labels, response.probabilities, strict=True))
+    return {top_class(response): 1.0}
 
 
 def _vector(values: Sequence[float]) -> Vector:

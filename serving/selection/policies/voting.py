@@ -29,22 +29,22 @@ class Vote(NamedTuple):
 
 def vote(
     task: Task,
-    answers: Mapping[str, ModelOutput],
+    responses: Mapping[str, ModelOutput],
     weights: Mapping[str, float],
     by: By = "majority",
 ) -> Vote:
     """Vote on one output; weights are 0 or more."""
-    if not answers:
+    if not responses:
         return Vote(None, 0.0, ())
     if task.kind == "number":
-        return _numbers(task, answers, weights)
-    return _classes(answers, weights, by)
+        return _numbers(task, responses, weights)
+    return _classes(responses, weights, by)
 
 
 def combine(
     task: Task,
     choice: Choice,
-    answers: Mapping[str, ModelOutput],
+    responses: Mapping[str, ModelOutput],
     *,
     weights: Mapping[str, float],
     standings: Mapping[str, float],
@@ -55,12 +55,12 @@ def combine(
     Args:
         task: what is predicted.
         choice: queried models.
-        answers: outputs so far.
+        responses: outputs so far.
         weights: per queried model, for the confidence.
         standings: accuracy per queried model, for the agreement.
         by: vote on classes; a model alone votes by scores.
     """
-    there = {model: answers[model] for model in choice.models if model in answers}
+    there = {model: responses[model] for model in choice.models if model in responses}
     missing = tuple(model for model in choice.models if model not in there)
     alone = len(choice.models) == 1
     weights = _usable(choice.models, weights)
@@ -76,12 +76,12 @@ def combine(
 
 
 def _agreement(
-    found: Vote, answers: Mapping[str, ModelOutput], standings: Mapping[str, float]
+    found: Vote, responses: Mapping[str, ModelOutput], standings: Mapping[str, float]
 ) -> float:
-    if len(answers) < 2:
+    if len(responses) < 2:
         return 1.0
     support = []
-    for model, answer in answers.items():
+    for model, answer in responses.items():
         if isinstance(answer, Scores):
             spread = dict(zip(answer.labels, answer.probabilities, strict=True))
             support.append(standings[model] * spread.get(str(found.output), 0.0))
@@ -99,10 +99,10 @@ def _share(part: float, total: float) -> float:
     return min(1.0, part / total) if total > 0 else 0.0
 
 
-def _classes(answers: Mapping[str, ModelOutput], weights: Mapping[str, float], by: By) -> Vote:
+def _classes(responses: Mapping[str, ModelOutput], weights: Mapping[str, float], by: By) -> Vote:
     votes: dict[str, list[float]] = {}
     labels: dict[str, str] = {}
-    for model, answer in answers.items():
+    for model, answer in responses.items():
         assert not isinstance(answer, Number)
         labels[model] = top_class(answer)
         weight = weights[model]
@@ -113,13 +113,15 @@ def _classes(answers: Mapping[str, ModelOutput], weights: Mapping[str, float], b
             votes.setdefault(labels[model], []).append(weight)
     masses = {label: math.fsum(parts) for label, parts in votes.items()}
     output = min(masses, key=lambda label: (-masses[label], label))
-    supporters = tuple(model for model in answers if labels[model] == output)
+    supporters = tuple(model for model in responses if labels[model] == output)
     return Vote(output, masses[output], supporters)
 
 
-def _numbers(task: Task, answers: Mapping[str, ModelOutput], weights: Mapping[str, float]) -> Vote:
+def _numbers(
+    task: Task, responses: Mapping[str, ModelOutput], weights: Mapping[str, float]
+) -> Vote:
     values: dict[str, float] = {}
-    for model, answer in answers.items():
+    for model, answer in responses.items():
         assert isinstance(answer, Number)
         values[model] = answer.value
     best = Vote(None, -1.0, ())

@@ -19,19 +19,19 @@ class CircuitBreaker:
     """One server, used by one thread."""
 
     def __init__(
-        self, name: str, probe: Callable[[], object], *, patience_s: float, retry_s: float
+        self, name: str, probe: Callable[[], object], *, timeout_s: float, retry_s: float
     ) -> None:
         """Start with a closed circuit.
 
         Args:
             name: for error texts.
             probe: raises unless the server is available.
-            patience_s: request timeout.
+            timeout_s: request timeout.
             retry_s: minimum interval between probes.
         """
         self._name = name
         self._probe = probe
-        self._patience_s = patience_s
+        self._timeout_s = timeout_s
         self._retry_s = retry_s
         self._thread = concurrent.futures.ThreadPoolExecutor(1, "states-asked")
         self._reason: str | None = None
@@ -48,9 +48,9 @@ class CircuitBreaker:
             raise NotReady(f"{self._name} does not answer: {self._reason}")
         asked = self._thread.submit(question)
         try:
-            return asked.result(self._patience_s)
+            return asked.result(self._timeout_s)
         except concurrent.futures.TimeoutError:
-            reason = f"no response within {self._patience_s:g} s"
+            reason = f"no response within {self._timeout_s:g} s"
         except Exception as error:  # clients raise many types
             reason = str(error)
         asked.cancel()

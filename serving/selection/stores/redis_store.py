@@ -88,14 +88,14 @@ class RedisStore:
             NotReady: the server is unavailable.
         """
         self._client = _connect(url, password)
-        self._most: dict[str, int] = {}
+        self._max_users: dict[str, int] = {}
         self._are_dated: set[str] = set()
         """Applications with complete save times; for the writer thread."""
         self._behind = WriteBehind(self._write, interval_s=interval_s, name="states-redis")
         self._reached = CircuitBreaker(
             "the Redis server of the states",
             self._client.ping,
-            patience_s=patience_s,
+            timeout_s=patience_s,
             retry_s=_RETRY_S,
         )
 
@@ -116,7 +116,7 @@ class RedisStore:
 
     def keep_most(self, application: str, most: int) -> None:
         """See `StateStore`."""
-        self._most[application] = most
+        self._max_users[application] = most
 
     def flush(self) -> None:
         """See `StateStore`."""
@@ -139,7 +139,7 @@ class RedisStore:
                 pipeline.zrem(_SAVED + application, user)
             else:
                 pipeline.hset(_PREFIX + application, user, text)
-                if user != EVERYBODY and application in self._most:
+                if user != EVERYBODY and application in self._max_users:
                     of_users = dates.setdefault(application, {})
                     of_users[user] = time.time() + 1e-6 * len(of_users)
         for application, of_users in dates.items():
@@ -150,7 +150,11 @@ class RedisStore:
 
     def _bound(self, application: str) -> None:
         """Delete the users saved longest ago beyond the limit."""
-        states, saved, most = _PREFIX + application, _SAVED + application, self._most[application]
+        states, saved, most = (
+            _PREFIX + application,
+            _SAVED + application,
+            self._max_users[application],
+        )
         if (
             application not in self._are_dated
         ):  # users saved before there was a limit are the oldest

@@ -53,7 +53,7 @@ class SqliteStore:
         except sqlite3.Error as error:
             raise NotReady(f"the states' file {path} cannot be opened: {error}") from error
         self._path = path
-        self._most: dict[str, int] = {}
+        self._max_users: dict[str, int] = {}
         self._users: dict[str, int] = {}
         """User counts of limited applications, for the writer thread."""
         self._behind = WriteBehind(self._write, interval_s=interval_s, name="states-sqlite")
@@ -75,7 +75,7 @@ class SqliteStore:
 
     def keep_most(self, application: str, most: int) -> None:
         """See `StateStore`."""
-        self._most[application] = most
+        self._max_users[application] = most
 
     def flush(self) -> None:
         """See `StateStore`."""
@@ -106,17 +106,19 @@ class SqliteStore:
                 "DELETE FROM states WHERE application = ? AND user = ?",
                 [key for key, text in batch.texts.items() if text is None],
             )
-            added = self._saved(
+            added = self._write_texts(
                 [(key, text) for key, text in batch.texts.items() if text is not None]
             )
             if batch.applications or None in batch.texts.values():
                 users = {}
             for application, count in added.items():
-                if application in self._most:
-                    users[application] = self._bounded(application, users.get(application), count)
+                if application in self._max_users:
+                    users[application] = self._delete_excess_users(
+                        application, users.get(application), count
+                    )
         self._users = users
 
-    def _saved(self, texts: Sequence[tuple[Key, str]]) -> dict[str, int]:
+    def _write_texts(self, texts: Sequence[tuple[Key, str]]) -> dict[str, int]:
         added: dict[str, int] = {}
         for at, (key, text) in enumerate(texts, time.time_ns()):
             values = (text, at, *key)
@@ -126,13 +128,13 @@ class SqliteStore:
                     added[key[0]] = added.get(key[0], 0) + 1
         return added
 
-    def _bounded(self, application: str, users: int | None, added: int) -> int:
+    def _delete_excess_users(self, application: str, users: int | None, added: int) -> int:
         """Delete excess users, saved longest ago; return how many remain."""
         if users is None:
             ((users,),) = self._writer.execute(_COUNT, (application,))
         else:
             users += added
-        most = self._most[application]
+        most = self._max_users[application]
         if users > most:
             too_many = users - most + most // 100
             users -= self._writer.execute(

@@ -124,7 +124,7 @@ class WriteBehind:
                     f"{self._most} states are already waiting to be written: {self._error}"
                 )
             self._waiting.save(key, text)
-            self._noted()
+            self._record_save()
 
     def delete(self, application: str, user: str | None) -> None:
         """Queue the deletion of one state, or (None) of an application."""
@@ -133,7 +133,7 @@ class WriteBehind:
                 self._waiting.delete_all(application)
             else:
                 self._waiting.save((application, user), None)
-            self._noted()
+            self._record_save()
 
     def load(self, key: Key, stored: Callable[[], str | None]) -> str | None:
         """Return a state's text, pending or stored."""
@@ -169,7 +169,7 @@ class WriteBehind:
         if self._waiting:
             log.error("states lost", extra={"contexts": len(self._waiting.texts)})
 
-    def _noted(self) -> None:
+    def _record_save(self) -> None:
         self._saved += 1
         self._changed.notify_all()
 

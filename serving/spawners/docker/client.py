@@ -72,7 +72,7 @@ class DockerClient:
                 "socket in a mounted folder, so the engine must run on this machine"
             )
         engine = cls(address)
-        with engine._asked("replica.spawner docker") as api:
+        with engine._translate_errors("replica.spawner docker") as api:
             facts: dict[str, Any] = api.info()
         engine.offers_gpus = "nvidia" in (facts.get("Runtimes") or {})
         lacking = [name for name in _NEEDED if not facts.get(name)]
@@ -89,7 +89,7 @@ class DockerClient:
         """Return an image's id, or None if it does not exist."""
         import docker.errors  # noqa: PLC0415 - only an installation with containers has it
 
-        with self._asked(f"image {image} cannot be inspected") as api:
+        with self._translate_errors(f"image {image} cannot be inspected") as api:
             try:
                 found = api.inspect_image(image)  # type: ignore[no-untyped-call]
             except docker.errors.ImageNotFound:
@@ -117,7 +117,7 @@ class DockerClient:
         if spec.gpu is not None:
             gpus = [docker.types.DeviceRequest(device_ids=[spec.gpu], capabilities=[["gpu"]])]
         memory = None if spec.memory_mb is None else spec.memory_mb * MIB
-        with self._asked(f"a container of {spec.image} cannot be created") as api:
+        with self._translate_errors(f"a container of {spec.image} cannot be created") as api:
             host = api.create_host_config(
                 network_mode="none",
                 read_only=True,
@@ -151,7 +151,7 @@ class DockerClient:
         Raises:
             EngineError: the engine refuses.
         """
-        with self._asked("a container cannot be started") as api:
+        with self._translate_errors("a container cannot be started") as api:
             api.start(container)
             return int(api.inspect_container(container)["State"]["Pid"])
 
@@ -168,7 +168,7 @@ class DockerClient:
         if memory_mb is not None:
             wanted |= {"Memory": memory_mb * MIB, "MemorySwap": memory_mb * MIB}
         unlimited = () if self.limits_swap else ("MemorySwap",)
-        with self._asked("the limits of a container cannot be set") as api:
+        with self._translate_errors("the limits of a container cannot be set") as api:
             api.update_container(
                 container,
                 cpu_period=wanted["CpuPeriod"],
@@ -191,9 +191,9 @@ class DockerClient:
             EngineError: the engine does not respond.
         """
         what = "the end of a container cannot be awaited"
-        with contextlib.suppress(DockerError), self._asked(what) as api:
+        with contextlib.suppress(DockerError), self._translate_errors(what) as api:
             api.wait(container, timeout=WAIT_POLL_S)
-        with self._asked(what) as api:  # read its state, whatever ended the wait
+        with self._translate_errors(what) as api:  # read its state, whatever ended the wait
             state = api.inspect_container(container)["State"]
             if state["Running"]:
                 return None
@@ -233,13 +233,13 @@ class DockerClient:
         Raises:
             EngineError: the engine does not respond.
         """
-        with self._asked("containers cannot be listed") as api:
+        with self._translate_errors("containers cannot be listed") as api:
             found = api.containers(all=True, filters={"label": f"{OWNER_LABEL}={name}"})
         return [str(container["Id"]) for container in found]
 
     def stale(self) -> dict[str, str]:
         """Return containers of owners that are gone: id -> name."""
-        with self._asked("containers cannot be listed") as api:
+        with self._translate_errors("containers cannot be listed") as api:
             found = api.containers(all=True, filters={"label": OWNER_LABEL})
         stale = {}
         for container in found:
@@ -263,7 +263,7 @@ class DockerClient:
         return docker.APIClient(base_url=self.address, version="auto", timeout=REQUEST_TIMEOUT_S)
 
     @contextlib.contextmanager
-    def _asked(self, what: str) -> Iterator[docker.APIClient]:
+    def _translate_errors(self, what: str) -> Iterator[docker.APIClient]:
         try:
             import docker.errors  # noqa: PLC0415
             import requests.exceptions  # noqa: PLC0415
@@ -310,7 +310,7 @@ class DockerClient:
     def _harmless(self, what: str, request: Any) -> None:
         import docker.errors  # noqa: PLC0415
 
-        with self._asked(what) as api, contextlib.suppress(docker.errors.NotFound):
+        with self._translate_errors(what) as api, contextlib.suppress(docker.errors.NotFound):
             try:
                 request(api)
             except docker.errors.APIError as error:

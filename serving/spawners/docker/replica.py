@@ -52,7 +52,7 @@ class ContainerReplica:
             raise NotReady(f"replica {self.worker} is not connected")
         return self._sock
 
-    def connected(self, sock: socket.socket) -> None:
+    def set_socket(self, sock: socket.socket) -> None:
         """Set the accepted connection."""
         self._sock = sock
 
@@ -62,7 +62,7 @@ class ContainerReplica:
         if self._sock is not None:
             self._sock.close()
 
-    def made(self, memory_mb: int | None) -> None:
+    def record_memory_limit(self, memory_mb: int | None) -> None:
         """Record the memory limit of the created container."""
         self._memory_mb = memory_mb
 
@@ -90,14 +90,16 @@ class ContainerReplica:
         if self._engine.limits_text != "enforced":
             return
         # Continues if the caller is cancelled: the engine's change cannot be undone.
-        change = asyncio.ensure_future(self._limited(self.container, cpu, memory_mb))
+        change = asyncio.ensure_future(self._change_limits(self.container, cpu, memory_mb))
         change.add_done_callback(lambda done: done.cancelled() or done.exception())
         try:
             await asyncio.shield(change)
         except DockerError as error:
             raise LimitsUnavailable(str(error)) from error
 
-    async def _limited(self, container: str, cpu: float | None, memory_mb: int | None) -> None:
+    async def _change_limits(
+        self, container: str, cpu: float | None, memory_mb: int | None
+    ) -> None:
         """Change limits one at a time, so that the last one holds."""
         async with self._limiting:
             limit = self._engine.limit

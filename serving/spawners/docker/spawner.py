@@ -64,7 +64,7 @@ class DockerSpawner:
         self._unremoved: set[str] = set()
         """Containers that the engine failed to remove."""
         self._limits_text = "not enforced: the spawner is not open"
-        self.software = ""
+        self.image_id = ""
         """Image id, once open."""
 
     @property
@@ -91,7 +91,7 @@ class DockerSpawner:
                 f"the Docker engine has no image {image}; `make images` builds it (docker/README.md), "
                 f"replica.image names another one",
             )
-        self.software = image_id
+        self.image_id = image_id
         if engine.limits_text != "enforced":
             log.warning("limits are not enforced", extra={"reason": engine.limits_text})
         await _clean_up()
@@ -105,10 +105,10 @@ class DockerSpawner:
         cpu: float | None,
         memory_mb: int | None,
         ready_timeout_s: float,
-        card: ModelSpec | None,
+        spec: ModelSpec | None,
         accelerator: AcceleratorSettings | None = None,
     ) -> ContainerReplica:
-        """Start a replica, see `Home.start`; if cancelled, end it.
+        """Start a replica, see `Spawner.start`; if cancelled, end it.
 
         The card's files are mounted read-only. By default it sees the first GPU, if any.
 
@@ -128,10 +128,10 @@ class DockerSpawner:
         replica = ContainerReplica(worker, engine, self._kill)
         try:
             with handshake.listen(folder / _SOCKET, mode=0o666) as listener:
-                spec = self._spec(worker, nest, memory_mb, card, kind, accelerator, gpu)
-                self._begin(replica, spec, engine)
+                container = self._spec(worker, nest, memory_mb, spec, kind, accelerator, gpu)
+                self._begin(replica, container, engine)
                 async with asyncio.timeout(ready_timeout_s):
-                    greeting = handshake.greet(replica.ended, listener, replica.connected)
+                    greeting = handshake.greet(replica.ended, listener, replica.set_socket)
                     hello = await handshake.while_alive(replica.ended, greeting)
                     if hello is not None:  # its pid is only valid inside the container
                         replica.features = hello.features
@@ -155,8 +155,8 @@ class DockerSpawner:
             raise
         return replica
 
-    async def lend(self, card: ModelSpec) -> pathlib.Path | None:
-        """Stage a model's files; see `Home.lend`.
+    async def stage(self, spec: ModelSpec) -> pathlib.Path | None:
+        """Stage a model's files; see `Spawner.stage`.
 
         Raises:
             ReplicaStartFailed: they cannot be staged.
@@ -165,9 +165,9 @@ class DockerSpawner:
         if self._kind is None or self._nest is None:
             raise NotReady("the spawner is not open")
         try:
-            return await self._nest.stage(card.files)
+            return await self._nest.stage(spec.files)
         except OSError as error:
-            text = f"the files of {card.label} cannot be staged for running containers: {error}"
+            text = f"the files of {spec.label} cannot be staged for running containers: {error}"
             if error.errno in {errno.ENOSPC, errno.EDQUOT}:
                 text += (
                     "; set TMPDIR to a folder on the file system of the models, where they "
@@ -175,8 +175,8 @@ class DockerSpawner:
                 )
             raise ReplicaStartFailed("load", text) from error
 
-    async def take_back(self, root: pathlib.Path | None) -> None:
-        """Unstage what `lend` returned."""
+    async def unstage(self, root: pathlib.Path | None) -> None:
+        """Unstage what `stage` returned."""
         if root is not None and self._nest is not None:
             await run_in_daemon_thread(self._nest.shelf.remove, root)
 
@@ -198,18 +198,18 @@ class DockerSpawner:
         worker: int,
         nest: DockerSession,
         memory_mb: int | None,
-        card: ModelSpec | None,
+        spec: ModelSpec | None,
         kind: str,
         accelerator: AcceleratorSettings,
         gpu: str | None,
     ) -> ContainerSpec:
         assert self._image is not None
-        program = None if card is None else card.program
+        program = None if spec is None else spec.program
         words = () if program is None else (str(program.folder), *program.words)
-        if card is None:  # the mount is fixed, its contents are not
+        if spec is None:  # the mount is fixed, its contents are not
             files = {FILES_FOLDER: nest.shelf.folder}
         else:
-            files = {f"{FILES_FOLDER}{file}": file for file in card.files}
+            files = {f"{FILES_FOLDER}{file}": file for file in spec.files}
         return ContainerSpec(
             name=f"{nest.name}-{worker}",
             owner=nest.name,
@@ -253,7 +253,7 @@ class DockerSpawner:
         ended = ExitStatus(reason="crash", text="it was never started")
         try:
             container = await run_in_daemon_thread(engine.create, spec)
-            replica.made(spec.memory_mb)
+            replica.record_memory_limit(spec.memory_mb)
             if not replica.ending.is_set():
                 pid = await run_in_daemon_thread(engine.start, container)
                 replica.runs(container, pid, manager.group_of(pid) if pid else None)

@@ -61,7 +61,7 @@ class ForkServerClient:
         return self._child.process.pid
 
     @classmethod
-    async def started(
+    async def launch(
         cls,
         kind: str,
         directory: pathlib.Path,

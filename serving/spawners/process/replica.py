@@ -44,7 +44,7 @@ class ProcessReplica:
             raise NotReady(f"replica {self.worker} is not connected")
         return self._sock
 
-    def connected(self, sock: socket.socket) -> None:
+    def set_socket(self, sock: socket.socket) -> None:
         """Set the accepted connection."""
         self._sock = sock
 

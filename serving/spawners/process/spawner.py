@@ -61,7 +61,7 @@ class ProcessSpawner:
         self._replicas: dict[int, ProcessReplica] = {}
         self._finishing: set[asyncio.Task[None]] = set()
         self._said_no_sharing = False
-        self.software = ""
+        self.image_id = ""
         """Replicas run this installation."""
 
     @property
@@ -89,10 +89,10 @@ class ProcessSpawner:
         cpu: float | None,
         memory_mb: int | None,
         ready_timeout_s: float,
-        card: ModelSpec | None,
+        spec: ModelSpec | None,
         accelerator: AcceleratorSettings | None = None,
     ) -> ProcessReplica:
-        """Start a replica, see `Home.start`; if cancelled, end it.
+        """Start a replica, see `Spawner.start`; if cancelled, end it.
 
         Raises:
             ReplicaStartFailed: it ended, or was not ready in time.
@@ -111,7 +111,7 @@ class ProcessSpawner:
         self._replicas[worker] = replica
         try:
             async with asyncio.timeout(ready_timeout_s):
-                program = None if card is None else card.program
+                program = None if spec is None else spec.program
                 await self._connect(replica, nest, environment, program)
         except TimeoutError:
             replica.abandon()
@@ -126,11 +126,11 @@ class ProcessSpawner:
             raise
         return replica
 
-    async def lend(self, _card: ModelSpec) -> pathlib.Path | None:
+    async def stage(self, _spec: ModelSpec) -> pathlib.Path | None:
         """Do nothing: replicas see all files."""
         return None
 
-    async def take_back(self, _root: pathlib.Path | None) -> None:
+    async def unstage(self, _root: pathlib.Path | None) -> None:
         """Do nothing: nothing was staged."""
 
     async def close(self) -> None:
@@ -162,7 +162,7 @@ class ProcessSpawner:
         directory = _private_directory(name)
         try:
             self._support = limits.open()
-            forker = await ForkServerClient.started(
+            forker = await ForkServerClient.launch(
                 kind,
                 directory,
                 limits.directories,
@@ -263,7 +263,7 @@ async def _greet(replica: ProcessReplica, listener: socket.socket) -> None:
         WireError: protocol error.
     """
     replica.pid = await asyncio.shield(replica.started)
-    hello = await handshake.greet(replica.ended, listener, replica.connected)
+    hello = await handshake.greet(replica.ended, listener, replica.set_socket)
     if hello is None:
         return
     if hello.pid != replica.pid:

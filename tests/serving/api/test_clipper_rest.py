@@ -147,11 +147,11 @@ def test_a_long_output_that_cannot_be_read():
 class BadTexts(FakeHub):
     """A hub whose models answer with fewer texts than they say."""
 
-    def ask(self, application, _question, asker, **_):
-        asked = Asked(self, self.apps[application], asker)
+    def ask(self, application, _question, query_handler, **_):
+        asked = Asked(self, self.apps[application], query_handler)
         tensor = Tensor("y", "BYTES", (1, 100_000), b"\4" + bytes(399_999))
         frame = wire.encode_descriptor([tensor]) + tensor.data
-        asyncio.get_running_loop().call_soon(asked.answer, frame)
+        asyncio.get_running_loop().call_soon(asked.on_result, frame)
         return asked
 
 

@@ -225,7 +225,7 @@ def test_photographs_in_base64_are_read():
 
 def test_the_limit_is_a_setting_in_every_protocol():
     """What the routes are given reaches the readers."""
-    settings = ServingSettings().changed({"server.max_json_bytes": 2000})
+    settings = ServingSettings().with_changes({"server.max_json_bytes": 2000})
     limit = settings.server.max_json_bytes
     long = json.dumps({"inputs": [], "id": "a" * 2000}).encode()
     with pytest.raises(JsonTooLarge):

@@ -124,13 +124,13 @@ def test_errors(port, method, path, body, status, message):
 def test_errors_are_counted_where_they_belong(served):
     """With the model that was asked, and with none where none was meant."""
     port, engine, _ = served
-    before = dict(engine.unresolved_responses)
+    before = dict(engine.unknown_model_responses)
     half = engine.engine.resolve("half", None).counters.responses
     wrong = half.get(400, 0)
     port.json("POST", "/v1/models/half:predict", {})
     assert half[400] == wrong + 1
     port.json("POST", "/v1/models/none:predict", {"instances": [1]})
-    assert engine.unresolved_responses[404] == before.get(404, 0) + 1
+    assert engine.unknown_model_responses[404] == before.get(404, 0) + 1
 
 
 @pytest.mark.parametrize(
@@ -226,9 +226,9 @@ def test_a_client_that_leaves_takes_its_request_back(served):
                 b"POST /v1/models/half:predict HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n%b"
                 % (len(body), body)
             )
-            _until(lambda: port.do(lambda: engine.unfinished) == 1)
+            _until(lambda: port.do(lambda: engine.inflight_count) == 1)
         _until(lambda: counted(engine).get(499) == before + 1)
-        assert port.do(lambda: engine.unfinished) == 0
+        assert port.do(lambda: engine.inflight_count) == 0
     finally:
         home.hold.clear()
         home.release.set()

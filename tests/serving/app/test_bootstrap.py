@@ -38,7 +38,7 @@ def _redis():
 
 @contextlib.asynccontextmanager
 async def server(url, folder=None, **more):
-    settings = ServingSettings().changed({"server.state_store": url})
+    settings = ServingSettings().with_changes({"server.state_store": url})
     core = build([ECHO], settings, SpawnerRegistry(FakeHome), root=None, folder=folder, **more)
     try:
         await core.open()
@@ -52,7 +52,7 @@ class Asker:
     def __init__(self):
         self.result = asyncio.get_running_loop().create_future()
 
-    def answered(self, result):
+    def on_response(self, result):
         self.result.set_result(result)
 
 
@@ -112,7 +112,7 @@ async def test_a_change_needs_no_server_of_states(redis, tmp_path):
         process.kill()
         process.wait(10)
         await teach(core)
-        await core.engine.apply(core.engine.settings.changed({"batching.max_size": 3}))
+        await core.engine.apply(core.engine.settings.with_changes({"batching.max_size": 3}))
         await core.keep()
         core.applications.delete("app")
         with pytest.raises(NotReady, match="cannot be written"):

@@ -37,7 +37,7 @@ class Site:
     @contextlib.asynccontextmanager
     async def server(self, *cards, values=None, root=None, home=None):
         """One life of a server; it ends without a word, as a killed one does."""
-        settings = ServingSettings().changed(values or {})
+        settings = ServingSettings().with_changes(values or {})
         home = home or FakeHome()
         core = build(cards, settings, SpawnerRegistry(lambda: home), root=root, folder=self.folder)
         try:
@@ -76,7 +76,7 @@ async def command(core, verb, /, **data):
 def in_force(core):
     """Everything that management can see."""
     return {
-        "models": {served.id: served.card for served in core.engine.served()},
+        "models": {served.id: served.spec for served in core.engine.deployments()},
         "entries": {
             id_.name: core.engine.entry(id_.name).as_json() for id_ in core.engine.models()
         },
@@ -84,7 +84,9 @@ def in_force(core):
         "applications": core.applications.all(),
         "registered": core.clipper.models(),
         "current": core.clipper.current_versions(),
-        "replicas": {served.id: served.place.ready_count for served in core.engine.served()},
+        "replicas": {
+            served.id: served.placement.ready_count for served in core.engine.deployments()
+        },
     }
 
 
@@ -116,7 +118,7 @@ async def test_all_of_it_comes_back(site):
         )
         await command(core, "add_app", name="b", **app)
         await command(core, "add_model_links", app_name="a", model_names=["c"])
-        await core.engine.apply(core.engine.settings.changed({"cache.capacity_mb": 3}))
+        await core.engine.apply(core.engine.settings.with_changes({"cache.capacity_mb": 3}))
         await core.keep()
         before = in_force(core)
     assert before["replicas"][ModelId("c", "9")] == 2
@@ -147,7 +149,7 @@ async def test_a_live_setting_holds_until_the_start_says_something_else(site):
     name = "batching.max_size"
     async with site.server(ECHO, values={name: 16}) as core:
         await core.engine.apply(
-            core.engine.settings.changed({name: 8, "models.echo.replica.count": 2})
+            core.engine.settings.with_changes({name: 8, "models.echo.replica.count": 2})
         )
         await core.keep()
     async with site.server(ECHO, values={name: 16}) as core:
@@ -163,7 +165,7 @@ async def test_a_live_setting_holds_until_the_start_says_something_else(site):
 async def test_a_model_of_the_command_line_that_was_unloaded_stays_out(site, caplog):
     """Until somebody loads it, or the command line names another file."""
     async with site.server(ECHO) as core:
-        hub = RepositoryService(core.engine, None, cards=[ECHO], is_controlled=True, keep=core.keep)
+        hub = RepositoryService(core.engine, None, specs=[ECHO], is_controlled=True, keep=core.keep)
         await hub.unload("echo")
     with caplog.at_level(logging.WARNING):
         async with site.server(ECHO) as core:
@@ -173,7 +175,7 @@ async def test_a_model_of_the_command_line_that_was_unloaded_stays_out(site, cap
     async with site.server(other) as core:
         assert core.engine.models() == (ECHO.id,)
     async with site.server(ECHO) as core:
-        hub = RepositoryService(core.engine, None, cards=[ECHO], is_controlled=True, keep=core.keep)
+        hub = RepositoryService(core.engine, None, specs=[ECHO], is_controlled=True, keep=core.keep)
         await hub.unload("echo")
         await hub.load("echo", {"max_batch_size": 5})
     async with site.server(ECHO) as core:
@@ -188,7 +190,7 @@ async def test_a_version_of_the_command_line_wins_over_a_recorded_one(site):
         await core.keep()
     mine = version("2", description="mine")
     async with site.server(mine) as core:
-        assert [served.card for served in core.engine.served()] == [mine]
+        assert [served.spec for served in core.engine.deployments()] == [mine]
         assert core.engine.entry("m").current == "2"
     async with site.server(version("3")) as core:
         assert core.engine.entry("m").current == "3"
@@ -344,7 +346,7 @@ async def test_rows_edited_to_nonsense_keep_nothing_down(site, caplog, nonsense)
         await command(core, "add_app", name="a", **app)
         await command(core, "add_app", name="b", **app)
         changed = {"batching.max_size": 16, "cache.capacity_mb": 3}
-        await core.engine.apply(core.engine.settings.changed(changed))
+        await core.engine.apply(core.engine.settings.with_changes(changed))
         await core.keep()
         before = in_force(core)
     whole = site.record()
@@ -394,7 +396,7 @@ async def test_a_setting_that_cannot_be_restored_stays_in_the_record(site, caplo
         told = [one.what for one in caplog.records if "left out" in one.message]
         assert told == ["setting batching.max_size", "setting no.such"]
     async with site.server(ECHO) as core:
-        await core.engine.apply(core.engine.settings.changed({"batching.max_size": 16}))
+        await core.engine.apply(core.engine.settings.with_changes({"batching.max_size": 16}))
         await core.keep()
     assert json.loads(site.record()[key]) == {"value": 16, "instead_of": 8}
 

@@ -22,10 +22,10 @@ class Waiter:
         self._sends_away = sends_away
         self.ticket = None
 
-    def answer(self, _frame):
+    def on_result(self, _frame):
         self._end("answered")
 
-    def refuse(self, _error):
+    def on_error(self, _error):
         self._end("refused")
 
     def _end(self, how):
@@ -58,11 +58,11 @@ def test_a_waiter_that_sends_others_away_harms_nobody_else(end):
             deadline_s = 1.0 if waiter in (first, second) else 2.0
             waiter.ticket = flights.submit(KEY, waiter, deadline_s, send)
         if end == "answer":
-            sent[0].answer(memoryview(b"output"))
+            sent[0].on_result(memoryview(b"output"))
         else:
-            sent[0].refuse(DeadlineExceeded("queue"))
+            sent[0].on_error(DeadlineExceeded("queue"))
             for again in sent[1:]:
-                again.answer(memoryview(b"output"))
+                again.on_result(memoryview(b"output"))
 
     asyncio.run(scenario())
     early = "answered" if end == "answer" else "refused"
@@ -73,7 +73,7 @@ class Counted:
     """A request that was sent on, and how often it was called off."""
 
     def __init__(self, waiter, deadline_s):
-        self.waiter = waiter
+        self.handler = waiter
         self.deadline_s = deadline_s
         self.cancelled = 0
 
@@ -102,9 +102,9 @@ def test_the_first_one_leaves_and_the_others_are_answered():
         for waiter, deadline_s in ((third, 2.0), (fourth, 3.0)):
             waiter.ticket = flights.submit(KEY, waiter, deadline_s, send)
         third.ticket.cancel()
-        sent[1].waiter.refuse(DeadlineExceeded("queue"))
+        sent[1].handler.on_error(DeadlineExceeded("queue"))
         assert [one.deadline_s for one in sent] == [1.0, 2.0, 3.0]
-        sent[2].waiter.answer(memoryview(b"output"))
+        sent[2].handler.on_result(memoryview(b"output"))
         third.ticket.cancel()
         fourth.ticket.cancel()
         assert [one.cancelled for one in sent] == [1, 0, 0]

@@ -195,7 +195,7 @@ def test_a_key_tells_what_a_profile_depends_on(tmp_path):
         {"accelerator.device": "cpu"},
         {"batching.max_size": 3},
     ):
-        keys.add(found_key(card, settings.changed(change)))
+        keys.add(found_key(card, settings.with_changes(change)))
     keys.add(found_key(dataclasses.replace(card, kind="torch"), settings))
     assert len(keys) == 8
     twin = tmp_path / "other.onnx"

@@ -154,7 +154,7 @@ def test_clients_of_several_models_at_once(card_of, home):
             thread.join(70)
         for number, name in enumerate(names):
             assert answers[name] == [(200, value + number) for value in range(40)]
-        assert running.engine.unfinished == 0
+        assert running.engine.inflight_count == 0
 
 
 def test_what_cannot_be_in_time_is_refused_at_once(card_of, home):
@@ -822,7 +822,7 @@ def test_a_server_that_ends_answers_who_still_waits(card_of, home):
         asking = threading.Thread(target=lambda: found.append(ask(running, "slow", 99)))
         asking.start()
         end_s = time.monotonic() + 5
-        while not running.engine.unfinished:
+        while not running.engine.inflight_count:
             assert time.monotonic() < end_s
             time.sleep(0.005)
         time.sleep(0.1)
@@ -905,7 +905,7 @@ def test_a_version_that_comes_back_is_another_one(card_of):
         for number in range(3):
             running.call(running.engine.deploy(card_of("m", number)))
             assert ask(running, "m") == (200, 1 + number)
-            place = running.engine.resolve("m", None).place
+            place = running.engine.resolve("m", None).placement
             numbers.append(place.dispatcher.number_of(place.model))
             running.call(running.engine.retire_model("m", within_s=0))
         assert len(set(numbers)) == 3
@@ -944,7 +944,7 @@ def test_a_replica_whose_memory_is_out_of_step_is_replaced(card_of, what):
     with gateway(settings, Processes(), card) as running:
         if what == "less":
             assert ask(running, "m") == (200, 2)
-            place = running.engine.resolve("m", None).place
+            place = running.engine.resolve("m", None).placement
             number = place.dispatcher.number_of(place.model)
             behind_its_back(running, worker_of(running), wire.encode_unload(0, model=number))
         else:

@@ -42,7 +42,7 @@ class Waiting:
         self.results = []
         self.done = asyncio.Event()
 
-    def answered(self, result):
+    def on_response(self, result):
         if isinstance(result.output, memoryview):
             (tensor,) = wire.decode_frame(result.output)
             result = result._replace(output=bytes(tensor.data))
@@ -126,7 +126,7 @@ def test_a_late_model_is_answered_for_at_the_objective():
         home.hold.set()
         result = ask(running, 7)
         assert (result.is_default, result.explanation) == (True, TOO_LATE)
-        assert running.do(lambda: running.engine.unfinished) == 0
+        assert running.do(lambda: running.engine.inflight_count) == 0
         home.hold.clear()
         home.release.set()
         add(running, name="patient")
@@ -200,7 +200,7 @@ def test_a_fault_takes_back_what_was_asked_before_it():
         asker = Waiting()
         with pytest.raises(ZeroDivisionError):
             running.do(running.hub.ask, "app", Broken("integers", [1]), asker)
-        assert running.do(lambda: running.engine.unfinished) == 0
+        assert running.do(lambda: running.engine.inflight_count) == 0
         time.sleep(0.1)
         assert asker.results == []
         home.hold.clear()
@@ -221,7 +221,7 @@ def test_an_asker_that_leaves_is_not_called():
             return asker.results
 
         assert running.call(leave()) == []
-        assert running.do(lambda: running.engine.unfinished) == 0
+        assert running.do(lambda: running.engine.inflight_count) == 0
         home.release.set()
 
 

@@ -188,9 +188,9 @@ def seen(running, home):
     home.release.clear()
     with concurrent.futures.ThreadPoolExecutor(24) as pool:
         work = [pool.submit(running.request, "POST", INFER, body(n)) for n in range(24)]
-        until(lambda: running.do(lambda: running.engine.unfinished) == 24)
+        until(lambda: running.do(lambda: running.engine.inflight_count) == 24)
         time.sleep(0.05)
-        waiting = running.do(lambda: running.engine.served()[0].dispatcher.waiting_items)
+        waiting = running.do(lambda: running.engine.deployments()[0].dispatcher.waiting_items)
         home.hold.clear()
         home.release.set()
         assert {w.result(10)[0] for w in work} == {200}
@@ -204,7 +204,7 @@ def seen(running, home):
         "limits": sorted(str(replica.limits) for replica in alive),
         "largest batch": largest,
         "waiting behind held replicas": waiting > 0,
-        "cache": running.do(lambda: len(running.engine.served()[0].cache.cache)),
+        "cache": running.do(lambda: len(running.engine.deployments()[0].cache.cache)),
     }
 
 
@@ -229,10 +229,10 @@ def test_what_a_warm_up_took_is_believed_under_its_limits_only():
 
     warmed({"1": 0.5, "8": 1.0})
     with gateway({"replica.cpu": 1.0}, home) as running:
-        known = running.engine.served()[0].place._scheduler
+        known = running.engine.deployments()[0].placement._scheduler
 
         def measured():
-            return running.do(known.profile.measured)
+            return running.do(known.profile.estimates_s)
 
         assert measured() == {1: 0.5, 8: 1.0}
         assert patch(running, {"batching.max_size": 8})[0] == 200
@@ -421,7 +421,7 @@ def test_a_request_that_kills_its_replica_fails_alone():
         home.hold.set()  # the first waits, so that the others come together
         with concurrent.futures.ThreadPoolExecutor(12) as pool:
             asked = [pool.submit(running.request, "POST", INFER, body(i + 90)) for i in range(12)]
-            waiting = lambda: sum(s.dispatcher.unfinished for s in running.engine.served())  # noqa: E731
+            waiting = lambda: sum(s.dispatcher.inflight_count for s in running.engine.deployments())  # noqa: E731
             assert until(lambda: running.do(waiting) == 12)
             home.hold.clear()
             home.release.set()
@@ -465,7 +465,9 @@ def test_cache_and_single_flight():
         home.hold.set()
         with concurrent.futures.ThreadPoolExecutor(6) as pool:
             work = [pool.submit(running.request, "POST", INFER, body(5)) for _ in range(6)]
-            assert until(lambda: running.do(lambda: running.engine.served()[0].cache.shared) == 5)
+            assert until(
+                lambda: running.do(lambda: running.engine.deployments()[0].cache.shared) == 5
+            )
             home.hold.clear()
             home.release.set()
             answers = {w.result(10)[::2] for w in work}

@@ -97,7 +97,7 @@ def opened(running, root, kept=1):
 def look(running, repository):
     """Two looks: the first sees, the second takes up."""
     for _ in range(2):
-        running.call(repository.look())
+        running.call(repository.reconcile())
 
 
 def test_a_broken_newest_version_does_not_take_the_model_down_at_a_start(tmp_path):

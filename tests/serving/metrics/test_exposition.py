@@ -59,7 +59,7 @@ def test_what_a_pool_holds_is_shown():
     counters = Counters()
     counters.late = 9
     pool = PoolCounters()
-    pool.died("oom")
+    pool.on_replica_death("oom")
     lines = text_of(counters, pool).splitlines()
     for line in (
         'luthier_pool_replicas{pool="onnx",state="ready"} 1.0',
@@ -91,7 +91,7 @@ def test_every_action_that_was_measured_is_in_one_histogram(ended):
     """It took less than was predicted, or more; what was not measured is counted alone."""
     pool = PoolCounters()
     for one in ended:
-        pool.ended(*one)
+        pool.record_action(*one)
     total = sum(sum(by_outcome.values()) for by_outcome in pool.actions.values())
     assert total == len(ended)
     for kind in ("load", "infer"):

@@ -45,7 +45,7 @@ def test_one_batch():
 def test_failures_and_the_cache():
     """A hit is no inference; a success is what was answered and did not fail."""
     collected = StatisticsCollector(MODEL)
-    collected.failed(0.25)
+    collected.record_failure(0.25)
     collected.looked_up(0.5, is_hit=True)
     collected.looked_up(0.125, is_hit=False)
     found = collected.snapshot(successes=2, answered_s=1.0)

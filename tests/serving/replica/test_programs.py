@@ -61,7 +61,7 @@ async def _start(tmp_path_factory):
             cpu=None,
             memory_mb=memory_mb,
             ready_timeout_s=WAIT_S,
-            card=ModelSpec(
+            spec=ModelSpec(
                 name="m",
                 version="1",
                 kind="command",

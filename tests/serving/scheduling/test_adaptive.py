@@ -25,7 +25,7 @@ class Bench:
 
     def __init__(self, workers: int = 1, slots: int = 2, **knobs: object) -> None:
         values = {name.replace("__", "."): value for name, value in knobs.items()}
-        self.scheduler = AdaptiveScheduler(MODEL, ServingSettings().changed(values))
+        self.scheduler = AdaptiveScheduler(MODEL, ServingSettings().with_changes(values))
         self.ids = 0
         for worker in range(1, workers + 1):
             self.up(worker, 0.0, slots)

@@ -51,7 +51,7 @@ class SchedulerMachine(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.now_s = 100.0
-        self.settings = ServingSettings().changed(
+        self.settings = ServingSettings().with_changes(
             {"batching.max_size": 4, "batching.timeout_us": 2000, "scheduling.queue_capacity": 12}
         )
         self.scheduler = AdaptiveScheduler(MODEL, self.settings)
@@ -227,7 +227,7 @@ class SchedulerMachine(RuleBasedStateMachine):
         keep_learned=st.booleans(),
     )
     def settings_changed(self, size: int, timeout_us: int, policy: str, keep_learned: bool) -> None:
-        self.settings = self.settings.changed(
+        self.settings = self.settings.with_changes(
             {
                 "batching.max_size": size,
                 "batching.timeout_us": timeout_us,

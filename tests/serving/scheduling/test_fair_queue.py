@@ -203,7 +203,7 @@ def test_an_urgent_one_of_another_flow_keeps_the_batch_small(allowed, batch):
 def test_one_that_runs_alone_is_a_batch():
     """A suspected request shares no batch with any flow; a large one is split all the same."""
     suspect = entry_of(2, 3, flow="b")
-    suspect.alone = True
+    suspect.is_solo = True
     queue = queue_of([entry_of(1, flow="a"), suspect, entry_of(3, flow="a")])
     assert [ids(queue.take(2)) for _ in range(4)] == [[1], [2], [3], [2]]
 

@@ -45,7 +45,7 @@ class World:
         sigma: float = 0.05,
         senders: dict[tuple[str, int], float] | None = None,
     ) -> None:
-        settings = ServingSettings().changed({"batching.max_size": max_size})
+        settings = ServingSettings().with_changes({"batching.max_size": max_size})
         self.scheduler = AdaptiveScheduler(MODEL, settings)
         self.capacity_per_s = workers * max_size / (base_s + max_size * item_s)
         self.told: Counter[RejectionReason] = Counter()
@@ -159,7 +159,7 @@ def test_a_load_that_can_be_borne_is_refused_nothing(name: str) -> None:
 
 def test_an_urgent_request_is_not_given_up_for_patient_ones() -> None:
     """Its short batch costs those behind it nothing: they have time."""
-    scheduler = AdaptiveScheduler(MODEL, ServingSettings().changed({"batching.max_size": 8}))
+    scheduler = AdaptiveScheduler(MODEL, ServingSettings().with_changes({"batching.max_size": 8}))
     scheduler.on(WorkerUp(1, 2), 0.0)
     (load,) = scheduler.plan(0.0).actions
     scheduler.on(ActionResult(load.id, 1, True, None), 0.0)

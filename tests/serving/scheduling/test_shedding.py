@@ -150,7 +150,9 @@ def test_what_idle_workers_can_finish_is_not_given_up(gaps_ms, base_ms, idle):
 
 def planned(requests, base_ms, *, other):
     """Batches and refusals of one scheduler's first plan with these requests, and who was there before."""
-    scheduler = AdaptiveScheduler(MODEL, ServingSettings().changed({"batching.max_size": SIZE}))
+    scheduler = AdaptiveScheduler(
+        MODEL, ServingSettings().with_changes({"batching.max_size": SIZE})
+    )
     scheduler.on(WorkerUp(1, 3), 0.0)
     (load,) = scheduler.plan(0.0).actions
     scheduler.on(ActionResult(load.id, 1, True, None), 0.0)
@@ -175,7 +177,9 @@ def test_one_flow_alone_is_treated_as_the_plain_queue_does(requests, base_ms):
 @pytest.mark.parametrize("flows", [["a"] * 40 + ["b"] * 40, ["a", "b"] * 40])
 def test_an_overloaded_flow_does_not_cut_the_others_batches_short(flows):
     """Batches with the first heads would hold two items: heads go until a batch is full."""
-    scheduler = AdaptiveScheduler(MODEL, ServingSettings().changed({"batching.max_size": SIZE}))
+    scheduler = AdaptiveScheduler(
+        MODEL, ServingSettings().with_changes({"batching.max_size": SIZE})
+    )
     scheduler.on(WorkerUp(1, 1), 0.0)
     (load,) = scheduler.plan(0.0).actions
     scheduler.on(ActionResult(load.id, 1, True, None), 0.0)

@@ -121,13 +121,13 @@ def test_delayed_waits_only_where_company_is_expected():
     policy = Delayed(BatchingSettings(max_size=4, timeout_us=2000))
     assert policy.wait_s(1) == 0.0
     for i in range(50):
-        policy.arrived(1.0 + 0.0005 * i)
+        policy.record_arrival(1.0 + 0.0005 * i)
     assert policy.wait_s(1) == pytest.approx(0.002)
     assert policy.wait_s(3) == pytest.approx(0.001)
-    policy.arrived(9.0)
+    policy.record_arrival(9.0)
     assert policy.wait_s(1) == 0.0
     for i in range(50):
-        policy.arrived(10.0 + 0.01 * i)
+        policy.record_arrival(10.0 + 0.01 * i)
     assert policy.wait_s(1) == 0.0
 
 
@@ -143,7 +143,7 @@ def test_every_policy_keeps_the_bounds(name, ran, waiting):
     for items, took_s in ran:
         policy.ran(items, took_s, items)
         now_s += took_s
-        policy.arrived(now_s)
+        policy.record_arrival(now_s)
         assert 1 <= policy.size <= SETTINGS.max_size
         assert 0.0 <= policy.wait_s(waiting) <= 0.002
 

@@ -31,7 +31,7 @@ LIMIT = 100
 
 def scheduler_of(policy: str, most: int) -> Scheduler:
     """A scheduler with one model that it may load."""
-    settings = ServingSettings().changed({"batching.max_size": most})
+    settings = ServingSettings().with_changes({"batching.max_size": most})
     if policy == "adaptive":
         return AdaptiveScheduler(MODEL, settings)
     scheduler = ClockworkScheduler.of(settings)

@@ -57,7 +57,7 @@ class World:
         **knobs: object,
     ) -> None:
         values = {name.replace("__", "."): value for name, value in knobs.items()}
-        self.scheduler = AdaptiveScheduler(MODEL, ServingSettings().changed(values))
+        self.scheduler = AdaptiveScheduler(MODEL, ServingSettings().with_changes(values))
         self._base_s, self._item_s = base_s, item_s
         self._disturbances = disturbances
         self._left_times = [one.times for one in disturbances]

@@ -180,7 +180,7 @@ def test_a_newcomer_begins_at_what_all_users_taught() -> None:
     """Velox: without feedback a user's weights are those that all learnt; then its own."""
     policy = registry.create("per-user")
     shared, _, _ = play(policy, lambda _: {"a": 0.05, "b": 0.9}, 300, seed=1)
-    user = policy.newcomer(shared)
+    user = policy.initial_for_user(shared)
     assert user.weights == shared.weights
     said: dict[str, ModelOutput] = {"a": Label("x"), "b": Label("y")}
     assert decided(policy, user, said).output == "x"

@@ -72,7 +72,7 @@ def decided(rows: Mapping[str, Rows], state: PolicyState) -> list[QueryOutcome]:
         pending = SELECTOR.begin(Query(id=number), state, draw=0.0, now_s=0.0)
         for model in pending.models:
             answer: ModelOutput = Scores(LABELS, tuple(rows[model][number].tolist()))
-            pending.arrived(model, answer)
+            pending.record_output(model, answer)
         found.append(pending.finish())
     return found
 

@@ -133,7 +133,7 @@ def test_how_often_a_model_is_asked_is_its_probability(
 def test_a_state_survives_json(policy: Policy[Any], data: st.DataObject) -> None:
     """What is restored from the JSON text of a state is equal to it."""
     state = taught(policy, data.draw(rounds(task_of(policy))))
-    assert policy.restored(json.loads(json.dumps(state.as_json()))) == state
+    assert policy.parse_state(json.loads(json.dumps(state.as_json()))) == state
 
 
 @every_policy
@@ -190,15 +190,15 @@ def test_relinking_keeps_what_was_learnt_of_those_that_stay(
 ) -> None:
     """Other models, the same state machine: a distribution again; the same models: no change."""
     state = taught(policy, data.draw(rounds(task_of(policy))))
-    assert policy.relinked(state, MODELS) == state
+    assert policy.relink(state, MODELS) == state
     models = data.draw(st.permutations([*MODELS, "new"]))[: data.draw(st.integers(1, 5))]
-    other = policy.relinked(state, models)
+    other = policy.relink(state, models)
     assert other.models == tuple(models)
     assert math.fsum(policy.weights(other).values()) == pytest.approx(1.0)
-    assert policy.restored(json.loads(json.dumps(other.as_json()))) == other
-    emptied = policy.relinked(state, ())
+    assert policy.parse_state(json.loads(json.dumps(other.as_json()))) == other
+    emptied = policy.relink(state, ())
     assert emptied.models == ()
-    assert policy.relinked(emptied, MODELS).models == MODELS
+    assert policy.relink(emptied, MODELS).models == MODELS
 
 
 @every_policy
@@ -210,7 +210,7 @@ def test_feedback_for_a_model_that_was_unlinked_meanwhile_is_borne(
     """A decision with models of yesterday is combined and observed without an error."""
     told = data.draw(rounds(task_of(policy)))
     state = policy.initial(MODELS)
-    other = policy.relinked(state, ("b", "new"))
+    other = policy.relink(state, ("b", "new"))
     for said, draw, truth in told:
         decision = decided(policy, state, said, draw=draw)
         policy.combine(other, decision.choice, decision.answers)
@@ -225,10 +225,10 @@ def test_feedback_for_a_model_that_was_unlinked_meanwhile_is_borne(
 def test_a_newcomer_begins_with_the_same_models(policy: Policy[Any], data: st.DataObject) -> None:
     """A new user's state fits the models, and is one that the policy goes on with."""
     state = taught(policy, data.draw(rounds(task_of(policy))))
-    began = policy.newcomer(state)
+    began = policy.initial_for_user(state)
     assert began.models == MODELS
     assert math.fsum(policy.weights(began).values()) == pytest.approx(1.0)
-    assert policy.newcomer(policy.initial(MODELS)) == policy.initial(MODELS)
+    assert policy.initial_for_user(policy.initial(MODELS)) == policy.initial(MODELS)
 
 
 ORDERLESS = [

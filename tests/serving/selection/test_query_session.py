@@ -39,13 +39,13 @@ def begun(app: Application) -> query_session.QuerySession:
 
 
 def test_a_query_ends_when_all_have_answered() -> None:
-    """`arrived` says so; the result is the vote."""
+    """`record_output` says so; the result is the vote."""
     pending = begun(application())
     assert pending.models == MODELS
     assert pending.deadline_s == pytest.approx(10.05)
-    assert not pending.arrived("a", Label("x"))
-    assert not pending.arrived("b", Label("y"))
-    assert pending.arrived("c", Label("x"))
+    assert not pending.record_output("a", Label("x"))
+    assert not pending.record_output("b", Label("y"))
+    assert pending.record_output("c", Label("x"))
     result, decision = pending.finish()
     assert (result.query_id, result.output, result.is_default) == (7, "x", False)
     assert result.explanation is None
@@ -59,12 +59,12 @@ def test_a_query_ends_when_all_have_answered() -> None:
 def test_at_the_deadline_what_has_arrived_is_combined() -> None:
     """A straggler lowers the confidence, is named, and what it says later changes nothing."""
     pending = begun(application())
-    pending.arrived("a", Label("x"))
-    pending.arrived("b", Label("x"))
+    pending.record_output("a", Label("x"))
+    pending.record_output("b", Label("x"))
     result, decision = pending.finish()
     assert (result.output, result.is_default, result.missing) == ("x", False, ("c",))
     assert result.confidence == pytest.approx(2 / 3)
-    assert pending.arrived("c", Label("y"))
+    assert pending.record_output("c", Label("y"))
     assert pending.finish() == (result, decision)
     assert set(decision.answers) == {"a", "b"}
 
@@ -95,9 +95,9 @@ def test_the_default_is_given_marked_and_explained(
     """Where there is no answer, or none with confidence."""
     pending = begun(application(**changes))
     for model in arrive:
-        pending.arrived(model, Label("x"))
+        pending.record_output(model, Label("x"))
     for model in fail:
-        pending.failed(model)
+        pending.record_failure(model)
     result, decision = pending.finish()
     assert (result.output, result.is_default) == ("none", True)
     assert result.explanation == explanation
@@ -110,14 +110,14 @@ def test_strong_disagreement_is_suspicious() -> None:
     for said, is_suspicious in (("xyz", True), ("xxy", False), ("xxx", False)):
         pending = begun(application(suspicious_threshold=0.5))
         for model, label in zip(MODELS, said, strict=True):
-            pending.arrived(model, Label(label))
+            pending.record_output(model, Label(label))
         assert pending.finish().result.is_suspicious is is_suspicious
 
 
 def test_one_model_alone_is_never_suspicious() -> None:
     """There is nobody to disagree; its confidence is its own score."""
     pending = begun(application(policy="fixed"))
-    pending.arrived("a", Scores(("x", "y"), (0.6, 0.4)))
+    pending.record_output("a", Scores(("x", "y"), (0.6, 0.4)))
     result = pending.finish().result
     assert (result.confidence, result.is_suspicious) == (0.6, False)
 
@@ -127,7 +127,7 @@ def test_numbers_are_answers_too() -> None:
     app = application(task=Task(kind="number", scale=10.0, tolerance=1.0))
     pending = begun(app)
     for model, value in zip(MODELS, (4.0, 5.0, 400.0), strict=True):
-        pending.arrived(model, Number(value))
+        pending.record_output(model, Number(value))
     result = pending.finish().result
     assert result.output == pytest.approx(4.5)
     assert result.confidence == pytest.approx(2 / 3)
@@ -136,7 +136,7 @@ def test_numbers_are_answers_too() -> None:
 @given(
     events=st.lists(
         st.tuples(
-            st.sampled_from(["arrived", "failed", "finish"]),
+            st.sampled_from(["record_output", "failed", "finish"]),
             st.sampled_from([*MODELS, "stranger"]),
             st.sampled_from("xyz"),
         ),
@@ -153,10 +153,10 @@ def test_any_order_of_events_ends_in_one_answer(
     pending = begun(application(policy=policy, confidence_threshold=threshold))
     results = []
     for what, model, label in events:
-        if what == "arrived":
-            pending.arrived(model, Label(label))
+        if what == "record_output":
+            pending.record_output(model, Label(label))
         elif what == "failed":
-            pending.failed(model)
+            pending.record_failure(model)
         else:
             results.append(pending.finish())
     results.append(pending.finish())
@@ -214,12 +214,12 @@ def test_a_wrong_application_says_what_was_expected(changes: dict[str, Any], tex
 
 def test_models_are_linked_and_unlinked() -> None:
     """In order; one that is there already, or not, is refused."""
-    app = application(models=("a",)).linked("b", "c").unlinked("b")
+    app = application(models=("a",)).with_models("b", "c").without_models("b")
     assert app.models == ("a", "c")
     with pytest.raises(InvalidSettings, match="none twice"):
-        app.linked("a")
+        app.with_models("a")
     with pytest.raises(InvalidSettings, match="expected one of a, c"):
-        app.unlinked("b")
+        app.without_models("b")
 
 
 def taught(contexts: UserStates, selector: Selector, user: str, truth: str, times: int) -> None:
@@ -228,7 +228,7 @@ def taught(contexts: UserStates, selector: Selector, user: str, truth: str, time
             Query(id=number, user=user), contexts.state(user), draw=0.5, now_s=0.0
         )
         for model, label in zip(MODELS, "xyz", strict=True):
-            pending.arrived(model, Label(label))
+            pending.record_output(model, Label(label))
         contexts.observe(pending.finish().decision, truth)
 
 
@@ -295,7 +295,7 @@ def test_relinking_keeps_what_was_learnt() -> None:
     selector, store = Selector(before), MemoryStore()
     contexts = UserStates(selector, store)
     taught(contexts, selector, "", "x", 40)
-    after = Selector(before.unlinked("c").linked("d"))
+    after = Selector(before.without_models("c").with_models("d"))
     contexts.relink(after)
     state = contexts.state("")
     assert state.models == ("a", "b", "d")
@@ -312,7 +312,7 @@ def test_another_policy_begins_anew(caplog: pytest.LogCaptureFixture) -> None:
     assert UserStates(other, store).state("") == other.initial()
     for text in ("", "[]", "{}", '{"policy":"exp4","state":{"weights":3}}'):
         with pytest.raises(ValueError):
-            selector.restored(text)
+            selector.parse_state(text)
         store.save("app", "", text)
         with caplog.at_level(logging.ERROR):
             assert UserStates(selector, store).state("") == selector.initial()
@@ -323,8 +323,8 @@ def test_a_state_of_wrong_numbers_is_refused() -> None:
     """Infinities and lengths that do not fit are found when a state is restored."""
     for name in ("exp3", "exp4", "thompson", "per-user"):
         selector = Selector(application(policy=name))
-        text = selector.stored(selector.initial())
+        text = selector.dump_state(selector.initial())
         with pytest.raises(ValueError):
-            selector.restored(text.replace("0.0", "NaN", 1))
+            selector.parse_state(text.replace("0.0", "NaN", 1))
         with pytest.raises(ValueError):
-            selector.restored(text.replace('"a",', "", 1))
+            selector.parse_state(text.replace('"a",', "", 1))

@@ -15,7 +15,7 @@ def test_one_in_a_period_and_all_are_counted(pauses, start_s):
     told_s, accounted, left = [], 0, 0
     for pause_s in pauses:
         now_s += pause_s
-        untold = seldom.told(now_s)
+        untold = seldom.allow(now_s)
         if untold is None:
             left += 1
             continue

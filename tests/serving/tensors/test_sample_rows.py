@@ -59,7 +59,7 @@ STATES = signature(spec("x", -1, 4), spec("state", 2, -1, 3, axis=1), spec("k", 
 def test_samples_are_found_in_arrays(model, arrays, samples):
     """Each with all axes of its input, whichever way the arrays of a file have it."""
     ways = find_layouts(arrays, model)
-    found = {name: way.arranged(np.zeros(arrays[name])) for name, way in ways.items()}
+    found = {name: way.arrange(np.zeros(arrays[name])) for name, way in ways.items()}
     count = max(map(len, found.values()))
     assert [
         tuple(each[place % len(each)].shape for each in found.values()) for place in range(count)
@@ -98,7 +98,7 @@ def test_items_come_back_in_their_order(axes, items, data):
     array = np.arange(np.prod(shape)).reshape(shape)
     way = layouts_of(shape, one, signature(one))[-1]
     assert way.axis == axis
-    samples = way.arranged(array)
+    samples = way.arrange(array)
     assert len(samples) == way.samples == items
     assert (np.concatenate(list(samples), axis) == array).all()
 
@@ -109,6 +109,6 @@ def test_the_first_rows_hold_the_first_samples(rows, count, most):
     one = spec("x", rows, 2)
     array = np.arange(count * rows * 2).reshape(count * rows, 2)
     (way, *_) = layouts_of(array.shape, one, signature(one, whole=True))
-    part = way.arranged(array[: way.rows(most)])
-    assert (part == way.arranged(array)[:most]).all()
+    part = way.arrange(array[: way.rows(most)])
+    assert (part == way.arrange(array)[:most]).all()
     assert len(part) == min(count, most)

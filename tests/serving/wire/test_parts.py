@@ -47,9 +47,9 @@ def test_parts_of_a_request_are_the_whole(data, items, width):
         assert [tensor.shape[0] for tensor in wire.decode_frame(memoryview(part))] == [
             stop - start
         ] * 2
-        ended.append(split.answered(start, stop, part))
+        ended.append(split.add_part(start, stop, part))
     assert ended == [False] * (len(spans) - 1) + [True]
-    assert list(wire.decode_frame(split.joined({}))) == whole
+    assert list(wire.decode_frame(split.join_response({}))) == whole
 
 
 def test_a_part_costs_nothing_but_itself():

@@ -58,10 +58,10 @@ def test_a_server_that_is_asked_for_it_by_name_builds_it(cache):
     """Through Triton's call that loads a model."""
     del cache
     with gateway(home=FakeHome()) as running:
-        hub = RepositoryService(running.engine, None, cards=zoo.bundled_specs(), is_controlled=True)
+        hub = RepositoryService(running.engine, None, specs=zoo.bundled_specs(), is_controlled=True)
         running.call(hub.load("resnet50", None))
-        (served,) = [one for one in running.engine.served() if one.id.name == "resnet50"]
-        assert served.card == zoo.find("resnet50")
+        (served,) = [one for one in running.engine.deployments() if one.id.name == "resnet50"]
+        assert served.spec == zoo.find("resnet50")
 
 
 def test_half_a_file_is_built_again(card):

@@ -108,7 +108,7 @@ def test_an_unfinished_study_points_to_resume(
     """It recommends nothing yet; one without any trial has none to export either."""
     settings = StudySettings(target=TargetSettings(model="echo", concurrency=4))
     folder = RunFolder(tmp_path, "s")
-    folder.create(settings.nested(), {})
+    folder.create(settings.as_nested(), {})
     where = ["--runs-dir", str(tmp_path)]
     assert main.main(["resume", "s", *where]) == 2
     assert "holds no trials" in capsys.readouterr().err
@@ -199,7 +199,7 @@ def test_a_signal_that_was_swallowed_is_noticed_at_the_next_check() -> None:
     """One signal raises once; checks raise from then on; a second at once is left out."""
     interrupts = main.Interrupts()
     interrupts.check()
-    with interrupts.handled():
+    with interrupts.handle_signals():
         with pytest.raises(KeyboardInterrupt):
             signal.raise_signal(signal.SIGTERM)
         signal.raise_signal(signal.SIGINT)

@@ -66,7 +66,7 @@ def server_pid(bench: Evaluator) -> int:
 def test_a_launch_is_measured(bench: Evaluator) -> None:
     """A configuration that works has a measurement, its requests, and what the host told."""
     bench.settings = STEADY
-    launch = bench.launch(ONE)
+    launch = bench.evaluate(ONE)
     assert launch.outcome.status == "ok"
     assert launch.measurement is not None
     assert launch.records is not None
@@ -82,12 +82,10 @@ def test_a_load_that_others_disturb_is_driven_again(bench: Evaluator) -> None:
     before = bench._phases.others
     bench._phases.others = InterferenceDetector(os.cpu_count() or 1)
     for _ in range(5):  # what is usual: nothing
-        bench._phases.others.has_disturbed(
-            HostNoise(neighbour_cpu_s=0.0, steal_s=0.0), loaded_s=4.0
-        )
+        bench._phases.others.is_disturbed(HostNoise(neighbour_cpu_s=0.0, steal_s=0.0), loaded_s=4.0)
     spins = subprocess.Popen([sys.executable, "-c", "while True: pass"])
     try:
-        launch = bench.launch(ONE)
+        launch = bench.evaluate(ONE)
     finally:
         spins.kill()
         spins.wait()
@@ -104,17 +102,17 @@ def test_disturbed_slices_are_left_out_unless_most_are(
     bench: Evaluator, disturbed: int, kept: int
 ) -> None:
     """What is left of a launch is measured as long as it is, and says how many are not in it."""
-    bench.launch(ONE)
+    bench.evaluate(ONE)
     assert bench._engine is not None
     slices = [
         dataclasses.replace(
-            bench.slice(bench._engine, seconds=0.1, warmup_s=0.05, is_new=False),
+            bench.time_slice(bench._engine, seconds=0.1, warmup_s=0.05, is_new=False),
             repeats=0,
             is_disturbed=number < disturbed,
         )
         for number in range(4)
     ]
-    launch = bench.joined(ONE, slices, Startup(0.0, 1.0))
+    launch = bench.join_slices(ONE, slices, Startup(0.0, 1.0))
     assert launch.measurement is not None
     assert launch.measurement.seconds == pytest.approx(0.1 * kept, abs=0.02)
     assert launch.measurement.repeats == 4 - kept
@@ -132,7 +130,7 @@ def test_a_launch_whose_p99_needs_more_requests_is_measured_for_longer(
     settings = MeasurementSettings(seconds=0.4, warmup_s=0.1, objective=objective)
     monkeypatch.setattr(bench, "settings", settings)
     monkeypatch.setattr(bench, "lengthens", lengthens)
-    launch = bench.launch(ONE)
+    launch = bench.evaluate(ONE)
     assert launch.measurement is not None
     if objective == "p99" and lengthens:
         assert launch.measurement.seconds == pytest.approx(2.4, abs=0.05)
@@ -145,11 +143,11 @@ def test_a_launch_whose_p99_needs_more_requests_is_measured_for_longer(
 def test_a_launch_that_is_no_rival_ends_early(bench: Evaluator) -> None:
     """It has a measurement all the same, of the time that it lasted, and says so."""
     race = Race(look_s=0.1, limits_ms=(1e-3, 1e-3, 1e-3))
-    measured = bench.launch(ONE, race).measurement
+    measured = bench.evaluate(ONE, race).measurement
     assert measured is not None
     assert measured.ended_early
     assert measured.seconds == pytest.approx(0.1, abs=0.01)
-    rival = bench.launch(ONE, Race(look_s=0.1, limits_ms=(1e6, 1e6, 1e6))).measurement
+    rival = bench.evaluate(ONE, Race(look_s=0.1, limits_ms=(1e6, 1e6, 1e6))).measurement
     assert rival is not None
     assert not rival.ended_early
 
@@ -160,7 +158,7 @@ def test_requests_of_several_items_are_served_and_counted(bench: Evaluator) -> N
     several, one = requests_of(served, client_batch=3), requests_of(served)
     bench.send(several)
     bench.settings = STEADY
-    launch = bench.launch(Configuration({**ONE, "batching.max_size": 2}))
+    launch = bench.evaluate(Configuration({**ONE, "batching.max_size": 2}))
     bench.send(one)
     assert launch.measurement is not None
     assert launch.measurement.errors == 0
@@ -171,33 +169,33 @@ def test_requests_of_several_items_are_served_and_counted(bench: Evaluator) -> N
 
 def test_the_engine_lives_on_between_launches(bench: Evaluator) -> None:
     """Two launches are two sets of replicas in one gateway."""
-    bench.launch(ONE)
+    bench.evaluate(ONE)
     before = server_pid(bench)
-    bench.launch(Configuration({**ONE, "replica.count": 2}))
+    bench.evaluate(Configuration({**ONE, "replica.count": 2}))
     assert server_pid(bench) == before
 
 
 def test_a_server_that_dies_under_load_is_one_failed_launch(bench: Evaluator) -> None:
     """The launch in which it died is a crash with a reason; the next one has a server again."""
-    bench.launch(ONE)
+    bench.evaluate(ONE)
     timer = threading.Timer(0.3, os.kill, (server_pid(bench), signal.SIGKILL))
     timer.start()
-    launch = bench.launch(ONE)
+    launch = bench.evaluate(ONE)
     timer.join()
     assert (launch.outcome.status, launch.outcome.cause) == ("failed", "crash")
     assert "SIGKILL" in launch.outcome.reason
     assert launch.measurement is None
-    assert bench.launch(ONE).outcome.status == "ok"
+    assert bench.evaluate(ONE).outcome.status == "ok"
 
 
 def test_a_lost_load_generator_is_not_the_configurations_fault(bench: Evaluator) -> None:
     """The load is driven again by another process, and the launch is measured."""
-    bench.launch(ONE)
+    bench.evaluate(ONE)
     lost = bench._phases.generator.pid
     assert lost is not None
     timer = threading.Timer(0.3, os.kill, (lost, signal.SIGKILL))
     timer.start()
-    launch = bench.launch(ONE)
+    launch = bench.evaluate(ONE)
     timer.join()
     assert launch.outcome.status == "ok"
     assert launch.measurement is not None
@@ -206,7 +204,7 @@ def test_a_lost_load_generator_is_not_the_configurations_fault(bench: Evaluator)
 
 def test_a_fresh_launch_has_a_server_of_its_own(bench: Evaluator) -> None:
     """It is measured like any other, and its server is gone afterwards."""
-    launch = bench.launch_fresh(ONE)
+    launch = bench.evaluate_on_new_server(ONE)
     assert launch.outcome.status == "ok"
     assert bench.address is None
 
@@ -214,14 +212,14 @@ def test_a_fresh_launch_has_a_server_of_its_own(bench: Evaluator) -> None:
 def test_an_open_loop_is_measured_from_when_requests_were_due(bench: Evaluator) -> None:
     """At a rate that the echo serves: its figures, its rate, and as many answers as requests were due."""
     bench.open_load = OpenLoopPlan(rate_per_s=400.0, spread="burst")
-    launch = bench.launch(ONE)
+    launch = bench.evaluate(ONE)
     bench.open_load = None
     assert launch.measurement is not None, launch.outcome
     assert launch.measurement.rate_per_s == 400.0
     assert launch.measurement.little_error is None
     assert launch.records is not None
     assert not np.array_equal(launch.records.intended_s, launch.records.started_s)
-    assert bench.launch(ONE).measurement.rate_per_s is None
+    assert bench.evaluate(ONE).measurement.rate_per_s is None
 
 
 def test_launches_of_one_stream_have_the_same_arrivals(bench: Evaluator) -> None:
@@ -230,7 +228,7 @@ def test_launches_of_one_stream_have_the_same_arrivals(bench: Evaluator) -> None
     due = []
     for stream in (0, 0, 1):
         bench.stream = stream
-        launch = bench.launch(ONE)
+        launch = bench.evaluate(ONE)
         assert launch.records is not None
         due.append(np.sort(launch.records.intended_s)[:50].tolist())
     assert due[0] == due[1] != due[2]
@@ -239,21 +237,21 @@ def test_launches_of_one_stream_have_the_same_arrivals(bench: Evaluator) -> None
 def test_a_rate_that_cannot_be_served_is_an_overload(bench: Evaluator) -> None:
     """Infeasible, with the rate; the launch costs its time, and not that of all that waits."""
     bench.open_load = OpenLoopPlan(rate_per_s=200_000.0, spread="constant")
-    launch = bench.launch(ONE)
+    launch = bench.evaluate(ONE)
     bench.open_load = None
     assert (launch.outcome.status, launch.outcome.cause) == ("infeasible", "overload")
     assert launch.outcome.reason.startswith("cannot serve 200,000 requests/s: it fell behind by")
     assert launch.measurement is None
-    assert bench.launch(ONE).outcome.status == "ok"
+    assert bench.evaluate(ONE).outcome.status == "ok"
 
 
 def test_the_highest_rate_that_keeps_a_limit_is_found(bench: Evaluator) -> None:
     """Of several that one launch tries; the figures are those of the highest, and it keeps the limit."""
     bench.settings = dataclasses.replace(SETTINGS, objective="rate", slo_ms=100.0)
     bench.open_load = OpenLoopPlan(rate_per_s=FIRST_RATE_PER_S)
-    launch = bench.launch(ONE)
+    launch = bench.evaluate(ONE)
     bench.settings = dataclasses.replace(SETTINGS, objective="rate", slo_ms=1e-3)
-    hopeless = bench.launch(ONE)
+    hopeless = bench.evaluate(ONE)
     assert launch.measurement is not None, launch.outcome
     assert launch.measurement.rate_per_s > FIRST_RATE_PER_S
     assert launch.measurement.p99_ms <= 100.0
@@ -296,7 +294,7 @@ def test_a_living_engine_that_answers_with_an_error_has_not_ended() -> None:
 def test_what_batches_took_is_told_by_their_size(bench: Evaluator) -> None:
     """One batch for each request, where a batch holds one, and less time than the launch had."""
     before = bench.batch_times()
-    launch = bench.launch(Configuration({"replica.count": 1, "batching.max_size": 1}))
+    launch = bench.evaluate(Configuration({"replica.count": 1, "batching.max_size": 1}))
     after = bench.batch_times()
     assert launch.measurement is not None
     count = after[1][0] - before.get(1, (0, 0.0))[0]

@@ -54,7 +54,7 @@ def servers(found: InterleavedRounds) -> dict[str, int]:
 def test_a_round_is_one_launch_of_each_in_slices_that_alternate(bench: Evaluator) -> None:
     """New replicas for each round behind the same servers, which end with it; the bench goes on."""
     with opened(bench, default=ONE, best=TWO) as found:
-        assert found.roles == ("default", "best")
+        assert found.arms == ("default", "best")
         before = servers(found)
         replicas = []
         for order in (("default", "best"), ("best", "default")):
@@ -79,7 +79,7 @@ def test_a_round_is_one_launch_of_each_in_slices_that_alternate(bench: Evaluator
     for pid in before.values():
         with pytest.raises(ProcessLookupError):
             os.kill(pid, 0)
-    assert bench.launch(ONE).outcome.status == "ok"
+    assert bench.evaluate(ONE).outcome.status == "ok"
 
 
 def test_an_engine_that_ends_fails_its_launch_and_comes_back(bench: Evaluator) -> None:

@@ -80,7 +80,7 @@ def test_the_server_reads_the_settings_of_the_container(target, tmp_path):
     file = tmp_path / "settings.yaml"
     file.write_text(text, encoding="utf-8")
     read = sources.resolve(file=file, environment={})
-    assert read == ServingSettings().changed({**TWO.best, "replica.spawner": "process"})
+    assert read == ServingSettings().with_changes({**TWO.best, "replica.spawner": "process"})
 
 
 @pytest.mark.parametrize("target", CONTAINERS)

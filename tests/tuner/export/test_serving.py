@@ -67,8 +67,8 @@ def test_every_valid_configuration_survives_the_file(values):
     """Settings from the exported text equal settings from the configuration itself."""
     study = dataclasses.replace(STUDY, best=Configuration(values))
     data = yaml.safe_load(text_of(study)) or {}
-    expected = ServingSettings().changed(values)
-    assert ServingSettings().changed(data) == expected
+    expected = ServingSettings().with_changes(values)
+    assert ServingSettings().with_changes(data) == expected
 
 
 def test_a_knob_that_is_no_setting_stands_in_the_head_only(tmp_path):
@@ -113,7 +113,7 @@ def test_without_a_verdict_the_head_says_so():
     text = text_of(study)
     assert "Not re-evaluated" in text
     assert f"# Stay with the default: {advice.REASONS['not measured']}." in text
-    assert ServingSettings().changed(yaml.safe_load(text)) == ServingSettings().changed(
+    assert ServingSettings().with_changes(yaml.safe_load(text)) == ServingSettings().with_changes(
         study.default
     )
     assert "Verdict" not in text
@@ -127,7 +127,7 @@ def test_no_text_can_leave_the_comments(name, note):
     )
     text = text_of(study)
     assert (
-        ServingSettings().changed(yaml.safe_load(text)).flat()["replica.count"]
+        ServingSettings().with_changes(yaml.safe_load(text)).flat()["replica.count"]
         == (STUDY.best["replica.count"])
     )
 
@@ -151,5 +151,5 @@ def test_a_trial_is_exported_on_request():
     assert name == f"trial-{trial.number}.yaml", "it is not the best"
     assert f"--settings trial-{trial.number}.yaml" in text
     assert f"# Trial {trial.number}, as requested." in text
-    expected = ServingSettings().changed(trial.configuration)
-    assert ServingSettings().changed(yaml.safe_load(text)) == expected
+    expected = ServingSettings().with_changes(trial.configuration)
+    assert ServingSettings().with_changes(yaml.safe_load(text)) == expected

@@ -45,13 +45,13 @@ class Failing(ToyBench):
 
     numbers: frozenset[int] = frozenset()
 
-    def launch(self, configuration: Configuration, race: Race | None = None) -> Evaluation:
-        launch = super().launch(configuration, race)
+    def evaluate(self, configuration: Configuration, race: Race | None = None) -> Evaluation:
+        launch = super().evaluate(configuration, race)
         if len(self.launched) - 1 not in self.numbers:
             return launch
         return dataclasses.replace(launch, outcome=DIED, measurement=None)
 
-    launch_fresh = launch
+    evaluate_on_new_server = evaluate
 
     def start(self) -> None:
         """Nothing to start."""
@@ -134,8 +134,8 @@ def test_the_profile_counts_as_trials_of_those_that_are_given_a_prediction(
     order = CompareSpec(settings=settings, samplers=("random", "prediction"), repeats=1)
     predicted = sampler_searches.PredictionCost(trials=2, seconds=7.5)
     arena = benches.arena()
-    guess = np.arange(1.0, 1 + len(arena.candidates.cells))
-    arena = dataclasses.replace(arena, guess=guess)
+    guess = np.arange(1.0, 1 + len(arena.candidates.configurations))
+    arena = dataclasses.replace(arena, prediction=guess)
     runs, _ = compare._runs(order, settings, folder, arena, Failing(), terminal, predicted)  # type: ignore[arg-type]
     by_name = {run.sampler: run for run in runs}
     assert [len(by_name[name].objectives) for name in order.samplers] == [6, 4]

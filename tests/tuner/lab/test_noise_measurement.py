@@ -36,7 +36,7 @@ BUDGET = Budget(
     max_time_s=600,
     load_s=0.7,
     pairs=30,
-    is_cut=True,
+    uses_time_slices=True,
 )
 
 
@@ -91,7 +91,7 @@ def test_a_pilot_tells_moments_and_gains():
     comparison = [gain.comparison for gain in found.gains]
     assert comparison == sorted(comparison, reverse=True)
     assert all(gain.study is None or gain.study > gain.comparison for gain in found.gains)
-    in_turn = dataclasses.replace(BUDGET, is_cut=False)
+    in_turn = dataclasses.replace(BUDGET, uses_time_slices=False)
     for one in found.gains:
         other = noise_analysis.detectable_gain(
             found.course, in_turn, block_s=0.2, spent_s=one.spent_s

@@ -30,8 +30,8 @@ def test_every_sampler_searches_a_surface(sampler: str) -> None:
     replayed = replay.replay(GROUND, order, workers=1)
     for run in replayed.runs:
         assert len(run.cells) == len(run.recommended) == len(run.seconds) == 8
-        assert run.cells[0] == GROUND.arena.default
-        assert set(run.cells) <= set(GROUND.arena.candidates.cells)
+        assert run.cells[0] == GROUND.problem.default
+        assert set(run.cells) <= set(GROUND.problem.candidates.configurations)
     again = replay.one_run(GROUND, order, 1)
     assert (again.cells, again.recommended) == (
         replayed.runs[1].cells,
@@ -51,7 +51,7 @@ def test_the_figures_follow_from_what_is_printed() -> None:
     order = ReplaySpec(sampler="random", trials=30, seeds=tuple(range(5)))
     data = json.loads(json.dumps(replay.replay(GROUND, order, workers=1).as_json()))
     assert (data["surface"], data["sampler"]) == ("toy-20", "random")
-    assert data["candidates"] == len(GROUND.arena.candidates.cells)
+    assert data["candidates"] == len(GROUND.problem.candidates.configurations)
     good = GROUND.truth.good(0.05)
     firsts = []
     for run in data["runs"]:
@@ -69,7 +69,7 @@ def test_the_figures_follow_from_what_is_printed() -> None:
 
 def test_walls_are_failures_of_the_search() -> None:
     order = ReplaySpec(
-        sampler="random", trials=20, seeds=(0,), wrappers=Perturbations(has_walls=True)
+        sampler="random", trials=20, seeds=(0,), perturbations=Perturbations(injects_oom=True)
     )
     walled = replay.replay(GROUND, order, workers=1).runs[0]
     plain = replay.replay(

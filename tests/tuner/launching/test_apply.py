@@ -20,8 +20,8 @@ def test_complete_settings_leave_nothing_of_what_ran_before() -> None:
     """Every live setting is given, at its default where the configuration is silent."""
     complete = apply.complete_settings(Configuration({"replica.cpu": 0.5}))
     assert set(complete) == {name for name, knob in SETTINGS.items() if knob.limits.live}
-    changed = ServingSettings().changed(complete)
-    assert changed == ServingSettings().changed({"replica.cpu": 0.5})
+    changed = ServingSettings().with_changes(complete)
+    assert changed == ServingSettings().with_changes({"replica.cpu": 0.5})
 
 
 def test_an_unknown_knob_is_refused() -> None:

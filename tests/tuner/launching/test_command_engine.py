@@ -76,7 +76,7 @@ def test_a_server_answers_and_tells_what_it_uses(serving: CommandServer) -> None
     facts = serving.replica_facts()
     assert facts.deaths == ()
     assert len(serving.pids) >= 1
-    assert serving.served().limits == SUPPORT.text
+    assert serving.describe().limits == SUPPORT.text
     if SUPPORT.kind:
         assert facts.cpu_s is not None
         assert facts.cpu_s > 0

@@ -39,7 +39,7 @@ def test_what_the_server_writes_is_read() -> None:
     pool = PoolCounters()
     for outcome, count in (("ok", 3), ("too_late", 2), ("failed", 1)):
         for _ in range(count):
-            pool.ended("load", outcome, 0.1, 0.2 if outcome == "ok" else None)
+            pool.record_action("load", outcome, 0.1, 0.2 if outcome == "ok" else None)
     gauges = Gauges(
         queue_items=0,
         unfinished_requests=0,

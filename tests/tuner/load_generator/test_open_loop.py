@@ -156,8 +156,8 @@ def test_a_phase_counts_by_what_was_due():
         host="h", port=1, concurrency=50, requests=30, rate_per_s=10.0, spread="constant"
     )
     phase = Phase(plan)
-    phase.advance(0.55, sent=6, finished=2, least_round_trips=0)
+    phase.advance(0.55, sent=6, finished=2, min_round_trips=0)
     assert phase.warmup_end_s is None
-    phase.advance(0.65, sent=7, finished=3, least_round_trips=0)
+    phase.advance(0.65, sent=7, finished=3, min_round_trips=0)
     assert phase.warmup_end_s == 0.65
     assert phase.limit == 37, "due at 0, 0.1 ... 0.6, and 30 more"

@@ -26,18 +26,16 @@ RULE = Warmup(seconds=0.5, round_trips=3, cap_s=10.0)
 )
 def test_the_warmup_ends_by_its_rule(now_s, finished, least, expected, why):
     """Seconds and three round trips for each of 20 connections; from the cap on, in the mean."""
-    assert is_warm(RULE, 20, now_s=now_s, finished=finished, least_round_trips=least) is expected, (
-        why
-    )
+    assert is_warm(RULE, 20, now_s=now_s, finished=finished, min_round_trips=least) is expected, why
 
 
 def test_a_timed_phase_measures_exactly_its_seconds():
     """The measured part ends that long after the warm-up, even if the clock is looked at late."""
     phase = Phase(PhasePlan(host="h", port=1, concurrency=2, seconds=2.0))
     assert phase.next_s == 0.1
-    phase.advance(0.52, sent=20, finished=18, least_round_trips=9)
+    phase.advance(0.52, sent=20, finished=18, min_round_trips=9)
     assert (phase.warmup_end_s, phase.next_s, phase.limit) == (0.52, 2.52, math.inf)
-    phase.advance(2.53, sent=100, finished=98, least_round_trips=40)
+    phase.advance(2.53, sent=100, finished=98, min_round_trips=40)
     assert (phase.measured_end_s, phase.limit) == (2.52, 100)
 
 
@@ -46,26 +44,26 @@ def test_a_slow_server_is_measured_until_it_has_answered_enough():
 
     def phase(finished):
         found = Phase(PhasePlan(host="h", port=1, concurrency=20, seconds=0.6, answers=80))
-        found.advance(0.5, sent=50, finished=30, least_round_trips=3)
-        found.advance(1.11, sent=finished + 20, finished=finished, least_round_trips=4)
+        found.advance(0.5, sent=50, finished=30, min_round_trips=3)
+        found.advance(1.11, sent=finished + 20, finished=finished, min_round_trips=4)
         return found
 
     assert phase(110).measured_end_s == pytest.approx(1.1)
     slow = phase(60)
     assert slow.measured_end_s is None
-    slow.advance(2.34, sent=129, finished=109, least_round_trips=6)
+    slow.advance(2.34, sent=129, finished=109, min_round_trips=6)
     assert slow.measured_end_s is None
-    slow.advance(2.37, sent=130, finished=110, least_round_trips=6)
+    slow.advance(2.37, sent=130, finished=110, min_round_trips=6)
     assert slow.measured_end_s == pytest.approx(2.3)
     stuck = phase(60)
-    stuck.advance(10.6, sent=81, finished=61, least_round_trips=3)
+    stuck.advance(10.6, sent=81, finished=61, min_round_trips=3)
     assert stuck.measured_end_s == pytest.approx(10.6)
 
 
 def test_a_counted_phase_counts_after_the_warmup():
     """Requests that were in flight when the warm-up ended count."""
     phase = Phase(PhasePlan(host="h", port=1, concurrency=2, requests=30))
-    phase.advance(0.5, sent=20, finished=18, least_round_trips=9)
+    phase.advance(0.5, sent=20, finished=18, min_round_trips=9)
     assert phase.limit == 48
     phase.close(1.75)
     assert phase.measured_end_s == 1.75
@@ -77,7 +75,7 @@ def test_without_a_warmup_a_counted_phase_is_exactly_its_requests():
         host="h", port=1, concurrency=2, requests=5, warmup=Warmup(seconds=0, round_trips=0)
     )
     phase = Phase(plan)
-    phase.advance(0.0, sent=0, finished=0, least_round_trips=0)
+    phase.advance(0.0, sent=0, finished=0, min_round_trips=0)
     assert (phase.warmup_end_s, phase.limit) == (0.0, 5)
 
 
@@ -97,13 +95,13 @@ def test_an_open_phase_sends_nothing_that_is_due_after_its_end():
         host="h", port=1, concurrency=5, seconds=2.0, rate_per_s=100.0, spread="constant"
     )
     phase = Phase(plan)
-    phase.advance(1.005, sent=101, finished=101, least_round_trips=0)
+    phase.advance(1.005, sent=101, finished=101, min_round_trips=0)
     assert (phase.limit, phase.total, phase.measured_end_s) == (301, math.inf, None)
-    phase.advance(3.001, sent=301, finished=301, least_round_trips=0)
+    phase.advance(3.001, sent=301, finished=301, min_round_trips=0)
     assert (phase.limit, phase.total) == (301, math.inf), (
         "all has finished, and the time is not over"
     )
-    phase.advance(3.2, sent=301, finished=301, least_round_trips=0)
+    phase.advance(3.2, sent=301, finished=301, min_round_trips=0)
     assert (phase.limit, phase.total, phase.measured_end_s) == (301, 301, 3.005)
 
 
@@ -117,13 +115,13 @@ def test_an_open_phase_looks_back_when_all_was_due(before, after, behind):
         host="h", port=1, concurrency=500, seconds=2.0, rate_per_s=100.0, spread="constant"
     )
     phase = Phase(plan)
-    phase.advance(1.005, sent=101, finished=101 - before, least_round_trips=0)
+    phase.advance(1.005, sent=101, finished=101 - before, min_round_trips=0)
     assert phase.warmup_end_s == 1.005
-    phase.advance(2.0, sent=201, finished=201 - after, least_round_trips=0)
+    phase.advance(2.0, sent=201, finished=201 - after, min_round_trips=0)
     assert phase.fell_behind == 0, "it is not over yet"
-    phase.advance(3.005, sent=301, finished=301 - after, least_round_trips=0)
+    phase.advance(3.005, sent=301, finished=301 - after, min_round_trips=0)
     assert phase.fell_behind == behind
-    phase.advance(3.1, sent=301, finished=301, least_round_trips=0)
+    phase.advance(3.1, sent=301, finished=301, min_round_trips=0)
     assert phase.fell_behind == behind, "what is decided stays decided"
 
 
@@ -146,7 +144,7 @@ def test_a_phase_only_moves_forward(steps, by_time):
     for wait_s, answers in steps:
         now_s += wait_s
         sent = min(sent + answers, phase.limit)
-        phase.advance(now_s, sent=sent, finished=sent - 4, least_round_trips=(sent - 4) // 4)
+        phase.advance(now_s, sent=sent, finished=sent - 4, min_round_trips=(sent - 4) // 4)
         after = (phase.warmup_end_s, phase.measured_end_s)
         for was, now in zip(before, after, strict=True):
             assert was is None or was == now
@@ -161,7 +159,7 @@ def raced(*limits_ms: float) -> Phase:
     race = Race(look_s=0.5, limits_ms=limits_ms)
     phase = Phase(PhasePlan(host="h", port=1, concurrency=2, seconds=2.0, race=race))
     assert phase.next_look_s == math.inf
-    phase.advance(0.5, sent=20, finished=18, least_round_trips=9)
+    phase.advance(0.5, sent=20, finished=18, min_round_trips=9)
     return phase
 
 
@@ -180,5 +178,5 @@ def test_a_race_that_is_kept_up_with_lasts_its_time():
     phase = raced(30.0)
     phase.look(30.0, sent=40)
     assert (phase.next_look_s, phase.next_s) == (math.inf, 2.5)
-    phase.advance(2.6, sent=100, finished=98, least_round_trips=40)
+    phase.advance(2.6, sent=100, finished=98, min_round_trips=40)
     assert phase.measured_end_s == 2.5

@@ -22,7 +22,7 @@ def test_a_body_is_the_bytes_of_one_item(tmp_path: pathlib.Path) -> None:
     """Little-endian, with the labels beside them."""
     images = np.arange(12, dtype=">i2").reshape(3, 4)
     path = sample(tmp_path, image=images, labels=np.array([1, 2, 3]))
-    found = plain_payloads.tensors(path, to="/x", method="POST", headers={}, answer="FP32")
+    found = plain_payloads.tensors(path, to="/x", method="POST", headers={}, response="FP32")
     assert found.requests[1] == np.array([4, 5, 6, 7], dtype="<i2").tobytes()
     assert found.labels is not None
     assert found.labels.tolist() == [[1], [2], [3]]
@@ -74,7 +74,7 @@ def test_a_sample_that_does_not_fit_is_refused(
     """With the file and what was expected."""
     path = sample(tmp_path, **arrays)
     with pytest.raises(UsageError, match=said):
-        plain_payloads.tensors(path, to="/x", method="POST", headers={}, answer="")
+        plain_payloads.tensors(path, to="/x", method="POST", headers={}, response="")
 
 
 def test_a_file_that_is_none_is_named(tmp_path: pathlib.Path) -> None:

@@ -120,7 +120,7 @@ def test_the_beginning_of_an_errors_body_is_kept(raw, told, size):
     for start in range(0, len(raw), size):
         answer = answer or reader.feed(raw[start : start + size])
     assert answer is not None
-    assert reader.told == told
+    assert reader.error_body == told
 
 
 @pytest.mark.parametrize(

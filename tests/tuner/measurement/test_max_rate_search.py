@@ -75,7 +75,7 @@ def test_the_rate_repeats_where_loads_tell_little() -> None:
 @given(first_per_s=st.floats(0.1, 1e5), least_per_s=st.floats(0.0, 100.0))
 def test_no_rate_is_tried_that_tells_nothing(first_per_s: float, least_per_s: float) -> None:
     """Where none keeps the limit it ends: at the least rate, or by steps of six at most."""
-    search, tried = MaxRateSearch(first_per_s, least_per_s=least_per_s), []
+    search, tried = MaxRateSearch(first_per_s, min_per_s=least_per_s), []
     while (rate := search.next_per_s) is not None:
         tried.append(rate)
         search.tell(is_kept=False)

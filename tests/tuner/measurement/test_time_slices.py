@@ -14,7 +14,7 @@ def test_slices_are_long_enough_for_the_slowest_and_as_many_as_a_launch_is_worth
 ):
     """Whole tenths of a second, which blocks are made of; at least what a trial is measured for."""
     found = TimeSlices.of(
-        round_trip_s=round_trip_s, startup_s=startup_s, measured_s=measured_s, roles=roles
+        round_trip_s=round_trip_s, startup_s=startup_s, measured_s=measured_s, arms=roles
     )
     assert found.seconds >= max(time_slices.SLICE_S, time_slices.LATENCIES * round_trip_s) - 1e-9
     assert found.seconds * 10 == pytest.approx(round(found.seconds * 10))

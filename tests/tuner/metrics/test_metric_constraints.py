@@ -96,19 +96,19 @@ def test_limits_that_leave_nothing_are_refused() -> None:
 @given(limit=LIMITS, value=BOUND)
 def test_a_figure_is_beyond_a_limit_or_within_it(limit: MetricConstraint, value: float) -> None:
     """The slack's sign, its size as a factor, and the sentence say the same."""
-    slack = limit.slack(value)
+    slack = limit.log_excess(value)
     assert (slack > 0) == (value > limit.bound if limit.is_upper else value < limit.bound)
     assert math.exp(abs(slack)) == pytest.approx(
         max(value, limit.bound) / min(value, limit.bound), rel=1e-6
     )
-    assert (limit.missed(value) is not None) == (slack > 0)
+    assert (limit.explain_violation(value) is not None) == (slack > 0)
 
 
 def test_an_unknown_figure_is_neither() -> None:
     """It is for others to say that it is needed."""
     limit = metric_constraints.parse("energy_j <= 1")
-    assert math.isnan(limit.slack(limit.of.value(launch())))
-    assert metric_constraints.violated([limit], [launch()]) is None
+    assert math.isnan(limit.log_excess(limit.of.value(launch())))
+    assert metric_constraints.find_violation([limit], [launch()]) is None
 
 
 def test_every_metric_is_read_from_a_measurement() -> None:
@@ -122,14 +122,19 @@ def test_every_metric_is_read_from_a_measurement() -> None:
 def test_launches_together_decide() -> None:
     """Of a mean the geometric mean over launches, of a p99 that of all requests."""
     mean = metric_constraints.parse("mean_ms <= 10")
-    assert metric_constraints.violated([mean], [launch(mean_ms=5.0), launch(mean_ms=19.0)]) is None
-    sentence = metric_constraints.violated([mean], [launch(mean_ms=5.0), launch(mean_ms=21.0)])
+    assert (
+        metric_constraints.find_violation([mean], [launch(mean_ms=5.0), launch(mean_ms=19.0)])
+        is None
+    )
+    sentence = metric_constraints.find_violation(
+        [mean], [launch(mean_ms=5.0), launch(mean_ms=21.0)]
+    )
     assert sentence == "mean of 10.25 ms is above the limit of 10 ms (--constraint)"
     p99 = metric_constraints.of_slo(50.0)
     rng = np.random.default_rng(1)
     quick = launch(p99_ms=9.0, histogram=LatencyHistogram.of(rng.uniform(1, 9, 2_000)))
     stalled = launch(p99_ms=300.0, histogram=LatencyHistogram.of(rng.uniform(1, 300, 2_000)))
-    assert metric_constraints.violated([p99], [quick, quick]) is None
-    assert "p99 of 29" in (metric_constraints.violated([p99], [quick, stalled]) or "")
-    assert "(--slo-ms)" in (metric_constraints.violated([p99], [quick, stalled]) or "")
-    assert metric_constraints.violated([p99], []) is None
+    assert metric_constraints.find_violation([p99], [quick, quick]) is None
+    assert "p99 of 29" in (metric_constraints.find_violation([p99], [quick, stalled]) or "")
+    assert "(--slo-ms)" in (metric_constraints.find_violation([p99], [quick, stalled]) or "")
+    assert metric_constraints.find_violation([p99], []) is None

@@ -62,12 +62,12 @@ def test_fewer_effective_values_never_claim_more(
 def test_below_459_effective_requests_there_is_no_p99() -> None:
     """However many there were; the reason says how long a launch has to be."""
     took = RNG.exponential(10.0, 2_000)
-    assert tail_latency.of_evaluation(launch(took, 459.0)).is_told
+    assert tail_latency.of_evaluation(launch(took, 459.0)).is_reportable
     refused = launch(took, 458.0)
     tail = tail_latency.of_evaluation(refused)
-    assert not tail.is_told
+    assert not tail.is_reportable
     assert np.isnan(tail.value_ms)
-    assert np.isnan(refused.told_p99_ms)
+    assert np.isnan(refused.reportable_p99_ms)
     assert tail.why_not == (
         "p99 rests on 458 effective requests (of 2,000), under 459: measure each launch for longer "
         "(--seconds 3)"
@@ -78,7 +78,7 @@ def test_of_several_launches_it_is_that_of_their_requests_together() -> None:
     """A slow launch among nine quick ones decides the p99, whose mean over launches it hardly moves."""
     quick = [RNG.exponential(1.0, 1_000) for _ in range(9)]
     slow = RNG.exponential(20.0, 1_000)
-    tail = tail_latency.pooled([launch(took, 300.0) for took in (*quick, slow)])
+    tail = tail_latency.pool_tails([launch(took, 300.0) for took in (*quick, slow)])
     together = np.concatenate([*quick, slow])
     assert tail.value_ms == pytest.approx(np.quantile(together, 0.99), rel=0.02)
     mean_of_p99s = np.mean([np.quantile(took, 0.99) for took in (*quick, slow)])
@@ -90,9 +90,9 @@ def test_of_several_launches_it_is_that_of_their_requests_together() -> None:
 def test_launches_that_are_too_short_alone_are_enough_together() -> None:
     """Effective requests add up over launches."""
     took = RNG.exponential(1.0, 300)
-    assert not tail_latency.pooled([launch(took, 300.0)]).is_told
-    assert tail_latency.pooled([launch(took, 300.0)] * 2).is_told
-    assert not tail_latency.pooled([launch(took, 229.0)] * 2).is_told
+    assert not tail_latency.pool_tails([launch(took, 300.0)]).is_reportable
+    assert tail_latency.pool_tails([launch(took, 300.0)] * 2).is_reportable
+    assert not tail_latency.pool_tails([launch(took, 229.0)] * 2).is_reportable
 
 
 def test_launches_without_a_histogram_cannot_be_put_together() -> None:
@@ -100,6 +100,6 @@ def test_launches_without_a_histogram_cannot_be_put_together() -> None:
     old = dataclasses.replace(
         launch(RNG.exponential(1.0, 2_000), 2_000.0), histogram=None, p99_effective=None
     )
-    assert "older version" in tail_latency.pooled([old, old]).why_not
-    assert tail_latency.pooled([old]).value_ms == old.p99_ms
-    assert tail_latency.pooled([]).why_not == "not measured"
+    assert "older version" in tail_latency.pool_tails([old, old]).why_not
+    assert tail_latency.pool_tails([old]).value_ms == old.p99_ms
+    assert tail_latency.pool_tails([]).why_not == "not measured"

@@ -24,58 +24,69 @@ NO_CENTRES = np.empty((0, 2))
 
 def test_a_finite_grid_is_listed_whole() -> None:
     """Every combination is there once, and its vector is its own."""
-    candidates = CandidateSet.listed(GRID)
-    assert len(set(candidates.cells)) == len(candidates.cells) == 4 * 3 * 7 == GRID.size
+    candidates = CandidateSet.enumerate_cube(GRID)
+    assert (
+        len(set(candidates.configurations))
+        == len(candidates.configurations)
+        == 4 * 3 * 7
+        == GRID.size
+    )
     for index in (0, 17, 83):
-        assert np.allclose(candidates.vectors[index], GRID.encode(candidates.cells[index]))
+        assert np.allclose(candidates.vectors[index], GRID.encode(candidates.configurations[index]))
     assert candidates.is_complete
     assert candidates.width == 1 + 3 + 1
 
 
 def test_a_cell_is_found_again_after_arithmetic() -> None:
     """0.1 + 0.2 is the grid's 0.3, and other knobs do not matter."""
-    candidates = CandidateSet.listed(GRID)
+    candidates = CandidateSet.enumerate_cube(GRID)
     index = candidates.index_of({"count": 2, "policy": "b", "share": 0.1 + 0.2, "other": 1})
     assert index is not None
-    assert candidates.cells[index]["share"] == pytest.approx(0.3)
+    assert candidates.configurations[index]["share"] == pytest.approx(0.3)
     assert candidates.index_of({"count": 2, "policy": "b"}) is None
 
 
 def test_only_cells_that_were_not_seen_are_left() -> None:
     """Seen configurations are taken out; those of another space take nothing."""
-    candidates = CandidateSet.listed(GRID)
-    seen = [candidates.cells[3], candidates.cells[5], Configuration({"count": 99})]
-    left = candidates.unseen(seen)
-    assert set(range(len(candidates.cells))) - set(left.tolist()) == {3, 5}
-    assert len(candidates.unseen([])) == len(candidates.cells)
+    candidates = CandidateSet.enumerate_cube(GRID)
+    seen = [
+        candidates.configurations[3],
+        candidates.configurations[5],
+        Configuration({"count": 99}),
+    ]
+    left = candidates.untried(seen)
+    assert set(range(len(candidates.configurations))) - set(left.tolist()) == {3, 5}
+    assert len(candidates.untried([])) == len(candidates.configurations)
 
 
 def test_fixed_values_narrow_the_cells() -> None:
     """What a trial has fixed decides which cells remain; what fits no cell is ignored."""
-    candidates = CandidateSet.listed(GRID)
-    assert {cell["policy"] for cell in candidates.agreeing({"policy": "b"}).cells} == {"b"}
+    candidates = CandidateSet.enumerate_cube(GRID)
+    assert {cell["policy"] for cell in candidates.agreeing({"policy": "b"}).configurations} == {"b"}
     assert candidates.agreeing({"policy": "unknown"}) is candidates
     assert candidates.agreeing({"other": 1}) is candidates
-    drawn = CandidateSet.drawn(ENDLESS, np.random.default_rng(0), around=NO_CENTRES, count=64)
-    assert {cell["x"] for cell in drawn.agreeing({"x": 0.25}).cells} == {0.25}
+    drawn = CandidateSet.sample_cube(ENDLESS, np.random.default_rng(0), around=NO_CENTRES, count=64)
+    assert {cell["x"] for cell in drawn.agreeing({"x": 0.25}).configurations} == {0.25}
 
 
 def test_an_endless_space_is_drawn_over_all_and_near_the_best() -> None:
     """Points cover the cube, more of them lie around the centres, and all are legal."""
     centre = np.array([[0.2, 0.9]])
-    drawn = CandidateSet.drawn(ENDLESS, np.random.default_rng(1), around=centre, count=1024)
-    plain = CandidateSet.drawn(ENDLESS, np.random.default_rng(1), around=NO_CENTRES, count=1024)
+    drawn = CandidateSet.sample_cube(ENDLESS, np.random.default_rng(1), around=centre, count=1024)
+    plain = CandidateSet.sample_cube(
+        ENDLESS, np.random.default_rng(1), around=NO_CENTRES, count=1024
+    )
     near = [np.linalg.norm(c.vectors - centre, axis=1) < 0.05 for c in (drawn, plain)]
     assert near[0].sum() > 10 * near[1].sum()
     assert np.histogram2d(*plain.vectors.T, bins=4)[0].min() > 60  # 64 each, but for rounding
     axes = ENDLESS.axes
-    assert all(axes[name].contains(cell[name]) for cell in drawn.cells for name in cell)
+    assert all(axes[name].contains(cell[name]) for cell in drawn.configurations for name in cell)
     assert not drawn.is_complete
 
 
 def test_an_endless_space_realises_a_point_itself() -> None:
     """Where cells are only a sample, a model's point becomes its own legal configuration."""
-    drawn = CandidateSet.drawn(ENDLESS, np.random.default_rng(0), around=NO_CENTRES, count=16)
+    drawn = CandidateSet.sample_cube(ENDLESS, np.random.default_rng(0), around=NO_CENTRES, count=16)
     made = drawn.realise(np.array([0.5, 0.0]), np.arange(16))
     assert made == Configuration({"x": 0.5, "y": 1e-3})
 
@@ -90,7 +101,9 @@ def test_a_sobol_start_is_the_start_of_the_longer_one(count: int) -> None:
 
 def test_a_knob_that_is_held_is_no_dimension() -> None:
     """Entries in which the cells do not differ are dropped, for other configurations too."""
-    cells = [cell for cell in CandidateSet.listed(GRID).cells if cell["count"] == 2]
+    cells = [
+        cell for cell in CandidateSet.enumerate_cube(GRID).configurations if cell["count"] == 2
+    ]
     held = CandidateSet.of(cells, GRID.encode)
     assert held.width == GRID.width - 1
     vector = held.vector_of({**cells[0], "count": 3})
@@ -104,4 +117,4 @@ def test_no_cell_is_wrong_use() -> None:
     with pytest.raises(UsageError, match="widen a knob"):
         CandidateSet.of([], lambda _: np.zeros(1))
     with pytest.raises(UsageError, match="vectors of shape"):
-        CandidateSet(cells=(Configuration({"a": 1}),), vectors=np.zeros((2, 1)))
+        CandidateSet(configurations=(Configuration({"a": 1}),), vectors=np.zeros((2, 1)))

@@ -30,7 +30,7 @@ def slack(values: dict[str, object], rng: np.random.Generator) -> float:
 
 def best_kept() -> float:
     """The lowest latency of the cells that truly keep to the limit."""
-    cells = surfaces.candidates().cells
+    cells = surfaces.candidates().configurations
     return min(surfaces.latency_ms(cell) for cell in cells if held(cell) <= 1)
 
 
@@ -98,8 +98,8 @@ def test_far_within_is_likely_and_far_beyond_is_not() -> None:
     history = recommendation.history_of(study, candidates)
     assert history is not None
     kept = constraint_model.fit(history, candidates)
-    chance = np.exp(kept.log_probability(np.arange(len(candidates.cells))))
-    true = np.array([held(cell) for cell in candidates.cells])
+    chance = np.exp(kept.log_probability(np.arange(len(candidates.configurations))))
+    true = np.array([held(cell) for cell in candidates.configurations])
     assert chance.min() >= 0
     assert chance.max() <= 1
     assert chance[true < 0.7].mean() > 0.9
@@ -170,7 +170,7 @@ def test_a_launch_that_does_not_tell_of_the_limit_tells_of_the_objective() -> No
     assert history is not None
     assert len(history.targets) == len(before.targets) + 1
     assert not constraint_model.kept_once(history)[-1]
-    every = np.arange(len(candidates.cells))
+    every = np.arange(len(candidates.configurations))
     chances = [
         constraint_model.fit(one, candidates).log_probability(every) for one in (before, history)
     ]

@@ -102,7 +102,7 @@ def test_a_good_guess_tells_of_places_that_were_not_tried() -> None:
     y = truth + 0.02 * rng.normal(size=200)
     guess = truth + 0.05 * rng.normal(size=200)
     plain = fit(x[:8], y[:8], noise=PRIOR).predict(x[8:])[0]
-    told = fit(x[:8], y[:8], noise=PRIOR, guess=guess[:8]).predict(x[8:], guess[8:])[0]
+    told = fit(x[:8], y[:8], noise=PRIOR, prior_mean=guess[:8]).predict(x[8:], guess[8:])[0]
     error = [float(np.sqrt(np.mean((found - truth[8:]) ** 2))) for found in (plain, told)]
     assert error[1] < 0.3 * error[0]
 
@@ -128,7 +128,7 @@ def test_a_wrong_guess_is_overruled(kind: str, weight: float, harm: float) -> No
             guess, elsewhere = rng.permutation(smooth(x)), rng.permutation(truth)
         else:
             guess, elsewhere = 6 - smooth(x), 6 - truth
-        process = fit(x, y, noise=PRIOR, guess=guess)
+        process = fit(x, y, noise=PRIOR, prior_mean=guess)
         misled = process.predict(at, elsewhere)[0]
         followed = float(np.mean(process.predict(at, elsewhere + 1)[0] - misled))
         assert followed == pytest.approx(weight, abs=0.1), seed

@@ -27,7 +27,9 @@ def climbed(values: np.ndarray, lost: frozenset[int] = frozenset()) -> list[int]
     order: list[int] = []
     while True:
         visited = frozenset(first) | frozenset(failed)
-        seen = ClimbState(first=dict(first), lost=frozenset(failed), visited=visited, is_log=True)
+        seen = ClimbState(
+            first=dict(first), unsuccessful=frozenset(failed), visited=visited, is_log=True
+        )
         wanted = Climb(POINTS, seen).next_cell()
         if wanted is None:
             return order
@@ -66,7 +68,9 @@ def test_it_climbs_a_slope_with_few_measurements() -> None:
 def test_a_gain_is_the_symmetric_relative_difference(home: float, other: float) -> None:
     """Of latencies a at home and b elsewhere: 2 (a - b) / (a + b), by their logarithms."""
     logs = {0: math.log(home), 1: math.log(other)}
-    seen = ClimbState(first=logs, lost=frozenset({2}), visited=frozenset({0, 1, 2}), is_log=True)
+    seen = ClimbState(
+        first=logs, unsuccessful=frozenset({2}), visited=frozenset({0, 1, 2}), is_log=True
+    )
     expected = 2 * (home - other) / (home + other)
     assert seen.gain(1, 0) == pytest.approx(expected, abs=1e-9)
     assert seen.gain(2, 0) == hill_climb.LOST <= seen.gain(1, 0)

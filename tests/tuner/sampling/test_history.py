@@ -96,7 +96,7 @@ def test_columns_hold_every_trial_that_can_be_placed() -> None:
     assert history.lost_vectors.tolist() == [[1.0]]
     assert history.pending_vectors.tolist() == [[0.5]]
     assert sorted(configuration["a"] for configuration in history.seen) == [1, 5, 9]
-    assert history.earlier == 4
+    assert history.trial_count == 4
     assert history.hyperparameters == (1.0, 2.0)
     assert not history.is_blank
     assert gather(trials[4:], CUBE, number=5, maximise=False).is_blank

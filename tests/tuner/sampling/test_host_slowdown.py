@@ -20,7 +20,7 @@ class World:
     vectors: np.ndarray
     targets: np.ndarray
     truth: np.ndarray
-    efforts: np.ndarray
+    log_cpu_per_request: np.ndarray
     moments: np.ndarray
 
 
@@ -34,7 +34,7 @@ def world(seed: int, *, launches: int = 30, share: float = host_slowdown.SHARE) 
         vectors=vectors,
         targets=truth + share * moments + rng.normal(0, 0.03, launches),
         truth=truth,
-        efforts=-8 + 0.2 * vectors[:, 0] - 0.1 * vectors[:, 1] + moments,
+        log_cpu_per_request=-8 + 0.2 * vectors[:, 0] - 0.1 * vectors[:, 1] + moments,
         moments=moments,
     )
 
@@ -46,7 +46,7 @@ def seen(at: World, efforts: np.ndarray) -> TrainingData:
         targets=at.targets,
         errors=unknown,
         at_s=unknown,
-        efforts=efforts,
+        log_cpu_per_request=efforts,
         scale="log",
         knobs=2,
     )
@@ -54,7 +54,7 @@ def seen(at: World, efforts: np.ndarray) -> TrainingData:
 
 def error_of(at: World, *, knows: bool) -> float:
     """Of the fitted process at its launches, beside a common level."""
-    efforts = at.efforts if knows else np.full(len(at.efforts), np.nan)
+    efforts = at.log_cpu_per_request if knows else np.full(len(at.log_cpu_per_request), np.nan)
     mean, _ = surrogate.fit(seen(at, efforts)).predict(at.vectors)
     return float(np.std(mean - at.truth))
 
@@ -62,7 +62,7 @@ def error_of(at: World, *, knows: bool) -> float:
 def test_moments_are_found() -> None:
     """Those of thirty launches, up to half of their spread."""
     at = world(0)
-    found = host_slowdown.fit(at.vectors, at.efforts)
+    found = host_slowdown.fit(at.vectors, at.log_cpu_per_request)
     assert found is not None
     wanted = host_slowdown.SHARE * (at.moments - at.moments.mean())
     assert np.corrcoef(found.mean, wanted)[0, 1] > 0.9
@@ -74,7 +74,7 @@ def test_moments_are_found() -> None:
 def test_what_is_left_is_a_covariance(seed: int, launches: int) -> None:
     """Symmetric, with no negative variance, and zero where nothing is known."""
     at = world(seed, launches=launches)
-    efforts = at.efforts.copy()
+    efforts = at.log_cpu_per_request.copy()
     efforts[::3] = np.nan
     found = host_slowdown.fit(at.vectors, efforts)
     if np.isfinite(efforts).sum() < host_slowdown.MIN_KNOWN:
@@ -93,8 +93,8 @@ def test_a_faster_machine_changes_nothing(seed: int, level: float) -> None:
     """Only differences between launches tell of moments."""
     at = world(seed)
     here, there = (
-        host_slowdown.fit(at.vectors, at.efforts),
-        host_slowdown.fit(at.vectors, at.efforts + level),
+        host_slowdown.fit(at.vectors, at.log_cpu_per_request),
+        host_slowdown.fit(at.vectors, at.log_cpu_per_request + level),
     )
     assert here is not None
     assert there is not None
@@ -124,17 +124,17 @@ def test_cpu_times_that_tell_nothing_do_little_harm() -> None:
 def test_what_a_launch_differs_by_is_told_as_it_is_measured() -> None:
     """Races and verdicts compare latencies that hold their moments; only the next launch tells more."""
     at = world(3, launches=40)
-    process = surrogate.fit(seen(at, at.efforts))
+    process = surrogate.fit(seen(at, at.log_cpu_per_request))
     assert process.noise_sd > 0.07
     assert process.told_sd < 0.8 * process.noise_sd
-    blind = surrogate.fit(seen(at, np.full(len(at.efforts), np.nan)))
+    blind = surrogate.fit(seen(at, np.full(len(at.log_cpu_per_request), np.nan)))
     assert blind.told_sd == blind.noise_sd
 
 
 def test_launches_without_a_cpu_time_keep_all_of_their_noise() -> None:
     """Half of them know theirs: the others count for less, and pull the prediction less."""
     at = world(5, launches=40)
-    half = at.efforts.copy()
+    half = at.log_cpu_per_request.copy()
     half[20:] = np.nan
     process = surrogate.fit(seen(at, half))
     moved = at.targets.copy()

@@ -14,7 +14,7 @@ from tuner.sampling.knowledge import PriorKnowledge
 from tuner.values.configuration import Configuration
 
 ARENA = benches.arena()
-CELLS = ARENA.candidates.cells
+CELLS = ARENA.candidates.configurations
 TRUE = np.log(
     [studies.mean_ms({**studies.default(), **cell}, benches.CONCURRENCY) for cell in CELLS]
 )
@@ -31,7 +31,7 @@ def history(count: int, seed: int = 0) -> History:
         errors=np.full(count, np.nan),
         headroom=np.full(count, np.nan),
         at_s=np.full(count, np.nan),
-        efforts=np.full(count, np.nan),
+        log_cpu_per_request=np.full(count, np.nan),
         scale="log",
         scale_reason="",
         sign=1.0,
@@ -40,7 +40,7 @@ def history(count: int, seed: int = 0) -> History:
         killed_vectors=np.empty((0, ARENA.candidates.width)),
         pending_vectors=np.empty((0, ARENA.candidates.width)),
         seen=frozenset(CELLS[place] for place in at),
-        earlier=count,
+        trial_count=count,
         hyperparameters=(),
     )
 
@@ -53,7 +53,7 @@ def error(model: model_averaging.AveragedModel) -> float:
 def test_a_good_guess_is_believed_and_helps() -> None:
     rng = np.random.default_rng(1)
     guess = 0.5 + 0.8 * TRUE + 0.05 * rng.normal(size=len(TRUE))
-    found = model_averaging.fit(history(10), ARENA.candidates, PriorKnowledge(guess=guess))
+    found = model_averaging.fit(history(10), ARENA.candidates, PriorKnowledge(prior_mean=guess))
     assert found.weight > 0.9
     assert error(found) < 0.7 * error(model_averaging.fit(history(10), ARENA.candidates))
 
@@ -79,7 +79,7 @@ def test_a_wrong_guess_does_little_harm(kind: str, least: float, most: float, ha
             "constant": np.full(len(TRUE), 2.0),
         }[kind]
         past = history(30, seed)
-        with_guess = model_averaging.fit(past, ARENA.candidates, PriorKnowledge(guess=guess))
+        with_guess = model_averaging.fit(past, ARENA.candidates, PriorKnowledge(prior_mean=guess))
         plain = model_averaging.fit(past, ARENA.candidates)
         assert least <= with_guess.weight <= most, seed
         assert error(with_guess) < harm * error(plain), seed
@@ -94,7 +94,7 @@ def test_without_a_guess_it_is_the_plain_process() -> None:
 
 def test_a_plain_proposal_does_not_look_at_the_guess() -> None:
     found = model_averaging.fit(
-        history(12), ARENA.candidates, PriorKnowledge(guess=TRUE), is_plain=True
+        history(12), ARENA.candidates, PriorKnowledge(prior_mean=TRUE), is_plain=True
     )
     assert found.weight == 0.0
     plain = model_averaging.fit(history(12), ARENA.candidates)
@@ -106,4 +106,7 @@ def test_what_is_no_cell_leaves_the_guess_out() -> None:
     past = history(6)
     strange = Configuration({**past.configurations[0], "replica.count": 99})
     odd = dataclasses.replace(past, configurations=(strange, *past.configurations[1:]))
-    assert model_averaging.fit(odd, ARENA.candidates, PriorKnowledge(guess=TRUE)).structured is None
+    assert (
+        model_averaging.fit(odd, ARENA.candidates, PriorKnowledge(prior_mean=TRUE)).structured
+        is None
+    )

@@ -77,7 +77,7 @@ def study_of(sampler: str, *, trials: int, seed: int) -> optuna.Study:
 
 def true_front() -> NDArray[np.float64]:
     """Of all cells: logarithms."""
-    cells = surfaces.candidates().cells
+    cells = surfaces.candidates().configurations
     points = np.log([[surfaces.latency_ms(cell), held(cell)] for cell in cells])
     return np.asarray(points[pareto_front.non_dominated(points)])
 
@@ -138,7 +138,7 @@ def test_a_weight_of_one_objective_alone_orders_by_it(weight: float, seed: int) 
     assert history is not None
     assert history.second is not None
     both = np.column_stack([history.targets, history.second.values])
-    weighed = pareto_front.scalarised(history, weight).targets
+    weighed = pareto_front.scalarise(history, weight).targets
     best = int(np.argmin(weighed))
     beating = [place for place in range(len(both)) if beats(both[place], both[best])]
     assert all(weighed[place] == pytest.approx(weighed[best]) for place in beating)

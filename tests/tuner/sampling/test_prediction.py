@@ -13,7 +13,7 @@ from tuner.sampling.history import PROPOSAL
 from tuner.values.configuration import Configuration
 
 CANDIDATES = surfaces.candidates()
-GUESS = np.array([surfaces.latency_ms(cell) for cell in CANDIDATES.cells])
+GUESS = np.array([surfaces.latency_ms(cell) for cell in CANDIDATES.configurations])
 
 
 def run(trials: int, lost: frozenset[int] = frozenset(), **options: object) -> optuna.Study:
@@ -31,7 +31,7 @@ def run(trials: int, lost: frozenset[int] = frozenset(), **options: object) -> o
 
 
 def test_it_launches_the_best_prediction_again_and_again() -> None:
-    best = CANDIDATES.cells[int(np.argmin(GUESS))]
+    best = CANDIDATES.configurations[int(np.argmin(GUESS))]
     trials = run(3, guess=GUESS).trials
     assert {Configuration(trial.params) for trial in trials} == {best}
     origins = [trial.user_attrs[PROPOSAL]["origin"] for trial in trials]
@@ -46,7 +46,7 @@ def test_what_failed_gives_way_to_the_next_best() -> None:
 
 
 def test_of_equal_predictions_the_preferred_one_is_taken() -> None:
-    wanted = CANDIDATES.cells[37]
+    wanted = CANDIDATES.configurations[37]
     flat = np.full(len(GUESS), 5.0)
     assert Configuration(run(1, guess=flat, first=[wanted]).trials[0].params) == wanted
     flat[37] = 6.0

@@ -234,8 +234,8 @@ def test_an_interrupted_trial_is_as_if_it_had_not_been(make: Make) -> None:
     study.tell(killed, state=TrialState.FAIL)
     study.sampler = make(candidates=surfaces.candidates())
     again = ask(study)
-    history = study.sampler.situation(study, study.trials[again.number], {}).history
-    assert history.earlier == 5
+    history = study.sampler.context(study, study.trials[again.number], {}).history
+    assert history.trial_count == 5
     assert len(history.targets) == 5
     assert not len(history.lost_vectors)
 
@@ -309,8 +309,8 @@ def test_what_others_processes_expect_ends_a_search(name: str) -> None:
 
 CELLS = surfaces.candidates()
 PREDICTED = np.exp(
-    0.6 * np.log([surfaces.latency_ms(cell) for cell in CELLS.cells])
-    + 0.15 * np.random.default_rng(0).normal(size=len(CELLS.cells))
+    0.6 * np.log([surfaces.latency_ms(cell) for cell in CELLS.configurations])
+    + 0.15 * np.random.default_rng(0).normal(size=len(CELLS.configurations))
 )
 """A prediction of every cell: too flat, and 15 % off."""
 PREDICTIONS = {"structured-predicted": PREDICTED, "structured-misled": 1 / PREDICTED}

@@ -43,7 +43,7 @@ def seen(shift: float) -> TrainingData:
         targets=np.array([shift, 0.0, 1.0]),
         errors=unknown,
         at_s=unknown,
-        efforts=unknown,
+        log_cpu_per_request=unknown,
         scale="log",
     )
 

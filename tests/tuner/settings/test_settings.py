@@ -93,7 +93,7 @@ def test_settings_survive_their_file(trials: int, data: st.DataObject) -> None:
             )
         ),
     )
-    text = yaml.safe_dump(settings.nested())
+    text = yaml.safe_dump(settings.as_nested())
     assert StudySettings.from_nested(yaml.safe_load(text), source="settings.yaml") == settings
 
 
@@ -185,7 +185,7 @@ def test_a_value_of_another_kind_is_named(
     group: str, key: str, value: object, expected: str
 ) -> None:
     """With its file, its group, its key, and what it should be."""
-    tree = StudySettings(target=TargetSettings(model="echo", concurrency=4)).nested()
+    tree = StudySettings(target=TargetSettings(model="echo", concurrency=4)).as_nested()
     tree[group][key] = value
     with pytest.raises(UsageError, match=rf"settings\.yaml, {group}: .*{expected}"):
         StudySettings.from_nested(tree, source="settings.yaml")

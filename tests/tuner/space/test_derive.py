@@ -219,7 +219,7 @@ def test_what_is_derived_can_be_written_read_and_searched(probe):
         assert probe.machine.memory_mb < max(8, probe.peak_memory_mb[1])
         return
 
-    here = space.narrowed(Environment(concurrency=probe.concurrency, machine=probe.machine))
+    here = space.narrow(Environment(concurrency=probe.concurrency, machine=probe.machine))
 
     assert not any("the machine has" in note for note in here.notes)
     assert here.is_feasible(here.default())
@@ -229,7 +229,11 @@ def test_derived_spaces_stay_searchable():
     """On two cores and on sixteen there are some thousands of cells, not hundreds of thousands."""
     large = dataclasses.replace(PROBE, machine=Machine(cores=16, memory_mb=65_536), concurrency=64)
     counts = [
-        len(derive(probe).cells(Environment(concurrency=probe.concurrency, machine=probe.machine)))
+        len(
+            derive(probe).candidates(
+                Environment(concurrency=probe.concurrency, machine=probe.machine)
+            )
+        )
         for probe in (PROBE, large)
     ]
 

@@ -83,8 +83,8 @@ def test_candidates_carry_features_behind_the_knobs() -> None:
     candidates = benches.arena().candidates
     assert candidates.extra > 0
     assert candidates.width == candidates.design_width + candidates.extra
-    every = np.arange(len(candidates.cells))
-    for place in (0, 17, len(candidates.cells) - 1):
+    every = np.arange(len(candidates.configurations))
+    for place in (0, 17, len(candidates.configurations) - 1):
         point = candidates.vectors[place][: candidates.design_width]
         assert candidates.nearest(point, every) == place
 

@@ -95,7 +95,7 @@ def test_a_space_gives_one_distribution_for_each_knob():
     environment = Environment(concurrency=20, machine=Machine(cores=2, memory_mb=4096))
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        narrowed = space.narrowed(environment)
+        narrowed = space.narrow(environment)
         found = distributions(narrowed)
 
     assert narrowed.names == tuple(found)

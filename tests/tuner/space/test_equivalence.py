@@ -143,7 +143,7 @@ def trace(
     Returns:
         (time, worker, clients with their items) of the first batches.
     """
-    settings = ServingSettings().changed(
+    settings = ServingSettings().with_changes(
         {"batching.max_size": size, "batching.timeout_us": timeout_us}
     )
     scheduler = AdaptiveScheduler(MODEL, settings)

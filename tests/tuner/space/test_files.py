@@ -211,7 +211,7 @@ def test_bundled_spaces_load_and_have_a_searchable_number_of_cells(name, concurr
     assert space is not None
     environment = Environment(concurrency=concurrency, machine=Machine(cores=2, memory_mb=8192))
 
-    cells = space.cells(environment)
+    cells = space.candidates(environment)
 
     assert name == space.name
     assert 50 < len(cells) < 10_000
@@ -224,13 +224,13 @@ def test_the_default_of_a_bundled_space_is_the_untuned_server(name):
     assert space is not None
     environment = Environment(concurrency=20, machine=Machine(cores=2, memory_mb=8192))
 
-    default = space.narrowed(environment).default()
+    default = space.narrow(environment).default()
 
     without_limits = {"replica.cpu", "replica.memory_mb", *STUDY.get(name, ())}
     assert {
         knob: SETTINGS[knob].default for knob in default if knob not in without_limits
     } == {knob: value for knob, value in default.items() if knob not in without_limits}  # fmt: skip
-    assert default in space.cells(environment)
+    assert default in space.candidates(environment)
 
 
 def test_bundled_names_are_the_files_of_the_folder():

@@ -36,8 +36,8 @@ def test_every_configuration_has_what_is_fixed(count: int, guard: float, wait: i
         f"clockwork.duration_margin={guard!r}",
         f"batching.timeout_us={wait}",
     )
-    found = files.parse(files.dump(fixing.fixed(space(), asked)), "kept.yaml")
-    cells = found.cells(HERE)
+    found = files.parse(files.dump(fixing.fix_knobs(space(), asked)), "kept.yaml")
+    cells = found.candidates(HERE)
     assert len(cells) == 2, "the policy is searched"
     wanted = {
         "replica.count": count,
@@ -51,8 +51,8 @@ def test_every_configuration_has_what_is_fixed(count: int, guard: float, wait: i
 def test_a_choice_that_a_constraint_names_can_be_fixed() -> None:
     """To the one that is named, and to the other one."""
     for policy in ("round-robin", "least-loaded"):
-        found = fixing.fixed(space(), (f"routing.policy={policy}",))
-        cells = found.cells(HERE)
+        found = fixing.fix_knobs(space(), (f"routing.policy={policy}",))
+        cells = found.candidates(HERE)
         assert {cell["routing.policy"] for cell in cells} == {policy}
         assert {cell["replica.count"] for cell in cells} == (
             {1, 2, 3, 4} if policy == "round-robin" else {1, 2}
@@ -71,7 +71,7 @@ def test_a_choice_that_a_constraint_names_can_be_fixed() -> None:
 )
 def test_what_cannot_be_fixed_is_one_line(asked: str, said: str) -> None:
     with pytest.raises(UsageError, match=f"--fix {asked}: ") as caught:
-        fixing.fixed(space(), (asked,))
+        fixing.fix_knobs(space(), (asked,))
     assert said in str(caught.value)
     assert "\n" not in str(caught.value)
 
@@ -81,9 +81,11 @@ def test_something_must_be_left_to_search() -> None:
     only = TEXT.replace("round-robin, least-loaded", "least-loaded")
     only = only.replace("or routing.policy == 'round-robin'", "or replica.count < 4")
     with pytest.raises(UsageError, match="no knob is left to search"):
-        fixing.fixed(space(only), asked)
+        fixing.fix_knobs(space(only), asked)
 
 
 def test_values_that_a_constraint_rules_out_together_are_refused() -> None:
     with pytest.raises(InvalidSpace, match="together rule out every configuration"):
-        fixing.fixed(space(), ("replica.count=4", "routing.policy=least-loaded")).cells(HERE)
+        fixing.fix_knobs(space(), ("replica.count=4", "routing.policy=least-loaded")).candidates(
+            HERE
+        )

@@ -22,7 +22,7 @@ def test_nothing_is_assumed_of_another_engines_knobs() -> None:
     """Any type and unit, no equivalence: a batch above the concurrency may behave otherwise."""
     space = files.parse(SPACE, file="other.yaml", vocabulary=COMMAND)
     assert space.equivalence == ()
-    assert len(space.cells(SMALL)) == 2 * 2 * 2
+    assert len(space.candidates(SMALL)) == 2 * 2 * 2
     assert (
         files.parse(files.dump(space), file="again.yaml", vocabulary=COMMAND).knobs == space.knobs
     )
@@ -30,7 +30,7 @@ def test_nothing_is_assumed_of_another_engines_knobs() -> None:
 
 def test_the_limits_of_another_engine_are_cut_to_the_machine() -> None:
     """With a note, as those of a replica."""
-    space = files.parse(SPACE, file="other.yaml", vocabulary=COMMAND).narrowed(SMALL)
+    space = files.parse(SPACE, file="other.yaml", vocabulary=COMMAND).narrow(SMALL)
     assert space.default()["engine.cpu"] == 2.0
     assert any("engine.cpu: 4.0 cores left out" in note for note in space.notes)
 

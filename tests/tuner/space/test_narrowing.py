@@ -4,7 +4,7 @@ import pytest
 
 from tuner.space.environment import Machine
 from tuner.space.knobs import ChoiceKnob, DeviceKnob, FloatKnob, IntKnob
-from tuner.space.narrowing import CLOCK, narrowed
+from tuner.space.narrowing import CLOCK, narrow_knob
 
 SMALL = Machine(cores=2, memory_mb=300)
 GPU = Machine(cores=2, memory_mb=300, gpu_clocks_mhz=(300, 600, 900, 1200))
@@ -35,7 +35,7 @@ SIZE = IntKnob(name="batching.max_size", low=1, high=64, default=8)
 )  # fmt: skip
 def test_what_a_machine_lacks_is_left_out_with_a_note(knob, machine, values, default, notes):
     """The rest of the grid stays, the default moves to the nearest value, and a reader can see it."""
-    found = narrowed(knob, machine)
+    found = narrow_knob(knob, machine)
 
     assert found.knob is not None
     assert values == found.knob.values()
@@ -47,13 +47,13 @@ def test_a_choice_stays_as_it_is():
     """Texts ask nothing of a machine."""
     knob = ChoiceKnob(name="routing.policy", choices=("a", "b"), default="a")
 
-    assert (knob, ()) == narrowed(knob, SMALL)
+    assert (knob, ()) == narrow_knob(knob, SMALL)
 
 
 @pytest.mark.parametrize("knob", [CLOCKS, DeviceKnob(name=CLOCK)])
 def test_the_clock_is_left_out_where_none_can_be_chosen(knob):
     """Without a GPU, and with one that offers a single clock, there is no knob, but a note."""
-    found = narrowed(knob, SMALL)
+    found = narrow_knob(knob, SMALL)
 
     assert found.knob is None
     assert (f"{CLOCK} left out: no GPU of this machine offers clocks to lock",) == found.notes
@@ -61,7 +61,9 @@ def test_the_clock_is_left_out_where_none_can_be_chosen(knob):
 
 def test_a_single_clock_is_no_choice():
     """A GPU that offers one clock leaves nothing to search."""
-    found = narrowed(DeviceKnob(name=CLOCK), Machine(cores=1, memory_mb=1, gpu_clocks_mhz=(900,)))
+    found = narrow_knob(
+        DeviceKnob(name=CLOCK), Machine(cores=1, memory_mb=1, gpu_clocks_mhz=(900,))
+    )
 
     assert (None, (f"{CLOCK} left out: the GPU offers only one clock",)) == found
 
@@ -69,10 +71,10 @@ def test_a_single_clock_is_no_choice():
 def test_a_knob_of_which_nothing_is_left_is_an_error():
     """A machine on which no value is possible cannot be searched."""
     with pytest.raises(ValueError, match=r"none of its values \(64, 256, 512 MiB\) is possible"):
-        narrowed(MEMORY, Machine(cores=1, memory_mb=32))
+        narrow_knob(MEMORY, Machine(cores=1, memory_mb=32))
 
 
 def test_only_the_clock_comes_from_the_device():
     """No device says how many replicas there are."""
     with pytest.raises(ValueError, match="takes them from the device"):
-        narrowed(DeviceKnob(name="replica.count"), SMALL)
+        narrow_knob(DeviceKnob(name="replica.count"), SMALL)

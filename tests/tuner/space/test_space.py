@@ -90,7 +90,7 @@ def spaces(draw):
 def some_configuration(data, space):
     """Any assignment of grid values."""
     return Configuration(
-        {knob.name: data.draw(st.sampled_from(knob.values())) for knob in space.searched}
+        {knob.name: data.draw(st.sampled_from(knob.values())) for knob in space.searched_knobs}
     )
 
 
@@ -98,26 +98,26 @@ def some_configuration(data, space):
 @given(space=spaces(), where=environments, data=st.data())
 def test_a_representative_is_feasible_on_the_grid_and_its_own_representative(space, where, data):
     """For any configuration of the grid: idempotent, stays feasible, stays on the grid."""
-    space = space.narrowed(where)
+    space = space.narrow(where)
     configuration = some_configuration(data, space)
 
     found = space.canonical(configuration, where)
 
     assert found == space.canonical(found, where)
     assert space.is_feasible(found) >= space.is_feasible(configuration)
-    assert all(found[knob.name] in knob.values() for knob in space.searched)
+    assert all(found[knob.name] in knob.values() for knob in space.searched_knobs)
 
 
 @settings(deadline=None, max_examples=50)
 @given(space=spaces(), where=environments, data=st.data())
 def test_cells_are_the_representatives_of_all_feasible_configurations(space, where, data):
     """Every feasible configuration has its representative among the cells, each once, in a fixed order."""
-    narrowed = space.narrowed(where)
-    cells = space.cells(where)
+    narrowed = space.narrow(where)
+    cells = space.candidates(where)
     configuration = some_configuration(data, narrowed)
 
     assert len(set(cells)) == len(cells)
-    assert cells == narrowed.cells(where)
+    assert cells == narrowed.candidates(where)
     if narrowed.is_feasible(configuration):
         assert narrowed.canonical(configuration, where) in cells
     cell = data.draw(st.sampled_from(cells))
@@ -129,7 +129,7 @@ def test_cells_are_the_representatives_of_all_feasible_configurations(space, whe
 @given(space=spaces(), where=environments, data=st.data())
 def test_representatives_are_a_partition(space, where, data):
     """Two configurations with the same representative stay together when one of them is replaced by it."""
-    space = space.narrowed(where)
+    space = space.narrow(where)
     one, other = some_configuration(data, space), some_configuration(data, space)
     same = space.canonical(one, where) == space.canonical(other, where)
 
@@ -142,8 +142,8 @@ def test_representatives_are_a_partition(space, where, data):
 @given(space=spaces(), where=environments, data=st.data())
 def test_places_tell_cells_apart(space, where, data):
     """Each cell has a place of its own in the unit cube, one number for each knob."""
-    space = space.narrowed(where)
-    cells = space.cells(where)
+    space = space.narrow(where)
+    cells = space.candidates(where)
     one, other = (data.draw(st.sampled_from(cells)) for _ in range(2))
 
     place = space.encode(one)
@@ -157,9 +157,9 @@ def test_places_tell_cells_apart(space, where, data):
 @given(space=spaces(), where=environments)
 def test_narrowing_twice_is_narrowing_once(space, where):
     """A narrowed space is bound: it stays what it is, and so do its notes."""
-    narrowed = space.narrowed(where)
+    narrowed = space.narrow(where)
 
-    assert narrowed is narrowed.narrowed(where)
+    assert narrowed is narrowed.narrow(where)
     assert where == narrowed.environment
     assert narrowed == pickle.loads(pickle.dumps(narrowed))
 
@@ -191,7 +191,7 @@ def test_the_representative_is_the_smallest_feasible_twin():
     given = {"batching.max_size": 64, "batching.timeout_us": 1000}
 
     assert Configuration(given) == space.canonical(given, environment(concurrency=20))
-    assert len(space.cells(environment(concurrency=20))) == 7 * 4 - 4 - 3
+    assert len(space.candidates(environment(concurrency=20))) == 7 * 4 - 4 - 3
 
 
 def test_off_the_grid_a_twin_on_the_grid_is_found_or_nothing_changes():
@@ -208,7 +208,7 @@ def test_without_rules_every_feasible_configuration_is_a_cell():
     """`equivalence: []` tells everything apart."""
     space = space_of(COUNT, SIZE, TIMEOUT, equivalence=())
 
-    assert len(space.cells(environment())) == 4 * 7 * 4
+    assert len(space.candidates(environment())) == 4 * 7 * 4
 
 
 def test_an_inactive_knob_is_its_default():
@@ -216,7 +216,7 @@ def test_an_inactive_knob_is_its_default():
     space = space_of(COUNT, ROUTING, constraints=("routing.policy == 'least-loaded'",))
     lone = {"replica.count": 1, "routing.policy": "round-robin"}
 
-    assert len(space.cells(environment())) == 4
+    assert len(space.candidates(environment())) == 4
     assert space.is_feasible(lone)
     assert not space.is_feasible({**lone, "replica.count": 2})
     assert space.canonical(lone, environment())["routing.policy"] == "least-loaded"
@@ -238,7 +238,7 @@ def test_feasibility_needs_range_and_constraints():
     assert space.is_feasible({"replica.count": 2, "replica.memory_mb": 512}, environment())
     assert not space.is_feasible({"replica.count": 3, "replica.memory_mb": 512}, environment())
     assert not space.is_feasible({"replica.count": 9, "replica.memory_mb": 64}, environment())
-    assert space.narrowed(environment()).is_feasible({"replica.count": 4, "replica.memory_mb": 200})
+    assert space.narrow(environment()).is_feasible({"replica.count": 4, "replica.memory_mb": 200})
 
 
 def test_a_constraint_on_the_machine_cannot_be_decided_without_it():
@@ -261,8 +261,8 @@ def test_narrowing_leaves_out_what_the_machine_lacks_and_says_so():
     constraint = "accelerator.clock_mhz > 300 or replica.count < 3"
     space = space_of(COUNT, CPU, CLOCK, constraints=(constraint,))
 
-    small = space.narrowed(environment(cores=1))
-    large = space.narrowed(environment(cores=2, clocks=(300, 600, 900)))
+    small = space.narrow(environment(cores=1))
+    large = space.narrow(environment(cores=2, clocks=(300, 600, 900)))
 
     assert small.names == ("replica.count", "replica.cpu")
     assert small.constraints == ()
@@ -273,7 +273,7 @@ def test_narrowing_leaves_out_what_the_machine_lacks_and_says_so():
     ) == small.notes
     assert (constraint,) == large.constraints
     assert large.notes == ()
-    assert large.searched[2].values() == (300, 600, 900)
+    assert large.searched_knobs[2].values() == (300, 600, 900)
     assert not large.is_feasible(
         {"replica.count": 3, "replica.cpu": 1.0, "accelerator.clock_mhz": 300}
     )
@@ -283,7 +283,7 @@ def test_a_default_that_breaks_a_constraint_here_is_noted():
     """The untuned server is measured all the same, so a reader must know that it is no cell."""
     space = space_of(SIZE, constraints=("batching.max_size <= concurrency",))
 
-    notes = space.narrowed(environment(concurrency=4)).notes
+    notes = space.narrow(environment(concurrency=4)).notes
 
     assert notes == ("the default configuration violates a constraint here; it is never proposed",)
 
@@ -337,9 +337,9 @@ def test_a_space_that_does_not_fit_the_machine_names_the_constraint_and_the_mach
     )
 
     with pytest.raises(InvalidSpace, match=r"rules out every configuration.*memory_mb = 200"):
-        space.narrowed(environment(memory_mb=200))
+        space.narrow(environment(memory_mb=200))
     with pytest.raises(InvalidSpace, match=r"knobs.replica.memory_mb: none of its values"):
-        space.narrowed(environment(memory_mb=32))
+        space.narrow(environment(memory_mb=32))
 
 
 def test_more_cells_than_the_limit_are_refused():
@@ -347,17 +347,17 @@ def test_more_cells_than_the_limit_are_refused():
     with pytest.raises(
         InvalidSpace, match="more than 10 configurations; use fewer points or choices"
     ):
-        space_of(COUNT, SIZE, TIMEOUT).cells(environment(), limit=10)
+        space_of(COUNT, SIZE, TIMEOUT).candidates(environment(), limit=10)
 
 
 def test_what_a_constraint_on_the_machine_leaves_out_is_noted():
     """Values that no configuration can have, and how many values together; nothing where all fit."""
     space = space_of(COUNT, MEMORY, constraints=(FITS,))
-    assert space.narrowed(environment(memory_mb=2048)).notes == ()
-    assert space.narrowed(environment(memory_mb=1024)).notes == (
+    assert space.narrow(environment(memory_mb=2048)).notes == ()
+    assert space.narrow(environment(memory_mb=1024)).notes == (
         f"{FITS}: leaves 10 of 12 combinations of replica.count and replica.memory_mb (machine.memory_mb = 1024)",
     )
-    small = space.narrowed(environment(memory_mb=150))
+    small = space.narrow(environment(memory_mb=150))
     assert small.notes[:2] == (
         "replica.memory_mb: 512 left out: the machine has 150 MiB",
         f"replica.count: 3, 4 left out: {FITS} (machine.memory_mb = 150)",

@@ -28,8 +28,8 @@ def environment(variants=MEASURED):
 
 def test_the_constraint_leaves_out_what_is_not_accurate_enough():
     """The other variants are all there, with every count."""
-    space = files.parse(TEXT, file="toy.yaml").narrowed(environment())
-    cells = space.cells(environment())
+    space = files.parse(TEXT, file="toy.yaml").narrow(environment())
+    cells = space.candidates(environment())
     assert {cell["model.variant"] for cell in cells} == {"middle", "large"}
     assert len(cells) == 8
     default = space.default()
@@ -41,8 +41,8 @@ def test_the_constraint_leaves_out_what_is_not_accurate_enough():
 def test_accuracy_mixes_with_other_symbols():
     """It is a number like any other."""
     text = TEXT.replace("model.accuracy >= 0.9", "model.accuracy * replica.count > 3.5")
-    space = files.parse(text, file="toy.yaml").narrowed(environment())
-    cells = space.cells(environment())
+    space = files.parse(text, file="toy.yaml").narrow(environment())
+    cells = space.candidates(environment())
     assert {cell["model.variant"] for cell in cells} == {"middle", "large"}
     assert {cell["replica.count"] for cell in cells} == {4}
 
@@ -69,14 +69,14 @@ def test_accuracy_needs_the_knob():
 )
 def test_a_model_that_does_not_fit_is_refused(variants, complaint):
     with pytest.raises(InvalidSpace, match=complaint):
-        files.parse(TEXT, file="toy.yaml").narrowed(environment(variants))
+        files.parse(TEXT, file="toy.yaml").narrow(environment(variants))
 
 
 def test_without_a_constraint_nothing_needs_to_be_measured():
     text = TEXT.replace("model.accuracy >= 0.9", "replica.count > 0")
     unmeasured = tuple((name, None) for name, _ in MEASURED)
-    space = files.parse(text, file="toy.yaml").narrowed(environment(unmeasured))
-    assert len(space.cells(environment(unmeasured))) == 12
+    space = files.parse(text, file="toy.yaml").narrow(environment(unmeasured))
+    assert len(space.candidates(environment(unmeasured))) == 12
 
 
 def test_a_space_that_is_bound_to_no_model_cannot_decide():
@@ -101,7 +101,7 @@ def test_an_expression_that_names_it_depends_on_the_knob():
 def test_what_a_constraint_leaves_of_one_knob_is_told_once():
     """Its values; of several knobs together the combinations, too."""
     text = TEXT.replace("model.accuracy >= 0.9", "replica.count <= machine.cores")
-    notes = files.parse(text, file="toy.yaml").narrowed(environment()).notes
+    notes = files.parse(text, file="toy.yaml").narrow(environment()).notes
     assert notes == (
         "replica.count: 3, 4 replicas left out: replica.count <= machine.cores (machine.cores = 2)",
     )
@@ -111,8 +111,8 @@ def test_another_engine_may_call_a_knob_so():
     """Nothing is assumed of it; its accuracy is nobody's to know."""
     known = knob_schema.of_command(["replica.count", "model.variant"])
     text = TEXT.replace("model.accuracy >= 0.9", "replica.count < 3")
-    space = files.parse(text, file="toy.yaml", vocabulary=known).narrowed(environment(None))
-    assert len(space.cells(environment(None))) == 6
+    space = files.parse(text, file="toy.yaml", vocabulary=known).narrow(environment(None))
+    assert len(space.candidates(environment(None))) == 6
     asked = files.parse(TEXT, file="toy.yaml", vocabulary=known)
     with pytest.raises(InvalidSpace, match=r"model\.accuracy is unknown for another engine"):
-        asked.narrowed(environment(None))
+        asked.narrow(environment(None))

@@ -88,7 +88,7 @@ def test_the_text_of_a_space():
     machine = Machine(cores=2, memory_mb=64)
 
     text = files.dump(
-        space.narrowed(Environment(concurrency=1, machine=machine)), {"replica.count": "Few."}
+        space.narrow(Environment(concurrency=1, machine=machine)), {"replica.count": "Few."}
     )
 
     assert (

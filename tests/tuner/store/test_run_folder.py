@@ -115,21 +115,21 @@ def test_what_is_not_ours_is_not_deleted(folder: RunFolder, tmp_path: pathlib.Pa
 
 def test_a_study_has_one_owner(folder: RunFolder) -> None:
     """A second holder is refused by the number of the first process; after it, the lock is free."""
-    with folder.locked(), pytest.raises(StudyBusy, match=str(os.getpid())), folder.locked():
+    with folder.hold_lock(), pytest.raises(StudyBusy, match=str(os.getpid())), folder.hold_lock():
         pytest.fail("a second holder was let in")
-    with folder.locked():
+    with folder.hold_lock():
         pass
 
 
 def test_an_error_of_the_study_is_not_one_of_its_lock(folder: RunFolder) -> None:
     """What fails while the lock is held keeps its name; a lock that cannot be written is said."""
-    with pytest.raises(FileNotFoundError, match="model"), folder.locked():
+    with pytest.raises(FileNotFoundError, match="model"), folder.hold_lock():
         pathlib.Path("/nowhere/model.onnx").read_bytes()
-    with folder.locked():
+    with folder.hold_lock():
         pass
     (folder.path / "lock").unlink()
     (folder.path / "lock").mkdir()
-    with pytest.raises(StorageFailed, match="lock cannot be written"), folder.locked():
+    with pytest.raises(StorageFailed, match="lock cannot be written"), folder.hold_lock():
         pytest.fail("held without a lock")
 
 
@@ -147,10 +147,10 @@ def test_the_lock_ends_with_a_killed_process(folder: RunFolder) -> None:
     with process:
         assert process.stdout is not None
         assert process.stdout.readline() == b"held\n"
-        with pytest.raises(StudyBusy), folder.locked():
+        with pytest.raises(StudyBusy), folder.hold_lock():
             pass
         process.kill()
-    with folder.locked():
+    with folder.hold_lock():
         pass
 
 

@@ -12,7 +12,7 @@ from tuner.measurement.sequential import MIN_PAIRS
 from tuner.study.budget import FINAL_ROUNDS, Budget
 
 BUDGET = Budget(trials=50, initial=25, max_time_s=600, load_s=2.5, pairs=10)
-CUT = dataclasses.replace(BUDGET, is_cut=True)
+CUT = dataclasses.replace(BUDGET, uses_time_slices=True)
 """The same where what is compared is up at once."""
 
 
@@ -56,7 +56,7 @@ def test_what_is_compared_side_by_side_takes_less_time() -> None:
 @given(st.floats(0.001, 5.0))
 def test_long_round_trips_make_fewer_rounds(round_trip_s: float) -> None:
     """What is compared side by side lasts six of them in each slice."""
-    slow = CUT.answered(round_trip_s)
+    slow = CUT.with_round_trip(round_trip_s)
     assert slow.compared_s >= 4 * 6 * round_trip_s
     assert slow.pairs_in(120.0) <= CUT.pairs_in(120.0)
     assert slow.final_rounds_in(120.0, 3) <= CUT.final_rounds_in(120.0, 3)
@@ -76,8 +76,8 @@ def test_a_third_is_kept_and_enough_for_the_least_pairs(max_time_s: float) -> No
     budget = dataclasses.replace(BUDGET, max_time_s=max_time_s)
     kept_s = max_time_s - budget.trials_in(max_time_s) * budget.trial_s([])
     assert kept_s >= min(max_time_s / 3, budget.verification_s()) - 1e-6
-    assert budget.kept_s <= max(max_time_s / 2, 1e-9)
-    assert budget.kept_s <= budget.verification_s()
+    assert budget.reserved_for_verification_s <= max(max_time_s / 2, 1e-9)
+    assert budget.reserved_for_verification_s <= budget.verification_s()
 
 
 @given(left_s=st.floats(-100, 1e4), finalists=st.integers(2, 3))
@@ -100,10 +100,10 @@ def test_where_every_trial_is_a_start_trials_tell_what_a_start_costs() -> None:
     budget = dataclasses.replace(BUDGET, start_s=5.0)
     assert budget.trial_s([]) == BUDGET.trial_s([]) + 5.0
     assert budget.verification_s(1, finalists=1) == pytest.approx(2 * (budget.load_s + 5.0))
-    learnt = budget.learnt([budget.load_s + 8.0] * 3)
+    learnt = budget.with_start_time([budget.load_s + 8.0] * 3)
     assert learnt.start_s == pytest.approx(8.0)
     assert learnt.pairs_in(100.0) < budget.pairs_in(100.0)
-    assert BUDGET.learnt([100.0]) == BUDGET
+    assert BUDGET.with_start_time([100.0]) == BUDGET
 
 
 @given(max_time_s=st.floats(1, 1e4), left_s=st.floats(-10, 1e4))
@@ -113,8 +113,8 @@ def test_what_is_shown_in_an_open_loop_has_its_time(max_time_s: float, left_s: f
     shown = dataclasses.replace(plain, shows_open=True)
     assert plain.open_s == 0
     assert shown.open_s == pytest.approx(2 * (shown.fresh_s + 2 * shown.load_s))
-    assert shown.kept_s >= plain.kept_s
-    assert shown.kept_s <= max(max_time_s / 2, 1e-9)
+    assert shown.reserved_for_verification_s >= plain.reserved_for_verification_s
+    assert shown.reserved_for_verification_s <= max(max_time_s / 2, 1e-9)
     assert 2 <= shown.pairs_in(left_s) <= plain.pairs_in(left_s)
     assert shown.final_rounds_in(left_s, 3) <= plain.final_rounds_in(left_s, 3)
     assert shown.left_s(50, []) == pytest.approx(plain.left_s(50, []) + shown.open_s)
@@ -123,7 +123,7 @@ def test_what_is_shown_in_an_open_loop_has_its_time(max_time_s: float, left_s: f
 @given(loads_s=st.lists(st.floats(0.1, 60), max_size=9))
 def test_loads_that_last_longer_make_fewer_pairs(loads_s: list[float]) -> None:
     """And shorter ones, that were ended early, no more of them."""
-    learnt = BUDGET.loaded(loads_s)
+    learnt = BUDGET.with_load_time(loads_s)
     assert learnt.load_s >= BUDGET.load_s
     assert learnt.pairs_in(60.0) <= BUDGET.pairs_in(60.0)
     if loads_s and min(loads_s) > BUDGET.load_s:

@@ -54,6 +54,6 @@ def test_so_does_a_replay_of_a_surface_without_a_profile() -> None:
     assert ground.profile is None
     order = ReplaySpec(sampler="structured", trials=20, seeds=(0,))
     search = replay_search.search_of(
-        ground, order, 0, replay_search.make_evaluator(ground, order.wrappers, 0)
+        ground, order, 0, replay_search.make_evaluator(ground, order.perturbations, 0)
     )
     assert search.budget.initial == INITIALS["gp"]

@@ -33,7 +33,7 @@ def arena(text: str = benches.SPACE, limits: str = "enforced") -> problem.Proble
 def test_the_default_stands_for_the_configurations_that_behave_like_it() -> None:
     """At concurrency 4 a batch of 8 never fills: the default is a cell, its equals are none."""
     found = arena()
-    cells = found.candidates.cells
+    cells = found.candidates.configurations
     assert found.default in cells
     assert len(set(cells)) == len(cells)
     like_it = Configuration({**found.default, "batching.max_size": 16})
@@ -58,7 +58,7 @@ def test_knobs_of_limits_stay_at_their_default_where_limits_do_nothing() -> None
         knob = next(knob for knob in found.knobs if knob.name == name)
         assert knob.values == (knob.default,)
         assert any(name in note and "no control groups" in note for note in found.notes)
-    assert len(found.candidates.cells) < len(arena().candidates.cells)
+    assert len(found.candidates.configurations) < len(arena().candidates.configurations)
 
 
 def test_the_clock_is_left_out_with_the_reason_that_holds_here() -> None:
@@ -159,7 +159,7 @@ def test_an_accuracy_that_is_asked_for_makes_the_variant_a_knob() -> None:
     found = problem.make_problem(space, environment, limits="enforced")
     assert found.default["model.variant"] == "resnet20"
     accurate = {name for name, variant in card.variants.items() if variant.accuracy >= 0.92}
-    assert {cell["model.variant"] for cell in found.space.cells(environment)} == accurate
+    assert {cell["model.variant"] for cell in found.space.candidates(environment)} == accurate
 
     unasked = TargetSettings(model="resnet", concurrency=4)
     assert problem.with_variants(file.space, unasked, card) is file.space
@@ -178,9 +178,11 @@ def test_an_accuracy_needs_variants() -> None:
 def test_of_equal_predictions_the_one_nearest_to_the_default_is_the_best() -> None:
     """A profile does not tell of memory: the tightest limit is no better for it."""
     toy = benches.arena()
-    guess = np.array([1.0 if cell["replica.count"] == 2 else 2.0 for cell in toy.candidates.cells])
-    best = dataclasses.replace(toy, guess=guess).guessed_best
+    guess = np.array(
+        [1.0 if cell["replica.count"] == 2 else 2.0 for cell in toy.candidates.configurations]
+    )
+    best = dataclasses.replace(toy, prediction=guess).predicted_best
     assert best is not None
     assert best["replica.count"] == 2
     assert best["replica.memory_mb"] == toy.default["replica.memory_mb"]
-    assert toy.guessed_best is None
+    assert toy.predicted_best is None

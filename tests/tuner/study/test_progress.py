@@ -91,7 +91,7 @@ def test_a_best_that_is_not_the_lowest_is_explained() -> None:
     stream = io.StringIO()
     console = rich.console.Console(file=stream, highlight=False, soft_wrap=True)
     progress = Progress(console, default=record.default, objective="mean")
-    progress.recommended({**record.default, "replica.count": 2}, record.trials[5])
+    progress.print_recommendation({**record.default, "replica.count": 2}, record.trials[5])
     assert stream.getvalue() == (
         "best by all measurements: count=2; the best single one, trial 5, is partly luck\n"
     )

@@ -16,7 +16,7 @@ from tests.tuner.study.test_search import BUDGET, run_out
 from tuner.evaluation.evaluation import Evaluation
 from tuner.lab import prepared_table, replay
 from tuner.lab.replay_search import ReplaySpec
-from tuner.lab.tables.table_evaluator import Perturbations, raced
+from tuner.lab.tables.table_evaluator import Perturbations, stop_by_race
 from tuner.load_generator.plan import Race
 from tuner.settings.measurement import MeasurementSettings
 from tuner.settings.search import SearchSettings
@@ -105,9 +105,9 @@ class Keeping(ToyBench):
         super().__post_init__()
         self.races: list[Race | None] = []
 
-    def launch(self, configuration: Configuration, race: Race | None = None) -> Evaluation:
+    def evaluate(self, configuration: Configuration, race: Race | None = None) -> Evaluation:
         self.races.append(race)
-        return super().launch(configuration, race)
+        return super().evaluate(configuration, race)
 
 
 @pytest.mark.parametrize("sampler", ["random", "gp"])
@@ -116,8 +116,8 @@ def test_a_search_races_once_it_knows_a_best(tmp_path: pathlib.Path, sampler: st
     bench = Keeping()
     search = Search(
         store=StudyStore.create("s", database=tmp_path / "study.db", url=None, facts={}),
-        arena=benches.arena(),
-        bench=bench,
+        problem=benches.arena(),
+        evaluator=bench,
         budget=BUDGET,
         objective="mean",
         limits=(),
@@ -144,13 +144,13 @@ def test_a_recorded_launch_ends_with_the_block_that_loses() -> None:
     surface = recorded.surface()
     launch = next(one for one in surface.launches if one.blocks)
     first = launch.blocks[0].mean_ms
-    whole = surface.measured(launch)
+    whole = surface.measurement_of(launch)
     assert whole is not None
-    assert raced(launch, Race(look_s=0.5, limits_ms=(2 * first,) * 3)) == launch
-    cut = raced(launch, Race(look_s=0.5, limits_ms=(2 * first, 0.1, 0.1)))
+    assert stop_by_race(launch, Race(look_s=0.5, limits_ms=(2 * first,) * 3)) == launch
+    cut = stop_by_race(launch, Race(look_s=0.5, limits_ms=(2 * first, 0.1, 0.1)))
     assert len(cut.blocks) == 2
     assert cut.loaded_s == launch.loaded_s - 1.0
-    measured = surface.measured(cut)
+    measured = surface.measurement_of(cut)
     assert measured is not None
     assert measured.mean_ms == pytest.approx(np.mean([b.mean_ms for b in launch.blocks[:2]]))
 
@@ -160,10 +160,10 @@ def test_a_raced_replay_takes_less_time() -> None:
     ground = prepared_table.prepare_table(recorded.surface(every=4))
     order = ReplaySpec(sampler="random", trials=16, seeds=(0,))
     (plain,) = replay.replay(ground, order, workers=1).runs
-    hurried = dataclasses.replace(order, wrappers=Perturbations(is_raced=True))
+    hurried = dataclasses.replace(order, perturbations=Perturbations(is_raced=True))
     (quick,) = replay.replay(ground, hurried, workers=1).runs
     assert len(quick.cells) == len(plain.cells)
     assert quick.seconds[-1] < plain.seconds[-1]
-    short = dataclasses.replace(order, wrappers=Perturbations(most_blocks=1))
+    short = dataclasses.replace(order, perturbations=Perturbations(max_blocks=1))
     (shortest,) = replay.replay(ground, short, workers=1).runs
     assert shortest.seconds[-1] < quick.seconds[-1]

@@ -52,8 +52,8 @@ def search_of(
         store = StudyStore.create("s", database=database, url=None, facts={})
     found = Search(
         store=store,
-        arena=arena or benches.arena(space),
-        bench=bench,
+        problem=arena or benches.arena(space),
+        evaluator=bench,
         budget=budget,
         objective=objective,
         limits=metric_constraints.parse_all(constraints),
@@ -85,7 +85,7 @@ def test_the_default_comes_first_and_the_budget_is_the_total(tmp_path: pathlib.P
     bench = ToyBench()
     search = search_of(tmp_path, bench)
     assert run_out(search) == "the budget of 12 trials is used up"
-    assert bench.launched[0] == search.arena.default
+    assert bench.launched[0] == search.problem.default
     origins = [trial.origin for trial in search.trials]
     assert origins == ["default"] + ["initial"] * 4 + ["guided"] * 3 + ["check"] + ["guided"] * 3
     assert [trial.number for trial in search.trials] == list(range(12))
@@ -98,19 +98,19 @@ def test_the_incumbent_and_the_default_are_checked_in_turn(tmp_path: pathlib.Pat
     search = search_of(tmp_path, bench, budget=dataclasses.replace(BUDGET, trials=25))
     while len(search.trials) < CHECK_EVERY:
         search.step()
-    believed = search.recommended()
+    believed = search.recommend()
     search = search_of(tmp_path, bench, budget=dataclasses.replace(BUDGET, trials=25))
     run_out(search)
     checks = [trial for trial in search.trials if trial.origin == "check"]
     assert [trial.number for trial in checks] == [8, 16, 24]
-    assert [one.configuration for one in checks[:2]] == [believed, search.arena.default]
+    assert [one.configuration for one in checks[:2]] == [believed, search.problem.default]
 
 
 class Counting(ToyBench):
     """A machine that counts CPU time."""
 
-    def launch(self, configuration: Configuration, race: Race | None = None) -> Evaluation:
-        launch = super().launch(configuration, race)
+    def evaluate(self, configuration: Configuration, race: Race | None = None) -> Evaluation:
+        launch = super().evaluate(configuration, race)
         if launch.measurement is None:
             return launch
         noise = HostNoise(client_cpu_s=0.5, server_cpu_s=1.5)
@@ -142,8 +142,8 @@ class Slowing(ToyBench):
 
     slows = True
 
-    def launch(self, configuration: Configuration, race: Race | None = None) -> Evaluation:
-        launch = super().launch(configuration, race)
+    def evaluate(self, configuration: Configuration, race: Race | None = None) -> Evaluation:
+        launch = super().evaluate(configuration, race)
         late = len(self.launched) > 16
         if launch.measurement is None:
             return launch
@@ -187,7 +187,7 @@ def test_a_study_in_which_nothing_works_is_given_up() -> None:
     search = search_of(None, ToyBench(failure=broken))
     assert "the server ended under load" in run_out(search)
     assert len(search.trials) == MAX_FAILED_IN_A_ROW
-    assert search.recommended() is None
+    assert search.recommend() is None
     assert search.best_seen() is None
 
 
@@ -237,10 +237,10 @@ def test_the_gp_recommends_a_configuration_that_worked() -> None:
     """What is recommended was measured, and is better than the default by the toy's own law."""
     search = search_of(None, ToyBench(), sampler="gp")
     run_out(search)
-    best = search.recommended()
+    best = search.recommend()
     ok = {trial.configuration for trial in search.trials if trial.outcome.status == "ok"}
     assert best in ok
-    assert toy_ms(best) < toy_ms(search.arena.default)
+    assert toy_ms(best) < toy_ms(search.problem.default)
 
 
 PROFILE = CostProfile(
@@ -274,10 +274,12 @@ def test_the_default_sampler_finds_what_chance_does_not(
     plain = benches.arena()
     arena = plain if kind == "none" else prediction.with_prediction(plain, PROFILE)
     if kind == "turned over":
-        arena = dataclasses.replace(arena, guess=1 / arena.guess, latency=None, within=None)
+        arena = dataclasses.replace(
+            arena, prediction=1 / arena.prediction, latency=None, predicted_feasible=None
+        )
     works = [
         toy_ms(cell)
-        for cell in plain.candidates.cells
+        for cell in plain.candidates.configurations
         if studies.failure({**studies.default(), **cell}) is None
     ]
     ranks, searches = [], 4
@@ -292,10 +294,12 @@ def test_the_default_sampler_finds_what_chance_does_not(
             seed=seed,
         )
         run_out(search)
-        best = search.recommended()
+        best = search.recommend()
         assert best is not None
         ranks.append(sum(other < toy_ms(best) + 1e-9 for other in works) - 1)  # ties are against it
-    chance = surfaces.lucky_rank(len(plain.candidates.cells), trials, searches, share=share)
+    chance = surfaces.lucky_rank(
+        len(plain.candidates.configurations), trials, searches, share=share
+    )
     assert np.mean(ranks) < chance, ranks
 
 
@@ -350,7 +354,7 @@ def test_a_search_goes_on_while_nothing_keeps_to_the_limits() -> None:
     """Launches that were measured are no reason to give up: being feasible is what is searched."""
     search = search_of(None, ToyBench(), sampler="gp", constraints=("throughput_per_s >= 1e6",))
     assert run_out(search) == "the budget of 12 trials is used up"
-    assert search.recommended() is None
+    assert search.recommend() is None
     assert search.finalists(3) is None
 
 
@@ -358,8 +362,8 @@ def test_too_few_requests_for_a_p99_end_the_search_with_the_first() -> None:
     """It says how long a launch has to be, before any other is made."""
 
     class Short(ToyBench):
-        def launch(self, configuration, race=None):
-            launch = super().launch(configuration, race)
+        def evaluate(self, configuration, race=None):
+            launch = super().evaluate(configuration, race)
             few = dataclasses.replace(launch.measurement, p99_effective=229.5)
             return dataclasses.replace(launch, measurement=few)
 
@@ -384,7 +388,7 @@ def test_the_cheapest_that_meets_a_deadline(tmp_path: pathlib.Path, sampler: str
         constraints=(f"p95_ms <= {deadline_ms}",),
     )
     run_out(search)
-    best = search.recommended()
+    best = search.recommend()
     assert best is not None
     whole = Configuration({**studies.default(), **best})
     assert 1.5 * studies.mean_ms(whole, benches.CONCURRENCY) <= 1.08 * deadline_ms
@@ -415,7 +419,7 @@ def test_of_two_objectives_the_point_that_is_asked_for_is_recommended(point: str
     )
     chosen = [place for place, one in enumerate(shown) if one.is_chosen]
     assert len(chosen) == 1
-    assert search.recommended() == shown[chosen[0]].configuration
+    assert search.recommend() == shown[chosen[0]].configuration
     if point != "knee":
         assert chosen[0] == (0 if point == "mean" else len(shown) - 1)
     assert all(search.trials[one.trial].configuration == one.configuration for one in shown)

@@ -49,11 +49,11 @@ SERVED = EngineInfo(
 class SlowBench(ToyBench):
     """Every launch takes some time."""
 
-    def launch(self, configuration, race=None):
+    def evaluate(self, configuration, race=None):
         time.sleep(0.02)
-        return super().launch(configuration, race)
+        return super().evaluate(configuration, race)
 
-    launch_fresh = launch
+    evaluate_on_new_server = evaluate
 
 
 def setup_of(
@@ -70,8 +70,8 @@ def setup_of(
         settings=settings,
         folder=folder,
         store=store,
-        arena=arena,
-        bench=bench,
+        problem=arena,
+        evaluator=bench,
         terminal=Terminal(console=console, log=EventLog(), check=lambda: None),
         progress=Progress(console, default=arena.default, objective="mean"),
         begin_s=time.monotonic() - store.used_s(),
@@ -126,7 +126,7 @@ def test_the_plan_tells_the_pairs_that_time_allowed(tmp_path: pathlib.Path) -> N
     said = io.StringIO()
     setup = setup_of(tmp_path, ToyBench())
     progress = Progress(
-        rich.console.Console(file=said), default=setup.arena.default, objective="mean"
+        rich.console.Console(file=said), default=setup.problem.default, objective="mean"
     )
     study._run(dataclasses.replace(setup, progress=progress))
     assert "then default and best at most 2 times each in turn" in said.getvalue()
@@ -141,8 +141,8 @@ class DiesAfresh(ToyBench):
     spares: int = 0
     """Fresh starts of it that work, the first ones."""
 
-    def launch_fresh(self, configuration):
-        launch = self.launch(configuration)
+    def evaluate_on_new_server(self, configuration):
+        launch = self.evaluate(configuration)
         if (configuration == benches.arena().default) != self.is_default:
             return launch
         self.spares -= 1
@@ -173,8 +173,8 @@ def test_a_default_that_failed_once_in_the_search_still_works(tmp_path: pathlib.
     """Its fresh starts say so: nothing in the record calls it broken."""
 
     class Unlucky(DiesAfresh):
-        def launch(self, configuration, race=None):
-            launch = super().launch(configuration, race)
+        def evaluate(self, configuration, race=None):
+            launch = super().evaluate(configuration, race)
             if len(self.launched) > 1:
                 return launch
             return dataclasses.replace(
@@ -195,8 +195,8 @@ def test_a_best_that_misses_the_limit_afresh_is_no_solution(tmp_path: pathlib.Pa
     """It kept --slo-ms in the search, and the default keeps it on fresh starts."""
 
     class Slower(ToyBench):
-        def launch_fresh(self, configuration):
-            launch = self.launch(configuration)
+        def evaluate_on_new_server(self, configuration):
+            launch = self.evaluate(configuration)
             if configuration == benches.arena().default:
                 return launch
             slow = dataclasses.replace(
@@ -217,10 +217,10 @@ def test_a_best_that_misses_the_limit_afresh_is_no_solution(tmp_path: pathlib.Pa
 class FullDisk(ToyBench):
     """The disk is full by the third launch."""
 
-    def launch(self, configuration, race=None):
+    def evaluate(self, configuration, race=None):
         if len(self.launched) == 2:
             raise StorageFailed("study.db cannot be written: no space; free some")
-        return super().launch(configuration, race)
+        return super().evaluate(configuration, race)
 
 
 def test_a_full_disk_ends_with_the_way_to_go_on(tmp_path: pathlib.Path) -> None:
@@ -304,7 +304,7 @@ def test_default_and_best_are_shown_in_an_open_loop(tmp_path: pathlib.Path) -> N
     bench, said = ToyBench(), io.StringIO()
     setup = setup_of(tmp_path, bench)
     progress = Progress(
-        rich.console.Console(file=said, width=200), default=setup.arena.default, objective="mean"
+        rich.console.Console(file=said, width=200), default=setup.problem.default, objective="mean"
     )
     record = study._run(dataclasses.replace(setup, progress=progress)).record
     assert record.verdict is not None
@@ -338,9 +338,9 @@ def test_without_time_the_open_loop_is_left_out_with_a_word(tmp_path: pathlib.Pa
     """The note says that the longest time left no room."""
 
     class Late(ToyBench):
-        def launch_fresh(self, configuration):
+        def evaluate_on_new_server(self, configuration):
             object.__setattr__(setup, "begin_s", setup.begin_s - 400)
-            return self.launch(configuration)
+            return self.evaluate(configuration)
 
     bench = Late()
     setup = setup_of(tmp_path, bench)

@@ -46,8 +46,8 @@ def test_an_unfinished_study_shows_its_lowest_and_says_so(
     command = f"resume with: tune resume {folder.path}"
     assert record.notes[-1] == f"{study_files.UNFINISHED}; {command}"
     assert record.trials == search.trials
-    assert record.knobs == search.arena.knobs
-    assert record.default == search.arena.default
+    assert record.knobs == search.problem.knobs
+    assert record.default == search.problem.default
     assert not study_files.is_finished(folder)
     assert not record.is_finished
     assert record.settings["search"]["initial"] == 4, "the one that was chosen for the user"
@@ -58,7 +58,7 @@ def test_the_end_is_kept_and_read(searched: tuple[RunFolder, StudyStore, Search]
     folder, store, search = searched
     store.note("payloads are synthetic")
     verdict = studies.study().verdict
-    best = search.recommended()
+    best = search.recommend()
     starts = (
         RoundEvaluation(role="default", outcome=OK, measurement=search.trials[0].measurement),
         RoundEvaluation(role="best", outcome=DIED, measurement=None),
@@ -83,7 +83,7 @@ def test_the_end_is_kept_and_read(searched: tuple[RunFolder, StudyStore, Search]
 def test_another_machine_cannot_go_on(searched: tuple[RunFolder, StudyStore, Search]) -> None:
     """A space that differs from the one searched so far is refused, with the knob."""
     _, store, search = searched
-    study_files.check_same_space(store, search.arena)
+    study_files.check_same_space(store, search.problem)
     other = benches.arena(benches.SPACE.replace("[1, 2, 3, 4]", "[1, 2]"))
     with pytest.raises(UsageError, match=r"replica\.count over \[1, 2, 3, 4\]"):
         study_files.check_same_space(store, other)

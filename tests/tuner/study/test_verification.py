@@ -44,7 +44,7 @@ def test_rounds_alternate_so_that_drift_favours_neither() -> None:
     assert bench.launched == [ONE, TWO, TWO, ONE] * 2
     assert [number for number, _ in seen] == list(range(1, 9))
     assert [role for _, role in seen[:4]] == ["default", "best", "best", "default"]
-    assert rounds.counted == 4
+    assert rounds.complete_rounds == 4
     assert {len(found) for found in rounds.measurements.values()} == {4}
     assert all(start.measurement is not None for start in rounds.starts)
 
@@ -53,8 +53,8 @@ def test_rounds_alternate_so_that_drift_favours_neither() -> None:
 class FailsOnce(ToyBench):
     """The third launch fails."""
 
-    def launch_fresh(self, configuration: Configuration) -> Evaluation:
-        launch = self.launch(configuration)
+    def evaluate_on_new_server(self, configuration: Configuration) -> Evaluation:
+        launch = self.evaluate(configuration)
         if len(self.launched) != 3:
             return launch
         outcome = Outcome(status="infeasible", cause="oom", reason="peak 64 MiB")
@@ -66,7 +66,7 @@ def test_a_round_with_a_failed_launch_does_not_count() -> None:
     rounds = alternated(
         FailsOnce(), {"default": ONE, "best": TWO}, rounds=3, needs=NEEDS, report=lambda *_: None
     )
-    assert rounds.counted == 2
+    assert rounds.complete_rounds == 2
     assert {len(found) for found in rounds.measurements.values()} == {2}
     assert count_failures(rounds.starts) == {
         "default": FailureCount(launched=3),
@@ -79,7 +79,7 @@ def test_all_launches_together_decide_whether_a_limit_is_kept() -> None:
     rounds = alternated(
         ToyBench(), {"default": ONE, "best": TWO}, rounds=2, needs=NEEDS, report=lambda *_: None
     )
-    assert rounds.counted == 2
+    assert rounds.complete_rounds == 2
     best = metric_constraints.parse("mean_ms <= 1").of.together(rounds.measurements["best"])
     tight = metric_constraints.parse_all([f"mean_ms <= {0.99 * best}"])
     missed = count_failures(rounds.starts, tight)["best"]
@@ -104,7 +104,7 @@ def test_a_launch_that_cannot_tell_what_is_needed_has_failed() -> None:
         ),
         report=lambda *_: None,
     )
-    assert rounds.counted == 0
+    assert rounds.complete_rounds == 0
     assert "its energy_j is unknown" in count_failures(rounds.starts)["best"].reason
 
 
@@ -129,7 +129,7 @@ def test_an_interrupted_verification_goes_on_behind_its_last_pair(interrupted_at
     assert tuple(kept[:whole]) == done[:whole]
     assert not set(map(id, kept[whole:])) & set(map(id, done))
     assert rounds == count_rounds(kept, tuple(sides))
-    assert rounds.counted == 4
+    assert rounds.complete_rounds == 4
 
 
 def test_a_fresh_start_survives_its_file() -> None:
@@ -151,8 +151,8 @@ def test_a_third_that_fails_costs_the_others_no_pair() -> None:
     """The prediction's choice runs out of memory: default and best are compared all the same."""
 
     class Dies(ToyBench):
-        def launch_fresh(self, configuration: Configuration) -> Evaluation:
-            launch = self.launch(configuration)
+        def evaluate_on_new_server(self, configuration: Configuration) -> Evaluation:
+            launch = self.evaluate(configuration)
             if configuration != THREE:
                 return launch
             died = Outcome(status="infeasible", cause="oom", reason="peak 64 MiB")
@@ -160,9 +160,9 @@ def test_a_third_that_fails_costs_the_others_no_pair() -> None:
 
     roles = {"default": ONE, "best": TWO, "prediction": THREE}
     rounds = alternated(Dies(), roles, rounds=4, needs=NEEDS, report=lambda *_: None)
-    assert rounds.counted == 0
-    assert among(rounds.starts, "default", "best").counted == 4
-    assert among(rounds.starts, "prediction", "best").counted == 0
+    assert rounds.complete_rounds == 0
+    assert among(rounds.starts, "default", "best").complete_rounds == 4
+    assert among(rounds.starts, "prediction", "best").complete_rounds == 0
 
 
 def test_it_ends_with_the_round_that_is_enough() -> None:
@@ -173,9 +173,9 @@ def test_it_ends_with_the_round_that_is_enough() -> None:
         rounds=10,
         needs=NEEDS,
         report=lambda *_: None,
-        is_enough=lambda found: found.counted >= 3,
+        is_enough=lambda found: found.complete_rounds >= 3,
     )
-    assert rounds.counted == 3
+    assert rounds.complete_rounds == 3
     assert len(bench.launched) == 6
 
 
@@ -206,7 +206,7 @@ def test_pairs_are_compared_alike_whoever_else_was_launched(
     assert not pairs.is_enough(before)
     found = pairs.verdict(rounds)
     assert found is not None
-    assert len(found.best) == len(found.default) == rounds.counted
+    assert len(found.best) == len(found.default) == rounds.complete_rounds
     assert pairs.verdict(among(rounds.starts[: len(roles)], *roles)) is None
 
 

@@ -18,7 +18,7 @@ from tuner.study.warm_start import SourceEvaluation, SourceStudy
 from tuner.values.configuration import Configuration
 
 ARENA = benches.arena()
-CELLS = ARENA.candidates.cells
+CELLS = ARENA.candidates.configurations
 
 
 def true_ms(cell: Configuration, concurrency: int) -> float:
@@ -48,7 +48,7 @@ def taught(*studies_: SourceStudy) -> ProblemStatement:
 
 
 def test_launches_get_a_place_and_their_load_beside_it() -> None:
-    found = taught(earlier(10)).earlier
+    found = taught(earlier(10)).warm_start
     assert found is not None
     assert found.vectors.shape == (40, ARENA.candidates.width)
     assert found.context.shape == (40, 1), "one load differs, the client batch does not"
@@ -57,8 +57,8 @@ def test_launches_get_a_place_and_their_load_beside_it() -> None:
 
 def test_the_winner_is_a_cell_to_begin_with() -> None:
     made = taught(earlier(10))
-    assert made.winners is not None
-    assert set(made.winners) <= set(CELLS)
+    assert made.warm_start_configurations is not None
+    assert set(made.warm_start_configurations) <= set(CELLS)
 
 
 def test_what_another_load_taught_halves_the_error_of_a_few_launches() -> None:
@@ -70,7 +70,7 @@ def test_what_another_load_taught_halves_the_error_of_a_few_launches() -> None:
         mean, _ = model_averaging.fit(history, ARENA.candidates, known).predict(every)
         return float(np.sqrt(np.mean((mean - truth) ** 2)))
 
-    assert error(PriorKnowledge(earlier=taught(earlier(10)).earlier)) < 0.6 * error(
+    assert error(PriorKnowledge(warm_start=taught(earlier(10)).warm_start)) < 0.6 * error(
         PriorKnowledge()
     )
 
@@ -80,7 +80,7 @@ def test_a_knob_value_that_the_space_does_not_have_has_a_place_all_the_same() ->
         configuration=Configuration({**CELLS[0], "replica.count": 9}), objective=5.0
     )
     study = dataclasses.replace(earlier(10), launches=(odd,))
-    found = taught(study).earlier
+    found = taught(study).warm_start
     assert found is None or found.vectors.max() <= 1.0
 
 
@@ -109,7 +109,7 @@ def _history(count: int) -> History:
         errors=np.full(count, np.nan),
         headroom=np.full(count, np.nan),
         at_s=np.full(count, np.nan),
-        efforts=np.full(count, np.nan),
+        log_cpu_per_request=np.full(count, np.nan),
         scale="log",
         scale_reason="",
         sign=1.0,
@@ -118,6 +118,6 @@ def _history(count: int) -> History:
         killed_vectors=np.empty((0, width)),
         pending_vectors=np.empty((0, width)),
         seen=frozenset(),
-        earlier=count,
+        trial_count=count,
         hyperparameters=(),
     )

@@ -30,7 +30,7 @@ def test_merged_is_what_all_together_give(
     first: np.ndarray[tuple[int], np.dtype[np.float64]],
     second: np.ndarray[tuple[int], np.dtype[np.float64]],
 ) -> None:
-    both = LatencyHistogram.merged([LatencyHistogram.of(first), LatencyHistogram.of(second)])
+    both = LatencyHistogram.merge([LatencyHistogram.of(first), LatencyHistogram.of(second)])
     assert both == LatencyHistogram.of(np.concatenate([first, second]))
     assert len(both) == len(first) + len(second)
 
@@ -51,7 +51,7 @@ def test_of_many_a_quantile_is_within_half_a_per_cent() -> None:
 
 def test_scaled_takes_longer_by_the_factor() -> None:
     took = np.random.default_rng(0).uniform(1, 2, 1_000)
-    slower = LatencyHistogram.of(took).scaled(1.5)
+    slower = LatencyHistogram.of(took).scale(1.5)
     assert slower.quantile_ms(0.5) == pytest.approx(1.5 * np.median(took), rel=0.01)
 
 

@@ -120,8 +120,12 @@ def _middles(found: AbResult, name: str) -> tuple[float, float] | None:
     """Return a metric of A and B over all rounds, or None if unknown."""
     sides = (found.verdict.default, found.verdict.best)
     if name == "p99" and name != found.objective:
-        tail_a, tail_b = map(tail_latency.pooled, sides)
-        return (tail_a.value_ms, tail_b.value_ms) if tail_a.is_told and tail_b.is_told else None
+        tail_a, tail_b = map(tail_latency.pool_tails, sides)
+        return (
+            (tail_a.value_ms, tail_b.value_ms)
+            if tail_a.is_reportable and tail_b.is_reportable
+            else None
+        )
     return comparison.middles(*sides, name)
 
 

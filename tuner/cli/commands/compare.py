@@ -241,8 +241,8 @@ def _line(one: SamplerResult, trials: int) -> str:
     budgets = table_benchmark.budgets_of(trials)
     regrets = " / ".join(formatting.percent(one.regret.mean[budget - 1]) for budget in budgets)
     within = "; ".join(
-        f"within {100 * each.share:g} % after {formatting.reached(each.median)} "
-        f"(90th percentile {formatting.reached(each.p90)})"
+        f"within {100 * each.share:g} % after {formatting.trials(each.median)} "
+        f"(90th percentile {formatting.trials(each.p90)})"
         for each in one.within
     )
     return (

@@ -23,7 +23,7 @@ def run(arguments: argparse.Namespace, terminal: Terminal) -> CommandResult:  # 
     """Run the command."""
     where = options.group_of(arguments, StoreSettings)
     folder = run_folder.find(pathlib.Path(where.runs_dir), arguments.study_name)
-    with folder.locked():
+    with folder.hold_lock():
         conversion.convert(folder)
     return CommandResult(
         text=f"{folder.path}: converted; `tune report` writes its page anew",

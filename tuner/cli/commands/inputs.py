@@ -37,20 +37,20 @@ def run(arguments: argparse.Namespace, terminal: Terminal) -> CommandResult:
     """Start the server, read the inputs, and send one request."""
     target = options.group_of(arguments, TargetSettings)
     card = study_problem.find_spec(target.model, is_trusted=target.trust)
-    bench = Evaluator(
+    evaluator = Evaluator(
         model=target.model,
         concurrency=1,
         settings=MeasurementSettings(),
         launcher=study_problem.launcher_of(target),
     )
-    with resumable(None), bench:
-        served = start_target(bench)
+    with resumable(None), evaluator:
+        served = start_target(evaluator)
         found = request_source.make_request_source(target, card, served.told_signature())
         problem: TunerError | None = found.problem
         if problem is None:
-            assert bench.address is not None
+            assert evaluator.address is not None
             sent = found.payloads(model=served.model, client_batch=1, seed=0)
-            if refused := correctness_check.rejection_reason(bench.address, sent):
+            if refused := correctness_check.rejection_reason(evaluator.address, sent):
                 problem = TunerError(
                     f"the server rejected a request: {refused}; sent: {sent.description}"
                 )

@@ -275,8 +275,14 @@ def _table(measurement: Measurement) -> rich.table.Table:
         )
     tail = tail_latency.of_evaluation(measurement)
     worth = f"{tail.effective:,.0f} effective requests"
-    told = f"95 % interval {formatting.interval(tail.interval)}, {worth}" if tail.is_told else worth
-    made.add_row("p99", f"{formatting.number(tail.value_ms)} ms" if tail.is_told else "–", told)
+    told = (
+        f"95 % interval {formatting.interval(tail.interval)}, {worth}"
+        if tail.is_reportable
+        else worth
+    )
+    made.add_row(
+        "p99", f"{formatting.number(tail.value_ms)} ms" if tail.is_reportable else "–", told
+    )
     spread = formatting.interval(measurement.spread_interval)
     made.add_row(
         "p95 - p5", f"{formatting.number(measurement.spread_ms)} ms", f"95 % interval {spread}"

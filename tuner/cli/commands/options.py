@@ -177,7 +177,7 @@ def add_json(parser: argparse.ArgumentParser) -> None:
 def parsing(parse: Callable[[str], Any]) -> Callable[[str], Any]:
     """Wrap a value parser for argparse, with errors that name what is expected."""
 
-    def parsed(text: str) -> Any:
+    def parse_argument(text: str) -> Any:
         try:
             return parse(text)
         except ValueError as error:
@@ -185,4 +185,4 @@ def parsing(parse: Callable[[str], Any]) -> Callable[[str], Any]:
             reason = f"{text!r} is not {known}" if known else str(error)
             raise argparse.ArgumentTypeError(reason) from None
 
-    return parsed
+    return parse_argument

@@ -141,7 +141,7 @@ def run(arguments: argparse.Namespace, terminal: Terminal) -> CommandResult:
 
     replayed = replay.replay(ground, order, report=report)
     data = replayed.as_json()
-    cells = len(ground.arena.candidates.cells)
+    cells = len(ground.problem.candidates.configurations)
     objective = objectives.find_objective(ground.objective)
     optimum = formatting.number(objective.from_minimised(ground.truth.optimum))
     head = (
@@ -152,10 +152,10 @@ def run(arguments: argparse.Namespace, terminal: Terminal) -> CommandResult:
     )
     said = [head]
     for share in scoring.SHARES:
-        one = scoring.trials_to_tolerance(replayed.runs, ground.truth, share, cells=cells)
+        one = scoring.trials_to_tolerance(replayed.runs, ground.truth, share, candidates=cells)
         said.append(
             f"within {_tolerance(one)} ({formatting.plural(one.good_candidates, 'configuration')}): "
-            f"median {formatting.reached(one.median)}, 90th percentile {formatting.reached(one.p90)}, reached in "
+            f"median {formatting.trials(one.median)}, 90th percentile {formatting.trials(one.p90)}, reached in "
             f"{formatting.percent(one.reached)}; random search: median {one.random_median}"
         )
     said += _verdicts([one.verdict for one in replayed.runs if one.verdict is not None])
@@ -214,10 +214,10 @@ def _order(arguments: argparse.Namespace) -> replay_search.ReplaySpec:
         objective=arguments.objective,
         guess=arguments.prediction,
         pairs=arguments.pairs,
-        wrappers=Perturbations(
+        perturbations=Perturbations(
             noise_sd=arguments.noise,
             is_null=arguments.null,
             is_resampled=arguments.resample,
-            has_walls=arguments.inject_oom,
+            injects_oom=arguments.inject_oom,
         ),
     )

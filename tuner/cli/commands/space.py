@@ -69,21 +69,21 @@ def run(arguments: argparse.Namespace, terminal: Terminal) -> CommandResult:
         raise UsageError(f"--out {out} cannot be written{missing}")
     environment = problem.environment_of(target, machine.read(), card)
     settings = dataclasses.replace(MeasurementSettings(), warmup_s=0.3)
-    bench = Evaluator(
+    evaluator = Evaluator(
         model=target.model,
         concurrency=target.in_flight,
         settings=settings,
         launcher=problem.launcher_of(target),
     )
-    with resumable(None), bench:
-        served = start_target(bench)
-        bench.send(problem.payloads_of(target, card, served, seed=0))
+    with resumable(None), evaluator:
+        served = start_target(evaluator)
+        evaluator.send(problem.payloads_of(target, card, served, seed=0))
         environment = problem.with_gpu(environment, None, device=served.device)
         text = f"probing {served.model} at a few batch sizes, about ten seconds"
         console_text.write_line(terminal.console, text)
-        text = probe.text(bench, environment, served)
+        text = probe.text(evaluator, environment, served)
     space = files.parse(text, file=str(out))
-    cells = len(space.cells(environment))
+    cells = len(space.candidates(environment))
     with storage_errors(str(out), option="--out"):
         partial = out.with_name(out.name + ".partial")
         partial.write_text(text, encoding="utf-8")

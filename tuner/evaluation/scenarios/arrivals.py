@@ -57,7 +57,7 @@ class ScenarioArrivals:
                 stream=place,
             )
 
-    def answered(self, request: EmulatedRequest, now_s: float) -> EmulatedRequest | None:
+    def next_request(self, request: EmulatedRequest, now_s: float) -> EmulatedRequest | None:
         """Return the client's next request, or None after the end."""
         if now_s >= self.scenario.seconds:
             return None
@@ -79,7 +79,7 @@ def draw_arrivals(scenario: Scenario, draw: int = 0) -> ScenarioArrivals:
         times = rng if draw == 0 else np.random.default_rng([scenario.seed, place, draw])
         copies = scenario.group(stream.group).copies
         if draw and stream.trace:
-            trace = rotated(stream.trace, scenario.seconds - stream.from_s, times)
+            trace = rotate_trace(stream.trace, scenario.seconds - stream.from_s, times)
             stream = dataclasses.replace(stream, trace=trace)  # noqa: PLW2901 - the same, later
         at_s, models = due(stream, copies, scenario.seconds, rng, times)
         first = scenario.first_of(stream.group)
@@ -123,7 +123,7 @@ def due(
     return at_s + stream.from_s, _draw_models(stream, at_s, copies, times)
 
 
-def rotated(
+def rotate_trace(
     trace: tuple[tuple[float, int], ...], span_s: float, rng: np.random.Generator
 ) -> tuple[tuple[float, int], ...]:
     """Return a trace from a random place on, wrapped around.

@@ -102,15 +102,15 @@ class _Checked:
 
     def __iter__(self) -> Iterator[EmulatedRequest]:
         for request in self.traffic:
-            self._counted()
+            self._count_request()
             yield request
 
-    def answered(self, request: EmulatedRequest, now_s: float) -> EmulatedRequest | None:
+    def next_request(self, request: EmulatedRequest, now_s: float) -> EmulatedRequest | None:
         """Return the client's next request."""
-        self._counted()
-        return self.traffic.answered(request, now_s)
+        self._count_request()
+        return self.traffic.next_request(request, now_s)
 
-    def _counted(self) -> None:
+    def _count_request(self) -> None:
         number = next(self.count)
         if not number % CHECKED_EVERY:
             self.check()
@@ -128,8 +128,8 @@ def settings_of(scenario: Scenario) -> ServingSettings:
         WrongUse: a setting is unknown, or out of its range.
     """
     try:
-        policy = ServingSettings().changed({"scheduling.policy": "clockwork"})
-        return policy.changed(scenario.settings, source=f"scenario {scenario.name}")
+        policy = ServingSettings().with_changes({"scheduling.policy": "clockwork"})
+        return policy.with_changes(scenario.settings, source=f"scenario {scenario.name}")
     except InvalidSettings as error:
         raise UsageError(str(error)) from error
 
@@ -158,13 +158,13 @@ def run(
         for number in range(scenario.workers)
     ]
     rng = random.Random(scenario.seed)  # noqa: S311 - an emulation's luck
-    half_s = 0.5 * scenario.emulated.lag_s
+    half_s = 0.5 * scenario.emulated.message_latency_s
     pool = EmulatedPool(
         timed,
         models,
         workers,
         jitter=lambda: rng.choice(scenario.emulated.jitter),
-        lag_s=lambda: half_s + (rng.expovariate(1.0 / half_s) if half_s else 0.0),
+        message_latency_s=lambda: half_s + (rng.expovariate(1.0 / half_s) if half_s else 0.0),
     )
     timed.took_s = 0.0
     outcomes = pool.run(_Checked(arrivals.draw_arrivals(scenario), check))
@@ -205,7 +205,7 @@ def _result(
                 sorted(sum((worker.batches for worker in workers), collections.Counter()).items())
             ),
             missed_windows=sum(worker.too_late for worker in workers),
-            most_pages=max(worker.most_pages for worker in workers),
+            most_pages=max(worker.max_pages for worker in workers),
         ),
         planning_s=timed.took_s,
     )

@@ -35,7 +35,7 @@ ROUNDED_MB = 0.005
 class ScenarioLauncher:
     """Launcher for servers of one scenario."""
 
-    why_alone: str | None = "each holds all models of the scenario"
+    why_not_interleaved: str | None = "each holds all models of the scenario"
     """Why two servers cannot run at once; None: they can."""
     is_restarted: bool = False
     """Whether each configuration gets a new process, which has to settle."""
@@ -119,7 +119,7 @@ class ScenarioServer:
         self._now = wanted
         return time.monotonic() - before_s
 
-    def served(self) -> EngineInfo:
+    def describe(self) -> EngineInfo:
         """Describe the engine under the scenario's name.
 
         Raises:
@@ -135,7 +135,7 @@ class ScenarioServer:
             signature=None,
             limits=str(answer["limits"]),
             device=devices.pop() if len(devices) == 1 else None,
-            largest_mb=_max_mb(admin.models()),
+            max_model_mb=_max_mb(admin.models()),
         )
 
     def replica_facts(self) -> ReplicaFacts:

@@ -34,7 +34,7 @@ class ScenarioValues:
         """Return a mapping of known keys."""
         found = self._found.mapping(given, path)
         for key in found:
-            self._found.known(key, keys, (*path, key), "key")
+            self._found.reject_unknown(key, keys, (*path, key), "key")
         return found
 
     def positive(self, given: object, path: Path) -> float:

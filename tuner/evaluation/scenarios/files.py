@@ -167,7 +167,7 @@ class _ScenarioReader:
             groups=groups,
             streams=streams,
             settings=self._settings(root.get("settings", {}), ("settings",)),
-            emulated=self._emulated(root.get("emulated", {}), ("emulated",)),
+            emulated=self._read_emulation(root.get("emulated", {}), ("emulated",)),
         )
 
     def _groups(self, given: object, path: Path) -> Iterator[ModelGroup]:
@@ -205,7 +205,7 @@ class _ScenarioReader:
 
     def _profile(self, given: object, path: Path) -> EmulatedProfile:
         if isinstance(given, str):
-            self._found.known(given, PROFILES, path, "profile")
+            self._found.reject_unknown(given, PROFILES, path, "profile")
             return PROFILES[given]
         keys = self._values.mapping(given, path, PROFILE_KEYS)
         sizes = self._found.mapping(keys.get("batch_ms"), (*path, "batch_ms"))
@@ -236,7 +236,7 @@ class _ScenarioReader:
             at = (*path, name)
             keys = self._values.mapping(value, at, STREAM_KEYS)
             group = self._found.text(keys.get("models", name), (*at, "models"))
-            self._found.known(group, copies, (*at, "models"), "group of models")
+            self._found.reject_unknown(group, copies, (*at, "models"), "group of models")
             yield self._stream(name, group, copies[group], keys, at)
 
     def _stream(
@@ -244,7 +244,7 @@ class _ScenarioReader:
     ) -> Stream:
         clients = self._values.whole(keys.get("clients", 0), (*at, "clients"), 0, 10_000)
         arrivals = self._found.text(keys.get("arrivals", "poisson"), (*at, "arrivals"))
-        self._found.known(arrivals, ARRIVALS, (*at, "arrivals"), "kind of arrivals")
+        self._found.reject_unknown(arrivals, ARRIVALS, (*at, "arrivals"), "kind of arrivals")
         is_timed = bool(clients) or arrivals == "trace"
         if is_timed and "rate" in keys:
             raise self._values.error(
@@ -323,13 +323,14 @@ class _ScenarioReader:
                 raise self._values.error((*path, name), f"given, but {said}")
         return found
 
-    def _emulated(self, given: object, path: Path) -> EmulationSettings:
+    def _read_emulation(self, given: object, path: Path) -> EmulationSettings:
         keys = self._values.mapping(given, path, EMULATED_KEYS)
         default = EmulationSettings()
         return EmulationSettings(
             jitter=self._values.jitter(keys.get("jitter", 0), (*path, "jitter")),
-            lag_s=1e-6
+            message_latency_s=1e-6
             * self._values.from_zero(
-                keys.get("message_latency_us", 1e6 * default.lag_s), (*path, "message_latency_us")
+                keys.get("message_latency_us", 1e6 * default.message_latency_s),
+                (*path, "message_latency_us"),
             ),
         )

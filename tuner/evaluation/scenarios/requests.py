@@ -49,7 +49,7 @@ class ClientWorkload:
 def of_scenario(scenario: Scenario, host: str, port: int) -> Iterator[ClientWorkload]:
     """Yield one workload for all timed requests, and one for each stream of clients."""
     sent = _Sent(scenario, host, port)
-    listed = sent.listed()
+    listed = sent.list_requests()
     if listed is not None:
         yield listed
     for place, stream in enumerate(scenario.streams):
@@ -100,7 +100,7 @@ class ScenarioRequests:
         key = (seed, seconds)
         if self._last is None or self._last[0] != key:
             scenario = dataclasses.replace(self._scenario, seconds=seconds)
-            load = _Sent(scenario, host, port).listed(seed)
+            load = _Sent(scenario, host, port).list_requests(seed)
             if load is None:
                 raise UsageError(
                     f"scenario {scenario.name}: no request is due within {seconds:g} s; "
@@ -162,7 +162,7 @@ class _Sent:
         kept = sent.requests[: max(1, len(sent.requests) // deadlines)]
         return _with_timeout(dataclasses.replace(sent, requests=kept), deadline_s)
 
-    def listed(self, draw: int = 0) -> ClientWorkload | None:
+    def list_requests(self, draw: int = 0) -> ClientWorkload | None:
         """Return all timed requests; `arrivals.traffic` explains `draw`."""
         scenario = self._scenario
         names = [name for group in scenario.groups for name in group.names]
@@ -171,7 +171,7 @@ class _Sent:
         at_s: list[float] = []
         order: list[tuple[int, int]] = []
         streams: list[int] = []
-        before_s = longest_s = 0.0
+        before_s = max_s = 0.0
         for request in arrivals.draw_arrivals(scenario, draw):
             if request.client >= 0:
                 continue
@@ -183,10 +183,10 @@ class _Sent:
             before_s = max(request.at_s, float(np.nextafter(before_s, np.inf)))
             at_s.append(before_s)
             streams.append(request.stream)
-            longest_s = max(longest_s, request.objective_s)
+            max_s = max(max_s, request.objective_s)
         if not order:
             return None
-        in_flight = 2.0 * longest_s * len(order) / scenario.seconds
+        in_flight = 2.0 * max_s * len(order) / scenario.seconds
         plan = PhasePlan(
             host=self._host,
             port=self._port,
@@ -196,7 +196,7 @@ class _Sent:
             offsets_s=tuple(at_s),
             seconds=scenario.seconds,
             warmup=NO_WARMUP,
-            timeout_s=longest_s + GRACE_S,
+            timeout_s=max_s + GRACE_S,
         )
         return ClientWorkload(book.mixture(order), plan, streams)
 

@@ -112,13 +112,13 @@ def with_baseline(space: SearchSpace, scenario: Scenario) -> SearchSpace:
 
 
 def with_room(
-    space: SearchSpace, scenario: Scenario, *, largest_mb: float
+    space: SearchSpace, scenario: Scenario, *, max_model_mb: float
 ) -> tuple[SearchSpace, str | None]:
     """Return the space without memory budgets too small for the largest model, and a note.
 
     Args:
         scenario: gives the page size where that is no knob.
-        largest_mb: largest model in MiB, held in whole pages.
+        max_model_mb: largest model in MiB, held in whole pages.
     """
     memory = next((knob for knob in space.knobs if knob.name == MEMORY), None)
     if not isinstance(memory, IntKnob):
@@ -127,7 +127,7 @@ def with_room(
         (knob for knob in space.knobs if isinstance(knob, FloatKnob) and knob.name == PAGE), None
     )
     sizes = (settings_of(scenario).clockwork.page_mb,) if page is None else page.values()
-    needed = {size: size * max(1, math.ceil(largest_mb / size)) for size in sizes}
+    needed = {size: size * max(1, math.ceil(max_model_mb / size)) for size in sizes}
     least = min(needed.values())
     kept = memory.only(lambda value: value >= least)
     if kept is None:
@@ -149,7 +149,7 @@ def with_room(
         return found, None
     return found, (
         f"{MEMORY}: {', '.join(left_out)} MiB left out: the largest model takes "
-        f"{largest_mb:.3g} MiB, {least:g} MiB in whole pages, which a smaller budget "
+        f"{max_model_mb:.3g} MiB, {least:g} MiB in whole pages, which a smaller budget "
         "cannot hold"
     )
 

@@ -94,7 +94,7 @@ class EmulationSettings:
 
     jitter: tuple[float, ...] = (1.0,)
     """Factors of durations; each action draws one."""
-    lag_s: float = 0.0002
+    message_latency_s: float = 0.0002
     """Mean message latency, half of it fixed and half exponential."""
 
 

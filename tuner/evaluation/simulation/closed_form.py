@@ -38,13 +38,13 @@ class Workload:
     cores: int
 
 
-def mean_ms(profile: CostProfile, load: Workload, cell: Mapping[str, Value]) -> float:
+def mean_ms(profile: CostProfile, load: Workload, candidate: Mapping[str, Value]) -> float:
     """Predict the mean latency; missing knobs have the engine's defaults."""
-    replicas = int(cell.get("replica.count", 1))
-    threads = int(cell.get("replica.threads", 1))
-    quota = float(cell.get("replica.cpu", 0) or threads)
-    most = int(cell.get("batching.max_size", 8))
-    timeout_s = 1e-6 * float(cell.get("batching.timeout_us", 0))
+    replicas = int(candidate.get("replica.count", 1))
+    threads = int(candidate.get("replica.threads", 1))
+    quota = float(candidate.get("replica.cpu", 0) or threads)
+    most = int(candidate.get("batching.max_size", 8))
+    timeout_s = 1e-6 * float(candidate.get("batching.timeout_us", 0))
     costs = profile.of(threads)
     items = load.concurrency * load.client_batch
     batch, groups = _batch(items, replicas, most, timeout_s, interpolate(costs, most)[0])
@@ -71,10 +71,10 @@ def mean_ms(profile: CostProfile, load: Workload, cell: Mapping[str, Value]) -> 
 
 
 def all_ms(
-    profile: CostProfile, load: Workload, cells: Sequence[Mapping[str, Value]]
+    profile: CostProfile, load: Workload, candidates: Sequence[Mapping[str, Value]]
 ) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
     """Predict the mean latencies (m,) of candidates."""
-    return np.array([mean_ms(profile, load, cell) for cell in cells])
+    return np.array([mean_ms(profile, load, cell) for cell in candidates])
 
 
 def _batch(

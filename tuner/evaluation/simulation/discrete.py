@@ -74,7 +74,7 @@ class _Processor:
         else:
             self.waiting.append((what, max(cpu_s, _TINY_S), speed))
 
-    def done(self) -> object:
+    def finish(self) -> object:
         """End the current work and start the next."""
         what, self.what = self.what, None
         if self.waiting:
@@ -82,7 +82,7 @@ class _Processor:
         return what
 
     @property
-    def wanted(self) -> float:
+    def wanted_cores(self) -> float:
         """Cores that it would use now."""
         return self.speed if self.what is not None and self.budget_s > _TINY_S else 0.0
 
@@ -90,10 +90,16 @@ class _Processor:
 class _Engine:
     """One configuration under one workload."""
 
-    def __init__(self, profile: CostProfile, load: Workload, cell: Mapping[str, Value]) -> None:
+    def __init__(
+        self, profile: CostProfile, load: Workload, candidate: Mapping[str, Value]
+    ) -> None:
         self._load = load
-        settings = ServingSettings().changed(
-            {name: value for name, value in apply.to_settings(cell).items() if value is not None}
+        settings = ServingSettings().with_changes(
+            {
+                name: value
+                for name, value in apply.to_settings(candidate).items()
+                if value is not None
+            }
         )
         count, threads = settings.replica.count, settings.replica.threads
         self._costs = profile.of(threads)
@@ -135,7 +141,7 @@ class _Engine:
 
     def _step(self) -> bool:
         """Advance to the next event; return False if none."""
-        wanted = [part.wanted for part in self._parts]
+        wanted = [part.wanted_cores for part in self._parts]
         total = sum(wanted)
         share = min(1.0, self._load.cores / total) if total else 1.0
         step_s = math.inf if self._wake_s is None else max(0.0, self._wake_s - self._now_s)
@@ -160,13 +166,13 @@ class _Engine:
                 part.refill_s += behind * PERIOD_S
         for part, rate in zip(self._parts, wanted, strict=True):
             if rate and part.left_s <= _TINY_S:
-                self._ended(part)
+                self._on_finished(part)
         if self._wake_s is not None and self._wake_s <= self._now_s + _TINY_S:
             self._plan()
         return True
 
-    def _ended(self, part: _Processor) -> None:
-        what = part.done()
+    def _on_finished(self, part: _Processor) -> None:
+        what = part.finish()
         if part is self._client:
             if isinstance(what, int):
                 self._took_s.append(self._now_s - self._begun_s.pop(what))
@@ -216,13 +222,13 @@ class _Engine:
             self._replicas[action.worker].give(action, cpu_s, speed)
 
 
-def mean_ms(profile: CostProfile, load: Workload, cell: Mapping[str, Value]) -> float:
+def mean_ms(profile: CostProfile, load: Workload, candidate: Mapping[str, Value]) -> float:
     """Predict the mean latency.
 
     Raises:
         TunerError: nothing is answered in the simulated time.
     """
-    took_s = _Engine(profile, load, cell).run()
+    took_s = _Engine(profile, load, candidate).run()
     counted = took_s[int(WARMUP * len(took_s)) :]
     if not counted:
         raise TunerError(f"no request is answered within {MIN_S:g} s of simulated time")

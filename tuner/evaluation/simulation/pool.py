@@ -75,7 +75,7 @@ class ArrivalSource(Protocol):
     def __iter__(self) -> Iterator[EmulatedRequest]:
         """Yield open-loop requests in order of time."""
 
-    def answered(self, request: EmulatedRequest, now_s: float) -> EmulatedRequest | None:
+    def next_request(self, request: EmulatedRequest, now_s: float) -> EmulatedRequest | None:
         """Return a client's next request after a response or rejection."""
 
 
@@ -131,7 +131,7 @@ class EmulatedWorker:
         self.batches: collections.Counter[int] = collections.Counter()
         self.too_late = 0
         """Actions that missed their window."""
-        self.most_pages = 0
+        self.max_pages = 0
 
     def executor(self, kind: ActionType) -> ActionType:
         """Return the executor; loads and batches share one without `concurrent_loads`."""
@@ -148,17 +148,17 @@ class EmulatedPool:
         workers: Sequence[EmulatedWorker],
         *,
         jitter: Callable[[], float],
-        lag_s: Callable[[], float],
+        message_latency_s: Callable[[], float],
     ) -> None:
         """Announce models and workers, numbered by position, to the scheduler.
 
-        `jitter` draws a factor per action, `lag_s` a message's latency.
+        `jitter` draws a factor per action, `message_latency_s` a message's latency.
         """
         self._scheduler = scheduler
         self._models = models
         self._by_id = {model.id: model for model in models}
         self.workers = workers
-        self._jitter, self._lag_s = jitter, lag_s
+        self._jitter, self._message_latency_s = jitter, message_latency_s
         self._events: list[
             tuple[float, int, Event | EmulatedRequest | Fault, int, Action | None]
         ] = []
@@ -196,7 +196,7 @@ class EmulatedPool:
             wake_s = self._plan(now_s, done)
             for outcome in done:
                 if outcome.request.client >= 0:
-                    following = traffic.answered(outcome.request, now_s)
+                    following = traffic.next_request(outcome.request, now_s)
                     if following is not None:
                         self._later(following.at_s, following)
 
@@ -269,7 +269,7 @@ class EmulatedPool:
             raise AssertionError(f"action {action.id} for worker {worker.number}, which is down")
         if worker.is_draining and action.kind is not ActionType.UNLOAD:
             raise AssertionError(f"action {action.id} for worker {worker.number}, which drains")
-        here_s = now_s + self._lag_s()
+        here_s = now_s + self._message_latency_s()
         if action.kind is ActionType.UNLOAD:
             del worker.held[action.model]
             self._answer(action, worker, here_s, StageTimes(0.0, 0.0, 0.0, 0.0))
@@ -283,7 +283,7 @@ class EmulatedPool:
         if action.kind is ActionType.LOAD:
             took_s = model.load_s
             worker.held[action.model] = model.pages
-            worker.most_pages = max(worker.most_pages, sum(worker.held.values()))
+            worker.max_pages = max(worker.max_pages, sum(worker.held.values()))
         else:
             items = sum(stop - start for _, start, stop in action.parts)
             if action.model not in worker.held:
@@ -307,7 +307,7 @@ class EmulatedPool:
         ok: bool = True,
     ) -> None:
         result = ActionResult(action.id, worker.number, ok, times)
-        self._later(at_s + self._lag_s(), result, worker.life, action)
+        self._later(at_s + self._message_latency_s(), result, worker.life, action)
 
     def _result(
         self,

@@ -44,10 +44,10 @@ class HoldoutSplit:
 class GroundTruth:
     """Feasible candidates (m,) with log objectives, minimised."""
 
-    cells: tuple[Configuration, ...]
+    candidates: tuple[Configuration, ...]
     log_mean: Array  # (m,)
     se: Array  # (m,)
-    lost: frozenset[Configuration]
+    unsuccessful: frozenset[Configuration]
 
     @property
     def best(self) -> int:
@@ -72,12 +72,12 @@ class GroundTruth:
         """Candidates within a share of the optimum."""
         limit = float(self.log_mean[self.best]) + math.log1p(self.tolerance(share))
         return frozenset(
-            cell for cell, mean in zip(self.cells, self.log_mean, strict=True) if mean <= limit
+            cell for cell, mean in zip(self.candidates, self.log_mean, strict=True) if mean <= limit
         )
 
-    def regret(self, cell: Configuration) -> float:
+    def regret(self, candidate: Configuration) -> float:
         """How far a candidate lies above the optimum (0.02: 2 %); infinite if it fails."""
-        place = self._places.get(cell)
+        place = self._places.get(candidate)
         if place is None:
             return math.inf
         return math.expm1(float(self.log_mean[place] - self.log_mean[self.best]))
@@ -91,7 +91,7 @@ class GroundTruth:
 
     @functools.cached_property
     def _places(self) -> Mapping[Configuration, int]:
-        return {cell: place for place, cell in enumerate(self.cells)}
+        return {cell: place for place, cell in enumerate(self.candidates)}
 
 
 def split(surface: BenchmarkTable) -> HoldoutSplit:
@@ -114,20 +114,22 @@ def ground_truth(
     lost: set[Configuration] = set()
     slower = drift(surface, objective)
     for cell, launches in surface.by_cell.items():
-        failed = sum(surface.minimised(launch, objective) is None for launch in launches)
+        failed = sum(surface.minimised_value(launch, objective) is None for launch in launches)
         if 2 * failed >= len(launches):
             lost.add(cell)
             continue
         values[cell] = [
             value * math.exp(-slower[launch.number])
             for launch in held_out[cell]
-            if (value := surface.minimised(launch, objective)) is not None
+            if (value := surface.minimised_value(launch, objective)) is not None
         ]
     known = estimates(values)
     cells = tuple(known)
     if not cells:
         nothing = np.empty(0)
-        return GroundTruth(cells=(), log_mean=nothing, se=nothing, lost=frozenset(surface.by_cell))
+        return GroundTruth(
+            candidates=(), log_mean=nothing, se=nothing, unsuccessful=frozenset(surface.by_cell)
+        )
     vectors = np.array([candidates.vector_of(cell) for cell in cells], dtype=float)
     means = np.array([known[cell].log_mean for cell in cells])
     if objective.name == "p99":  # of all requests pooled: never a mean of p99s
@@ -142,18 +144,18 @@ def ground_truth(
         weights=(errors / common) ** 2,
     )
     smooth, sd = process.predict(vectors)
-    return GroundTruth(cells=cells, log_mean=smooth, se=sd, lost=frozenset(lost))
+    return GroundTruth(candidates=cells, log_mean=smooth, se=sd, unsuccessful=frozenset(lost))
 
 
 def _pool_histograms(
     launches: Sequence[RecordedEvaluation], slower: Mapping[int, float]
 ) -> LatencyHistogram | None:
     counted = [
-        one.histogram.scaled(math.exp(-slower[one.number]))
+        one.histogram.scale(math.exp(-slower[one.number]))
         for one in launches
         if one.histogram is not None and one.number in slower
     ]
-    return LatencyHistogram.merged(counted) if counted else None
+    return LatencyHistogram.merge(counted) if counted else None
 
 
 def drift(surface: BenchmarkTable, objective: Objective) -> Mapping[int, float]:
@@ -162,7 +164,7 @@ def drift(surface: BenchmarkTable, objective: Objective) -> Mapping[int, float]:
     The median is 0. After the passes, repeats of candidates with few evaluations do not count, as
     they were chosen by their values.
     """
-    every = ((one, surface.minimised(one, objective)) for one in surface.launches)
+    every = ((one, surface.minimised_value(one, objective)) for one in surface.launches)
     told = [(launch, value) for launch, value in every if value is not None]
     if not told:
         return {}

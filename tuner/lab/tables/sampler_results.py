@@ -41,8 +41,8 @@ def sampler_result(
     return SamplerResult(
         sampler=sampler,
         profiling=profiling,
-        regrets=_rounded(regrets),
-        seconds=_rounded(seconds),
+        regrets=_round_rows(regrets),
+        seconds=_round_rows(seconds),
         regret=quartiles(regrets),
         within=tuple(time_to_tolerance(runs, seconds, truth, share) for share in SHARES),
         failures=float(np.mean([len(run.lost) for run in runs])),
@@ -56,8 +56,8 @@ def finite_regrets(runs: Sequence[ReplayRun], truth: GroundTruth, default: Confi
     kept = truth.regret(default)
     kept = kept if math.isfinite(kept) else worst
 
-    def of(cell: Configuration | None) -> float:
-        return kept if cell is None else min(worst, truth.regret(cell))
+    def of(candidate: Configuration | None) -> float:
+        return kept if candidate is None else min(worst, truth.regret(candidate))
 
     return np.array([[of(cell) for cell in run.recommended] for run in runs])
 
@@ -98,5 +98,5 @@ def _row(values: Array) -> tuple[float, ...]:
     return tuple(float(f"{value:.5g}") for value in values.tolist())
 
 
-def _rounded(values: Array) -> tuple[tuple[float, ...], ...]:
+def _round_rows(values: Array) -> tuple[tuple[float, ...], ...]:
     return tuple(map(_row, values))

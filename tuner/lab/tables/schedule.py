@@ -52,7 +52,7 @@ class HasRecord:
 
 
 def due(
-    cells: Sequence[Configuration],
+    candidates: Sequence[Configuration],
     recorded: Collection[HasRecord],
     thoroughness: RepeatRule,
     *,
@@ -62,7 +62,7 @@ def due(
     done = _done_keys(recorded)
     sweep = 0
     while True:
-        wanted = cells
+        wanted = candidates
         if sweep >= thoroughness.passes:
             known = _known_estimates(recorded, sweep)
             wanted = best(known, thoroughness) or rivals(
@@ -138,15 +138,15 @@ def rivals(
 
 
 def is_feasible(
-    cell: Configuration,
+    candidate: Configuration,
     values: Mapping[Configuration, Sequence[float]],
     lost: Mapping[Configuration, int],
 ) -> bool:
     """Whether more of a candidate's evaluations worked than failed."""
-    return len(values.get(cell, ())) > lost.get(cell, 0)
+    return len(values.get(candidate, ())) > lost.get(candidate, 0)
 
 
-def expected_evaluations(cells: int, thoroughness: RepeatRule) -> int:
+def expected_evaluations(candidates: int, thoroughness: RepeatRule) -> int:
     """Estimate a recording's evaluations; the best get half of their possible repeats."""
     more = max(0, (thoroughness.most - thoroughness.passes) // 2)
-    return cells * thoroughness.passes + math.ceil(thoroughness.best_share * cells) * more
+    return candidates * thoroughness.passes + math.ceil(thoroughness.best_share * candidates) * more

@@ -94,7 +94,7 @@ def trials_to(run: ReplayRun, good: AbstractSet[Configuration]) -> float:
 
 
 def trials_to_tolerance(
-    runs: Sequence[ReplayRun], truth: GroundTruth, share: float, *, cells: int
+    runs: Sequence[ReplayRun], truth: GroundTruth, share: float, *, candidates: int
 ) -> TrialsToTolerance:
     """Score all runs of a sampler; `cells` counts failed candidates too."""
     good = truth.good(share)
@@ -106,17 +106,17 @@ def trials_to_tolerance(
         median=rank(found, 0.5),
         p90=rank(found, 0.9),
         reached=float(np.isfinite(found).mean()),
-        random_median=random_median(cells, len(good)),
+        random_median=random_median(candidates, len(good)),
     )
 
 
-def random_median(cells: int, good: int) -> int:
+def random_median(candidates: int, good: int) -> int:
     """Trials in which half of random searches meet a good candidate."""
     if not good:
-        return cells + 1
+        return candidates + 1
     missed, every, trials = 1, 1, 0
     while 2 * missed >= every:
-        missed *= max(0, cells - good - trials)
-        every *= cells - trials
+        missed *= max(0, candidates - good - trials)
+        every *= candidates - trials
         trials += 1
     return trials

@@ -180,24 +180,24 @@ class BenchmarkTable:
         return int(self.head.host["host"]["cores"])
 
     @functools.cached_property
-    def _known(self) -> dict[int, tuple[RecordedEvaluation, Measurement | None]]:
+    def _measurements(self) -> dict[int, tuple[RecordedEvaluation, Measurement | None]]:
         return {}
 
-    def measured(self, launch: RecordedEvaluation) -> Measurement | None:
+    def measurement_of(self, launch: RecordedEvaluation) -> Measurement | None:
         """An evaluation's measurement, cached."""
-        known = self._known.get(launch.number)
+        known = self._measurements.get(launch.number)
         if known is None:
-            known = self._known[launch.number] = (launch, self._measured(launch))
+            known = self._measurements[launch.number] = (launch, self._make_measurement(launch))
         # A perturbed copy has the same number as the recorded evaluation.
-        return known[1] if known[0] is launch else self._measured(launch)
+        return known[1] if known[0] is launch else self._make_measurement(launch)
 
-    def minimised(self, launch: RecordedEvaluation, objective: Objective) -> float | None:
+    def minimised_value(self, launch: RecordedEvaluation, objective: Objective) -> float | None:
         """An evaluation's objective, minimised; None if unknown."""
-        measured = self.measured(launch)
+        measured = self.measurement_of(launch)
         value = math.nan if measured is None else objective.to_minimise(measured)
         return value if math.isfinite(value) else None
 
-    def _measured(self, launch: RecordedEvaluation) -> Measurement | None:
+    def _make_measurement(self, launch: RecordedEvaluation) -> Measurement | None:
         return launch.measurement(
             concurrency=self.head.concurrency,
             client_batch=self.head.client_batch,

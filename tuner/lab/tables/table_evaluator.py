@@ -44,15 +44,15 @@ class Perturbations:
     noise_sd: float = 0.0
     is_null: bool = False
     is_resampled: bool = False
-    has_walls: bool = False
+    injects_oom: bool = False
     is_raced: bool = False
-    most_blocks: int | None = None
+    max_blocks: int | None = None
 
 
 class TableEvaluator:
     """Evaluator of recorded evaluations, one per replay.
 
-    It draws from `drawn`; `with_oom` candidates run out of memory. Without `resampled`, evaluations
+    It draws from `drawn`; `with_oom` candidates run out of memory. Without `resampling`, evaluations
     are as recorded. `puts_back` draws with replacement.
     """
 
@@ -63,23 +63,23 @@ class TableEvaluator:
         rng: np.random.Generator,
         *,
         noise_sd: float = 0.0,
-        walled: frozenset[Configuration] = frozenset(),
+        with_oom: frozenset[Configuration] = frozenset(),
         resampled: Resampling | None = None,
         puts_back: bool = False,
-        most_blocks: int | None = None,
+        max_blocks: int | None = None,
     ) -> None:
         self._surface = surface
         self._drawn = drawn
         self._rng = rng
         self._noise_sd = noise_sd
-        self._walled = walled
+        self._with_oom = with_oom
         self._resampled = resampled
         self._puts_back = puts_back
-        self._most_blocks = most_blocks
+        self._max_blocks = max_blocks
         self._waiting: dict[Configuration, list[RecordedEvaluation]] = {}
         self.seconds = 0.0
 
-    def launch(self, configuration: Configuration, race: Race | None = None) -> Evaluation:
+    def evaluate(self, configuration: Configuration, race: Race | None = None) -> Evaluation:
         """Draw a candidate's next evaluation, up to the block that loses the race."""
         recorded = self._next(configuration)
         factor, effort = 1.0, 1.0
@@ -88,7 +88,7 @@ class TableEvaluator:
         if self._resampled is not None:
             other, effort = self._resampled.factors(self._surface, recorded, self._rng)
             factor *= other
-        if configuration in self._walled:
+        if configuration in self._with_oom:
             recorded = dataclasses.replace(
                 recorded,
                 outcome=Outcome(
@@ -99,16 +99,16 @@ class TableEvaluator:
                 loaded_s=0.0,
             )
         if factor != 1.0:
-            recorded = slowed(recorded, factor, effort)
+            recorded = scale_latency(recorded, factor, effort)
         whole = recorded
-        if self._most_blocks is not None:
-            recorded = shortened(recorded, self._most_blocks)
+        if self._max_blocks is not None:
+            recorded = shorten(recorded, self._max_blocks)
         if race is not None:
-            recorded = raced(recorded, race)
+            recorded = stop_by_race(recorded, race)
         self.seconds += recorded.startup_s + recorded.loaded_s
-        measurement = self._surface.measured(recorded)
+        measurement = self._surface.measurement_of(recorded)
         if measurement is not None and race is not None:
-            is_short = len(recorded.blocks) < min(len(whole.blocks), self._most_blocks or math.inf)
+            is_short = len(recorded.blocks) < min(len(whole.blocks), self._max_blocks or math.inf)
             measurement = dataclasses.replace(measurement, ended_early=is_short)
         return Evaluation(
             configuration=configuration,
@@ -120,9 +120,9 @@ class TableEvaluator:
             started_at=recorded.started_at,
         )
 
-    def launch_fresh(self, configuration: Configuration) -> Evaluation:
+    def evaluate_on_new_server(self, configuration: Configuration) -> Evaluation:
         """Draw likewise: recorded evaluations have no server of their own."""
-        return self.launch(configuration)
+        return self.evaluate(configuration)
 
     def _next(self, configuration: Configuration) -> RecordedEvaluation:
         every = self._drawn[configuration]
@@ -141,7 +141,7 @@ class Resampling:
 
     means: Mapping[Configuration, float]
     """Log objective of each feasible candidate, minimised."""
-    efforts: Mapping[Configuration, float]
+    log_cpu_per_request: Mapping[Configuration, float]
     residuals: NDArray[np.float64]  # (k, 2)
     objective: Objective
 
@@ -158,26 +158,26 @@ class Resampling:
         Residuals are scaled to the real spread, CPU times smoothed over neighbours.
         """
         found: list[NDArray[np.float64]] = []
-        efforts: dict[Configuration, tuple[float, int]] = {}
+        log_cpu_per_request: dict[Configuration, tuple[float, int]] = {}
         for cell, launches in surface.by_cell.items():
             rows = [
                 (math.log(value), math.nan if effort is None else effort)
                 for launch in launches
-                if (value := surface.minimised(launch, objective)) is not None
+                if (value := surface.minimised_value(launch, objective)) is not None
                 for effort in (log_cpu_per_request_of(surface, launch),)
             ]
             if not rows:
                 continue
             logs = np.array(rows)
             if np.isfinite(logs[:, 1]).all():
-                efforts[cell] = float(logs[:, 1].mean()), len(logs)
+                log_cpu_per_request[cell] = float(logs[:, 1].mean()), len(logs)
             if len(rows) > 1:
                 found.append((logs - logs.mean(axis=0)) * math.sqrt(len(logs) / (len(logs) - 1)))
         residuals = np.concatenate(found)
         # Centre the residuals, so that the geometric mean of the factors is 1.
         return cls(
             means=means,
-            efforts=_smooth(efforts, candidates),
+            log_cpu_per_request=_smooth(log_cpu_per_request, candidates),
             residuals=residuals - _known_means(residuals),
             objective=objective,
         )
@@ -186,12 +186,15 @@ class Resampling:
         self, surface: BenchmarkTable, launch: RecordedEvaluation, rng: np.random.Generator
     ) -> tuple[float, float]:
         """Draw the factors of an evaluation's latency and CPU time per request."""
-        value = surface.minimised(launch, self.objective)
+        value = surface.minimised_value(launch, self.objective)
         if value is None or launch.cell not in self.means:
             return 1.0, 1.0
         residual, more = map(float, self.residuals[int(rng.integers(len(self.residuals)))])
         slower = math.exp(self.means[launch.cell] + residual - math.log(value))
-        own, usual = log_cpu_per_request_of(surface, launch), self.efforts.get(launch.cell)
+        own, usual = (
+            log_cpu_per_request_of(surface, launch),
+            self.log_cpu_per_request.get(launch.cell),
+        )
         if own is None or usual is None or not math.isfinite(more):
             return slower, 1.0
         return slower, math.exp(usual + more - own)
@@ -204,16 +207,20 @@ def _known_means(residuals: NDArray[np.float64]) -> NDArray[np.float64]:
 
 
 def _smooth(
-    efforts: Mapping[Configuration, tuple[float, int]], candidates: CandidateSet
+    log_cpu_per_request: Mapping[Configuration, tuple[float, int]], candidates: CandidateSet
 ) -> dict[Configuration, float]:
-    places = {cell: place for cell in efforts if (place := candidates.index_of(cell)) is not None}
+    places = {
+        cell: place
+        for cell in log_cpu_per_request
+        if (place := candidates.index_of(cell)) is not None
+    }
     cells = list(places)
     if len(cells) < 2:
-        return {cell: mean for cell, (mean, _) in efforts.items()}
-    counts = np.array([efforts[cell][1] for cell in cells], dtype=float)
+        return {cell: mean for cell, (mean, _) in log_cpu_per_request.items()}
+    counts = np.array([log_cpu_per_request[cell][1] for cell in cells], dtype=float)
     process = gaussian_process.fit(
         candidates.vectors[list(places.values())],
-        np.array([efforts[cell][0] for cell in cells]),
+        np.array([log_cpu_per_request[cell][0] for cell in cells]),
         noise=CPU_NOISE,
         weights=1 / counts,
     )
@@ -223,11 +230,11 @@ def _smooth(
 
 def log_cpu_per_request_of(surface: BenchmarkTable, launch: RecordedEvaluation) -> float | None:
     """An evaluation's log CPU time per request; None if unknown."""
-    measured = surface.measured(launch)
+    measured = surface.measurement_of(launch)
     return None if measured is None else log_cpu_per_request(measured)
 
 
-def shortened(launch: RecordedEvaluation, blocks: int) -> RecordedEvaluation:
+def shorten(launch: RecordedEvaluation, blocks: int) -> RecordedEvaluation:
     """Evaluation with its first blocks only; the histogram stays whole."""
     kept = launch.blocks[:blocks]
     if len(kept) == len(launch.blocks):
@@ -252,7 +259,7 @@ def _part(seconds: float | None, share: float) -> float | None:
     return None if seconds is None else seconds * share
 
 
-def raced(launch: RecordedEvaluation, race: Race) -> RecordedEvaluation:
+def stop_by_race(launch: RecordedEvaluation, race: Race) -> RecordedEvaluation:
     """Evaluation up to the first look with a mean above its limit."""
     requests, sums = 0, 0.0
     for number, block in enumerate(launch.blocks):
@@ -261,11 +268,13 @@ def raced(launch: RecordedEvaluation, race: Race) -> RecordedEvaluation:
         requests += block.requests
         sums += block.requests * block.mean_ms
         if sums / requests > race.limits_ms[number]:
-            return shortened(launch, number + 1)
+            return shorten(launch, number + 1)
     return launch
 
 
-def slowed(launch: RecordedEvaluation, factor: float, effort: float = 1.0) -> RecordedEvaluation:
+def scale_latency(
+    launch: RecordedEvaluation, factor: float, effort: float = 1.0
+) -> RecordedEvaluation:
     """Evaluation with latencies times `factor`, CPU time per request times `effort`."""
     blocks = tuple(
         dataclasses.replace(
@@ -289,7 +298,7 @@ def slowed(launch: RecordedEvaluation, factor: float, effort: float = 1.0) -> Re
         launch,
         blocks=blocks,
         noise=dataclasses.replace(noise, **spent),
-        histogram=None if histogram is None else histogram.scaled(factor),
+        histogram=None if histogram is None else histogram.scale(factor),
     )
 
 
@@ -313,7 +322,7 @@ def with_oom(
     Of `PLANES` random planes, the one with most candidates beyond it.
     """
     places = [place for cell in kept if (place := candidates.index_of(cell)) is not None]
-    widest = np.zeros(len(candidates.cells), dtype=bool)
+    widest = np.zeros(len(candidates.configurations), dtype=bool)
     for _ in range(PLANES):
         width = candidates.design_width
         weights: NDArray[np.float64] = np.zeros(width)
@@ -324,4 +333,4 @@ def with_oom(
         behind = heights > limit
         if behind.sum() > widest.sum():
             widest = behind
-    return frozenset(candidates.cells[int(place)] for place in np.flatnonzero(widest))
+    return frozenset(candidates.configurations[int(place)] for place in np.flatnonzero(widest))

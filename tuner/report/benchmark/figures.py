@@ -80,12 +80,12 @@ def tolerance_figure(surface: TableBenchmark, reference: str, trials: int) -> go
         (one.sampler, {each.share: each for each in one.within})
         for one in rank_samplers(surface, reference)
     ]
-    longest_s = max(row[-1] for one in surface.contestants for row in one.seconds)
+    max_s = max(row[-1] for one in surface.contestants for row in one.seconds)
     labels = {
         share: f"within {formatting.percent(surface.tolerances[share])}"
         for share in theme.TOLERANCES
     }
-    return time_to_tolerance(rows, labels, trials=trials, longest_s=longest_s)
+    return time_to_tolerance(rows, labels, trials=trials, max_s=max_s)
 
 
 def forest(found: Sequence[NonInferiority], margin: float) -> go.Figure:
@@ -152,7 +152,7 @@ def rank_samplers(surface: TableBenchmark, reference: str) -> list[SamplerResult
 def _grey(one: SamplerResult) -> go.Scatter:
     return go.Scatter(
         x=list(range(1, len(one.regret.median) + 1)),
-        y=_floored(one.regret.median),
+        y=_floor_regrets(one.regret.median),
         mode="lines",
         line={"width": 1, "color": FAINT, "shape": "hv"},
         opacity=0.4,
@@ -172,10 +172,12 @@ def _band(one: SamplerResult, colour: str) -> tuple[go.Scatter, ...]:
         )
     ]
     return (
-        go.Scatter(x=x, y=_floored(one.regret.low), mode="lines", line=edge, hoverinfo="skip"),
+        go.Scatter(
+            x=x, y=_floor_regrets(one.regret.low), mode="lines", line=edge, hoverinfo="skip"
+        ),
         go.Scatter(
             x=x,
-            y=_floored(one.regret.high),
+            y=_floor_regrets(one.regret.high),
             mode="lines",
             line=edge,
             fill="tonexty",
@@ -184,7 +186,7 @@ def _band(one: SamplerResult, colour: str) -> tuple[go.Scatter, ...]:
         ),
         go.Scatter(
             x=x,
-            y=_floored(one.regret.median),
+            y=_floor_regrets(one.regret.median),
             mode="lines",
             line={"width": 3, "color": colour, "shape": "hv"},
             text=hover,
@@ -226,5 +228,5 @@ def _difference(one: NonInferiority, *, has_name: bool) -> tuple[go.Scatter, ...
     return line, dot
 
 
-def _floored(values: Sequence[float]) -> list[float]:
+def _floor_regrets(values: Sequence[float]) -> list[float]:
     return [max(FLOOR, 100 * value) for value in values]

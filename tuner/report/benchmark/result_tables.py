@@ -59,7 +59,7 @@ def by_regret(record: BenchmarkRecord) -> list[str]:
 
 
 def _medians(each: Sequence[SamplerResult], share: float) -> str:
-    medians = [one.reached(share).median for one in each]
+    medians = [one.time_to_tolerance(share).median for one in each]
     known = [median for median in medians if median is not None]
     if not known:
         return "–"
@@ -86,10 +86,10 @@ def sampler_table(record: BenchmarkRecord, surface: TableBenchmark) -> Markup:
             mean = one.regret.mean[budget - 1]
             cells.append(tables.cell(100 * mean))
         for share in (0.10, 0.05, 0.03):
-            reached = one.reached(share)
+            reached = one.time_to_tolerance(share)
             cells += [tables.cell(reached.median), tables.cell(reached.p90)]
         cells += [
-            tables.cell(one.reached(0.05).median_s),
+            tables.cell(one.time_to_tolerance(0.05).median_s),
             tables.cell(one.failures),
             tables.cell(one.sampler_ms),
         ]

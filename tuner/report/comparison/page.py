@@ -159,8 +159,8 @@ def _searches(record: ComparisonRecord) -> Markup:
 
 
 def _time_to_tolerance(record: ComparisonRecord) -> Markup | None:
-    longest_s = max((run.seconds[-1] for run in record.runs if run.seconds), default=0.0)
-    if _best(record) is None or not longest_s:
+    max_s = max((run.seconds[-1] for run in record.runs if run.seconds), default=0.0)
+    if _best(record) is None or not max_s:
         return None
     rows = [
         (
@@ -175,7 +175,7 @@ def _time_to_tolerance(record: ComparisonRecord) -> Markup | None:
     ]
     labels = {share: f"within {100 * share:g} %" for share in theme.TOLERANCES}
     return document.figure(
-        time_to_tolerance(rows, labels, trials=record.trials, longest_s=longest_s),
+        time_to_tolerance(rows, labels, trials=record.trials, max_s=max_s),
         name="soon",
         title="How soon the best so far is near the best of all runs",
         caption=(

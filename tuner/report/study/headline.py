@@ -88,7 +88,7 @@ def _nearest(study: StudyRecord) -> str:
         slo_ms=study.settings.get("measurement", {}).get("slo_ms"),
     ).limits
     beyond = {
-        trial.number: max(limit.slack(limit.of.value(trial.missed)) for limit in limits_)
+        trial.number: max(limit.log_excess(limit.of.value(trial.missed)) for limit in limits_)
         for trial in told
         if trial.missed is not None and limits_
     }

@@ -208,7 +208,7 @@ def _sent_late(study: StudyRecord) -> Iterator[str]:
 def _refused_tails(study: StudyRecord) -> Iterator[str]:
     for role in ARMS if has_two_arms(study) else ARMS[:1]:
         side = arm_measurements(study, role)
-        if side.measurements and not side.tail.is_told:
+        if side.measurements and not side.tail.is_reportable:
             yield f"No p99 of the {role}: {side.tail.why_not}."
 
 

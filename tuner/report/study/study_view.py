@@ -68,7 +68,7 @@ class ArmMeasurements:
     @property
     def tail(self) -> TailLatency:
         """p99 of all their requests pooled."""
-        return tail_latency.pooled(self.measurements)
+        return tail_latency.pool_tails(self.measurements)
 
     def figure(self, field: str) -> MetricSummary:
         """Summarise one field, such as `mean_ms`; p99 is pooled."""
@@ -83,7 +83,7 @@ class ArmMeasurements:
         return MetricSummary.over(getattr(item, field) for item in self.measurements)
 
     @property
-    def fewest_requests(self) -> int:
+    def min_requests(self) -> int:
         """Requests of the shortest evaluation."""
         return min((item.requests for item in self.measurements), default=0)
 
@@ -146,18 +146,18 @@ def best_so_far(study: StudyRecord) -> list[tuple[int, float]]:
     return steps
 
 
-def configuration_of(study: StudyRecord, role: ArmName) -> Configuration | None:
+def configuration_of(study: StudyRecord, arm: ArmName) -> Configuration | None:
     """The arm's configuration."""
-    return study.default if role == "default" else study.best
+    return study.default if arm == "default" else study.best
 
 
-def arm_measurements(study: StudyRecord, role: ArmName) -> ArmMeasurements:
+def arm_measurements(study: StudyRecord, arm: ArmName) -> ArmMeasurements:
     """The arm's measurements, from the verdict if any, else the search."""
     if study.verdict is not None:
-        found = study.verdict.default if role == "default" else study.verdict.best
+        found = study.verdict.default if arm == "default" else study.verdict.best
         if found:
             return ArmMeasurements(measurements=found, is_verified=True)
-    wanted = configuration_of(study, role)
+    wanted = configuration_of(study, arm)
     measured = tuple(
         trial.measurement
         for trial in study.trials
@@ -215,7 +215,7 @@ def compare_metric(study: StudyRecord, name: str) -> MetricComparison | None:
     ratio, interval = known.get(name, (None, UNKNOWN))
     if ratio is None:
         return None
-    outcome = objectives.find_objective(name).judged(interval)
+    outcome = objectives.find_objective(name).judge(interval)
     if name == study.objective:
         outcome = verdict.outcome
     if verdict.second is not None and name == verdict.second.objective:

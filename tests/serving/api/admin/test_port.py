@@ -101,7 +101,7 @@ def opened(certificate=None, loop_factory=uvloop.new_event_loop):
         await listener.end()
         for _ in range(2):  # what is closing and not taken is ended by the second
             listener.sweep(time.monotonic() + 2 * IDLE_S)
-        while listener.door.inside:
+        while listener.door.active:
             await asyncio.sleep(0.01)
 
     def run():
@@ -164,9 +164,9 @@ def test_requests_one_after_another(tmp_path, is_secure, loop_factory):
             context = ssl.create_default_context(cafile=certificate[0])
             sock = stack.enter_context(context.wrap_socket(sock, server_hostname="127.0.0.1"))
         assert all(answered(sock) for _ in range(3))
-        assert port.listener.door.inside == 1
+        assert port.listener.door.active == 1
         sock.close()
-        until(lambda: port.listener.door.inside == 0)
+        until(lambda: port.listener.door.active == 0)
 
 
 def test_hundreds_of_silent_connections_hold_few_places(caplog):
@@ -176,11 +176,11 @@ def test_hundreds_of_silent_connections_hold_few_places(caplog):
             silent = [port.connected(crowd) for _ in range(300)]
             until(lambda: port.listener.door.refused == 300 - MOST)
             assert all(ended(sock) for sock in silent[MOST:])
-            assert port.listener.door.inside == MOST
+            assert port.listener.door.active == MOST
             for _ in range(2):
                 port.sweep(0)
             assert [record.refused for record in caplog.records] == [300 - MOST]
-        until(lambda: port.listener.door.inside == 0)
+        until(lambda: port.listener.door.active == 0)
         assert answered(port.connected(stack))
 
 
@@ -197,12 +197,12 @@ def test_a_request_has_its_time(sent):
     with opened() as port, contextlib.ExitStack() as stack:
         sock = port.connected(stack)
         sock.sendall(sent)
-        until(lambda: port.listener.door.inside == 1)
+        until(lambda: port.listener.door.active == 1)
         port.sweep(REQUEST_S - 60)
-        assert port.listener.door.inside == 1
+        assert port.listener.door.active == 1
         port.sweep(REQUEST_S)
         assert ended(sock)
-        until(lambda: port.listener.door.inside == 0)
+        until(lambda: port.listener.door.active == 0)
 
 
 def test_a_second_head_has_its_time_as_well():
@@ -249,6 +249,6 @@ def test_answers_that_nobody_takes_hold_no_place():
         sock.sendall(HEAD)
         until(lambda: any(one._is_idle for one in port.listener.connections.values()))
         port.sweep(IDLE_S)
-        assert port.listener.door.inside == 1
+        assert port.listener.door.active == 1
         port.sweep(IDLE_S)
-        until(lambda: port.listener.door.inside == 0)
+        until(lambda: port.listener.door.active == 0)

@@ -131,7 +131,7 @@ def test_a_model_that_is_stopped_leaves_no_settings(manage, home):
     assert engine.settings.models == {}
     home.load_error = None
     given = {"models.m.replica.count": 3, "models.m.cache.capacity_mb": 1}
-    manage.running.call(engine.apply(engine.settings.changed(given)))
+    manage.running.call(engine.apply(engine.settings.with_changes(given)))
     manage = Management(manage.running)
     manage("start_containers", **start("1", num_replicas=1))
     assert engine.settings.models["m"]["replica.count"] == 1

@@ -92,7 +92,7 @@ def test_compression(encoding, accepts, found):
     """Answers are compressed as the request is, where the client takes that."""
     given = with_fields(grpc_encoding=encoding, grpc_accept_encoding=accepts)
     call = calls.call_of(given)
-    assert (call.encoding, call.answers_in) == found
+    assert (call.encoding, call.response_encoding) == found
 
 
 def test_the_message_of_a_body():

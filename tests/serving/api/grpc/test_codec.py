@@ -112,11 +112,13 @@ def test_typed_and_raw_contents_mean_the_same(data, datatype):
         assert tensors(raw_query) == tensors(typed)
     codec = GrpcCodec("m", "1", model)
     frame = memoryview(b"".join(typed.frame))
-    answer = client.ModelInferResponse.FromString(b"".join(codec.answer(frame, typed.wanted)))
+    answer = client.ModelInferResponse.FromString(
+        b"".join(codec.encode_response(frame, typed.wanted))
+    )
     got = list(getattr(answer.outputs[0].contents, FIELDS[datatype]))
     assert raw_bytes(datatype, got) == raw
     wanted = typed.wanted._replace(raw=True)
-    answer = client.ModelInferResponse.FromString(b"".join(codec.answer(frame, wanted)))
+    answer = client.ModelInferResponse.FromString(b"".join(codec.encode_response(frame, wanted)))
     assert list(answer.raw_output_contents) == [raw]
 
 
@@ -142,7 +144,7 @@ def test_fp16_is_raw_alone():
         query(request(("h", "FP16", [2], {"fp32_contents": [1, 2]})), FP16)
     frame = memoryview(b"".join(found.frame))
     typed = found.wanted._replace(raw=False)
-    answer = b"".join(GrpcCodec("m", "1", FP16).answer(frame, typed))
+    answer = b"".join(GrpcCodec("m", "1", FP16).encode_response(frame, typed))
     assert client.ModelInferResponse.FromString(answer).raw_output_contents == [b"abcd"]
 
 
@@ -267,7 +269,9 @@ def test_classes_instead_of_scores():
         made.outputs[1].parameters["classification"].int64_param = 2
         wanted = query(made, model).wanted
         for _ in range(2):
-            answer = client.ModelInferResponse.FromString(b"".join(codec.answer(frame, wanted)))
+            answer = client.ModelInferResponse.FromString(
+                b"".join(codec.encode_response(frame, wanted))
+            )
             assert [output.shape for output in answer.outputs] == [[2], [2, 2]]
             found = [list(output.contents.bytes_contents) for output in answer.outputs]
             if raw:
@@ -293,18 +297,20 @@ def test_requested_outputs_in_their_order():
     frame = wire.encode_descriptor(returned) + b"".join(tensor.data for tensor in returned)
     made = request(("x", "FP32", [2, 2], None), raw=[RAW], outputs=["c", "a"], id="i")
     wanted = query(made, model).wanted
-    answer = client.ModelInferResponse.FromString(b"".join(codec.answer(memoryview(frame), wanted)))
+    answer = client.ModelInferResponse.FromString(
+        b"".join(codec.encode_response(memoryview(frame), wanted))
+    )
     assert (answer.model_name, answer.model_version, answer.id) == ("m", "1", "i")
     assert [output.name for output in answer.outputs] == ["c", "a"]
     assert list(answer.raw_output_contents) == [b"\x02\0\0\0hi", struct.pack("<f", 1)]
     answer = client.ModelInferResponse.FromString(
-        b"".join(codec.answer(memoryview(frame), wanted._replace(raw=False)))
+        b"".join(codec.encode_response(memoryview(frame), wanted._replace(raw=False)))
     )
     assert answer.outputs[0].contents.bytes_contents == [b"hi"]
     assert not answer.raw_output_contents
     less = wire.encode_descriptor(returned[:1]) + returned[0].data
     with pytest.raises(InferenceFailed, match="no output c"):
-        codec.answer(memoryview(less), wanted)
+        codec.encode_response(memoryview(less), wanted)
 
 
 @given(st.data())

@@ -172,7 +172,10 @@ def unsent(port):
     """What each client for which more waits has taken, by its socket and by its windows."""
 
     def look():
-        found = [(one.taken(), one.session._outgoing.taken()) for one in port.listener.connections]
+        found = [
+            (one.acknowledged_bytes(), one.session._outgoing.sent_by_stream())
+            for one in port.listener.connections
+        ]
         return [taken for taken in found if taken[0] is not None or taken[1]]
 
     return port.running.do(look)

@@ -44,11 +44,11 @@ def gated(access=None, home=None, gzip_min_bytes=1000, values=None, *, held=None
             max_body_bytes=LIMIT,
             gzip_min_bytes=gzip_min_bytes,
             is_timed=is_timed,
-            held=held,
+            buffered=held,
         )
         running.listener.routes = gate
         running.listener.refusal = gate.refusal
-        running.listener.held = gate.held
+        running.listener.buffered = gate.buffered
         yield running
         running.do(gate.close)
 
@@ -196,7 +196,7 @@ def test_clients_that_leave():
         home.hold.set()
         with socket.create_connection(("127.0.0.1", running.port), 5) as client:
             client.sendall(message)
-            until(lambda: running.do(lambda: running.engine.unfinished) == 1)
+            until(lambda: running.do(lambda: running.engine.inflight_count) == 1)
         until(lambda: counted(running.engine) == {499: 1})
         home.release.set()
         home.hold.clear()
@@ -204,7 +204,7 @@ def test_clients_that_leave():
             with socket.create_connection(("127.0.0.1", running.port), 5) as client:
                 client.sendall(message)
         until(lambda: not running.listener.connections)
-        until(lambda: running.do(lambda: running.engine.unfinished) == 0)
+        until(lambda: running.do(lambda: running.engine.inflight_count) == 0)
         assert sum(counted(running.engine).values()) <= 21
         assert running.request("POST", INFER, body())[0] == 200
 

@@ -279,7 +279,7 @@ def test_long_bodies_in_any_pieces_are_the_same(requests, sizes, is_cut):
     assert routes.bodies == bodies
     assert statuses(wire.written) == [200] * len(bodies)
     assert wire.closed == (told == b"close")
-    assert listener.held.bytes == 0
+    assert listener.buffered.bytes == 0
 
 
 def test_a_long_body_holds_what_is_counted():
@@ -297,7 +297,7 @@ def test_a_long_body_holds_what_is_counted():
         routes.bodies.clear()
 
     left, _ = traced(send)
-    assert listener.held.bytes == 1
+    assert listener.buffered.bytes == 1
     assert left < PIECE
 
 
@@ -340,7 +340,7 @@ async def test_requests_that_are_answered_at_once_leave_others_their_turn(count)
     assert wire.is_reading
     await fed(connection, GET[6:] + GET, routes)
     assert [head.path for head in routes.heads[-2:]] == ["/b", "/a"]
-    assert listener.held.bytes == 0
+    assert listener.buffered.bytes == 0
 
 
 async def test_large_requests_that_are_answered_at_once_count_for_more():
@@ -360,12 +360,12 @@ async def test_a_client_that_goes_in_its_turn_leaves_nothing():
     wire, connection = Wire(), listener.protocol()
     connection.connection_made(wire)
     connection.data_received(GET * 3000)
-    assert listener.held.bytes > 50_000
+    assert listener.buffered.bytes > 50_000
     assert not wire.is_reading
     connection.connection_lost(None)
     for _ in range(5):
         await asyncio.sleep(0)
-    assert listener.held.bytes == 0
+    assert listener.buffered.bytes == 0
     assert len(routes.heads) == 16
 
 
@@ -377,4 +377,4 @@ async def test_what_waits_for_its_turn_has_a_bound():
     connection.connection_made(wire)
     await fed(connection, GET * 3000, routes)
     assert statuses(wire.written)[-1] == 503
-    assert listener.held.bytes == 0
+    assert listener.buffered.bytes == 0

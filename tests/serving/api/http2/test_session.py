@@ -357,8 +357,10 @@ def test_a_connection_that_grows_by_single_bytes_costs_no_walk_over_what_waits(m
     """Answers that wait for their own streams are not looked at for each of its frames."""
     it, client = blocked(100)
     looked_at = []
-    sent = Outgoing._sent
-    monkeypatch.setattr(Outgoing, "_sent", lambda self, s: looked_at.append(s) or sent(self, s))
+    sent = Outgoing._send_rest
+    monkeypatch.setattr(
+        Outgoing, "_send_rest", lambda self, s: looked_at.append(s) or sent(self, s)
+    )
     it.receive(frames.window_update(0, 1) * 1000)
     assert looked_at == []
     it.receive(frames.window_update(3, 6))

@@ -459,13 +459,13 @@ def test_full_queue_answers_429_with_retry_after():
     settings = {"scheduling.queue_capacity": 1, "batching.max_size": 1}
     with gateway(settings, home) as running, concurrent.futures.ThreadPoolExecutor(8) as pool:
         waiting = []
-        (served,) = running.engine.served()
+        (served,) = running.engine.deployments()
         for queued in (0, 0, 1):  # one runs, one is with the replica
             waiting.append(pool.submit(running.request, "POST", INFER, body))
             expected = (len(waiting), queued)
             until_s = time.monotonic() + 10
             while expected != running.do(
-                lambda: (running.engine.unfinished, served.dispatcher.waiting_items)
+                lambda: (running.engine.inflight_count, served.dispatcher.waiting_items)
             ):
                 assert time.monotonic() < until_s
                 time.sleep(0.005)
@@ -514,13 +514,13 @@ def test_a_client_that_goes_away_drops_its_work():
         for client in clients:
             client.sendall(head + body)
         until_s = time.monotonic() + 5
-        while running.do(lambda: running.engine.unfinished) < 6 and time.monotonic() < until_s:
+        while running.do(lambda: running.engine.inflight_count) < 6 and time.monotonic() < until_s:
             time.sleep(0.01)
         for client in clients:
             client.close()
-        while running.do(lambda: running.engine.unfinished) and time.monotonic() < until_s:
+        while running.do(lambda: running.engine.inflight_count) and time.monotonic() < until_s:
             time.sleep(0.01)
-        assert running.do(lambda: running.engine.unfinished) == 0
+        assert running.do(lambda: running.engine.inflight_count) == 0
         home.hold.clear()
         home.release.set()
         time.sleep(0.1)

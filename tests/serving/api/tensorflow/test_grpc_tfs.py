@@ -51,7 +51,7 @@ class Reply:
     def send(self, pieces):
         self.answered.set_result(b"".join(bytes(piece) for piece in pieces))
 
-    def refuse(self, error):
+    def reject(self, error):
         self.answered.set_exception(error)
 
 
@@ -178,7 +178,7 @@ async def test_a_call_that_is_given_up_is_not_written_to_its_end():
         steps=written, slices=IncrementalRunner(),
     )  # fmt: skip
     flight.ticket = Cancelled()
-    flight.answer(memoryview(b""))
+    flight.on_result(memoryview(b""))
     await asyncio.sleep(0)
     await asyncio.sleep(0)
     flight.cancel()
@@ -204,7 +204,7 @@ async def test_an_answer_that_cannot_be_written_is_refused():
         reply, lambda *_: [], None, 0.0, lambda status, _: counts.append(status),
         steps=lambda *_: tensor_proto.message(tensor), slices=IncrementalRunner(),
     )  # fmt: skip
-    flight.answer(memoryview(b""))
+    flight.on_result(memoryview(b""))
     with pytest.raises(InferenceFailed, match="does not hold the 3 texts"):
         await reply.answered
     assert counts == [500]
@@ -365,7 +365,7 @@ def test_refusals_and_cancelled_calls(server):
         fill(request.inputs["x"], [[1.0]])
         reply = Reply()
         server.routes.handle(Call("Predict"), request.SerializeToString(), reply).cancel()
-        assert server.engine.unfinished == 0
+        assert server.engine.inflight_count == 0
         await asyncio.sleep(0.01)
         assert not reply.answered.done()
 
@@ -388,7 +388,7 @@ def test_deadlines_reach_the_engine(server):
 
 def test_an_application_is_named_by_its_call(server):
     """Its requests wait as one flow."""
-    places = [served.id for served in server.running.engine.served()]
+    places = [served.id for served in server.running.engine.deployments()]
     with submissions(server.running, places.index(("half", "2"))) as seen:
         server.predict("half", {"x": [[1.0]]}, application="digits")
     assert seen == [(0, "digits")]

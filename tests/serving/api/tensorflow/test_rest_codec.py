@@ -40,7 +40,7 @@ def inputs(body, model=ONE, method="predict"):
 def answer(arrays, model=ONE, form="row"):
     """The decoded answer for these outputs."""
     frame = memoryview(frame_of(arrays, model.outputs))
-    return json.loads(rest_codec.TensorFlowRestCodec("m", "1", model).answer(frame, form))
+    return json.loads(rest_codec.TensorFlowRestCodec("m", "1", model).encode_response(frame, form))
 
 
 def model_of(inputs, outputs, unbatched=""):
@@ -332,7 +332,7 @@ def test_one_output_is_unnamed_and_several_are_named():
 def test_not_finite_numbers_are_tokens():
     """NaN and the infinities go out as the tokens that come in."""
     frame = memoryview(frame_of({"y": np.array([[np.nan, np.inf, -np.inf]])}, ONE.outputs))
-    assert rest_codec.TensorFlowRestCodec("m", "1", ONE).answer(frame, "row") == (
+    assert rest_codec.TensorFlowRestCodec("m", "1", ONE).encode_response(frame, "row") == (
         b'{"predictions":[[NaN,Infinity,-Infinity]]}'
     )
 
@@ -358,7 +358,7 @@ def test_a_bytes_output_that_is_cut_off():
     tensor = Tensor("copy", "BYTES", (1,), b"\xff\0\0\0a")
     frame = wire.encode_descriptor([tensor]) + tensor.data
     with pytest.raises(InferenceFailed, match="does not hold"):
-        rest_codec.TensorFlowRestCodec("m", "1", TWO).answer(memoryview(frame), "row")
+        rest_codec.TensorFlowRestCodec("m", "1", TWO).encode_response(memoryview(frame), "row")
 
 
 # Classify and regress

@@ -67,7 +67,7 @@ def entered(certificate, *, handshake_s=10.0, loop_factory=uvloop.new_event_loop
         entrance.close()
         await entrance.wait_closed()
         listener.close()
-        while door.inside:
+        while door.active:
             await asyncio.sleep(0.01)
 
     def run():
@@ -110,8 +110,8 @@ def test_requests_over_tls(certificate, loop_factory):
             with contextlib.ExitStack() as stack:
                 clients = [port.secured(stack) for _ in range(MOST)]
                 assert [answered(sock) for sock in clients * 2] == [True] * 2 * MOST
-                assert port.door.inside == MOST
-            until(lambda: port.door.inside == 0)
+                assert port.door.active == MOST
+            until(lambda: port.door.active == 0)
         assert port.door.refused == 0
 
 
@@ -120,13 +120,13 @@ def test_handshakes_that_do_not_end_have_places(certificate):
     with entered(certificate) as port, contextlib.ExitStack() as stack:
         silent = [port.connected(stack) for _ in range(MOST)]
         silent[0].sendall(b"\x16\x03\x01\x02\x00\x01")  # the beginning of a ClientHello
-        until(lambda: port.door.inside == MOST)
+        until(lambda: port.door.active == MOST)
         with contextlib.suppress(ConnectionError):
             assert port.connected(stack).recv(1) == b""
-        assert (port.door.inside, port.door.refused) == (MOST, 1)
+        assert (port.door.active, port.door.refused) == (MOST, 1)
         for sock in silent[:2]:
             sock.close()
-        until(lambda: port.door.inside == MOST - 2)
+        until(lambda: port.door.active == MOST - 2)
         assert answered(port.secured(stack))
 
 
@@ -134,10 +134,10 @@ def test_a_handshake_has_its_time(certificate):
     """Then it is ended, and its place is free."""
     with entered(certificate, handshake_s=0.2) as port, contextlib.ExitStack() as stack:
         sock = port.connected(stack)
-        until(lambda: port.door.inside == 1)
+        until(lambda: port.door.active == 1)
         with contextlib.suppress(ConnectionError):
             assert sock.recv(1) == b""
-        until(lambda: port.door.inside == 0)
+        until(lambda: port.door.active == 0)
 
 
 def test_what_is_no_tls_is_ended(certificate):
@@ -160,7 +160,7 @@ def test_what_is_no_tls_is_ended(certificate):
                 strange.wrap_socket(port.connected(stack), server_hostname="127.0.0.1")
             )
         )
-        until(lambda: port.door.inside == 1)
+        until(lambda: port.door.active == 1)
 
 
 def test_the_end_comes_amid_handshakes(certificate):
@@ -168,7 +168,7 @@ def test_the_end_comes_amid_handshakes(certificate):
     with contextlib.ExitStack() as stack:
         with entered(certificate) as port:
             sock = port.connected(stack)
-            until(lambda: port.door.inside == 1)
+            until(lambda: port.door.active == 1)
         with contextlib.suppress(ConnectionError):
             assert sock.recv(1) == b""
-    assert port.door.inside == 0
+    assert port.door.active == 0

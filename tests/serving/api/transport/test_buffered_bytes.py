@@ -135,7 +135,7 @@ def test_heads_that_wait_are_held():
         connection.data_received(large)
         assert held.bytes >= count * 60_000
     assert 1024 * 1024 < held.bytes < 1024 * 1024 + 70_000
-    held.most_bytes = held.bytes
+    held.max_bytes = held.bytes
     other, refused = connected(listener)
     for _ in range(2):
         other.data_received(large)
@@ -234,7 +234,7 @@ def test_what_is_pipelined_waits_for_the_loops_next_turn():
 
 def session(held):
     """A session whose client has said hello, and that client."""
-    client, it = Client(), Turned(Session(max_body_bytes=1 << 20, held=held))
+    client, it = Client(), Turned(Session(max_body_bytes=1 << 20, buffered=held))
     it.receive(client.hello())
     client.read(it.take())
     return it, client

@@ -56,7 +56,7 @@ def waited_for(port):
     """What each client that is waited for has taken, as the port's loop sees it: connections come meanwhile."""
 
     def look():
-        taken = [one.taken() for one in port.listener.connections]
+        taken = [one.acknowledged_bytes() for one in port.listener.connections]
         return [some for some in taken if some is not None]
 
     return do(port, look)
@@ -85,14 +85,14 @@ def test_one_connection_too_many_is_told_so(port):
     door = port.listener.door
     with contextlib.ExitStack() as stack:
         inside = [connected(port, stack) for _ in range(3)]
-        until(lambda: door.inside == 3)
+        until(lambda: door.active == 3)
         body = bytes(3_000_000)
         status, fields, answer = port.request("POST", "/", body)
         assert (status, fields["Retry-After"], fields["Connection"]) == (503, "1", "close")
         assert "server.max_connections" in json.loads(answer)["error"]
-        assert (door.inside, door.refused) == (3, 1)
+        assert (door.active, door.refused) == (3, 1)
         inside[0].close()
-        until(lambda: door.inside == 2)
+        until(lambda: door.active == 2)
         assert port.request("GET", "/")[0] == 200
 
 
@@ -102,7 +102,7 @@ def test_refusals_are_bounded_and_end(port):
     with contextlib.ExitStack() as stack:
         for _ in range(3):
             connected(port, stack)
-        until(lambda: door.inside == 3)
+        until(lambda: door.active == 3)
         silent = [connected(port, stack) for _ in range(LINGERING)]
         until(lambda: door.refused == LINGERING)
         with contextlib.suppress(ConnectionError):
@@ -111,7 +111,7 @@ def test_refusals_are_bounded_and_end(port):
         for sock in silent:
             with contextlib.suppress(ConnectionResetError):
                 assert sock.recv(1) == b""
-    until(lambda: door.inside == 0)
+    until(lambda: door.active == 0)
 
 
 @pytest.mark.parametrize(
@@ -131,7 +131,7 @@ def test_a_client_that_never_reads_is_cut_off(port, request_):
         assert len(port.listener.connections) == 1
         do(port, port.listener.sweep, now_s + STALL_S + 1)
         until(lambda: not port.listener.connections)
-        assert (port.listener.door.stalled, port.listener.door.inside) == (1, 0)
+        assert (port.listener.door.stalled, port.listener.door.active) == (1, 0)
         assert len(read(sock)) < LARGE
 
 
@@ -199,10 +199,10 @@ def test_an_answer_on_its_way_is_no_idleness_beneath_tls(tmp_path):
             assert not connection._transport.is_closing()
         while received < LARGE:
             received += len(sock.recv(65536))
-        until(lambda: connection.taken() is None)
+        until(lambda: connection.acknowledged_bytes() is None)
         do(port, connection.sweep, now_s + 210)
         assert connection._transport.is_closing()
-        until(lambda: connection.taken() is None)  # the kernel of the client has it
+        until(lambda: connection.acknowledged_bytes() is None)  # the kernel of the client has it
         do(port, connection.sweep, now_s + 280)
         until(lambda: not port.listener.connections)
 
@@ -289,7 +289,7 @@ def test_no_client_has_more_than_its_part(steps):
             before = [other for other in inside if other == host]
             has_room = len(inside) < 5 and (host == "127.0.0.1" or len(before) < 2)
             caller = Caller(host)
-            entered = door.enter(caller, b"no")
+            entered = door.acquire(caller, b"no")
             assert (entered is not None) is has_room
             if has_room:
                 inside.append(host)
@@ -298,8 +298,8 @@ def test_no_client_has_more_than_its_part(steps):
                 assert caller.written == b"no"
         elif host in inside:
             inside.remove(host)
-            door.leave(client_of((host, 1)))
-        assert door.inside == len(inside)
+            door.release(client_of((host, 1)))
+        assert door.active == len(inside)
     for host in inside:
-        door.leave(client_of((host, 1)))
-    assert (door.inside, door._of_client) == (0, {})
+        door.release(client_of((host, 1)))
+    assert (door.active, door._of_client) == (0, {})

@@ -146,10 +146,10 @@ def test_an_answer_in_pieces_is_the_answer(chosen, id_):
     assert answers.is_long(frame, wanted)
     if chosen is not None and chosen[0][2]:
         with pytest.raises(InvalidRequest, match="classification"):
-            answers.written(frame, wanted)
+            answers.encode_in_pieces(frame, wanted)
         return
-    pieces, data = answers.written(frame, wanted)
-    form, rest = answers.answer(frame, wanted)
+    pieces, data = answers.encode_in_pieces(frame, wanted)
+    form, rest = answers.encode_response(frame, wanted)
     assert b"".join(pieces) == form.header
     assert (data or b"") == rest
     assert (data is None) == (form.header_bytes is None)
@@ -163,12 +163,12 @@ def test_tensorflow_servings_answers_in_pieces(form):
     codec = TensorFlowRestCodec("m", "1", model("UINT8"))
     for tensors in ((LONG,), (LONG, SHORT)):
         frame = frame_of(*tensors)
-        assert b"".join(codec.written(frame, form)) == codec.answer(frame, form)
-    assert codec.written(frame_of(SHORT), form) is None
+        assert b"".join(codec.encode_in_pieces(frame, form)) == codec.encode_response(frame, form)
+    assert codec.encode_in_pieces(frame_of(SHORT), form) is None
     odd = frame_of(LONG, Tensor("more", "UINT8", (3, 1), b"abc"))
     if form == "row":
         with pytest.raises(InvalidRequest, match="inconsistent batch size: 3 expecting: 2"):
-            codec.written(odd, form)
+            codec.encode_in_pieces(odd, form)
 
 
 INNER = [(), (0,), (1,), (3,), (2, 3), (2, 0), (1, 1, 2), (PIECE + 1,), (2, PIECE)]
@@ -278,19 +278,24 @@ def _open_inference(frame):
         ResponseEncoder("m", "1", model("FP32")),
         OutputRequest(None, None, binary=False),
     )
-    pieces, _ = answers.written(frame, wanted)
-    return pieces, lambda: answers.answer(frame, wanted)[0].header
+    pieces, _ = answers.encode_in_pieces(frame, wanted)
+    return pieces, lambda: answers.encode_response(frame, wanted)[0].header
 
 
 def _tensorflow(form):
     codec = TensorFlowRestCodec("m", "1", model("FP32"))
-    return lambda frame: (codec.written(frame, form), lambda: codec.answer(frame, form))
+    return lambda frame: (
+        codec.encode_in_pieces(frame, form),
+        lambda: codec.encode_response(frame, form),
+    )
 
 
 def _tensorflow_grpc(frame):
     codec = TfsGrpcCodec("m", "1", model("FP32"))
     query = TfsQuery((), 0, 0, 1, None, "predict", ())
-    return codec.written(frame, query), lambda: b"".join(codec.answer(frame, query))
+    return codec.encode_in_pieces(frame, query), lambda: b"".join(
+        codec.encode_response(frame, query)
+    )
 
 
 def _clipper(frame):
@@ -346,7 +351,7 @@ def json_or_bytes(answer):
 async def test_others_are_served_while_an_answer_is_written():
     """Every some thousand numbers it is their turn."""
     answers, slices = ResponseEncoder("m", "1", model("UINT8")), IncrementalRunner()
-    pieces, _ = answers.written(frame_of(LONG), OutputRequest(None, None, binary=False))
+    pieces, _ = answers.encode_in_pieces(frame_of(LONG), OutputRequest(None, None, binary=False))
     ended = []
     slices.begin(pieces, ended.append)
     turns_taken = 0
@@ -381,7 +386,7 @@ def test_a_long_answer_over_a_connection(datatype):
             body, fields = binary([float("nan"), *values], datatype)
             status, _, answer = running.request("POST", path, body, fields)
             assert (status, "nan or inf" in json.loads(answer)["error"]) == (400, True)
-        counters = running.engine.served()[0].counters
+        counters = running.engine.deployments()[0].counters
         expected = {200: 2} | ({400: 1} if datatype == "FP32" else {})
         until_s = time.monotonic() + 10  # a response is counted after it is sent
         while counters.responses != expected and time.monotonic() < until_s:
@@ -401,7 +406,7 @@ def test_long_outputs_over_grpc_are_not_packed(datatype):
     codec = GrpcCodec("m", "1", model(datatype))
     wanted = GrpcWanted("", None, raw=False)
     answer = messages.ModelInferResponse.FromString(
-        b"".join(codec.answer(frame_of(tensor), wanted))
+        b"".join(codec.encode_response(frame_of(tensor), wanted))
     )
     is_typed = datatype in {"FP32", "BOOL"}
     assert bool(answer.raw_output_contents) == (not is_typed)
@@ -425,4 +430,4 @@ def test_classify_has_a_bound():
     codec = TensorFlowRestCodec("m", "1", Signature(inputs=scores, outputs=scores))
     tensor = Tensor("scores", "FP32", (132, 1000), bytes(4 * 132_000))
     with pytest.raises(InvalidRequest, match="132000 scores with labels, at most 131072"):
-        codec.answer(frame_of(tensor), "classify")
+        codec.encode_response(frame_of(tensor), "classify")

@@ -168,7 +168,7 @@ def test_over_rest(binary):
         Tensor("texts", "BYTES", (2,), b"\x01\0\0\0a\x01\0\0\0b"),
     ]
     frame = wire.encode_descriptor(returned) + b"".join(one.data for one in returned)
-    form, data = codec.answers.answer(memoryview(frame), query.wanted)
+    form, data = codec.answers.encode_response(memoryview(frame), query.wanted)
     plain, scores = json.loads(form.header)["outputs"]
     assert plain["data"] == ["a", "b"]
     assert (scores["name"], scores["datatype"], scores["shape"]) == ("scores", "BYTES", [2, 1])

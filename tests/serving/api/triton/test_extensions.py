@@ -123,7 +123,7 @@ def test_statistics_have_tritons_names():
 
 def test_a_configuration_has_tritons_names():
     """Shapes stand without the batch, settings under the names that Triton has for them."""
-    config = extensions.config_json(FakeHub().configured("echo", None))
+    config = extensions.config_json(FakeHub().model_config("echo", None))
     assert config["name"] == "echo"
     assert config["max_batch_size"] == 16
     assert config["input"] == [{"name": "data", "data_type": "TYPE_UINT8", "dims": [-1]}]

@@ -35,7 +35,7 @@ def hub_gateway(values=None, home=None, *, root=None, is_controlled=True):
             repository = Repository(root, running.engine, kept=1, poll_s=60.0)
             running.call(repository.open())
         hub = RepositoryService(
-            running.engine, repository, cards=[CARD, OTHER], is_controlled=is_controlled
+            running.engine, repository, specs=[CARD, OTHER], is_controlled=is_controlled
         )
         extension = TritonRoutes(hub)
         running.listener.routes = Router(
@@ -242,7 +242,7 @@ def test_models_of_the_folder(tmp_path):
         assert len(running.home.replicas) == before
         assert running.request("POST", "/v2/repository/models/m/unload")[0] == 200
         for _ in range(2):
-            running.call(running.hub._repository.look())
+            running.call(running.hub._repository.reconcile())
         assert infer(running, "m")[0] == 404
         index = json.loads(running.request("POST", "/v2/repository/index")[2])
         states = {(one["name"], one["version"]): one["state"] for one in index}
@@ -256,12 +256,12 @@ def test_over_grpc():
     """The same hub behind the other port, with its codes."""
     with grpc_gateway() as port, triton_grpc.InferenceServerClient(port.address) as client:
         engine = port.running.engine
-        port.routes._hub = RepositoryService(engine, None, cards=[OTHER], is_controlled=True)
+        port.routes._hub = RepositoryService(engine, None, specs=[OTHER], is_controlled=True)
         client.load_model("other")
         assert infer(port.running, "other")[0] == 200
         (found,) = client.get_inference_statistics("other").model_stats
         assert found.inference_count == 1
-        port.routes._hub = RepositoryService(engine, None, cards=[OTHER], is_controlled=False)
+        port.routes._hub = RepositoryService(engine, None, specs=[OTHER], is_controlled=False)
         with pytest.raises(InferenceServerException) as refused:
             client.unload_model("other")
         assert refused.value.status() == str(grpc.StatusCode.PERMISSION_DENIED)
@@ -272,7 +272,7 @@ def test_statistics_that_are_not_shown():
     with grpc_gateway() as port, triton_grpc.InferenceServerClient(port.address) as client:
         engine = port.running.engine
         hub = RepositoryService(
-            engine, None, cards=[OTHER], is_controlled=False, shows_statistics=False
+            engine, None, specs=[OTHER], is_controlled=False, shows_statistics=False
         )
         port.routes._hub = hub
         with pytest.raises(

@@ -60,10 +60,10 @@ def test_after_a_slow_spell_larger_sizes_are_tried_again():
     profile = profile_of([(size, 0.060) for size in (1, 2, 3, 4, 8) for _ in range(WINDOW)])
     for _ in range(DOUBTED_AFTER + 2 * WINDOW):
         profile.observe(1, 0.020)
-    assert profile.measured() == {1: 0.020, 8: 0.060}
+    assert profile.estimates_s() == {1: 0.020, 8: 0.060}
     for _ in range(WINDOW):
         profile.observe(2, 0.021)
-    assert profile.measured() == {1: 0.020, 2: 0.021}
+    assert profile.estimates_s() == {1: 0.020, 2: 0.021}
     assert profile.estimate_s(8) == pytest.approx(0.027)
 
 
@@ -101,7 +101,7 @@ def test_estimates_are_times(seen, size):
     """Positive and finite, whatever was seen; measured sizes within what was measured."""
     profile = profile_of(seen)
     assert 0.0 < profile.estimate_s(size) < 1e6
-    for known, estimate in profile.measured().items():
+    for known, estimate in profile.estimates_s().items():
         of_size = [took_s for other, took_s in seen if other == known]
         assert min(of_size) <= estimate <= max(of_size)
 
@@ -118,12 +118,12 @@ def test_a_seed_counts_until_its_size_is_measured():
     profile = profile_of([(2, 0.010)])
     profile.seed({2: 0.5, 4: 0.030, 8: 0.040})
     profile.seed({4: 0.020, 8: 0.050})
-    assert profile.measured() == {2: 0.010, 4: 0.020, 8: 0.040}
+    assert profile.estimates_s() == {2: 0.010, 4: 0.020, 8: 0.040}
     assert profile.largest(0.030, 8) == 6
     assert profile.covers(8)
     profile.observe(8, 0.060)
     profile.observe(4, 0.015)
-    assert profile.measured() == {2: 0.010, 4: 0.015, 8: 0.060}
+    assert profile.estimates_s() == {2: 0.010, 4: 0.015, 8: 0.060}
 
 
 def test_a_seed_is_not_believed_for_ever():
@@ -131,9 +131,9 @@ def test_a_seed_is_not_believed_for_ever():
     profile = BatchTimeEstimator()
     profile.seed({1: 0.001, 16: 1.0})
     for _ in range(SEEDS_LAST):
-        assert 16 in profile.measured()
+        assert 16 in profile.estimates_s()
         profile.observe(2, 0.002)
-    assert profile.measured() == {2: 0.002}
+    assert profile.estimates_s() == {2: 0.002}
     assert profile.estimate_s(16) == 0.008
 
 
@@ -143,16 +143,16 @@ def test_no_seed_is_believed_for_ever_not_of_a_later_warm_up_either():
     for _ in range(2):
         profile.seed({16: 1.0})
         for _ in range(SEEDS_LAST):
-            assert 16 in profile.measured()
+            assert 16 in profile.estimates_s()
             profile.observe(2, 0.002)
-        assert profile.measured() == {2: 0.002}
+        assert profile.estimates_s() == {2: 0.002}
     profile.seed({4: 1.0})
     profile.observe(4, 0.003)
     profile.seed({16: 1.0})
     for _ in range(SEEDS_LAST):
-        assert 16 in profile.measured()
+        assert 16 in profile.estimates_s()
         profile.observe(2, 0.002)
-    assert 16 not in profile.measured()
+    assert 16 not in profile.estimates_s()
 
 
 @given(SEEN, st.dictionaries(st.integers(1, 64), st.floats(1e-5, 10.0)))
@@ -164,6 +164,6 @@ def test_seeds_change_nothing_of_what_was_measured(seen, seeds):
         before.observe(size, took_s)
     after.seed(seeds)
     ran = dict(seen)
-    plain = profile_of(seen).measured()
+    plain = profile_of(seen).estimates_s()
     unrun = {size: took_s for size, took_s in seeds.items() if size not in ran}
-    assert before.measured() == after.measured() == {**unrun, **plain}
+    assert before.estimates_s() == after.estimates_s() == {**unrun, **plain}

@@ -30,7 +30,7 @@ class Given:
     def __iter__(self) -> Iterator[EmulatedRequest]:
         return iter(self.requests)
 
-    def answered(self, request: EmulatedRequest, now_s: float) -> EmulatedRequest | None:
+    def next_request(self, request: EmulatedRequest, now_s: float) -> EmulatedRequest | None:
         return None
 
 
@@ -53,7 +53,9 @@ def answered(
     for home in homes:
         home.held.update({model.id: model.pages for model in models})
     scheduler = ClockworkScheduler(parameters or Parameters())
-    pool = EmulatedPool(scheduler, models, homes, jitter=lambda: 1.0, lag_s=lambda: lag_s)
+    pool = EmulatedPool(
+        scheduler, models, homes, jitter=lambda: 1.0, message_latency_s=lambda: lag_s
+    )
     return pool.run(Given(sorted(requests, key=lambda one: one.at_s)))
 
 

@@ -51,7 +51,7 @@ class Bench:
     """A scheduler whose clock is a variable, and what it has planned."""
 
     def __init__(self, *models: str, workers: int = 1, pages: int | None = None, **changes: object):
-        settings = ServingSettings().changed({"scheduling.policy": "clockwork", **changes})
+        settings = ServingSettings().with_changes({"scheduling.policy": "clockwork", **changes})
         self.scheduler = ClockworkScheduler.of(settings)
         self.now_s = 100.0
         self.ids = 0
@@ -123,13 +123,13 @@ def test_a_model_refused_for_a_stall_is_never_predicted_to_take_longer() -> None
     bench = Bench("a")
     bench.load("a")
     (model,) = bench.scheduler.models()
-    before_s = model.durations.worth_s[0], model.load.worth_s
+    before_s = model.durations.estimate_s[0], model.load.estimate_s
     for _ in range(5):
         bench.now_s += 1.0
         bench.ask("a", within_s=1e-4)
     assert len(bench.refusals) == 5
-    assert model.durations.worth_s[0] <= before_s[0]
-    assert model.load.worth_s <= before_s[1] < 1.1 * LOAD_S
+    assert model.durations.estimate_s[0] <= before_s[0]
+    assert model.load.estimate_s <= before_s[1] < 1.1 * LOAD_S
 
 
 def test_a_batch_of_before_smaller_batches_were_set_still_counts() -> None:
@@ -139,7 +139,7 @@ def test_a_batch_of_before_smaller_batches_were_set_still_counts() -> None:
     for _ in range(9):
         bench.ask("a", within_s=0.5)
     first = bench.taken()
-    smaller = ServingSettings().changed({"batching.max_size": 2})
+    smaller = ServingSettings().with_changes({"batching.max_size": 2})
     bench.on(SettingsChanged(smaller, keep_learned=False))
     for action in first:
         bench.done(action)
@@ -162,8 +162,8 @@ def test_a_model_that_was_measured_anew_keeps_who_waits() -> None:
     bench.on(Profiled(id_of("nobody"), LOAD_S, BATCH_S))
     (model,) = bench.scheduler.models()
     expected_s = 1.1 * 10 * BATCH_S[1]  # clockwork.duration_margin
-    assert model.durations.worth_s[0] == pytest.approx(expected_s)
-    assert model.load.worth_s == pytest.approx(1.1 * 10 * LOAD_S)
+    assert model.durations.estimate_s[0] == pytest.approx(expected_s)
+    assert model.load.estimate_s == pytest.approx(1.1 * 10 * LOAD_S)
     run = {id_ for action in running for id_, _, _ in action.parts}
     for action in running:
         bench.done(action)
@@ -346,10 +346,12 @@ def test_settings_become_parameters() -> None:
         "batching.max_size": 3,
         "scheduling.queue_capacity": 11,
     }
-    found = Parameters.of(ServingSettings().changed(values))
-    assert (found.ahead_s, found.window_s, found.most_exec_s) == pytest.approx((0.004, 0.007, 0.05))
-    assert (found.guard, found.buffer_share) == (0.5, 0.1)
-    assert (found.most_items, found.most_waiting) == (3, 11)
+    found = Parameters.of(ServingSettings().with_changes(values))
+    assert (found.schedule_ahead_s, found.window_s, found.max_exec_s) == pytest.approx(
+        (0.004, 0.007, 0.05)
+    )
+    assert (found.duration_margin, found.deadline_margin) == (0.5, 0.1)
+    assert (found.max_items, found.max_waiting) == (3, 11)
 
 
 def drained(bench: Bench) -> None:
@@ -435,7 +437,7 @@ def test_a_model_stays_where_nobody_waits_for_the_other_one_any_more() -> None:
     drained(bench)
     assert bench.scheduler.waiting_items == 0
     (worker,) = bench.scheduler.workers()
-    assert [holding.model.id for holding in worker.held.values()] == [id_of("a")]
+    assert [holding.model.id for holding in worker.instances.values()] == [id_of("a")]
     assert not bench.refusals
 
 
@@ -451,14 +453,14 @@ def test_a_swap_leaves_alone_what_another_load_counts_on() -> None:
     first, second = worker.planned
     assert (first.model.id.name, first.swap, second.model.id.name) == ("c", None, "d")
     assert second.swap is not None
-    assert [one.model.id.name for one in second.swap.gives] == ["b"]
+    assert [one.model.id.name for one in second.swap.evicts] == ["b"]
     drained(bench)
     while worker.planned:
         bench.now_s += 0.1
         bench.on(Cancelled(0))
         drained(bench)
     assert not bench.refusals
-    assert {holding.model.id.name for holding in worker.held.values()} == {"c", "d"}
+    assert {holding.model.id.name for holding in worker.instances.values()} == {"c", "d"}
 
 
 def test_what_a_draining_worker_has_promised_is_done_by_another() -> None:
@@ -505,9 +507,9 @@ def test_a_swap_for_a_model_that_goes_is_off() -> None:
     """Who was to give way for it stays, and is promised as before."""
     bench = in_use("a", "b")
     (model,) = (one for one in bench.scheduler.models() if one.id == id_of("a"))
-    assert any(holding.leave for holding in model.holdings)
+    assert any(holding.planned_eviction for holding in model.holdings)
     bench.on(ModelDown(id_of("b")))
-    assert not any(holding.leave for holding in model.holdings)
+    assert not any(holding.planned_eviction for holding in model.holdings)
     (worker,) = bench.scheduler.workers()
     assert not worker.planned
     assert worker.planned_pages == 0
@@ -519,11 +521,11 @@ def test_a_cancelled_request_is_not_owed_any_more() -> None:
     for _ in range(20):
         bench.ask("a", within_s=0.5)
     (model,) = (one for one in bench.scheduler.models() if one.id == id_of("a"))
-    (leaver,) = (holding for holding in model.holdings if holding.leave)
-    assert leaver.promises.owes == len(model.waiting) > 0
+    (leaver,) = (holding for holding in model.holdings if holding.planned_eviction)
+    assert leaver.promises.reserved_items == len(model.waiting) > 0
     for entry in dict.fromkeys(model.waiting.entries):
         bench.on(Cancelled(entry.id))
-    assert leaver.promises.owes == 0
+    assert leaver.promises.reserved_items == 0
 
 
 def test_what_is_too_late_by_a_rounding_error_ends() -> None:
@@ -533,7 +535,7 @@ def test_what_is_too_late_by_a_rounding_error_ends() -> None:
         bench = Bench()
         bench.on(ModelUp(id_of("a"), 1, LOAD_S, {1: 0.001 + 1e-5 * number}))
         (model,) = bench.scheduler.models()
-        least_s = model.durations.worth_s[0]
+        least_s = model.durations.estimate_s[0]
         now_s = 128.0 - 0.5 * least_s  # the sum is beyond a power of two, and has fewer places
         deadline_s = now_s + least_s
         if deadline_s - least_s < now_s:
@@ -564,9 +566,9 @@ def test_who_could_not_have_been_answered_says_nothing_about_patience() -> None:
     bench = Bench("a")
     (model,) = bench.scheduler.models()
     bench.ask("a", within_s=5.0)
-    patience_s = model.patience_s
+    patience_s = model.relative_deadline_s
     bench.ask("a", within_s=0.5 * BATCH_S[1])
-    assert model.patience_s == patience_s
+    assert model.relative_deadline_s == patience_s
 
 
 def test_who_can_wait_is_answered_though_a_planned_load_counts_on_the_memory() -> None:
@@ -592,9 +594,9 @@ def test_who_can_wait_is_answered_though_a_planned_load_counts_on_the_memory() -
 def test_drops_of_one_cause_count_once() -> None:
     reserve = AdmissionMargin()
     for _ in range(100):
-        reserve.dropped(5.0)
+        reserve.record_drop(5.0)
     assert reserve.share == pytest.approx(FIRST_MARGIN + STEP)
-    reserve.dropped(6.0)
+    reserve.record_drop(6.0)
     assert reserve.share == pytest.approx(FIRST_MARGIN + 2 * STEP)
 
 

@@ -50,7 +50,7 @@ class Given:
     def __iter__(self) -> Iterator[EmulatedRequest]:
         return iter(self.requests)
 
-    def answered(self, request: EmulatedRequest, now_s: float) -> EmulatedRequest | None:
+    def next_request(self, request: EmulatedRequest, now_s: float) -> EmulatedRequest | None:
         """A client thinks for a millisecond."""
         if now_s > 1.0:
             return None
@@ -67,8 +67,8 @@ def check_promises(model: PoolModel) -> None:
             promised[bundle.by] = promised.get(bundle.by, 0) + entry.waits
     for holding in model.holdings:
         promises = holding.promises
-        assert promises.owes == promised.get(promises, 0), "what it owes, waits"
-        assert promises.owes == sum([one.count for one in promises.bundles])
+        assert promises.reserved_items == promised.get(promises, 0), "what it owes, waits"
+        assert promises.reserved_items == sum([one.count for one in promises.bundles])
 
 
 class Watched:
@@ -107,7 +107,7 @@ class Watched:
             assert action.latest_s >= now_s
         for worker in self.scheduler.workers():
             assert worker.backlog.total_s >= -1e-9, "nobody promises less than nothing"
-            assert worker.free_pages + worker.idle_pages >= worker.planned_pages, (
+            assert worker.free_pages + worker.evictable_pages >= worker.planned_pages, (
                 "there is memory for what is planned"
             )
         for model in self.scheduler.models():
@@ -116,7 +116,7 @@ class Watched:
                 continue
             for holding in model.holdings:
                 promises = holding.promises
-                if promises.owes or promises.bundles:
+                if promises.reserved_items or promises.bundles:
                     check_promises(model)
         return plan
 
@@ -153,7 +153,7 @@ def pool(
         kinds,
         homes,
         jitter=lambda: 1.0 + jitter * rng.random(),
-        lag_s=lambda: LAG_S * (1.0 + jitter * rng.random()),
+        message_latency_s=lambda: LAG_S * (1.0 + jitter * rng.random()),
     )
 
 
@@ -168,7 +168,7 @@ def finished(scheduler: Watched, found: EmulatedPool, outcomes: Sequence[Emulate
         assert outcome.done_s <= deadline_s + 1e-6, "nobody waits past the deadline"
     for home in found.workers:
         assert home.pages is not None
-        assert home.most_pages <= home.pages, "memory is never exceeded"
+        assert home.max_pages <= home.pages, "memory is never exceeded"
     inside = scheduler.scheduler
     assert inside.waiting_items == 0
     assert inside.plan(1e6).wake_at_s is None, "nothing is waited for"
@@ -176,15 +176,15 @@ def finished(scheduler: Watched, found: EmulatedPool, outcomes: Sequence[Emulate
         assert not model.waiting.entries
         assert not any(one.promises.bundles for one in model.holdings)
     for worker in inside.workers():
-        assert not worker.sent
+        assert not worker.issued
         assert not worker.planned
         assert (worker.planned_pages, worker.planned_s) == (0, 0.0)
-        assert not any(one.leave or one.swap for one in worker.held.values())
+        assert not any(one.planned_eviction or one.swap for one in worker.instances.values())
         assert worker.backlog.total_s == pytest.approx(0.0, abs=1e-9)
-        loaded = [one for one in worker.held.values() if one.state is InstanceState.LOADED]
-        assert worker.idle_pages == sum(one.model.pages for one in loaded)
-        assert len(loaded) == len(worker.held)
-        held = {one.model.id for one in worker.held.values()}
+        loaded = [one for one in worker.instances.values() if one.state is InstanceState.LOADED]
+        assert worker.evictable_pages == sum(one.model.pages for one in loaded)
+        assert len(loaded) == len(worker.instances)
+        held = {one.model.id for one in worker.instances.values()}
         assert held == set(found.workers[worker.id].held), "both know the same of its memory"
 
 
@@ -374,7 +374,9 @@ def test_loads_for_those_who_ask_next_leave_a_busy_model_its_time(cold_per_s: fl
         for number in range(5)
     ]
     homes = [EmulatedWorker(0, pages=2, concurrent_loads=False)]
-    found = EmulatedPool(scheduler, kinds, homes, jitter=lambda: 1.0, lag_s=lambda: LAG_S)
+    found = EmulatedPool(
+        scheduler, kinds, homes, jitter=lambda: 1.0, message_latency_s=lambda: LAG_S
+    )
     traffic = [
         *poisson(50, 60.0, [0], 0.1, seed=6),
         *poisson(cold_per_s, 60.0, [1, 2, 3, 4], 0.1, seed=7),
@@ -407,7 +409,9 @@ def test_room_is_made_by_as_many_as_it_takes() -> None:
         for n, pages in enumerate((1, 1, 2))
     ]
     homes = [EmulatedWorker(0, pages=2, concurrent_loads=True)]
-    found = EmulatedPool(scheduler, kinds, homes, jitter=lambda: 1.0, lag_s=lambda: LAG_S)
+    found = EmulatedPool(
+        scheduler, kinds, homes, jitter=lambda: 1.0, message_latency_s=lambda: LAG_S
+    )
     traffic = [short(0, at_s=0.0), short(1, at_s=0.05)]
     traffic += [short(2, at_s=0.1 + 0.05 * number) for number in range(6)]
     outcomes = found.run(Given(traffic))

@@ -18,17 +18,17 @@ RESNET = {1: 0.00273, 2: 0.00405, 4: 0.00588, 8: 0.00993, 16: 0.01733}
 
 def test_a_window_is_worth_its_longest_measurement_and_forgets_the_eleventh_last() -> None:
     window = SlidingMaximum(1.0, 0.1)
-    assert window.worth_s == pytest.approx(1.1), "the profile's, with the guard"
+    assert window.estimate_s == pytest.approx(1.1), "the profile's, with the guard"
     window.observe(5.0)
-    assert window.worth_s == pytest.approx(5.5)
+    assert window.estimate_s == pytest.approx(5.5)
     for _ in range(WINDOW):
         window.observe(2.0)
-    assert window.worth_s == pytest.approx(2.2)
+    assert window.estimate_s == pytest.approx(2.2)
 
 
 def test_only_sizes_that_are_the_quickest_way_are_run() -> None:
     """Five items as four and one take 8.6 ms, padded to eight 9.9; seven padded to eight are quicker than split."""
-    durations = Durations(RESNET, most=16, guard=0.0, pads=True)
+    durations = Durations(RESNET, most=16, duration_margin=0.0, pads=True)
     assert durations.sizes == (1, 2, 3, 4, 6, 7, 8, 13, 14, 15, 16)
     assert durations.quickest_s(5) == pytest.approx(RESNET[4] + RESNET[1])
     assert durations.quickest_s(33) == pytest.approx(2 * RESNET[16] + RESNET[1])
@@ -44,11 +44,11 @@ def test_the_cost_of_items_adds_up(
     told: dict[int, float], most: int, pads: bool, count: int
 ) -> None:
     """One item more costs nothing less, and no batch that may be run is dearer than its parts."""
-    durations = Durations(told, most=most, guard=0.0, pads=pads)
+    durations = Durations(told, most=most, duration_margin=0.0, pads=pads)
     assert durations.quickest_s(count) >= durations.quickest_s(count - 1) * (1 - 1e-9)
     assert durations.sizes[0] == 1
     for place, size in enumerate(durations.sizes):
-        assert durations.worth_s[place] <= size * durations.worth_s[0] * (1 + 1e-9)
+        assert durations.estimate_s[place] <= size * durations.estimate_s[0] * (1 + 1e-9)
 
 
 def test_what_ends_early_moves_what_follows() -> None:
@@ -56,9 +56,9 @@ def test_what_ends_early_moves_what_follows() -> None:
     timeline.add(1, 1.0, 0.5)
     timeline.add(2, 1.5, 0.5)
     assert timeline.free_s(1.2) == pytest.approx(2.0)
-    timeline.ended(1, 1.3)
+    timeline.record_end(1, 1.3)
     assert timeline.free_s(1.3) == pytest.approx(1.8)
-    timeline.ended(2, 1.9)
+    timeline.record_end(2, 1.9)
     assert timeline.free_s(1.9) == pytest.approx(1.9)
 
 
@@ -75,7 +75,7 @@ promises = st.lists(st.tuples(deadlines, st.floats(0.0, 0.05)), min_size=1, max_
 
 def promised_by(backlog: Backlog, due_s: float, work_s: float, now_s: float = 0.0) -> float | None:
     """Promise work, if it fits; returns its cell."""
-    cell_s = backlog.cell_s(due_s, now_s)
+    cell_s = backlog.bucket_s(due_s, now_s)
     if not backlog.fits(cell_s, due_s, work_s, free_s=now_s):
         return None
     backlog.add(cell_s, due_s, work_s)
@@ -126,7 +126,7 @@ def test_what_runs_by_its_cells_is_in_time_as_time_passes(
         run(now_s)
         free_s = max(free_s, now_s)
         due_s = now_s + within_s
-        cell_s = backlog.cell_s(due_s, now_s)
+        cell_s = backlog.bucket_s(due_s, now_s)
         assert cell_s <= due_s
         if backlog.fits(cell_s, due_s, work_s, free_s=free_s):
             backlog.add(cell_s, due_s, work_s)
@@ -170,7 +170,7 @@ def test_promises_that_are_taken_back_leave_nothing(
     now_s = 0.0
     for number, (after_s, work_s) in enumerate(promised):
         now_s += times[number % len(times)] / 10
-        cell_s = backlog.cell_s(now_s + after_s, now_s)
+        cell_s = backlog.bucket_s(now_s + after_s, now_s)
         backlog.add(cell_s, now_s + after_s, work_s)
         noted.append((cell_s, work_s))
     for cell_s, work_s in noted:
@@ -262,11 +262,11 @@ def test_one_that_is_not_begun_while_another_runs_takes_its_own_time_away() -> N
     for action in (1, 2, 3):
         line.add(action, 10.0 + 2.0 * action, 2.0)
     assert line.free_s(12.0) == pytest.approx(18.0)
-    line.ended(2, 12.5)
+    line.record_end(2, 12.5)
     assert line.free_s(12.5) == pytest.approx(16.0)
-    line.ended(1, 14.5)
+    line.record_end(1, 14.5)
     assert line.free_s(14.5) == pytest.approx(16.5)
-    line.ended(3, 16.5)
+    line.record_end(3, 16.5)
     assert (len(line), line.free_s(16.5)) == (0, 16.5)
 
 
@@ -283,8 +283,8 @@ def test_ways_follow_what_was_measured(
 ) -> None:
     """Whatever was measured or doubted (a step of no items), they are those of a profile that tells the same."""
     most = min(most, max(told))
-    durations = Durations(told, most=most, guard=0.0, pads=pads)
-    flat = Durations(told, most=20, guard=0.0, pads=pads)
+    durations = Durations(told, most=most, duration_margin=0.0, pads=pads)
+    flat = Durations(told, most=20, duration_margin=0.0, pads=pads)
     sizes = sorted(told)
     alike = [
         next(size for size in sizes if size >= count) if pads else count
@@ -295,18 +295,18 @@ def test_ways_follow_what_was_measured(
     for count, took_s in steps:
         if not count:
             before_s = durations.quickest_s(most)
-            doubted = [windows[size].doubt() for size in seen]
-            assert durations.doubt() == any(doubted)
+            doubted = [windows[size].drop_longest() for size in seen]
+            assert durations.drop_longest() == any(doubted)
             assert durations.quickest_s(most) <= before_s
             continue
         durations.observe(count, took_s)
         if count <= most:
             seen.add(alike[count - 1])
             windows[alike[count - 1]].observe(took_s)
-    worth_s = {count: windows[alike[count - 1]].worth_s for count in range(1, most + 1)}
-    expected = Durations(worth_s, most=most, guard=0.0)
+    worth_s = {count: windows[alike[count - 1]].estimate_s for count in range(1, most + 1)}
+    expected = Durations(worth_s, most=most, duration_margin=0.0)
     assert durations.sizes == expected.sizes
-    assert durations.worth_s == expected.worth_s
+    assert durations.estimate_s == expected.estimate_s
     counts = range(1, most + 1)
     assert list(map(durations.quickest_s, counts)) == list(map(expected.quickest_s, counts))
     assert durations.item_s == expected.item_s
@@ -326,13 +326,13 @@ def test_when_an_executor_is_free_is_what_its_actions_tell(
             ends_s.append((number, start_s + took_s))
         elif kind == 2 or len(ends_s) == 1:
             (action, end_s), *left = ends_s
-            timeline.ended(action, now_s)
+            timeline.record_end(action, now_s)
             ends_s = [(one, its_s + now_s - end_s) for one, its_s in left]
             if not left:
                 assert timeline.free_s(now_s) == now_s
         else:
             action, end_s = ends_s[1]
-            timeline.ended(action, now_s)
+            timeline.record_end(action, now_s)
             less_s = end_s - ends_s[0][1]
             ends_s = [ends_s[0], *((one, its_s - less_s) for one, its_s in ends_s[2:])]
         assert len(timeline) == len(ends_s)

@@ -178,7 +178,7 @@ def test_promises_hold_where_requests_are_too_large_together(load: float, small:
     home = EmulatedWorker(0, pages=None, concurrent_loads=False)
     home.held[model.id] = 1
     scheduler = ClockworkScheduler(Parameters())
-    pool = Messages(scheduler, [model], [home], jitter=lambda: 1.0, lag_s=lambda: LAG_S)
+    pool = Messages(scheduler, [model], [home], jitter=lambda: 1.0, message_latency_s=lambda: LAG_S)
     outcomes = pool.run(Given(sorted(requests, key=lambda one: one.at_s)))
     assert len(broken(outcomes)) <= 0.03 * sum(was_admitted(one) for one in outcomes)
     assert in_time(outcomes) >= 0.95 * min(load / RESNET[1], 1.0 / RESNET[1]) * 5.0

@@ -271,7 +271,7 @@ def test_who_fills_the_queue_is_refused_before_others() -> None:
         *poisson(rng, 415.0, 4.0, dataclasses.replace(first, flow="modest")),
     ]
     requests.sort(key=lambda one: one.at_s)
-    found = answered(requests, parameters=Parameters(most_waiting=500))
+    found = answered(requests, parameters=Parameters(max_waiting=500))
     modest = [one for one in found if one.request.flow == "modest" and one.request.at_s > FROM_S]
     assert in_time(modest) >= 0.9 * len(modest)
 
@@ -302,8 +302,8 @@ def asked_of(asked: Mapping[str, float], capacity: float, seconds: float) -> Sha
     for number in range(int(seconds / step_s)):
         for name, per_s in asked.items():
             flow = shares.flow(name, step_s * number, 1)
-            shares.admitted(flow, part * per_s * step_s, 0.001)
-            shares.refused(flow, (1.0 - part) * per_s * step_s, 0.001)
+            shares.record_admitted(flow, part * per_s * step_s, 0.001)
+            shares.record_rejected(flow, (1.0 - part) * per_s * step_s, 0.001)
     return shares
 
 

@@ -88,7 +88,7 @@ async def _home():
 
 async def _start(home, **limits_wanted):
     wanted = {"cpu": None, "memory_mb": None} | limits_wanted
-    return await home.start(next(numbers), **wanted, ready_timeout_s=WAIT_S, card=PYTHON)
+    return await home.start(next(numbers), **wanted, ready_timeout_s=WAIT_S, spec=PYTHON)
 
 
 async def _end(replica):
@@ -332,7 +332,7 @@ async def test_many_start_together(home):
 async def test_a_late_start_fails_in_time(home):
     """A replica that is not there in time is a timeout, and is ended."""
     with pytest.raises(ReplicaStartFailed, match="did not connect within") as caught:
-        await home.start(next(numbers), cpu=None, memory_mb=None, ready_timeout_s=1e-6, card=PYTHON)
+        await home.start(next(numbers), cpu=None, memory_mb=None, ready_timeout_s=1e-6, spec=PYTHON)
     assert caught.value.reason == "timeout"
 
 
@@ -356,7 +356,7 @@ async def test_a_start_that_fails_before_it_is_ordered_leaves_nothing(home):
     path = home._nest.directory / f"{worker}.sock"
     path.touch()
     with pytest.raises(ReplicaStartFailed, match="no socket can be created"):
-        await home.start(worker, cpu=None, memory_mb=None, ready_timeout_s=WAIT_S, card=PYTHON)
+        await home.start(worker, cpu=None, memory_mb=None, ready_timeout_s=WAIT_S, spec=PYTHON)
     path.unlink()
     async with asyncio.timeout(WAIT_S):
         while home._finishing:

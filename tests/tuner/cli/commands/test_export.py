@@ -32,14 +32,14 @@ def finished(runs: pathlib.Path, model: str = "resnet") -> None:
     target = TargetSettings(model=model, concurrency=benches.CONCURRENCY)
     folder = RunFolder(runs, "s")
     settings = StudySettings(target=target)
-    folder.create(settings.nested(), {"host": {"cores": 4}})
+    folder.create(settings.as_nested(), {"host": {"cores": 4}})
     arena = benches.arena()
     facts = study_files.facts_of(settings, arena, SERVED)
     store = StudyStore.create("s", database=folder.database, url=None, facts=facts)
     search = Search(
         store=store,
-        arena=arena,
-        bench=ToyBench(),
+        problem=arena,
+        evaluator=ToyBench(),
         budget=Budget(trials=4, initial=4, max_time_s=600, load_s=2.5, pairs=4),
         objective="mean",
         limits=(),
@@ -49,7 +49,7 @@ def finished(runs: pathlib.Path, model: str = "resnet") -> None:
     search.prepare(SearchSettings(sampler="random", trials=4, initial=4))
     while search.stop_reason(0.0) is None:
         search.step()
-    ending = VerificationState(stopped="the budget is used up", best=search.recommended(), pairs=0)
+    ending = VerificationState(stopped="the budget is used up", best=search.recommend(), pairs=0)
     study_files.save_verification_state(folder, ending)
     study_files.save_end(folder, ending, None)
 

@@ -50,7 +50,7 @@ def test_every_configuration_is_launched_in_every_pass(
     for launches in surface.by_cell.values():
         assert len(launches) >= 3
         for launch in launches:
-            measured = surface.measured(launch)
+            measured = surface.measurement_of(launch)
             assert measured is not None
             assert measured.noise.server_cpu_s
             assert launch.histogram is not None

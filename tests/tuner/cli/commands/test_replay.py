@@ -45,9 +45,9 @@ def replayed(folder: pathlib.Path, capsys: pytest.CaptureFixture[str], *more: st
 
 def good_candidates(truth: GroundTruth, share: float) -> set[Configuration]:
     """By the definition: within the larger of the share and two standard errors of the optimum."""
-    values = dict(zip(truth.cells, np.exp(truth.log_mean).tolist(), strict=True))
+    values = dict(zip(truth.candidates, np.exp(truth.log_mean).tolist(), strict=True))
     best = min(values, key=lambda cell: values[cell])
-    error = truth.se[truth.cells.index(best)]
+    error = truth.se[truth.candidates.index(best)]
     limit = values[best] * (1 + max(share, 2 * error)) * (1 + 1e-12)
     return {cell for cell, value in values.items() if value <= limit}
 
@@ -115,16 +115,16 @@ def test_trials_to_follows_from_the_runs_and_the_truth_alone(
 def test_a_trial_draws_a_recorded_launch_of_its_cell(folder: pathlib.Path) -> None:
     """Each launch as it was recorded, all of them before one comes again, and none that makes the truth."""
     ground = prepared_table.prepare_table(table_files.read(folder))
-    cell = ground.truth.cells[0]
+    cell = ground.truth.candidates[0]
     bench: TableEvaluator = replay_search.make_evaluator(ground, Perturbations(), 3)
     waiting = ground.halves.drawn[cell]
     held_out = {launch.started_at for launch in ground.halves.held_out[cell]}
-    drawn = [bench.launch(cell) for _ in waiting]
+    drawn = [bench.evaluate(cell) for _ in waiting]
     by_time = {launch.started_at: launch for launch in waiting}
     assert sorted(launch.started_at for launch in drawn) == sorted(by_time)
     assert not held_out & set(by_time)
     for launch in drawn:
-        assert launch.measurement == ground.surface.measured(by_time[launch.started_at])
+        assert launch.measurement == ground.surface.measurement_of(by_time[launch.started_at])
 
 
 def test_resampled_launches_lie_about_the_truth(folder: pathlib.Path) -> None:
@@ -132,8 +132,8 @@ def test_resampled_launches_lie_about_the_truth(folder: pathlib.Path) -> None:
     ground = prepared_table.prepare_table(table_files.read(folder))
     bench = replay_search.make_evaluator(ground, Perturbations(is_resampled=True), 3)
     for place in (0, ground.truth.best):
-        cell = ground.truth.cells[place]
-        launches = [bench.launch(cell).measurement for _ in range(400)]
+        cell = ground.truth.candidates[place]
+        launches = [bench.evaluate(cell).measurement for _ in range(400)]
         logs = np.log([one.mean_ms for one in launches if one is not None])
         assert logs.mean() == pytest.approx(
             ground.truth.log_mean[place], abs=5 * logs.std() / math.sqrt(400)

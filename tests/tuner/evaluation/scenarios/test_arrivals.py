@@ -124,13 +124,13 @@ def test_clients_send_again_until_the_end() -> None:
     sent = list(found)
     assert len(sent) == 12
     assert {one.client for one in sent} == {2, 3, 4, 5}
-    again = found.answered(sent[0], 0.0)
+    again = found.next_request(sent[0], 0.0)
     assert again is not None
     assert again.at_s > 0.0, "one that is refused at once does not ask at the same instant"
-    following = found.answered(sent[0], 50.0)
+    following = found.next_request(sent[0], 50.0)
     assert following is not None
     assert (following.at_s, following.model) == (50.0, sent[0].model)
-    assert found.answered(sent[0], 100.0) is None
+    assert found.next_request(sent[0], 100.0) is None
 
 
 @pytest.mark.parametrize("kind", ["poisson", "serverless"])

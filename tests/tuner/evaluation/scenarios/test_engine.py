@@ -79,11 +79,11 @@ def test_what_a_running_server_can_become(
 
 def test_it_tells_of_itself(server: ScenarioServer) -> None:
     """The scenario's name stands for its models."""
-    told = server.served()
+    told = server.describe()
     assert (told.model, told.kind, told.signature) == ("toy", "scenario", None)
     assert told.engine == "luthier"
-    assert told.largest_mb is not None
-    assert told.largest_mb <= 2.0, "they have room in two pages of 1 MiB"
+    assert told.max_model_mb is not None
+    assert told.max_model_mb <= 2.0, "they have room in two pages of 1 MiB"
     facts = server.replica_facts()
     assert facts.deaths == ()
     assert len(facts.pids) >= 1

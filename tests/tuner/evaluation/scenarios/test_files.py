@@ -62,7 +62,10 @@ def test_every_key_has_its_meaning(write) -> None:
     assert (busy.clients, busy.items, busy.deadline.at(4.9)) == (2, 3, 0.002)
     assert busy.deadline.at(10.0) == pytest.approx(0.002 * 1.5**2)
     assert seen.trace == ((0.5, 0), (0.5, 2))
-    assert (found.emulated.jitter, found.emulated.lag_s) == ((1.0, 1.25), pytest.approx(1e-4))
+    assert (found.emulated.jitter, found.emulated.message_latency_s) == (
+        (1.0, 1.25),
+        pytest.approx(1e-4),
+    )
     assert found.settings == {"clockwork.duration_margin": 0}
     assert (found.first_of("own"), found.first_of("hot")) == (1, 0)
 

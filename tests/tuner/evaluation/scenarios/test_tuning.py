@@ -114,7 +114,7 @@ def test_the_baseline_of_a_space_that_is_given_is_what_the_scenario_says(
         "clockwork.duration_margin": 0.2,
         "clockwork.deadline_margin": 0.15,
     }
-    values = {knob.name: knob.values() for knob in found.searched}
+    values = {knob.name: knob.values() for knob in found.searched_knobs}
     assert values == {
         "replica.count": (1, 2, 4),
         "clockwork.memory_mb": (10, 20, 30, 40),
@@ -135,7 +135,7 @@ def test_no_budget_is_tried_that_cannot_hold_the_largest_model(
     found = scenario(tmp_path_factory.mktemp("any"))
     found = dataclasses.replace(found, pages=pages, settings={})
     before = tuning.default_space(found)
-    space, note = tuning.with_room(before, found, largest_mb=largest_mb)
+    space, note = tuning.with_room(before, found, max_model_mb=largest_mb)
     if pages < math.ceil(largest_mb):
         return  # the server refuses the scenario itself
     again = space_files.parse(space_files.dump(space), "any.yaml")
@@ -148,8 +148,8 @@ def test_no_budget_is_tried_that_cannot_hold_the_largest_model(
 
     few = [knob.name for knob in before.knobs if knob.name not in {tuning.MEMORY, tuning.PAGE}]
     pinned = tuple(f"{name}={before.default()[name]}" for name in few)
-    cells = fixing.fixed(again, pinned).cells(ENVIRONMENT)
-    offered = fixing.fixed(before, pinned).cells(ENVIRONMENT)
+    cells = fixing.fix_knobs(again, pinned).candidates(ENVIRONMENT)
+    offered = fixing.fix_knobs(before, pinned).candidates(ENVIRONMENT)
     assert set(cells) == {cell for cell in offered if holds(cell)}
     lost = {cell[tuning.MEMORY] for cell in offered} - {cell[tuning.MEMORY] for cell in cells}
     assert (note is None) == (not lost)
@@ -160,7 +160,9 @@ def test_without_a_budget_memory_is_no_knob(tmp_path: pathlib.Path) -> None:
     space = tuning.default_space(scenario(tmp_path, TEXT.replace("memory_pages: 20\n", "")))
     text = space_files.dump(space)
     assert tuning.MEMORY not in text
-    assert space_files.parse(text, "toy.yaml").cells(ENVIRONMENT) == space.cells(ENVIRONMENT)
+    assert space_files.parse(text, "toy.yaml").candidates(ENVIRONMENT) == space.candidates(
+        ENVIRONMENT
+    )
 
 
 @settings(max_examples=25)
@@ -184,6 +186,6 @@ def test_the_space_is_as_large_around_any_values(
     assert (default["clockwork.duration_margin"], default["batching.max_size"]) == (guard, most)
     bundled = space_files.load_bundled(tuning.SPACE)
     assert bundled is not None
-    for knob, before in zip(space.searched, bundled.searched, strict=True):
+    for knob, before in zip(space.searched_knobs, bundled.searched_knobs, strict=True):
         assert len(knob.values()) <= len(before.values())
         assert knob.default in knob.values()

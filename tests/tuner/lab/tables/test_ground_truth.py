@@ -25,7 +25,7 @@ def found(seed: int) -> tuple[GroundTruth, np.ndarray[tuple[int], np.dtype[np.fl
     )
     true = [
         math.log(studies.mean_ms(Configuration({**studies.default(), **cell}), benches.CONCURRENCY))
-        for cell in known.cells
+        for cell in known.candidates
     ]
     return known, known.log_mean - np.array(true)
 
@@ -51,5 +51,5 @@ def test_the_optimum_is_not_the_luckiest_launch() -> None:
 
 def test_cells_that_fail_are_no_part_of_it() -> None:
     known, _ = found(0)
-    assert known.lost
-    assert not known.lost & set(known.cells)
+    assert known.unsuccessful
+    assert not known.unsuccessful & set(known.candidates)

@@ -12,9 +12,9 @@ from tuner.lab.tables import sampler_results
 from tuner.lab.tables.scoring import ReplayRun
 
 GROUND = prepared_table.prepare_table(recorded.surface(passes=4, every=4))
-TRUTH, DEFAULT = GROUND.truth, GROUND.arena.default
-BEST = TRUTH.cells[TRUTH.best]
-WORST = TRUTH.cells[int(np.argmax(TRUTH.log_mean))]
+TRUTH, DEFAULT = GROUND.truth, GROUND.problem.default
+BEST = TRUTH.candidates[TRUTH.best]
+WORST = TRUTH.candidates[int(np.argmax(TRUTH.log_mean))]
 
 
 def run(recommended: list, *, seed: int = 0) -> ReplayRun:
@@ -39,7 +39,7 @@ def test_who_recommends_nothing_has_the_regret_of_the_default() -> None:
 
 
 def test_who_recommends_what_does_not_work_has_the_regret_of_the_worst() -> None:
-    (lost, *_) = sorted(TRUTH.lost, key=str)
+    (lost, *_) = sorted(TRUTH.unsuccessful, key=str)
     found = sampler_results.finite_regrets([run([lost, WORST])], TRUTH, DEFAULT)
     assert np.isfinite(found).all()
     np.testing.assert_allclose(found[0, 0], found[0, 1])
@@ -48,16 +48,16 @@ def test_who_recommends_what_does_not_work_has_the_regret_of_the_worst() -> None
 def test_seconds_are_those_of_launches_and_sampler_together() -> None:
     found = contestant(run([WORST, WORST, BEST]), run([BEST, BEST, BEST], seed=1))
     assert found.seconds[0] == (11.0, 22.0, 33.0)
-    reached = found.reached(0.05)
+    reached = found.time_to_tolerance(0.05)
     assert reached.trials == (3.0, 1.0)
     assert reached.seconds == (33.0, 11.0)
     assert (reached.median, reached.median_s, reached.p90_s) == (1.0, 11.0, 33.0)
 
 
 def test_who_never_gets_there_has_no_median() -> None:
-    found = contestant(run([BEST, WORST]), run([WORST, WORST], seed=1)).reached(0.03)
+    found = contestant(run([BEST, WORST]), run([WORST, WORST], seed=1)).time_to_tolerance(0.03)
     assert found.trials == (None, None)
-    assert (found.median, found.reached) == (None, 0.0)
+    assert (found.median, found.time_to_tolerance) == (None, 0.0)
 
 
 def test_differences_are_paired_by_seed() -> None:

@@ -16,10 +16,10 @@ from tuner.values.configuration import Configuration
 
 CELLS = tuple(Configuration({"a": value}) for value in range(10))
 TRUTH = GroundTruth(
-    cells=CELLS,
+    candidates=CELLS,
     log_mean=np.log(10 + 0.2 * np.arange(10.0)),
     se=np.full(10, 0.004),
-    lost=frozenset(),
+    unsuccessful=frozenset(),
 )
 
 
@@ -54,9 +54,11 @@ def test_the_tolerance_is_never_finer_than_the_truth() -> None:
 
 def test_figures_over_runs() -> None:
     runs = [run(*[5] * number, *[0] * (10 - number)) for number in range(10)]
-    found = scoring.trials_to_tolerance(runs, TRUTH, 0.03, cells=12)
+    found = scoring.trials_to_tolerance(runs, TRUTH, 0.03, candidates=12)
     assert (found.median, found.p90, found.reached) == (5, 9, 1.0)
-    half = scoring.trials_to_tolerance([*runs[:4], *[run(*[5] * 10)] * 6], TRUTH, 0.03, cells=12)
+    half = scoring.trials_to_tolerance(
+        [*runs[:4], *[run(*[5] * 10)] * 6], TRUTH, 0.03, candidates=12
+    )
     assert (half.median, half.p90, half.reached) == (None, None, 0.4)
 
 

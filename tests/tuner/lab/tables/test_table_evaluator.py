@@ -34,27 +34,27 @@ def test_what_is_drawn_is_never_the_truth() -> None:
 def test_every_launch_of_a_cell_is_drawn_before_one_comes_again() -> None:
     cell = SURFACE.head.default
     found = bench()
-    starts = [found.launch(cell).started_at for _ in range(6)]
+    starts = [found.evaluate(cell).started_at for _ in range(6)]
     assert set(starts[:3]) == set(starts[3:]) == {one.started_at for one in HALVES.drawn[cell]}
     assert found.seconds == pytest.approx(6 * 2.6)
 
 
 def test_two_seeds_draw_in_two_orders() -> None:
     cells = list(SURFACE.by_cell)
-    first, second = ([bench(seed).launch(cell).started_at for cell in cells] for seed in (1, 2))
+    first, second = ([bench(seed).evaluate(cell).started_at for cell in cells] for seed in (1, 2))
     assert first != second
 
 
 def test_noise_is_of_a_launch_and_without_bias() -> None:
     cell = SURFACE.head.default
-    plain = {launch.started_at: launch for launch in (bench().launch(cell) for _ in range(1))}
+    plain = {launch.started_at: launch for launch in (bench().evaluate(cell) for _ in range(1))}
     del plain
     noisy = bench(noise_sd=0.2)
     factors = []
     for _ in range(400):
-        launch = noisy.launch(cell)
+        launch = noisy.evaluate(cell)
         (was,) = [one for one in HALVES.drawn[cell] if one.started_at == launch.started_at]
-        before = SURFACE.measured(was)
+        before = SURFACE.measurement_of(was)
         assert launch.measurement is not None
         assert before is not None
         factor = launch.measurement.mean_ms / before.mean_ms
@@ -75,9 +75,9 @@ def test_noise_leaves_the_cpu_time_of_a_request_alone() -> None:
     before = table_evaluator.log_cpu_per_request_of(SURFACE, launch)
     assert before is not None
     assert table_evaluator.log_cpu_per_request_of(
-        SURFACE, table_evaluator.slowed(launch, 1.5)
+        SURFACE, table_evaluator.scale_latency(launch, 1.5)
     ) == pytest.approx(before, abs=0.01)
-    harder = table_evaluator.slowed(launch, 1.5, effort=1.2)
+    harder = table_evaluator.scale_latency(launch, 1.5, effort=1.2)
     assert table_evaluator.log_cpu_per_request_of(SURFACE, harder) == pytest.approx(
         before + np.log(1.2), abs=0.01
     )
@@ -92,7 +92,7 @@ def test_a_shortened_launch_keeps_the_cpu_time_of_a_request() -> None:
     rates = [block.throughput_per_s for block in launch.blocks]
     for blocks in (1, 2):
         short = table_evaluator.log_cpu_per_request_of(
-            SURFACE, table_evaluator.shortened(launch, blocks)
+            SURFACE, table_evaluator.shorten(launch, blocks)
         )
         assert short is not None
         assert whole is not None
@@ -107,7 +107,7 @@ def test_resampled_launches_keep_what_cpu_time_says_of_latency() -> None:
     efforts: dict[int, float] = {}
     launches = []
     for number, one in enumerate(SURFACE.launches):
-        measured = SURFACE.measured(one)
+        measured = SURFACE.measurement_of(one)
         if measured is None:
             launches.append(one)
             continue
@@ -115,7 +115,7 @@ def test_resampled_launches_keep_what_cpu_time_says_of_latency() -> None:
         used = np.exp(efforts[number]) * 1e-4 * measured.throughput_per_s * 2.5
         noise = HostNoise(client_cpu_s=float(used / 4), server_cpu_s=float(used * 3 / 4))
         launches.append(
-            table_evaluator.slowed(
+            table_evaluator.scale_latency(
                 dataclasses.replace(one, noise=noise),
                 np.exp(efforts[number]),
                 np.exp(efforts[number]),
@@ -124,10 +124,10 @@ def test_resampled_launches_keep_what_cpu_time_says_of_latency() -> None:
     surface = dataclasses.replace(SURFACE, launches=tuple(launches))
     ground = prepared_table.prepare_table(surface)
     found = replay_search.make_evaluator(ground, Perturbations(is_resampled=True), 0)
-    cell = ground.truth.cells[ground.truth.best]
+    cell = ground.truth.candidates[ground.truth.best]
     rows = []
     for _ in range(200):
-        measured = found.launch(cell).measurement
+        measured = found.evaluate(cell).measurement
         assert measured is not None
         effort = log_cpu_per_request(measured)
         assert effort is not None
@@ -146,10 +146,10 @@ def test_on_a_null_surface_no_cell_is_better() -> None:
 def test_walls_leave_the_default_and_the_optimum(seed: int) -> None:
     arena = benches.arena()
     candidates = CandidateSet.of(tuple(SURFACE.by_cell), arena.space.encode)
-    kept = (SURFACE.head.default, candidates.cells[7])
+    kept = (SURFACE.head.default, candidates.configurations[7])
     walled = table_evaluator.with_oom(candidates, kept, np.random.default_rng(seed))
     assert not walled & set(kept)
-    assert 0.1 < len(walled) / len(candidates.cells) <= table_evaluator.OOM_SHARE + 0.01
-    lost = bench(walled=walled).launch(next(iter(walled)))
+    assert 0.1 < len(walled) / len(candidates.configurations) <= table_evaluator.OOM_SHARE + 0.01
+    lost = bench(walled=walled).evaluate(next(iter(walled)))
     assert lost.measurement is None
     assert lost.outcome.cause == "oom"

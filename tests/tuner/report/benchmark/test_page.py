@@ -95,7 +95,7 @@ def test_a_bar_goes_to_the_median_and_its_line_to_the_90th_percentile():
     drawn = benchmark_figures.tolerance_figure(surface, "structured", RECORD.trials)
     wide = next(trace for trace in drawn.data if trace.name == "within 10 %")
     place = list(wide.y).index("structured")
-    reached = surface.of("structured").reached(0.10)
+    reached = surface.of("structured").time_to_tolerance(0.10)
     assert wide.x[place] == reached.median
     assert wide.x[place] + wide.error_x.array[place] == pytest.approx(reached.p90)
 
