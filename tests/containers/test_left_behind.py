@@ -26,14 +26,14 @@ WAIT_S = 30.0
 GATEWAY = """
 import asyncio, json
 from serving.spawners.docker.spawner import DockerSpawner
-from serving.values import ModelSpec
+from serving.model_spec import ModelSpec
 
 async def main():
     home = DockerSpawner()
     await home.open("echo")
-    card = ModelSpec(name="m", version="1", kind="echo", path=None)
+    spec = ModelSpec(name="m", version="1", kind="echo", path=None)
     for number in range(2):
-        await home.start(number, cpu=1.0, memory_mb=128, ready_timeout_s=30, card=card)
+        await home.start(number, cpu=1.0, memory_mb=128, ready_timeout_s=30, spec=spec)
     print(json.dumps({"home": home._nest.name, "keeper": home._nest.keeper.pid}), flush=True)
     await asyncio.sleep(120)
 

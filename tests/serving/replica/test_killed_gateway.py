@@ -20,14 +20,14 @@ LIMITED = manager.probe()
 GATEWAY = """
 import asyncio, json, sys
 from serving.spawners.process.spawner import ProcessSpawner
-from serving.values import ModelSpec
+from serving.model_spec import ModelSpec
 
 async def main():
     home = ProcessSpawner()
     await home.open("echo")
-    card = ModelSpec(name="m", version="1", kind="echo", path=None)
+    spec = ModelSpec(name="m", version="1", kind="echo", path=None)
     replicas = [
-        await home.start(n, cpu=1.0, memory_mb=128, ready_timeout_s=20, card=card) for n in range(2)
+        await home.start(n, cpu=1.0, memory_mb=128, ready_timeout_s=20, spec=spec) for n in range(2)
     ]
     pids = [home._nest.forker.pid, *[replica.pid for replica in replicas]]
     print(json.dumps(pids), flush=True)

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from serving import wire
 from serving.replica import main_loop
+from serving.replica.message_socket import MessageSocket
 from serving.wire import ActionStatus
 
 MODELS = '''
@@ -481,7 +482,7 @@ def test_a_message_that_the_socket_takes_in_pieces_is_whole():
         block = np.arange(100_000, dtype=np.uint32).view(np.uint8)
         buffers = [b"head", b"er", *[block.data, b"between"] * 600]
         sending = threading.Thread(
-            target=lambda: main_loop.MainLoop(ours, max_message_bytes=1000)._send(buffers)
+            target=lambda: MessageSocket(ours, max_message_bytes=1000).send(buffers)
         )
         sending.start()
         with theirs.makefile("rb") as stream:

@@ -261,6 +261,8 @@ def test_a_table_in_a_file_has_whole_rows(
         monkeypatch.delenv("COLUMNS", raising=False)
         if columns is not None:
             monkeypatch.setenv("COLUMNS", columns)
-        assert main._print_result(CommandResult(text=table, data={}), None, is_json=False) == 0
+        assert (
+            main._print_result(CommandResult(text=table, data={}), None, "tune", is_json=False) == 0
+        )
         rows = len(capsys.readouterr().out.splitlines())
         assert rows == 1 if columns is None else rows > 1

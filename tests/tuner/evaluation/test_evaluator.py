@@ -284,7 +284,13 @@ def test_a_living_engine_that_answers_with_an_error_has_not_ended() -> None:
     engine = Mute()
     idle._engine = engine  # type: ignore[assignment]
     with idle:
-        outcome = idle._without_load(engine, LoadGeneratorFailed("no connection"))  # type: ignore[arg-type]
+        failed = idle.fail_phase(
+            engine,  # type: ignore[arg-type]
+            Configuration({}),
+            LoadGeneratorFailed("no connection"),
+            Startup(started_at=0.0, startup_s=0.0),
+        )
+    outcome = failed.outcome
     assert (outcome.status, outcome.cause) == ("failed", "crash")
     assert "answered 500" in outcome.reason
     assert "ended" not in outcome.reason

@@ -189,7 +189,7 @@ from tuner.launching.readiness import ReadinessCheck
 engine = engine_lookup.engine_of("command:" + {str(path)!r})
 target = ServedModel(name="t", file="t", sign=ReadinessCheck(path="/health"))
 server = CommandLauncher(engine, target, Configuration({{"delay.ms": 1}})).start(None)
-print(server._process._keeper.pid, *server.pids, server._process.pid, flush=True)
+print(server._process._keeper.process.pid, *server.pids, server._process.pid, flush=True)
 time.sleep(60)
 """
     owner = subprocess.Popen(
