@@ -50,7 +50,7 @@ def save_function(
     where = pathlib.Path(folder).absolute()
     module = _Module(where)
     name = module.function(function)
-    ending = f"function = {name}\n{ATTRIBUTE} = _batched(function, input_type={input_type!r})"
+    ending = f"function = {name}\n{ATTRIBUTE} = _wrap_function(function, input_type={input_type!r})"
     module.statements += ast.parse(ending).body
     (where / FILE).write_text(module.text(), encoding="utf-8")
     return f"{where / FILE}:{ATTRIBUTE}"
@@ -94,7 +94,7 @@ class _Module:
             "from __future__ import annotations",
             "import math as _math, pathlib as _pathlib, sys as _sys",
             "import numpy as _numpy",
-            "from serving.models.clipper_function import batched as _batched",
+            "from serving.models.clipper_function import wrap_function as _wrap_function",
             "_HERE = _pathlib.Path(__file__).parent",
             *(f"_sys.path.insert(0, {root!r})" for root in self.roots),
             *(f"import {module} as {name}" for module, name in self.imports.items()),

@@ -18,10 +18,10 @@ from tests.fakes import control_groups
 from tests.fakes.admin import token_fields
 
 FUNCTIONS = """
-from serving.models.clipper_function import batched
+from serving.models.clipper_function import wrap_function
 
-one = batched(lambda inputs: ["1"] * len(inputs), input_type="doubles")
-two = batched(lambda inputs: ["2"] * len(inputs), input_type="doubles")
+one = wrap_function(lambda inputs: ["1"] * len(inputs), input_type="doubles")
+two = wrap_function(lambda inputs: ["2"] * len(inputs), input_type="doubles")
 """
 WAIT_S = 20.0
 
