@@ -59,7 +59,7 @@ class Objective:
             return Interval(low=low and share * low, high=high and share * high)
         if self.name == "rate" or (self.name == "p99" and not measurement.has_p99):
             return UNKNOWN
-        field = self.field.removeprefix("told_").removesuffix("_per_s").removesuffix("_ms")
+        field = self.field.removeprefix("reportable_").removesuffix("_per_s").removesuffix("_ms")
         field = field.removesuffix("_j")
         ends: Interval = getattr(measurement, f"{field}_interval")
         return ends
@@ -93,7 +93,7 @@ OBJECTIVES = {
         name="p95", label="p95 round trip", unit="ms", is_minimised=True, field="p95_ms"
     ),
     "p99": Objective(
-        name="p99", label="p99 round trip", unit="ms", is_minimised=True, field="told_p99_ms"
+        name="p99", label="p99 round trip", unit="ms", is_minimised=True, field="reportable_p99_ms"
     ),
     "throughput": Objective(
         name="throughput",
