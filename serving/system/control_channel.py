@@ -33,6 +33,7 @@ MAX_FRAME_BYTES = 1 << 34
 """Far more than the payloads of a workload; more is garbage."""
 _LENGTHS = struct.Struct("<IQ")
 _PIECE_BYTES = 1 << 20
+_KILLED_S = 5.0
 _STDERR = 2
 
 
@@ -96,6 +97,12 @@ class ControlChannel:
         """
         self._read()
         return [message for message, _ in iter(self._next, None)]
+
+    def can_send(self) -> bool:
+        """Whether a small frame can be sent without waiting."""
+        poller = select.poll()
+        poller.register(self.sock, select.POLLOUT)
+        return bool(poller.poll(0))
 
     def has_ended(self) -> bool:
         """Whether the other side is gone."""
@@ -195,4 +202,5 @@ class ControlledProcess(ControlChannel):
                 self.process.wait(timeout_s)
         finally:
             self.process.kill()  # does nothing if it has ended
-            self.process.wait()
+            with contextlib.suppress(subprocess.TimeoutExpired):  # it hangs in the kernel
+                self.process.wait(_KILLED_S)

@@ -613,7 +613,7 @@ def test_an_admin_port_for_a_network_speaks_tls(certificate, tmp_path):
         command(*arguments), capture_output=True, text=True, check=False, timeout=30
     )
     assert (done.returncode, len(done.stderr.splitlines())) == (2, 1)
-    assert "speaks TLS" in done.stderr
+    assert "requires TLS" in done.stderr
     arguments += ["--set", f"server.tls_certificate={certificate[0]}"]
     arguments += ["--set", f"server.tls_key={certificate[1]}"]
     context = ssl.create_default_context(cafile=certificate[0])

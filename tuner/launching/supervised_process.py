@@ -72,7 +72,7 @@ class SupervisedProcess:
         keeper = ControlledProcess.start("tuner.launching.supervisor", output=subprocess.PIPE)
         made = cls(keeper, order)
         try:
-            with contextlib.suppress(Closed):  # then the report says why, if anything
+            with contextlib.suppress(Closed, TimeoutError):  # then the report says why, if anything
                 made._keeper.send(order.as_json(), timeout_s=START_TIMEOUT_S)
             report = made._next_report(START_TIMEOUT_S)
             if report is None or "pid" not in report:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import collections
 import logging
 import os
 import pathlib
@@ -50,6 +51,7 @@ class ForkServerClient:
     ) -> None:
         self._child = child
         self._on_event = on_event
+        self._orders: collections.deque[Mapping[str, object]] = collections.deque()
         self._warmed = asyncio.Event()
         self.is_alive = True
         self.forks = True
@@ -141,23 +143,41 @@ class ForkServerClient:
     async def close(self) -> None:
         """End the fork server with its replicas; it cleans up."""
         self.is_alive = False  # no more orders
-        asyncio.get_running_loop().remove_reader(self._child.sock)
+        self._stop_listening()
         await run_in_daemon_thread(self._child.end, _END_S)
         self._on_event(self, {"event": "closed"})
 
     def _order(self, order: Mapping[str, object]) -> None:
         if self.is_alive:
-            try:
-                self._child.send(order, timeout_s=_ORDER_S)
-            except (Closed, TimeoutError):
-                self._child.process.kill()  # `_read` sees it
+            self._orders.append(order)
+            self._send_orders()
+
+    def _send_orders(self) -> None:
+        """Send what the socket takes; the loop must not wait for the fork server."""
+        loop = asyncio.get_running_loop()
+        try:
+            while self._orders and self._child.can_send():
+                self._child.send(self._orders.popleft(), timeout_s=_ORDER_S)
+        except (Closed, TimeoutError):
+            self._orders.clear()
+            self._child.process.kill()  # `_read` sees it
+        if self._orders:
+            loop.add_writer(self._child.sock, self._send_orders)
+        else:
+            loop.remove_writer(self._child.sock)
+
+    def _stop_listening(self) -> None:
+        loop = asyncio.get_running_loop()
+        self._orders.clear()
+        loop.remove_writer(self._child.sock)
+        loop.remove_reader(self._child.sock)
 
     def _read(self) -> None:
         """Pass received events on."""
         try:
             events = self._child.received()
         except Closed:
-            asyncio.get_running_loop().remove_reader(self._child.sock)
+            self._stop_listening()
             self.is_alive = False
             self._warmed.set()
             events = [{"event": "closed"}]

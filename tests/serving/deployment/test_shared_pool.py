@@ -448,7 +448,7 @@ def test_settings_change_while_it_serves(card_of, home):
             assert ask(running, "m1", timeout_us=5_000_000) == (200, 2)
             return {one["pid"] for one in replicas(running) if one["state"] == "ready"}
 
-        first = patched(batching__max_size=2, clockwork__guard=0.5)
+        first = patched(batching__max_size=2, clockwork__duration_margin=0.5)
         more = patched(replica__count=2)
         assert first < more
         assert len(more) == 2

@@ -51,7 +51,7 @@ def test_a_free_worker_and_enough_time_for_the_work_alone_is_an_answer_in_time(
         batching__policy=policy,
         batching__timeout_us=timeout_us,
         batching__max_size=max_size,
-        batching__objective_ms=1000.0,
+        batching__slo_ms=1000.0,
         routing__policy=routing,
     )
     sizes = range(1, 17)
@@ -161,7 +161,7 @@ def test_requests_of_several_items_are_joined_by_policies_that_learn(
     asks = [Ask(at_s=0.001 * place, within_s=0.2, items=items) for place in range(4000)]
     done = {}
     for name in ("fixed", policy):
-        knobs = {"batching__policy": name, "batching__objective_ms": 90.0}
+        knobs = {"batching__policy": name, "batching__slo_ms": 90.0}
         world = World(base_s=0.008, item_s=0.0005, batching__max_size=32, **knobs)
         world.run(asks)
         done[name] = world.goodput(2.0, 4.0)

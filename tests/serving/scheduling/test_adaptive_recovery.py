@@ -74,7 +74,7 @@ class Load:
             disturbances=disturbances,
             lag=lag,
             batching__max_size=self.max_size,
-            batching__objective_ms=1e3 * BATCHES_PER_REQUEST * self.objective * self.full_s,
+            batching__slo_ms=1e3 * BATCHES_PER_REQUEST * self.objective * self.full_s,
             **self.knobs,
         )
         if self.seeds:

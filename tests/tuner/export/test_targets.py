@@ -65,7 +65,7 @@ def other_value(name, value):
     [
         {},
         {"batching__max_size": 1},
-        {"batching__policy": "aimd", "batching__objective_ms": 10.0},
+        {"batching__policy": "aimd", "batching__slo_ms": 10.0},
         {"cache__capacity_mb": 64, "scheduling__queue_capacity": 100},
         {"accelerator__clock_mhz": 1410, "some__thing": "new"},
     ],

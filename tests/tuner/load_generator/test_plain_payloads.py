@@ -62,7 +62,7 @@ def test_a_file_is_a_body_and_a_line_is_one_of_several(tmp_path: pathlib.Path) -
 @pytest.mark.parametrize(
     ("arrays", "said"),
     [
-        ({"a": np.ones(2), "b": np.ones(2)}, "2 inputs \\(a, b\\), a body of bytes has one"),
+        ({"a": np.ones(2), "b": np.ones(2)}, "2 inputs \\(a, b\\), but a body of bytes has one"),
         ({"a": np.array(["x"])}, "expected numbers"),
         ({"a": np.ones(2), "b": np.ones(3)}, "the same number of items"),
         ({"a": np.ones(0)}, "at least 1"),

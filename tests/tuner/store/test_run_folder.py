@@ -138,7 +138,7 @@ def test_the_lock_ends_with_a_killed_process(folder: RunFolder) -> None:
     code = (
         "import pathlib, sys, time\n"
         "from tuner.store.run_folder import RunFolder\n"
-        "with RunFolder(pathlib.Path(sys.argv[1]), 'one').locked():\n"
+        "with RunFolder(pathlib.Path(sys.argv[1]), 'one').hold_lock():\n"
         "    print('held', flush=True); time.sleep(60)\n"
     )
     process = subprocess.Popen(

@@ -7,6 +7,7 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
+from serving.settings import SETTINGS
 from tuner.errors import UsageError
 from tuner.evaluation.scenarios import served
 from tuner.evaluation.scenarios.emulated import settings_of
@@ -174,7 +175,9 @@ def _around(knob: Knob, own: Value | None) -> Knob:
     if own is None or isinstance(own, str) or not isinstance(knob, IntKnob | FloatKnob):
         return knob
     if knob.name == MEMORY:
-        return _with(knob, [own / knob.default * value for value in knob.values()], own)
+        most = SETTINGS[MEMORY].limits.high or math.inf
+        values = [min(most, own / knob.default * value) for value in knob.values()]
+        return _with(knob, values, own)
     if own in knob.values():
         return _with(knob, knob.values(), own)
     place = knob.to_unit(min(max(own, knob.low), knob.high))

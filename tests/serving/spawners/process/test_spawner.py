@@ -372,7 +372,7 @@ async def test_a_killed_template_is_replaced(home):
     os.kill(home._nest.forker.pid, signal.SIGKILL)
     ended = await _end(first)
     assert ended.reason == "crash"
-    assert "template" in ended.text
+    assert "fork server" in ended.text
     first.sock.close()
     async with asyncio.timeout(WAIT_S):
         while _is_alive(first.pid):
