@@ -48,7 +48,7 @@ def grpc_gateway(
     idle_s=60.0,
     request_s=60.0,
     door=None,
-    held=None,
+    buffered=None,
     gzip_min_bytes=None,
 ):
     """A gateway with these settings and a gRPC port, stopped at the end."""

@@ -217,7 +217,7 @@ async def test_a_broken_connection_gets_nothing_new(bench):
     """Between the loss of a socket and the news of the replica's end, its work goes to others."""
     bench.up(2)
     bench.dispatcher.connection_lost(2, None)
-    assert bench.broken == [None]
+    assert bench.connection_lost == [None]
     for _ in range(4):
         bench.submit()
     assert (bench.dispatcher.holds(1), bench.dispatcher.holds(2)) == (2, 0)

@@ -64,8 +64,8 @@ def test_a_round_is_one_launch_of_each_in_slices_that_alternate(bench: Evaluator
                 measured = launch.measurement
                 assert measured is not None
                 assert launch.configuration == {"default": ONE, "best": TWO}[role]
-                slices = 2 * found.slices.quartets
-                assert len(launch.slices_ms) == slices
+                assert len(launch.slices_ms) == 2 * found.slices.quartets
+                slices = sum(one > 0.0 for one in launch.slices_ms)  # a disturbed one is left out
                 assert measured.seconds == pytest.approx(slices * found.slices.seconds, abs=0.05)
                 assert measured.requests == pytest.approx(
                     measured.throughput_per_s * measured.seconds, rel=0.05

@@ -128,7 +128,7 @@ WRONG = [
     ("a range beyond the engine's", changed("[1, 8]", "[1, 80]"), "knobs.replica.count.range",
      "the engine does not accept 80, expected a whole number from 1 to 64 (replicas)"),
     ("a number below the engine's", changed("range: [24, 512]", "range: [4, 512]"),
-     "knobs.replica.memory_mb.range", "does not take 4, expected a whole number from 8 to 4194304 (MiB)"),
+     "knobs.replica.memory_mb.range", "does not accept 4, expected a whole number from 8 to 4194304 (MiB)"),
     ("no YAML", "name: [x", "",
      "not YAML: while parsing a flow sequence, expected ',' or ']', but got '<stream end>' (line 1,"),
     ("a choice that the engine has not", changed("round-robin]", "random]"),

@@ -163,7 +163,7 @@ def refusing(held=None):
     def refusal(head):
         return None if b"authorization" in head.others else REFUSAL
 
-    return listening(routes, 32 * 2**20, refusal=refusal, held=held), routes
+    return listening(routes, 32 * 2**20, refusal=refusal, buffered=held), routes
 
 
 @pytest.mark.parametrize("is_chunked", [False, True])
@@ -270,7 +270,7 @@ def test_long_bodies_in_any_pieces_are_the_same(requests, sizes, is_cut):
     if told != b"close":
         bodies.append(b"")
     routes = Kept()
-    listener = listening(routes, held=BufferedBytes(1 << 20))
+    listener = listening(routes, buffered=BufferedBytes(1 << 20))
     connection, wire = connected(listener)
     cuts = {0, len(stream), *itertools.accumulate(sizes)} | (set(starts) if is_cut else set())
     for start, end in itertools.pairwise(sorted(cut for cut in cuts if cut <= len(stream))):
@@ -285,7 +285,7 @@ def test_long_bodies_in_any_pieces_are_the_same(requests, sizes, is_cut):
 def test_a_long_body_holds_what_is_counted():
     """Of a piece that holds the end of another request and one byte of this body, one byte is kept."""
     routes = Kept()
-    listener = listening(routes, held=BufferedBytes(1 << 20))
+    listener = listening(routes, buffered=BufferedBytes(1 << 20))
     connection, _ = connected(listener)
     length = b"Content-Length: %d\r\n\r\n" % (20 * PIECE)
     connection.data_received(HEAD + length)
@@ -356,7 +356,7 @@ async def test_large_requests_that_are_answered_at_once_count_for_more():
 async def test_a_client_that_goes_in_its_turn_leaves_nothing():
     """What it had sent is dropped, and counted no more."""
     routes = Clocked()
-    listener = listening(routes, held=BufferedBytes(1 << 20))
+    listener = listening(routes, buffered=BufferedBytes(1 << 20))
     wire, connection = Wire(), listener.protocol()
     connection.connection_made(wire)
     connection.data_received(GET * 3000)
@@ -372,7 +372,7 @@ async def test_a_client_that_goes_in_its_turn_leaves_nothing():
 async def test_what_waits_for_its_turn_has_a_bound():
     """That of all bodies together."""
     routes = Clocked()
-    listener = listening(routes, held=BufferedBytes(10_000))
+    listener = listening(routes, buffered=BufferedBytes(10_000))
     wire, connection = Wire(), listener.protocol()
     connection.connection_made(wire)
     await fed(connection, GET * 3000, routes)
