@@ -97,7 +97,7 @@ class Model:
         """Call the user's code, between `preprocess` and `postprocess`.
 
         Raises:
-            PredictionFailed: an output is missing, or lacks entries.
+            InferenceFailed: an output is missing, or lacks entries.
         """
         if self._takes_items:
             answer = self._predict(list(inputs[self.signature.inputs[0].name]))

@@ -121,8 +121,8 @@ class InterleavedRounds:
             round_trip_s: mean latency of the slowest, if known.
 
         Raises:
-            NotResidentError: they cannot run at once; all stopped.
-            WrongUse, LaunchFailed: the first does not start.
+            CannotInterleave: they cannot run at once; all stopped.
+            UsageError, LaunchFailed: the first does not start.
         """
         alone = [one.launcher.why_not_interleaved for one in contenders.values()]
         if (why := next(filter(None, alone), None)) is not None:
@@ -334,7 +334,7 @@ def _check_memory(needed_mb: float) -> None:
     """Check for memory of another engine as large as the largest so far.
 
     Raises:
-        NotResidentError: it does not fit.
+        CannotInterleave: it does not fit.
     """
     room_mb = machine.free_mb() - SPARE_SHARE * machine.read().memory_mb
     if needed_mb > room_mb:

@@ -19,7 +19,7 @@ def fix_knobs(space: SearchSpace, given: Sequence[str]) -> SearchSpace:
     """Return the space with each `KNOB=VALUE` fixed; a number may lie off the grid.
 
     Raises:
-        WrongUse: unknown knob, value out of range, or no knob left to search.
+        UsageError: unknown knob, value out of range, or no knob left to search.
         InvalidSpace: the constraints leave nothing.
     """
     for one in given:

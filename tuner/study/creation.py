@@ -92,7 +92,7 @@ def create_study(
 
     Raises:
         StudyExists: the storage has a study of that name.
-        WrongUse: `overwrite`, and the folder is no study of ours.
+        UsageError: `overwrite`, and the folder is no study of ours.
         StorageFailed: it cannot be written.
     """
     settings, problem, target = inputs.settings, inputs.problem, inputs.target

@@ -154,7 +154,7 @@ def with_prediction_of(
     """Apply `with_prediction` with a study's settings.
 
     Raises:
-        WrongUse: the price file is invalid.
+        UsageError: the price file is invalid.
     """
     measurement = settings.measurement
     return with_prediction(

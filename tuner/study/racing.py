@@ -57,7 +57,7 @@ class Racing:
     def race(
         self, objective: str, *, minimised: float, sd: float, noise_sd: float, error: float
     ) -> Race | None:
-        """Return a trial's limits, or None for an objective outside `settings.OF_MEANS`.
+        """Return a trial's limits, or None for an objective outside `OF_MEANS`.
 
         Args:
             minimised: the incumbent in ms; for throughput, time between responses.

@@ -78,7 +78,7 @@ def load_warm_start(
         profile: for predicting searches.
 
     Raises:
-        WrongUse: a named study is missing or unsuitable.
+        UsageError: a named study is missing or unsuitable.
     """
     wanted = settings.search.learn_from
     if wanted == NONE:

@@ -1,6 +1,6 @@
 """gRPC port: HTTP/2 connections with prior knowledge, without tasks.
 
-`http2.session` limits connections; `grpc_oip.routes` handles calls.
+`http2.session` limits connections; `grpc.routes` handles calls.
 """
 
 from __future__ import annotations
@@ -319,7 +319,7 @@ class GrpcConnection(asyncio.Protocol):
         """Count a large request, as received or decompressed.
 
         Raises:
-            TooMuchHeld: no buffer space.
+            BufferFull: no buffer space.
         """
         size = len(data)
         if size >= LARGE_BYTES:

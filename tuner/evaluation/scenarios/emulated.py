@@ -125,7 +125,7 @@ def settings_of(scenario: Scenario) -> ServingSettings:
     """Return the engine's settings.
 
     Raises:
-        WrongUse: a setting is unknown, or out of its range.
+        UsageError: a setting is unknown, or out of its range.
     """
     try:
         policy = ServingSettings().with_changes({"scheduling.policy": "clockwork"})

@@ -28,7 +28,7 @@ def check(scenario: Scenario, *, seconds: float) -> None:
         seconds: of requests in each evaluation.
 
     Raises:
-        WrongUse: with the reason.
+        UsageError: with the reason.
     """
     served.check(scenario)
     served.configuration_of(scenario)  # its settings are the serving core's
