@@ -5,7 +5,7 @@
     respond(stream, ...)          fields, data, trailers
     take() -> pieces              to send now
 
-`opens` classifies each head: read the request whole, respond at once, or stream messages both ways:
+`opens` classifies each head: read whole, respond at once, or stream messages both ways:
 
     receive(bytes) -> events      StreamOpened, then MessageReady, or StreamReset
     message(stream)               next client message
@@ -17,8 +17,8 @@ resets the stream; a connection error sends GOAWAY and sets `closed`.
 Bounds on what a client can make the server hold:
 
 - `MAX_STREAMS` requests, each with a window of `WINDOW_BYTES`;
-- unfinished bodies of `BUDGET_BYTES`; beyond that only the first that grew continues, so one can
-  always finish. A body without space in `buffered`, shared by all connections, is dropped;
+- unfinished bodies of `BUDGET_BYTES`; beyond that only the first that grew continues. A body
+  without space in `buffered`, shared by all connections, is dropped;
 - unread messages of a streaming request: a window and one message;
 - heads of `MAX_HEAD_BYTES` with CONTINUATION; large fields count like a body;
 - unsent responses of `BUFFERED_BYTES` (`outgoing`); `give_up` resets stalled ones;
