@@ -93,7 +93,6 @@ class _Collector(Collector):
 
 
 def _of_models(models: Sequence[ModelMetrics]) -> Iterator[Metric]:
-    """Metrics by deployment."""
     yield from _of_requests(models)
     yield from _of_batches(models)
 

@@ -58,7 +58,6 @@ def _instead(space: SearchSpace, before: Knob, after: Knob) -> tuple[Knob, ...]:
 
 
 def _alone(knob: Knob, value: Value) -> Knob:
-    """Return the knob with one value."""
     if isinstance(knob, ChoiceKnob):
         assert isinstance(value, str | bool)
         return dataclasses.replace(knob, choices=(value,), default=value)

@@ -190,7 +190,6 @@ def _within(
 
 
 def _cost_per_s(candidate: Configuration, objective: str, cores: int, paid: Prices) -> float:
-    """Return a configuration's cost per second."""
     used, memory_mib, _ = footprint.footprint(candidate, cores=cores)
     used = max(used, allocated_by(candidate, cores=cores).cores)
     if objective == "cpu":

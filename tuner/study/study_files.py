@@ -258,7 +258,6 @@ def read(folder: RunFolder, store: StudyStore, settings: StudySettings) -> Study
 
 
 def _with_effective(settings: StudySettings) -> dict[str, Any]:
-    """Return settings with the effective `initial`."""
     nested = settings.as_nested()
     nested["search"]["initial"] = settings.search.first_trials
     return nested

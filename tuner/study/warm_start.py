@@ -273,7 +273,6 @@ def _vector(problem: ProblemStatement, configuration: Configuration, then: Envir
 def _winners(
     problem: ProblemStatement, studies: Sequence[SourceStudy]
 ) -> tuple[Configuration, ...]:
-    """Return the winners as candidates."""
     found: dict[Configuration, None] = {}
     for study in studies:
         if study.winner is None:

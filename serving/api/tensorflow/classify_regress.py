@@ -86,7 +86,6 @@ def _select_output(
 
 
 def _find_tensor(tensors: Sequence[Tensor], spec: TensorSpec | None) -> Tensor:
-    """Return the tensor of an output."""
     for tensor in tensors:
         if spec is not None and tensor.name == spec.name:
             return tensor

@@ -224,7 +224,6 @@ class DockerSpawner:
         )
 
     async def _gpu(self, accelerator: AcceleratorSettings) -> str | None:
-        """Return the GPU for a replica."""
         if accelerator.share is not None and not self._said_no_sharing:
             self._said_no_sharing = True
             reason = "a container cannot reach the CUDA MPS daemon of its machine"
