@@ -3,7 +3,7 @@
 Machine speed drifts over seconds and minutes, for all alike (docs/measurement.md), so time slices
 of a few tenths of a second alternate, A B B A, and drift cancels in the ratio. Each slice's
 beginning is not counted. A round evaluates each arm once, with new replicas if possible, and joins
-its slices. Variation between evaluations thus shows between rounds.
+its slices.
 
 Owns the engines; a context manager.
 """
@@ -117,7 +117,6 @@ class InterleavedRounds:
         """Start each arm's engine; the evaluator's own ends.
 
         Args:
-            contenders: arms by name.
             round_trip_s: mean latency of the slowest, if known.
 
         Raises:

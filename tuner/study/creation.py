@@ -88,7 +88,6 @@ def create_study(
     Args:
         inputs: a storage's password is used, but not saved.
         overwrite: whether a study of the same name is deleted first.
-        profile: of the model, for predictions, or None.
 
     Raises:
         StudyExists: the storage has a study of that name.

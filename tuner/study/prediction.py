@@ -130,7 +130,6 @@ def with_prediction(
     Args:
         profile: None: add nothing.
         objective: a cost is reserved resources times latency.
-        limits: metric constraints.
     """
     if profile is None:
         return problem

@@ -148,7 +148,6 @@ def run(
     """Run a scenario; also return the outcome of each request in order of arrival.
 
     Args:
-        make: factory of the scheduler.
         check: called regularly; may raise.
     """
     timed = TimedScheduler(make(scenario))

@@ -113,7 +113,6 @@ def start_server(
     Args:
         spawner: spawner of replicas; None: by the environment.
         profiles: folder of earlier servers' model profiles; None: measure all.
-        program: Python arguments that run the server.
 
     Raises:
         TunerError: the server or a model does not start; then none is left.
