@@ -100,7 +100,7 @@ def drive(
     """One phase of Poisson arrivals.
 
     Raises:
-        LoadFailed: the server is gone, or no connection has had an answer for `timeout_s`.
+        LoadGeneratorFailed: the server is gone, or no connection has had an answer for `timeout_s`.
     """
     found = generator.run(
         PhasePlan(

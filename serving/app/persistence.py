@@ -4,9 +4,9 @@
     change:  done by the engine -> `StateSaver.keep`: compare with the record, write -> response
 
 The record holds what differs from the start's own configuration: command line, settings,
-repository. The later change wins: a live setting holds until the start gives another value than
-before, and a retired model stays out until its spec or files change. A row that cannot be restored
-is logged and skipped; it stays in the record until its subject is set anew.
+repository. The later change wins: a live setting holds until the start gives a new value, and a
+retired model stays out until its spec or files change. A row that cannot be restored is logged and
+skipped, and stays until its subject is set anew.
 
 All methods belong to the event loop's thread; a second thread writes the record.
 """

@@ -74,7 +74,7 @@ class ModelProfile:
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Self:
-        """Inverse of `as_json`; `state.forms` has checked the shape."""
+        """Inverse of `as_json`; `state.record_schema` has checked the shape."""
         signature = dataclasses.replace(
             Signature.from_json(data["signature"]), reads_json=data["reads_json"]
         )

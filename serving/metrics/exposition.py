@@ -93,7 +93,6 @@ class _Collector(Collector):
 
 
 def _of_models(models: Sequence[ModelMetrics]) -> Iterator[Metric]:
-    """Metrics by deployment."""
     yield from _of_requests(models)
     yield from _of_batches(models)
 
@@ -221,7 +220,7 @@ def _of_pools(pools: Sequence[PoolMetrics]) -> Iterator[Metric]:
         "luthier_pool_loaded_models", "Models in a replica's memory.", labels=("pool", "replica")
     )
     pages = GaugeMetricFamily(
-        "Pages that loaded models take.", "Pages that they take.", labels=("pool", "replica")
+        "luthier_pool_loaded_pages", "Pages that loaded models take.", labels=("pool", "replica")
     )
     for pool in pools:
         counters = pool.counters

@@ -105,7 +105,6 @@ class StatisticsCollector:
 
         Args:
             times: stages in the replica.
-            items: number of items.
             parts: number of requests, whole or in part.
             waited_s: sum over requests, from arrival to sending.
             wall_s: Unix time in seconds.

@@ -40,7 +40,7 @@ def _encode_outputs(responses: object, count: int) -> list[bytes]:
     """Encode the results.
 
     Raises:
-        PredictionFailed: not exactly one string per input.
+        InferenceFailed: not exactly one string per input.
     """
     if isinstance(responses, str | bytes) or not isinstance(responses, Sequence):
         raise InferenceFailed(

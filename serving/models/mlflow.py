@@ -83,7 +83,7 @@ class Model:
         """Call `predict` once.
 
         Raises:
-            PredictionFailed: an output is missing.
+            InferenceFailed: an output is missing.
         """
         found = _arrays_by_name(self._predict(self._convert_inputs(inputs)))
         for spec in self.signature.outputs:

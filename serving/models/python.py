@@ -21,7 +21,7 @@ A function takes a list of n items of one input and returns n values, as in Clip
 `outputs` and `sample_inputs` may be set on it. By default `input` and `output` are FP32 [-1, -1].
 Results are cast to the declared datatype.
 
-The code runs with the replica's rights: serve only what you trust.
+The code has the replica's rights.
 """
 
 from __future__ import annotations
@@ -97,7 +97,7 @@ class Model:
         """Call the user's code, between `preprocess` and `postprocess`.
 
         Raises:
-            PredictionFailed: an output is missing, or lacks entries.
+            InferenceFailed: an output is missing, or lacks entries.
         """
         if self._takes_items:
             answer = self._predict(list(inputs[self.signature.inputs[0].name]))

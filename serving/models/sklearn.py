@@ -6,7 +6,7 @@
   features), `intercept`, `classes`, optionally `input_name`, `input_datatype`, `input_shape` (of
   one item).
 
-Pickles, also joblib's, are rejected because loading them runs code.
+Pickles, also joblib's, are rejected: loading them runs code.
 
 Input: `input` FP64 [-1, features], or as declared: in the `.npz`, or by an attribute set before
 storing, `estimator.serving_input = {"name": ..., "datatype": ..., "shape": [...]}` (of one item).

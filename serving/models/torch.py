@@ -89,7 +89,7 @@ class Model:
 
         Raises:
             InvalidRequest: several values for a number.
-            PredictionFailed: outputs differ from the signature.
+            InferenceFailed: outputs differ from the signature.
             MemoryError: out of memory.
             RuntimeError: TorchScript's error, in one line.
         """

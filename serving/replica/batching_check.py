@@ -1,9 +1,8 @@
 """Batching check: whether outputs depend on the rest of the batch, on samples at load time.
 
 A file only suggests that a first dimension counts items. If it does not (rows are found objects or
-a sequence, or weights scale with the batch), batches silently give wrong outputs. So two requests
-run together, each with a copy of itself, and alone; if outputs differ, the model is served
-unbatched.
+a sequence), batches silently give wrong outputs. So two requests run together, each with a copy of
+itself, and alone; if outputs differ, the model is served unbatched.
 
 Batches of one size are compared closely, as they compute an item the same way. Other sizes may use
 kernels that round otherwise (TF32 keeps 10 bits, bfloat16 7), which hides smaller dependencies.

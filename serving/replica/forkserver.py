@@ -11,8 +11,8 @@ outlive the gateway: it has its own session and no parent-death signal, which wo
 the gateway's starting thread ends. Its replicas die with it (SIGKILL).
 
 Only a single-threaded process forks safely: other threads' locks stay locked in the child. ONNX
-Runtime starts a telemetry thread unless ORT_DISABLE_TELEMETRY is set (`forker.environment`). If a
-runtime starts threads, replicas are new processes with their own import.
+Runtime starts a telemetry thread unless ORT_DISABLE_TELEMETRY is set. If a runtime starts threads,
+replicas are new processes with their own import.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Sample inputs of a model, real or synthetic.
 
-    file     npz beside the model, one array per input (`ModelCard.sample`)
+    file     npz beside the model, one array per input (`ModelSpec.sample`)
     model    `sample_inputs()` of the model, in the same form
     made-up  random numbers and empty texts by the signature; only for kinds whose models are pure
              functions (`is_pure`), and if all free dimensions have declared sizes
@@ -63,7 +63,7 @@ def samples_of(
         model: loaded, with detected item axes.
         file: npz of real inputs, or None.
         shapes: declared sizes, see `sizes.sizes_of`.
-        values: synthetic values, see `input_values.contents_of`.
+        values: synthetic values, see `input_values.value_specs_of`.
 
     Raises:
         ModelLoadFailed: declared inputs are wrong, or the model's own samples do not fit.

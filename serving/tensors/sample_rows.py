@@ -8,8 +8,7 @@ The first axis counts samples where possible. By the array's rank, relative to i
     equal, not batched    as many rows as the fixed first dimension (1 if free) are a sample,
                           else the whole array is
 
-All inputs must have equally many samples, or one for all. The first layout on which the inputs
-agree counts.
+All inputs must have equally many samples, or one for all; the first such layout counts.
 """
 
 from __future__ import annotations

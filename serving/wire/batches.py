@@ -136,8 +136,6 @@ def infer_head(
     Args:
         action_id: repeated in the result.
         model: number of the model from LOAD.
-        earliest_ns: earliest start.
-        latest_ns: latest start.
         frames: (bytes of the frame, encoding, start, stop) per request.
 
     Raises:

@@ -28,7 +28,7 @@ def shapes_of(given: Mapping[Any, Any], file: pathlib.Path) -> tuple[str, ...]:
 
 
 def values_of(given: Mapping[Any, Any], file: pathlib.Path) -> tuple[str, ...]:
-    """Convert `{ids: 0..30521, rate: 16000}` for `input_values.contents_of`.
+    """Convert `{ids: 0..30521, rate: 16000}` for `input_values.value_specs_of`.
 
     Raises:
         ModelLoadFailed: not a number or text.

@@ -112,7 +112,7 @@ def test_after_a_kill_of_the_keeper_another_one_removes_all(client, gateway):
 def test_after_a_kill_of_both_the_next_clean_up_removes_all(client, gateway):
     """`tune doctor --clean` finds what neither gateway nor keeper could remove, and leaves others' alone."""
     process, facts = gateway
-    process.send_signal(signal.SIGSTOP)  # else it starts another keeper
+    process.send_signal(signal.SIGSTOP)  # else it starts another reaper
     os.kill(facts["keeper"], signal.SIGKILL)
     process.kill()
     process.wait()

@@ -34,7 +34,7 @@ def engine_of(given: str, *, kept: str | None = None) -> CommandEngine:
 
     Raises:
         InvalidEngine: the file is wrong.
-        WrongUse: no such engine or interpreter.
+        UsageError: no such engine or interpreter.
     """
     name, _, rest = given.partition(":")
     if name == "command":

@@ -98,7 +98,7 @@ class Evaluator:
             configuration: None: that of the first start, else the engine's defaults.
 
         Raises:
-            WrongUse, LaunchFailed: the server does not start, with its own line.
+            UsageError, LaunchFailed: the server does not start, with its own line.
         """
         self.stop_engine()
         self._first = self._first or configuration
@@ -195,7 +195,7 @@ class Evaluator:
         """Apply a configuration, and observe its replicas around a phase.
 
         Raises:
-            LaunchFailed, LoadFailed: it failed.
+            LaunchFailed, LoadGeneratorFailed: it failed.
         """
         engine = self._ensure_engine(configuration)
         plan = self.workload.phase_plan(
@@ -237,7 +237,7 @@ class Evaluator:
             idle: processes of waiting engines.
 
         Raises:
-            LaunchFailed, LoadFailed: it failed.
+            LaunchFailed, LoadGeneratorFailed: it failed.
         """
         self._phases.is_new = is_new
         plan = self.workload.slice_plan(engine, seconds=seconds, warmup_s=warmup_s)

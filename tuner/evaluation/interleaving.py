@@ -3,7 +3,7 @@
 Machine speed drifts over seconds and minutes, for all alike (docs/measurement.md), so time slices
 of a few tenths of a second alternate, A B B A, and drift cancels in the ratio. Each slice's
 beginning is not counted. A round evaluates each arm once, with new replicas if possible, and joins
-its slices. Variation between evaluations thus shows between rounds.
+its slices.
 
 Owns the engines; a context manager.
 """
@@ -117,12 +117,11 @@ class InterleavedRounds:
         """Start each arm's engine; the evaluator's own ends.
 
         Args:
-            contenders: arms by name.
             round_trip_s: mean latency of the slowest, if known.
 
         Raises:
-            NotResidentError: they cannot run at once; all stopped.
-            WrongUse, LaunchFailed: the first does not start.
+            CannotInterleave: they cannot run at once; all stopped.
+            UsageError, LaunchFailed: the first does not start.
         """
         alone = [one.launcher.why_not_interleaved for one in contenders.values()]
         if (why := next(filter(None, alone), None)) is not None:
@@ -334,7 +333,7 @@ def _check_memory(needed_mb: float) -> None:
     """Check for memory of another engine as large as the largest so far.
 
     Raises:
-        NotResidentError: it does not fit.
+        CannotInterleave: it does not fit.
     """
     room_mb = machine.free_mb() - SPARE_SHARE * machine.read().memory_mb
     if needed_mb > room_mb:

@@ -21,7 +21,7 @@ def make_open_loop_plan(
         rate_per_s: for an open loop without a rate of its own.
 
     Raises:
-        WrongUse: the trace is unreadable.
+        UsageError: the trace is unreadable.
     """
     rate = target.rate or rate_per_s
     if target.scenario is not None:

@@ -155,7 +155,7 @@ class PhaseRunner:
             idle: processes of waiting engines.
 
         Raises:
-            LaunchFailed, LoadFailed: it failed.
+            LaunchFailed, LoadGeneratorFailed: it failed.
         """
         repeats = 0
         while True:
@@ -171,7 +171,7 @@ class PhaseRunner:
         """Run a phase between the replicas' facts.
 
         Raises:
-            LaunchFailed, LoadFailed: it failed.
+            LaunchFailed, LoadGeneratorFailed: it failed.
         """
         before = engine.replica_facts()
         gateway = host.read(engine.pids)

@@ -112,7 +112,7 @@ class RequestSource:
         """Return the requests.
 
         Raises:
-            WrongUse: an unsuitable file, unknown size, or unsupported client batch.
+            UsageError: an unsuitable file, unknown size, or unsupported client batch.
         """
         stacking.check_free(self.signature, client_batch, model)
         if self.file is None:
@@ -143,7 +143,7 @@ def make_request_source(
         card: model spec; None: only the signature is known.
 
     Raises:
-        WrongUse: options fit no input, or a file is unreadable.
+        UsageError: options fit no input, or a file is unreadable.
     """
     card, signature = card or NO_SPEC, signature.sizing_signature
     file = None if target.payload is None else pathlib.Path(target.payload)
@@ -179,7 +179,7 @@ def declared_sizes(target: TargetSettings) -> Mapping[str, tuple[Size, ...]]:
     """Return sizes from options.
 
     Raises:
-        WrongUse: malformed option or unreadable file.
+        UsageError: malformed option or unreadable file.
     """
     return _sizes(target.shape, "--shape")
 
@@ -188,7 +188,7 @@ def check(target: TargetSettings) -> None:
     """Reject options invalid for any model.
 
     Raises:
-        WrongUse: malformed option or unreadable file.
+        UsageError: malformed option or unreadable file.
     """
     declared_sizes(target)
     _values(target)
@@ -198,7 +198,7 @@ def server_settings(target: TargetSettings) -> dict[str, str]:
     """Return server settings for warm-up inputs; omit values from files or with spaces.
 
     Raises:
-        WrongUse: malformed option or unreadable file.
+        UsageError: malformed option or unreadable file.
     """
     values = [
         f"{name}={told}"
@@ -247,7 +247,7 @@ def plain_requests(request: RequestFormat, target: TargetSettings, card: ModelSp
     """Return requests to another engine, made without its help.
 
     Raises:
-        WrongUse: a file is missing, unreadable or unsuitable.
+        UsageError: a file is missing, unreadable or unsuitable.
     """
     for flag, told in (("--shape", target.shape), ("--values", target.values)):
         if told:

@@ -102,7 +102,6 @@ def export(
     """Files of one format.
 
     Args:
-        record: the study.
         target: a key of `FORMATS`.
         trial: None: the recommended configuration.
         out: folder of the files, used in their commands.

@@ -2,8 +2,7 @@
 
     inputs -> engine started once -> look at configurations -> shuffled evaluations -> analysis
 
-Writes nothing. The gateway lives on under new replicas. Evaluations are short and gapless, to
-separate drift from their own variation.
+Writes nothing. Evaluations are short and gapless, to separate drift from their own variation.
 """
 
 from __future__ import annotations

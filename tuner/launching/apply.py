@@ -18,7 +18,7 @@ def to_settings(configuration: Mapping[str, Value]) -> dict[str, Setting]:
     A space never has "no limit" (null), so every value is set.
 
     Raises:
-        WrongUse: a knob is no setting; the space's check should have caught it.
+        UsageError: a knob is no setting; the space's check should have caught it.
     """
     settings: dict[str, Setting] = {}
     for name, value in configuration.items():

@@ -124,7 +124,7 @@ class Launcher(Protocol):
         """Start an engine; None: its own defaults.
 
         Raises:
-            WrongUse, LaunchFailed: it does not start, with its own line.
+            UsageError, LaunchFailed: it does not start, with its own line.
         """
         ...
 

@@ -142,7 +142,7 @@ class LuthierProcess:
             program: Python arguments that run the server.
 
         Raises:
-            WrongUse: the server rejects model or settings.
+            UsageError: the server rejects model or settings.
             LaunchFailed: `start` or `timeout`, with the server's own line.
         """
         process = subprocess.Popen(  # noqa: S603 - a list of our own making, no shell

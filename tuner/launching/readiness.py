@@ -85,7 +85,6 @@ def signature(host: str, port: int, path: str, headers: Mapping[str, str]) -> Si
 
 
 def _why_not_ready(host: str, port: int, sign: ReadinessCheck, *, timeout_s: float) -> str | None:
-    """Return why the server is not ready, or None."""
     try:
         status, data = _send(host, port, sign, timeout_s)
     except TimeoutError:

@@ -1,7 +1,7 @@
 """Arrival schedules as pure functions of request counts and time.
 
 Seconds count from the start of the phase. A schedule returns when the next request is due, or None
-if it first needs a response (after vegeta's `Pacer`). An open loop counts the wait for a free
+if it first needs a response (after vegeta's Pacer). An open loop counts the wait for a free
 connection, which avoids coordinated omission.
 """
 

@@ -66,7 +66,7 @@ class SyntheticInputs:
         return "x".join(sizes)
 
     def payloads(self, rng: np.random.Generator, *, model: str, client_batch: int = 1) -> Payloads:
-        """Newly drawn requests, at most `payload_files.MOST_BYTES` together.
+        """Newly drawn requests, at most `payload_files.MAX_BYTES` together.
 
         Raises:
             UnknownSize: a size is not known.

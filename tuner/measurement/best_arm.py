@@ -48,7 +48,6 @@ def choose(posterior: Posterior, values: Array, preference: Sequence[object]) ->
     """Choose among k configurations.
 
     Args:
-        posterior: posterior of the search.
         values: (rounds, k) positive, minimised objectives; may have no row.
         preference: comparable key per configuration; the lowest wins ties.
     """

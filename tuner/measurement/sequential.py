@@ -6,8 +6,8 @@ Biometrika 70:659, 1983), nearly all at the end. Boundaries come from the sum's 
 from look to look (Armitage, McPherson and Rowe, Journal of the Royal Statistical Society A 132:235,
 1969).
 
-Stopping uses a spread assumed beforehand (decisions/0011); a wrong one costs pairs or power, not
-coverage. The final interval is Student's, with the pairs' own spread.
+Stopping assumes a spread (decisions/0011); a wrong one costs pairs or power, not coverage. The
+final interval is Student's, with the pairs' own spread.
 """
 
 from __future__ import annotations

@@ -8,7 +8,7 @@ neighbours. The share is epsilon squared (Kelley 1935),
 0 on average without effect, with a 95 % bootstrap interval, shifted by its own bias (about (k - 1)
 / n), and the chance level: the 95 % quantile over shuffles.
 
-Guided trials mix the knobs' effects, so a large initial design is used alone.
+Guided trials mix effects, so a large initial design is used alone.
 """
 
 from __future__ import annotations

@@ -212,7 +212,6 @@ def fit(
         start: of an earlier fit, tried first.
         variance: prior median of f's, as a share of the targets'.
         drift: (n, n) covariance of machine drift.
-        rough_sd: of the rough part.
     """
     shift = float(np.mean(targets))
     factor = max(float(np.std(targets)), MIN_SD * noise.sd)

@@ -10,7 +10,7 @@ scrambled Sobol design among likely feasible candidates. Each later trial
 3. proposes the best, which may be a replicate.
 
 Two objectives are combined by a random weight (`pareto_front`). Until something is feasible,
-P(feasible) alone decides. The sources are named in these modules.
+P(feasible) alone decides.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """Quick search of Triton's Model Analyzer, re-implemented: hill climbing from the smallest corner.
 
 After its documentation ("Quick Search Mode") and `generate/neighborhood.py` of
-triton-inference-server/model_analyzer, for any grid. Candidates are points of ranks of their knobs'
-values.
+triton-inference-server/model_analyzer, for any grid. A candidate is a point of its values' ranks.
 
 1. Home is the smallest corner.
 2. Until three others within radius 3 of home are measured: measure the one with values new in most
@@ -13,11 +12,9 @@ values.
    home.
 5. The search ends when no direct neighbour is better than home, or home repeats.
 
-Differences: all knobs are searched, an unsuccessful trial counts as -2, and the best three are
-repeated in turn.
+Differences: all knobs are searched, a failed trial counts as -2, the best three are repeated.
 
-Deterministic; ignores `initial`. In an infinite space, or while home is running, it proposes at
-random.
+Deterministic; ignores `initial`. Proposes at random in an infinite space, or while home is running.
 """
 
 from __future__ import annotations

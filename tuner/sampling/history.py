@@ -202,7 +202,6 @@ def gather(
     """Read a study's trials.
 
     Args:
-        trials: all trials.
         place: encoder; trials outside it are only counted.
         number: the trial to propose for, which is left out; None to read all.
         maximise: direction of the study.

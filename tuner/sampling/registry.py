@@ -72,7 +72,6 @@ def create(
     """Create a sampler.
 
     Args:
-        name: one of `NAMES`.
         seed: 0 or more; equal seeds and results give equal proposals.
         initial: trials before results guide it.
         candidates: None for the study's distributions.

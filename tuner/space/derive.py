@@ -1,7 +1,6 @@
 """Derivation of a search space for a model without a file, from a short probe. Pure.
 
-Ranges are wide enough for the best configuration and the infeasible region around it, and coarse
-enough to tell neighbouring values apart.
+Ranges reach the infeasible region around the best configuration; neighbouring values differ visibly.
 """
 
 from __future__ import annotations

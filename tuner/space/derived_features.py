@@ -3,12 +3,12 @@
 A quota that stops binding, or a batch that stops filling, bends latency along one feature but
 across several knobs. Each is on a log scale between its constants:
 
-    capacity        cores that all replicas may use together, over the machine's
-    crowd           threads that all replicas run together, over the machine's cores
-    pace            cores that one batch may use
-    fill            items in flight over one batch per replica; in an open loop, items arriving
-                    within the timeout over one batch
-    patience        wait of a batch that cannot fill; in an open loop, until full or timed out
+    capacity                 cores that all replicas may use together, over the machine's
+    thread oversubscription  threads that all replicas run together, over the machine's cores
+    cores per batch          cores that one batch may use
+    batch fill               items in flight over one batch per replica; in an open loop, items
+                             arriving within the timeout over one batch
+    batch wait               of a batch that cannot fill; in an open loop, until full or timed out
 """
 
 from __future__ import annotations

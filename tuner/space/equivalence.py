@@ -1,34 +1,31 @@
 """Equivalence rules: configurations that behave the same count as one candidate.
 
-A search-space file lists the rules that hold for its model (`equivalence:`; default all). They
-assume at most N = concurrency x client batch items in flight, and that a worker with a free slot
-takes a batch once `batching.max_size` items wait or the oldest waited `batching.timeout_us` (0: at
-once). Only requests larger than `max_size` are split.
+A search-space file lists those that hold for its model (`equivalence:`; default all). They assume
+at most N = concurrency x client batch items in flight, and that a free worker takes a batch once
+`batching.max_size` items wait or the oldest waited `batching.timeout_us` (0: at once).
 
 `batch-timeout`: at `max_size` 1 every item is a full batch, so the timeout has no effect. Exact.
 
-`batch-over-concurrency` (fixed policy only): at most N items can wait. Exact in time, although
-larger sizes may need more memory, as warm-up runs a full batch:
+`batch-over-concurrency` (fixed policy only): at most N items can wait. Exact in time; memory may
+differ, as warm-up runs a full batch.
 
 - Timeout 0: all `max_size` >= N behave like N. N = 1 is `max_size` 1 with any timeout.
-- Timeout T > 0: with `max_size` > N no batch fills, so these are equal *for the same T*. `max_size`
-  = N differs: it leaves at once when all N wait. None is like timeout 0.
+- Timeout T > 0: with `max_size` > N no batch fills, so these are equal *for the same T*.
+  `max_size` = N leaves at once when all N wait.
 
 Not rules, although they look like some:
 
 - Sizes above N - 2c at timeout 0, with c workers of two slots: the gateway plans once per event
-  loop turn, so clients woken by one batch form one batch even if slots are free.
-- Replica counts above N: batches rotate over all replicas, each with its own CPU quota.
-- With client batch B > 1, sizes between k B and (k + 1) B: few grids have two, and with a timeout k
-  B itself differs, as it fills.
+  loop turn, so clients woken by one batch form one batch.
+- Replica counts above N: batches rotate over all replicas, each with its own quota.
+- With client batch B > 1, sizes between k B and (k + 1) B: with a timeout k B fills.
 
-`cpu-over-threads`: a replica uses at most `threads` + `THREAD_OVERHEAD_CORES` cores, so larger
-quotas never bind. Exact, unless a Python model starts its own threads: leave it out then.
+`cpu-over-threads`: a replica uses at most `threads` + `THREAD_OVERHEAD_CORES` cores. Exact, unless
+a Python model starts its own threads: leave it out then.
 
-`cpu-over-machine`: once `count` x `cpu` reaches the machine's cores, cores run short before quotas
+`cpu-over-machine`: once `count` x `cpu` reaches the machine's cores, these run short before quotas
 do. Approximate: batches of service time s rotate over c replicas, so a quota q binds only while c x
-q < cores + c x s / 0.1 s. For a few milliseconds, gateway and client use more than that margin. For
-batches of 25 ms and more leave the rule out, as `tuner.space.derive` does.
+q < cores + c x s / 0.1 s. For batches of 25 ms and more leave it out, as `tuner.space.derive` does.
 
 The representative of a candidate has the smallest values on the grid.
 """

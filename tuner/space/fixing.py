@@ -19,7 +19,7 @@ def fix_knobs(space: SearchSpace, given: Sequence[str]) -> SearchSpace:
     """Return the space with each `KNOB=VALUE` fixed; a number may lie off the grid.
 
     Raises:
-        WrongUse: unknown knob, value out of range, or no knob left to search.
+        UsageError: unknown knob, value out of range, or no knob left to search.
         InvalidSpace: the constraints leave nothing.
     """
     for one in given:
@@ -58,7 +58,6 @@ def _instead(space: SearchSpace, before: Knob, after: Knob) -> tuple[Knob, ...]:
 
 
 def _alone(knob: Knob, value: Value) -> Knob:
-    """Return the knob with one value."""
     if isinstance(knob, ChoiceKnob):
         assert isinstance(value, str | bool)
         return dataclasses.replace(knob, choices=(value,), default=value)

@@ -129,7 +129,7 @@ def compare(order: AbSpec, *, terminal: Terminal) -> AbResult:
     """Compare B with A.
 
     Raises:
-        WrongUse: an input is wrong; nothing was measured.
+        UsageError: an input is wrong; nothing was measured.
         TunerError: it failed.
         Interrupted: nothing was saved.
     """

@@ -64,7 +64,7 @@ def find_arms(
     """Return both arms, checked without starting anything.
 
     Raises:
-        WrongUse: an arm is invalid, or they are the same.
+        UsageError: an arm is invalid, or they are the same.
     """
     settings = _with_sent(words, settings)
     found = {
@@ -88,7 +88,7 @@ def _with_sent(words: tuple[str, str], settings: StudySettings) -> StudySettings
     """Return the settings, with missing inputs from the compared studies.
 
     Raises:
-        WrongUse: two studies had different inputs.
+        UsageError: two studies had different inputs.
     """
     target = settings.target
     told: dict[str, Any] = {}
@@ -287,7 +287,7 @@ def _of_url(arm: str, url: str, target: TargetSettings, terminal: Terminal) -> A
 
 
 def _check_listens(arm: str, url: str, engine: UrlEngine) -> None:
-    """Raise WrongUse, before anything starts, if nothing listens."""
+    """Raise UsageError, before anything starts, if nothing listens."""
     try:
         socket.create_connection((engine.host, engine.port), timeout=CONNECT_S).close()
     except OSError as error:

@@ -202,10 +202,6 @@ class Budget:
         return max(0, min(FINAL_ROUNDS, int(left_s / (finalists * self.compared_s))))
 
     def pairs_in(self, left_s: float, *, arms: int = 2) -> int:
-        """Return the verification rounds that fit, at least two.
-
-        Args:
-            arms: arms of each round.
-        """
+        """Return the verification rounds that fit, at least two."""
         left_s -= self.open_s + self._begun_s(arms)
         return max(2, min(self.pairs, int(left_s / (arms * self.compared_s))))

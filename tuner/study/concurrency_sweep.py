@@ -49,7 +49,7 @@ def tune(
         overwrite: whether studies of the same names are deleted first.
 
     Raises:
-        WrongUse, TunerError, Interrupted: as for one study; finished ones are saved.
+        UsageError, TunerError, Interrupted: as for one study; finished ones are saved.
     """
     card = targets.find_target(settings.target).spec
     base = settings.store.study

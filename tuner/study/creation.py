@@ -88,11 +88,10 @@ def create_study(
     Args:
         inputs: a storage's password is used, but not saved.
         overwrite: whether a study of the same name is deleted first.
-        profile: of the model, for predictions, or None.
 
     Raises:
         StudyExists: the storage has a study of that name.
-        WrongUse: `overwrite`, and the folder is no study of ours.
+        UsageError: `overwrite`, and the folder is no study of ours.
         StorageFailed: it cannot be written.
     """
     settings, problem, target = inputs.settings, inputs.problem, inputs.target

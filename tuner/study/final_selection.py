@@ -1,7 +1,4 @@
-"""Final selection: ranks the shortlist by the search and by round evaluations.
-
-`measurement.finals` decides.
-"""
+"""Final selection: ranks the shortlist by the search and by round evaluations."""
 
 from __future__ import annotations
 

@@ -130,7 +130,6 @@ def with_prediction(
     Args:
         profile: None: add nothing.
         objective: a cost is reserved resources times latency.
-        limits: metric constraints.
     """
     if profile is None:
         return problem
@@ -154,7 +153,7 @@ def with_prediction_of(
     """Apply `with_prediction` with a study's settings.
 
     Raises:
-        WrongUse: the price file is invalid.
+        UsageError: the price file is invalid.
     """
     measurement = settings.measurement
     return with_prediction(
@@ -190,7 +189,6 @@ def _within(
 
 
 def _cost_per_s(candidate: Configuration, objective: str, cores: int, paid: Prices) -> float:
-    """Return a configuration's cost per second."""
     used, memory_mib, _ = footprint.footprint(candidate, cores=cores)
     used = max(used, allocated_by(candidate, cores=cores).cores)
     if objective == "cpu":

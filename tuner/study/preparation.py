@@ -56,7 +56,7 @@ def make_evaluator(settings: StudySettings, target: Target, terminal: Terminal) 
     """Return a study's evaluator; start nothing.
 
     Raises:
-        WrongUse: payload, price file or trace is unreadable.
+        UsageError: payload, price file or trace is unreadable.
     """
 
     def say(text: str) -> None:
@@ -99,7 +99,7 @@ def check_front(settings: StudySettings) -> None:
     """Reject two objectives for a sampler of one.
 
     Raises:
-        WrongUse: names samplers of two.
+        UsageError: names samplers of two.
     """
     sampler = settings.search.sampler
     if settings.measurement.second is not None and not registry.searches_fronts(sampler):
@@ -124,7 +124,7 @@ def prepare(
         goes_on: the study has already searched the given space.
 
     Raises:
-        WrongUse: an input is invalid.
+        UsageError: an input is invalid.
         LaunchFailed: the model does not start.
     """
     check_front(settings)
@@ -194,7 +194,7 @@ def _check_energy(settings: StudySettings, served: EngineInfo | None = None) -> 
     """Reject an energy objective without counters.
 
     Raises:
-        WrongUse: gives each device's reason.
+        UsageError: gives each device's reason.
     """
     if "energy" not in settings.measurement.names:
         return
@@ -220,7 +220,7 @@ def start_target(
         asked: option given instead of `--model`.
 
     Raises:
-        WrongUse, LaunchFailed: the model does not start.
+        UsageError, LaunchFailed: the model does not start.
     """
     try:
         return evaluator.start(first)

@@ -97,7 +97,7 @@ def find_spec(model: str, *, is_trusted: bool = False) -> ModelSpec:
     """Return a model's spec; `is_trusted` as in `zoo.find`.
 
     Raises:
-        WrongUse: no such model, or an unsuitable file.
+        UsageError: no such model, or an unsuitable file.
     """
     try:
         return zoo.find(model, is_trusted=is_trusted)
@@ -155,7 +155,7 @@ def with_note_of_fixed(problem: ProblemStatement, target: TargetSettings) -> Pro
     """Return the problem statement with a note of the fixed knobs.
 
     Raises:
-        WrongUse: one is no knob on this machine.
+        UsageError: one is no knob on this machine.
     """
     if not target.fixed:
         return problem
@@ -268,7 +268,7 @@ def payloads_of(
     """Return the payloads; see `request_source`.
 
     Raises:
-        WrongUse: an unreadable or unfitting file, an unknown size, or no client batches.
+        UsageError: an unreadable or unfitting file, an unknown size, or no client batches.
     """
     found = request_source.make_request_source(target, card, served.told_signature())
     return found.payloads(model=served.model, client_batch=target.client_batch, seed=seed)
@@ -278,7 +278,7 @@ def launcher_of(target: TargetSettings) -> LuthierLauncher:
     """Return the launcher of Luthier's engine with the model.
 
     Raises:
-        WrongUse: malformed sizes or values, or their file is unreadable.
+        UsageError: malformed sizes or values, or their file is unreadable.
     """
     request_source.check(target)
     return LuthierLauncher(

@@ -1,13 +1,12 @@
 """Racing: ends a trial once its configuration is no rival of the best so far.
 
-Computes limits of the running mean at each look (`traffic.plan.Race`). Pure. After k blocks,
+Computes limits of the running mean at each look (`Race`). Pure. After k blocks,
 log(trial's mean / incumbent's mean) has the standard error
 
     sqrt(incumbent_sd^2 + evaluation_sd^2 + block_sd^2 / k)
 
 Only the last term shrinks during a trial. Looks follow each block but the last, at level `ALPHA` /
-looks, so at most `ALPHA` of trials as good as the incumbent are given up (Bonferroni; a tighter
-sequence gains little with few looks). Raced trials count like any other.
+looks, so at most `ALPHA` of trials as good as the incumbent are given up (Bonferroni).
 
 Only objectives decided by mean latency are raced: the mean and, at a fixed concurrency, throughput
 and time per item (Little's law). Tails and metrics per evaluation need the whole trial.
@@ -57,7 +56,7 @@ class Racing:
     def race(
         self, objective: str, *, minimised: float, sd: float, noise_sd: float, error: float
     ) -> Race | None:
-        """Return a trial's limits, or None for an objective outside `settings.OF_MEANS`.
+        """Return a trial's limits, or None for an objective outside `OF_MEANS`.
 
         Args:
             minimised: the incumbent in ms; for throughput, time between responses.

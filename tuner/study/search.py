@@ -324,7 +324,7 @@ def sampler_of(settings: SearchSettings, problem: ProblemStatement) -> Sampler:
     """Return the named sampler.
 
     Raises:
-        WrongUse: unknown name or unsupported option.
+        UsageError: unknown name or unsupported option.
     """
     first = list(problem.warm_start_configurations or ())
     if problem.predicted_best is not None and registry.takes(settings.sampler, "guess"):

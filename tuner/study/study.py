@@ -80,7 +80,7 @@ def tune(settings: StudySettings, *, overwrite: bool, terminal: Terminal) -> Stu
         overwrite: delete a study of the same name first.
 
     Raises:
-        WrongUse: an input is invalid; nothing was written.
+        UsageError: an input is invalid; nothing was written.
         TunerError: it failed.
         Interrupted: a signal came; measurements are saved.
     """

@@ -51,7 +51,7 @@ def settings_of(folder: RunFolder) -> StudySettings:
     """Return a study's settings.
 
     Raises:
-        WrongUse: `settings.yaml` is missing or invalid.
+        UsageError: `settings.yaml` is missing or invalid.
     """
     kept = StudySettings.from_nested(folder.settings(), source=str(folder.path / "settings.yaml"))
     copy = folder.path / prices.COPY
@@ -69,7 +69,7 @@ def store_of(folder: RunFolder, settings: StudySettings, *, url: str | None = No
         url: replaces the saved URL, which lacks its password.
 
     Raises:
-        WrongUse: the folder has no trials.
+        UsageError: the folder has no trials.
         UnknownStudy, StorageFailed: missing or unreachable.
     """
     url = url or settings.store.storage
@@ -125,7 +125,7 @@ def check_same_space(store: StudyStore, problem: ProblemStatement) -> None:
     """Check that this machine's space is the searched one.
 
     Raises:
-        WrongUse: machine or limits changed it.
+        UsageError: machine or limits changed it.
     """
     before = {knob["name"]: knob["values"] for knob in store.facts()["knobs"]}
     now = {knob.name: list(knob.values) for knob in problem.knobs}
@@ -147,7 +147,7 @@ def read_verification_state(folder: RunFolder) -> VerificationState | None:
     """Return that state; None during the search.
 
     Raises:
-        WrongUse: the file is broken.
+        UsageError: the file is broken.
     """
     data = folder.read_json(VERIFICATION_STATE_FILE)
     try:
@@ -201,7 +201,7 @@ def read(folder: RunFolder, store: StudyStore, settings: StudySettings) -> Study
     """Return a study's record.
 
     Raises:
-        WrongUse: a file is broken.
+        UsageError: a file is broken.
     """
     facts, trials = store.facts(), store.trials()
     end, ending = folder.read_json(VERDICT_FILE), read_verification_state(folder)
@@ -258,7 +258,6 @@ def read(folder: RunFolder, store: StudyStore, settings: StudySettings) -> Study
 
 
 def _with_effective(settings: StudySettings) -> dict[str, Any]:
-    """Return settings with the effective `initial`."""
     nested = settings.as_nested()
     nested["search"]["initial"] = settings.search.first_trials
     return nested

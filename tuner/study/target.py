@@ -43,7 +43,7 @@ class Target(abc.ABC):
 
         Raises:
             InvalidSpace: it is invalid.
-            WrongUse: one must be given.
+            UsageError: one must be given.
         """
 
     @abc.abstractmethod
@@ -54,7 +54,7 @@ class Target(abc.ABC):
             say: prints what the user must know at the end.
 
         Raises:
-            WrongUse: the payload is unreadable.
+            UsageError: the payload is unreadable.
         """
 
     @abc.abstractmethod
@@ -64,7 +64,7 @@ class Target(abc.ABC):
         """Return the requests.
 
         Raises:
-            WrongUse: a file is missing, unreadable or unsuitable.
+            UsageError: a file is missing, unreadable or unsuitable.
         """
 
     def check(self, measurement: MeasurementSettings) -> None:
@@ -109,7 +109,7 @@ class LuthierTarget(Target):
         """Return the settings' model on Luthier, whatever engine they name.
 
         Raises:
-            WrongUse: no such model, or an unsuitable file.
+            UsageError: no such model, or an unsuitable file.
         """
         return cls(spec=problem.find_spec(settings.model, is_trusted=settings.trust))
 

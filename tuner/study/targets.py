@@ -150,7 +150,7 @@ def find_target(settings: TargetSettings, *, kept: pathlib.Path | None = None) -
         kept: the study's copy of the engine or scenario file; None: the original.
 
     Raises:
-        WrongUse: the engine is invalid, or the model is unknown or has an unsuitable name.
+        UsageError: the engine is invalid, or the model is unknown or has an unsuitable name.
         InvalidScenario: the scenario is invalid.
     """
     if settings.scenario is not None:
@@ -176,7 +176,7 @@ def url_target(engine: UrlEngine, settings: TargetSettings) -> UrlTarget:
     """Return a running server with the settings' model.
 
     Raises:
-        WrongUse: the model has an unsuitable name.
+        UsageError: the model has an unsuitable name.
     """
     return UrlTarget(engine=engine, spec=_find_spec(settings))
 
@@ -212,7 +212,7 @@ def running_engine(
         hook: applies configurations; empty: none.
 
     Raises:
-        WrongUse: it is not a server's URL.
+        UsageError: it is not a server's URL.
     """
     where = parse_url(url)
     if where.path == "/":

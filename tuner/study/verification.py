@@ -6,7 +6,7 @@ round's pair and counts against its arm (`tuner.advice`).
 
 Order depends only on an evaluation's number, so an interrupted verification resumes. A split round
 is repeated, since drift between commands would not cancel. Constraints are judged over all
-evaluations of an arm (`outcomes.tallied`). Statistics are in `tuner.measurement`.
+evaluations of an arm. Statistics are in `tuner.measurement`.
 """
 
 from __future__ import annotations

@@ -78,7 +78,7 @@ def load_warm_start(
         profile: for predicting searches.
 
     Raises:
-        WrongUse: a named study is missing or unsuitable.
+        UsageError: a named study is missing or unsuitable.
     """
     wanted = settings.search.learn_from
     if wanted == NONE:
@@ -273,7 +273,6 @@ def _vector(problem: ProblemStatement, configuration: Configuration, then: Envir
 def _winners(
     problem: ProblemStatement, studies: Sequence[SourceStudy]
 ) -> tuple[Configuration, ...]:
-    """Return the winners as candidates."""
     found: dict[Configuration, None] = {}
     for study in studies:
         if study.winner is None:

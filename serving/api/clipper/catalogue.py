@@ -54,7 +54,7 @@ class Catalogue(Protocol):
     ) -> None:
         """Add an application without links; raises ServingError.
 
-        `selection` has members of `selection.Application`.
+        `selection` has members of `Application`.
         """
         ...
 

@@ -1,6 +1,6 @@
 """gRPC port: HTTP/2 connections with prior knowledge, without tasks.
 
-`http2.session` limits connections; `grpc_oip.routes` handles calls.
+`http2.session` limits connections; `grpc.routes` handles calls.
 """
 
 from __future__ import annotations
@@ -115,8 +115,6 @@ class GrpcListener:
 
 
 class _ResponseWriter:
-    """Response writer of one call."""
-
     __slots__ = ("_connection", "_stream")
 
     def __init__(self, connection: GrpcConnection, stream: int) -> None:
@@ -131,8 +129,6 @@ class _ResponseWriter:
 
 
 class _CompressedResponseWriter(_ResponseWriter):
-    """Response writer with compression."""
-
     __slots__ = ("_encoding",)
 
     def __init__(self, connection: GrpcConnection, stream: int, encoding: str) -> None:
@@ -144,8 +140,6 @@ class _CompressedResponseWriter(_ResponseWriter):
 
 
 class _StreamTransport:
-    """Transport of one stream."""
-
     __slots__ = ("_connection", "_stream", "buffered", "coding")
 
     def __init__(
@@ -319,7 +313,7 @@ class GrpcConnection(asyncio.Protocol):
         """Count a large request, as received or decompressed.
 
         Raises:
-            TooMuchHeld: no buffer space.
+            BufferFull: no buffer space.
         """
         size = len(data)
         if size >= LARGE_BYTES:

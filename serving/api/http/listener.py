@@ -2,7 +2,7 @@
 
 A connection has one request in flight; pipelined ones wait here. This module handles order of
 responses, keep-alive and flow control; `Routes` handle requests. A request that arrives complete
-behind a cached head skips the parser; `http_reader` reads the others.
+behind a cached head skips the parser; `reader` reads the others.
 """
 
 from __future__ import annotations
@@ -351,7 +351,7 @@ class HttpConnection(asyncio.Protocol):
         """Keep unread bytes for later, in place of earlier ones.
 
         Raises:
-            TooMuchHeld: no room.
+            BufferFull: no room.
         """
         self._listener.buffered.free(len(self._rest))
         self._rest = _NOTHING

@@ -1,6 +1,6 @@
 """Incremental reader of one connection's HTTP/1.1 and 1.0 requests, on httptools.
 
-Heads with a plain Content-Length are cached (`known_heads`) and then bypass this reader.
+Heads with a plain Content-Length are cached (`head_cache`) and then bypass this reader.
 `MAX_HEAD_BYTES` bounds the head, the trailers and each chunk extension. Trailers are ignored (RFC
 9110, section 6.5.1). Rejected bodies are dropped on arrival. The rest of a long body bypasses the
 parser, which would copy it.

@@ -1,13 +1,13 @@
 """Server side of one HTTP/2 connection: bytes in, events and bytes out (RFC 9113).
 
-    receive(bytes) -> events      Request (whole), Gone (client cancelled), TooLarge
+    receive(bytes) -> events      RequestReady (whole), StreamReset (by the client), BodyOverLimit
     go_on() -> events             new turn for unread input (`has_more`)
     respond(stream, ...)          fields, data, trailers
     take() -> pieces              to send now
 
-`opens` classifies each head: read the request whole, respond at once, or stream messages both ways:
+`opens` classifies each head: read whole, respond at once, or stream messages both ways:
 
-    receive(bytes) -> events      Opened, then Arrived when there may be work, or Gone
+    receive(bytes) -> events      StreamOpened, then MessageReady, or StreamReset
     message(stream)               next client message
     begin, send, end              response fields, message, trailers
 
@@ -17,11 +17,11 @@ resets the stream; a connection error sends GOAWAY and sets `closed`.
 Bounds on what a client can make the server hold:
 
 - `MAX_STREAMS` requests, each with a window of `WINDOW_BYTES`;
-- unfinished bodies of `BUDGET_BYTES`; beyond that only the first that grew continues, so one can
-  always finish. A body without space in `buffered`, shared by all connections, is dropped;
+- unfinished bodies of `BUDGET_BYTES`; beyond that only the first that grew continues. A body
+  without space in `buffered`, shared by all connections, is dropped;
 - unread messages of a streaming request: a window and one message;
 - heads of `MAX_HEAD_BYTES` with CONTINUATION; large fields count like a body;
-- unsent responses of `HELD_BYTES` (`outgoing`); `give_up` resets stalled ones;
+- unsent responses of `BUFFERED_BYTES` (`outgoing`); `give_up` resets stalled ones;
 - `TURN` units of work per turn, for fairness between connections;
 - `PATIENCE` frames without progress (PING, SETTINGS, RST_STREAM, empty frames) between calls of
   `refresh`.
@@ -767,8 +767,8 @@ class Session:
         """Return the next message with its prefix, or None if there is none yet.
 
         Raises:
-            TooLong: the message exceeds the limit.
-            CutOff: the stream ended within it.
+            MessageTooLong: the message exceeds the limit.
+            MessageTruncated: the stream ended within it.
         """
         known = self._streams.get(stream)
         if known is None or known.series is None:

@@ -34,7 +34,7 @@ def classifications(
 
     Raises:
         InvalidRequest: too many scores.
-        PredictionFailed: no scores.
+        InferenceFailed: no scores.
     """
     score = _find_tensor(tensors, scores_output(outputs))
     count = math.prod(score.shape)
@@ -63,7 +63,7 @@ def regressions(tensors: Sequence[Tensor], outputs: Sequence[TensorSpec]) -> lis
     """Return one number per item.
 
     Raises:
-        PredictionFailed: none, or several.
+        InferenceFailed: none, or several.
     """
     tensor = _find_tensor(tensors, value_output(outputs))
     if not tensor.shape or any(length != 1 for length in tensor.shape[1:]):
@@ -86,7 +86,6 @@ def _select_output(
 
 
 def _find_tensor(tensors: Sequence[Tensor], spec: TensorSpec | None) -> Tensor:
-    """Return the tensor of an output."""
     for tensor in tensors:
         if spec is not None and tensor.name == spec.name:
             return tensor

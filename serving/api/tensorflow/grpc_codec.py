@@ -195,7 +195,7 @@ class TensorFlowGrpcCodec:
         """Encode a response in pieces, some of them views of the frame.
 
         Raises:
-            PredictionFailed: a requested output is missing.
+            InferenceFailed: a requested output is missing.
         """
         tensors = wire.decode_frame(frame)
         if query.method == "predict":
@@ -218,7 +218,7 @@ class TensorFlowGrpcCodec:
         """Encode a long response in quick steps, or return None if `encode_response` is quick enough.
 
         Raises:
-            PredictionFailed: as `encode_response`.
+            InferenceFailed: as `encode_response`.
         """
         if len(frame) <= rest_codec.LONG_BYTES or query.method != "predict":
             return None

@@ -263,7 +263,7 @@ class TensorFlowRestCodec:
 
         Raises:
             InvalidRequest: the outputs' first dimensions differ.
-            PredictionFailed: invalid outputs.
+            InferenceFailed: invalid outputs.
         """
         tensors = wire.decode_frame(frame)
         if not tensors:
@@ -287,7 +287,7 @@ class TensorFlowRestCodec:
 
         Raises:
             InvalidRequest: as `encode_response`.
-            PredictionFailed: as `encode_response`, also between pieces.
+            InferenceFailed: as `encode_response`, also between pieces.
         """
         if len(frame) <= LONG_BYTES or form not in {"row", "columnar"}:
             return None

@@ -22,7 +22,7 @@ def tensor_to_json(tensor: Tensor) -> Any:
     BYTES become base64 objects if the name ends in `_bytes`, else text.
 
     Raises:
-        PredictionFailed: malformed BYTES, or not UTF-8.
+        InferenceFailed: malformed BYTES, or not UTF-8.
     """
     if tensor.datatype == "BYTES":
         elements = byte_strings(tensor)
@@ -42,7 +42,7 @@ def tensor_to_json_pieces(tensor: Tensor) -> Iterator[bytes]:
     """Encode as `tensor_to_json`, as JSON in small pieces.
 
     Raises:
-        PredictionFailed: as `tensor_to_json`.
+        InferenceFailed: as `tensor_to_json`.
     """
     if tensor.datatype != "BYTES":
         yield from number_pieces(_array(tensor), json_of_numbers)
@@ -57,7 +57,7 @@ def written_rows(tensors: Sequence[Tensor]) -> Iterator[bytes]:
     """Encode equally many rows of each tensor as JSON objects, in small pieces.
 
     Raises:
-        PredictionFailed: as `tensor_to_json`.
+        InferenceFailed: as `tensor_to_json`.
     """
     keys = [write(tensor.name).replace("%", "%%") + ":%s" for tensor in tensors]
     form = "{" + ",".join(keys) + "}"
@@ -202,7 +202,7 @@ def byte_strings(tensor: Tensor) -> list[bytes]:
     """Return the elements of a BYTES tensor.
 
     Raises:
-        PredictionFailed: wrong number, or truncated.
+        InferenceFailed: wrong number, or truncated.
     """
     return [one for some in elements(tensor) for one in some]
 

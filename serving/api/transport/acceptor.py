@@ -36,7 +36,6 @@ class Acceptor:
         Args:
             sock: bound, not yet listening.
             context: None: no TLS.
-            handshake_s: limit of a handshake.
             end_s: limit of a TLS shutdown.
         """
         self._sock = sock

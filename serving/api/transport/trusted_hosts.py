@@ -43,7 +43,6 @@ def is_foreign(site: bytes | None, origin: bytes | None, host: bytes | None) -> 
     Args:
         site: Sec-Fetch-Site, only from newer browsers to trustworthy addresses.
         origin: Origin, from all browsers with changing requests.
-        host: Host.
     """
     if site is not None:
         return site not in {b"same-origin", b"none"}

@@ -24,7 +24,6 @@ def infer_message(
     """INFER message in pieces.
 
     Args:
-        action: the batch.
         jobs: by id.
         model: wire id.
         has_rows: whether items are rows of all inputs; else the replica cuts split requests, sent

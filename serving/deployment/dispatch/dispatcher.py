@@ -239,7 +239,6 @@ class Dispatcher:
         """Add a connected replica.
 
         Args:
-            connection: its socket.
             wanted: returns how to load a model.
             on_loaded: called after each load.
             on_connection_lost: called with the replica's fault, if any.

@@ -105,5 +105,5 @@ class InflightRequest(Submitted):
         self._dispatcher.cancel(self.id)
 
     def batch(self) -> BatchInfo | None:
-        """See `waiter.Timed`."""
+        """See `HasBatch`."""
         return self._dispatcher.current_batch()

@@ -102,9 +102,7 @@ def declared_inputs(
     """Declared inputs of a model.
 
     Args:
-        spec: model spec.
         settings: the model's own; they override the spec.
-        pad_to: `batching.pad_to`.
         known: signature found by another replica.
     """
     shapes = sizes_of(spec.shapes, source="shapes")

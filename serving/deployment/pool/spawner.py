@@ -45,7 +45,7 @@ class Replica(Protocol):
 
 
 class Spawner(Protocol):
-    """Spawner of replicas; see `serving.spawners.process.spawner` and `as_container`."""
+    """Spawner of replicas, as processes or as containers (`serving.spawners`)."""
 
     @property
     def limits_text(self) -> str:
@@ -84,7 +84,7 @@ class Spawner(Protocol):
         ...
 
     async def stage(self, spec: ModelSpec) -> pathlib.Path | None:
-        """Stage a model's files for replicas without a card; return their root there, if changed.
+        """Stage a model's files for replicas without a model; return their root there, if changed.
 
         Raises:
             ServingError: they cannot be staged.

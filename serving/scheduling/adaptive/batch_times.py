@@ -38,8 +38,6 @@ _LOOK_EVERY = 8
 
 
 class _Size:
-    """Measurements of one size."""
-
     __slots__ = ("doubled", "doubted_s", "next", "ran", "seen", "when")
 
     def __init__(self) -> None:

@@ -5,9 +5,9 @@ or the most urgent has used half of its spare time. A busy worker's buffer is fi
 its expected time, or at once with a full batch. The most urgent deadline bounds a batch, copying
 one of large items. A request that can no longer finish in time is rejected before it is sent.
 
-Several flows or priorities need a `FairQueue`, otherwise a cheaper `DeadlineQueue` is used. A flow
-is an application, or all large requests that name neither flow nor priority. A full queue rejects
-the newcomer or the last request of the fullest flow.
+Several flows or priorities need a `FairQueue`; else a `DeadlineQueue` is cheaper. A flow is an
+application, or all large requests that name neither flow nor priority. A full queue rejects the
+newcomer or the last request of the fullest flow.
 
 Each worker loads the model when it comes up; windows are open. A passed deadline rejects a request
 wherever it is. When a worker is lost, the requests of its running batch are retried once, solo, so

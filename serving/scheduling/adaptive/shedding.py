@@ -72,7 +72,6 @@ class Shedding:
         """Keep the state of the queue.
 
         Args:
-            profile: batch durations.
             shares: None for a single backlog.
             size: of a full batch.
             waiting: items of all backlogs.

@@ -52,8 +52,6 @@ class Backlog:
 
         Args:
             bucket_s: bucket of the deadline, or of the work to join.
-            until_s: deadline.
-            work_s: seconds.
             free_s: when the worker can begin.
         """
         buckets_s, slack_s = self._buckets_s, self._slack_s

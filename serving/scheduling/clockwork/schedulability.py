@@ -83,10 +83,8 @@ class SchedulabilityTest:
         """Return whether a worker could do the work in time with all reserved work.
 
         Args:
-            worker: which.
             free_s: when its executor has finished issued actions.
             ready_s: when the model is loaded.
-            blocking_s: further blocking.
             load_s: load on the same executor.
         """
         until_s = self.deadline_s
@@ -103,8 +101,6 @@ class SchedulabilityTest:
 
         Args:
             holding: perhaps still to be loaded.
-            free_s: as in `is_in_time`.
-            ready_s: as in `is_in_time`.
             is_free: whether it would start at once.
         """
         worker, leave, now_s = holding.worker, holding.planned_eviction, self.now_s

@@ -10,8 +10,7 @@ class. Number: x has each model's number and a 1 for the user's offset, in units
 Non-negative weights fit stacked predictors best (Breiman 1996, "Stacked regressions") and act as
 votes; the offset is free.
 
-The state holds the Gram matrix and moments, no feedback. With d models an update costs d^2, and the
-weights a few solutions of d equations. No I/O.
+The state holds the Gram matrix and moments, no feedback. With d models an update costs d^2. No I/O.
 """
 
 from __future__ import annotations

@@ -26,7 +26,6 @@ class CircuitBreaker:
         Args:
             name: for error texts.
             probe: raises unless the server is available.
-            timeout_s: request timeout.
             retry_s: minimum interval between probes.
         """
         self._name = name

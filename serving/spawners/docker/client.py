@@ -63,7 +63,7 @@ class DockerClient:
         """Connect to the engine of DOCKER_HOST or the default one.
 
         Raises:
-            EngineError: it is unusable.
+            DockerError: it is unusable.
         """
         address = os.environ.get("DOCKER_HOST") or "unix:///var/run/docker.sock"
         if not address.startswith("unix://"):
@@ -102,7 +102,7 @@ class DockerClient:
         """Create a container without network, capabilities, swap or CPU limit; return its id.
 
         Raises:
-            EngineError: the engine refuses.
+            DockerError: the engine refuses.
         """
         import docker.types  # noqa: PLC0415
 
@@ -149,7 +149,7 @@ class DockerClient:
         """Start it; return its host pid, 0 if it has ended.
 
         Raises:
-            EngineError: the engine refuses.
+            DockerError: the engine refuses.
         """
         with self._translate_errors("a container cannot be started") as api:
             api.start(container)
@@ -159,7 +159,7 @@ class DockerClient:
         """Set a running container's limits and read them back; memory None: unchanged.
 
         Raises:
-            EngineError: the engine refuses, or another value was read back.
+            DockerError: the engine refuses, or another value was read back.
         """
         wanted = {
             "CpuPeriod": PERIOD_US,
@@ -188,7 +188,7 @@ class DockerClient:
 
         Raises:
             ContainerGone: it was removed.
-            EngineError: the engine does not respond.
+            DockerError: the engine does not respond.
         """
         what = "the end of a container cannot be awaited"
         with contextlib.suppress(DockerError), self._translate_errors(what) as api:
@@ -210,7 +210,7 @@ class DockerClient:
         """Kill it, unless it has ended or is gone.
 
         Raises:
-            EngineError: the engine does not respond.
+            DockerError: the engine does not respond.
         """
         self._harmless("a container cannot be stopped", lambda api: api.kill(container))
 
@@ -218,7 +218,7 @@ class DockerClient:
         """Kill and remove it, unless it is gone.
 
         Raises:
-            EngineError: the engine does not respond.
+            DockerError: the engine does not respond.
         """
         self._harmless(
             "a container cannot be removed",
@@ -231,7 +231,7 @@ class DockerClient:
         """Return the ids of an owner's containers, including ended ones.
 
         Raises:
-            EngineError: the engine does not respond.
+            DockerError: the engine does not respond.
         """
         with self._translate_errors("containers cannot be listed") as api:
             found = api.containers(all=True, filters={"label": f"{OWNER_LABEL}={name}"})
@@ -322,7 +322,7 @@ def remove_all(engine: DockerClient, containers: Sequence[str]) -> None:
     """Remove containers; errors are raised at the end.
 
     Raises:
-        EngineError: the first error.
+        DockerError: the first error.
     """
     first: DockerError | None = None
     for container in containers:
@@ -338,7 +338,7 @@ def cleanup_stale() -> list[str]:
     """Remove containers of owners that are gone; return their names.
 
     Raises:
-        EngineError: the engine is unusable or refuses.
+        DockerError: the engine is unusable or refuses.
     """
     with contextlib.closing(DockerClient.connect()) as engine:
         stale = engine.stale()

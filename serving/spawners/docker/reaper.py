@@ -112,7 +112,7 @@ def _remove_all(name: str) -> None:
     """Remove an owner's containers, including late ones.
 
     Raises:
-        EngineError: the engine was unusable for `_PATIENCE_S`.
+        DockerError: the engine was unusable for `_PATIENCE_S`.
     """
     until_s = time.monotonic() + _PATIENCE_S
     rounds = 0

@@ -1,11 +1,11 @@
-"""Spawner of replicas as containers of this machine's Docker engine; see `pool.home.Home`.
+"""Spawner of replicas as containers of this machine's Docker engine.
 
 The wire is a Unix socket in a mounted folder; there is no network. The CPU quota is set after
 HELLO, so a small one does not slow the start; the memory limit always holds. Mounts are fixed at
-creation: one model's files, or the staging folder (`shelf`) if models come and go.
+creation: one model's files, or the staging folder if models come and go.
 
 Containers are removed when they end and by `close`; after a `kill -9` of the gateway the reaper
-(`container_keeper`) cleans up, and after one of both the next spawner.
+cleans up, and after one of both the next spawner.
 """
 
 from __future__ import annotations
@@ -110,7 +110,7 @@ class DockerSpawner:
     ) -> ContainerReplica:
         """Start a replica, see `Spawner.start`; if cancelled, end it.
 
-        The card's files are mounted read-only. By default it sees the first GPU, if any.
+        The model's files are mounted read-only. By default it sees the first GPU, if any.
 
         Raises:
             ReplicaStartFailed: it ended, or was not ready in time.
@@ -224,7 +224,6 @@ class DockerSpawner:
         )
 
     async def _gpu(self, accelerator: AcceleratorSettings) -> str | None:
-        """Return the GPU for a replica."""
         if accelerator.share is not None and not self._said_no_sharing:
             self._said_no_sharing = True
             reason = "a container cannot reach the CUDA MPS daemon of its machine"

@@ -39,7 +39,7 @@ class ProcessReplica:
 
     @property
     def sock(self) -> socket.socket:
-        """See `pool.home.Replica`."""
+        """See `pool.spawner.Replica`."""
         if self._sock is None:
             raise NotReady(f"replica {self.worker} is not connected")
         return self._sock

@@ -1,6 +1,6 @@
-"""Spawner of replicas as processes of this machine; see `pool.home.Home`.
+"""Spawner of replicas as processes of this machine.
 
-One fork server (`template`) forks the replicas. They die with it; the next start makes a new one.
+One fork server forks the replicas. They die with it; the next start makes a new one.
 `close` cleans up; after a `kill -9` of the gateway the fork server does, and after one of both the
 next spawner.
 """

@@ -214,7 +214,6 @@ def cleanup_stale(
 
 
 def _mounts() -> Sequence[pathlib.Path]:
-    """Return all cgroup mounts."""
     try:
         return mount_points(_MOUNTINFO.read_text(encoding="utf-8"))
     except OSError:

@@ -1,9 +1,8 @@
 """Builder of the bundled `resnet50`: ResNet-50 for ImageNet, with weights from a seed.
 
-He et al. (2015, arXiv:1512.03385, table 1), stride in the 3x3 convolutions as in torchvision: 25.5
-million parameters with folded batch norms, 4.1 billion multiply-adds per image. Outputs are
-meaningless, the cost is a trained network's. Its 100 MB are built on first use, in about a second,
-in `$XDG_CACHE_HOME/luthier/zoo/`, else `~/.cache/luthier/zoo/`.
+He et al. (2015, arXiv:1512.03385, table 1), stride in the 3x3 convolutions as in torchvision.
+Outputs are meaningless, the cost is a trained network's. Its 100 MB are built on first use, in
+about a second, in `$XDG_CACHE_HOME/luthier/zoo/`, else `~/.cache/luthier/zoo/`.
 
 NumPy's PCG64 has a fixed stream, so every machine writes the same bytes; each start checks
 `SHA256`. Maps `image` UINT8 [batch, 3, 224, 224] to `scores` FP32 [batch, 1000] with softmax.

@@ -99,7 +99,6 @@ def run(arguments: argparse.Namespace, terminal: Terminal) -> CommandResult:
 
 
 def _compare_on_server(arguments: argparse.Namespace, terminal: Terminal) -> CommandResult:
-    """Compare on a server."""
     is_scenario = hasattr(arguments, "scenario")
     missing = [f"--{name}" for name in SERVED if not is_scenario and not hasattr(arguments, name)]
     if arguments.samplers is None:
@@ -135,7 +134,6 @@ def _compare_on_server(arguments: argparse.Namespace, terminal: Terminal) -> Com
 
 
 def _compare_on_tables(arguments: argparse.Namespace, terminal: Terminal) -> CommandResult:
-    """Compare on benchmark tables."""
     order = _order(arguments)
     store = options.group_of(arguments, StoreSettings)
     names = [path.resolve().name for path in order.surfaces]

@@ -69,7 +69,6 @@ def add_group(
     """Add the options of a group of settings, and return the parser's group.
 
     Args:
-        parser: parser of a command.
         name: a key of `tuner.settings.study.GROUPS`.
         only: fields to add; None: all.
         but: fields to omit.

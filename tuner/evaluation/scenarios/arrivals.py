@@ -159,7 +159,6 @@ def _poisson(rate: float, span_s: float, rng: np.random.Generator) -> Array:
 
 
 def _draw_models(stream: Stream, at_s: Array, copies: int, rng: np.random.Generator) -> Places:
-    """Return a model for each request."""
     if stream.active_every_s:
         active = np.minimum(copies, 1 + (at_s / stream.active_every_s).astype(np.intp))
         return (rng.random(len(at_s)) * active).astype(np.intp)

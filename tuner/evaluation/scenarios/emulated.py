@@ -125,7 +125,7 @@ def settings_of(scenario: Scenario) -> ServingSettings:
     """Return the engine's settings.
 
     Raises:
-        WrongUse: a setting is unknown, or out of its range.
+        UsageError: a setting is unknown, or out of its range.
     """
     try:
         policy = ServingSettings().with_changes({"scheduling.policy": "clockwork"})
@@ -148,7 +148,6 @@ def run(
     """Run a scenario; also return the outcome of each request in order of arrival.
 
     Args:
-        make: factory of the scheduler.
         check: called regularly; may raise.
     """
     timed = TimedScheduler(make(scenario))

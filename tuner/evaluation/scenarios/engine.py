@@ -63,7 +63,7 @@ class ScenarioLauncher:
         """Start a server.
 
         Raises:
-            WrongUse, LaunchFailed: it does not start, or cannot load a model.
+            UsageError, LaunchFailed: it does not start, or cannot load a model.
         """
         server = ScenarioServer(self)
         server.apply(configuration or Configuration({}))
@@ -104,7 +104,7 @@ class ScenarioServer:
         """Apply a configuration, and return the seconds until it was ready.
 
         Raises:
-            WrongUse, LaunchFailed: it failed; `is_running` is whether the engine still serves.
+            UsageError, LaunchFailed: it failed; `is_running` is whether the engine still serves.
         """
         before_s = time.monotonic()
         launcher = self._launcher

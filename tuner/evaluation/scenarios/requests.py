@@ -94,7 +94,7 @@ class ScenarioRequests:
             seconds: of requests.
 
         Raises:
-            WrongUse: nothing is due in this time.
+            UsageError: nothing is due in this time.
             LaunchFailed: the server has no model metadata.
         """
         key = (seed, seconds)
@@ -163,7 +163,7 @@ class _Sent:
         return _with_timeout(dataclasses.replace(sent, requests=kept), deadline_s)
 
     def list_requests(self, draw: int = 0) -> ClientWorkload | None:
-        """Return all timed requests; `arrivals.traffic` explains `draw`."""
+        """Return all timed requests; `arrivals.draw_arrivals` explains `draw`."""
         scenario = self._scenario
         names = [name for group in scenario.groups for name in group.names]
         book = _Book()
@@ -262,7 +262,7 @@ def _find_spec(model: str) -> ModelSpec:
     """Find a model's spec, with samples and shapes.
 
     Raises:
-        WrongUse: the model cannot be found.
+        UsageError: the model cannot be found.
     """
     try:
         return zoo.find(model)

@@ -65,7 +65,7 @@ def run(scenario: Scenario, *, say: Callable[[str], None] = lambda _: None) -> S
     """Serve a scenario once.
 
     Raises:
-        WrongUse: it cannot be served.
+        UsageError: it cannot be served.
         TunerError: the server or a model does not start, or the load generator fails.
     """
     began_s = time.monotonic()
@@ -90,7 +90,7 @@ def open_server(
         program: Python arguments that run the server.
 
     Raises:
-        WrongUse: the scenario cannot be served.
+        UsageError: the scenario cannot be served.
         TunerError: the server or a model does not start.
     """
     check(scenario)
@@ -113,7 +113,6 @@ def start_server(
     Args:
         spawner: spawner of replicas; None: by the environment.
         profiles: folder of earlier servers' model profiles; None: measure all.
-        program: Python arguments that run the server.
 
     Raises:
         TunerError: the server or a model does not start; then none is left.
@@ -168,7 +167,7 @@ def check(scenario: Scenario) -> None:
     """Reject a scenario that can only be emulated.
 
     Raises:
-        WrongUse: with the reason.
+        UsageError: with the reason.
     """
     models = sum(group.copies for group in scenario.groups)
     for group in scenario.groups:

@@ -29,7 +29,7 @@ def check(scenario: Scenario, *, seconds: float) -> None:
         seconds: of requests in each evaluation.
 
     Raises:
-        WrongUse: with the reason.
+        UsageError: with the reason.
     """
     served.check(scenario)
     served.configuration_of(scenario)  # its settings are the serving core's
@@ -186,7 +186,6 @@ def _around(knob: Knob, own: Value | None) -> Knob:
 
 
 def _with(knob: NumberKnob, values: Sequence[float], default: float) -> Knob:
-    """Return the knob with other values."""
     if isinstance(knob, IntKnob):
         least = 0 if knob.low == 0 or knob.zero else 1
         found: list[Any] = sorted({max(least, round(v)) for v in values} | {round(default)})
