@@ -63,7 +63,7 @@ def grpc_gateway(
                 idle_s=idle_s,
                 request_s=request_s,
                 door=door,
-                buffered=held,
+                buffered=buffered,
                 gzip_min_bytes=gzip_min_bytes,
             )
             server = await running.loop.create_server(listener.protocol, "127.0.0.1", 0)

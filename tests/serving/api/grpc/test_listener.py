@@ -208,7 +208,7 @@ def call_with(size):
 def test_what_calls_hold_is_bounded_over_all_connections():
     """A call for which there is no room is RESOURCE_EXHAUSTED, while it arrives or when it is there; all is let go."""
     home, held = FakeHome(), BufferedBytes(500_000)
-    with grpc_gateway({"batching.max_size": 1}, home, held=held) as port:
+    with grpc_gateway({"batching.max_size": 1}, home, buffered=held) as port:
 
         def holds(size):
             until(lambda: port.running.do(lambda: held.bytes) >= size)
@@ -242,7 +242,7 @@ def test_what_calls_hold_is_bounded_over_all_connections():
 def test_an_answer_is_held_until_the_client_takes_it():
     """As far as its windows let nothing more out, and what waits in the transport."""
     held = BufferedBytes()
-    with grpc_gateway(held=held) as port:
+    with grpc_gateway(buffered=held) as port:
         with connected(port) as (sock, client):
             sock.sendall(client.request(1, call_with(250_000)))
             until(lambda: port.running.do(lambda: held.unsent_bytes) >= 250_000)
@@ -263,7 +263,7 @@ def test_an_answer_is_held_until_the_client_takes_it():
 def test_a_client_that_leaves_holds_nothing():
     """Amid a body, and with a call in work."""
     home, held = FakeHome(), BufferedBytes()
-    with grpc_gateway(None, home, held=held) as port:
+    with grpc_gateway(None, home, buffered=held) as port:
         home.hold.set()
         with connected(port) as (sock, client):
             sock.sendall(client.request(1, call_with(250_000)) + client.headers(3))

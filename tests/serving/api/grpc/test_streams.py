@@ -223,7 +223,7 @@ def test_requests_of_streams_are_counted_with_all_others():
     """One for which there is no room is answered with an error, and the stream goes on; who leaves holds nothing."""
     home, callback, held = FakeHome(), Callback(), BufferedBytes(250_000)
     large = np.zeros((1, 100_000), dtype=np.uint8)
-    with grpc_gateway({"batching.max_size": 1}, home, held=held) as port:
+    with grpc_gateway({"batching.max_size": 1}, home, buffered=held) as port:
         home.hold.set()
         with triton.InferenceServerClient(port.address) as client:
             client.start_stream(callback, compression_algorithm="gzip")
@@ -257,7 +257,7 @@ def test_requests_of_streams_are_counted_with_all_others():
 def test_a_stream_that_grows_beyond_what_all_may_hold():
     """It ends, and says why; another goes on."""
     callback, held = Callback(), BufferedBytes(150_000)
-    with grpc_gateway(None, held=held) as port:
+    with grpc_gateway(None, buffered=held) as port:
         with triton.InferenceServerClient(port.address) as client:
             client.start_stream(callback)
             client.async_stream_infer("echo", [tensor(np.zeros((1, 200_000), dtype=np.uint8))])
