@@ -53,7 +53,7 @@ def test_every_sampler_has_its_searches_on_every_surface(record) -> None:
 
 
 def test_without_a_profile_the_guess_takes_no_part_and_that_is_said(record) -> None:
-    assert all("guess is left out" in surface.notes[-1] for surface in record.surfaces)
+    assert all("prediction is left out" in surface.notes[-1] for surface in record.surfaces)
 
 
 def test_the_figures_can_be_computed_from_what_is_written(record) -> None:

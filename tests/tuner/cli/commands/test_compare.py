@@ -75,7 +75,7 @@ def test_wrong_use_on_a_surface_is_one_line(
     ("words", "text"),
     [
         (["--samplers", "random,gp"], "missing --model, --concurrency; or give --table DIR"),
-        (["--model", "linear", "--concurrency", "5"], "needed: --samplers"),
+        (["--model", "linear", "--concurrency", "5"], "missing --samplers"),
         (
             ["--model", "linear", "--concurrency", "5", "--samplers", "random,gp", "--seeds", "3"],
             "--seeds is only for recorded benchmark tables",
