@@ -264,7 +264,7 @@ def test_best_yaml_starts_a_server(finished: tuple[pathlib.Path, Done]) -> None:
     assert json.loads(loaded.out)["throughput_per_s"] > 0
     assert compared.code == 0, compared.err
     answer = json.loads(compared.out)
-    assert answer["a"] == {"given": "one", "is": "what study one recommends for echo"}
+    assert answer["a"] == {"given": "one", "is": "the recommendation of study one for echo"}
     assert answer["b"]["is"] == url
     assert 0.5 < answer["ratio"] < 2
 

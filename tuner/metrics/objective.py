@@ -121,7 +121,7 @@ OBJECTIVES = {
         label="highest rate within the limit",
         unit="requests/s",
         is_minimised=False,
-        field="highest_per_s",
+        field="max_rate_per_s",
     ),
     "goodput": Objective(
         name="goodput",

@@ -66,7 +66,7 @@ def parse(kind: Any, data: Buffer) -> Any:
         return kind.FromString(bytes(data))
     except DecodeError as error:
         raise MalformedMessage(
-            f"the message is not a {kind.DESCRIPTOR.full_name}: {error}"
+            f"the message is not of type {kind.DESCRIPTOR.full_name}: {error}"
         ) from error
 
 

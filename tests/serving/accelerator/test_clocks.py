@@ -118,7 +118,7 @@ def test_a_living_owners_lock_is_not_taken(gpu) -> None:
     """The other process is named, and goes on holding it."""
     process = held_by_another()
     try:
-        with pytest.raises(AcceleratorUnavailable, match=f"process {process.pid} holds"):
+        with pytest.raises(AcceleratorUnavailable, match=f"process {process.pid} has locked"):
             ClockLock().hold(300)
         assert "has locked the GPU's clock to 900 MHz" in str(clocks.lockable_clocks_mhz())
         assert gpu.changes == ["lock 900"]

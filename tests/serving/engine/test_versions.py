@@ -119,7 +119,7 @@ def test_what_is_not_there_is_named(catalogue):
         catalogue.set_current("m", "canry")
     with pytest.raises(UnknownLabel, match=r"no label 'canry', did you mean.*: canary\)"):
         catalogue.set_label("m", "canry", None)
-    with pytest.raises(InvalidRequest, match="has a version '1' already"):
+    with pytest.raises(InvalidRequest, match="already has a version '1'"):
         catalogue.add("m", "1", "again", current=False)
     with pytest.raises(InvalidRequest, match="cannot be a label"):
         catalogue.set_label("m", "1", "2")

@@ -423,7 +423,7 @@ def test_what_no_copy_can_be_written_of_is_told(tmp_path, copies, monkeypatch, c
     monkeypatch.setattr(onnx_copies, "MOST_BYTES", 25)
     assert added(told(file, optimises=True)) == 1.0
     assert [record.message for record in caplog.records] == ["no optimised copy is written"] * 2
-    assert "has no room for 4 times" in caplog.records[-1].error
+    assert "has less free space than 4 times" in caplog.records[-1].error
     assert list(copies.iterdir()) == []
     caplog.clear()
     monkeypatch.setenv("XDG_CACHE_HOME", str(file))

@@ -142,7 +142,7 @@ def test_what_is_filled_up_gets_its_own_answer(function, output):
     [
         ("responses change", lambda x: {"y": x.mean(1, keepdims=True)}, (-1, 1), {"x": 0.0}),
         ("grows from", lambda x: {"y": np.repeat(x, 2, 1)}, (-1, -1), {"x": 0.0}),
-        ("no value", lambda x: {"y": x}, (-1, -1), {"z": 0.0}),
+        ("no fill value", lambda x: {"y": x}, (-1, -1), {"z": 0.0}),
     ],
 )
 def test_what_cannot_be_filled_up_says_why(phrase, function, output, pad):

@@ -27,7 +27,7 @@ def test_an_interpreter_after_the_name_runs_it(tmp_path: pathlib.Path) -> None:
     assert engine_lookup.engine_of(f"triton:{link}").python == str(link)
     link.unlink()
     with pytest.raises(
-        UsageError, match=f"--engine triton:{link}: no file {link}; after the colon"
+        UsageError, match=f"--engine triton:{link}: no file {link}; expected after the colon"
     ):
         engine_lookup.engine_of(f"triton:{link}")
     text = engine_file.read_text(engine_lookup.FOLDER / "triton" / "engine.yaml")

@@ -160,7 +160,7 @@ def test_numbers_that_no_float_holds_are_refused(manage, given):
 def test_what_cannot_be_is_told_in_one_line(manage, home):
     """Twice the same version, an unknown container, a load that fails: 400, and nothing has changed."""
     manage("start_containers", **start("1"))
-    assert manage("start_containers", **start("1")) == (400, "model m:1 runs already")
+    assert manage("start_containers", **start("1")) == (400, "model m:1 is already running")
     status, text = manage("start_containers", **start("2", container_name="ecco"))
     assert (status, "did you mean 'echo'" in text) == (400, True)
     home.load_error = "no such layer"

@@ -106,7 +106,7 @@ def test_what_is_no_request_is_an_error_too(port):
             path, response_deserializer=service_pb2.ModelStreamInferResponse.FromString
         )
         bad, answered = call(iter([b"\xff\xff", good]), timeout=20)
-    assert "no inference.ModelInferRequest" in bad.error_message
+    assert "not of type inference.ModelInferRequest" in bad.error_message
     assert (answered.error_message, answered.infer_response.id) == ("", "7")
 
 

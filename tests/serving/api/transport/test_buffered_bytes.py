@@ -70,7 +70,7 @@ STEPS = st.lists(
 def test_what_all_connections_hold_is_bounded_and_let_go(streams, steps):
     """Whatever comes, in any pieces, and whoever leaves: never above the bound, and nothing is left at the end."""
     held, routes = BufferedBytes(MOST), Waiting()
-    listener = listening(routes, held=held)
+    listener = listening(routes, buffered=held)
     clients = [connected(listener) for _ in streams]
     rests = [
         b"".join(request(size, is_chunked=chunked, more_bytes=more) for size, chunked, more in one)
@@ -104,7 +104,7 @@ def test_what_all_connections_hold_is_bounded_and_let_go(streams, steps):
 def test_who_came_first_goes_on():
     """The body for which there is no room is refused, and the others end; then there is room again."""
     held, routes = BufferedBytes(MOST), Waiting()
-    listener = listening(routes, held=held)
+    listener = listening(routes, buffered=held)
     (first, wire), (second, other) = connected(listener), connected(listener)
     first.data_received(request(500_000, is_chunked=False)[:-1])
     for piece in (request(300_000, is_chunked=False)[:-10], b"1234567890"):
@@ -125,7 +125,7 @@ def test_who_came_first_goes_on():
 def test_heads_that_wait_are_held():
     """However little their bodies are; reading stops as with bodies, and beyond the bound the connection ends."""
     held, routes = BufferedBytes(), Waiting()
-    listener = listening(routes, held=held)
+    listener = listening(routes, buffered=held)
     connection, wire = connected(listener)
     large = request(1, is_chunked=False, more_bytes=60_000)
     connection.data_received(request(1, is_chunked=False))
@@ -155,7 +155,7 @@ def test_heads_that_wait_are_held():
 def test_answers_that_a_client_does_not_read_are_held():
     """Until it reads, or leaves: bodies that come meanwhile are refused, and those that are there go on."""
     held, routes = BufferedBytes(MOST), Waiting()
-    listener = listening(routes, held=held)
+    listener = listening(routes, buffered=held)
     (slow, wire), (other, refused), (third, served) = (connected(listener) for _ in range(3))
     for leaves in (False, True):
         wire.get_write_buffer_size = lambda: 0
@@ -197,7 +197,7 @@ def test_each_of_many_that_overlap_is_answered():
 def test_small_requests_are_served_whatever_is_held():
     """Those that come whole are bounded by their number alone."""
     held, routes = BufferedBytes(MOST), Waiting()
-    listener = listening(routes, held=held)
+    listener = listening(routes, buffered=held)
     for _ in range(3):
         connection, _ = connected(listener)
         connection.data_received(request(199_999 + 1, is_chunked=False))

@@ -100,7 +100,7 @@ def test_several_files_need_a_folder(
     """They are named in the line that asks for one."""
     assert export(runs, "--to", "ray") == 2
     err = capsys.readouterr().err
-    assert "--to ray makes 2 files (ray.yaml, luthier_app.py)" in err
+    assert "--to ray writes 2 files (ray.yaml, luthier_app.py)" in err
     assert "--out DIR" in err
 
 
