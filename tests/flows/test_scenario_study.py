@@ -111,7 +111,7 @@ def test_what_is_exported_can_be_deployed(folder: pathlib.Path, finished: Done) 
     refused = tune(folder, "export", "one", "--trial", "1")
     assert (
         refused.code,
-        "--to serving makes 2 files (trial-1.yaml, deploy.sh)" in refused.err,
+        "--to serving writes 2 files (trial-1.yaml, deploy.sh)" in refused.err,
     ) == (
         2,
         True,

@@ -137,7 +137,7 @@ PROBLEMS = [
     ("strings", {"input": "a", "uid": []}, "JSON key uid expected type Stringbut found type Array"),
     ("strings", {"input": "a", "uid": "u" * 257}, "uid has 257 characters, at most 256"),
     ("strings", b'{"input": "a", "uid": "\\ud800"}', "uid contains a lone surrogate"),
-    ("strings", {"input_batch": [""] * (requests.MAX_BATCH + 1)}, "at most 2048 are taken"),
+    ("strings", {"input_batch": [""] * (requests.MAX_BATCH + 1)}, "at most 2048 are allowed"),
 ]  # fmt: skip
 
 
