@@ -169,7 +169,7 @@ def test_what_cannot_be_compared_is_in_the_files_for_a_page(tmp_path) -> None:
     suite = ET.parse(junit).getroot()
     assert (suite.get("failures"), suite.get("errors")) == ("0", "1")
     assert suite.find("testcase/error").text in err
-    assert "B: nosuch is no file" in page.read_text()
+    assert "B: nosuch is not a file" in page.read_text()
 
 
 def test_a_settings_file_needs_a_model_and_settings(files, tmp_path) -> None:

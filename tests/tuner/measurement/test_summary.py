@@ -200,7 +200,7 @@ FAILURES = {
         "9 x status 503, 1 x no answer",
     ),
     "nothing sent": ([], "timeout", "no request was sent"),
-    "nothing in time": ([(0.0, 0.9, 200), (0.9, 7.5, 200)], "timeout", "took 6.6 s"),
+    "nothing in time": ([(0.0, 0.9, 200), (0.9, 7.5, 200)], "timeout", "latency was 6.6 s"),
 }
 
 
