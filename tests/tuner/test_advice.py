@@ -97,9 +97,9 @@ def with_failures(record: StudyRecord, default: int, best: int, *, of: int = 10)
             with_failures(UNLUCKY, 10, 0),
             True,
             "the default does not work here (peak 64 MiB)",
-            "does not work here (peak 64 MiB); the best worked on 10 of 10 fresh starts",
+            "does not work here (peak 64 MiB); the best worked in 10 of 10 evaluations",
         ),
-        (with_failures(UNLUCKY, 10, 3), True, "but the best failed 3 of 10", "worked on 7 of 10"),
+        (with_failures(UNLUCKY, 10, 3), True, "but the best failed 3 of 10", "worked in 7 of 10"),
     ],
 )
 def test_fresh_starts_that_fail_are_evidence(

@@ -20,7 +20,7 @@ def test_a_sound_measurement_has_none(measured):
         ({"little_error": 0.06}, "by 6 % (Little's law)"),
         ({"late_share": 0.02}, "2 % of the requests were sent more than 1 ms after they were due"),
         ({"noise": HostNoise(client_cpu_s=1.7)}, "used 85 % of a core"),
-        ({"noise": HostNoise(steal_s=0.1)}, "took 2.5 % of the machine's"),
+        ({"noise": HostNoise(steal_s=0.1)}, "gave 2.5 % of the machine's"),
     ],
 )
 def test_each_reason_is_one_sentence_with_its_figure(measured, changes, text):
