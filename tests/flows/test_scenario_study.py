@@ -119,7 +119,7 @@ def test_what_is_exported_can_be_deployed(folder: pathlib.Path, finished: Done) 
     for target in ("triton", "kubernetes", "engine"):
         refused = tune(folder, "export", "one", "--to", target)
         assert (refused.code, refused.err.count("\n")) == (2, 1)
-        assert "export it with --to serving" in refused.err
+        assert "use --to serving" in refused.err
 
 
 def test_a_study_of_the_same_name_is_begun_anew(folder: pathlib.Path) -> None:

@@ -46,7 +46,7 @@ PREDICTED, UNPREDICTED = "structured", "gp"
 """The sampler with a prediction, and its substitute."""
 _WITHOUT = {
     PREDICTED: "the search uses its measurements alone, as with --sampler gp",
-    "guess": "without a prediction, the sampler prediction tries configurations at random",
+    "prediction": "without a prediction, the sampler prediction tries configurations at random",
 }
 """What a sampler does without a prediction."""
 OVER_MEAN = 2.0

@@ -286,7 +286,7 @@ def test_what_answers_must_be_a_management_port(tmp_path):
         manager = ProcessContainerManager(clipper_management_port=query, folder=tmp_path)
         with pytest.raises(ClipperException, match="Received error status code: 404"):
             manager.connect()
-    with pytest.raises(ClipperException, match="does not answer"):
+    with pytest.raises(ClipperException, match="No response from"):
         manager.connect()
 
 

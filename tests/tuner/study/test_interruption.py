@@ -68,7 +68,7 @@ def test_in_a_file_the_command_works_from_anywhere(
             {"trials": 2, "cut_off": [2]},
             "2 trials are saved, and trial 2, which was running, is not",
         ),
-        ({"trials": 4, "starts": 5}, "the search and 5 fresh starts"),
+        ({"trials": 4, "starts": 5}, "the search and 5 evaluations of the verification"),
     ],
 )
 def test_what_is_kept_is_counted(counts: dict[str, int], said: str) -> None:

@@ -67,7 +67,9 @@ def test_the_end_is_kept_and_read(searched: tuple[RunFolder, StudyStore, Search]
     study_files.save_verification_state(folder, ending)
     between = read(folder)
     assert (between.best, between.verdict) == (best, None)
-    assert between.notes[-1].startswith(f"the budget is used up; {study_files.UNVERIFIED}; go on")
+    assert between.notes[-1].startswith(
+        f"the budget is used up; {study_files.UNVERIFIED}; resume with: "
+    )
     study_files.save_end(folder, ending, verdict)
     record = read(folder)
     assert (record.best, record.verdict) == (best, verdict)

@@ -188,6 +188,7 @@ def _head(folder: pathlib.Path) -> TableHeader:
         raise InvalidTable(
             str(path), "version", f"expected 1 or {VERSION}, the versions of benchmark tables"
         )
+    data = {OLD_NAMES.get(key, key): value for key, value in data.items()}
     space = {"name": data.get("model")}
     space |= {key: data[key] for key in ("knobs", "constraints", "equivalence") if key in data}
     try:

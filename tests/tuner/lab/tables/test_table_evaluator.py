@@ -150,6 +150,6 @@ def test_walls_leave_the_default_and_the_optimum(seed: int) -> None:
     walled = table_evaluator.with_oom(candidates, kept, np.random.default_rng(seed))
     assert not walled & set(kept)
     assert 0.1 < len(walled) / len(candidates.configurations) <= table_evaluator.OOM_SHARE + 0.01
-    lost = bench(walled=walled).evaluate(next(iter(walled)))
+    lost = bench(with_oom=walled).evaluate(next(iter(walled)))
     assert lost.measurement is None
     assert lost.outcome.cause == "oom"
