@@ -79,7 +79,7 @@ class ForkServer:
                 return
 
     def kill_all(self) -> None:
-        """Kill all replicas and wait for their ends, at most `_CLEANUP_S`."""
+        """Kill all replicas and wait up to `_CLEANUP_S` for them to exit."""
         until_s = time.monotonic() + _CLEANUP_S
         while self._workers and time.monotonic() < until_s:
             for pid in self._workers:

@@ -203,7 +203,7 @@ class Action:
 
 
 class RejectionReason(enum.Enum):
-    """Reason of a rejection."""
+    """Reason for a rejection."""
 
     QUEUE_FULL = "queue full"
     TOO_MANY_ITEMS = "more items than may be queued"

@@ -22,7 +22,7 @@ Axes = Mapping[str, tuple[Size | None, ...]]
 
 
 class FreeAxis(NamedTuple):
-    """A free dimension without a size."""
+    """A free dimension whose size is not given."""
 
     input: str
     axis: int

@@ -48,7 +48,7 @@ def is_one(folder: pathlib.Path) -> bool:
 
 
 def read(folder: pathlib.Path) -> MlflowModel:
-    """A folder's served part.
+    """Read an MLflow model folder; return the part to serve.
 
     Raises:
         ModelLoadFailed: invalid `MLmodel`.

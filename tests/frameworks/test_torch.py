@@ -327,7 +327,7 @@ def test_the_command_that_is_offered_makes_a_scripted_module_load(tmp_path, suff
     with pytest.raises(ModelLoadFailed, match="does not store its datatypes and shapes") as caught:
         load(path)
     assert "\n" not in str(caught.value)
-    command = str(caught.value).partition("of these: ")[2].rpartition(" (PyTorch")[0]
+    command = str(caught.value).partition("(-1: free): ")[2].rpartition(" (PyTorch")[0]
     subprocess.run(command, shell=True, check=True)
     model = load(path)
     assert model.signature.inputs == (

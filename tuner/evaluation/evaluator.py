@@ -287,7 +287,7 @@ class Evaluator:
     def fail_start(
         self, configuration: Configuration, error: LaunchFailed, startup: Startup
     ) -> Evaluation:
-        """Return a failed evaluation without a start."""
+        """Return the failed evaluation of a server that did not start."""
         if error.cause == "crash":
             self.stop_engine()
         return Evaluation.of(configuration, startup, outcomes.of_refusal(error))

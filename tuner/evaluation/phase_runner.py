@@ -181,7 +181,7 @@ class PhaseRunner:
         return ObservedPhase(before=before, load=load, after=after, gateway_cpu_s=used.server_cpu_s)
 
     def join(self, slices: Sequence[TimeSlice], settings: MeasurementSettings) -> JudgedPhase:
-        """Join an evaluation's time slices, without disturbed ones unless most are."""
+        """Join an evaluation's time slices, omitting disturbed ones unless most are."""
         first, after = slices[0], slices[-1].after
         repeats = sum(one.repeats for one in slices)
         slices_ms = [_mean_ms(one.load) for one in slices]

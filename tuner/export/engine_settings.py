@@ -21,7 +21,7 @@ FOR_HOOK = "give the knobs to the server as the hook did"
 
 
 def files(subject: ExportInput) -> Files:
-    """File."""
+    """Return the settings file of an export."""
     return {f"{subject.place.name}.yaml": _text(subject)}
 
 

@@ -19,7 +19,7 @@ MODELS = pathlib.PurePosixPath("/mnt/models")
 
 
 def files(subject: ExportInput) -> Files:
-    """File."""
+    """Return the manifest of an export."""
     knobs = Knobs(subject.advice.configuration)
     needed = container.needs(subject)
     settings = container.settings_text(subject, knobs)

@@ -23,7 +23,7 @@ MIN_TARGET, MAX_TARGET = 10, 90
 
 
 def files(subject: ExportInput) -> Files:
-    """File."""
+    """Return the manifests of an export."""
     knobs = Knobs(subject.advice.configuration)
     needed = container.needs(subject)
     settings = container.settings_text(subject, knobs)

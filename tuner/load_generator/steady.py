@@ -43,7 +43,7 @@ class Settling:
 
 
 def has_settled(took: Sequence[float]) -> bool:
-    """Whether latencies, in order of completion, are steady from their first half on."""
+    """Whether latencies, in order of completion, are steady after their first half."""
     size = max(BATCH, len(took) // MAX_BATCHES)
     count = len(took) // size
     if count < MIN_BATCHES:

@@ -259,7 +259,7 @@ class _Sentence:
         *,
         is_small: bool,
     ) -> str:
-        """Sentence."""
+        """The verdict as a sentence."""
         objective, pairs = self.objective, len(self.best)
         values = middles(self.default, self.best, objective.name)
         assert values is not None, "the pairs have a ratio"

@@ -27,7 +27,7 @@ ROUNDING = 1e-12
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class MeanBound:
-    """One mean tested against the margin."""
+    """The upper bound of a mean, tested against the margin."""
 
     mean: float
     lower: float | None

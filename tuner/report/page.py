@@ -24,7 +24,7 @@ from tuner.values.study_record import StudyRecord
 
 
 def render(study: StudyRecord) -> str:
-    """Page."""
+    """Return the page as HTML."""
     sections = (
         *_front(study),
         ("search", "The search", _search(study)),

@@ -78,7 +78,7 @@ def non_dominated(points: Array) -> NDArray[np.intp]:
 
 
 def knee(points: Array) -> int:
-    """The knee's position in a front (k, 2) of `non_dominated`."""
+    """Return the knee's index in a (k, 2) front of `non_dominated`."""
     span = np.ptp(points, axis=0)
     if len(points) < 3 or not (span > 0).all():
         return 0

@@ -21,7 +21,7 @@ EQUAL = 1.0001
 
 
 class PredictionSampler(CandidateSampler):
-    """Propose the best predicted candidate; random ones without predictions."""
+    """Propose the candidate with the best prediction, or a random one without predictions."""
 
     def __init__(
         self,

@@ -94,7 +94,7 @@ def ruled_out(
     constraints: Mapping[str, Expression],
     environment: Environment,
 ) -> Iterator[str]:
-    """Yield the values and combinations that constraints on the machine leave out."""
+    """Yield the values and combinations that the constraints rule out on this machine."""
     symbols = environment.symbols()
     for text, constraint in constraints.items():
         machine = [name for name in symbols if name in constraint.names & set(MACHINE_SYMBOLS)]

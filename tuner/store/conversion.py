@@ -79,7 +79,7 @@ def current_json(text: str, keys: Mapping[str, str] = KEYS) -> str:
 
 
 def current_text(text: str) -> str:
-    """Return YAML with the current settings, by dotted names and in their groups."""
+    """Convert YAML to the current setting names, dotted or grouped."""
     text = re.sub(r"\bloads_apart:", "concurrent_loads:", text)
     text = re.sub(r"\blag_us:", "message_latency_us:", text)
     text = re.sub(r"(?m)^(  sampler: )guess$", r"\1prediction", text)

@@ -36,7 +36,7 @@ class Containers(Protocol):
         ...
 
     async def resize(self, model: ModelId, replicas: int) -> None:
-        """Wait until this many replicas are ready; 0 stops all."""
+        """Scale a model to this many replicas and wait until they are ready; 0 stops all."""
         ...
 
     async def stop(self, models: Sequence[ModelId]) -> None:

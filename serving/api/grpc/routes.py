@@ -101,7 +101,7 @@ class GrpcRoutes:
     def handle(
         self, call: GrpcCall, data: memoryview, reply: GrpcResponseWriter
     ) -> StreamExchange | bytes:
-        """Respond at once, or return what calls `reply` later.
+        """Return the response, or an exchange that calls `reply` later.
 
         Raises:
             ServingError: sent with its code.

@@ -55,7 +55,7 @@ class BatchShares:
 
 
 class Shedding:
-    """One check of the backlogs before a batch forms."""
+    """One pass over the backlogs, before a batch forms, that rejects requests."""
 
     __slots__ = ("_ample_s", "_others_s", "_profile", "_shares", "_size", "_starts_s", "_waiting")
 

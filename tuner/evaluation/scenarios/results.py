@@ -33,7 +33,7 @@ class RequestOutcome(NamedTuple):
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Counts:
-    """Counts of some requests."""
+    """Request counts by outcome."""
 
     requests: int
     in_time: int

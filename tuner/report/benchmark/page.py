@@ -21,7 +21,7 @@ from tuner.settings.workload import SCENARIO, workload_in_words
 
 
 def render(record: BenchmarkRecord) -> str:
-    """Page."""
+    """Return the page as HTML."""
     sections = [
         (f"surface-{place}", surface.name, _table_section(record, surface, place))
         for place, surface in enumerate(record.surfaces)

@@ -17,7 +17,7 @@ from tuner.values.sampler_comparison import ComparisonRecord
 
 
 def render(record: ComparisonRecord) -> str:
-    """Page."""
+    """Return the page as HTML."""
     sections = (
         ("searches", "The searches", _searches(record)),
         ("winners", "The winners, re-measured", _winners(record)),
