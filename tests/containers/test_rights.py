@@ -98,7 +98,7 @@ async def test_it_is_given_the_gpu_that_is_asked_for_or_says_why_not(client):
     """`cpu` hides GPUs from it; `cuda` is asked of the engine, whose refusal is one line."""
     home = DockerSpawner()
     await home.open("onnx")
-    wanted = {"cpu": None, "memory_mb": None, "ready_timeout_s": 30, "card": zoo.find("resnet")}
+    wanted = {"cpu": None, "memory_mb": None, "ready_timeout_s": 30, "spec": zoo.find("resnet")}
     try:
         replica = await home.start(1, **wanted, accelerator=AcceleratorSettings(device="cpu"))
         facts = await asyncio.to_thread(lambda: client.containers.get(replica.container).attrs)
