@@ -42,7 +42,7 @@ from tests.fakes.wire import Fed
 ALLOWED = (ServingError, BadBlock, messages.MalformedMessage)
 COST_S = 0.020
 COST_S_PER_BYTE = 0.3e-6
-REFERENCE_S = 0.003
+REFERENCE_S = 0.002
 """What `_reference_s` takes on the machine that the costs above are for."""
 MEMORY_FACTOR = 6
 MEMORY_BYTES = 32 << 20
