@@ -8,6 +8,8 @@ import xml.etree.ElementTree as ET
 from collections.abc import Sequence
 from typing import Any
 
+import rich.console
+import rich.table
 import rich.text
 
 import serving
