@@ -180,3 +180,17 @@ def test_a_child_ends_with_a_killed_parent(tmp_path):
         assert process.stderr.readline() == b"said \n"
         process.kill()
         assert process.stderr.read() == b""  # closed by the child's end
+
+
+def test_a_full_socket_takes_no_frame_until_it_is_read(ends):
+    """`can_send` says so, and a frame that it allows does not wait."""
+    writer, reader = ends
+    count = 0
+    while writer.can_send():
+        writer.send({"number": count}, timeout_s=0.0)
+        count += 1
+    found = []
+    while not writer.can_send():
+        found += reader.received()
+    assert found[0] == {"number": 0}
+    assert len(found) <= count

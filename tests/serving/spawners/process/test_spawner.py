@@ -5,6 +5,7 @@ import itertools
 import os
 import pathlib
 import signal
+import socket
 
 import pytest
 import pytest_asyncio
@@ -13,8 +14,10 @@ from serving import wire
 from serving.errors import LimitsUnavailable, NotReady, ReplicaStartFailed
 from serving.model_spec import ModelSpec
 from serving.spawners.exit_status import ExitStatus
+from serving.spawners.process.forkserver_client import ForkServerClient
 from serving.spawners.process.spawner import ProcessSpawner
 from serving.system.cgroups import manager
+from serving.system.control_channel import ControlChannel
 
 LIMITED = manager.probe()
 needs_limits = pytest.mark.skipif(LIMITED.kind is None, reason=f"limits are {LIMITED.text}")
@@ -462,3 +465,19 @@ async def test_a_runtime_with_threads_is_spawned(tmp_path, monkeypatch):
     replica.sock.close()
     assert await _end(replica) == ExitStatus(reason="exit", text="exited normally")
     await home.close()
+
+
+async def test_orders_that_the_socket_does_not_take_hold_nobody():
+    """They wait in the client, and arrive in their order."""
+    ours, theirs = map(ControlChannel, socket.socketpair())
+    client = ForkServerClient(ours, lambda *_event: None)
+    for worker in range(2000):
+        client.kill(worker)
+    found = []
+    async with asyncio.timeout(WAIT_S):
+        while len(found) < 2000:
+            found += theirs.received()
+            await asyncio.sleep(0)
+    assert [order["worker"] for order in found] == list(range(2000))
+    for end in (ours, theirs):
+        end.sock.close()

@@ -18,8 +18,8 @@ RECORDS = {
     "two surfaces": contests.record(),
     "one surface": contests.record(surfaces=1),
     "one seed": contests.record(surfaces=1, seeds=1),
-    "few trials": contests.record(surfaces=1, trials=6),
-    "two samplers": contests.record(surfaces=1, samplers=("gp", "random")),
+    "few trials": contests.record(trials=6),
+    "two samplers": contests.record(samplers=("gp", "random")),
 }
 
 
