@@ -62,12 +62,12 @@ def nearest(given: str, valid: Iterable[str]) -> str:
     names = list(valid)
     if len(given) > _MAX_NAME:
         return ""
-    new = renamed(given, names)
+    new = rename_hint(given, names)
     close = difflib.get_close_matches(given, names, n=1, cutoff=0.5)
     return new or (f", did you mean {close[0]!r}?" if close else "")
 
 
-def renamed(given: str, valid: Iterable[str]) -> str:
+def rename_hint(given: str, valid: Iterable[str]) -> str:
     """Return a hint such as ", which is now 'x'", if that is valid, or an empty string."""
     new = RENAMED.get(given)
     return f", which is now {new!r}" if new is not None and new in valid else ""

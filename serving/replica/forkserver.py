@@ -90,7 +90,7 @@ class ForkServer:
     def _read_orders(self) -> bool:
         """Execute received orders; return False at the channel's end."""
         try:
-            orders = self._control.received()
+            orders = self._control.receive_all()
         except Closed:
             return False
         for order in orders:

@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Callable
 from typing import Any
 
-from serving.error_text import renamed
+from serving.error_text import rename_hint
 from serving.errors import InvalidSettings
 
 Value = int | float | str | bool | None
@@ -95,7 +95,7 @@ class SettingSpec:
         return noun + (" or null" if self.optional else "")
 
     def _wrong(self, value: object, source: str) -> InvalidSettings:
-        hint = renamed(str(value), self.choices)
+        hint = rename_hint(str(value), self.choices)
         return InvalidSettings(
             f"{source}: {self.name} = {value!r:.200}{hint}, expected {self.describe_allowed()}"
         )

@@ -89,7 +89,7 @@ class ControlChannel:
                 self._wait(select.POLLIN, timeout_s)
         return frame
 
-    def received(self) -> list[dict[str, Any]]:
+    def receive_all(self) -> list[dict[str, Any]]:
         """Return the messages that are there, without waiting.
 
         Raises:

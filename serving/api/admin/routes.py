@@ -31,7 +31,7 @@ from serving.api.http.access import Token
 from serving.api.transport.trusted_hosts import TrustedHosts, is_foreign
 from serving.engine.engine import Engine
 from serving.engine.repository import Repository
-from serving.error_text import renamed
+from serving.error_text import rename_hint
 from serving.errors import (
     AcceleratorUnavailable,
     InvalidRequest,
@@ -241,7 +241,7 @@ def _patch(body: bytes) -> tuple[dict[str, Any], bool, bool]:
         raise InvalidSettings(f"the body is not JSON: {error}") from error
     expected = {"settings", "restart_replicas", "keep_learned"}
     if not isinstance(data, dict) or not data.keys() <= expected:
-        hints = [renamed(key, expected) for key in data] if isinstance(data, dict) else []
+        hints = [rename_hint(key, expected) for key in data] if isinstance(data, dict) else []
         old = next((f"{key!r}{hint}; " for key, hint in zip(data, hints, strict=False) if hint), "")
         raise InvalidSettings(
             f"{old}"

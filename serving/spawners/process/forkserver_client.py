@@ -175,7 +175,7 @@ class ForkServerClient:
     def _read(self) -> None:
         """Pass received events on."""
         try:
-            events = self._child.received()
+            events = self._child.receive_all()
         except Closed:
             self._stop_listening()
             self.is_alive = False

@@ -83,7 +83,7 @@ def test_frames_may_arrive_in_any_pieces(frames, size):
     found = []
     for start in range(0, len(data), size):
         ours.sock.send(data[start : start + size])
-        found += theirs.received()
+        found += theirs.receive_all()
     assert found == [message for message, _ in frames]
     for end in (ours, theirs):
         end.sock.close()
@@ -102,15 +102,15 @@ def test_a_frame_larger_than_the_buffer_goes_through(ends):
 def test_what_is_there_is_received_without_waiting(ends):
     """Several messages at once, or none."""
     ours, theirs = ends
-    assert theirs.received() == []
+    assert theirs.receive_all() == []
     ours.send({"a": 1})
     ours.send({"b": 2})
-    assert theirs.received() == [{"a": 1}, {"b": 2}]
+    assert theirs.receive_all() == [{"a": 1}, {"b": 2}]
     ours.send({"c": 3})
     ours.sock.close()
-    assert theirs.received() == [{"c": 3}]
+    assert theirs.receive_all() == [{"c": 3}]
     with pytest.raises(Closed):
-        theirs.received()
+        theirs.receive_all()
 
 
 def test_the_end_of_the_other_side_is_said(ends):
@@ -191,6 +191,6 @@ def test_a_full_socket_takes_no_frame_until_it_is_read(ends):
         count += 1
     found = []
     while not writer.can_send():
-        found += reader.received()
+        found += reader.receive_all()
     assert found[0] == {"number": 0}
     assert len(found) <= count

@@ -476,7 +476,7 @@ async def test_orders_that_the_socket_does_not_take_hold_nobody():
     found = []
     async with asyncio.timeout(WAIT_S):
         while len(found) < 2000:
-            found += theirs.received()
+            found += theirs.receive_all()
             await asyncio.sleep(0)
     assert [order["worker"] for order in found] == list(range(2000))
     for end in (ours, theirs):
