@@ -44,7 +44,7 @@ _FARTHEST = 9.0
 WITHIN = math.log(1.03)
 """Log difference too small to matter: 3 %."""
 MAX_WIDER = 1.5
-"""Ratio of the pairs' sd to the assumed one above which nothing counts as small."""
+"""Ratio of an interval's width to the planned one above which no look ends the comparison."""
 
 
 def looks(most: int) -> tuple[int, ...]:
@@ -269,12 +269,16 @@ class StoppingRule:
         )
 
     def _is_told(self, plan: StoppingBoundaries, differences: Sequence[float], look: int) -> bool:
-        reading = read(plan, differences, look)
         found = estimate(differences, alpha=self.alpha)
+        if found.high - found.low > MAX_WIDER * self._planned_width():
+            return False
+        reading = read(plan, differences, look)
         if reading.is_crossed:
             return found.is_shown
-        if self.at:
-            return False
-        is_narrow = robust_mean(differences).sd <= MAX_WIDER * self.sd
         ends = (reading.low, reading.high, found.low, found.high)
-        return is_narrow and all(-WITHIN <= end <= WITHIN for end in ends)
+        return not self.at and all(-WITHIN <= end <= WITHIN for end in ends)
+
+    def _planned_width(self) -> float:
+        """Width of the first look's interval if the pairs spread as assumed."""
+        reach = float(special.stdtrit(MIN_PAIRS - 1, 1 - self.alpha / 2))
+        return 2 * reach * self.sd / math.sqrt(MIN_PAIRS)

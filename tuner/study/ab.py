@@ -33,8 +33,8 @@ from tuner.study.progress import Terminal
 from tuner.values.round_evaluation import FailureCount, RoundEvaluation
 from tuner.values.verdict import Verdict
 
-ASSUMED_SD = 0.05
-"""Standard deviation of log ratios before any data, from recorded blocks."""
+ASSUMED_SD = 0.03
+"""Standard deviation of log ratios before any data: 0.01 to 0.05 (`benchmarks/verdict/slices.py`)."""
 MAX_ROUNDS = 1000
 METRICS = (
     "mean",

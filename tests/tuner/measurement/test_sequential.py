@@ -14,6 +14,7 @@ from scipy import special
 from tuner.measurement import sequential
 from tuner.measurement.sequential import (
     StoppingBoundaries,
+    StoppingRule,
     alpha_spending,
     estimate,
     looks,
@@ -159,3 +160,13 @@ def test_looks_that_do_not_ascend_are_refused(at: list[int]) -> None:
 def test_a_spread_of_nothing_is_refused() -> None:
     with pytest.raises(ValueError, match="spread"):
         StoppingBoundaries.of([6], sd=0.0)
+
+
+def test_a_clear_difference_with_a_wide_interval_needs_more_pairs() -> None:
+    """Six pairs, one of them disturbed, show 38 % less within 9 points; without that one they are enough."""
+    rule = StoppingRule(most=30, sd=0.03)
+    calm = [-0.48, -0.47, -0.49, -0.48, -0.475, -0.485]
+    disturbed = [-0.48, -0.37, -0.62, -0.48, -0.35, -0.58]
+    assert rule.is_enough(calm)
+    assert estimate(disturbed).is_shown
+    assert not rule.is_enough(disturbed)
