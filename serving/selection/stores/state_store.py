@@ -29,8 +29,8 @@ class StateStore(Protocol):
         """
         ...
 
-    def delete(self, application: str, user: str | None = None) -> None:
-        """Delete one user's text, or (None) all of an application."""
+    def delete(self, application: str) -> None:
+        """Delete all texts of an application."""
         ...
 
     def keep_most(self, application: str, most: int) -> None:
@@ -58,11 +58,11 @@ class MemoryStore:
         self._most: dict[str, int] = {}
 
     def load(self, application: str, user: str) -> str | None:
-        """See `StateStore`."""
+        """Return the last saved text, if any."""
         return self._texts.get(application, {}).get(user)
 
     def save(self, application: str, user: str, text: str) -> None:
-        """See `StateStore`."""
+        """Replace a text."""
         texts = self._texts.setdefault(application, {})
         texts.pop(user, None)
         texts[user] = text
@@ -71,19 +71,16 @@ class MemoryStore:
             oldest = next(name for name in texts if name != EVERYBODY)
             del texts[oldest]
 
-    def delete(self, application: str, user: str | None = None) -> None:
-        """See `StateStore`."""
-        if user is None:
-            self._texts.pop(application, None)
-        else:
-            self._texts.get(application, {}).pop(user, None)
+    def delete(self, application: str) -> None:
+        """Delete all texts of an application."""
+        self._texts.pop(application, None)
 
     def keep_most(self, application: str, most: int) -> None:
-        """See `StateStore`; excess users go one per later save."""
+        """Limit an application's users; excess ones go one per later save."""
         self._most[application] = most
 
     def flush(self) -> None:
-        """See `StateStore`; nothing to do."""
+        """Do nothing: no text is durable."""
 
     def close(self) -> None:
-        """See `StateStore`."""
+        """Do nothing: nothing is open."""
