@@ -213,17 +213,16 @@ class StateSaver:
         for key, text in self._past.left_out_rows.items():
             id_ = ModelId(key.name, key.version)
             if key.kind == record_schema.VERSION and id_ not in listed:
-                self._engine.note_failure(
-                    id_, "its row in the state database cannot be read; see the log"
-                )
+                why = "its row in the state database cannot be read; see the log"
+                self._engine.failed[id_] = why
             if key.kind == record_schema.MODEL and any(one.name == key.name for one in served):
-                self._shortened[key] = (_text(self._engine.entry(key.name).as_json()), text)
+                self._shortened[key] = (_text(self._engine.catalogue.entry(key.name).as_json()), text)
 
     def _restore_model(self, key: RecordKey, said: Mapping[str, Any]) -> None:
         left_out = self._past.left_out_rows
         lacks = any((one.kind, one.name) == (record_schema.VERSION, key.name) for one in left_out)
         try:
-            self._engine.restore(key.name, said)
+            self._engine.catalogue.restore(key.name, said)
         except UnknownModel:
             if lacks:  # logged already
                 left_out[key] = self._past.rows[key]
@@ -234,7 +233,7 @@ class StateSaver:
                 )
             return
         if lacks:
-            now = _text(self._engine.entry(key.name).as_json())
+            now = _text(self._engine.catalogue.entry(key.name).as_json())
             self._shortened[key] = (now, self._past.rows[key])
 
     # State in force
@@ -244,7 +243,7 @@ class StateSaver:
         rows = {**self._changed_settings(), **self._versions(), **self._retired_rows()}
         for name in dict.fromkeys(id_.name for id_ in self._engine.models()):
             key = RecordKey(record_schema.MODEL, name)
-            text = _text(self._engine.entry(name).as_json())
+            text = _text(self._engine.catalogue.entry(name).as_json())
             shortened, whole = self._shortened.get(key, ("", ""))
             rows[key] = whole if text == shortened else text
         for application in self._applications.all():

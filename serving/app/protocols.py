@@ -6,7 +6,7 @@ import asyncio
 import dataclasses
 import random
 import socket
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 from serving import zoo
 from serving.api import credentials
@@ -28,7 +28,6 @@ from serving.api.triton.routes import TritonRoutes
 from serving.app.bootstrap import ServerComponents
 from serving.app.ports import IDLE_S, REQUEST_S, InferenceListener
 from serving.metrics.clipper_metrics import Registry
-from serving.metrics.exposition import Exposition
 from serving.model_spec import ModelSpec
 from serving.settings.server import ServerSettings
 
@@ -52,7 +51,7 @@ def build_protocols(
     specs: Sequence[ModelSpec],
     settings: ServerSettings,
     token: Token | None,
-    exposition: Exposition,
+    metrics: Callable[[], Iterator[bytes]],
     held: BufferedBytes,
 ) -> Protocols:
     """Build the handlers behind the inference ports."""
@@ -71,7 +70,7 @@ def build_protocols(
         oip=OpenInferenceRoutes(engine, triton, max_json_bytes),
         tfs=TensorFlowRoutes(
             engine,
-            metrics=exposition.pieces if is_shown else None,
+            metrics=metrics if is_shown else None,
             max_json_bytes=max_json_bytes,
         ),
         otherwise=ClipperRoutes(

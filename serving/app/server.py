@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import dataclasses
 import json
 import logging
 import os
@@ -17,7 +16,7 @@ import signal
 import socket
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 from serving import form
 from serving.accelerator import clocks
@@ -36,7 +35,6 @@ from serving.app.ports import (
     IDLE_S,
     REQUEST_S,
     InferenceListener,
-    SweptListener,
     bind,
     bind_grpc,
     listen,
@@ -48,8 +46,9 @@ from serving.app.protocols import build_protocols, query_ports
 from serving.deployment import spawner_registry
 from serving.deployment.spawner_registry import SpawnerRegistry
 from serving.engine.engine import Engine
+from serving.engine.facts import snapshot
 from serving.errors import ServingError
-from serving.metrics.exposition import Exposition
+from serving.metrics import exposition
 from serving.model_spec import ModelSpec
 from serving.settings import ServingSettings
 from serving.state.folder import lock_folder
@@ -168,12 +167,18 @@ class Server:
         engine, repository = core.engine, core.repository
         settings = self._settings.server
         door = make_connection_limiter(settings)
-        exposition = _exposition(core, door)
         held = BufferedBytes(max_buffered_bytes(settings))
-        protocols = build_protocols(core, self._specs, settings, self._token, exposition, held)
+
+        def metrics() -> Iterator[bytes]:
+            cut = {"refused": door.refused, "stalled": door.stalled, "late": door.late}
+            misses = core.applications.state_misses()
+            now = snapshot(engine, connections=door.active, cut=cut, state_misses=misses)
+            return exposition.pieces(now)
+
+        protocols = build_protocols(core, self._specs, settings, self._token, metrics, held)
         ports = query_ports(protocols, settings, self._token, query, grpc, door, held)
         listeners = [listener for listener, _ in ports]
-        administration = await self._administration(core, exposition)
+        administration = await self._administration(core, metrics)
         admin_context = self._admin_tls and self._admin_tls.context("http/1.1")
         admin_entrance = Acceptor(
             admin,
@@ -188,8 +193,8 @@ class Server:
             await listen(listener, sock, self._tls, door, "http/1.1" if sock is query else "h2")
             for listener, sock in ports
         ]
-        swept: list[SweptListener] = [*listeners, administration]
-        chores = [asyncio.create_task(sweep(swept, door, held), name="sweep connections")]
+        swept = sweep([*listeners, administration], door, held)
+        chores = [asyncio.create_task(swept, name="sweep connections")]
         if repository is not None:
             chores.append(
                 asyncio.create_task(repository.watch(core.keep), name="watch the repository")
@@ -220,14 +225,14 @@ class Server:
             await administration.end()
 
     async def _administration(
-        self, core: ServerComponents, exposition: Exposition
+        self, core: ServerComponents, metrics: Callable[[], Iterator[bytes]]
     ) -> AdminListener:
         """Open the admin port's listener."""
         routes = AdminRoutes(
             core.engine,
             core.repository,
             clipper=core.clipper,
-            metrics=exposition.pieces,
+            metrics=metrics,
             token=self._admin_token,
             has_open_metrics=self._has_open_metrics,
             hosts=credentials.hosts(self._settings.server, self._settings.server.admin_host),
@@ -301,13 +306,3 @@ class Server:
         finally:
             for number in (signal.SIGTERM, signal.SIGINT):
                 loop.remove_signal_handler(number)
-
-
-def _exposition(core: ServerComponents, door: ConnectionLimiter) -> Exposition:
-    """Return the metrics of the engine, of applications and of connections."""
-    return Exposition(
-        lambda: dataclasses.replace(
-            core.engine.metrics(door.active, state_misses=core.applications.state_misses()),
-            cut={"refused": door.refused, "stalled": door.stalled, "late": door.late},
-        )
-    )

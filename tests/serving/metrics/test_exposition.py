@@ -7,29 +7,29 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from serving.metrics.counters import Counters, PoolCounters
-from serving.metrics.exposition import Exposition, Gauges, ModelMetrics, PoolMetrics, Snapshot
+from serving.metrics.exposition import ModelMetrics, PoolMetrics, Snapshot, pieces
 from serving.values import ModelId
 
 PAGE = pathlib.Path(__file__).parents[3] / "docs" / "serving.md"
-GAUGES = Gauges(
-    queue_items=1,
-    unfinished_requests=2,
-    replicas={"ready": 1},
-    cache_hits=0,
-    cache_misses=0,
-    cache_shared=0,
-    cache_bytes=0,
-    refusals={"cannot finish before its deadline": 3},
-)
 
 
 def text_of(counters, pool):
     """The page of a server with one model and one pool."""
+    model = ModelMetrics(
+        id=ModelId("m", "1"),
+        counters=counters,
+        queue_items=1,
+        unfinished_requests=2,
+        replicas={"ready": 1},
+        cache_lookups={"hit": 0, "miss": 0, "shared": 0},
+        cache_bytes=0,
+        refusals={"cannot finish before its deadline": 3},
+    )
     snapshot = Snapshot(
         generation=1,
         connections=0,
         unresolved={404: 1},
-        models=(ModelMetrics(id=ModelId("m", "1"), counters=counters, gauges=GAUGES),),
+        models=(model,),
         pools=(
             PoolMetrics(
                 kind="onnx",
@@ -42,7 +42,7 @@ def text_of(counters, pool):
         ),
         state_misses={"app": 1},
     )
-    return b"".join(Exposition(lambda: snapshot).pieces()).decode()
+    return b"".join(pieces(snapshot)).decode()
 
 
 def test_the_page_names_every_metric():

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from serving.metrics.counters import Counters, PoolCounters
-from serving.metrics.exposition import Exposition, Gauges, ModelMetrics, PoolMetrics, Snapshot
+from serving.metrics.exposition import ModelMetrics, PoolMetrics, Snapshot, pieces
 from serving.values import ModelId
 from tuner.launching import pool_metrics
 from tuner.launching.pool_metrics import PoolCounts
@@ -40,13 +40,13 @@ def test_what_the_server_writes_is_read() -> None:
     for outcome, count in (("ok", 3), ("too_late", 2), ("failed", 1)):
         for _ in range(count):
             pool.record_action("load", outcome, 0.1, 0.2 if outcome == "ok" else None)
-    gauges = Gauges(
+    model = ModelMetrics(
+        id=ModelId("m", "1"),
+        counters=Counters(),
         queue_items=0,
         unfinished_requests=0,
         replicas={},
-        cache_hits=0,
-        cache_misses=0,
-        cache_shared=0,
+        cache_lookups={},
         cache_bytes=0,
         refusals={"queue full": 4},
     )
@@ -55,12 +55,12 @@ def test_what_the_server_writes_is_read() -> None:
         connections=0,
         unresolved={},
         state_misses={},
-        models=(ModelMetrics(id=ModelId("m", "1"), counters=Counters(), gauges=gauges),),
+        models=(model,),
         pools=(
             PoolMetrics(
                 kind="onnx", counters=pool, models=1, replicas={"ready": 1}, held={}, budget=None
             ),
         ),
     )
-    found = pool_metrics.parse(b"".join(Exposition(lambda: page).pieces()).decode())
+    found = pool_metrics.parse(b"".join(pieces(page)).decode())
     assert found == PoolCounts(refusals={"queue full": 4}, loads=3, too_late=2)

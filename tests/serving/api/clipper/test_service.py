@@ -82,16 +82,16 @@ def test_versions_are_deployed_rolled_back_and_stopped(manage):
     assert manage("add_model", **model("1"))[0] == 200
     assert manage.told("get_num_replicas", model_name="m", model_version="1") == 2
     assert manage("start_containers", **start("2", num_replicas=2))[0] == 200
-    assert manage.running.engine.entry("m").current == "1", "not current before it is registered"
+    assert manage.running.engine.catalogue.entry("m").current == "1", "not current before it is registered"
     assert manage("add_model", **model("2"))[0] == 200
-    assert manage.running.engine.entry("m").current == "2"
+    assert manage.running.engine.catalogue.entry("m").current == "2"
     assert manage.told("get_all_containers", verbose=False) == ["m:1:0", "m:1:1", "m:2:0", "m:2:1"]
     manage("set_model_version", model_name="m", model_version="1")
-    assert manage.running.engine.entry("m").current == "1"
+    assert manage.running.engine.catalogue.entry("m").current == "1"
     assert manage("set_num_replicas", model_name="m", model_version="1", num_replicas=1)[0] == 200
     assert manage.told("get_num_replicas", model_name="m", model_version="1") == 1
     assert manage("stop_containers", models={"m": ["1", "9"]})[0] == 200
-    assert manage.running.engine.entry("m").current == "2"
+    assert manage.running.engine.catalogue.entry("m").current == "2"
     assert manage.told("get_num_replicas", model_name="m", model_version="1") == 0
 
 
@@ -101,9 +101,9 @@ def test_a_registered_version_without_replicas_leaves_the_old_one_answering(mana
     manage("add_model", **model("1"))
     manage("add_model", **model("2"))
     assert manage.hub.current_version("m") == "2"
-    assert manage.running.engine.entry("m").current == "1"
+    assert manage.running.engine.catalogue.entry("m").current == "1"
     manage("start_containers", **start("2"))
-    assert manage.running.engine.entry("m").current == "2"
+    assert manage.running.engine.catalogue.entry("m").current == "2"
 
 
 def test_batch_sizes_are_settings_of_the_model(manage):
