@@ -8,12 +8,13 @@ belong to the event loop's thread.
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import itertools
 import logging
 import random
 import time
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from serving.deployment.deployment import InferRequest
 from serving.engine.engine import Engine
@@ -23,12 +24,7 @@ from serving.engine.inflight_query import (
     QueryResponseHandler,
     ServedApplication,
 )
-from serving.errors import (
-    InvalidRequest,
-    NotReady,
-    ServingError,
-    UnknownModel,
-)
+from serving.errors import InvalidRequest, NotReady, ServingError, UnknownModel
 from serving.response_handler import RequestHandle
 from serving.selection import model_output
 from serving.selection.application import Application
@@ -53,28 +49,14 @@ class QueryInput(Protocol):
         ...
 
 
-class Feedback(Protocol):
+class Feedback(NamedTuple):
     """The true label of an input."""
 
-    @property
-    def user(self) -> str:
-        """User who sent the query."""
-        ...
-
-    @property
-    def input(self) -> QueryInput:
-        """Query input."""
-        ...
-
-    @property
-    def label(self) -> float | str:
-        """True label."""
-        ...
-
-    @property
-    def query_id(self) -> int | None:
-        """Query id, if the client kept it."""
-        ...
+    user: str
+    input: QueryInput
+    label: float | str
+    query_id: int | None
+    """None: the client did not keep it; the input joins the newest query for it."""
 
 
 class Applications:
@@ -156,7 +138,7 @@ class Applications:
             "policy": app.application.policy,
             "user": user,
             "weights": dict(app.selector.policy.weights(state)) if state.models else {},
-            "state": state.as_json(),
+            "state": dataclasses.asdict(state),
             "decisions": {
                 "waiting": len(decisions),
                 "joined": decisions.joined,

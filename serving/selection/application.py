@@ -10,8 +10,8 @@ from typing import Any, Literal, get_args
 
 from serving.errors import InvalidSettings
 from serving.selection import registry
-from serving.selection.model_output import CLASSES, Task, is_number
-from serving.selection.policy import Policy, require
+from serving.selection.model_output import CLASSES, Task, is_number, require
+from serving.selection.policy import Policy
 
 InputType = Literal["integers", "floats", "doubles", "strings", "bytes"]
 Contexts = Literal["shared", "user"]

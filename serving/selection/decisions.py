@@ -6,8 +6,8 @@ import hashlib
 from collections import OrderedDict
 from collections.abc import Iterable
 
-from serving.selection.model_output import Scores
-from serving.selection.policy import Decision, require
+from serving.selection.model_output import Scores, require
+from serving.selection.policy import Decision
 from serving.values import Buffer
 
 _ENTRY_BYTES = 1200

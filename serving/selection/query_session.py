@@ -16,7 +16,7 @@ import json
 from typing import NamedTuple
 
 from serving.selection.application import Application
-from serving.selection.model_output import ModelOutput, TrueLabel
+from serving.selection.model_output import ModelOutput
 from serving.selection.policy import Choice, Combined, Decision, PolicyState, Query
 
 NO_MODELS = "No connected models found for query"
@@ -83,9 +83,8 @@ class Selector:
 
     def dump_state(self, state: PolicyState) -> str:
         """Serialize a state and its policy's name."""
-        return json.dumps(
-            {"policy": self.application.policy, "state": state.as_json()}, separators=(",", ":")
-        )
+        data = {"policy": self.application.policy, "state": dataclasses.asdict(state)}
+        return json.dumps(data, separators=(",", ":"))
 
     def parse_state(self, text: str) -> PolicyState | None:
         """Parse a state for the linked models; return None if another policy's.
@@ -108,11 +107,6 @@ class Selector:
         """Select models; `draw` is in [0, 1)."""
         choice = self.policy.select(state, query, draw) if state.models else NOBODY
         return QuerySession(self, query, state, choice, now_s + self.application.latency_slo_s)
-
-    def observe(self, state: PolicyState, decision: Decision, truth: TrueLabel) -> PolicyState:
-        """Return the state after feedback."""
-        observed: PolicyState = self.policy.observe(state, decision, truth)
-        return observed
 
 
 class QuerySession:

@@ -24,6 +24,7 @@ from serving.api.http.listener import Exchange, ResponseWriter
 from serving.api.http.messages import JSON_TYPE, RequestHead, Response, json_response
 from serving.api.parsing.bounded_json import MAX_JSON_BYTES, write
 from serving.api.transport.incremental import IncrementalJob, IncrementalRunner
+from serving.engine.applications import Feedback
 from serving.engine.inflight_query import QueryResponseHandler
 from serving.error_text import nearest, short_repr
 from serving.errors import InvalidRequest, NotReady, ServingError
@@ -76,7 +77,7 @@ class QueryService(Protocol):
         """
         ...
 
-    def feedback(self, application: str, update: requests.FeedbackRequest) -> bool:
+    def feedback(self, application: str, update: Feedback) -> bool:
         """Learn from feedback; return False if its query is unknown.
 
         Raises:

@@ -53,7 +53,6 @@ def test_a_query_ends_when_all_have_answered() -> None:
     assert set(result.used) == {"a", "c"}
     assert decision.output == "x"
     assert set(decision.answers) == set(MODELS)
-    json.dumps(decision.as_json())
 
 
 def test_at_the_deadline_what_has_arrived_is_combined() -> None:
