@@ -25,30 +25,29 @@ def as_json(spec: ModelSpec) -> dict[str, Any]:
         name: {"path": _path_text(variant.path), "quality": dict(variant.quality)}
         for name, variant in spec.variants.items()
     }
-    return {
-        "name": spec.name,
-        "version": spec.version,
-        "kind": spec.kind,
-        "path": _path_text(spec.path),
-        "program": None
-        if spec.program is None
-        else {"words": list(spec.program.words), "folder": _path_text(spec.program.folder)},
-        "description": spec.description,
-        "sample": _path_text(spec.sample),
-        "quality": dict(spec.quality),
-        # Omitted if empty: starts compare with older records.
-        **({"variants": variants} if variants else {}),
-        **{name: value for name, value in _declarations(spec).items() if value},
+    program = spec.program and {
+        "words": list(spec.program.words),
+        "folder": _path_text(spec.program.folder),
     }
-
-
-def _declarations(spec: ModelSpec) -> dict[str, Any]:
-    return {
+    declared = {
+        "variants": variants,
         "shapes": list(spec.shapes),
         "values": list(spec.values),
         "item_axis": dict(spec.item_axis),
         "shared": list(spec.shared),
         "pad": dict(spec.pad),
+    }
+    return {
+        "name": spec.name,
+        "version": spec.version,
+        "kind": spec.kind,
+        "path": _path_text(spec.path),
+        "program": program,
+        "description": spec.description,
+        "sample": _path_text(spec.sample),
+        "quality": dict(spec.quality),
+        # Omitted if empty: starts compare with older records.
+        **{name: value for name, value in declared.items() if value},
     }
 
 
