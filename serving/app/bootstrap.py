@@ -110,14 +110,7 @@ def build(
     clipper = ClipperService(engine, applications, settings)
     keeper = None
     if records is not None:
-        keeper = StateSaver(
-            records,
-            past,
-            engine=engine,
-            repository=repository,
-            applications=applications,
-            clipper=clipper,
-        )
+        keeper = StateSaver(records, past, engine, repository, applications, clipper)
     return ServerComponents(
         engine=engine,
         repository=repository,

@@ -68,7 +68,6 @@ class Applications:
         store: StateStore,
         *,
         draw: Callable[[], float] = random.random,
-        clock: Callable[[], float] = time.monotonic,
         first_id: int = 1,
     ) -> None:
         """Start without applications.
@@ -79,7 +78,6 @@ class Applications:
         self._engine = engine
         self._store = store
         self._draw = draw
-        self._clock = clock
         self._apps: dict[str, ServedApplication] = {}
         self._ids = itertools.count(first_id)
 
@@ -178,15 +176,14 @@ class Applications:
             InvalidRequest: no chosen model takes the input.
         """
         app = self._of(application)
-        now_s = self._clock()
-        asking = Asking(id=next(self._ids), user=user, input_hash=input_hash((question.key,)))
+        now_s = time.monotonic()
+        asking = Asking(id=next(self._ids), user=user, input_hash=input_hash(question.key))
         state = app.contexts.for_query(user)
         pending = app.selector.begin(asking, state, draw=self._draw(), now_s=now_s)
         asked = InflightQuery(app, pending, query_handler)
         slo_s = app.application.latency_slo_s
         wrong: InvalidRequest | None = None
         taken = 0
-        is_under_way = False
         try:
             for model in pending.models:
                 try:
@@ -205,11 +202,10 @@ class Applications:
                     pending.record_failure(model)
             if wrong is not None and not taken:
                 raise wrong
-            asked.wait(asyncio.get_running_loop(), slo_s)
-            is_under_way = True
-        finally:
-            if not is_under_way:  # an internal error: nobody waits for the models already asked
-                asked.cancel()
+        except BaseException:  # nobody waits for the models already asked
+            asked.cancel()
+            raise
+        asked.wait(asyncio.get_running_loop(), slo_s)
         return asked
 
     def feedback(self, application: str, update: Feedback) -> bool:
@@ -224,8 +220,7 @@ class Applications:
         if update.query_id is not None:
             decision = app.decisions.join(update.query_id)
         else:
-            hashed = input_hash((update.input.key,))
-            decision = app.decisions.join_input(update.user, hashed)
+            decision = app.decisions.join_input(update.user, input_hash(update.input.key))
         if decision is None:
             return False
         try:

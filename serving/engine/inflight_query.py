@@ -9,12 +9,7 @@ from typing import Protocol
 
 from serving import wire
 from serving.engine.engine import DeploymentHandle
-from serving.errors import (
-    CannotFinish,
-    CannotLoad,
-    DeadlineExceeded,
-    ServingError,
-)
+from serving.errors import CannotFinish, CannotLoad, DeadlineExceeded, ServingError
 from serving.response_handler import RequestHandle
 from serving.selection import model_output
 from serving.selection.application import Application
@@ -89,18 +84,24 @@ class InflightQuery:
         self._tickets.pop(model, None)
         if self._query_handler is None:
             return
-        if self._passes:
-            self._pass_on(model, frame)
-            return
+        passed_on = QueryResponse(self._pending.query.id, frame)
         try:
             (answer,) = model_output.model_outputs(
                 self._app.application.task, wire.decode_frame(frame)
             )
         except (ServingError, ValueError) as error:
-            log.warning("a response cannot be combined", extra={"model": model, "why": str(error)})
-            self.drop_model(model)
+            if self._passes:
+                self._respond(passed_on)
+            else:
+                facts = {"model": model, "why": str(error)}
+                log.warning("a response cannot be combined", extra=facts)
+                self.drop_model(model)
             return
-        if self._pending.record_output(model, answer) or not self._tickets:
+        is_complete = self._pending.record_output(model, answer)
+        if self._passes:
+            self._app.decisions.put(self._pending.finish().decision)
+            self._respond(passed_on)
+        elif is_complete or not self._tickets:
             self._finish()
 
     def drop_model(self, model: str) -> None:
@@ -120,18 +121,6 @@ class InflightQuery:
         self._query_handler = None
         self._end()
 
-    def _pass_on(self, model: str, frame: memoryview) -> None:
-        try:
-            (answer,) = model_output.model_outputs(
-                self._app.application.task, wire.decode_frame(frame)
-            )
-        except (ServingError, ValueError):
-            answer = None
-        if answer is not None:
-            self._pending.record_output(model, answer)
-            self._app.decisions.put(self._pending.finish().decision)
-        self._say(QueryResponse(self._pending.query.id, frame))
-
     def _finish(self) -> None:
         if self._query_handler is None:
             return
@@ -139,7 +128,7 @@ class InflightQuery:
         self._app.decisions.put(finished.decision)
         result = finished.result
         several = len(self._pending.models) > 1
-        self._say(
+        self._respond(
             QueryResponse(
                 query_id=result.query_id,
                 output=None if result.is_default else result.output,
@@ -150,7 +139,7 @@ class InflightQuery:
             )
         )
 
-    def _say(self, answered: QueryResponse) -> None:
+    def _respond(self, answered: QueryResponse) -> None:
         query_handler, self._query_handler = self._query_handler, None
         self._end()
         if query_handler is not None:

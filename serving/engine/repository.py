@@ -22,12 +22,7 @@ from serving.engine.version_folders import (
     plan_actions,
     scan,
 )
-from serving.errors import (
-    InvalidRequest,
-    InvalidSettings,
-    ServingError,
-    UnknownModel,
-)
+from serving.errors import InvalidRequest, InvalidSettings, ServingError, UnknownModel
 from serving.values import ModelId
 
 log = logging.getLogger(__name__)
@@ -82,7 +77,7 @@ class Repository:
             ids = (ModelId(name, version) for version in versions)
             is_left_out = any(left_out.get(id_) == self._found[id_].stamp for id_ in ids)
             older = [] if is_left_out else sorted(versions, key=int)[: -len(chosen)]
-            while older and all(self._has_failed(ModelId(name, version)) for version in chosen):
+            while older and all(self._state(ModelId(name, version)) == "failed" for version in chosen):
                 chosen = [older.pop()]
                 await self._load_at_start(ModelId(name, chosen[0]), failures)
         if failures and not self._engine.models() and not left_out:
@@ -239,11 +234,7 @@ class Repository:
     async def _load(self, id_: ModelId, *, current: bool) -> None:
         path, stamp = self._found[id_]
         spec = await asyncio.to_thread(find_spec, path, id_)  # a slow disk must not block requests
-        try:
-            served = self._engine.versions(id_.name)
-        except UnknownModel:
-            served = ()
-        if id_.version in served:  # its files have changed
+        if id_ in self._engine.models():  # its files have changed
             await self._engine.redeploy(spec)
         else:
             await self._engine.deploy(spec, current=current)
@@ -256,9 +247,6 @@ class Repository:
             self._note_failure(id_, error, "a version cannot be loaded")
             failures.append(error)
 
-    def _has_failed(self, id_: ModelId) -> bool:
-        return self._state(id_) == "failed"
-
     async def _retire_old(self, name: str) -> None:
         entry = self._engine.catalogue.entry(name)
         numbered = [version for version in entry.versions if NUMBER.fullmatch(version)]
@@ -269,10 +257,7 @@ class Repository:
                 await self._engine.withdraw(name, version)
 
     async def _retire_gone(self, id_: ModelId) -> None:
-        try:
-            entry = self._engine.catalogue.entry(id_.name)
-        except UnknownModel:
-            entry = None
+        entry = self._engine.catalogue.entries.get(id_.name)
         if entry is None or id_.version not in entry.versions:
             self._engine.failed.pop(id_, None)
             return
