@@ -87,11 +87,6 @@ def make_connection_limiter(settings: ServerSettings) -> ConnectionLimiter:
     return ConnectionLimiter(most, settings.max_connections_per_client or max(1, most // 4))
 
 
-def max_buffered_bytes(settings: ServerSettings) -> int:
-    """Return the buffer size for requests: two of the largest at least, for decompression."""
-    return max(settings.max_buffered_mb * 1024 * 1024, 2 * settings.max_body_bytes)
-
-
 async def listen(
     listener: InferenceListener,
     sock: socket.socket,

@@ -39,7 +39,6 @@ from serving.app.ports import (
     bind_grpc,
     listen,
     make_connection_limiter,
-    max_buffered_bytes,
     sweep,
 )
 from serving.app.protocols import build_protocols, query_ports
@@ -167,7 +166,8 @@ class Server:
         engine, repository = core.engine, core.repository
         settings = self._settings.server
         door = make_connection_limiter(settings)
-        held = BufferedBytes(max_buffered_bytes(settings))
+        # Room for two of the largest at least, for decompression.
+        held = BufferedBytes(max(settings.max_buffered_mb * 1024 * 1024, 2 * settings.max_body_bytes))
 
         def metrics() -> Iterator[bytes]:
             cut = {"refused": door.refused, "stalled": door.stalled, "late": door.late}

@@ -190,7 +190,7 @@ def _table() -> dict[str, SettingSpec]:
                 choices=choices,
                 optional=types.NoneType in members,
                 default=cast("Value", field.default),
-                limits=field.metadata["limits"],
+                **field.metadata,
             )
     return table
 

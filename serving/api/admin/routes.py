@@ -263,7 +263,7 @@ def _check_live(old: ServingSettings, new: ServingSettings, served: Collection[s
     before, after = old.flat(), new.flat()
     of_models = {model: (old.of(model).flat(), new.of(model).flat()) for model in served}
     for name, knob in SETTINGS.items():
-        if knob.limits.live:
+        if knob.live:
             continue
         changes = {name: (before[name], after[name])}
         changes |= {

@@ -15,7 +15,6 @@ import urllib.parse
 from typing import Any
 
 from serving.errors import InvalidSettings, NotReady
-from serving.selection.stores.state_store import EVERYBODY
 from serving.selection.stores.write_behind import WriteBatch, WriteBehindStore
 
 _PREFIX = "luthier:states:"
@@ -32,7 +31,7 @@ _RETRY_S = 1.0
 
 
 class RedisStore(WriteBehindStore):
-    """A `StateStore` in a Redis server.
+    """A state store in a Redis server.
 
     After a failed load, loads raise `NotReady` at once until the server answers again, so that an
     outage does not block the event loop.
@@ -101,7 +100,7 @@ class RedisStore(WriteBehindStore):
             pipeline.delete(_PREFIX + application, _SAVED + application)
         for at, ((application, user), text) in enumerate(batch.texts.items()):
             pipeline.hset(_PREFIX + application, user, text)
-            if user != EVERYBODY:
+            if user:  # not the shared state
                 pipeline.zadd(_SAVED + application, {user: time.time() + 1e-6 * at})
         pipeline.execute()
         for application in {application for application, _ in batch.texts}:

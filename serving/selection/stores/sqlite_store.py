@@ -39,7 +39,7 @@ _BUSY_S = 10.0
 
 
 class SqliteStore(WriteBehindStore):
-    """`StateStore` in a file; processes that share it see their own saves first."""
+    """A state store in a file; processes that share it see their own saves first."""
 
     def __init__(self, path: pathlib.Path, *, interval_s: float = 0.2) -> None:
         """Open or create the file.

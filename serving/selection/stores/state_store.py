@@ -1,53 +1,13 @@
-"""Interface of state stores, one text per application and user, and a store in memory.
+"""State stores: one text per application and user.
 
 A load sees every save of this process. The empty user is the shared state.
 """
 
 from __future__ import annotations
 
-from typing import Protocol
+from serving.selection.stores.write_behind import WriteBehindStore
 
 EVERYBODY = ""
-
-
-class StateStore(Protocol):
-    """Texts by application and user; single-threaded."""
-
-    def load(self, application: str, user: str) -> str | None:
-        """Return the last saved text, if any.
-
-        Raises:
-            NotReady: the store is unavailable.
-        """
-        ...
-
-    def save(self, application: str, user: str, text: str) -> None:
-        """Replace a text; durable after the next batch or `flush`.
-
-        Raises:
-            NotReady: too many writes wait.
-        """
-        ...
-
-    def delete(self, application: str) -> None:
-        """Delete all texts of an application."""
-        ...
-
-    def keep_most(self, application: str, most: int) -> None:
-        """Limit an application's users; those saved longest ago are deleted."""
-        ...
-
-    def flush(self) -> None:
-        """Wait until everything saved is durable.
-
-        Raises:
-            NotReady: the write failed and will be retried.
-        """
-        ...
-
-    def close(self) -> None:
-        """Flush if possible, and close files and connections."""
-        ...
 
 
 class MemoryStore:
@@ -84,3 +44,6 @@ class MemoryStore:
 
     def close(self) -> None:
         """Do nothing: nothing is open."""
+
+
+StateStore = MemoryStore | WriteBehindStore

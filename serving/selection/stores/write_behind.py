@@ -56,7 +56,7 @@ class _Outage:
 
 
 class WriteBehindStore(abc.ABC):
-    """A `StateStore` that reads and writes elsewhere; thread-safe, except `close`."""
+    """A state store that reads and writes elsewhere; thread-safe, except `close`."""
 
     def __init__(self, *, interval_s: float, name: str, max_waiting: int = MAX_WAITING) -> None:
         """Start the writer thread; a subclass calls this when it can write."""
@@ -91,7 +91,11 @@ class WriteBehindStore(abc.ABC):
         """Write a batch as a whole, or raise; called by the writer thread."""
 
     def load(self, application: str, user: str) -> str | None:
-        """Return the last saved text, waiting or written; raises as `StateStore`."""
+        """Return the last saved text, waiting or written.
+
+        Raises:
+            NotReady: the store is unavailable.
+        """
         with self._changed:
             for batch in (self._waiting, self._writing):
                 if (application, user) in batch.texts:
@@ -107,7 +111,11 @@ class WriteBehindStore(abc.ABC):
         return found
 
     def save(self, application: str, user: str, text: str) -> None:
-        """Queue a text; raises as `StateStore`."""
+        """Replace a text; durable after the next batch or `flush`.
+
+        Raises:
+            NotReady: too many writes wait.
+        """
         key = (application, user)
         with self._changed:
             waiting, writing = self._waiting.texts, self._writing.texts
@@ -121,17 +129,21 @@ class WriteBehindStore(abc.ABC):
             self._note_change()
 
     def delete(self, application: str) -> None:
-        """Queue the deletion of all texts of an application."""
+        """Delete all texts of an application."""
         with self._changed:
             self._waiting.delete_all(application)
             self._note_change()
 
     def keep_most(self, application: str, most: int) -> None:
-        """Limit an application's users from the next batch on."""
+        """Limit an application's users; those saved longest ago are deleted."""
         self._max_users[application] = most
 
     def flush(self) -> None:
-        """Wait until everything saved is durable; raises as `StateStore`."""
+        """Wait until everything saved is durable.
+
+        Raises:
+            NotReady: the write failed and will be retried.
+        """
         with self._changed:
             goal, failures = self._saved, self._failures
             self._hurried = True
