@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 import json
 import logging
 import os
@@ -41,7 +42,7 @@ from serving.app.ports import (
     make_connection_limiter,
     sweep,
 )
-from serving.app.protocols import build_protocols, query_ports
+from serving.app.protocols import build_protocols
 from serving.deployment import spawner_registry
 from serving.deployment.spawner_registry import SpawnerRegistry
 from serving.engine.engine import Engine
@@ -166,18 +167,14 @@ class Server:
         engine, repository = core.engine, core.repository
         settings = self._settings.server
         door = make_connection_limiter(settings)
-        # Room for two of the largest at least, for decompression.
-        held = BufferedBytes(max(settings.max_buffered_mb * 1024 * 1024, 2 * settings.max_body_bytes))
-
-        def metrics() -> Iterator[bytes]:
-            cut = {"refused": door.refused, "stalled": door.stalled, "late": door.late}
-            misses = core.applications.state_misses()
-            now = snapshot(engine, connections=door.active, cut=cut, state_misses=misses)
-            return exposition.pieces(now)
-
-        protocols = build_protocols(core, self._specs, settings, self._token, metrics, held)
-        ports = query_ports(protocols, settings, self._token, query, grpc, door, held)
-        listeners = [listener for listener, _ in ports]
+        # Room for two of the largest bodies at least, for decompression.
+        max_bytes = max(settings.max_buffered_mb * 1024 * 1024, 2 * settings.max_body_bytes)
+        held = BufferedBytes(max_bytes)
+        metrics = functools.partial(_metrics, core, door)
+        protocols = build_protocols(
+            core, self._specs, settings, self._token, metrics, door, held
+        )
+        listeners: list[InferenceListener] = [protocols.rest, protocols.grpc]
         administration = await self._administration(core, metrics)
         admin_context = self._admin_tls and self._admin_tls.context("http/1.1")
         admin_entrance = Acceptor(
@@ -189,10 +186,9 @@ class Server:
             end_s=REQUEST_S,
         )
         admin_entrance.open(BACKLOG)
-        servers = [
-            await listen(listener, sock, self._tls, door, "http/1.1" if sock is query else "h2")
-            for listener, sock in ports
-        ]
+        servers = [await listen(protocols.rest, query, self._tls, door, "http/1.1")]
+        if grpc is not None:
+            servers.append(await listen(protocols.grpc, grpc, self._tls, door, "h2"))
         swept = sweep([*listeners, administration], door, held)
         chores = [asyncio.create_task(swept, name="sweep connections")]
         if repository is not None:
@@ -306,3 +302,14 @@ class Server:
         finally:
             for number in (signal.SIGTERM, signal.SIGINT):
                 loop.remove_signal_handler(number)
+
+
+def _metrics(core: ServerComponents, door: ConnectionLimiter) -> Iterator[bytes]:
+    """Yield the metrics of the engine, of applications and of connections."""
+    now = snapshot(
+        core.engine,
+        connections=door.active,
+        cut={"refused": door.refused, "stalled": door.stalled, "late": door.late},
+        state_misses=core.applications.state_misses(),
+    )
+    return exposition.pieces(now)

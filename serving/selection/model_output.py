@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from serving.errors import InferenceFailed, InvalidRequest, InvalidSettings
+from serving.tensors.arrays import split_bytes
 from serving.tensors.json_tensors import NUMPY
 from serving.values import Tensor
 
@@ -186,7 +187,11 @@ def model_outputs(task: Task, outputs: Sequence[Tensor]) -> list[ModelOutput]:
     if tensor.datatype == "BYTES":
         if task.kind == "number":
             raise InferenceFailed(f"output {tensor.name!r} holds strings, expected numbers")
-        return [Label(text) for text in _strings(tensor)]
+        try:
+            texts = split_bytes(tensor.data, tensor.shape[0])
+        except InvalidRequest as error:
+            raise InferenceFailed(f"output {tensor.name!r}: {error}") from None
+        return [Label(text.decode()) for text in texts]
     array = np.frombuffer(tensor.data, dtype=NUMPY[tensor.datatype]).reshape(tensor.shape)
     columns = math.prod(array.shape[1:])
     if not np.isfinite(array).all():
@@ -238,19 +243,6 @@ def _select_output(task: Task, outputs: Sequence[Tensor]) -> Tensor:
             return tensor
     names = ", ".join(tensor.name for tensor in outputs)
     raise InferenceFailed(f"the model has no output {task.output!r} (outputs: {names})")
-
-
-def _strings(tensor: Tensor) -> list[str]:
-    data, texts, at = bytes(tensor.data), [], 0
-    while at < len(data):
-        end = at + 4 + int.from_bytes(data[at : at + 4], "little")
-        texts.append(data[at + 4 : end].decode("utf-8"))
-        at = end
-    if len(texts) != tensor.shape[0]:
-        raise InferenceFailed(
-            f"output {tensor.name!r} holds {len(texts)} strings for {tensor.shape[0]} items"
-        )
-    return texts
 
 
 def _scores(task: Task, name: str, array: NDArray[Any]) -> list[ModelOutput]:
