@@ -21,7 +21,7 @@ from serving.engine.engine import Engine
 from serving.engine.inflight_query import (
     InflightQuery,
     ModelResponseHandler,
-    QueryResponseHandler,
+    Respond,
     ServedApplication,
 )
 from serving.errors import InvalidRequest, NotReady, ServingError, UnknownModel
@@ -163,12 +163,12 @@ class Applications:
         self,
         application: str,
         question: QueryInput,
-        query_handler: QueryResponseHandler,
+        respond: Respond,
         *,
         version: str | None = None,
         user: str = EVERYBODY,
     ) -> RequestHandle:
-        """Take a query; the asker is called once, after this method has returned.
+        """Take a query; `respond` is called once, after this method has returned.
 
         `version` names a version of the only linked model.
 
@@ -180,7 +180,7 @@ class Applications:
         asking = Asking(id=next(self._ids), user=user, input_hash=input_hash(question.key))
         state = app.contexts.for_query(user)
         pending = app.selector.begin(asking, state, draw=self._draw(), now_s=now_s)
-        asked = InflightQuery(app, pending, query_handler)
+        asked = InflightQuery(app, pending, respond)
         slo_s = app.application.latency_slo_s
         wrong: InvalidRequest | None = None
         taken = 0

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from typing import Protocol
+from collections.abc import Callable
 
 from serving import wire
 from serving.engine.engine import DeploymentHandle
@@ -21,12 +21,8 @@ from serving.selection.user_states import UserStates
 log = logging.getLogger(__name__)
 
 
-class QueryResponseHandler(Protocol):
-    """Response handler of a query."""
-
-    def on_response(self, result: QueryResponse) -> None:
-        """Receive the response: called once, within the latency SLO."""
-        ...
+Respond = Callable[[QueryResponse], None]
+"""Receiver of a query's response: called once, within the latency SLO."""
 
 
 class ServedApplication:
@@ -50,14 +46,14 @@ class ServedApplication:
 class InflightQuery:
     """In-flight query."""
 
-    __slots__ = ("_app", "_passes", "_pending", "_query_handler", "_tickets", "_timer")
+    __slots__ = ("_app", "_passes", "_pending", "_respond", "_tickets", "_timer")
 
     def __init__(
-        self, app: ServedApplication, pending: QuerySession, query_handler: QueryResponseHandler
+        self, app: ServedApplication, pending: QuerySession, respond: Respond
     ) -> None:
         self._app = app
         self._pending = pending
-        self._query_handler: QueryResponseHandler | None = query_handler
+        self._respond: Respond | None = respond
         self._tickets: dict[str, RequestHandle] = {}
         self._timer: asyncio.TimerHandle | None = None
         application = app.application
@@ -82,7 +78,7 @@ class InflightQuery:
     def add_response(self, model: str, frame: memoryview) -> None:
         """Add a model's response."""
         self._tickets.pop(model, None)
-        if self._query_handler is None:
+        if self._respond is None:
             return
         passed_on = QueryResponse(self._pending.query.id, frame)
         try:
@@ -91,7 +87,7 @@ class InflightQuery:
             )
         except (ServingError, ValueError) as error:
             if self._passes:
-                self._respond(passed_on)
+                self._end_with(passed_on)
             else:
                 facts = {"model": model, "why": str(error)}
                 log.warning("a response cannot be combined", extra=facts)
@@ -100,7 +96,7 @@ class InflightQuery:
         is_complete = self._pending.record_output(model, answer)
         if self._passes:
             self._app.decisions.put(self._pending.finish().decision)
-            self._respond(passed_on)
+            self._end_with(passed_on)
         elif is_complete or not self._tickets:
             self._finish()
 
@@ -118,17 +114,17 @@ class InflightQuery:
 
     def cancel(self) -> None:
         """Drop the query; its client is gone."""
-        self._query_handler = None
+        self._respond = None
         self._end()
 
     def _finish(self) -> None:
-        if self._query_handler is None:
+        if self._respond is None:
             return
         finished = self._pending.finish()
         self._app.decisions.put(finished.decision)
         result = finished.result
         several = len(self._pending.models) > 1
-        self._respond(
+        self._end_with(
             QueryResponse(
                 query_id=result.query_id,
                 output=None if result.is_default else result.output,
@@ -139,11 +135,11 @@ class InflightQuery:
             )
         )
 
-    def _respond(self, answered: QueryResponse) -> None:
-        query_handler, self._query_handler = self._query_handler, None
+    def _end_with(self, answered: QueryResponse) -> None:
+        respond, self._respond = self._respond, None
         self._end()
-        if query_handler is not None:
-            query_handler.on_response(answered)
+        if respond is not None:
+            respond(answered)
 
     def _end(self) -> None:
         if self._timer is not None:

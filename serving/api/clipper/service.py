@@ -18,7 +18,7 @@ from serving.api.clipper.inputs import input_types
 from serving.engine import facts
 from serving.engine.applications import Applications, Feedback, QueryInput
 from serving.engine.engine import Engine
-from serving.engine.inflight_query import QueryResponseHandler
+from serving.engine.inflight_query import Respond
 from serving.errors import InvalidRequest, ModelLoadFailed, ServingError, UnknownModel
 from serving.response_handler import RequestHandle
 from serving.selection.application import Application
@@ -65,15 +65,13 @@ class ClipperService:
         self,
         application: str,
         question: QueryInput,
-        query_handler: QueryResponseHandler,
+        respond: Respond,
         *,
         version: str | None,
         user: str,
     ) -> RequestHandle:
         """Submit a query; see `Applications.ask`."""
-        return self._applications.ask(
-            application, question, query_handler, version=version, user=user
-        )
+        return self._applications.ask(application, question, respond, version=version, user=user)
 
     def feedback(self, application: str, update: Feedback) -> bool:
         """Learn from feedback; see `Applications.feedback`."""

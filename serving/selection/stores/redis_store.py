@@ -45,14 +45,9 @@ class RedisStore(WriteBehindStore):
         interval_s: float = 0.2,
         patience_s: float = LOAD_TIMEOUT_S,
     ) -> None:
-        """Connect.
+        """Connect to `redis://host:port/db`, `rediss://...` or `unix:///path/to/socket`.
 
-        Args:
-            url: `redis://host:port/db`, `rediss://...` or `unix:///path/to/socket`, without a
-                password, as settings are visible.
-            password: password, if any.
-            interval_s: seconds between batches.
-            patience_s: load timeout.
+        The URL has no password, as settings are visible.
 
         Raises:
             InvalidSettings: no package, or the URL is invalid or has a password.
