@@ -32,28 +32,37 @@ def snapshot(
     cut: Mapping[str, int] | None = None,
     state_misses: Mapping[str, int] | None = None,
 ) -> Snapshot:
-    """Return the metrics; the arguments are those of `Snapshot`."""
+    """Return the metrics of an engine, and of the connections and applications in front of it.
+
+    `cut` are connections that the server closed, by reason.
+    """
     return Snapshot(
-        generation=engine.generation,
-        out_of_sync=len(engine.out_of_sync()),
-        connections=connections,
-        cut=cut or {},
-        state_misses=state_misses or {},
-        unresolved=dict(engine.unknown_model_responses),
         models=tuple(map(_metrics, engine.catalogue.all())),
         pools=tuple(shared.metrics() for shared in engine.pools),
+        unknown_model_requests=dict(engine.unknown_model_responses),
+        policy_state_misses=state_misses or {},
+        settings_generation=engine.generation,
+        settings_out_of_sync=len(engine.out_of_sync()),
+        connections=connections,
+        closed_connections=cut or {},
     )
 
 
 def _metrics(served: Deployment) -> ModelMetrics:
     cache, shared = served.cache.cache, served.cache.shared
+    counters, placement = served.counters, served.placement
     return ModelMetrics(
         id=served.id,
-        counters=served.counters,
-        queue_items=served.placement.waiting_items,
-        unfinished_requests=served.placement.inflight_count,
-        replicas=served.placement.states(),
+        requests=counters.responses,
+        rejected_requests=served.dispatcher.refusals_of(placement.model),
+        late_responses=counters.late,
+        request_seconds=counters.latency_s,
+        batch_items=counters.batch_items,
+        batch_exec_seconds=counters.exec_s,
+        replica_deaths=counters.replica_deaths,
+        queue_items=placement.waiting_items,
+        inflight_requests=placement.inflight_count,
+        replicas=placement.states(),
         cache_lookups={"hit": cache.hits, "miss": cache.misses - shared, "shared": shared},
         cache_bytes=cache.bytes,
-        refusals=served.dispatcher.refusals_of(served.placement.model),
     )

@@ -1,169 +1,117 @@
 """Counters and gauges in Prometheus' text format, by `prometheus_client`.
 
-Names follow Prometheus' conventions: seconds, `_total`, base units.
+A metric is a field: its name is the prefix and the field's name, and its value a number, a
+histogram, or one of these for each value of its labels. Names follow Prometheus' conventions:
+seconds, `_total`, base units.
 """
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from prometheus_client import generate_latest
 from prometheus_client.core import Metric
 from prometheus_client.registry import Collector
 
-from serving.metrics.counters import BucketHistogram, Counters, PoolCounters
+from serving.metrics.counters import BucketHistogram
 from serving.values import ModelId
 
-_TEXTS: Mapping[str, Mapping[str, str]] = {
-    "counter": {
-        "luthier_requests": "Inference responses by HTTP status (499: the client went away).",
-        "luthier_rejected_requests": "Requests rejected by the scheduler, by reason: on arrival, or when their "
-        "deadline became unreachable.",
-        "luthier_late_responses": "Responses sent after their deadline.",
-        "luthier_replica_deaths": "Replicas that ended unexpectedly, by reason.",
-        "luthier_cache_lookups": "Response cache look-ups: hit, miss, shared (waited for an equal request in "
-        "flight).",
-        "luthier_pool_actions": "Actions given to shared replicas, by outcome (too_late: not started in its "
-        "window).",
-        "luthier_pool_replica_deaths": "Shared replicas that ended unexpectedly, by reason.",
-        "luthier_unknown_model_requests": "Responses by HTTP status to requests that named no known model.",
-        "luthier_policy_state_misses": "Queries decided without the policy's learnt state, because it could "
-        "not be read.",
-        "luthier_closed_connections": "Connections closed by the server: refused or stalled connections, late "
-        "requests (docs/serving.md).",
-    },
-    "gauge": {
-        "luthier_queue_items": "Items waiting for a batch.",
-        "luthier_inflight_requests": "Requests without a response yet.",
-        "luthier_replicas": "Replicas by state.",
-        "luthier_cache_bytes": "Bytes in the response cache.",
-        "luthier_pool_replicas": "Shared replicas by state.",
-        "luthier_pool_models": "Models that can be requested.",
-        "luthier_pool_budget_pages": "Pages for models in each replica.",
-        "luthier_pool_loaded_models": "Models in a replica's memory.",
-        "luthier_pool_loaded_pages": "Pages that loaded models take.",
-        "luthier_settings_generation": "Generation of the settings.",
-        "luthier_settings_out_of_sync": "Models and pools with other settings than wanted: a change failed and "
-        "could not be undone.",
-        "luthier_connections": "Open client connections.",
-    },
-    "histogram": {
-        "luthier_request_seconds": "Seconds from a request's last byte to its response.",
-        "luthier_batch_items": "Items per batch.",
-        "luthier_batch_exec_seconds": "Seconds of model execution per batch.",
-        "luthier_pool_load_seconds": "Seconds of loads.",
-        "luthier_pool_overestimate_seconds": "Seconds by which an action took less than was predicted.",
-        "luthier_pool_underestimate_seconds": "Seconds by which an action took more than was predicted.",
-    },
-}
-"""Type -> metric -> help text."""
 
-_Values = dict[str, tuple[Any, ...]]
-"""Metric -> value, or values by the labels that follow; None: no sample."""
+def _metric(kind: str, text: str, *labels: str) -> Any:
+    return dataclasses.field(metadata={"kind": kind, "text": text, "labels": labels})
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class ModelMetrics:
-    """Counters and current state of one deployment."""
+    """Metrics of one deployment, `luthier_*`."""
 
     id: ModelId
-    counters: Counters
-    queue_items: int
-    unfinished_requests: int
-    replicas: Mapping[str, int]
-    """Replicas by state."""
-    cache_lookups: Mapping[str, int]
-    """By result; requests that joined another are `shared`, no `miss`."""
-    cache_bytes: int
-    refusals: Mapping[str, int]
-    """Rejections by reason."""
-
-    def values(self) -> _Values:
-        """Return the metrics with the labels `model` and `version`."""
-        counters = self.counters
-        return {
-            "luthier_requests": (counters.responses, "status"),
-            "luthier_rejected_requests": (self.refusals, "reason"),
-            "luthier_late_responses": (counters.late,),
-            "luthier_request_seconds": (counters.latency_s,),
-            "luthier_batch_items": (counters.batch_items,),
-            "luthier_batch_exec_seconds": (counters.exec_s,),
-            "luthier_replica_deaths": (counters.replica_deaths, "reason"),
-            "luthier_queue_items": (self.queue_items,),
-            "luthier_inflight_requests": (self.unfinished_requests,),
-            "luthier_replicas": (self.replicas, "state"),
-            "luthier_cache_lookups": (self.cache_lookups, "result"),
-            "luthier_cache_bytes": (self.cache_bytes,),
-        }
+    requests: Mapping[int, int] = _metric(
+        "counter", "Inference responses by HTTP status (499: the client went away).", "status"
+    )
+    rejected_requests: Mapping[str, int] = _metric(
+        "counter",
+        "Requests rejected by the scheduler, by reason: on arrival, or when their deadline became unreachable.",
+        "reason",
+    )
+    late_responses: int = _metric("counter", "Responses sent after their deadline.")
+    request_seconds: BucketHistogram = _metric(
+        "histogram", "Seconds from a request's last byte to its response."
+    )
+    batch_items: BucketHistogram = _metric("histogram", "Items per batch.")
+    batch_exec_seconds: BucketHistogram = _metric(
+        "histogram", "Seconds of model execution per batch."
+    )
+    replica_deaths: Mapping[str, int] = _metric(
+        "counter", "Replicas that ended unexpectedly, by reason.", "reason"
+    )
+    queue_items: int = _metric("gauge", "Items waiting for a batch.")
+    inflight_requests: int = _metric("gauge", "Requests without a response yet.")
+    replicas: Mapping[str, int] = _metric("gauge", "Replicas by state.", "state")
+    cache_lookups: Mapping[str, int] = _metric(
+        "counter",
+        "Response cache look-ups: hit, miss, shared (waited for an equal request in flight).",
+        "result",
+    )
+    cache_bytes: int = _metric("gauge", "Bytes in the response cache.")
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class PoolMetrics:
-    """Counters and current state of a shared pool."""
+    """Metrics of a shared pool, `luthier_pool_*`."""
 
     kind: str
-    counters: PoolCounters
-    models: int
-    """Models that can be requested."""
-    replicas: Mapping[str, int]
-    """Replicas by state."""
-    held: Mapping[int, tuple[int, int]]
-    """Models and pages in memory, by replica number."""
-    budget: int | None
-    """Pages per replica; None: unlimited."""
-
-    def values(self) -> _Values:
-        """Return the metrics with the label `pool`."""
-        counters = self.counters
-        return {
-            "luthier_pool_actions": (counters.actions, "action", "outcome"),
-            "luthier_pool_replicas": (self.replicas, "state"),
-            "luthier_pool_replica_deaths": (counters.replica_deaths, "reason"),
-            "luthier_pool_load_seconds": (counters.load_s,),
-            "luthier_pool_overestimate_seconds": (counters.over_s, "action"),
-            "luthier_pool_underestimate_seconds": (counters.under_s, "action"),
-            "luthier_pool_models": (self.models,),
-            "luthier_pool_budget_pages": (self.budget,),
-            "luthier_pool_loaded_models": (
-                {replica: models for replica, (models, _) in self.held.items()},
-                "replica",
-            ),
-            "luthier_pool_loaded_pages": (
-                {replica: pages for replica, (_, pages) in self.held.items()},
-                "replica",
-            ),
-        }
+    actions: Mapping[str, Mapping[str, int]] = _metric(
+        "counter",
+        "Actions given to shared replicas, by outcome (too_late: not started in its window).",
+        "action",
+        "outcome",
+    )
+    replicas: Mapping[str, int] = _metric("gauge", "Shared replicas by state.", "state")
+    replica_deaths: Mapping[str, int] = _metric(
+        "counter", "Shared replicas that ended unexpectedly, by reason.", "reason"
+    )
+    load_seconds: BucketHistogram = _metric("histogram", "Seconds of loads.")
+    overestimate_seconds: Mapping[str, BucketHistogram] = _metric(
+        "histogram", "Seconds by which an action took less than was predicted.", "action"
+    )
+    underestimate_seconds: Mapping[str, BucketHistogram] = _metric(
+        "histogram", "Seconds by which an action took more than was predicted.", "action"
+    )
+    models: int = _metric("gauge", "Models that can be requested.")
+    budget_pages: int | None = _metric("gauge", "Pages for models in each replica.")
+    """None: unlimited."""
+    loaded_models: Mapping[int, int] = _metric("gauge", "Models in a replica's memory.", "replica")
+    loaded_pages: Mapping[int, int] = _metric("gauge", "Pages that loaded models take.", "replica")
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Snapshot:
-    """Counters and current state of the server."""
+    """Metrics of the server, `luthier_*`, with those of its models and pools."""
 
-    generation: int
-    out_of_sync: int = 0
-    """Models and pools out of sync with the settings."""
-    connections: int
-    cut: Mapping[str, int] = dataclasses.field(default_factory=dict)
-    """Connections closed by the server, by reason."""
-    unresolved: Mapping[int, int]
-    """Responses to requests for unknown models, by HTTP status."""
     models: tuple[ModelMetrics, ...]
-    pools: tuple[PoolMetrics, ...] = ()
-    state_misses: Mapping[str, int]
-    """Queries per application decided with an initial state."""
-
-    def values(self) -> _Values:
-        """Return the metrics of the server itself."""
-        return {
-            "luthier_unknown_model_requests": (self.unresolved, "status"),
-            "luthier_policy_state_misses": (self.state_misses, "application"),
-            "luthier_settings_generation": (self.generation,),
-            "luthier_settings_out_of_sync": (self.out_of_sync,),
-            "luthier_connections": (self.connections,),
-            "luthier_closed_connections": (self.cut, "reason"),
-        }
+    pools: tuple[PoolMetrics, ...]
+    unknown_model_requests: Mapping[int, int] = _metric(
+        "counter", "Responses by HTTP status to requests that named no known model.", "status"
+    )
+    policy_state_misses: Mapping[str, int] = _metric(
+        "counter",
+        "Queries decided without the policy's learnt state, because it could not be read.",
+        "application",
+    )
+    settings_generation: int = _metric("gauge", "Generation of the settings.")
+    settings_out_of_sync: int = _metric(
+        "gauge",
+        "Models and pools with other settings than wanted: a change failed and could not be undone.",
+    )
+    connections: int = _metric("gauge", "Open client connections.")
+    closed_connections: Mapping[str, int] = _metric(
+        "counter",
+        "Connections closed by the server: refused or stalled connections, late requests (docs/serving.md).",
+        "reason",
+    )
 
 
 class _Family(Collector):
@@ -178,20 +126,24 @@ class _Family(Collector):
 
 def pieces(now: Snapshot) -> Iterator[bytes]:
     """Yield the body of `GET /metrics` by metric: all at once takes milliseconds."""
-    sources: list[tuple[dict[str, str], _Values]] = [({}, now.values())]
-    sources += [(model.id._asdict(), model.values()) for model in now.models]
-    sources += [({"pool": pool.kind}, pool.values()) for pool in now.pools]
-    for kind, texts in _TEXTS.items():
-        for name, text in texts.items():
-            metric = Metric(name, text, kind)
-            for labels, values in sources:
-                if name in values:
-                    value, *names = values[name]
-                    _add(metric, labels, value, names)
+    of_models = [(one.id._asdict(), one) for one in now.models]
+    yield from _pieces("luthier_", ModelMetrics, of_models)
+    yield from _pieces("luthier_pool_", PoolMetrics, [({"pool": one.kind}, one) for one in now.pools])
+    yield from _pieces("luthier_", Snapshot, [({}, now)])
+
+
+def _pieces(
+    prefix: str, kind: type[Any], subjects: Sequence[tuple[dict[str, str], Any]]
+) -> Iterator[bytes]:
+    for field in dataclasses.fields(kind):
+        if field.metadata:
+            metric = Metric(prefix + field.name, field.metadata["text"], field.metadata["kind"])
+            for labels, subject in subjects:
+                _add(metric, labels, getattr(subject, field.name), field.metadata["labels"])
             yield generate_latest(_Family(metric))
 
 
-def _add(metric: Metric, labels: dict[str, str], value: Any, names: list[str]) -> None:
+def _add(metric: Metric, labels: dict[str, str], value: Any, names: Sequence[str]) -> None:
     """Add a value, or one for each value of the first of the labels `names`."""
     if names:
         for key, inner in value.items():
