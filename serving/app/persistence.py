@@ -13,6 +13,7 @@ All methods belong to the event loop's thread; a second thread writes the record
 
 from __future__ import annotations
 
+import dataclasses
 import asyncio
 import concurrent.futures
 import contextlib
@@ -243,7 +244,7 @@ class StateSaver:
         for name in dict.fromkeys(id_.name for id_ in self._engine.models()):
             now[RecordKey(record_schema.MODEL, name)] = self._engine.catalogue.entry(name).as_json()
         for application in self._applications.all():
-            now[RecordKey(record_schema.APPLICATION, application.name)] = application.as_json()
+            now[RecordKey(record_schema.APPLICATION, application.name)] = dataclasses.asdict(application)
         for model in self._clipper.models():
             key = RecordKey(record_schema.REGISTERED, model.name, model.version)
             now[key] = model._asdict()

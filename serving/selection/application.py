@@ -91,19 +91,9 @@ class Application:
         kept = tuple(model for model in self.models if model not in models)
         return dataclasses.replace(self, models=kept)
 
-    def as_json(self) -> dict[str, Any]:
-        """Return all fields as plain data."""
-        return {
-            **{field.name: getattr(self, field.name) for field in dataclasses.fields(self)},
-            "models": list(self.models),
-            "options": dict(self.options),
-            "costs": dict(self.costs),
-            "task": self.task.as_json(),
-        }
-
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Application:
-        """Build an application from `as_json`.
+        """Build an application from its fields as JSON.
 
         Raises:
             InvalidSettings: unknown key, no name, or invalid value.

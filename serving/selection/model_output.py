@@ -89,13 +89,9 @@ class Task:
         """Effective `tolerance`."""
         return self.scale / 10 if self.tolerance is None else self.tolerance
 
-    def as_json(self) -> dict[str, Any]:
-        """Return all fields as plain data."""
-        return {**dataclasses.asdict(self), "labels": list(self.labels)}
-
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Task:
-        """Build a task from `as_json`.
+        """Build a task from its fields as JSON.
 
         Raises:
             InvalidSettings: unknown key or invalid value.

@@ -71,18 +71,6 @@ class PerUserState:
         """Linked models."""
         return self.tallies.models
 
-    @classmethod
-    def from_json(cls, data: Mapping[str, Any]) -> PerUserState:
-        """Build the state from its fields as JSON."""
-        return cls(
-            tallies=ErrorCounts.from_json(data["tallies"]),
-            together=EnsembleErrors.from_json(data["together"]),
-            prior=_vector(data["prior"]),
-            gram=tuple(_vector(row) for row in data["gram"]),
-            moments=_vector(data["moments"]),
-            weights=_vector(data["weights"]),
-        )
-
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class PerUser(Cascade[PerUserState]):
@@ -95,12 +83,8 @@ class PerUser(Cascade[PerUserState]):
 
     def __post_init__(self) -> None:
         Cascade.__post_init__(self)
-        require(
-            1e-3 <= self.ridge <= 1e6,
-            "ridge",
-            self.ridge,
-            "0.001 to 1e6; without it the weights of models that always agree are undefined",
-        )
+        expected = "0.001 to 1e6; without it the weights of models that always agree are undefined"
+        require(1e-3 <= self.ridge <= 1e6, "ridge", self.ridge, expected)
 
     def initial(self, models: Sequence[str]) -> PerUserState:
         """Return the models' mean."""
@@ -111,7 +95,14 @@ class PerUser(Cascade[PerUserState]):
 
     def parse_state(self, data: Mapping[str, Any]) -> PerUserState:
         """Parse the fields of a state of the same kind of task."""
-        state = PerUserState.from_json(data)
+        state = PerUserState(
+            tallies=ErrorCounts.from_json(data["tallies"]),
+            together=EnsembleErrors.from_json(data["together"]),
+            prior=_vector(data["prior"]),
+            gram=tuple(_vector(row) for row in data["gram"]),
+            moments=_vector(data["moments"]),
+            weights=_vector(data["weights"]),
+        )
         if len(state.prior) != len(state.models) + (self.task.kind == "number"):
             raise ValueError(f"the state is not one of a task of kind {self.task.kind}")
         return state

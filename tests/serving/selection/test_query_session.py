@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import logging
 from typing import Any
@@ -180,7 +181,7 @@ def test_an_application_survives_json() -> None:
         most_users=7,
         confidence_threshold=0.25,
     )
-    assert Application.from_json(json.loads(json.dumps(app.as_json()))) == app
+    assert Application.from_json(json.loads(json.dumps(dataclasses.asdict(app)))) == app
     assert Application.from_json({"name": "x"}) == Application(name="x")
 
 
