@@ -69,9 +69,7 @@ class TooLarge(InvalidRequest):
 class BodyTooLarge(TooLarge):
     """The body exceeds the configured limit."""
 
-    template = (
-        "the body is larger than the limit of {limit_bytes} bytes (server.max_body_bytes)"
-    )
+    template = "the body is larger than the limit of {limit_bytes} bytes (server.max_body_bytes)"
 
 
 class JsonTooLarge(TooLarge):
@@ -160,8 +158,7 @@ class Overloaded(ServingError):
 
     status = 429
     template = (
-        "the queue has reached its limit of {capacity} items; try again in "
-        "{retry_after_s:g} s"
+        "the queue has reached its limit of {capacity} items; try again in {retry_after_s:g} s"
     )
 
     def __init__(self, capacity: int, retry_after_s: float) -> None:
@@ -262,7 +259,9 @@ class Unimplemented(ServingError):
 class ReplicaFailed(ServingError):
     """Two replicas in a row died with the request."""
 
-    template = "the model's replica ended while it held the request ({reason}), and so did a second one"
+    template = (
+        "the model's replica ended while it held the request ({reason}), and so did a second one"
+    )
 
     def __init__(self, reason: str) -> None:
         super().__init__(reason)

@@ -216,7 +216,10 @@ class StateSaver:
                 why = "its row in the state database cannot be read; see the log"
                 self._engine.failed[id_] = why
             if key.kind == record_schema.MODEL and any(one.name == key.name for one in served):
-                self._shortened[key] = (_text(self._engine.catalogue.entry(key.name).as_json()), text)
+                self._shortened[key] = (
+                    _text(self._engine.catalogue.entry(key.name).as_json()),
+                    text,
+                )
 
     def _restore_model(self, key: RecordKey, said: Mapping[str, Any]) -> None:
         left_out = self._past.left_out_rows
@@ -244,7 +247,9 @@ class StateSaver:
         for name in dict.fromkeys(id_.name for id_ in self._engine.models()):
             now[RecordKey(record_schema.MODEL, name)] = self._engine.catalogue.entry(name).as_json()
         for application in self._applications.all():
-            now[RecordKey(record_schema.APPLICATION, application.name)] = dataclasses.asdict(application)
+            now[RecordKey(record_schema.APPLICATION, application.name)] = dataclasses.asdict(
+                application
+            )
         for model in self._clipper.models():
             key = RecordKey(record_schema.REGISTERED, model.name, model.version)
             now[key] = model._asdict()

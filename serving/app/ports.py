@@ -111,7 +111,9 @@ async def listen(
 
 
 async def sweep(
-    listeners: Sequence[InferenceListener | AdminListener], door: ConnectionLimiter, held: BufferedBytes
+    listeners: Sequence[InferenceListener | AdminListener],
+    door: ConnectionLimiter,
+    held: BufferedBytes,
 ) -> None:
     """Close idle and stalled connections from time to time, and return heap memory."""
     while True:

@@ -171,9 +171,7 @@ class Server:
         max_bytes = max(settings.max_buffered_mb * 1024 * 1024, 2 * settings.max_body_bytes)
         held = BufferedBytes(max_bytes)
         metrics = functools.partial(_metrics, core, door)
-        protocols = build_protocols(
-            core, self._specs, settings, self._token, metrics, door, held
-        )
+        protocols = build_protocols(core, self._specs, settings, self._token, metrics, door, held)
         listeners: list[InferenceListener] = [protocols.rest, protocols.grpc]
         administration = await self._administration(core, metrics)
         admin_context = self._admin_tls and self._admin_tls.context("http/1.1")

@@ -48,9 +48,7 @@ class InflightQuery:
 
     __slots__ = ("_app", "_passes", "_pending", "_respond", "_tickets", "_timer")
 
-    def __init__(
-        self, app: ServedApplication, pending: QuerySession, respond: Respond
-    ) -> None:
+    def __init__(self, app: ServedApplication, pending: QuerySession, respond: Respond) -> None:
         self._app = app
         self._pending = pending
         self._respond: Respond | None = respond
@@ -125,11 +123,8 @@ class InflightQuery:
         result = finished.result
         several = len(self._pending.models) > 1
         self._end_with(
-            QueryResponse(
-                query_id=result.query_id,
+            result._replace(
                 output=None if result.is_default else result.output,
-                is_default=result.is_default,
-                explanation=result.explanation,
                 confidence=result.confidence if several else None,
                 is_suspicious=several and result.is_suspicious,
             )

@@ -1,6 +1,6 @@
 """Live settings: what is in force, and its change in everything that is served.
 
-    per model: replicas and limits -> scheduler -> cache; then the generation
+per model: replicas and limits -> scheduler -> cache; then the generation
 """
 
 from __future__ import annotations

@@ -77,7 +77,9 @@ class Repository:
             ids = (ModelId(name, version) for version in versions)
             is_left_out = any(left_out.get(id_) == self._found[id_].stamp for id_ in ids)
             older = [] if is_left_out else sorted(versions, key=int)[: -len(chosen)]
-            while older and all(self._state(ModelId(name, version)) == "failed" for version in chosen):
+            while older and all(
+                self._state(ModelId(name, version)) == "failed" for version in chosen
+            ):
                 chosen = [older.pop()]
                 await self._load_at_start(ModelId(name, chosen[0]), failures)
         if failures and not self._engine.models() and not left_out:
@@ -264,7 +266,9 @@ class Repository:
         others = [version for version in entry.versions if version != id_.version]
         if others and entry.current == id_.version:
             numbered = [version for version in others if NUMBER.fullmatch(version)]
-            self._engine.catalogue.set_current(id_.name, newest(numbered, 1)[0] if numbered else others[-1])
+            self._engine.catalogue.set_current(
+                id_.name, newest(numbered, 1)[0] if numbered else others[-1]
+            )
         elif not others:
             left = [other.version for other in self._found if other.name == id_.name]
             if left:

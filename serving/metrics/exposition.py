@@ -128,7 +128,9 @@ def pieces(now: Snapshot) -> Iterator[bytes]:
     """Yield the body of `GET /metrics` by metric: all at once takes milliseconds."""
     of_models = [(one.id._asdict(), one) for one in now.models]
     yield from _pieces("luthier_", ModelMetrics, of_models)
-    yield from _pieces("luthier_pool_", PoolMetrics, [({"pool": one.kind}, one) for one in now.pools])
+    yield from _pieces(
+        "luthier_pool_", PoolMetrics, [({"pool": one.kind}, one) for one in now.pools]
+    )
     yield from _pieces("luthier_", Snapshot, [({}, now)])
 
 

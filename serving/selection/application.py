@@ -52,7 +52,9 @@ class Application:
         expected = "letters, digits, dots, dashes and underscores, a letter or digit first"
         require(is_name, "name", self.name, expected)
         types = get_args(InputType)
-        require(self.input_type in types, "input_type", self.input_type, f"one of {', '.join(types)}")
+        require(
+            self.input_type in types, "input_type", self.input_type, f"one of {', '.join(types)}"
+        )
         slo_s = self.latency_slo_s
         require(0 < slo_s < math.inf, "latency_slo_s", slo_s, "seconds above 0")
         require(self.contexts in get_args(Contexts), "contexts", self.contexts, "shared or user")

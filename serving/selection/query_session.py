@@ -28,39 +28,29 @@ ALL_FAILED = "No model gave an answer"
 NOBODY = Choice(models=(), probabilities={})
 
 
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class QueryResult:
-    """The client's response."""
-
-    query_id: int
-    output: str | float
-    """Label or number, or the application's default."""
-    is_default: bool
-    explanation: str | None
-    confidence: float
-    is_suspicious: bool
-    """Whether models disagree so much that the input may be broken or adversarial."""
-    used: tuple[str, ...]
-    missing: tuple[str, ...]
-
-
 class QueryResponse(NamedTuple):
     """Response to a query."""
 
     query_id: int
     output: memoryview | str | float | None
-    """Tensors frame, borrowed for the call; or label or number; None: no response."""
+    """Label or number, perhaps the application's default.
+
+    A client gets None instead of the default, or a tensors frame, borrowed for the call.
+    """
     is_default: bool = False
     explanation: str | None = None
     confidence: float | None = None
-    """None if only one model was asked."""
+    """A client gets None if only one model was asked."""
     is_suspicious: bool = False
+    """Whether models disagree so much that the input may be broken or adversarial."""
+    used: tuple[str, ...] = ()
+    missing: tuple[str, ...] = ()
 
 
 class QueryOutcome(NamedTuple):
     """Outcome of a query."""
 
-    result: QueryResult
+    result: QueryResponse
     decision: Decision
 
 
@@ -172,7 +162,7 @@ class QuerySession:
         found = self._selector.policy.combine(self._state, self.choice, self._answers)
         explanation = self._why_default(application, found)
         is_default = explanation is not None
-        result = QueryResult(
+        result = QueryResponse(
             query_id=self.query.id,
             output=application.default_output
             if is_default or found.output is None

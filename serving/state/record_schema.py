@@ -106,11 +106,14 @@ def _are_stages(data: Any) -> bool:
 
 def _by_items(shape: Shape) -> Shape:
     """Return the shape of values by a number of items."""
-    return lambda data: _map_of(shape)(data) and all(
-        size.isdecimal()
-        and len(size) <= _MAX_DIGITS  # Python limits the digits of an integer
-        and 0 < int(size) <= _MAX_ITEMS
-        for size in data
+    return lambda data: (
+        _map_of(shape)(data)
+        and all(
+            size.isdecimal()
+            and len(size) <= _MAX_DIGITS  # Python limits the digits of an integer
+            and 0 < int(size) <= _MAX_ITEMS
+            for size in data
+        )
     )
 
 

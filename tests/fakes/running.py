@@ -121,9 +121,7 @@ async def _serve(settings, home, card, kept, started, stop):
     def metrics():
         return exposition.pieces(facts.snapshot(engine, connections=len(listener.connections)))
 
-    runner = web.AppRunner(
-        AdminRoutes(engine, metrics=metrics, hosts=TrustedHosts()).application()
-    )
+    runner = web.AppRunner(AdminRoutes(engine, metrics=metrics, hosts=TrustedHosts()).application())
     await runner.setup()
     site = web.TCPSite(runner, "127.0.0.1", 0)
     await site.start()

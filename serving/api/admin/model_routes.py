@@ -93,7 +93,9 @@ class ModelRoutes:
         version = None
         if request.method == "PUT":
             version = _require(await _data(request, {"version": str}), "version")
-        self._engine.catalogue.set_label(request.match_info["name"], request.match_info["label"], version)
+        self._engine.catalogue.set_label(
+            request.match_info["name"], request.match_info["label"], version
+        )
         return self._answer(request)
 
     async def _set_traffic(self, request: web.Request) -> web.Response:

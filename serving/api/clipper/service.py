@@ -237,9 +237,7 @@ class ClipperService:
                 others = [version for version in entry.versions if version != model.version]
                 if others and entry.current == model.version:
                     self._engine.catalogue.set_current(model.name, others[-1])
-                endings.append(
-                    await self._engine.withdraw(model.name, model.version)
-                )
+                endings.append(await self._engine.withdraw(model.name, model.version))
             await self._take_back_settings(dict.fromkeys(model.name for model in models))
         # Drain outside the lock.
         await asyncio.gather(*(asyncio.shield(ending) for ending in endings if ending is not None))

@@ -78,7 +78,8 @@ def in_force(core):
     return {
         "models": {served.id: served.spec for served in core.engine.deployments()},
         "entries": {
-            id_.name: core.engine.catalogue.entry(id_.name).as_json() for id_ in core.engine.models()
+            id_.name: core.engine.catalogue.entry(id_.name).as_json()
+            for id_ in core.engine.models()
         },
         "settings": core.engine.settings.flat(),
         "applications": core.applications.all(),

@@ -261,7 +261,9 @@ def test_without_forgetting_the_order_of_feedback_does_not_matter(
         one = policy.observe(one, decision, truth)
     for decision, truth in data.draw(st.permutations(seen)):
         other = policy.observe(other, decision, truth)
-    assert numbers_of(dataclasses.asdict(other)) == pytest.approx(numbers_of(dataclasses.asdict(one)), abs=1e-7)
+    assert numbers_of(dataclasses.asdict(other)) == pytest.approx(
+        numbers_of(dataclasses.asdict(one)), abs=1e-7
+    )
 
 
 @pytest.mark.parametrize(

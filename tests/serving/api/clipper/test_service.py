@@ -82,7 +82,9 @@ def test_versions_are_deployed_rolled_back_and_stopped(manage):
     assert manage("add_model", **model("1"))[0] == 200
     assert manage.told("get_num_replicas", model_name="m", model_version="1") == 2
     assert manage("start_containers", **start("2", num_replicas=2))[0] == 200
-    assert manage.running.engine.catalogue.entry("m").current == "1", "not current before it is registered"
+    assert manage.running.engine.catalogue.entry("m").current == "1", (
+        "not current before it is registered"
+    )
     assert manage("add_model", **model("2"))[0] == 200
     assert manage.running.engine.catalogue.entry("m").current == "2"
     assert manage.told("get_all_containers", verbose=False) == ["m:1:0", "m:1:1", "m:2:0", "m:2:1"]
