@@ -13,10 +13,10 @@ All methods belong to the event loop's thread; a second thread writes the record
 
 from __future__ import annotations
 
-import dataclasses
 import asyncio
 import concurrent.futures
 import contextlib
+import dataclasses
 import json
 import logging
 from collections.abc import Iterator, Mapping, Sequence

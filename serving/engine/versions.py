@@ -137,8 +137,8 @@ class VersionRegistry(Generic[Version]):
         if entry.shadow == wanted:
             entry.shadow = None
 
-    def roll_back(self, name: str) -> None:
-        """Make the previous version current.
+    def roll_back(self, name: str) -> str:
+        """Make the previous version current, and return it.
 
         Raises:
             UnknownModel: no such name.
@@ -148,6 +148,7 @@ class VersionRegistry(Generic[Version]):
         if entry.previous is None:
             raise InvalidRequest(f"model {name!r} has no loaded version to go back to")
         self.set_current(name, entry.previous)
+        return entry.current
 
     def restore(self, name: str, past: Mapping[str, Any]) -> None:
         """Restore decisions of `ModelEntry.as_json`, as far as the versions exist.

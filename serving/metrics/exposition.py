@@ -37,11 +37,11 @@ class ModelMetrics:
         "reason",
     )
     late_responses: int = _metric("counter", "Responses sent after their deadline.")
-    request_seconds: BucketHistogram = _metric(
+    request_seconds: BucketHistogram = _metric(  # noqa: RUF009
         "histogram", "Seconds from a request's last byte to its response."
     )
-    batch_items: BucketHistogram = _metric("histogram", "Items per batch.")
-    batch_exec_seconds: BucketHistogram = _metric(
+    batch_items: BucketHistogram = _metric("histogram", "Items per batch.")  # noqa: RUF009
+    batch_exec_seconds: BucketHistogram = _metric(  # noqa: RUF009
         "histogram", "Seconds of model execution per batch."
     )
     replica_deaths: Mapping[str, int] = _metric(
@@ -73,7 +73,7 @@ class PoolMetrics:
     replica_deaths: Mapping[str, int] = _metric(
         "counter", "Shared replicas that ended unexpectedly, by reason.", "reason"
     )
-    load_seconds: BucketHistogram = _metric("histogram", "Seconds of loads.")
+    load_seconds: BucketHistogram = _metric("histogram", "Seconds of loads.")  # noqa: RUF009
     overestimate_seconds: Mapping[str, BucketHistogram] = _metric(
         "histogram", "Seconds by which an action took less than was predicted.", "action"
     )
@@ -126,7 +126,7 @@ class _Family(Collector):
 
 def pieces(now: Snapshot) -> Iterator[bytes]:
     """Yield the body of `GET /metrics` by metric: all at once takes milliseconds."""
-    of_models = [(one.id._asdict(), one) for one in now.models]
+    of_models = [({"model": one.id.name, "version": one.id.version}, one) for one in now.models]
     yield from _pieces("luthier_", ModelMetrics, of_models)
     yield from _pieces(
         "luthier_pool_", PoolMetrics, [({"pool": one.kind}, one) for one in now.pools]

@@ -84,6 +84,10 @@ def _are_shares(data: Any) -> bool:
     return _map_of(_is_size)(data) and sum(data.values()) <= 1.0 + 1e-9
 
 
+def _is_setting(data: Any) -> bool:
+    return _fits(data, {"value": object}) and data.keys() <= {"value", "instead_of"}
+
+
 def _is_registered(data: Any) -> bool:
     return _fits(data, _REGISTERED) and data.keys() == _REGISTERED.keys()
 
@@ -138,7 +142,7 @@ _REGISTERED = {
     "is_valid": bool,
 }
 _SHAPES: Mapping[str, Shape] = {
-    SETTING: {"value": object},
+    SETTING: _is_setting,
     VERSION: ({"folder": bool}, {"card": _SPEC}),
     RETIRED: ({"files": [_is_file]}, {"card": _SPEC}),
     MODEL: {

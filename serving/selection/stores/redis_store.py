@@ -73,11 +73,12 @@ class RedisStore(WriteBehindStore):
             asked = self._reader.submit(self._client.hget, _PREFIX + application, user)
             try:
                 text: str | None = asked.result(self._patience_s)
-                return text
             except concurrent.futures.TimeoutError:
                 self._outage = f"no response within {self._patience_s:g} s"
             except Exception as error:  # clients raise many types
                 self._outage = str(error) or repr(error)
+            else:
+                return text
             asked.cancel()
             threading.Thread(target=self._probe, name="states-probe", daemon=True).start()
         raise NotReady(f"the Redis server of the states does not answer: {self._outage}")

@@ -11,6 +11,7 @@ from serving.api.admin.routes import AdminRoutes
 from serving.api.clipper.containers import operate
 from serving.api.clipper.management import dispatch
 from serving.api.clipper.service import ClipperService
+from serving.engine import facts
 from serving.engine.applications import Applications
 from serving.selection.stores.state_store import MemoryStore
 from serving.values import ModelId
@@ -304,5 +305,5 @@ def test_replicas_that_models_share_are_no_model_s_containers():
         manage = Management(running)
         assert manage("start_containers", **start("1", num_replicas=1))[0] == 200
         assert manage("add_model", **model("1"))[0] == 200
-        assert len(running.do(running.engine.replicas)["replicas"]) == 2
+        assert len(running.do(facts.replicas, running.engine)["replicas"]) == 2
         assert manage.told("get_all_containers", verbose=False) == ["m:1:0"]
