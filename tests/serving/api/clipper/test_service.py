@@ -1,6 +1,7 @@
 """Clipper's management over a real gateway: registered versions, and the replicas that run them."""
 
 import asyncio
+import dataclasses
 import json
 
 import aiohttp
@@ -232,7 +233,7 @@ def test_all_of_a_selection_can_be_set(manage):
     """What an application knows beyond Clipper's: nothing of it is only for who writes Python."""
     assert manage("add_app", name="s", **APP, **SELECTION)[0] == 200
     made = manage.running.do(manage.hub.application, "s")
-    assert {name: made.as_json()[name] for name in SELECTION if name != "task"} == {
+    assert {name: dataclasses.asdict(made)[name] for name in SELECTION if name != "task"} == {
         name: value for name, value in SELECTION.items() if name != "task"
     }
     assert made.task.labels == ("bag", "shoe")
@@ -249,7 +250,7 @@ def test_all_of_a_selection_can_be_set(manage):
         ({"policy": "exp3", "costs": {"m": "a"}}, "expected an object of model names and numbers"),
         ({"task": 1}, "task = 1, expected an object"),
         ({"task": {"labels": "ab"}}, "task.labels = 'ab', expected a list of names"),
-        ({"task": {"labels": [[]]}}, "task.labels = [[]], expected names"),
+        ({"task": {"labels": [[]]}}, "task.labels = [[]], expected a list of names"),
         ({"task": {"scale": "a"}}, "task.scale = 'a', expected a number"),
         ({"task": {"output": 1}}, "task.output = 1, expected a name"),
         ({"task": {"kind": []}}, "task.kind = []"),
