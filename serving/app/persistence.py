@@ -7,8 +7,6 @@ The record holds what differs from the start's own configuration: command line, 
 repository. The later change wins: a live setting holds until the start gives a new value, and a
 retired model stays out until its spec or files change. A row that cannot be restored is logged and
 skipped, and stays until its subject is set anew.
-
-All methods belong to the event loop's thread; a second thread writes the record.
 """
 
 from __future__ import annotations

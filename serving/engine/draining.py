@@ -26,7 +26,7 @@ class DrainingDeployments:
         return tuple(self._tasks.values())
 
     def begin(self, served: Deployment, within_s: float) -> asyncio.Task[None]:
-        """Drain a deployment for `within_s` at most and end it, in the task that is returned."""
+        """Drain a deployment for `within_s` at most and end it; return the task."""
         ending = asyncio.create_task(self._end(served, within_s), name=f"end {served.id}")
         self._tasks[ending] = served
         ending.add_done_callback(self._tasks.pop)

@@ -32,10 +32,7 @@ def snapshot(
     cut: Mapping[str, int] | None = None,
     state_misses: Mapping[str, int] | None = None,
 ) -> Snapshot:
-    """Return the metrics of an engine, and of the connections and applications in front of it.
-
-    `cut` are connections that the server closed, by reason.
-    """
+    """Return the metrics; `cut`: connections that the server closed, by reason."""
     return Snapshot(
         models=tuple(map(_metrics, engine.catalogue.all())),
         pools=tuple(shared.metrics() for shared in engine.pools),

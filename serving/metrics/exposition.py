@@ -1,8 +1,6 @@
 """Counters and gauges in Prometheus' text format, by `prometheus_client`.
 
-A metric is a field: its name is the prefix and the field's name, and its value a number, a
-histogram, or one of these for each value of its labels. Names follow Prometheus' conventions:
-seconds, `_total`, base units.
+A metric is a field: a number, a histogram, or one of these for each value of its labels.
 """
 
 from __future__ import annotations

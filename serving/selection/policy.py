@@ -1,12 +1,6 @@
 """Interface of selection policies, and the values they exchange.
 
-A policy is a frozen value of options; what it learned is a frozen state:
-
-    select(state, query, draw) -> Choice          models to query
-    combine(state, choice, answers) -> Combined   one output from theirs
-    observe(state, decision, truth) -> State      learn from feedback
-
-`draw` in [0, 1) is the only randomness.
+A policy is a frozen value of options; what it learned is a frozen state.
 """
 
 from __future__ import annotations

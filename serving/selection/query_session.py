@@ -1,13 +1,4 @@
-"""One query, from the selection of models to its response.
-
-    selector.begin(query, state, draw, now_s) -> QuerySession
-      session.models        models to query
-      session.deadline_s    latest time for `finish`
-      session.arrived(model, answer) / session.failed(model) -> True once no model is awaited
-      session.finish() -> QueryOutcome  result for the client, decision for the log
-
-Missing outputs lower the confidence.
-"""
+"""One query, from the selection of models to its response."""
 
 from __future__ import annotations
 
@@ -33,14 +24,11 @@ class QueryResponse(NamedTuple):
 
     query_id: int
     output: memoryview | str | float | None
-    """Label or number, perhaps the application's default.
-
-    A client gets None instead of the default, or a tensors frame, borrowed for the call.
-    """
+    """Label or number; for clients a tensors frame, borrowed for the call, or None if default."""
     is_default: bool = False
     explanation: str | None = None
     confidence: float | None = None
-    """A client gets None if only one model was asked."""
+    """For clients None if only one model was asked."""
     is_suspicious: bool = False
     """Whether models disagree so much that the input may be broken or adversarial."""
     used: tuple[str, ...] = ()

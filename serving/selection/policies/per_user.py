@@ -9,8 +9,6 @@ Classes: x has each model's probability of a class, y is 1 for the right class, 
 class. Number: x has each model's number and a 1 for the user's offset, in units of `task.scale`.
 Non-negative weights fit stacked predictors best (Breiman 1996, "Stacked regressions") and act as
 votes; the offset is free.
-
-The state holds the Gram matrix and moments, no feedback. With d models an update costs d^2. No I/O.
 """
 
 from __future__ import annotations
