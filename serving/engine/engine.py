@@ -268,10 +268,9 @@ class Engine:
     ) -> float:
         """Apply settings while serving; no request fails.
 
-        Returns the seconds that it took, when limits have been read back and replicas are ready.
-        What was learned (cache, back-off, the scheduler's estimates) is reset, as by a new start;
-        `keep_learned` keeps it. `fresh` restarts every replica. Listener settings must be
-        unchanged.
+        Returns the seconds until limits were read back and replicas ready. What was learned
+        (cache, back-off, the scheduler's estimates) is reset, unless `keep_learned`. `fresh`
+        restarts every replica. Listener settings must be unchanged.
 
         Raises:
             ServingError: the settings cannot be applied; the old ones stay in force.

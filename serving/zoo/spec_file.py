@@ -134,12 +134,10 @@ def _require(holds: bool, file: pathlib.Path, text: str) -> None:
 
 
 def _declared_inputs(spec: Mapping[str, Any], file: pathlib.Path) -> dict[str, Any]:
-    """Return the fields of `ModelSpec` that declare inputs, checked for form.
-
-    `{image: [3, 640, 640], sequence: 16..512}` becomes `image=3x640x640` and `sequence=16..512`.
+    """Return the fields of `ModelSpec` that declare inputs; `[3, 640]` becomes `3x640`.
 
     Raises:
-        ModelLoadFailed: a size, value, axis, name or padding is of a wrong form.
+        ModelLoadFailed: one is of a wrong form.
     """
     shapes = []
     for name, sizes in spec.get("shapes", {}).items():

@@ -1,7 +1,7 @@
 """Base of state stores outside this process: a thread writes saves in batches.
 
-Batches are written in order, with each user's last text only. A failed batch is retried. A killed
-process loses at most the last `interval_s` and the batch being written.
+A failed batch is retried. A killed process loses at most the last `interval_s` and the batch being
+written.
 """
 
 from __future__ import annotations
