@@ -1,7 +1,4 @@
-"""Live settings: what is in force, and its change in everything that is served.
-
-per model: replicas and limits -> scheduler -> cache; then the generation
-"""
+"""Live settings: what is in force, and its change in all that is served."""
 
 from __future__ import annotations
 
