@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from serving.errors import InvalidSettings
@@ -72,7 +72,7 @@ def _is_of(key: RecordKey, data: Any) -> bool:
     return (named.get("name", key.name), named.get("version", key.version)) == key[1:]
 
 
-def _map_of(shape: Shape) -> Shape:
+def _map_of(shape: Shape) -> Callable[[Any], bool]:
     return lambda data: isinstance(data, dict) and _fits(list(data.values()), [shape])
 
 
@@ -108,7 +108,7 @@ def _are_stages(data: Any) -> bool:
     return _fits(data, [_is_size]) and len(data) == 3
 
 
-def _by_items(shape: Shape) -> Shape:
+def _by_items(shape: Shape) -> Callable[[Any], bool]:
     """Return the shape of values by a number of items."""
     return lambda data: (
         _map_of(shape)(data)
