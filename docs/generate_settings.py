@@ -95,7 +95,7 @@ def page() -> str:
 
 def _row(knob: SettingSpec, meaning: str) -> str:
     default = "none" if knob.default is None else f"`{_plain(knob.default)}`"
-    live = "yes" if knob.limits.live else "no"
+    live = "yes" if knob.live else "no"
     cells = (f"`{knob.name}`", _allowed(knob), default, live, meaning)
     return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |\n"
 
@@ -104,9 +104,9 @@ def _allowed(knob: SettingSpec) -> str:
     choices = ", ".join(f"`{choice}`" for choice in knob.choices)
     if not knob.kinds:
         return choices
-    if knob.limits.low is None or knob.limits.high is None:
+    if knob.low is None or knob.high is None:
         return knob.describe_allowed()
-    span = f"{_plain(knob.limits.low)} to {_plain(knob.limits.high)} {knob.limits.unit}".strip()
+    span = f"{_plain(knob.low)} to {_plain(knob.high)} {knob.unit}".strip()
     span += f", {choices}" if choices else ""
     return span + (", or none" if knob.optional else "")
 

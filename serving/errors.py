@@ -43,15 +43,17 @@ class ServingError(Exception):
     """Root of the tree."""
 
     status: ClassVar[int] = 500
+    template: ClassVar[str] = ""
+    """Text with the error's facts in braces; empty: the text is the only fact."""
+
+    def __str__(self) -> str:
+        return self.template.format_map(vars(self)) or super().__str__()
 
 
 class InvalidRequest(ServingError):
     """The request is malformed or does not fit the model."""
 
     status = 400
-
-    def __init__(self, text: str) -> None:
-        super().__init__(text)
 
 
 class TooLarge(InvalidRequest):
@@ -60,65 +62,57 @@ class TooLarge(InvalidRequest):
     status = 413
 
     def __init__(self, limit_bytes: int) -> None:
-        ServingError.__init__(self, limit_bytes)
+        super().__init__(limit_bytes)
         self.limit_bytes = limit_bytes
 
 
 class BodyTooLarge(TooLarge):
     """The body exceeds the configured limit."""
 
-    def __str__(self) -> str:
-        return (
-            f"the body is larger than the limit of {self.limit_bytes} bytes (server.max_body_bytes)"
-        )
+    template = "the body is larger than the limit of {limit_bytes} bytes (server.max_body_bytes)"
 
 
 class JsonTooLarge(TooLarge):
     """The body's JSON exceeds what is parsed on the event loop's thread."""
 
-    def __str__(self) -> str:
-        return (
-            f"the request's JSON is larger than the limit of {self.limit_bytes} bytes "
-            "(server.max_json_bytes), and not only because of arrays of numbers, which a "
-            "replica parses; send less per request, or binary tensors"
-        )
+    template = (
+        "the request's JSON is larger than the limit of {limit_bytes} bytes "
+        "(server.max_json_bytes), and not only because of arrays of numbers, which a "
+        "replica parses; send less per request, or binary tensors"
+    )
 
 
 class RequestTooLarge(TooLarge):
     """Even alone the request exceeds a message to a replica."""
 
-    def __str__(self) -> str:
-        return (
-            "the request is larger than a message to a replica may be, "
-            f"{self.limit_bytes} bytes; send fewer items at a time"
-        )
+    template = (
+        "the request is larger than a message to a replica may be, "
+        "{limit_bytes} bytes; send fewer items at a time"
+    )
 
 
 class SplitTooLarge(TooLarge):
     """The request cannot be cut and would be sent whole with each batch of its items."""
 
-    def __str__(self) -> str:
-        return (
-            "the request would be sent to replicas whole for each batch of its items, "
-            f"more than {self.limit_bytes} bytes in total; send fewer items at a time, or "
-            "binary tensors, which are split"
-        )
+    template = (
+        "the request would be sent to replicas whole for each batch of its items, "
+        "more than {limit_bytes} bytes in total; send fewer items at a time, or "
+        "binary tensors, which are split"
+    )
 
 
 class TooManyItems(InvalidRequest):
     """Even alone the request exceeds the queue's capacity."""
 
     status = 413
+    template = (
+        "the request has more items than may be queued, {capacity} "
+        "(scheduling.queue_capacity); send fewer items at a time"
+    )
 
     def __init__(self, capacity: int) -> None:
-        ServingError.__init__(self, capacity)
+        super().__init__(capacity)
         self.capacity = capacity
-
-    def __str__(self) -> str:
-        return (
-            f"the request has more items than may be queued, {self.capacity} "
-            "(scheduling.queue_capacity); send fewer items at a time"
-        )
 
 
 class UnknownModel(ServingError):
@@ -163,34 +157,29 @@ class Overloaded(ServingError):
     """The queue is full."""
 
     status = 429
+    template = (
+        "the queue has reached its limit of {capacity} items; try again in {retry_after_s:g} s"
+    )
 
     def __init__(self, capacity: int, retry_after_s: float) -> None:
         super().__init__(capacity, retry_after_s)
         self.capacity = capacity
         self.retry_after_s = retry_after_s
 
-    def __str__(self) -> str:
-        return (
-            f"the queue has reached its limit of {self.capacity} items; try again in "
-            f"{self.retry_after_s:g} s"
-        )
-
 
 class BufferFull(ServingError):
     """No buffer space for another body."""
 
     status = 503
+    template = (
+        "requests in the server have reached the {limit_bytes} bytes of "
+        "server.max_buffered_mb; try again in {retry_after_s:g} s"
+    )
 
     def __init__(self, limit_bytes: int, retry_after_s: float = 1.0) -> None:
         super().__init__(limit_bytes, retry_after_s)
         self.limit_bytes = limit_bytes
         self.retry_after_s = retry_after_s
-
-    def __str__(self) -> str:
-        return (
-            f"requests in the server have reached the {self.limit_bytes} bytes of "
-            f"server.max_buffered_mb; try again in {self.retry_after_s:g} s"
-        )
 
 
 class NotReady(ServingError):
@@ -198,24 +187,19 @@ class NotReady(ServingError):
 
     status = 503
 
-    def __init__(self, text: str) -> None:
-        super().__init__(text)
-
 
 class CannotFinish(ServingError):
     """Rejected: by the model's profile it would finish after its deadline."""
 
     status = 503
+    template = (
+        "the queue is too long to finish before the request's deadline; try again in "
+        "{retry_after_s:g} s"
+    )
 
     def __init__(self, retry_after_s: float) -> None:
         super().__init__(retry_after_s)
         self.retry_after_s = retry_after_s
-
-    def __str__(self) -> str:
-        return (
-            "the queue is too long to finish before the request's deadline; try again in "
-            f"{self.retry_after_s:g} s"
-        )
 
 
 class DeadlineTooShort(ServingError):
@@ -238,37 +222,32 @@ class CannotLoad(ServingError):
     """Rejected: its model is in no replica's memory and cannot be loaded by the deadline."""
 
     status = 503
+    template = (
+        "the model is not in the memory of any replica and cannot be loaded before "
+        "the request's deadline; try again in {retry_after_s:g} s, or with a "
+        "later deadline"
+    )
 
     def __init__(self, retry_after_s: float) -> None:
         super().__init__(retry_after_s)
         self.retry_after_s = retry_after_s
-
-    def __str__(self) -> str:
-        return (
-            "the model is not in the memory of any replica and cannot be loaded before "
-            f"the request's deadline; try again in {self.retry_after_s:g} s, or with a "
-            "later deadline"
-        )
 
 
 class DeadlineExceeded(ServingError):
     """The deadline passed before the response."""
 
     status = 504
+    template = "the request's deadline passed while it was in the {where}"
 
     def __init__(self, where: str = "queue") -> None:
         super().__init__(where)
         self.where = where
 
-    def __str__(self) -> str:
-        return f"the request's deadline passed while it was in the {self.where}"
-
 
 class DeadlineUnreachable(DeadlineExceeded):
     """An admitted request can no longer meet its deadline."""
 
-    def __str__(self) -> str:
-        return "the request was admitted, but can no longer be answered before its deadline"
+    template = "the request was admitted, but can no longer be answered before its deadline"
 
 
 class Unimplemented(ServingError):
@@ -276,26 +255,21 @@ class Unimplemented(ServingError):
 
     status = 501
 
-    def __init__(self, text: str) -> None:
-        super().__init__(text)
-
 
 class ReplicaFailed(ServingError):
     """Two replicas in a row died with the request."""
+
+    template = (
+        "the model's replica ended while it held the request ({reason}), and so did a second one"
+    )
 
     def __init__(self, reason: str) -> None:
         super().__init__(reason)
         self.reason = reason
 
-    def __str__(self) -> str:
-        return f"the model's replica ended while it held the request ({self.reason}), and so did a second one"
-
 
 class InferenceFailed(ServingError):
     """The model raised an exception or broke its contract."""
-
-    def __init__(self, text: str) -> None:
-        super().__init__(text)
 
 
 class InvalidSettings(ServingError):
@@ -303,20 +277,16 @@ class InvalidSettings(ServingError):
 
     status = 400
 
-    def __init__(self, text: str) -> None:
-        super().__init__(text)
-
 
 class ModelLoadFailed(ServingError):
     """A model's file is missing or broken, or its runtime is missing."""
+
+    template = "model {model} cannot be loaded: {text}"
 
     def __init__(self, model: str, text: str) -> None:
         super().__init__(model, text)
         self.model = model
         self.text = text
-
-    def __str__(self) -> str:
-        return f"model {self.model} cannot be loaded: {self.text}"
 
 
 class ModelMissing(ModelLoadFailed):
@@ -326,24 +296,17 @@ class ModelMissing(ModelLoadFailed):
 class ReplicaStartFailed(ServingError):
     """Replicas do not become ready; `reason` is oom, crash, timeout or load."""
 
+    template = "{text}"
+
     def __init__(self, reason: str, text: str) -> None:
         super().__init__(reason, text)
         self.reason = reason
         self.text = text
 
-    def __str__(self) -> str:
-        return self.text
-
 
 class LimitsUnavailable(ServingError):
     """CPU or memory limits cannot be enforced here."""
 
-    def __init__(self, text: str) -> None:
-        super().__init__(text)
-
 
 class AcceleratorUnavailable(ServingError):
     """There is no GPU, or this user may not set or read it."""
-
-    def __init__(self, text: str) -> None:
-        super().__init__(text)

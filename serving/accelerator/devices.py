@@ -37,11 +37,7 @@ def first_visible(environ: Mapping[str, str]) -> int | str:
 
 
 def replica_environment(settings: AcceleratorSettings, *, shares: bool) -> dict[str, str]:
-    """Return a replica's additional variables.
-
-    Args:
-        shares: whether an MPS control daemon runs.
-    """
+    """Return a replica's additional variables; `shares`: whether an MPS control daemon runs."""
     if settings.device == "cpu":
         return {VISIBLE: NONE_VISIBLE}
     if settings.share is None or not shares:
@@ -53,10 +49,6 @@ def container_gpu(
     settings: AcceleratorSettings, environ: Mapping[str, str], *, has_gpu: bool
 ) -> str | None:
     """Return a container's GPU (`docker run --gpus device=...`), or None.
-
-    Args:
-        environ: of the server.
-        has_gpu: from `nvml.is_there`.
 
     Raises:
         AcceleratorUnavailable: `cuda` is set, but the environment hides all GPUs.

@@ -130,10 +130,7 @@ class Gpu:
 def open_gpu(
     which: int | str | None = None, environ: Mapping[str, str] = os.environ
 ) -> Iterator[Gpu]:
-    """Open NVML with one GPU; reentrant and thread-safe.
-
-    Args:
-        which: index or UUID; None: the server's.
+    """Open NVML with one GPU, by index or UUID, or the server's; reentrant and thread-safe.
 
     Raises:
         AcceleratorUnavailable: no binding, driver or GPU.

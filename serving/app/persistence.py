@@ -7,8 +7,6 @@ The record holds what differs from the start's own configuration: command line, 
 repository. The later change wins: a live setting holds until the start gives a new value, and a
 retired model stays out until its spec or files change. A row that cannot be restored is logged and
 skipped, and stays until its subject is set anew.
-
-All methods belong to the event loop's thread; a second thread writes the record.
 """
 
 from __future__ import annotations
@@ -16,6 +14,7 @@ from __future__ import annotations
 import asyncio
 import concurrent.futures
 import contextlib
+import dataclasses
 import json
 import logging
 from collections.abc import Iterator, Mapping, Sequence
@@ -121,7 +120,6 @@ class StateSaver:
         self,
         records: SqliteRecords,
         past: SavedState,
-        *,
         engine: Engine,
         repository: Repository | None,
         applications: Applications,
@@ -213,17 +211,19 @@ class StateSaver:
         for key, text in self._past.left_out_rows.items():
             id_ = ModelId(key.name, key.version)
             if key.kind == record_schema.VERSION and id_ not in listed:
-                self._engine.note_failure(
-                    id_, "its row in the state database cannot be read; see the log"
-                )
+                why = "its row in the state database cannot be read; see the log"
+                self._engine.failed[id_] = why
             if key.kind == record_schema.MODEL and any(one.name == key.name for one in served):
-                self._shortened[key] = (_text(self._engine.entry(key.name).as_json()), text)
+                self._shortened[key] = (
+                    _text(self._engine.catalogue.entry(key.name).as_json()),
+                    text,
+                )
 
     def _restore_model(self, key: RecordKey, said: Mapping[str, Any]) -> None:
         left_out = self._past.left_out_rows
         lacks = any((one.kind, one.name) == (record_schema.VERSION, key.name) for one in left_out)
         try:
-            self._engine.restore(key.name, said)
+            self._engine.catalogue.restore(key.name, said)
         except UnknownModel:
             if lacks:  # logged already
                 left_out[key] = self._past.rows[key]
@@ -234,62 +234,59 @@ class StateSaver:
                 )
             return
         if lacks:
-            now = _text(self._engine.entry(key.name).as_json())
+            now = _text(self._engine.catalogue.entry(key.name).as_json())
             self._shortened[key] = (now, self._past.rows[key])
 
     # State in force
 
     def _in_force(self) -> Rows:
         """Return all rows that differ from the start's configuration."""
-        rows = {**self._changed_settings(), **self._versions(), **self._retired_rows()}
+        now = {**self._changed_settings(), **self._versions(), **self._retired()}
         for name in dict.fromkeys(id_.name for id_ in self._engine.models()):
-            key = RecordKey(record_schema.MODEL, name)
-            text = _text(self._engine.entry(name).as_json())
-            shortened, whole = self._shortened.get(key, ("", ""))
-            rows[key] = whole if text == shortened else text
+            now[RecordKey(record_schema.MODEL, name)] = self._engine.catalogue.entry(name).as_json()
         for application in self._applications.all():
-            rows[RecordKey(record_schema.APPLICATION, application.name)] = _text(
-                application.as_json()
+            now[RecordKey(record_schema.APPLICATION, application.name)] = dataclasses.asdict(
+                application
             )
         for model in self._clipper.models():
-            rows[RecordKey(record_schema.REGISTERED, model.name, model.version)] = _text(
-                model._asdict()
-            )
+            key = RecordKey(record_schema.REGISTERED, model.name, model.version)
+            now[key] = model._asdict()
         for name, version in self._clipper.current_versions().items():
-            rows[RecordKey(record_schema.CURRENT, name)] = _text(version)
+            now[RecordKey(record_schema.CURRENT, name)] = version
+        rows = {key: _text(data) for key, data in now.items()}
+        for key, (shortened, whole) in self._shortened.items():
+            if rows.get(key) == shortened:
+                rows[key] = whole
         return {**self._still_left_out(), **rows}
 
-    def _changed_settings(self) -> Rows:
+    def _changed_settings(self) -> dict[RecordKey, Any]:
         start = self._past.start_settings.flat()
-        rows: Rows = {}
-        for name, value in self._engine.settings.flat().items():
-            if name not in start:
-                rows[RecordKey(record_schema.SETTING, name)] = _text({"value": value})
-            elif start[name] != value:
-                rows[RecordKey(record_schema.SETTING, name)] = _text(
-                    {"value": value, "instead_of": start[name]}
-                )
-        return rows
+        return {
+            RecordKey(record_schema.SETTING, name): {"value": value}
+            | ({"instead_of": start[name]} if name in start else {})
+            for name, value in self._engine.settings.flat().items()
+            if name not in start or start[name] != value
+        }
 
-    def _versions(self) -> Rows:
-        rows: Rows = {}
+    def _versions(self) -> dict[RecordKey, Any]:
+        rows: dict[RecordKey, Any] = {}
         for served in self._engine.deployments():
             if self._repository is not None and self._repository.has_loaded(served.id):
-                rows[_key(record_schema.VERSION, served.id)] = _text({"folder": True})
+                rows[_key(record_schema.VERSION, served.id)] = {"folder": True}
             elif self._start_specs.get(served.id) != served.spec:
-                rows[_key(record_schema.VERSION, served.id)] = _text(_spec_json(served.spec))
+                rows[_key(record_schema.VERSION, served.id)] = _spec_json(served.spec)
         return rows
 
-    def _retired_rows(self) -> Rows:
+    def _retired(self) -> dict[RecordKey, Any]:
         served = self._engine.models()
         rows = {
-            _key(record_schema.RETIRED, id_): _text(_spec_json(spec))
+            _key(record_schema.RETIRED, id_): _spec_json(spec)
             for id_, spec in self._start_specs.items()
             if id_ not in served
         }
         if self._repository is not None:
             for id_, stamp in self._repository.left_out().items():
-                rows[_key(record_schema.RETIRED, id_)] = _text({"files": stamp})
+                rows[_key(record_schema.RETIRED, id_)] = {"files": stamp}
         return rows
 
     def _still_left_out(self) -> Rows:

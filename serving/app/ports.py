@@ -7,10 +7,12 @@ import errno
 import logging
 import socket
 import time
-from collections.abc import Collection, Sequence
-from typing import Protocol
+from collections.abc import Sequence
 
+from serving.api.admin.port import AdminListener
 from serving.api.credentials import Tls
+from serving.api.grpc.listener import GrpcListener
+from serving.api.http.listener import HttpListener
 from serving.api.transport.acceptor import Acceptor
 from serving.api.transport.buffered_bytes import BufferedBytes
 from serving.api.transport.connection_limiter import ConnectionLimiter
@@ -19,6 +21,8 @@ from serving.settings.server import ServerSettings
 from serving.system import malloc, open_files
 
 log = logging.getLogger(__name__)
+
+InferenceListener = HttpListener | GrpcListener
 
 BACKLOG = 1024
 IDLE_S = 120.0
@@ -77,44 +81,10 @@ def bind_grpc(settings: ServerSettings) -> socket.socket | None:
         return None
 
 
-class SweptListener(Protocol):
-    """A listener whose connections are checked periodically."""
-
-    def sweep(self, now_s: float) -> None:
-        """Close connections idle or incomplete for too long."""
-        ...
-
-
-class InferenceListener(SweptListener, Protocol):
-    """Interface of an inference port's listener, for any protocol."""
-
-    @property
-    def connections(self) -> Collection[object]:
-        """Open connections."""
-        ...
-
-    def protocol(self) -> asyncio.Protocol:
-        """Factory of connections for the event loop's server."""
-        ...
-
-    def drain(self) -> None:
-        """Close each connection once its requests are answered."""
-        ...
-
-    def close(self) -> None:
-        """Close all connections now."""
-        ...
-
-
 def make_connection_limiter(settings: ServerSettings) -> ConnectionLimiter:
     """Build the connection limiter, overall and per client."""
     most = open_files.room_for(settings.max_connections)
     return ConnectionLimiter(most, settings.max_connections_per_client or max(1, most // 4))
-
-
-def max_buffered_bytes(settings: ServerSettings) -> int:
-    """Return the buffer size for requests: two of the largest at least, for decompression."""
-    return max(settings.max_buffered_mb * 1024 * 1024, 2 * settings.max_body_bytes)
 
 
 async def listen(
@@ -141,7 +111,9 @@ async def listen(
 
 
 async def sweep(
-    listeners: Sequence[SweptListener], door: ConnectionLimiter, held: BufferedBytes
+    listeners: Sequence[InferenceListener | AdminListener],
+    door: ConnectionLimiter,
+    held: BufferedBytes,
 ) -> None:
     """Close idle and stalled connections from time to time, and return heap memory."""
     while True:

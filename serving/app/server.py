@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import dataclasses
+import functools
 import json
 import logging
 import os
@@ -17,7 +17,7 @@ import signal
 import socket
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 from serving import form
 from serving.accelerator import clocks
@@ -36,20 +36,19 @@ from serving.app.ports import (
     IDLE_S,
     REQUEST_S,
     InferenceListener,
-    SweptListener,
     bind,
     bind_grpc,
     listen,
     make_connection_limiter,
-    max_buffered_bytes,
     sweep,
 )
-from serving.app.protocols import build_protocols, query_ports
+from serving.app.protocols import build_protocols
 from serving.deployment import spawner_registry
 from serving.deployment.spawner_registry import SpawnerRegistry
 from serving.engine.engine import Engine
+from serving.engine.facts import snapshot
 from serving.errors import ServingError
-from serving.metrics.exposition import Exposition
+from serving.metrics import exposition
 from serving.model_spec import ModelSpec
 from serving.settings import ServingSettings
 from serving.state.folder import lock_folder
@@ -168,12 +167,13 @@ class Server:
         engine, repository = core.engine, core.repository
         settings = self._settings.server
         door = make_connection_limiter(settings)
-        exposition = _exposition(core, door)
-        held = BufferedBytes(max_buffered_bytes(settings))
-        protocols = build_protocols(core, self._specs, settings, self._token, exposition, held)
-        ports = query_ports(protocols, settings, self._token, query, grpc, door, held)
-        listeners = [listener for listener, _ in ports]
-        administration = await self._administration(core, exposition)
+        # Room for two of the largest bodies at least, for decompression.
+        max_bytes = max(settings.max_buffered_mb * 1024 * 1024, 2 * settings.max_body_bytes)
+        held = BufferedBytes(max_bytes)
+        metrics = functools.partial(_metrics, core, door)
+        protocols = build_protocols(core, self._specs, settings, self._token, metrics, door, held)
+        listeners: list[InferenceListener] = [protocols.rest, protocols.grpc]
+        administration = await self._administration(core, metrics)
         admin_context = self._admin_tls and self._admin_tls.context("http/1.1")
         admin_entrance = Acceptor(
             admin,
@@ -184,12 +184,11 @@ class Server:
             end_s=REQUEST_S,
         )
         admin_entrance.open(BACKLOG)
-        servers = [
-            await listen(listener, sock, self._tls, door, "http/1.1" if sock is query else "h2")
-            for listener, sock in ports
-        ]
-        swept: list[SweptListener] = [*listeners, administration]
-        chores = [asyncio.create_task(sweep(swept, door, held), name="sweep connections")]
+        servers = [await listen(protocols.rest, query, self._tls, door, "http/1.1")]
+        if grpc is not None:
+            servers.append(await listen(protocols.grpc, grpc, self._tls, door, "h2"))
+        swept = sweep([*listeners, administration], door, held)
+        chores = [asyncio.create_task(swept, name="sweep connections")]
         if repository is not None:
             chores.append(
                 asyncio.create_task(repository.watch(core.keep), name="watch the repository")
@@ -220,14 +219,14 @@ class Server:
             await administration.end()
 
     async def _administration(
-        self, core: ServerComponents, exposition: Exposition
+        self, core: ServerComponents, metrics: Callable[[], Iterator[bytes]]
     ) -> AdminListener:
         """Open the admin port's listener."""
         routes = AdminRoutes(
             core.engine,
             core.repository,
             clipper=core.clipper,
-            metrics=exposition.pieces,
+            metrics=metrics,
             token=self._admin_token,
             has_open_metrics=self._has_open_metrics,
             hosts=credentials.hosts(self._settings.server, self._settings.server.admin_host),
@@ -303,11 +302,12 @@ class Server:
                 loop.remove_signal_handler(number)
 
 
-def _exposition(core: ServerComponents, door: ConnectionLimiter) -> Exposition:
-    """Return the metrics of the engine, of applications and of connections."""
-    return Exposition(
-        lambda: dataclasses.replace(
-            core.engine.metrics(door.active, state_misses=core.applications.state_misses()),
-            cut={"refused": door.refused, "stalled": door.stalled, "late": door.late},
-        )
+def _metrics(core: ServerComponents, door: ConnectionLimiter) -> Iterator[bytes]:
+    """Yield the metrics of the engine, of applications and of connections."""
+    now = snapshot(
+        core.engine,
+        connections=door.active,
+        cut={"refused": door.refused, "stalled": door.stalled, "late": door.late},
+        state_misses=core.applications.state_misses(),
     )
+    return exposition.pieces(now)

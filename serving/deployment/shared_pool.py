@@ -303,16 +303,22 @@ class SharedPool:
     def metrics(self) -> PoolMetrics:
         """Current metrics."""
         pages = {model: tenant.pages for model, tenant in self._tenants.items()}
+        loaded = self.dispatcher.loaded_models()
         return PoolMetrics(
             kind=self._kind,
-            counters=self.counters,
-            models=len(pages),
+            actions=self.counters.actions,
             replicas=self.pool.states(),
-            held={
-                worker: (len(models), sum(pages.get(model, 0) for model in models))
-                for worker, models in self.dispatcher.loaded_models().items()
+            replica_deaths=self.counters.replica_deaths,
+            load_seconds=self.counters.load_s,
+            overestimate_seconds=self.counters.over_s,
+            underestimate_seconds=self.counters.under_s,
+            models=len(pages),
+            budget_pages=budget_of(self._settings),
+            loaded_models={worker: len(models) for worker, models in loaded.items()},
+            loaded_pages={
+                worker: sum(pages.get(model, 0) for model in models)
+                for worker, models in loaded.items()
             },
-            budget=budget_of(self._settings),
         )
 
     def _action_ended(self, ended: ActionEnded) -> None:

@@ -8,27 +8,23 @@ belong to the event loop's thread.
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import itertools
 import logging
 import random
 import time
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from serving.deployment.deployment import InferRequest
 from serving.engine.engine import Engine
 from serving.engine.inflight_query import (
     InflightQuery,
     ModelResponseHandler,
-    QueryResponseHandler,
+    Respond,
     ServedApplication,
 )
-from serving.errors import (
-    InvalidRequest,
-    NotReady,
-    ServingError,
-    UnknownModel,
-)
+from serving.errors import InvalidRequest, NotReady, ServingError, UnknownModel
 from serving.response_handler import RequestHandle
 from serving.selection import model_output
 from serving.selection.application import Application
@@ -53,28 +49,14 @@ class QueryInput(Protocol):
         ...
 
 
-class Feedback(Protocol):
+class Feedback(NamedTuple):
     """The true label of an input."""
 
-    @property
-    def user(self) -> str:
-        """User who sent the query."""
-        ...
-
-    @property
-    def input(self) -> QueryInput:
-        """Query input."""
-        ...
-
-    @property
-    def label(self) -> float | str:
-        """True label."""
-        ...
-
-    @property
-    def query_id(self) -> int | None:
-        """Query id, if the client kept it."""
-        ...
+    user: str
+    input: QueryInput
+    label: float | str
+    query_id: int | None
+    """None: the client did not keep it; the input joins the newest query for it."""
 
 
 class Applications:
@@ -86,7 +68,6 @@ class Applications:
         store: StateStore,
         *,
         draw: Callable[[], float] = random.random,
-        clock: Callable[[], float] = time.monotonic,
         first_id: int = 1,
     ) -> None:
         """Start without applications.
@@ -97,7 +78,6 @@ class Applications:
         self._engine = engine
         self._store = store
         self._draw = draw
-        self._clock = clock
         self._apps: dict[str, ServedApplication] = {}
         self._ids = itertools.count(first_id)
 
@@ -156,7 +136,7 @@ class Applications:
             "policy": app.application.policy,
             "user": user,
             "weights": dict(app.selector.policy.weights(state)) if state.models else {},
-            "state": state.as_json(),
+            "state": dataclasses.asdict(state),
             "decisions": {
                 "waiting": len(decisions),
                 "joined": decisions.joined,
@@ -183,12 +163,12 @@ class Applications:
         self,
         application: str,
         question: QueryInput,
-        query_handler: QueryResponseHandler,
+        respond: Respond,
         *,
         version: str | None = None,
         user: str = EVERYBODY,
     ) -> RequestHandle:
-        """Take a query; the asker is called once, after this method has returned.
+        """Take a query; `respond` is called once, after this method has returned.
 
         `version` names a version of the only linked model.
 
@@ -196,15 +176,14 @@ class Applications:
             InvalidRequest: no chosen model takes the input.
         """
         app = self._of(application)
-        now_s = self._clock()
-        asking = Asking(id=next(self._ids), user=user, input_hash=input_hash((question.key,)))
+        now_s = time.monotonic()
+        asking = Asking(id=next(self._ids), user=user, input_hash=input_hash(question.key))
         state = app.contexts.for_query(user)
         pending = app.selector.begin(asking, state, draw=self._draw(), now_s=now_s)
-        asked = InflightQuery(app, pending, query_handler)
+        asked = InflightQuery(app, pending, respond)
         slo_s = app.application.latency_slo_s
         wrong: InvalidRequest | None = None
         taken = 0
-        is_under_way = False
         try:
             for model in pending.models:
                 try:
@@ -223,11 +202,10 @@ class Applications:
                     pending.record_failure(model)
             if wrong is not None and not taken:
                 raise wrong
-            asked.wait(asyncio.get_running_loop(), slo_s)
-            is_under_way = True
-        finally:
-            if not is_under_way:  # an internal error: nobody waits for the models already asked
-                asked.cancel()
+        except BaseException:  # nobody waits for the models already asked
+            asked.cancel()
+            raise
+        asked.wait(asyncio.get_running_loop(), slo_s)
         return asked
 
     def feedback(self, application: str, update: Feedback) -> bool:
@@ -242,8 +220,7 @@ class Applications:
         if update.query_id is not None:
             decision = app.decisions.join(update.query_id)
         else:
-            hashed = input_hash((update.input.key,))
-            decision = app.decisions.join_input(update.user, hashed)
+            decision = app.decisions.join_input(update.user, input_hash(update.input.key))
         if decision is None:
             return False
         try:

@@ -5,16 +5,11 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from typing import Protocol
+from collections.abc import Callable
 
 from serving import wire
 from serving.engine.engine import DeploymentHandle
-from serving.errors import (
-    CannotFinish,
-    CannotLoad,
-    DeadlineExceeded,
-    ServingError,
-)
+from serving.errors import CannotFinish, CannotLoad, DeadlineExceeded, ServingError
 from serving.response_handler import RequestHandle
 from serving.selection import model_output
 from serving.selection.application import Application
@@ -26,12 +21,8 @@ from serving.selection.user_states import UserStates
 log = logging.getLogger(__name__)
 
 
-class QueryResponseHandler(Protocol):
-    """Response handler of a query."""
-
-    def on_response(self, result: QueryResponse) -> None:
-        """Receive the response: called once, within the latency SLO."""
-        ...
+Respond = Callable[[QueryResponse], None]
+"""Receiver of a query's response: called once, within the latency SLO."""
 
 
 class ServedApplication:
@@ -55,14 +46,12 @@ class ServedApplication:
 class InflightQuery:
     """In-flight query."""
 
-    __slots__ = ("_app", "_passes", "_pending", "_query_handler", "_tickets", "_timer")
+    __slots__ = ("_app", "_passes", "_pending", "_respond", "_tickets", "_timer")
 
-    def __init__(
-        self, app: ServedApplication, pending: QuerySession, query_handler: QueryResponseHandler
-    ) -> None:
+    def __init__(self, app: ServedApplication, pending: QuerySession, respond: Respond) -> None:
         self._app = app
         self._pending = pending
-        self._query_handler: QueryResponseHandler | None = query_handler
+        self._respond: Respond | None = respond
         self._tickets: dict[str, RequestHandle] = {}
         self._timer: asyncio.TimerHandle | None = None
         application = app.application
@@ -87,20 +76,26 @@ class InflightQuery:
     def add_response(self, model: str, frame: memoryview) -> None:
         """Add a model's response."""
         self._tickets.pop(model, None)
-        if self._query_handler is None:
+        if self._respond is None:
             return
-        if self._passes:
-            self._pass_on(model, frame)
-            return
+        passed_on = QueryResponse(self._pending.query.id, frame)
         try:
             (answer,) = model_output.model_outputs(
                 self._app.application.task, wire.decode_frame(frame)
             )
         except (ServingError, ValueError) as error:
-            log.warning("a response cannot be combined", extra={"model": model, "why": str(error)})
-            self.drop_model(model)
+            if self._passes:
+                self._end_with(passed_on)
+            else:
+                facts = {"model": model, "why": str(error)}
+                log.warning("a response cannot be combined", extra=facts)
+                self.drop_model(model)
             return
-        if self._pending.record_output(model, answer) or not self._tickets:
+        is_complete = self._pending.record_output(model, answer)
+        if self._passes:
+            self._app.decisions.put(self._pending.finish().decision)
+            self._end_with(passed_on)
+        elif is_complete or not self._tickets:
             self._finish()
 
     def drop_model(self, model: str) -> None:
@@ -117,44 +112,29 @@ class InflightQuery:
 
     def cancel(self) -> None:
         """Drop the query; its client is gone."""
-        self._query_handler = None
+        self._respond = None
         self._end()
 
-    def _pass_on(self, model: str, frame: memoryview) -> None:
-        try:
-            (answer,) = model_output.model_outputs(
-                self._app.application.task, wire.decode_frame(frame)
-            )
-        except (ServingError, ValueError):
-            answer = None
-        if answer is not None:
-            self._pending.record_output(model, answer)
-            self._app.decisions.put(self._pending.finish().decision)
-        self._say(QueryResponse(self._pending.query.id, frame))
-
     def _finish(self) -> None:
-        if self._query_handler is None:
+        if self._respond is None:
             return
         finished = self._pending.finish()
         self._app.decisions.put(finished.decision)
         result = finished.result
         several = len(self._pending.models) > 1
-        self._say(
-            QueryResponse(
-                query_id=result.query_id,
+        self._end_with(
+            result._replace(
                 output=None if result.is_default else result.output,
-                is_default=result.is_default,
-                explanation=result.explanation,
                 confidence=result.confidence if several else None,
                 is_suspicious=several and result.is_suspicious,
             )
         )
 
-    def _say(self, answered: QueryResponse) -> None:
-        query_handler, self._query_handler = self._query_handler, None
+    def _end_with(self, answered: QueryResponse) -> None:
+        respond, self._respond = self._respond, None
         self._end()
-        if query_handler is not None:
-            query_handler.on_response(answered)
+        if respond is not None:
+            respond(answered)
 
     def _end(self) -> None:
         if self._timer is not None:

@@ -12,7 +12,7 @@ import logging
 import pathlib
 from collections.abc import Awaitable, Callable, Mapping
 
-from serving.engine.engine import RETIRE_S, Engine
+from serving.engine.engine import Engine
 from serving.engine.version_folders import (
     NUMBER,
     Stamp,
@@ -22,12 +22,7 @@ from serving.engine.version_folders import (
     plan_actions,
     scan,
 )
-from serving.errors import (
-    InvalidRequest,
-    InvalidSettings,
-    ServingError,
-    UnknownModel,
-)
+from serving.errors import InvalidRequest, InvalidSettings, ServingError, UnknownModel
 from serving.values import ModelId
 
 log = logging.getLogger(__name__)
@@ -82,7 +77,9 @@ class Repository:
             ids = (ModelId(name, version) for version in versions)
             is_left_out = any(left_out.get(id_) == self._found[id_].stamp for id_ in ids)
             older = [] if is_left_out else sorted(versions, key=int)[: -len(chosen)]
-            while older and all(self._has_failed(ModelId(name, version)) for version in chosen):
+            while older and all(
+                self._state(ModelId(name, version)) == "failed" for version in chosen
+            ):
                 chosen = [older.pop()]
                 await self._load_at_start(ModelId(name, chosen[0]), failures)
         if failures and not self._engine.models() and not left_out:
@@ -172,7 +169,7 @@ class Repository:
         """
         async with self._changing:
             try:
-                self._engine.set_version(name, version)
+                self._engine.catalogue.set_current(name, version)
             except UnknownModel:
                 if ModelId(name, version) not in self._found:
                     raise
@@ -187,9 +184,9 @@ class Repository:
             ServingError: loading failed.
         """
         async with self._changing:
-            entry = self._engine.entry(name)
+            entry = self._engine.catalogue.entry(name)
             if entry.previous is not None:
-                self._engine.roll_back(name)
+                self._engine.catalogue.roll_back(name)
                 return
             numbers = [id_.version for id_ in self._found if id_.name == name]
             if NUMBER.fullmatch(entry.current):
@@ -226,7 +223,7 @@ class Repository:
         Raises:
             UnknownModel: the model is not served.
         """
-        await self._engine.retire_model(name, within_s=RETIRE_S)
+        await self._engine.retire_model(name)
 
     def list_versions(self) -> dict[ModelId, pathlib.Path]:
         """Every version in the repository, loaded or not."""
@@ -239,11 +236,7 @@ class Repository:
     async def _load(self, id_: ModelId, *, current: bool) -> None:
         path, stamp = self._found[id_]
         spec = await asyncio.to_thread(find_spec, path, id_)  # a slow disk must not block requests
-        try:
-            served = self._engine.versions(id_.name)
-        except UnknownModel:
-            served = ()
-        if id_.version in served:  # its files have changed
+        if id_ in self._engine.models():  # its files have changed
             await self._engine.redeploy(spec)
         else:
             await self._engine.deploy(spec, current=current)
@@ -256,41 +249,37 @@ class Repository:
             self._note_failure(id_, error, "a version cannot be loaded")
             failures.append(error)
 
-    def _has_failed(self, id_: ModelId) -> bool:
-        return self._state(id_) == "failed"
-
     async def _retire_old(self, name: str) -> None:
-        entry = self._engine.entry(name)
+        entry = self._engine.catalogue.entry(name)
         numbered = [version for version in entry.versions if NUMBER.fullmatch(version)]
         kept = {*newest(numbered, self._kept), entry.current, *entry.labels.values(), *entry.shares}
         kept.add(entry.shadow or entry.current)
         for version in numbered:
             if version not in kept:
-                await self._engine.withdraw(name, version, within_s=RETIRE_S)
+                await self._engine.withdraw(name, version)
 
     async def _retire_gone(self, id_: ModelId) -> None:
-        try:
-            entry = self._engine.entry(id_.name)
-        except UnknownModel:
-            entry = None
+        entry = self._engine.catalogue.entries.get(id_.name)
         if entry is None or id_.version not in entry.versions:
-            self._engine.forget_failure(id_)
+            self._engine.failed.pop(id_, None)
             return
         others = [version for version in entry.versions if version != id_.version]
         if others and entry.current == id_.version:
             numbered = [version for version in others if NUMBER.fullmatch(version)]
-            self._engine.set_version(id_.name, newest(numbered, 1)[0] if numbered else others[-1])
+            self._engine.catalogue.set_current(
+                id_.name, newest(numbered, 1)[0] if numbered else others[-1]
+            )
         elif not others:
             left = [other.version for other in self._found if other.name == id_.name]
             if left:
                 await self._load(ModelId(id_.name, newest(left, 1)[0]), current=True)
         if id_.version in entry.shares:  # its share goes to the current version
             shares = {one: share for one, share in entry.shares.items() if one != id_.version}
-            self._engine.set_shares(id_.name, shares)
-        await self._engine.withdraw(id_.name, id_.version, within_s=RETIRE_S)
+            self._engine.catalogue.set_shares(id_.name, shares)
+        await self._engine.withdraw(id_.name, id_.version)
 
     def _note_failure(self, id_: ModelId, error: ServingError, text: str) -> None:
-        self._engine.note_failure(id_, str(error))
+        self._engine.failed[id_] = str(error)
         log.error(
             text,
             extra={"model": id_.name, "version": id_.version, "error": str(error)},

@@ -16,10 +16,7 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from serving import zoo
-from serving.errors import (
-    InvalidSettings,
-    ModelLoadFailed,
-)
+from serving.errors import InvalidSettings, ModelLoadFailed
 from serving.model_spec import ModelSpec
 from serving.values import ModelId
 from serving.zoo import bundled, mlflow_folder, recognition, spec_file

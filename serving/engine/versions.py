@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Generic, TypeVar
 
+from serving.engine.traffic_split import check_shares, draw_version
 from serving.errors import InvalidRequest, UnknownLabel, UnknownModel
 
 STABLE = "stable"
@@ -42,12 +43,7 @@ class ModelEntry(Generic[Version]):
         """
         if version is not None:
             return self.versions[self.resolve_version(version)]
-        if self.shares:
-            for name, share in self.shares.items():
-                draw -= share
-                if draw < 0.0:
-                    return self.versions[name]
-        return self.versions[self.current]
+        return self.versions[draw_version(self.shares, draw) or self.current]
 
     def as_json(self) -> dict[str, Any]:
         """Versions, labels, shares and shadow."""
@@ -80,6 +76,8 @@ class VersionRegistry(Generic[Version]):
 
     def __init__(self) -> None:
         self.entries: dict[str, ModelEntry[Version]] = {}
+        self.resolved: dict[tuple[str, str | None], Any] = {}
+        """What names and versions were resolved to; emptied by every change."""
 
     def entry(self, name: str) -> ModelEntry[Version]:
         """A model's entry.
@@ -92,11 +90,24 @@ class VersionRegistry(Generic[Version]):
             raise UnknownModel(name, tuple(self.entries))
         return entry
 
+    def _entry_to_change(self, name: str) -> ModelEntry[Version]:
+        self.resolved.clear()
+        return self.entry(name)
+
     def all(self) -> tuple[Version, ...]:
         """What is registered for all models."""
         return tuple(
             version for entry in self.entries.values() for version in entry.versions.values()
         )
+
+    def check_new(self, name: str, version: str) -> None:
+        """Check that a version is not registered.
+
+        Raises:
+            InvalidRequest: it is.
+        """
+        if name in self.entries and version in self.entries[name].versions:
+            raise InvalidRequest(f"model {name!r} already has a version {version!r}")
 
     def add(self, name: str, version: str, what: Version, *, current: bool) -> None:
         """Register a version; the first of a name becomes current.
@@ -104,11 +115,9 @@ class VersionRegistry(Generic[Version]):
         Raises:
             InvalidRequest: the version exists.
         """
-        entry = self.entries.get(name)
-        if entry is not None and version in entry.versions:
-            raise InvalidRequest(f"model {name!r} already has a version {version!r}")
-        if entry is None:
-            entry = self.entries[name] = ModelEntry(name)
+        self.check_new(name, version)
+        self.resolved.clear()
+        entry = self.entries.setdefault(name, ModelEntry(name))
         entry.versions[version] = what
         if current or not entry.current:
             self.set_current(name, version)
@@ -119,7 +128,7 @@ class VersionRegistry(Generic[Version]):
         Raises:
             UnknownModel: no such name, version or label.
         """
-        entry = self.entry(name)
+        entry = self._entry_to_change(name)
         wanted = entry.resolve_version(version)
         if wanted != entry.current:
             entry.previous = entry.current or None
@@ -127,6 +136,19 @@ class VersionRegistry(Generic[Version]):
         entry.shares = {}
         if entry.shadow == wanted:
             entry.shadow = None
+
+    def roll_back(self, name: str) -> str:
+        """Make the previous version current, and return it.
+
+        Raises:
+            UnknownModel: no such name.
+            InvalidRequest: no previous version is loaded.
+        """
+        entry = self.entry(name)
+        if entry.previous is None:
+            raise InvalidRequest(f"model {name!r} has no loaded version to go back to")
+        self.set_current(name, entry.previous)
+        return entry.current
 
     def restore(self, name: str, past: Mapping[str, Any]) -> None:
         """Restore decisions of `ModelEntry.as_json`, as far as the versions exist.
@@ -136,7 +158,7 @@ class VersionRegistry(Generic[Version]):
         Raises:
             UnknownModel: no such name.
         """
-        entry = self.entry(name)
+        entry = self._entry_to_change(name)
         there = entry.versions.keys()
         is_whole = there <= set(past["versions"])
         if is_whole and past["current"] in there:
@@ -161,7 +183,7 @@ class VersionRegistry(Generic[Version]):
             UnknownModel: no such name or version.
             InvalidRequest: it is a label, has a traffic share, or is current beside others.
         """
-        entry = self.entry(name)
+        entry = self._entry_to_change(name)
         if version not in entry.versions:
             entry.resolve_version(version)
             raise InvalidRequest(f"{version!r} is a label of model {name!r}; give the version")
@@ -191,7 +213,7 @@ class VersionRegistry(Generic[Version]):
         Raises:
             UnknownModel: no such name.
         """
-        entry = self.entry(name)
+        entry = self._entry_to_change(name)
         del self.entries[name]
         return tuple(entry.versions.values())
 
@@ -203,7 +225,7 @@ class VersionRegistry(Generic[Version]):
             UnknownLabel: no such label to remove.
             InvalidRequest: the label is empty or a version's name.
         """
-        entry = self.entry(name)
+        entry = self._entry_to_change(name)
         if version is None:
             if label not in entry.labels:
                 raise UnknownLabel(name, tuple(entry.labels), label)
@@ -218,24 +240,12 @@ class VersionRegistry(Generic[Version]):
     def set_shares(self, name: str, shares: Mapping[str, float]) -> None:
         """Split the traffic that names no version; empty `shares` end the split.
 
-        What is missing to 1 goes to the current version.
-
         Raises:
             UnknownModel: no such name, version or label.
             InvalidRequest: a share is outside [0, 1], or their sum exceeds 1.
         """
-        entry = self.entry(name)
-        wanted: dict[str, float] = {}
-        for version, share in shares.items():
-            if not 0.0 <= share <= 1.0:  # also rejects NaN and huge integers
-                raise InvalidRequest(f"the share of {version!r} is {share!r:.40}, expected 0 to 1")
-            known = entry.resolve_version(version)
-            wanted[known] = wanted.get(known, 0.0) + share
-        if sum(wanted.values()) > 1.0 + 1e-9:
-            raise InvalidRequest(
-                f"the shares of model {name!r} are {sum(wanted.values()):g} together, expected at most 1"
-            )
-        entry.shares = {version: share for version, share in wanted.items() if share > 0.0}
+        entry = self._entry_to_change(name)
+        entry.shares = check_shares(name, shares, entry.resolve_version)
 
     def set_shadow(self, name: str, version: str | None) -> None:
         """Set the current version's shadow; None ends it.
@@ -244,7 +254,7 @@ class VersionRegistry(Generic[Version]):
             UnknownModel: no such name, version or label.
             InvalidRequest: it is the current version.
         """
-        entry = self.entry(name)
+        entry = self._entry_to_change(name)
         wanted = None if version is None else entry.resolve_version(version)
         if wanted is not None and wanted == entry.current:
             raise InvalidRequest(

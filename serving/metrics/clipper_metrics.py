@@ -10,6 +10,8 @@ import math
 import random
 from typing import Any
 
+import numpy as np
+
 SAMPLE = 4096
 _TICK_S = 5.0
 _MINUTES = (1, 5, 15)
@@ -127,33 +129,20 @@ class Histogram:
 
     def report(self, _now_s: float) -> dict[str, str]:
         """Return Clipper's fields; zeros if empty."""
-        values = sorted(self._sample)
-        size = len(values)
-        mean = math.fsum(values) / size if size else 0.0
-        variance = math.fsum((value - mean) ** 2 for value in values) / size if size else 0.0
+        values = np.array(self._sample or [0.0])
+        ranks = np.quantile(values, (0.5, 0.95, 0.99), method="weibull")  # place: rank x (n + 1)
+        numbers = {
+            "min": values.min(),
+            "max": values.max(),
+            "mean": values.mean(),
+            "std_dev": values.std(),
+            **dict(zip(("p50", "p95", "p99"), ranks.tolist(), strict=True)),
+        }
         return {
             "unit": self.unit,
-            "size": str(size),
-            "min": _number(values[0] if size else 0),
-            "max": _number(values[-1] if size else 0),
-            "mean": _number(mean),
-            "std_dev": _number(math.sqrt(variance)),
-            "p50": _number(percentile(values, 0.50)),
-            "p95": _number(percentile(values, 0.95)),
-            "p99": _number(percentile(values, 0.99)),
+            "size": str(len(self._sample)),
+            **{name: _number(number) for name, number in numbers.items()},
         }
-
-
-def percentile(values: list[float], rank: float) -> float:
-    """Interpolate a percentile of sorted values at rank x (n + 1); 0 if empty."""
-    if not values:
-        return 0.0
-    place = min(max(rank * (len(values) + 1), 1.0), float(len(values)))
-    below = math.floor(place)
-    value = values[below - 1]
-    if below < len(values):
-        value += (place - below) * (values[below] - value)
-    return value
 
 
 class Registry:
@@ -182,12 +171,6 @@ class Registry:
         """Return or create a histogram."""
         known = self._histograms.get(name)
         return known or self._histograms.setdefault(name, Histogram(unit, self._rng))
-
-    def forget(self, prefix: str) -> None:
-        """Remove all metrics with a name prefix."""
-        for kind in (self._counters, self._ratios, self._meters, self._histograms):
-            for name in [name for name in kind if name.startswith(prefix)]:
-                del kind[name]
 
     def report(self, now_s: float) -> dict[str, Any]:
         """Return the body of Clipper's `GET /metrics`."""

@@ -1,323 +1,119 @@
 """Counters and gauges in Prometheus' text format, by `prometheus_client`.
 
-Names follow Prometheus' conventions: seconds, `_total`, base units.
+A metric is a field: a number, a histogram, or one of these for each value of its labels.
 """
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
 from prometheus_client import generate_latest
-from prometheus_client.core import (
-    CounterMetricFamily,
-    GaugeMetricFamily,
-    HistogramMetricFamily,
-    Metric,
-)
+from prometheus_client.core import Metric
 from prometheus_client.registry import Collector
 
-from serving.metrics.counters import BucketHistogram, Counters, PoolCounters
+from serving.metrics.counters import BucketHistogram
 from serving.values import ModelId
 
 
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class Gauges:
-    """Current state of one deployment."""
-
-    queue_items: int
-    unfinished_requests: int
-    replicas: Mapping[str, int]
-    """Replicas by state."""
-    cache_hits: int
-    cache_misses: int
-    """Excludes requests that joined another."""
-    cache_shared: int
-    cache_bytes: int
-    refusals: Mapping[str, int] = dataclasses.field(default_factory=dict)
-    """Rejections by reason."""
+def _metric(kind: str, text: str, *labels: str) -> Any:
+    return dataclasses.field(metadata={"kind": kind, "text": text, "labels": labels})
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class ModelMetrics:
-    """Metrics of one deployment."""
+    """Metrics of one deployment, `luthier_*`."""
 
     id: ModelId
-    counters: Counters
-    gauges: Gauges
+    requests: Mapping[int, int] = _metric(
+        "counter", "Inference responses by HTTP status (499: the client went away).", "status"
+    )
+    rejected_requests: Mapping[str, int] = _metric(
+        "counter",
+        "Requests rejected by the scheduler, by reason: on arrival, or when their deadline became unreachable.",
+        "reason",
+    )
+    late_responses: int = _metric("counter", "Responses sent after their deadline.")
+    request_seconds: BucketHistogram = _metric(  # noqa: RUF009
+        "histogram", "Seconds from a request's last byte to its response."
+    )
+    batch_items: BucketHistogram = _metric("histogram", "Items per batch.")  # noqa: RUF009
+    batch_exec_seconds: BucketHistogram = _metric(  # noqa: RUF009
+        "histogram", "Seconds of model execution per batch."
+    )
+    replica_deaths: Mapping[str, int] = _metric(
+        "counter", "Replicas that ended unexpectedly, by reason.", "reason"
+    )
+    queue_items: int = _metric("gauge", "Items waiting for a batch.")
+    inflight_requests: int = _metric("gauge", "Requests without a response yet.")
+    replicas: Mapping[str, int] = _metric("gauge", "Replicas by state.", "state")
+    cache_lookups: Mapping[str, int] = _metric(
+        "counter",
+        "Response cache look-ups: hit, miss, shared (waited for an equal request in flight).",
+        "result",
+    )
+    cache_bytes: int = _metric("gauge", "Bytes in the response cache.")
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class PoolMetrics:
-    """Metrics of a shared pool."""
+    """Metrics of a shared pool, `luthier_pool_*`."""
 
     kind: str
-    counters: PoolCounters
-    models: int
-    """Models that can be requested."""
-    replicas: Mapping[str, int]
-    """Replicas by state."""
-    held: Mapping[int, tuple[int, int]]
-    """Models and pages in memory, by replica number."""
-    budget: int | None
-    """Pages per replica; None: unlimited."""
+    actions: Mapping[str, Mapping[str, int]] = _metric(
+        "counter",
+        "Actions given to shared replicas, by outcome (too_late: not started in its window).",
+        "action",
+        "outcome",
+    )
+    replicas: Mapping[str, int] = _metric("gauge", "Shared replicas by state.", "state")
+    replica_deaths: Mapping[str, int] = _metric(
+        "counter", "Shared replicas that ended unexpectedly, by reason.", "reason"
+    )
+    load_seconds: BucketHistogram = _metric("histogram", "Seconds of loads.")  # noqa: RUF009
+    overestimate_seconds: Mapping[str, BucketHistogram] = _metric(
+        "histogram", "Seconds by which an action took less than was predicted.", "action"
+    )
+    underestimate_seconds: Mapping[str, BucketHistogram] = _metric(
+        "histogram", "Seconds by which an action took more than was predicted.", "action"
+    )
+    models: int = _metric("gauge", "Models that can be requested.")
+    budget_pages: int | None = _metric("gauge", "Pages for models in each replica.")
+    """None: unlimited."""
+    loaded_models: Mapping[int, int] = _metric("gauge", "Models in a replica's memory.", "replica")
+    loaded_pages: Mapping[int, int] = _metric("gauge", "Pages that loaded models take.", "replica")
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Snapshot:
-    """Current state of the server."""
+    """Metrics of the server, `luthier_*`, with those of its models and pools."""
 
-    generation: int
-    out_of_sync: int = 0
-    """Models and pools out of sync with the settings."""
-    connections: int
-    cut: Mapping[str, int] = dataclasses.field(default_factory=dict)
-    """Connections closed by the server, by reason."""
-    unresolved: Mapping[int, int]
-    """Responses to requests for unknown models, by HTTP status."""
     models: tuple[ModelMetrics, ...]
-    pools: tuple[PoolMetrics, ...] = ()
-    state_misses: Mapping[str, int]
-    """Queries per application decided with an initial state."""
-
-
-class _Collector(Collector):
-    def __init__(self, snapshot: Callable[[], Snapshot]) -> None:
-        self._snapshot = snapshot
-
-    def collect(self) -> Iterator[Metric]:
-        now = self._snapshot()
-        yield from _of_models(now.models)
-        yield from _of_pools(now.pools)
-        yield from _of_server(now)
-
-
-def _of_models(models: Sequence[ModelMetrics]) -> Iterator[Metric]:
-    yield from _of_requests(models)
-    yield from _of_batches(models)
-
-
-def _of_requests(models: Sequence[ModelMetrics]) -> Iterator[Metric]:
-    """Responses, refusals and latencies by deployment."""
-    yield _counter(
-        "luthier_requests",
-        "Inference responses by HTTP status (499: the client went away).",
-        "status",
-        {
-            one.id: {str(status): count for status, count in one.counters.responses.items()}
-            for one in models
-        },
+    pools: tuple[PoolMetrics, ...]
+    unknown_model_requests: Mapping[int, int] = _metric(
+        "counter", "Responses by HTTP status to requests that named no known model.", "status"
     )
-    yield _counter(
-        "luthier_rejected_requests",
-        "Requests rejected by the scheduler, by reason: on arrival, or when their "
-        "deadline became unreachable.",
-        "reason",
-        {one.id: one.gauges.refusals for one in models},
-    )
-    late = CounterMetricFamily(
-        "luthier_late_responses", "Responses sent after their deadline.", labels=_LABELS
-    )
-    for one in models:
-        late.add_metric(one.id, one.counters.late)
-    yield late
-    yield _histogram(
-        "luthier_request_seconds",
-        "Seconds from a request's last byte to its response.",
-        {one.id: one.counters.latency_s for one in models},
-    )
-
-
-def _of_batches(models: Sequence[ModelMetrics]) -> Iterator[Metric]:
-    """Batches, queues, replicas and caches by deployment."""
-    yield _histogram(
-        "luthier_batch_items",
-        "Items per batch.",
-        {one.id: one.counters.batch_items for one in models},
-    )
-    yield _histogram(
-        "luthier_batch_exec_seconds",
-        "Seconds of model execution per batch.",
-        {one.id: one.counters.exec_s for one in models},
-    )
-    yield _counter(
-        "luthier_replica_deaths",
-        "Replicas that ended unexpectedly, by reason.",
-        "reason",
-        {one.id: one.counters.replica_deaths for one in models},
-    )
-    yield _gauge(
-        "luthier_queue_items",
-        "Items waiting for a batch.",
-        {one.id: one.gauges.queue_items for one in models},
-    )
-    yield _gauge(
-        "luthier_inflight_requests",
-        "Requests without a response yet.",
-        {one.id: one.gauges.unfinished_requests for one in models},
-    )
-    replicas = GaugeMetricFamily(
-        "luthier_replicas", "Replicas by state.", labels=(*_LABELS, "state")
-    )
-    for one in models:
-        for state, count in one.gauges.replicas.items():
-            replicas.add_metric((*one.id, state), count)
-    yield replicas
-    yield _counter(
-        "luthier_cache_lookups",
-        "Response cache look-ups: hit, miss, shared (waited for an equal request in flight).",
-        "result",
-        {
-            one.id: {
-                "hit": one.gauges.cache_hits,
-                "miss": one.gauges.cache_misses,
-                "shared": one.gauges.cache_shared,
-            }
-            for one in models
-        },
-    )
-    yield _gauge(
-        "luthier_cache_bytes",
-        "Bytes in the response cache.",
-        {one.id: one.gauges.cache_bytes for one in models},
-    )
-
-
-def _of_pools(pools: Sequence[PoolMetrics]) -> Iterator[Metric]:
-    actions = CounterMetricFamily(
-        "luthier_pool_actions",
-        "Actions given to shared replicas, by outcome (too_late: not started in its window).",
-        labels=("pool", "action", "outcome"),
-    )
-    replicas = GaugeMetricFamily(
-        "luthier_pool_replicas", "Shared replicas by state.", labels=("pool", "state")
-    )
-    deaths = CounterMetricFamily(
-        "luthier_pool_replica_deaths",
-        "Shared replicas that ended unexpectedly, by reason.",
-        labels=("pool", "reason"),
-    )
-    load_s = HistogramMetricFamily(
-        "luthier_pool_load_seconds", "Seconds of loads.", labels=("pool",)
-    )
-    over_s = HistogramMetricFamily(
-        "luthier_pool_overestimate_seconds",
-        "Seconds by which an action took less than was predicted.",
-        labels=("pool", "action"),
-    )
-    under_s = HistogramMetricFamily(
-        "luthier_pool_underestimate_seconds",
-        "Seconds by which an action took more than was predicted.",
-        labels=("pool", "action"),
-    )
-    models = GaugeMetricFamily(
-        "luthier_pool_models", "Models that can be requested.", labels=("pool",)
-    )
-    budget = GaugeMetricFamily(
-        "luthier_pool_budget_pages", "Pages for models in each replica.", labels=("pool",)
-    )
-    held = GaugeMetricFamily(
-        "luthier_pool_loaded_models", "Models in a replica's memory.", labels=("pool", "replica")
-    )
-    pages = GaugeMetricFamily(
-        "luthier_pool_loaded_pages", "Pages that loaded models take.", labels=("pool", "replica")
-    )
-    for pool in pools:
-        counters = pool.counters
-        for action, by_outcome in counters.actions.items():
-            for outcome, count in by_outcome.items():
-                actions.add_metric((pool.kind, action, outcome), count)
-        for state, count in pool.replicas.items():
-            replicas.add_metric((pool.kind, state), count)
-        for reason, count in counters.replica_deaths.items():
-            deaths.add_metric((pool.kind, reason), count)
-        _add(load_s, (pool.kind,), counters.load_s)
-        for family, by_action in ((over_s, counters.over_s), (under_s, counters.under_s)):
-            for action, histogram in by_action.items():
-                _add(family, (pool.kind, action), histogram)
-        models.add_metric((pool.kind,), pool.models)
-        if pool.budget is not None:
-            budget.add_metric((pool.kind,), pool.budget)
-        for replica, (count, taken) in pool.held.items():
-            held.add_metric((pool.kind, str(replica)), count)
-            pages.add_metric((pool.kind, str(replica)), taken)
-    yield from (actions, replicas, deaths, load_s, over_s, under_s, models, budget, held, pages)
-
-
-def _of_server(now: Snapshot) -> Iterator[Metric]:
-    yield _plain_counter(
-        "luthier_unknown_model_requests",
-        "Responses by HTTP status to requests that named no known model.",
-        "status",
-        {str(status): count for status, count in now.unresolved.items()},
-    )
-    yield _plain_counter(
-        "luthier_policy_state_misses",
+    policy_state_misses: Mapping[str, int] = _metric(
+        "counter",
         "Queries decided without the policy's learnt state, because it could not be read.",
         "application",
-        now.state_misses,
     )
-    yield GaugeMetricFamily(
-        "luthier_settings_generation", "Generation of the settings.", value=now.generation
+    settings_generation: int = _metric("gauge", "Generation of the settings.")
+    settings_out_of_sync: int = _metric(
+        "gauge",
+        "Models and pools with other settings than wanted: a change failed and could not be undone.",
     )
-    yield GaugeMetricFamily(
-        "luthier_settings_out_of_sync",
-        "Models and pools with other settings than wanted: a change failed and could not "
-        "be undone.",
-        value=now.out_of_sync,
-    )
-    yield GaugeMetricFamily(
-        "luthier_connections", "Open client connections.", value=now.connections
-    )
-    yield _plain_counter(
-        "luthier_closed_connections",
-        "Connections closed by the server: refused or stalled connections, late requests "
-        "(docs/serving.md).",
+    connections: int = _metric("gauge", "Open client connections.")
+    closed_connections: Mapping[str, int] = _metric(
+        "counter",
+        "Connections closed by the server: refused or stalled connections, late requests (docs/serving.md).",
         "reason",
-        now.cut,
     )
-
-
-_LABELS = ("model", "version")
-
-
-def _plain_counter(name: str, text: str, label: str, counts: Mapping[str, int]) -> Metric:
-    family = CounterMetricFamily(name, text, labels=(label,))
-    for value, count in counts.items():
-        family.add_metric((value,), count)
-    return family
-
-
-def _counter(
-    name: str, text: str, label: str, counts: Mapping[ModelId, Mapping[str, int]]
-) -> Metric:
-    family = CounterMetricFamily(name, text, labels=(*_LABELS, label))
-    for model, by_value in counts.items():
-        for value, count in by_value.items():
-            family.add_metric((*model, value), count)
-    return family
-
-
-def _gauge(name: str, text: str, values: Mapping[ModelId, float]) -> Metric:
-    family = GaugeMetricFamily(name, text, labels=_LABELS)
-    for model, value in values.items():
-        family.add_metric(model, value)
-    return family
-
-
-def _histogram(name: str, text: str, histograms: Mapping[ModelId, BucketHistogram]) -> Metric:
-    family = HistogramMetricFamily(name, text, labels=_LABELS)
-    for model, histogram in histograms.items():
-        _add(family, model, histogram)
-    return family
-
-
-def _add(family: HistogramMetricFamily, labels: Sequence[str], histogram: BucketHistogram) -> None:
-    family.add_metric(labels, buckets=histogram.cumulative(), sum_value=histogram.sum)
 
 
 class _Family(Collector):
-    """Collector of one metric family."""
+    """Collector of one metric, which `generate_latest` takes."""
 
     def __init__(self, metric: Metric) -> None:
         self._metric = metric
@@ -326,13 +122,38 @@ class _Family(Collector):
         yield self._metric
 
 
-class Exposition:
-    """The metrics of one server."""
+def pieces(now: Snapshot) -> Iterator[bytes]:
+    """Yield the body of `GET /metrics` by metric: all at once takes milliseconds."""
+    of_models = [({"model": one.id.name, "version": one.id.version}, one) for one in now.models]
+    yield from _pieces("luthier_", ModelMetrics, of_models)
+    yield from _pieces(
+        "luthier_pool_", PoolMetrics, [({"pool": one.kind}, one) for one in now.pools]
+    )
+    yield from _pieces("luthier_", Snapshot, [({}, now)])
 
-    def __init__(self, snapshot: Callable[[], Snapshot]) -> None:
-        self._collector = _Collector(snapshot)
 
-    def pieces(self) -> Iterator[bytes]:
-        """Yield the body of `GET /metrics` by family: all at once takes milliseconds."""
-        for metric in self._collector.collect():
+def _pieces(
+    prefix: str, kind: type[Any], subjects: Sequence[tuple[dict[str, str], Any]]
+) -> Iterator[bytes]:
+    for field in dataclasses.fields(kind):
+        if field.metadata:
+            metric = Metric(prefix + field.name, field.metadata["text"], field.metadata["kind"])
+            for labels, subject in subjects:
+                _add(metric, labels, getattr(subject, field.name), field.metadata["labels"])
             yield generate_latest(_Family(metric))
+
+
+def _add(metric: Metric, labels: dict[str, str], value: Any, names: Sequence[str]) -> None:
+    """Add a value, or one for each value of the first of the labels `names`."""
+    if names:
+        for key, inner in value.items():
+            _add(metric, {**labels, names[0]: str(key)}, inner, names[1:])
+    elif isinstance(value, BucketHistogram):
+        count = 0.0
+        for bound, count in value.cumulative():
+            metric.add_sample(f"{metric.name}_bucket", {**labels, "le": bound}, count)
+        metric.add_sample(f"{metric.name}_count", labels, count)
+        metric.add_sample(f"{metric.name}_sum", labels, value.sum)
+    elif value is not None:
+        suffix = "_total" if metric.type == "counter" else ""
+        metric.add_sample(f"{metric.name}{suffix}", labels, value)

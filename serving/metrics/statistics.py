@@ -101,13 +101,9 @@ class StatisticsCollector:
         waited_s: float,
         wall_s: float,
     ) -> None:
-        """Record a batch.
+        """Record a batch of `parts` requests, whole or in part, at the Unix time `wall_s`.
 
-        Args:
-            times: stages in the replica.
-            parts: number of requests, whole or in part.
-            waited_s: sum over requests, from arrival to sending.
-            wall_s: Unix time in seconds.
+        `waited_s` sums over the requests, from arrival to sending.
         """
         self._last_inference_s = wall_s
         self._items += items
@@ -133,12 +129,7 @@ class StatisticsCollector:
         (self._cache_hit if is_hit else self._cache_miss).add(1, seconds)
 
     def snapshot(self, *, successes: int, answered_s: float) -> ModelStatistics:
-        """Return the statistics so far.
-
-        Args:
-            successes: requests without error.
-            answered_s: sum from arrival to response, failures included.
-        """
+        """Return the statistics; `answered_s` sums from arrival to response, failures included."""
         parts = self._parts
         return ModelStatistics(
             model=self._model,

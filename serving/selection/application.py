@@ -10,8 +10,8 @@ from typing import Any, Literal, get_args
 
 from serving.errors import InvalidSettings
 from serving.selection import registry
-from serving.selection.model_output import CLASSES, Task, is_number
-from serving.selection.policy import Policy, require
+from serving.selection.model_output import CLASSES, Task, is_number, require
+from serving.selection.policy import Policy
 
 InputType = Literal["integers", "floats", "doubles", "strings", "bytes"]
 Contexts = Literal["shared", "user"]
@@ -48,37 +48,20 @@ class Application:
     """
 
     def __post_init__(self) -> None:
+        is_name = _NAME.fullmatch(self.name) is not None
+        expected = "letters, digits, dots, dashes and underscores, a letter or digit first"
+        require(is_name, "name", self.name, expected)
+        types = get_args(InputType)
         require(
-            _NAME.fullmatch(self.name) is not None,
-            "name",
-            self.name,
-            "letters, digits, dots, dashes and underscores, a letter or digit first",
+            self.input_type in types, "input_type", self.input_type, f"one of {', '.join(types)}"
         )
-        require(
-            self.input_type in get_args(InputType),
-            "input_type",
-            self.input_type,
-            f"one of {', '.join(get_args(InputType))}",
-        )
-        require(
-            0 < self.latency_slo_s < math.inf,
-            "latency_slo_s",
-            self.latency_slo_s,
-            "seconds above 0",
-        )
+        slo_s = self.latency_slo_s
+        require(0 < slo_s < math.inf, "latency_slo_s", slo_s, "seconds above 0")
         require(self.contexts in get_args(Contexts), "contexts", self.contexts, "shared or user")
-        require(
-            1 <= self.most_users <= MAX_USERS,
-            "most_users",
-            self.most_users,
-            f"a whole number from 1 to {MAX_USERS}",
-        )
-        require(
-            len(set(self.models)) == len(self.models) and all(self.models),
-            "models",
-            self.models,
-            "names, none twice",
-        )
+        expected = f"a whole number from 1 to {MAX_USERS}"
+        require(1 <= self.most_users <= MAX_USERS, "most_users", self.most_users, expected)
+        are_models = len(set(self.models)) == len(self.models) and all(self.models)
+        require(are_models, "models", self.models, "names, none twice")
         for option in ("confidence_threshold", "suspicious_threshold"):
             require(0 <= getattr(self, option) <= 1, option, getattr(self, option), "0 to 1")
         self.selection_policy()
@@ -110,19 +93,9 @@ class Application:
         kept = tuple(model for model in self.models if model not in models)
         return dataclasses.replace(self, models=kept)
 
-    def as_json(self) -> dict[str, Any]:
-        """Return all fields as plain data."""
-        return {
-            **{field.name: getattr(self, field.name) for field in dataclasses.fields(self)},
-            "models": list(self.models),
-            "options": dict(self.options),
-            "costs": dict(self.costs),
-            "task": self.task.as_json(),
-        }
-
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Application:
-        """Build an application from `as_json`.
+        """Build an application from its fields as JSON.
 
         Raises:
             InvalidSettings: unknown key, no name, or invalid value.
@@ -152,13 +125,7 @@ class Application:
             value = data.get(option, {})
             require(isinstance(value, Mapping), option, value, "an object")
         models = data.get("models", ())
-        if isinstance(models, str) or not isinstance(models, Sequence):
-            raise InvalidSettings(f"models = {models!r}, expected a list of names")
-        require(all(isinstance(one, str) for one in models), "models", models, "a list of names")
-        return cls(
-            **{
-                **data,
-                "models": tuple(models),
-                "task": Task.from_json(task),
-            }
-        )
+        is_list = isinstance(models, Sequence) and not isinstance(models, str)
+        are_names = is_list and all(isinstance(one, str) for one in models)
+        require(are_names, "models", models, "a list of names")
+        return cls(**{**data, "models": tuple(models), "task": Task.from_json(task)})

@@ -4,31 +4,24 @@ from __future__ import annotations
 
 import hashlib
 from collections import OrderedDict
-from collections.abc import Iterable
 
 from serving.selection.model_output import Scores
-from serving.selection.policy import Decision, require
-from serving.values import Buffer
+from serving.selection.policy import Decision
 
 _ENTRY_BYTES = 1200
 """Cost of an entry beside names and scores, CPython 3.11."""
 _SCORE_BYTES = 32
 
 
-def input_hash(pieces: Iterable[Buffer]) -> str:
+def input_hash(data: bytes) -> str:
     """Return the hash of an input: 16 bytes, in hexadecimal."""
-    digest = hashlib.blake2b(digest_size=16)
-    for piece in pieces:
-        digest.update(piece)
-    return digest.hexdigest()
+    return hashlib.blake2b(data, digest_size=16).hexdigest()
 
 
 class DecisionLog:
     """Decisions without feedback, oldest first."""
 
     def __init__(self, *, capacity: int = 10_000, capacity_bytes: int = 64 * 2**20) -> None:
-        require(capacity >= 1, "decisions.capacity", capacity, "a whole number above 0")
-        require(capacity_bytes >= 1, "decisions.capacity_bytes", capacity_bytes, "a number above 0")
         self._capacity = capacity
         self._capacity_bytes = capacity_bytes
         self._entries: OrderedDict[int, Decision] = OrderedDict()
@@ -73,12 +66,6 @@ class DecisionLog:
         """Restore a decision whose feedback was not learned."""
         self.joined -= 1
         self.put(decision)
-
-    def clear(self) -> None:
-        """Remove all decisions; counters stay."""
-        self._entries.clear()
-        self._by_input.clear()
-        self.bytes = 0
 
     def _count(self, decision: Decision | None) -> Decision | None:
         if decision is None:

@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from serving.errors import InferenceFailed, InvalidRequest, InvalidSettings
+from serving.tensors.arrays import split_bytes
 from serving.tensors.json_tensors import NUMPY
 from serving.values import Tensor
 
@@ -24,6 +25,16 @@ MISSING_LOSS = 1.0
 """Loss of a queried model without output in time."""
 
 _SUM_TOLERANCE = 1e-3
+
+
+def require(holds: bool, option: str, value: object, expected: str) -> None:
+    """Check an option.
+
+    Raises:
+        InvalidSettings: it does not hold.
+    """
+    if not holds:
+        raise InvalidSettings(f"{option} = {value!r:.200}, expected {expected}")
 
 
 class Label(NamedTuple):
@@ -64,31 +75,23 @@ class Task:
     loss: Loss = "squared"
 
     def __post_init__(self) -> None:
-        if self.kind not in get_args(Kind):
-            raise InvalidSettings(f"task.kind = {self.kind!r}, expected classes or number")
-        if self.loss not in get_args(Loss):
-            raise InvalidSettings(f"task.loss = {self.loss!r}, expected squared or absolute")
-        if not (math.isfinite(self.scale) and self.scale > 0):
-            raise InvalidSettings(f"task.scale = {self.scale!r}, expected a number above 0")
-        if self.tolerance is not None and not (self.tolerance >= 0):
-            raise InvalidSettings(
-                f"task.tolerance = {self.tolerance!r}, expected a number of 0 or more, or none"
-            )
-        if len(set(self.labels)) != len(self.labels):
-            raise InvalidSettings(f"task.labels = {self.labels!r}, expected no label twice")
+        require(self.kind in get_args(Kind), "task.kind", self.kind, "classes or number")
+        require(self.loss in get_args(Loss), "task.loss", self.loss, "squared or absolute")
+        is_scale = math.isfinite(self.scale) and self.scale > 0
+        require(is_scale, "task.scale", self.scale, "a number above 0")
+        is_tolerance = self.tolerance is None or self.tolerance >= 0
+        require(is_tolerance, "task.tolerance", self.tolerance, "a number of 0 or more, or none")
+        is_set = len(set(self.labels)) == len(self.labels)
+        require(is_set, "task.labels", self.labels, "no label twice")
 
     @property
     def agreeing(self) -> float:
         """Effective `tolerance`."""
         return self.scale / 10 if self.tolerance is None else self.tolerance
 
-    def as_json(self) -> dict[str, Any]:
-        """Return all fields as plain data."""
-        return {**dataclasses.asdict(self), "labels": list(self.labels)}
-
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Task:
-        """Build a task from `as_json`.
+        """Build a task from its fields as JSON.
 
         Raises:
             InvalidSettings: unknown key or invalid value.
@@ -100,19 +103,14 @@ class Task:
                     f"task.{key} is not known, expected one of {', '.join(names)}"
                 )
         labels = data.get("labels", ())
-        if isinstance(labels, str) or not isinstance(labels, Sequence):
-            raise InvalidSettings(f"task.labels = {labels!r}, expected a list of names")
-        if not all(isinstance(label, str) for label in labels):
-            raise InvalidSettings(f"task.labels = {labels!r}, expected names")
-        for key in ("scale", "tolerance"):
-            value = data.get(key, 1.0)
-            if value is None and key == "tolerance":
-                continue
-            if not is_number(value):
-                raise InvalidSettings(f"task.{key} = {value!r:.100}, expected a number")
+        is_list = isinstance(labels, Sequence) and not isinstance(labels, str)
+        is_names = is_list and all(isinstance(label, str) for label in labels)
+        require(is_names, "task.labels", labels, "a list of names")
+        scale, tolerance = data.get("scale", 1.0), data.get("tolerance")
+        require(is_number(scale), "task.scale", scale, "a number")
+        require(tolerance is None or is_number(tolerance), "task.tolerance", tolerance, "a number")
         output = data.get("output")
-        if output is not None and not isinstance(output, str):
-            raise InvalidSettings(f"task.output = {output!r}, expected a name")
+        require(isinstance(output, str | None), "task.output", output, "a name")
         return cls(**{**data, "labels": tuple(labels)})
 
 
@@ -185,7 +183,11 @@ def model_outputs(task: Task, outputs: Sequence[Tensor]) -> list[ModelOutput]:
     if tensor.datatype == "BYTES":
         if task.kind == "number":
             raise InferenceFailed(f"output {tensor.name!r} holds strings, expected numbers")
-        return [Label(text) for text in _strings(tensor)]
+        try:
+            texts = split_bytes(tensor.data, tensor.shape[0])
+        except InvalidRequest as error:
+            raise InferenceFailed(f"output {tensor.name!r}: {error}") from None
+        return [Label(text.decode()) for text in texts]
     array = np.frombuffer(tensor.data, dtype=NUMPY[tensor.datatype]).reshape(tensor.shape)
     columns = math.prod(array.shape[1:])
     if not np.isfinite(array).all():
@@ -227,15 +229,6 @@ def loss(task: Task, response: ModelOutput | None, right: TrueLabel) -> float:
     return 0.0 if top_class(response) == right else 1.0
 
 
-def as_plain(response: ModelOutput) -> str | float | dict[str, float]:
-    """Convert an output to JSON data."""
-    if isinstance(response, Label):
-        return response.label
-    if isinstance(response, Number):
-        return response.value
-    return dict(zip(response.labels, response.probabilities, strict=True))
-
-
 def _select_output(task: Task, outputs: Sequence[Tensor]) -> Tensor:
     if not outputs:
         raise InferenceFailed("the model gave no output")
@@ -246,19 +239,6 @@ def _select_output(task: Task, outputs: Sequence[Tensor]) -> Tensor:
             return tensor
     names = ", ".join(tensor.name for tensor in outputs)
     raise InferenceFailed(f"the model has no output {task.output!r} (outputs: {names})")
-
-
-def _strings(tensor: Tensor) -> list[str]:
-    data, texts, at = bytes(tensor.data), [], 0
-    while at < len(data):
-        end = at + 4 + int.from_bytes(data[at : at + 4], "little")
-        texts.append(data[at + 4 : end].decode("utf-8"))
-        at = end
-    if len(texts) != tensor.shape[0]:
-        raise InferenceFailed(
-            f"output {tensor.name!r} holds {len(texts)} strings for {tensor.shape[0]} items"
-        )
-    return texts
 
 
 def _scores(task: Task, name: str, array: NDArray[Any]) -> list[ModelOutput]:

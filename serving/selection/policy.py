@@ -1,12 +1,6 @@
 """Interface of selection policies, and the values they exchange.
 
-A policy is a frozen value of options; what it learned is a frozen state:
-
-    select(state, query, draw) -> Choice          models to query
-    combine(state, choice, answers) -> Combined   one output from theirs
-    observe(state, decision, truth) -> State      learn from feedback
-
-`draw` in [0, 1) is the only randomness.
+A policy is a frozen value of options; what it learned is a frozen state.
 """
 
 from __future__ import annotations
@@ -15,8 +9,7 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, Protocol, TypeVar
 
-from serving.errors import InvalidSettings
-from serving.selection.model_output import ModelOutput, TrueLabel, as_plain
+from serving.selection.model_output import ModelOutput, TrueLabel, require
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,30 +56,15 @@ class Decision:
     output: str | float | None
     is_default: bool = False
 
-    def as_json(self) -> dict[str, Any]:
-        """Return plain data for logs and people."""
-        return {
-            "query_id": self.query.id,
-            "user": self.query.user,
-            "input_hash": self.query.input_hash,
-            "asked": list(self.choice.models),
-            "probabilities": dict(self.choice.probabilities),
-            "answers": {model: as_plain(answer) for model, answer in self.answers.items()},
-            "output": self.output,
-            "default": self.is_default,
-        }
-
 
 class PolicyState(Protocol):
-    """Learned state of a policy."""
+    """Learned state of a policy: a frozen dataclass whose fields can be written as JSON."""
+
+    __dataclass_fields__: ClassVar[dict[str, dataclasses.Field[Any]]]
 
     @property
     def models(self) -> tuple[str, ...]:
         """Linked models, in linking order."""
-        ...
-
-    def as_json(self) -> dict[str, Any]:
-        """Return plain data for `Policy.parse_state`."""
         ...
 
 
@@ -103,7 +81,7 @@ class Policy(Protocol[S]):
         ...
 
     def parse_state(self, data: Mapping[str, Any]) -> S:
-        """Parse a state's `as_json`.
+        """Parse the fields of a state, as `dataclasses.asdict` and JSON give them.
 
         Raises:
             ValueError, KeyError, TypeError: not a state of this policy.
@@ -133,16 +111,6 @@ class Policy(Protocol[S]):
     def observe(self, state: S, decision: Decision, truth: TrueLabel) -> S:
         """Return the state after feedback."""
         ...
-
-
-def require(holds: bool, option: str, value: object, expected: str) -> None:
-    """Check an option.
-
-    Raises:
-        InvalidSettings: it does not hold.
-    """
-    if not holds:
-        raise InvalidSettings(f"{option} = {value!r:.200}, expected {expected}")
 
 
 def require_costs(costs: Mapping[str, float]) -> None:

@@ -1,13 +1,4 @@
-"""One query, from the selection of models to its response.
-
-    selector.begin(query, state, draw, now_s) -> QuerySession
-      session.models        models to query
-      session.deadline_s    latest time for `finish`
-      session.arrived(model, answer) / session.failed(model) -> True once no model is awaited
-      session.finish() -> QueryOutcome  result for the client, decision for the log
-
-Missing outputs lower the confidence.
-"""
+"""One query, from the selection of models to its response."""
 
 from __future__ import annotations
 
@@ -16,7 +7,7 @@ import json
 from typing import NamedTuple
 
 from serving.selection.application import Application
-from serving.selection.model_output import ModelOutput, TrueLabel
+from serving.selection.model_output import ModelOutput
 from serving.selection.policy import Choice, Combined, Decision, PolicyState, Query
 
 NO_MODELS = "No connected models found for query"
@@ -28,39 +19,26 @@ ALL_FAILED = "No model gave an answer"
 NOBODY = Choice(models=(), probabilities={})
 
 
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class QueryResult:
-    """The client's response."""
-
-    query_id: int
-    output: str | float
-    """Label or number, or the application's default."""
-    is_default: bool
-    explanation: str | None
-    confidence: float
-    is_suspicious: bool
-    """Whether models disagree so much that the input may be broken or adversarial."""
-    used: tuple[str, ...]
-    missing: tuple[str, ...]
-
-
 class QueryResponse(NamedTuple):
     """Response to a query."""
 
     query_id: int
     output: memoryview | str | float | None
-    """Tensors frame, borrowed for the call; or label or number; None: no response."""
+    """Label or number; for clients a tensors frame, borrowed for the call, or None if default."""
     is_default: bool = False
     explanation: str | None = None
     confidence: float | None = None
-    """None if only one model was asked."""
+    """For clients None if only one model was asked."""
     is_suspicious: bool = False
+    """Whether models disagree so much that the input may be broken or adversarial."""
+    used: tuple[str, ...] = ()
+    missing: tuple[str, ...] = ()
 
 
 class QueryOutcome(NamedTuple):
     """Outcome of a query."""
 
-    result: QueryResult
+    result: QueryResponse
     decision: Decision
 
 
@@ -83,9 +61,8 @@ class Selector:
 
     def dump_state(self, state: PolicyState) -> str:
         """Serialize a state and its policy's name."""
-        return json.dumps(
-            {"policy": self.application.policy, "state": state.as_json()}, separators=(",", ":")
-        )
+        data = {"policy": self.application.policy, "state": dataclasses.asdict(state)}
+        return json.dumps(data, separators=(",", ":"))
 
     def parse_state(self, text: str) -> PolicyState | None:
         """Parse a state for the linked models; return None if another policy's.
@@ -108,11 +85,6 @@ class Selector:
         """Select models; `draw` is in [0, 1)."""
         choice = self.policy.select(state, query, draw) if state.models else NOBODY
         return QuerySession(self, query, state, choice, now_s + self.application.latency_slo_s)
-
-    def observe(self, state: PolicyState, decision: Decision, truth: TrueLabel) -> PolicyState:
-        """Return the state after feedback."""
-        observed: PolicyState = self.policy.observe(state, decision, truth)
-        return observed
 
 
 class QuerySession:
@@ -178,7 +150,7 @@ class QuerySession:
         found = self._selector.policy.combine(self._state, self.choice, self._answers)
         explanation = self._why_default(application, found)
         is_default = explanation is not None
-        result = QueryResult(
+        result = QueryResponse(
             query_id=self.query.id,
             output=application.default_output
             if is_default or found.output is None

@@ -39,7 +39,11 @@ def create(
     Raises:
         InvalidSettings: unknown name or option, invalid value, or costs not supported.
     """
-    policy = _find_policy(name)
+    if name not in POLICIES:
+        raise InvalidSettings(
+            f"policy {name!r} is not known{nearest(name, NAMES)} (policies: {', '.join(NAMES)})"
+        )
+    policy = POLICIES[name]
     given = dict(options or {})
     fields = {field.name for field in dataclasses.fields(policy)}
     own = sorted(fields.difference(_SHARED))
@@ -56,14 +60,6 @@ def create(
         given["costs"] = _check_option(name, "costs", costs, Mapping[str, float])
     made: Policy[Any] = policy(task=task or Task(), **given)
     return made
-
-
-def _find_policy(name: str) -> type[Any]:
-    if name not in POLICIES:
-        raise InvalidSettings(
-            f"policy {name!r} is not known{nearest(name, NAMES)} (policies: {', '.join(NAMES)})"
-        )
-    return POLICIES[name]
 
 
 def _check_option(policy: str, option: str, value: object, hint: Any) -> object:

@@ -63,7 +63,7 @@ class UserStates:
         """
         user = self._context(decision.query.user)
         learnt = {
-            context: self._selector.observe(self.state(context), decision, truth)
+            context: self._selector.policy.observe(self.state(context), decision, truth)
             for context in (user, EVERYBODY)
         }
         name = self._selector.application.name

@@ -8,7 +8,7 @@ from __future__ import annotations
 import dataclasses
 import types
 import typing
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Mapping
 from typing import Any, Literal, cast
 
 from serving.error_text import nearest
@@ -61,7 +61,10 @@ class ServingSettings:
 
     def flat(self) -> dict[str, Value]:
         """All settings by dotted name; overrides begin with `models.NAME.`."""
-        flat = {f"{group}.{field.name}": value for group, field, value in _walk(self)}
+        flat: dict[str, Value] = {}
+        for name in SETTINGS:
+            group, field = name.split(".")
+            flat[name] = getattr(getattr(self, group), field)
         for model, own in self.models.items():
             flat |= {f"{_MODELS}.{model}.{name}": value for name, value in own.items()}
         return flat
@@ -69,14 +72,12 @@ class ServingSettings:
     def as_nested(self) -> dict[str, Any]:
         """Form of a settings file: a mapping per group."""
         tree: dict[str, Any] = {}
-        for group, field, value in _walk(self):
-            tree.setdefault(group, {})[field.name] = value
-        for model, own in self.models.items():
-            groups: dict[str, dict[str, Value]] = {}
-            for name, value in own.items():
-                group, _, leaf = name.partition(".")
-                groups.setdefault(group, {})[leaf] = value
-            tree.setdefault(_MODELS, {})[model] = groups
+        for name, value in self.flat().items():
+            *groups, field = name.split(".")
+            place = tree
+            for group in groups:
+                place = place.setdefault(group, {})
+            place[field] = value
         return tree
 
     def with_overrides_of(
@@ -120,15 +121,6 @@ class ServingSettings:
                 for group, fields in groups.items()
             },
         )
-
-
-def _walk(settings: ServingSettings) -> Iterator[tuple[str, dataclasses.Field[Any], Value]]:
-    for group in dataclasses.fields(settings):
-        if group.name == _MODELS:
-            continue
-        part = getattr(settings, group.name)
-        for field in dataclasses.fields(part):
-            yield group.name, field, getattr(part, field.name)
 
 
 def flatten(values: Mapping[str, Any], source: str) -> dict[str, Any]:
@@ -190,7 +182,7 @@ def _table() -> dict[str, SettingSpec]:
                 choices=choices,
                 optional=types.NoneType in members,
                 default=cast("Value", field.default),
-                limits=field.metadata["limits"],
+                **field.metadata,
             )
     return table
 

@@ -6,6 +6,7 @@ absolute.
 
 from __future__ import annotations
 
+import dataclasses
 import pathlib
 from collections.abc import Mapping
 from typing import Any
@@ -17,39 +18,13 @@ from serving.zoo.bundled import FOLDER, build_weights, built_folder
 
 _BUNDLED = "zoo:"
 _BUILT = "built:"
+_ALWAYS = ("name", "version", "kind", "path", "program", "description", "sample", "quality")
 
 
 def as_json(spec: ModelSpec) -> dict[str, Any]:
-    """JSON form."""
-    variants = {
-        name: {"path": _path_text(variant.path), "quality": dict(variant.quality)}
-        for name, variant in spec.variants.items()
-    }
-    return {
-        "name": spec.name,
-        "version": spec.version,
-        "kind": spec.kind,
-        "path": _path_text(spec.path),
-        "program": None
-        if spec.program is None
-        else {"words": list(spec.program.words), "folder": _path_text(spec.program.folder)},
-        "description": spec.description,
-        "sample": _path_text(spec.sample),
-        "quality": dict(spec.quality),
-        # Omitted if empty: starts compare with older records.
-        **({"variants": variants} if variants else {}),
-        **{name: value for name, value in _declarations(spec).items() if value},
-    }
-
-
-def _declarations(spec: ModelSpec) -> dict[str, Any]:
-    return {
-        "shapes": list(spec.shapes),
-        "values": list(spec.values),
-        "item_axis": dict(spec.item_axis),
-        "shared": list(spec.shared),
-        "pad": dict(spec.pad),
-    }
+    """Return the fields as JSON; empty ones are left out, as starts compare with older records."""
+    data = {field.name: _plain(getattr(spec, field.name)) for field in dataclasses.fields(spec)}
+    return {name: value for name, value in data.items() if value or name in _ALWAYS}
 
 
 def from_json(data: Mapping[str, Any]) -> ModelSpec:
@@ -60,39 +35,43 @@ def from_json(data: Mapping[str, Any]) -> ModelSpec:
     """
     try:
         program = data["program"]
-        spec = ModelSpec(
-            name=data["name"],
-            version=data["version"],
-            kind=data["kind"],
-            path=None if data["path"] is None else _place(data["path"]),
-            program=None
-            if program is None
-            else Program(tuple(program["words"]), _place(program["folder"])),
-            description=data["description"],
-            sample=None if data["sample"] is None else _place(data["sample"]),
-            quality=data["quality"],
-            shapes=tuple(data.get("shapes", ())),
-            values=tuple(data.get("values", ())),
-            item_axis=dict(data.get("item_axis", {})),
-            shared=tuple(data.get("shared", ())),
-            pad=dict(data.get("pad", {})),
-            variants={
-                name: Variant(_place(variant["path"]), variant["quality"])
-                for name, variant in data.get("variants", {}).items()
-            },
-        )
+        if program is not None:
+            program = Program(tuple(program["words"]), _place(program["folder"]))
+        more: dict[str, Any] = {"program": program}
+        for name in ("path", "sample"):
+            more[name] = None if data[name] is None else _place(data[name])
+        for name in ("shapes", "values", "shared"):
+            more[name] = tuple(data.get(name, ()))
+        for name in ("item_axis", "pad"):
+            more[name] = dict(data.get(name, {}))
+        more["variants"] = {
+            name: Variant(_place(variant["path"]), variant["quality"])
+            for name, variant in data.get("variants", {}).items()
+        }
+        spec = ModelSpec(**{**data, **more})
     except (AttributeError, KeyError, TypeError) as error:
         raise ModelLoadFailed(str(data)[:200], f"its card cannot be read: {error!r}") from error
     check_trusted(spec)  # trust is not saved
     return spec
 
 
-def _path_text(path: pathlib.Path | None) -> str | None:
-    if path is not None and path.is_relative_to(FOLDER):
+def _plain(value: Any) -> Any:
+    """Return a field's value as JSON."""
+    if isinstance(value, pathlib.Path):
+        return _path_text(value)
+    if isinstance(value, Program | Variant):
+        value = value._asdict()
+    if isinstance(value, Mapping):
+        return {name: _plain(one) for name, one in value.items()}
+    return list(value) if isinstance(value, tuple) else value
+
+
+def _path_text(path: pathlib.Path) -> str:
+    if path.is_relative_to(FOLDER):
         return _BUNDLED + path.relative_to(FOLDER).as_posix()
-    if path is not None and path.is_relative_to(built_folder("")):
+    if path.is_relative_to(built_folder("")):
         return _BUILT + path.parent.name
-    return None if path is None else str(path)
+    return str(path)
 
 
 def _place(text: str) -> pathlib.Path:

@@ -12,10 +12,7 @@ from serving.system.yaml_problem import yaml_problem
 
 
 def read(file: pathlib.Path, *, max_bytes: int, what: str) -> object:
-    """Read a file.
-
-    Args:
-        what: its purpose, for messages.
+    """Read a file, which messages call `what`.
 
     Raises:
         ModelLoadFailed: it is unreadable, invalid YAML or too large.

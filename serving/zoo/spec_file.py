@@ -24,10 +24,11 @@ from collections.abc import Mapping
 from typing import Any
 
 from serving.error_text import nearest
-from serving.errors import ModelLoadFailed
+from serving.errors import InvalidSettings, ModelLoadFailed
 from serving.model_spec import ModelSpec, Program, Variant
 from serving.models import KINDS
-from serving.zoo import inputs, mlflow_folder, plain_yaml
+from serving.tensors.sizes import sizes_of
+from serving.zoo import mlflow_folder, plain_yaml
 from serving.zoo.bundled import FOLDER, SPEC_FILE, build_weights
 
 MAX_SPEC_BYTES = 65_536
@@ -96,18 +97,17 @@ def find_program(words: list[str], folder: pathlib.Path, where: pathlib.Path) ->
 def read_spec(folder: pathlib.Path, *, name: str | None, builds: bool = True) -> ModelSpec:
     """Read a folder's `model.yaml`; without `builds`, build no weights."""
     file = folder / SPEC_FILE
-    if not file.is_file():
-        raise ModelLoadFailed(
-            str(folder),
-            f"the folder has no {SPEC_FILE}, no {mlflow_folder.FILE} and no {SAVED_MODEL_FILES[0]}; name the "
-            "model file instead",
-        )
+    names = f"{SPEC_FILE}, no {mlflow_folder.FILE} and no {SAVED_MODEL_FILES[0]}"
+    text = f"the folder has no {names}; name the model file instead"
+    _require(file.is_file(), folder, text)
     spec = _check_spec(plain_yaml.read(file, max_bytes=MAX_SPEC_BYTES, what="a card"), file)
     path = None
     if not spec.get("built"):
         path = _beside(file, "file", spec.get("file"))
     elif builds:
-        path = _check_built(file)
+        is_bundled = file.parent.parent == FOLDER  # a user's code is not run
+        _require(is_bundled, file, "built: for bundled models only; build it, and give `file`")
+        path = build_weights(file.parent.name)
     return ModelSpec(
         name=name or spec["name"],
         version=str(spec["version"]),
@@ -118,26 +118,56 @@ def read_spec(folder: pathlib.Path, *, name: str | None, builds: bool = True) ->
         sample=_beside(file, "sample", spec.get("sample"))
         or file_or_none(file.parent.absolute() / SAMPLES_FILE),
         quality=_plain(spec.get("quality") or {}, file),
-        shapes=inputs.shapes_of(spec.get("shapes", {}), file),
-        values=inputs.values_of(spec.get("values", {}), file),
-        item_axis=inputs.axes_of(spec.get("item_axis", {}), file),
-        shared=inputs.names_of(spec.get("shared", []), file),
-        pad=inputs.pads_of(spec.get("pad", {}), file),
+        **_declared_inputs(spec, file),
         variants=_variants(spec.get("variants", {}), path, file),
     )
 
 
-def _check_built(file: pathlib.Path) -> pathlib.Path:
-    """Weights of a spec with `build_weights`.
+def _require(holds: bool, file: pathlib.Path, text: str) -> None:
+    """Check the form of a spec.
 
     Raises:
-        ModelLoadFailed: the build fails, or is a user's, whose code is not run.
+        ModelLoadFailed: it does not hold.
     """
-    if file.parent.parent != FOLDER:
-        raise ModelLoadFailed(
-            str(file), "built: for bundled models only; build it, and give `file`"
-        )
-    return build_weights(file.parent.name)
+    if not holds:
+        raise ModelLoadFailed(str(file), text)
+
+
+def _declared_inputs(spec: Mapping[str, Any], file: pathlib.Path) -> dict[str, Any]:
+    """Return the fields of `ModelSpec` that declare inputs; `[3, 640]` becomes `3x640`.
+
+    Raises:
+        ModelLoadFailed: one is of a wrong form.
+    """
+    shapes = []
+    for name, sizes in spec.get("shapes", {}).items():
+        each = sizes if isinstance(sizes, list) else [sizes]
+        shapes.append(f"{name}={'x'.join(map(str, each))}")
+    try:
+        sizes_of(shapes, source="shapes:")
+    except InvalidSettings as error:
+        raise ModelLoadFailed(str(file), str(error)) from error
+    values, axes, pads = (spec.get(key, {}) for key in ("values", "item_axis", "pad"))
+    for name, value in values.items():
+        is_value = isinstance(value, int | float | str) and not str(value).startswith("@")
+        expected = "expected a number, a text or LOW..HIGH"
+        _require(is_value, file, f"values: {name}: {expected}, given {value!r:.100}")
+    for name, axis in axes.items():
+        expected = f"expected the number of an axis from 0, given {axis!r}"
+        _require(type(axis) is int and axis >= 0, file, f"item_axis: {name}: {expected}")
+    for name, pad in pads.items():
+        is_number = type(pad) in {int, float}
+        _require(is_number, file, f"pad: {name}: expected a number, given {pad!r}")
+    shared = spec.get("shared", [])
+    is_names = all(isinstance(name, str) for name in shared)
+    _require(is_names, file, f"shared: expected names of inputs, given {shared!r:.100}")
+    return {
+        "shapes": tuple(shapes),
+        "values": tuple(f"{name}={value}" for name, value in values.items()),
+        "item_axis": {str(name): axis for name, axis in axes.items()},
+        "shared": tuple(shared),
+        "pad": {str(name): float(pad) for name, pad in pads.items()},
+    }
 
 
 def _variants(
@@ -151,27 +181,21 @@ def _variants(
     variants = {}
     for name, fields in given.items():
         where = f"variants.{name}"
-        if not isinstance(name, str) or not SAFE_NAME.fullmatch(name):
-            raise ModelLoadFailed(
-                str(file), f"{where}: expected a name of letters, digits, _ and -; quote numbers"
-            )
-        if not isinstance(fields, dict) or not {"file"} <= fields.keys() <= {"file", "quality"}:
-            raise ModelLoadFailed(
-                str(file),
-                f"{where}: expected {{file: FILE, quality: {{...}}}}, given {fields!r:.100}",
-            )
+        is_name = isinstance(name, str) and SAFE_NAME.fullmatch(name) is not None
+        expected = "expected a name of letters, digits, _ and -; quote numbers"
+        _require(is_name, file, f"{where}: {expected}")
+        has_keys = isinstance(fields, dict) and {"file"} <= fields.keys() <= {"file", "quality"}
+        expected = "expected {file: FILE, quality: {...}}"
+        _require(has_keys, file, f"{where}: {expected}, given {fields!r:.100}")
         text, quality = fields["file"], fields.get("quality") or {}
-        if not isinstance(text, str) or not isinstance(quality, dict):
-            raise ModelLoadFailed(
-                str(file), f"{where}: expected a text as file and a mapping as quality"
-            )
+        are_types = isinstance(text, str) and isinstance(quality, dict)
+        _require(are_types, file, f"{where}: expected a text as file and a mapping as quality")
         weights = _beside(file, f"{where}.file", text)
         assert weights is not None
         variants[name] = Variant(weights, _plain(quality, file))
-    if variants and all(variant.path != path for variant in variants.values()):
-        raise ModelLoadFailed(
-            str(file), "variants: none of them has the spec's `file`, which is the default one"
-        )
+    has_default = not variants or any(variant.path == path for variant in variants.values())
+    expected = "none of them has the spec's `file`, which is the default one"
+    _require(has_default, file, f"variants: {expected}")
     return variants
 
 
@@ -192,37 +216,28 @@ def _date(value: object) -> str:
 
 
 def _check_spec(data: object, file: pathlib.Path) -> Mapping[str, Any]:
+    known = ", ".join(_KEYS)
     if not isinstance(data, dict):
-        raise ModelLoadFailed(str(file), f"expected a mapping with the keys {', '.join(_KEYS)}")
+        raise ModelLoadFailed(str(file), f"expected a mapping with the keys {known}")
     for key, value in data.items():
-        if key not in _KEYS:
-            hint = nearest(str(key), _KEYS)
-            raise ModelLoadFailed(
-                str(file), f"unknown key {key!r}{hint} (known: {', '.join(_KEYS)})"
-            )
-        if not isinstance(value, _KEYS[key]) or (isinstance(value, bool) and key != "built"):
-            expected = " or ".join(kind.__name__ for kind in _KEYS[key] if kind is not type(None))
-            raise ModelLoadFailed(str(file), f"{key}: expected {expected}, given {value!r}")
+        hint = nearest(str(key), _KEYS)
+        _require(key in _KEYS, file, f"unknown key {key!r}{hint} (known: {known})")
+        expected = " or ".join(kind.__name__ for kind in _KEYS[key] if kind is not type(None))
+        is_kind = isinstance(value, _KEYS[key]) and (key == "built" or not isinstance(value, bool))
+        _require(is_kind, file, f"{key}: expected {expected}, given {value!r}")
     missing = [key for key in _REQUIRED if key not in data]
-    if missing:
-        raise ModelLoadFailed(str(file), f"missing key {', '.join(missing)}")
-    if not SAFE_NAME.fullmatch(data["name"]):
-        raise ModelLoadFailed(
-            str(file), f"name: expected letters, digits, _ and - only, given {data['name']!r}"
-        )
-    if data["kind"] not in KINDS:
-        hint = nearest(data["kind"], KINDS)
-        raise ModelLoadFailed(
-            str(file), f"kind: {data['kind']!r} is not one of {', '.join(KINDS)}{hint}"
-        )
-    if (data["kind"] == "command") is not ("command" in data):
-        raise ModelLoadFailed(
-            str(file),
-            "command: the kind command needs the program and its arguments, other kinds have none",
-        )
+    _require(not missing, file, f"missing key {', '.join(missing)}")
+    name, kind = data["name"], data["kind"]
+    expected = "expected letters, digits, _ and - only"
+    _require(SAFE_NAME.fullmatch(name) is not None, file, f"name: {expected}, given {name!r}")
+    expected = f"is not one of {', '.join(KINDS)}{nearest(kind, KINDS)}"
+    _require(kind in KINDS, file, f"kind: {kind!r} {expected}")
+    is_command = (kind == "command") is ("command" in data)
+    expected = "the kind command needs the program and its arguments, other kinds have none"
+    _require(is_command, file, f"command: {expected}")
     words = data.get("command", ["-"])
-    if not words or not all(isinstance(word, str) for word in words):
-        raise ModelLoadFailed(str(file), f"command: expected a list of texts, given {words!r}")
+    are_texts = bool(words) and all(isinstance(word, str) for word in words)
+    _require(are_texts, file, f"command: expected a list of texts, given {words!r}")
     return data
 
 

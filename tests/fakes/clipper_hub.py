@@ -69,7 +69,7 @@ class Asked:
     def _once(self, result):
         if not self.cancelled:
             self._end()
-            self._query_handler.on_response(result)
+            self._query_handler(result)
 
     def cancel(self):
         self._end()

@@ -15,8 +15,9 @@ from serving.api.http.listener import HttpListener
 from serving.api.open_inference.routes import OpenInferenceRoutes
 from serving.api.transport.trusted_hosts import TrustedHosts
 from serving.deployment.spawner_registry import SpawnerRegistry
+from serving.engine import facts
 from serving.engine.engine import Engine
-from serving.metrics.exposition import Exposition
+from serving.metrics import exposition
 from serving.model_spec import ModelSpec
 from serving.settings import ServingSettings
 from tests.fakes.replicas import FakeHome
@@ -116,10 +117,11 @@ async def _serve(settings, home, card, kept, started, stop):
     )
     loop = asyncio.get_running_loop()
     server = await loop.create_server(listener.protocol, "127.0.0.1", 0)
-    exposition = Exposition(lambda: engine.metrics(len(listener.connections), state_misses={}))
-    runner = web.AppRunner(
-        AdminRoutes(engine, metrics=exposition.pieces, hosts=TrustedHosts()).application()
-    )
+
+    def metrics():
+        return exposition.pieces(facts.snapshot(engine, connections=len(listener.connections)))
+
+    runner = web.AppRunner(AdminRoutes(engine, metrics=metrics, hosts=TrustedHosts()).application())
     await runner.setup()
     site = web.TCPSite(runner, "127.0.0.1", 0)
     await site.start()

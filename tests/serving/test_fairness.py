@@ -187,7 +187,7 @@ def test_a_shadow_gets_its_copies_in_the_background():
     """They are of the application that asked, and less urgent than all that can be asked for."""
     with gateway() as running:
         deploy(running, "echo", "2", current=False)
-        running.do(running.engine.set_shadow, "echo", "2")
+        running.do(running.engine.catalogue.set_shadow, "echo", "2")
         with submissions(running) as seen, submissions(running, 1) as copies:
             fields = {"X-Application": "digits"}
             assert running.request("POST", INFER, body(priority=1), fields)[0] == 200

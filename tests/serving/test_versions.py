@@ -93,9 +93,9 @@ def test_versions_labels_and_roll_back():
         assert infer(running) == (200, "2")
         assert infer(running, "/v2/models/echo/versions/1") == (200, "1")
         assert infer(running, "/v2/models/echo/versions/stable") == (200, "2")
-        assert running.do(running.engine.roll_back, "echo") == "1"
+        assert running.do(running.engine.catalogue.roll_back, "echo") == "1"
         assert infer(running) == (200, "1")
-        running.do(running.engine.set_label, "echo", "canary", "2")
+        running.do(running.engine.catalogue.set_label, "echo", "canary", "2")
         assert infer(running, "/v2/models/echo/versions/canary") == (200, "2")
         metadata = running.json("GET", "/v2/models/echo")[1]
         assert metadata["versions"] == ["1", "2"]
@@ -137,8 +137,8 @@ def test_no_request_fails_while_versions_are_switched_and_retired():
             try:
                 for version in ("2", "3", "4"):
                     deploy(running, card(version=version))
-                    running.do(running.engine.roll_back, "echo")
-                    running.do(running.engine.set_version, "echo", version)
+                    running.do(running.engine.catalogue.roll_back, "echo")
+                    running.do(running.engine.catalogue.set_current, "echo", version)
                     old = str(int(version) - 1)
                     running.call(retired(running.engine, "echo", old, within_s=5.0))
             finally:
@@ -204,11 +204,11 @@ def test_a_split_and_a_shadow_share_the_traffic():
     """Shares by chance; a shadow gets copies that nobody sees."""
     with gateway() as running:
         deploy(running, card(), current=False)
-        running.do(running.engine.set_shares, "echo", {"2": 0.5})
+        running.do(running.engine.catalogue.set_shares, "echo", {"2": 0.5})
         seen = [infer(running)[1] for _ in range(60)]
         assert 5 < seen.count("2") < 55
-        running.do(running.engine.set_shares, "echo", {})
-        running.do(running.engine.set_shadow, "echo", "2")
+        running.do(running.engine.catalogue.set_shares, "echo", {})
+        running.do(running.engine.catalogue.set_shadow, "echo", "2")
         two = next(one for one in running.engine.deployments() if one.id.version == "2")
         before = sum(two.counters.responses.values())
         assert [infer(running) for _ in range(5)] == [(200, "1")] * 5
@@ -280,7 +280,7 @@ def test_a_retirement_holds_up_no_other_change():
         )
         deploy(running, card(version="3"))
         assert infer(running) == (200, "3")
-        assert running.do(engine.roll_back, "echo") == "2"
+        assert running.do(engine.catalogue.roll_back, "echo") == "2"
         changed = engine.settings.with_changes({"batching.max_size": 5})
         running.call(engine.apply(changed, keep_learned=True))
         running.call(retired(engine, "echo", "3", within_s=5.0))
@@ -310,8 +310,8 @@ def test_changes_from_all_sides_lose_no_request():
                 version = f"{hand}{number}"
                 deploy(running, card(version=version))
                 with contextlib.suppress(InvalidRequest):
-                    running.do(running.engine.roll_back, "echo")
-                running.do(running.engine.set_version, "echo", "1")
+                    running.do(running.engine.catalogue.roll_back, "echo")
+                running.do(running.engine.catalogue.set_current, "echo", "1")
                 running.call(retired(running.engine, "echo", version, within_s=5.0))
 
         with concurrent.futures.ThreadPoolExecutor(7) as pool:

@@ -35,5 +35,5 @@ def complete_settings(
 
     Earlier configurations and the environment leave no trace, so a live change equals a new start.
     """
-    defaults = {name: knob.default for name, knob in SETTINGS.items() if knob.limits.live}
+    defaults = {name: knob.default for name, knob in SETTINGS.items() if knob.live}
     return {**defaults, **always, **to_settings(configuration)}

@@ -121,7 +121,7 @@ def _cpu(probe: ProbeResult) -> _Derived:
     values = sorted({max(0.05, min(cores, round(value, 2))) for value in wanted})
     knob = FloatKnob(
         name="replica.cpu",
-        unit=SETTINGS["replica.cpu"].limits.unit,
+        unit=SETTINGS["replica.cpu"].unit,
         low=values[0],
         high=values[-1],
         grid=tuple(values),
@@ -266,7 +266,7 @@ def _log_knob(name: str, values: Iterable[int], *, default: int, zero: bool = Fa
     grid = tuple(sorted(set(values)))
     return IntKnob(
         name=name,
-        unit=SETTINGS[name].limits.unit,
+        unit=SETTINGS[name].unit,
         low=grid[0],
         high=grid[-1],
         grid=grid,

@@ -101,7 +101,7 @@ def _type(
 def _unit(content: Document, name: str, fields: Mapping[str, Any], setting: Setting | None) -> str:
     if setting is None:
         return content.text(fields["unit"], ("knobs", name, "unit")) if "unit" in fields else ""
-    expected = setting.limits.unit
+    expected = setting.unit
     if fields.get("unit", expected) != expected:
         text = f"{fields['unit']!r}, but {name} is in {expected or 'no unit'}"
         raise content.error(("knobs", name, "unit"), text)
@@ -188,7 +188,7 @@ def _check_setting(content: Document, knob: SearchedKnob, setting: Setting, key:
 
 def _allowed_text(setting: Setting) -> str:
     """Return the allowed values, with whole numbers written out."""
-    low, high = setting.limits.low, setting.limits.high
+    low, high = setting.low, setting.high
     if low is None or high is None:
         return setting.describe_allowed()
     return setting.describe_allowed().replace(f"{low:g} to {high:g}", f"{low:.12g} to {high:.12g}")

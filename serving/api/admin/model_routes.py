@@ -25,7 +25,7 @@ from typing import Any
 from aiohttp import web
 
 from serving import zoo
-from serving.engine.engine import RETIRE_S, Engine
+from serving.engine.engine import Engine
 from serving.engine.repository import Repository
 from serving.errors import InvalidRequest
 from serving.settings import ServingSettings
@@ -61,7 +61,7 @@ class ModelRoutes:
         return web.json_response({"models": [self._describe_model(name) for name in names]})
 
     async def _show(self, request: web.Request) -> web.Response:
-        self._engine.entry(request.match_info["name"])
+        self._engine.catalogue.entry(request.match_info["name"])
         return self._answer(request)
 
     async def _deploy(self, request: web.Request) -> web.Response:
@@ -78,7 +78,7 @@ class ModelRoutes:
         if self._repository is not None:
             await self._repository.set_version(request.match_info["name"], version)
         else:
-            self._engine.set_version(request.match_info["name"], version)
+            self._engine.catalogue.set_current(request.match_info["name"], version)
         return self._answer(request)
 
     async def _roll_back(self, request: web.Request) -> web.Response:
@@ -86,33 +86,35 @@ class ModelRoutes:
         if self._repository is not None:
             await self._repository.roll_back(name)
         else:
-            self._engine.roll_back(name)
+            self._engine.catalogue.roll_back(name)
         return self._answer(request)
 
     async def _set_label(self, request: web.Request) -> web.Response:
         version = None
         if request.method == "PUT":
             version = _require(await _data(request, {"version": str}), "version")
-        self._engine.set_label(request.match_info["name"], request.match_info["label"], version)
+        self._engine.catalogue.set_label(
+            request.match_info["name"], request.match_info["label"], version
+        )
         return self._answer(request)
 
     async def _set_traffic(self, request: web.Request) -> web.Response:
         shares = (await _data(request, {"shares": dict})).get("shares", {})
         if not all(type(share) in {int, float} for share in shares.values()):
             raise InvalidRequest(f"shares are {shares!r:.200}, expected a number for each version")
-        self._engine.set_shares(request.match_info["name"], shares)
+        self._engine.catalogue.set_shares(request.match_info["name"], shares)
         return self._answer(request)
 
     async def _set_shadow(self, request: web.Request) -> web.Response:
         version = None
         if request.method == "PUT":
             version = _require(await _data(request, {"version": str}), "version")
-        self._engine.set_shadow(request.match_info["name"], version)
+        self._engine.catalogue.set_shadow(request.match_info["name"], version)
         return self._answer(request)
 
     async def _retire(self, request: web.Request) -> web.Response:
         name, version = request.match_info["name"], request.match_info["version"]
-        ending = await self._engine.withdraw(name, version, within_s=RETIRE_S)
+        ending = await self._engine.withdraw(name, version)
         async with self._engine.editing:
             if name not in {id_.name for id_ in self._engine.models()}:
                 settings = self._engine.settings.with_overrides_of(name, self._given)
@@ -141,7 +143,7 @@ class ModelRoutes:
             },
         }
         if name in {id_.name for id_ in self._engine.models()}:
-            entry = self._engine.entry(name)
+            entry = self._engine.catalogue.entry(name)
             data |= {
                 "current": entry.current,
                 "previous": entry.previous,

@@ -29,6 +29,7 @@ from serving.api.clipper.catalogue import Catalogue
 from serving.api.clipper.containers import Containers
 from serving.api.http.access import Token
 from serving.api.transport.trusted_hosts import TrustedHosts, is_foreign
+from serving.engine import facts
 from serving.engine.engine import Engine
 from serving.engine.repository import Repository
 from serving.error_text import rename_hint
@@ -206,18 +207,19 @@ class AdminRoutes:
             settings = self._engine.settings.with_changes(values, source="PATCH /admin/settings")
             served = {id_.name for id_ in self._engine.models()}
             _check_live(self._engine.settings, settings, served)
-            applied = await self._engine.apply(settings, fresh=fresh, keep_learned=keep_learned)
+            seconds = await self._engine.apply(settings, fresh=fresh, keep_learned=keep_learned)
+            generation = self._engine.generation
         return web.json_response(
             {
-                "generation": applied.generation,
-                "settings": applied.settings.as_nested(),
-                "applied_s": applied.seconds,
+                "generation": generation,
+                "settings": settings.as_nested(),
+                "applied_s": seconds,
                 "warnings": self._engine.notes(),
             }
         )
 
     async def _get_replicas(self, _request: web.Request) -> web.Response:
-        return web.json_response(self._engine.replicas())
+        return web.json_response(facts.replicas(self._engine))
 
     async def _get_metrics(self, _request: web.Request) -> web.Response:
         pieces = []
@@ -261,7 +263,7 @@ def _check_live(old: ServingSettings, new: ServingSettings, served: Collection[s
     before, after = old.flat(), new.flat()
     of_models = {model: (old.of(model).flat(), new.of(model).flat()) for model in served}
     for name, knob in SETTINGS.items():
-        if knob.limits.live:
+        if knob.live:
             continue
         changes = {name: (before[name], after[name])}
         changes |= {

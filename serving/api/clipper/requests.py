@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 from serving.api.clipper.inputs import ApplicationInput
 from serving.api.parsing.bounded_json import MAX_JSON_BYTES, JsonError, read, write
 from serving.api.tensorflow.rest_tensors import json_type
+from serving.engine.applications import Feedback
 from serving.errors import InvalidRequest
 
 MAX_BATCH = 2048
@@ -59,15 +60,6 @@ class PredictRequest(NamedTuple):
     inputs: tuple[ApplicationInput, ...]
     version: str | None
     user: str
-
-
-class FeedbackRequest(NamedTuple):
-    """The true label of an input."""
-
-    user: str
-    input: ApplicationInput
-    label: float | str
-    query_id: int | None
 
 
 def document(body: bytes, schema: str, max_json_bytes: int = MAX_JSON_BYTES) -> Mapping[str, Any]:
@@ -142,7 +134,7 @@ def prediction(given: Mapping[str, Any], kind: str) -> PredictRequest:
     )
 
 
-def update(body: bytes, kind: str, max_json_bytes: int = MAX_JSON_BYTES) -> FeedbackRequest:
+def update(body: bytes, kind: str, max_json_bytes: int = MAX_JSON_BYTES) -> Feedback:
     """Parse an update request.
 
     Raises:
@@ -165,7 +157,7 @@ def update(body: bytes, kind: str, max_json_bytes: int = MAX_JSON_BYTES) -> Feed
     query_id = given.get("query_id")
     if query_id is not None and type(query_id) is not int:
         raise _type_mismatch("query_id", "Number", query_id, _UPDATE_SCHEMA)
-    return FeedbackRequest(user, value, label, query_id)
+    return Feedback(user, value, label, query_id)
 
 
 def _user(value: object, schema: str) -> str:

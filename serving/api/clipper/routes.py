@@ -24,7 +24,8 @@ from serving.api.http.listener import Exchange, ResponseWriter
 from serving.api.http.messages import JSON_TYPE, RequestHead, Response, json_response
 from serving.api.parsing.bounded_json import MAX_JSON_BYTES, write
 from serving.api.transport.incremental import IncrementalJob, IncrementalRunner
-from serving.engine.inflight_query import QueryResponseHandler
+from serving.engine.applications import Feedback
+from serving.engine.inflight_query import Respond
 from serving.error_text import nearest, short_repr
 from serving.errors import InvalidRequest, NotReady, ServingError
 from serving.metrics.clipper_metrics import Registry
@@ -62,12 +63,12 @@ class QueryService(Protocol):
         self,
         application: str,
         question: ApplicationInput,
-        query_handler: QueryResponseHandler,
+        respond: Respond,
         *,
         version: str | None,
         user: str,
     ) -> RequestHandle:
-        """Submit a query; never calls the asker before this returns.
+        """Submit a query; never calls `respond` before this returns.
 
         Overload, late and missing models yield the default output.
 
@@ -76,7 +77,7 @@ class QueryService(Protocol):
         """
         ...
 
-    def feedback(self, application: str, update: requests.FeedbackRequest) -> bool:
+    def feedback(self, application: str, update: Feedback) -> bool:
         """Learn from feedback; return False if its query is unknown.
 
         Raises:
@@ -182,17 +183,6 @@ class _QueryBatch:
             ticket.cancel()
 
 
-class _BatchMember:
-    __slots__ = ("_batch", "_place")
-
-    def __init__(self, batch: _QueryBatch, place: int) -> None:
-        self._batch = batch
-        self._place = place
-
-    def on_response(self, result: QueryResponse) -> None:
-        self._batch.write_response(self._place, result)
-
-
 class ClipperRoutes:
     """Routes of Clipper's query protocol."""
 
@@ -284,9 +274,9 @@ class ClipperRoutes:
     ) -> None:
         try:
             for place, question in enumerate(asked.inputs):
-                query_handler = _BatchMember(batch, place)
+                respond = functools.partial(batch.write_response, place)
                 batch.tickets.append(
-                    self._hub.ask(name, question, query_handler, version=version, user=asked.user)
+                    self._hub.ask(name, question, respond, version=version, user=asked.user)
                 )
         except BaseException:
             batch.cancel()

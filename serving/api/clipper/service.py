@@ -15,9 +15,10 @@ from typing import Any
 from serving import zoo
 from serving.api.clipper.catalogue import DEFAULT_BATCH_SIZE, Container, RegisteredModel
 from serving.api.clipper.inputs import input_types
+from serving.engine import facts
 from serving.engine.applications import Applications, Feedback, QueryInput
-from serving.engine.engine import RETIRE_S, Engine
-from serving.engine.inflight_query import QueryResponseHandler
+from serving.engine.engine import Engine
+from serving.engine.inflight_query import Respond
 from serving.errors import InvalidRequest, ModelLoadFailed, ServingError, UnknownModel
 from serving.response_handler import RequestHandle
 from serving.selection.application import Application
@@ -64,15 +65,13 @@ class ClipperService:
         self,
         application: str,
         question: QueryInput,
-        query_handler: QueryResponseHandler,
+        respond: Respond,
         *,
         version: str | None,
         user: str,
     ) -> RequestHandle:
         """Submit a query; see `Applications.ask`."""
-        return self._applications.ask(
-            application, question, query_handler, version=version, user=user
-        )
+        return self._applications.ask(application, question, respond, version=version, user=user)
 
     def feedback(self, application: str, update: Feedback) -> bool:
         """Learn from feedback; see `Applications.feedback`."""
@@ -136,7 +135,7 @@ class ClipperService:
     def served_input_types(self, name: str) -> Sequence[str] | None:
         """Return a served model's input types."""
         try:
-            entry = self._engine.entry(name)
+            entry = self._engine.catalogue.entry(name)
         except UnknownModel:
             return None
         return input_types(entry.versions[entry.current].signature)
@@ -150,7 +149,7 @@ class ClipperService:
         """Set the current version; the engine follows once it runs."""
         self._current[name] = version
         if self._runs(ModelId(name, version)):
-            self._engine.set_version(name, version)
+            self._engine.catalogue.set_current(name, version)
 
     def delete_model(self, name: str, version: str) -> None:
         """Mark a version as invalid."""
@@ -163,7 +162,7 @@ class ClipperService:
         """Return the ready replicas of registered versions."""
         found: list[Container] = []
         seen: dict[ModelId, int] = {}
-        for replica in self._engine.replicas()["replicas"]:
+        for replica in facts.replicas(self._engine)["replicas"]:
             if "model" not in replica:  # shared by many models
                 continue
             id_ = ModelId(replica["model"], replica["version"])
@@ -209,7 +208,7 @@ class ClipperService:
             await self._take_back_settings([model.name])
             raise
         if self._current.get(model.name, model.version) == model.version:
-            self._engine.set_version(model.name, model.version)
+            self._engine.catalogue.set_current(model.name, model.version)
 
     async def resize(self, model: ModelId, replicas: int) -> None:
         """Return when that many replicas are ready; 0 stops all.
@@ -234,13 +233,11 @@ class ClipperService:
             for model in models:
                 if not self._runs(model):
                     continue
-                entry = self._engine.entry(model.name)
+                entry = self._engine.catalogue.entry(model.name)
                 others = [version for version in entry.versions if version != model.version]
                 if others and entry.current == model.version:
-                    self._engine.set_version(model.name, others[-1])
-                endings.append(
-                    await self._engine.withdraw(model.name, model.version, within_s=RETIRE_S)
-                )
+                    self._engine.catalogue.set_current(model.name, others[-1])
+                endings.append(await self._engine.withdraw(model.name, model.version))
             await self._take_back_settings(dict.fromkeys(model.name for model in models))
         # Drain outside the lock.
         await asyncio.gather(*(asyncio.shield(ending) for ending in endings if ending is not None))

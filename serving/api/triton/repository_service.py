@@ -11,7 +11,7 @@ from typing import Any
 
 from serving import zoo
 from serving.api.triton.extensions import ModelConfig, RepositoryIndexEntry, State
-from serving.engine.engine import RETIRE_S, Engine
+from serving.engine.engine import Engine
 from serving.engine.repository import Repository
 from serving.errors import InvalidRequest, ServingError, UnknownModel
 from serving.metrics.statistics import ModelStatistics
@@ -85,7 +85,7 @@ class RepositoryService:
             raise StatisticsDisabled
         if name is None:
             return [served.statistics() for served in self._engine.deployments()]
-        entry = self._engine.entry(name)
+        entry = self._engine.catalogue.entry(name)
         versions = entry.versions if version is None else [entry.resolve_version(version)]
         return [entry.versions[one].statistics() for one in versions]
 
@@ -163,7 +163,7 @@ class RepositoryService:
             if self._repository is not None:
                 await self._repository.unload(name)
             else:
-                await self._engine.retire_model(name, within_s=RETIRE_S)
+                await self._engine.retire_model(name)
         finally:
             await self._save_changes()
 

@@ -1,4 +1,4 @@
-"""Cascade: query one cheap model if it is good enough, else all.
+"""Cascade: query one cheap model if it is good enough, else all, and let all vote.
 
 It is good enough if its mean loss plus cost is at most that of the ensemble plus all costs. Some
 queries go to all regardless, to keep the estimates true.
@@ -6,13 +6,22 @@ queries go to all regardless, to keep the estimates true.
 
 from __future__ import annotations
 
+import abc
 import dataclasses
 import math
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import Any, Generic, Protocol, TypeVar
 
-from serving.selection.policies.error_counts import ErrorCounts
-from serving.selection.policy import Choice
+from serving.selection import model_output
+from serving.selection.model_output import CLASSES, ModelOutput, Number, Task, TrueLabel, require
+from serving.selection.policies import voting
+from serving.selection.policies.error_counts import (
+    ErrorCounts,
+    keep_of,
+    losses_of_asked,
+    require_memory,
+)
+from serving.selection.policy import Choice, Combined, Decision, PolicyState, Query, require_costs
 
 _ENOUGH = 30.0
 
@@ -28,13 +37,9 @@ class EnsembleErrors:
         if not all(math.isfinite(value) and value >= 0 for value in (self.count, self.losses)):
             raise ValueError("a count or a sum of losses is negative or not finite")
 
-    def as_json(self) -> dict[str, Any]:
-        """Plain data."""
-        return dataclasses.asdict(self)
-
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> EnsembleErrors:
-        """Inverse of `as_json`."""
+        """Build the value from its fields as JSON."""
         return cls(count=float(data["count"]), losses=float(data["losses"]))
 
     def with_observation(self, loss: float | None, keep: float) -> EnsembleErrors:
@@ -47,34 +52,95 @@ class EnsembleErrors:
 UNSEEN = EnsembleErrors()
 
 
-def choice(
-    tallies: ErrorCounts,
-    together: EnsembleErrors,
-    *,
-    costs: Mapping[str, float],
-    explore: float,
-    draw: float,
-) -> Choice:
-    """Select all models, or one that is good enough; all without costs.
+class CascadeState(PolicyState, Protocol):
+    """State with the errors of each model and of all together."""
 
-    Args:
-        tallies: losses per model.
-        together: losses of the ensemble.
-        costs: per model, in units of loss.
-        explore: share of queries to all regardless.
-        draw: in [0, 1).
-    """
-    models = tallies.models
-    everyone = Choice(models=models, probabilities=dict.fromkeys(models, 1.0))
-    if not costs or together.count < _ENOUGH or len(models) < 2:
-        return everyone
-    prices = {
-        model: mean + costs.get(model, 0.0)
-        for model, mean in zip(models, tallies.means(0.5, 2.0), strict=True)
-    }
-    cheapest = min(models, key=prices.__getitem__)
-    of_all = together.losses / together.count + math.fsum(costs.get(model, 0.0) for model in models)
-    if prices[cheapest] > of_all:
-        return everyone
-    probabilities = {model: 1.0 if model == cheapest else explore for model in models}
-    return Choice(models=models if draw < explore else (cheapest,), probabilities=probabilities)
+    @property
+    def tallies(self) -> ErrorCounts:
+        """Errors of each model."""
+        ...
+
+    @property
+    def together(self) -> EnsembleErrors:
+        """Errors of the output of all."""
+        ...
+
+
+S = TypeVar("S", bound=CascadeState)
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Cascade(abc.ABC, Generic[S]):
+    """Common part of policies that query all models, or one where costs tell so."""
+
+    task: Task = CLASSES
+    costs: Mapping[str, float] = dataclasses.field(default_factory=dict)
+    """Cost of querying a model, in units of loss; empty: all models are queried."""
+    explore: float = 0.1
+    """Share of queries to all although one model would do."""
+    memory: float | None = 1000.0
+    """Feedback count in which an observation fades to 1/e; None: never."""
+
+    def __post_init__(self) -> None:
+        require(0 < self.explore <= 1, "explore", self.explore, "a number above 0, at most 1")
+        require_memory(self.memory)
+        require_costs(self.costs)
+
+    @abc.abstractmethod
+    def weights(self, state: S) -> Mapping[str, float]:
+        """Return the models' weights in the vote, whose sum is 1."""
+
+    def select(self, state: S, query: Query, draw: float) -> Choice:  # noqa: ARG002
+        """Select all models, or one that is good enough; all without costs."""
+        models, together = state.models, state.together
+        everyone = Choice(models=models, probabilities=dict.fromkeys(models, 1.0))
+        if not self.costs or together.count < _ENOUGH or len(models) < 2:
+            return everyone
+        prices = {
+            model: mean + self.costs.get(model, 0.0)
+            for model, mean in zip(models, state.tallies.means(0.5, 2.0), strict=True)
+        }
+        cheapest = min(models, key=prices.__getitem__)
+        all_costs = math.fsum(self.costs.get(model, 0.0) for model in models)
+        if prices[cheapest] > together.losses / together.count + all_costs:
+            return everyone
+        probabilities = {model: 1.0 if model == cheapest else self.explore for model in models}
+        chosen = models if draw < self.explore else (cheapest,)
+        return Choice(models=chosen, probabilities=probabilities)
+
+    def combine_by(
+        self, state: S, choice: Choice, responses: Mapping[str, ModelOutput], by: voting.By
+    ) -> Combined:
+        """Let the models vote; one that was unlinked during the query counts nothing."""
+        nobody = dict.fromkeys(choice.models, 0.0)
+        return voting.combine(
+            self.task,
+            choice,
+            responses,
+            weights=nobody | dict(self.weights(state)),
+            standings=nobody | state.tallies.standings(),
+            by=by,
+        )
+
+    def count_errors(
+        self, state: S, decision: Decision, truth: TrueLabel
+    ) -> tuple[ErrorCounts, EnsembleErrors]:
+        """Return the errors after feedback, of each model and of all together."""
+        keep = keep_of(self.memory)
+        losses = losses_of_asked(self.task, decision, truth)
+        loss = _loss_of_all(self.task, state.models, decision, truth)
+        return (
+            state.tallies.with_observation(losses, keep),
+            state.together.with_observation(loss, keep),
+        )
+
+
+def _loss_of_all(
+    task: Task, models: Sequence[str], decision: Decision, truth: TrueLabel
+) -> float | None:
+    """Return the loss of the combined output; None if not all models were queried."""
+    if set(decision.choice.models) != set(models) or decision.output is None:
+        return None
+    if isinstance(decision.output, str):
+        return float(decision.output != truth)
+    return model_output.loss(task, Number(decision.output), truth)

@@ -6,9 +6,10 @@ import dataclasses
 from collections.abc import Mapping
 from typing import ClassVar
 
+from serving.selection.model_output import require
 from serving.selection.policies.error_counts import ErrorCounts, require_memory
 from serving.selection.policies.one_model import Learning
-from serving.selection.policy import require, require_costs
+from serving.selection.policy import require_costs
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -25,7 +26,7 @@ class EpsilonGreedy(Learning):
         require_costs(self.costs)
 
     def weights(self, state: ErrorCounts) -> Mapping[str, float]:
-        """See `Policy`."""
+        """Return the best model's share, and an equal part of `epsilon` for all."""
         means = state.means(0.0, 1.0)
         prices = [
             mean + self.costs.get(model, 0.0)

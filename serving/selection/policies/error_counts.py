@@ -10,8 +10,8 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from serving.selection.model_output import Task, TrueLabel, loss
-from serving.selection.policy import Decision, require
+from serving.selection.model_output import Task, TrueLabel, loss, require
+from serving.selection.policy import Decision
 
 NEWCOMER_OBSERVATIONS = 10.0
 """Shared observations that a new user starts with."""
@@ -39,17 +39,9 @@ class ErrorCounts:
         zeros = (0.0,) * len(models)
         return cls(models=tuple(models), counts=zeros, losses=zeros)
 
-    def as_json(self) -> dict[str, Any]:
-        """Plain data."""
-        return {
-            "models": list(self.models),
-            "counts": list(self.counts),
-            "losses": list(self.losses),
-        }
-
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> ErrorCounts:
-        """Inverse of `as_json`."""
+        """Build the counts from their fields as JSON."""
         return cls(
             models=tuple(str(model) for model in data["models"]),
             counts=tuple(float(count) for count in data["counts"]),

@@ -16,11 +16,11 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
-from serving.selection.model_output import TrueLabel
+from serving.selection.model_output import TrueLabel, require
 from serving.selection.policies.error_counts import losses_of_asked
-from serving.selection.policies.log_weights import NEWCOMER_NATS, LogWeights
+from serving.selection.policies.log_weights import NEWCOMER_NATS, LogWeights, require_rates
 from serving.selection.policies.one_model import OneModel
-from serving.selection.policy import Decision, require, require_costs
+from serving.selection.policy import Decision, require_costs
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,33 +39,27 @@ class Exp3(OneModel[LogWeights]):
 
     def __post_init__(self) -> None:
         require(0 < self.gamma <= 1, "gamma", self.gamma, "a number above 0, at most 1")
-        require(
-            0 < self.learning_rate <= 10,
-            "learning_rate",
-            self.learning_rate,
-            "a number above 0, at most 10",
-        )
-        require(0 <= self.sharing < 1, "sharing", self.sharing, "0 or a number below 1")
+        require_rates(self.learning_rate, self.sharing)
         require_costs(self.costs)
 
     def initial(self, models: Sequence[str]) -> LogWeights:
-        """See `Policy`."""
+        """Return equal weights."""
         return LogWeights.equal(models)
 
     def parse_state(self, data: Mapping[str, Any]) -> LogWeights:
-        """See `Policy`."""
+        """Parse the fields of a state."""
         return LogWeights.from_json(data)
 
     def relink(self, state: LogWeights, models: Sequence[str]) -> LogWeights:
-        """See `Policy`."""
+        """Return the weights for other models."""
         return state.relink(models)
 
     def initial_for_user(self, shared: LogWeights) -> LogWeights:
-        """See `Policy`."""
+        """Return weights near those of all users."""
         return shared.temper(NEWCOMER_NATS)
 
     def weights(self, state: LogWeights) -> Mapping[str, float]:
-        """See `Policy`; includes exploration."""
+        """Return the probabilities p_i, which include exploration."""
         each = self.gamma / max(1, len(state.models))
         return {
             model: (1 - self.gamma) * share + each
@@ -73,7 +67,7 @@ class Exp3(OneModel[LogWeights]):
         }
 
     def observe(self, state: LogWeights, decision: Decision, truth: TrueLabel) -> LogWeights:
-        """See `Policy`."""
+        """Lower the queried model's weight by its loss, and all by their costs."""
         steps = {model: self.learning_rate * self.costs.get(model, 0.0) for model in state.models}
         for model, loss in losses_of_asked(self.task, decision, truth).items():
             if model in steps:

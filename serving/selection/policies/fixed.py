@@ -6,9 +6,9 @@ import dataclasses
 from collections.abc import Mapping
 from typing import ClassVar
 
+from serving.selection.model_output import require
 from serving.selection.policies.error_counts import ErrorCounts
 from serving.selection.policies.one_model import Counting
-from serving.selection.policy import require
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -24,6 +24,6 @@ class Fixed(Counting):
         require(self.model != "", "model", self.model, "a model's name, or none")
 
     def weights(self, state: ErrorCounts) -> Mapping[str, float]:
-        """See `Policy`."""
+        """Return all weight for the model."""
         chosen = self.model if self.model in state.models else next(iter(state.models), None)
         return {model: float(model == chosen) for model in state.models}

@@ -12,6 +12,8 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from serving.selection.model_output import require
+
 LOWEST = -200.0
 """Floor of log weights: finite, yet 0 in any sum."""
 
@@ -37,13 +39,9 @@ class LogWeights:
         """Return equal weights."""
         return cls(models=tuple(models), logs=(0.0,) * len(models))
 
-    def as_json(self) -> dict[str, Any]:
-        """Plain data."""
-        return {"models": list(self.models), "logs": list(self.logs)}
-
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> LogWeights:
-        """Inverse of `as_json`."""
+        """Build the weights from their fields as JSON."""
         return cls(
             models=tuple(str(model) for model in data["models"]),
             logs=tuple(float(log) for log in data["logs"]),
@@ -82,6 +80,17 @@ class LogWeights:
         lowest = min(self.logs, default=0.0)
         factor = min(1.0, nats / -lowest) if lowest < 0 else 1.0
         return LogWeights(models=self.models, logs=tuple(factor * log for log in self.logs))
+
+
+def require_rates(learning_rate: float, sharing: float) -> None:
+    """Check the options of a policy with these weights.
+
+    Raises:
+        InvalidSettings: one is out of range.
+    """
+    expected = "a number above 0, at most 10"
+    require(0 < learning_rate <= 10, "learning_rate", learning_rate, expected)
+    require(0 <= sharing < 1, "sharing", sharing, "0 or a number below 1")
 
 
 def _shift_max_to_zero(logs: Sequence[float]) -> list[float]:

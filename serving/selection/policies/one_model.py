@@ -28,15 +28,15 @@ class OneModel(abc.ABC, Generic[S]):
 
     @abc.abstractmethod
     def weights(self, state: S) -> Mapping[str, float]:
-        """See `Policy`."""
+        """Return the probabilities of the models, whose sum is 1."""
 
     def select(self, state: S, query: Query, draw: float) -> Choice:  # noqa: ARG002
-        """See `Policy`."""
+        """Draw one model."""
         weights = self.weights(state)
         return one_of(tuple(weights), tuple(weights.values()), draw)
 
     def combine(self, state: S, choice: Choice, responses: Mapping[str, ModelOutput]) -> Combined:  # noqa: ARG002
-        """See `Policy`."""
+        """Return the model's output."""
         equal = dict.fromkeys(choice.models, 1.0)
         return voting.combine(
             self.task, choice, responses, weights=equal, standings=equal, by="scores"
@@ -48,23 +48,23 @@ class Counting(OneModel[ErrorCounts]):
     """Count the errors of each model, for all users together."""
 
     def initial(self, models: Sequence[str]) -> ErrorCounts:
-        """See `Policy`."""
+        """Return zero counts."""
         return ErrorCounts.none(models)
 
     def parse_state(self, data: Mapping[str, Any]) -> ErrorCounts:
-        """See `Policy`."""
+        """Parse the fields of a state."""
         return ErrorCounts.from_json(data)
 
     def relink(self, state: ErrorCounts, models: Sequence[str]) -> ErrorCounts:
-        """See `Policy`."""
+        """Return the counts for other models."""
         return state.relink(models)
 
     def initial_for_user(self, shared: ErrorCounts) -> ErrorCounts:
-        """See `Policy`."""
+        """Return zero counts: each user is counted from the start."""
         return ErrorCounts.none(shared.models)
 
     def observe(self, state: ErrorCounts, decision: Decision, truth: TrueLabel) -> ErrorCounts:
-        """See `Policy`."""
+        """Count the losses."""
         return state.with_observation(losses_of_asked(self.task, decision, truth))
 
 
@@ -77,10 +77,10 @@ class Learning(Counting):
     """Feedback count in which an observation fades to 1/e; None: never."""
 
     def initial_for_user(self, shared: ErrorCounts) -> ErrorCounts:
-        """See `Policy`."""
+        """Return a few of all users' observations."""
         return shared.at_most(NEWCOMER_OBSERVATIONS)
 
     def observe(self, state: ErrorCounts, decision: Decision, truth: TrueLabel) -> ErrorCounts:
-        """See `Policy`."""
+        """Count the losses; earlier ones fade."""
         losses = losses_of_asked(self.task, decision, truth)
         return state.with_observation(losses, keep_of(self.memory))

@@ -9,8 +9,6 @@ Classes: x has each model's probability of a class, y is 1 for the right class, 
 class. Number: x has each model's number and a 1 for the user's offset, in units of `task.scale`.
 Non-negative weights fit stacked predictors best (Breiman 1996, "Stacked regressions") and act as
 votes; the offset is free.
-
-The state holds the Gram matrix and moments, no feedback. With d models an update costs d^2. No I/O.
 """
 
 from __future__ import annotations
@@ -22,33 +20,17 @@ from typing import Any, ClassVar
 import numpy as np
 
 from serving.selection.model_output import (
-    CLASSES,
     ModelOutput,
     Number,
     Scores,
-    Task,
     TrueLabel,
+    require,
     top_class,
 )
-from serving.selection.policies import cascade, voting
-from serving.selection.policies.cascade import UNSEEN, EnsembleErrors
-from serving.selection.policies.error_counts import (
-    NEWCOMER_OBSERVATIONS,
-    ErrorCounts,
-    keep_of,
-    losses_of_asked,
-    require_memory,
-)
-from serving.selection.policies.exp4 import loss_of_all
+from serving.selection.policies.cascade import UNSEEN, Cascade, EnsembleErrors
+from serving.selection.policies.error_counts import NEWCOMER_OBSERVATIONS, ErrorCounts, keep_of
 from serving.selection.policies.non_negative import Array, not_negative
-from serving.selection.policy import (
-    Choice,
-    Combined,
-    Decision,
-    Query,
-    require,
-    require_costs,
-)
+from serving.selection.policy import Choice, Combined, Decision
 
 Vector = tuple[float, ...]
 
@@ -87,21 +69,31 @@ class PerUserState:
         """Linked models."""
         return self.tallies.models
 
-    def as_json(self) -> dict[str, Any]:
-        """Plain data."""
-        return {
-            "tallies": self.tallies.as_json(),
-            "together": self.together.as_json(),
-            "prior": list(self.prior),
-            "gram": [list(row) for row in self.gram],
-            "moments": list(self.moments),
-            "weights": list(self.weights),
-        }
 
-    @classmethod
-    def from_json(cls, data: Mapping[str, Any]) -> PerUserState:
-        """Inverse of `as_json`."""
-        return cls(
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class PerUser(Cascade[PerUserState]):
+    """Ridge regression over the models' scores."""
+
+    name: ClassVar[str] = "per-user"
+
+    ridge: float = 10.0
+    """Prior strength: about the feedback count at which a user's own weighs as much."""
+
+    def __post_init__(self) -> None:
+        Cascade.__post_init__(self)
+        expected = "0.001 to 1e6; without it the weights of models that always agree are undefined"
+        require(1e-3 <= self.ridge <= 1e6, "ridge", self.ridge, expected)
+
+    def initial(self, models: Sequence[str]) -> PerUserState:
+        """Return the models' mean."""
+        offset = (0.0,) if self.task.kind == "number" else ()
+        return self._empty(
+            ErrorCounts.none(models), (1.0 / max(1, len(models)),) * len(models) + offset
+        )
+
+    def parse_state(self, data: Mapping[str, Any]) -> PerUserState:
+        """Parse the fields of a state of the same kind of task."""
+        state = PerUserState(
             tallies=ErrorCounts.from_json(data["tallies"]),
             together=EnsembleErrors.from_json(data["together"]),
             prior=_vector(data["prior"]),
@@ -109,51 +101,12 @@ class PerUserState:
             moments=_vector(data["moments"]),
             weights=_vector(data["weights"]),
         )
-
-
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class PerUser:
-    """Ridge regression over the models' scores."""
-
-    name: ClassVar[str] = "per-user"
-
-    task: Task = CLASSES
-    costs: Mapping[str, float] = dataclasses.field(default_factory=dict)
-    """Cost of querying a model, in units of loss; empty: always query all."""
-    ridge: float = 10.0
-    """Prior strength: about the feedback count at which a user's own weighs as much."""
-    memory: float | None = 1000.0
-    """Feedback count after which one weighs 1/e; None: never fades."""
-    explore: float = 0.1
-    """Share of queries to all models although one would do."""
-
-    def __post_init__(self) -> None:
-        require(
-            1e-3 <= self.ridge <= 1e6,
-            "ridge",
-            self.ridge,
-            "0.001 to 1e6; without it the weights of models that always agree are undefined",
-        )
-        require(0 < self.explore <= 1, "explore", self.explore, "a number above 0, at most 1")
-        require_memory(self.memory)
-        require_costs(self.costs)
-
-    def initial(self, models: Sequence[str]) -> PerUserState:
-        """See `Policy`; the models' mean."""
-        offset = (0.0,) if self.task.kind == "number" else ()
-        return self._empty(
-            ErrorCounts.none(models), (1.0 / max(1, len(models)),) * len(models) + offset
-        )
-
-    def parse_state(self, data: Mapping[str, Any]) -> PerUserState:
-        """See `Policy`."""
-        state = PerUserState.from_json(data)
         if len(state.prior) != len(state.models) + (self.task.kind == "number"):
             raise ValueError(f"the state is not one of a task of kind {self.task.kind}")
         return state
 
     def relink(self, state: PerUserState, models: Sequence[str]) -> PerUserState:
-        """See `Policy`; the prior keeps its sum."""
+        """Return the state for other models; the prior keeps its sum."""
         if tuple(models) == state.models:
             return state
         count = len(models)
@@ -183,36 +136,22 @@ class PerUser:
         )
 
     def initial_for_user(self, shared: PerUserState) -> PerUserState:
-        """See `Policy`; the shared weights are the prior."""
+        """Return a state with the shared weights as its prior."""
         return self._empty(shared.tallies.at_most(NEWCOMER_OBSERVATIONS), shared.weights)
 
     def weights(self, state: PerUserState) -> Mapping[str, float]:
-        """See `Policy`; without the offset."""
+        """Return the weights without the offset, as shares."""
         own = state.weights[: len(state.models)]
         total = sum(own)
         if total <= 0:
             return {model: 1.0 / len(own) for model in state.models}
         return {model: weight / total for model, weight in zip(state.models, own, strict=True)}
 
-    def select(self, state: PerUserState, query: Query, draw: float) -> Choice:  # noqa: ARG002
-        """See `Policy`."""
-        return cascade.choice(
-            state.tallies, state.together, costs=self.costs, explore=self.explore, draw=draw
-        )
-
     def combine(
         self, state: PerUserState, choice: Choice, responses: Mapping[str, ModelOutput]
     ) -> Combined:
-        """See `Policy`; present models get the weights of missing ones."""
-        nobody = dict.fromkeys(choice.models, 0.0)
-        found = voting.combine(
-            self.task,
-            choice,
-            responses,
-            weights=nobody | dict(self.weights(state)),
-            standings=nobody | state.tallies.standings(),
-            by="scores",
-        )
+        """Combine outputs; present models get the weights of missing ones."""
+        found = self.combine_by(state, choice, responses, "scores")
         if self.task.kind == "number" and found.output is not None:
             there = [model for model in choice.models if model in responses]
             return dataclasses.replace(
@@ -221,15 +160,12 @@ class PerUser:
         return found
 
     def observe(self, state: PerUserState, decision: Decision, truth: TrueLabel) -> PerUserState:
-        """See `Policy`; missing outputs get the others' mean and lower their model's weight.
+        """Refit the weights; missing outputs get the others' mean and lower their model's weight.
 
         Other weights stay, so a dead model does not lower the confidence.
         """
         keep = keep_of(self.memory)
-        tallies = state.tallies.with_observation(losses_of_asked(self.task, decision, truth), keep)
-        together = state.together.with_observation(
-            loss_of_all(self.task, state.models, decision, truth), keep
-        )
+        tallies, together = self.count_errors(state, decision, truth)
         there = [model in decision.answers for model in state.models]
         # A row without a model that was not queried carries no information on weights.
         is_row = any(there) and set(state.models) <= set(decision.choice.models)
@@ -243,7 +179,6 @@ class PerUser:
         return self._fit(
             tallies,
             together,
-            start=state.weights,
             prior=np.array(state.prior),
             gram=keep * np.array(state.gram) + gram,
             moments=keep * np.array(state.moments) + x @ y,
@@ -314,13 +249,11 @@ class PerUser:
         prior: Array,
         gram: Array,
         moments: Array,
-        start: Vector = (),
     ) -> PerUserState:
         weights = not_negative(
             gram + self.ridge * np.eye(len(prior)),
             moments + self.ridge * prior,
             count=len(tallies.models),
-            start=start,
         )
         return PerUserState(
             tallies=tallies,

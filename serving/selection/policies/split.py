@@ -11,9 +11,10 @@ import math
 from collections.abc import Mapping
 from typing import ClassVar, Literal, get_args
 
+from serving.selection.model_output import require
 from serving.selection.policies.error_counts import ErrorCounts
 from serving.selection.policies.one_model import Counting
-from serving.selection.policy import Choice, Query, one_of, require
+from serving.selection.policy import Choice, Query, one_of
 
 Unit = Literal["user", "query"]
 
@@ -43,7 +44,7 @@ class Split(Counting):
         )
 
     def weights(self, state: ErrorCounts) -> Mapping[str, float]:
-        """See `Policy`; equal without shares."""
+        """Return the shares; equal ones if none are given."""
         shares = {model: self.shares.get(model, 0.0) for model in state.models}
         total = math.fsum(shares.values())
         if total <= 0:
@@ -51,7 +52,7 @@ class Split(Counting):
         return {model: share / total for model, share in shares.items()}
 
     def select(self, state: ErrorCounts, query: Query, draw: float) -> Choice:
-        """See `Policy`."""
+        """Draw one model, for a user always the same."""
         weights = self.weights(state)
         place = self._place(query.user) if self.by == "user" and query.user else draw
         return one_of(tuple(weights), tuple(weights.values()), place)

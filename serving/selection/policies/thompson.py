@@ -13,9 +13,10 @@ from typing import ClassVar
 
 import numpy as np
 
+from serving.selection.model_output import require
 from serving.selection.policies.error_counts import ErrorCounts, require_memory
 from serving.selection.policies.one_model import Learning
-from serving.selection.policy import require, require_costs
+from serving.selection.policy import require_costs
 
 _DRAWS = 256
 
@@ -36,7 +37,7 @@ class Thompson(Learning):
         require(self.successes > 0, "successes", self.successes, "a number above 0")
 
     def weights(self, state: ErrorCounts) -> Mapping[str, float]:
-        """See `Policy`."""
+        """Return the probabilities of being best."""
         failures = tuple(self.failures + loss for loss in state.losses)
         successes = tuple(
             # Rounding may push a loss sum slightly above its count.

@@ -50,15 +50,9 @@ def combine(
     standings: Mapping[str, float],
     by: By,
 ) -> Combined:
-    """Combine outputs.
+    """Combine outputs: `weights` of models give the confidence, accuracies the agreement.
 
-    Args:
-        task: what is predicted.
-        choice: queried models.
-        responses: outputs so far.
-        weights: per queried model, for the confidence.
-        standings: accuracy per queried model, for the agreement.
-        by: vote on classes; a model alone votes by scores.
+    A model alone votes by scores.
     """
     there = {model: responses[model] for model in choice.models if model in responses}
     missing = tuple(model for model in choice.models if model not in there)

@@ -1,20 +1,21 @@
 """State store in Redis, for gateways on any machine; needs the extra `redis`.
 
 Durable if the server persists (`appendonly yes`). Each application has a hash `luthier:states:NAME`
-by user and, if users are limited, a sorted set `luthier:saved:NAME` of save times. Batches are
-MULTI/EXEC. An outage blocks nothing (see `reached`). With concurrent gateways the last save wins.
+by user and a sorted set `luthier:saved:NAME` of the users' save times. Batches are MULTI/EXEC. With
+concurrent gateways the last save wins.
 """
 
 from __future__ import annotations
 
+import concurrent.futures
+import contextlib
+import threading
 import time
 import urllib.parse
 from typing import Any
 
 from serving.errors import InvalidSettings, NotReady
-from serving.selection.stores.circuit_breaker import CircuitBreaker
-from serving.selection.stores.state_store import EVERYBODY
-from serving.selection.stores.write_behind import WriteBatch, WriteBehind
+from serving.selection.stores.write_behind import WriteBatch, WriteBehindStore
 
 _PREFIX = "luthier:states:"
 _SAVED = "luthier:saved:"
@@ -27,6 +28,92 @@ A nearby server takes a thousandth of it; full load adds some hundredths of a se
 """
 _RETRY_S = 1.0
 """Interval between probes of an unavailable server."""
+
+
+class RedisStore(WriteBehindStore):
+    """A state store in a Redis server.
+
+    After a failed load, loads raise `NotReady` at once until the server answers again, so that an
+    outage does not block the event loop.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        *,
+        password: str | None = None,
+        interval_s: float = 0.2,
+        patience_s: float = LOAD_TIMEOUT_S,
+    ) -> None:
+        """Connect to `redis://host:port/db`, `rediss://...` or `unix:///path/to/socket`.
+
+        The URL has no password, as settings are visible.
+
+        Raises:
+            InvalidSettings: no package, or the URL is invalid or has a password.
+            NotReady: the server is unavailable.
+        """
+        self._client = _connect(url, password)
+        self._patience_s = patience_s
+        self._reader = concurrent.futures.ThreadPoolExecutor(1, "states-asked")
+        self._outage = ""
+        """Why the server does not answer; empty: it does."""
+        self._closed = threading.Event()
+        super().__init__(interval_s=interval_s, name="states-redis")
+
+    def close(self) -> None:
+        """Write what is left, and disconnect."""
+        super().close()
+        self._closed.set()
+        self._reader.shutdown(wait=False, cancel_futures=True)
+        self._client.close()
+
+    def _read(self, application: str, user: str) -> str | None:
+        if not self._outage:
+            asked = self._reader.submit(self._client.hget, _PREFIX + application, user)
+            try:
+                text: str | None = asked.result(self._patience_s)
+            except concurrent.futures.TimeoutError:
+                self._outage = f"no response within {self._patience_s:g} s"
+            except Exception as error:  # clients raise many types
+                self._outage = str(error) or repr(error)
+            else:
+                return text
+            asked.cancel()
+            threading.Thread(target=self._probe, name="states-probe", daemon=True).start()
+        raise NotReady(f"the Redis server of the states does not answer: {self._outage}")
+
+    def _probe(self) -> None:
+        """End the outage once the server answers."""
+        while self._outage and not self._closed.wait(_RETRY_S):
+            with contextlib.suppress(Exception):  # the next probe may succeed
+                self._client.ping()
+                self._outage = ""
+
+    def _write(self, batch: WriteBatch) -> None:
+        pipeline = self._client.pipeline(transaction=True)
+        for application in batch.applications:
+            pipeline.delete(_PREFIX + application, _SAVED + application)
+        for at, ((application, user), text) in enumerate(batch.texts.items()):
+            pipeline.hset(_PREFIX + application, user, text)
+            if user:  # not the shared state
+                pipeline.zadd(_SAVED + application, {user: time.time() + 1e-6 * at})
+        pipeline.execute()
+        for application in {application for application, _ in batch.texts}:
+            if application in self._max_users:
+                self._delete_excess_users(application, self._max_users[application])
+
+    def _delete_excess_users(self, application: str, most: int) -> None:
+        """Delete the users saved longest ago, and some more."""
+        states, saved = _PREFIX + application, _SAVED + application
+        too_many = self._client.zcard(saved) - most
+        if too_many <= 0:
+            return
+        oldest = self._client.zrange(saved, 0, too_many + most // 100 - 1)
+        pipeline = self._client.pipeline(transaction=True)
+        pipeline.hdel(states, *oldest)
+        pipeline.zrem(saved, *oldest)
+        pipeline.execute()
 
 
 def _connect(url: str, password: str | None) -> Any:
@@ -61,113 +148,3 @@ def _connect(url: str, password: str | None) -> Any:
     except redis.RedisError as error:
         raise NotReady(f"server.state_store: the Redis server does not answer: {error}") from error
     return client
-
-
-class RedisStore:
-    """A `StateStore` in a Redis server."""
-
-    def __init__(
-        self,
-        url: str,
-        *,
-        password: str | None = None,
-        interval_s: float = 0.2,
-        patience_s: float = LOAD_TIMEOUT_S,
-    ) -> None:
-        """Connect.
-
-        Args:
-            url: `redis://host:port/db`, `rediss://...` or `unix:///path/to/socket`, without a
-                password, as settings are visible.
-            password: password, if any.
-            interval_s: seconds between batches.
-            patience_s: load timeout.
-
-        Raises:
-            InvalidSettings: no package, or the URL is invalid or has a password.
-            NotReady: the server is unavailable.
-        """
-        self._client = _connect(url, password)
-        self._max_users: dict[str, int] = {}
-        self._are_dated: set[str] = set()
-        """Applications with complete save times; for the writer thread."""
-        self._behind = WriteBehind(self._write, interval_s=interval_s, name="states-redis")
-        self._reached = CircuitBreaker(
-            "the Redis server of the states",
-            self._client.ping,
-            timeout_s=patience_s,
-            retry_s=_RETRY_S,
-        )
-
-    def load(self, application: str, user: str) -> str | None:
-        """See `StateStore`."""
-        name = _PREFIX + application
-        return self._behind.load(
-            (application, user), lambda: self._reached.ask(lambda: self._client.hget(name, user))
-        )
-
-    def save(self, application: str, user: str, text: str) -> None:
-        """See `StateStore`."""
-        self._behind.save((application, user), text)
-
-    def delete(self, application: str, user: str | None = None) -> None:
-        """See `StateStore`."""
-        self._behind.delete(application, user)
-
-    def keep_most(self, application: str, most: int) -> None:
-        """See `StateStore`."""
-        self._max_users[application] = most
-
-    def flush(self) -> None:
-        """See `StateStore`."""
-        self._behind.flush()
-
-    def close(self) -> None:
-        """See `StateStore`."""
-        self._behind.close()
-        self._reached.close()
-        self._client.close()
-
-    def _write(self, batch: WriteBatch) -> None:
-        pipeline = self._client.pipeline(transaction=True)
-        dates: dict[str, dict[str, float]] = {}
-        for application in batch.applications:
-            pipeline.delete(_PREFIX + application, _SAVED + application)
-        for (application, user), text in batch.texts.items():
-            if text is None:
-                pipeline.hdel(_PREFIX + application, user)
-                pipeline.zrem(_SAVED + application, user)
-            else:
-                pipeline.hset(_PREFIX + application, user, text)
-                if user != EVERYBODY and application in self._max_users:
-                    of_users = dates.setdefault(application, {})
-                    of_users[user] = time.time() + 1e-6 * len(of_users)
-        for application, of_users in dates.items():
-            pipeline.zadd(_SAVED + application, of_users)
-        pipeline.execute()
-        for application in dates:
-            self._bound(application)
-
-    def _bound(self, application: str) -> None:
-        """Delete the users saved longest ago beyond the limit."""
-        states, saved, most = (
-            _PREFIX + application,
-            _SAVED + application,
-            self._max_users[application],
-        )
-        if (
-            application not in self._are_dated
-        ):  # users saved before there was a limit are the oldest
-            of_before = dict.fromkeys(self._client.hkeys(states), 0.0)
-            of_before.pop(EVERYBODY, None)
-            if of_before:
-                self._client.zadd(saved, of_before, nx=True)
-            self._are_dated.add(application)
-        too_many = self._client.zcard(saved) - most
-        if too_many <= 0:
-            return
-        oldest = self._client.zrange(saved, 0, too_many + most // 100 - 1)
-        pipeline = self._client.pipeline(transaction=True)
-        pipeline.hdel(states, *oldest)
-        pipeline.zrem(saved, *oldest)
-        pipeline.execute()

@@ -1,53 +1,13 @@
-"""Interface of state stores, one text per application and user, and a store in memory.
+"""State stores: one text per application and user.
 
 A load sees every save of this process. The empty user is the shared state.
 """
 
 from __future__ import annotations
 
-from typing import Protocol
+from serving.selection.stores.write_behind import WriteBehindStore
 
 EVERYBODY = ""
-
-
-class StateStore(Protocol):
-    """Texts by application and user; single-threaded."""
-
-    def load(self, application: str, user: str) -> str | None:
-        """Return the last saved text, if any.
-
-        Raises:
-            NotReady: the store is unavailable.
-        """
-        ...
-
-    def save(self, application: str, user: str, text: str) -> None:
-        """Replace a text; durable after the next batch or `flush`.
-
-        Raises:
-            NotReady: too many writes wait.
-        """
-        ...
-
-    def delete(self, application: str, user: str | None = None) -> None:
-        """Delete one user's text, or (None) all of an application."""
-        ...
-
-    def keep_most(self, application: str, most: int) -> None:
-        """Limit an application's users; those saved longest ago are deleted."""
-        ...
-
-    def flush(self) -> None:
-        """Wait until everything saved is durable.
-
-        Raises:
-            NotReady: the write failed and will be retried.
-        """
-        ...
-
-    def close(self) -> None:
-        """Flush if possible, and close files and connections."""
-        ...
 
 
 class MemoryStore:
@@ -58,11 +18,11 @@ class MemoryStore:
         self._most: dict[str, int] = {}
 
     def load(self, application: str, user: str) -> str | None:
-        """See `StateStore`."""
+        """Return the last saved text, if any."""
         return self._texts.get(application, {}).get(user)
 
     def save(self, application: str, user: str, text: str) -> None:
-        """See `StateStore`."""
+        """Replace a text."""
         texts = self._texts.setdefault(application, {})
         texts.pop(user, None)
         texts[user] = text
@@ -71,19 +31,19 @@ class MemoryStore:
             oldest = next(name for name in texts if name != EVERYBODY)
             del texts[oldest]
 
-    def delete(self, application: str, user: str | None = None) -> None:
-        """See `StateStore`."""
-        if user is None:
-            self._texts.pop(application, None)
-        else:
-            self._texts.get(application, {}).pop(user, None)
+    def delete(self, application: str) -> None:
+        """Delete all texts of an application."""
+        self._texts.pop(application, None)
 
     def keep_most(self, application: str, most: int) -> None:
-        """See `StateStore`; excess users go one per later save."""
+        """Limit an application's users; excess ones go one per later save."""
         self._most[application] = most
 
     def flush(self) -> None:
-        """See `StateStore`; nothing to do."""
+        """Do nothing: no text is durable."""
 
     def close(self) -> None:
-        """See `StateStore`."""
+        """Do nothing: nothing is open."""
+
+
+StateStore = MemoryStore | WriteBehindStore

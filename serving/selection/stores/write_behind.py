@@ -1,62 +1,43 @@
-"""Write-behind queue of states: a thread writes saves in batches.
+"""Base of state stores outside this process: a thread writes saves in batches.
 
-`write` gets batches in order, with each user's last text only, and writes atomically. A failed
-batch is retried. A killed process loses at most the last `interval_s` and the batch being written.
+A failed batch is retried. A killed process loses at most the last `interval_s` and the batch being
+written.
 """
 
 from __future__ import annotations
 
+import abc
 import logging
 import threading
-from collections.abc import Callable
 
 from serving.errors import NotReady
 
 log = logging.getLogger(__name__)
-
-Key = tuple[str, str]
 
 MAX_WAITING = 65_536
 """Waiting states beyond which new ones are rejected."""
 
 
 class WriteBatch:
-    """Changes written together: deletions first, then texts."""
+    """Changes written together: deletions of applications first, then texts."""
 
     __slots__ = ("applications", "texts")
 
     def __init__(self) -> None:
         self.applications: set[str] = set()
-        self.texts: dict[Key, str | None] = {}
-        """Last saved last; None: delete."""
-
-    def __bool__(self) -> bool:
-        return bool(self.applications or self.texts)
-
-    def save(self, key: Key, text: str | None) -> None:
-        """Set or delete (None) a state."""
-        self.texts.pop(key, None)
-        self.texts[key] = text
+        self.texts: dict[tuple[str, str], str] = {}
+        """By application and user, the last saved last."""
 
     def delete_all(self, application: str) -> None:
         """Delete an application's states."""
         self.applications.add(application)
         self.texts = {key: text for key, text in self.texts.items() if key[0] != application}
 
-    def then(self, later: WriteBatch) -> WriteBatch:
-        """Merge with a later batch."""
-        both = WriteBatch()
-        both.applications, both.texts = set(self.applications), dict(self.texts)
+    def add(self, later: WriteBatch) -> None:
+        """Take over a later batch."""
         for application in later.applications:
-            both.delete_all(application)
-        both.texts |= later.texts
-        return both
-
-    def of(self, key: Key) -> tuple[bool, str | None]:
-        """Return whether this batch determines a state, and its text."""
-        if key in self.texts:
-            return True, self.texts[key]
-        return key[0] in self.applications, None
+            self.delete_all(application)
+        self.texts |= later.texts
 
 
 class _Outage:
@@ -65,8 +46,8 @@ class _Outage:
         self._ends = ends
         self._is_on = False
 
-    def tell(self, error: Exception | None) -> None:
-        """Record a failure, or (None) a success."""
+    def report(self, error: Exception | None) -> None:
+        """Log the first failure, and the first success (None) after it."""
         if error is not None and not self._is_on:
             log.error(self._begins, extra={"reason": str(error)})
         elif error is None and self._is_on:
@@ -74,23 +55,14 @@ class _Outage:
         self._is_on = error is not None
 
 
-class WriteBehind:
-    """Writer thread, which alone calls `write`.
+class WriteBehindStore(abc.ABC):
+    """A state store that reads and writes elsewhere; thread-safe, except `close`."""
 
-    Methods except `close` are thread-safe.
-    """
-
-    def __init__(
-        self,
-        write: Callable[[WriteBatch], None],
-        *,
-        interval_s: float,
-        name: str,
-        most: int = MAX_WAITING,
-    ) -> None:
-        self._write = write
-        self._most = most
+    def __init__(self, *, interval_s: float, name: str, max_waiting: int = MAX_WAITING) -> None:
+        """Start the writer thread; a subclass calls this when it can write."""
+        self._max_waiting = max_waiting
         self._interval_s = interval_s
+        self._max_users: dict[str, int] = {}
         self._changed = threading.Condition()
         self._waiting = WriteBatch()
         self._writing = WriteBatch()
@@ -110,45 +82,67 @@ class WriteBehind:
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
         self._thread.start()
 
-    def save(self, key: Key, text: str) -> None:
-        """Queue a text.
+    @abc.abstractmethod
+    def _read(self, application: str, user: str) -> str | None:
+        """Return a written text, or raise NotReady."""
+
+    @abc.abstractmethod
+    def _write(self, batch: WriteBatch) -> None:
+        """Write a batch as a whole, or raise; called by the writer thread."""
+
+    def load(self, application: str, user: str) -> str | None:
+        """Return the last saved text, waiting or written.
 
         Raises:
-            NotReady: too many states wait.
+            NotReady: the store is unavailable.
         """
         with self._changed:
+            for batch in (self._waiting, self._writing):
+                if (application, user) in batch.texts:
+                    return batch.texts[application, user]
+                if application in batch.applications:
+                    return None
+        try:
+            found = self._read(application, user)
+        except NotReady as error:
+            self._reads.report(error)
+            raise
+        self._reads.report(None)
+        return found
+
+    def save(self, application: str, user: str, text: str) -> None:
+        """Replace a text; durable after the next batch or `flush`.
+
+        Raises:
+            NotReady: too many writes wait.
+        """
+        key = (application, user)
+        with self._changed:
             waiting, writing = self._waiting.texts, self._writing.texts
-            is_full = len(waiting) + len(writing) >= self._most
+            is_full = len(waiting) + len(writing) >= self._max_waiting
             if is_full and key not in waiting and key not in writing:
                 raise NotReady(
-                    f"{self._most} states are already waiting to be written: {self._error}"
+                    f"{self._max_waiting} states are already waiting to be written: {self._error}"
                 )
-            self._waiting.save(key, text)
-            self._record_save()
+            waiting.pop(key, None)
+            waiting[key] = text
+            self._note_change()
 
-    def delete(self, application: str, user: str | None) -> None:
-        """Queue the deletion of one state, or (None) of an application."""
+    def delete(self, application: str) -> None:
+        """Delete all texts of an application."""
         with self._changed:
-            if user is None:
-                self._waiting.delete_all(application)
-            else:
-                self._waiting.save((application, user), None)
-            self._record_save()
+            self._waiting.delete_all(application)
+            self._note_change()
 
-    def load(self, key: Key, stored: Callable[[], str | None]) -> str | None:
-        """Return a state's text, pending or stored."""
-        with self._changed:
-            for batch in (self._waiting, self._writing):
-                is_there, text = batch.of(key)
-                if is_there:
-                    return text
-        return self._read(stored)
+    def keep_most(self, application: str, most: int) -> None:
+        """Limit an application's users; those saved longest ago are deleted."""
+        self._max_users[application] = most
 
     def flush(self) -> None:
         """Wait until everything saved is durable.
 
         Raises:
-            NotReady: the write failed; it is retried.
+            NotReady: the write failed and will be retried.
         """
         with self._changed:
             goal, failures = self._saved, self._failures
@@ -166,26 +160,19 @@ class WriteBehind:
             self._closing = True
             self._changed.notify_all()
         self._thread.join()
-        if self._waiting:
+        if self._waiting.applications or self._waiting.texts:
             log.error("states lost", extra={"contexts": len(self._waiting.texts)})
 
-    def _record_save(self) -> None:
+    def _note_change(self) -> None:
         self._saved += 1
         self._changed.notify_all()
-
-    def _read(self, stored: Callable[[], str | None]) -> str | None:
-        try:
-            found = stored()
-        except NotReady as error:
-            self._reads.tell(error)
-            raise
-        self._reads.tell(None)
-        return found
 
     def _run(self) -> None:
         while True:
             with self._changed:
-                self._changed.wait_for(lambda: self._waiting or self._hurried or self._closing)
+                self._changed.wait_for(
+                    lambda: self._saved > self._durable or self._hurried or self._closing
+                )
                 # Later saves join the batch.
                 self._changed.wait_for(
                     lambda: self._hurried or self._closing, timeout=self._interval_s
@@ -195,7 +182,7 @@ class WriteBehind:
                 self._writing, self._waiting = self._waiting, WriteBatch()
             error: Exception | None = None
             try:
-                if self._writing:
+                if self._writing.applications or self._writing.texts:
                     self._write(self._writing)
             except Exception as raised:  # keep the batch on any error
                 error = raised
@@ -203,11 +190,12 @@ class WriteBehind:
                 if error is None:
                     self._durable = goal
                 else:
-                    self._waiting = self._writing.then(self._waiting)
+                    self._writing.add(self._waiting)
+                    self._waiting = self._writing
                     self._failures += 1
                     self._error = error
                 self._writing = WriteBatch()
                 self._changed.notify_all()
-            self._writes.tell(error)
+            self._writes.report(error)
             if closing:
                 return

@@ -34,7 +34,7 @@ def served():
             "sum": arrays["a"] + arrays["b"],
             "scores": np.stack([arrays["a"], arrays["b"]], axis=1) / 4,
         })  # fmt: skip
-        running.do(running.engine.set_label, "half", "canary", "1")
+        running.do(running.engine.catalogue.set_label, "half", "canary", "1")
         engine = Altered(running.engine)
         engine.more_states[ModelId("half", "4")] = ("loading", "")
         engine.more_states[ModelId("broken", "1")] = ("failed", "no such layer")

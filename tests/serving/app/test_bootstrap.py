@@ -59,7 +59,7 @@ class Asker:
 async def teach(core):
     """A query of one user, and feedback that its answer was wrong."""
     asker = Asker()
-    core.applications.ask("app", ApplicationInput("integers", [4]), asker, user="anna")
+    core.applications.ask("app", ApplicationInput("integers", [4]), asker.on_response, user="anna")
     result = await asyncio.wait_for(asker.result, 5)
     update = Update(ApplicationInput("integers", [4]), 5, user="anna", query_id=result.query_id)
     assert core.applications.feedback("app", update)

@@ -78,7 +78,8 @@ def in_force(core):
     return {
         "models": {served.id: served.spec for served in core.engine.deployments()},
         "entries": {
-            id_.name: core.engine.entry(id_.name).as_json() for id_ in core.engine.models()
+            id_.name: core.engine.catalogue.entry(id_.name).as_json()
+            for id_ in core.engine.models()
         },
         "settings": core.engine.settings.flat(),
         "applications": core.applications.all(),
@@ -95,10 +96,10 @@ async def test_all_of_it_comes_back(site):
     async with site.server(ECHO) as core:
         for number in ("1", "2", "3"):
             await core.engine.deploy(version(number, quality={"n": 3}), current=number == "1")
-        core.engine.set_version("m", "2")
-        core.engine.set_label("m", "canary", "3")
-        core.engine.set_shares("m", {"canary": 0.25})
-        core.engine.set_shadow("m", "1")
+        core.engine.catalogue.set_current("m", "2")
+        core.engine.catalogue.set_label("m", "canary", "3")
+        core.engine.catalogue.set_shares("m", {"canary": 0.25})
+        core.engine.catalogue.set_shadow("m", "1")
         named = {"model_name": "c", "input_type": "bytes", "container_name": "echo"}
         for number in ("9", "1"):
             await command(
@@ -131,15 +132,15 @@ async def test_what_is_taken_away_stays_away(site):
     async with site.server(ECHO) as core:
         for number in ("1", "2"):
             await core.engine.deploy(version(number))
-            core.engine.set_label("m", f"l{number}", number)
+            core.engine.catalogue.set_label("m", f"l{number}", number)
         app = {"input_type": "bytes", "default_output": "no", "latency_slo_micros": 50_000}
         await command(core, "add_app", name="a", **app)
     async with site.server(ECHO) as core:
-        core.engine.set_label("m", "l2", None)
+        core.engine.catalogue.set_label("m", "l2", None)
         await retired(core.engine, "m", "1", within_s=1)
         await command(core, "delete_app", name="a")
     async with site.server(ECHO) as core:
-        entry = core.engine.entry("m").as_json()
+        entry = core.engine.catalogue.entry("m").as_json()
         assert (entry["labels"], entry["versions"]) == ({}, ["2"])
         assert core.applications.all() == ()
 
@@ -191,9 +192,9 @@ async def test_a_version_of_the_command_line_wins_over_a_recorded_one(site):
     mine = version("2", description="mine")
     async with site.server(mine) as core:
         assert [served.spec for served in core.engine.deployments()] == [mine]
-        assert core.engine.entry("m").current == "2"
+        assert core.engine.catalogue.entry("m").current == "2"
     async with site.server(version("3")) as core:
-        assert core.engine.entry("m").current == "3"
+        assert core.engine.catalogue.entry("m").current == "3"
 
 
 async def test_what_cannot_be_loaded_any_more_is_told_and_left_out(site, caplog):
@@ -207,7 +208,7 @@ async def test_what_cannot_be_loaded_any_more_is_told_and_left_out(site, caplog)
     async with site.server(ECHO) as core:
         for number in ("1", "2"):
             await core.engine.deploy(version(number))
-        core.engine.set_label("m", "canary", "2")
+        core.engine.catalogue.set_label("m", "canary", "2")
         await core.keep()
         before = in_force(core)
     with caplog.at_level(logging.ERROR):
@@ -232,7 +233,7 @@ async def test_what_cannot_be_loaded_any_more_is_told_and_left_out(site, caplog)
         await retired(core.engine, "m", "2", within_s=1)
         await core.keep()
     async with site.server(ECHO) as core:
-        assert core.engine.entry("m").as_json()["versions"] == ["1"]
+        assert core.engine.catalogue.entry("m").as_json()["versions"] == ["1"]
 
 
 async def test_decisions_about_a_version_that_fails_once_are_not_lost(site):
@@ -248,9 +249,9 @@ async def test_decisions_about_a_version_that_fails_once_are_not_lost(site):
             await core.engine.deploy(version(number))
         await core.keep()
     async with site.server(ECHO, home=Once()) as core:
-        assert core.engine.entry("m").current == "1"
+        assert core.engine.catalogue.entry("m").current == "1"
     async with site.server(ECHO) as core:
-        assert core.engine.entry("m").current == "2"
+        assert core.engine.catalogue.entry("m").current == "2"
 
 
 async def test_a_folder_of_models_and_the_record(site, tmp_path):
@@ -264,14 +265,14 @@ async def test_a_folder_of_models_and_the_record(site, tmp_path):
         await core.repository.unload("g")
         await core.keep()
     async with site.server(root=root) as core:
-        assert core.engine.entry("f").current == "1"
+        assert core.engine.catalogue.entry("f").current == "1"
         assert ModelId("g", "1") not in core.engine.models()
         with pytest.raises(UnknownModel):
-            core.engine.entry("g")
+            core.engine.catalogue.entry("g")
     put(root, "f", "3")
     put(root, "g", "1", text="name: any\nversion: 1\nkind: echo\ndescription: anew\n")
     async with site.server(root=root) as core:
-        assert core.engine.entry("f").as_json()["versions"] == ["3"]
+        assert core.engine.catalogue.entry("f").as_json()["versions"] == ["3"]
         assert core.engine.versions("g") == ("1",)
     async with site.server(ECHO) as core:
         assert core.engine.models() == (ECHO.id,), "another start without the folder has none of it"
@@ -282,7 +283,7 @@ async def test_a_change_is_on_the_disk_when_it_is_answered(site):
     async with site.server(ECHO) as core:
 
         async def label(number):
-            core.engine.set_label("echo", f"l{number}", "1")
+            core.engine.catalogue.set_label("echo", f"l{number}", "1")
             await core.keep()
             assert f"l{number}" in json.loads(site.record()[RecordKey("model", "echo")])["labels"]
 
@@ -296,12 +297,12 @@ async def test_a_record_that_cannot_be_written_is_told_and_made_up_for(site):
         disk.execute(
             "CREATE TRIGGER t BEFORE UPDATE ON records BEGIN SELECT RAISE(ABORT, 'disk full'); END"
         )
-        core.engine.set_label("echo", "x", "1")
+        core.engine.catalogue.set_label("echo", "x", "1")
         with pytest.raises(NotReady, match=r"is in effect, but .*disk full"):
             await core.keep()
         disk.execute("DROP TRIGGER t")
         disk.close()
-        core.engine.set_label("echo", "y", "1")
+        core.engine.catalogue.set_label("echo", "y", "1")
         await core.keep()
         assert json.loads(site.record()[RecordKey("model", "echo")])["labels"] == {
             "x": "1",
@@ -338,7 +339,7 @@ async def test_rows_edited_to_nonsense_keep_nothing_down(site, caplog, nonsense)
     async with site.server(ECHO) as core:
         await core.engine.deploy(version("1"))
         await core.engine.deploy(version("2"))
-        core.engine.set_label("m", "canary", "1")
+        core.engine.catalogue.set_label("m", "canary", "1")
         named = {"model_name": "c", "model_version": "1", "input_type": "bytes"}
         more = {"container_name": "echo", "labels": [], "model_data_path": "", "batch_size": 4}
         await command(core, "add_model", **named, **more)
@@ -364,7 +365,7 @@ async def test_rows_edited_to_nonsense_keep_nothing_down(site, caplog, nonsense)
         async with site.server(ECHO) as core:
             after = in_force(core)
             assert core.engine.states()[ModelId("m", "2")][0] == "failed"
-            core.engine.set_label("m", "other", "1")
+            core.engine.catalogue.set_label("m", "other", "1")
             await core.keep()
     told = [one.what for one in caplog.records if "left out" in one.message]
     assert sorted(told) == sorted(" ".join(filter(None, key)) for key in edited)

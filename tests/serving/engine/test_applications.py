@@ -82,7 +82,7 @@ def add(running, models=("echo",), **more):
 def ask(running, value, *, application="app", wait_s=9.0, **more):
     async def work():
         asker = Waiting()
-        running.hub.ask(application, number(value), asker, **more)
+        running.hub.ask(application, number(value), asker.on_response, **more)
         assert asker.results == [], "never before it returns"
         await asyncio.wait_for(asker.done.wait(), wait_s)
         await asyncio.sleep(0.05)
@@ -199,7 +199,7 @@ def test_a_fault_takes_back_what_was_asked_before_it():
         add(running, models=("echo", "two"), policy="exp4", latency_slo_s=0.05)
         asker = Waiting()
         with pytest.raises(ZeroDivisionError):
-            running.do(running.hub.ask, "app", Broken("integers", [1]), asker)
+            running.do(running.hub.ask, "app", Broken("integers", [1]), asker.on_response)
         assert running.do(lambda: running.engine.inflight_count) == 0
         time.sleep(0.1)
         assert asker.results == []
@@ -216,7 +216,7 @@ def test_an_asker_that_leaves_is_not_called():
 
         async def leave():
             asker = Waiting()
-            running.hub.ask("app", number(1), asker).cancel()
+            running.hub.ask("app", number(1), asker.on_response).cancel()
             await asyncio.sleep(0.4)
             return asker.results
 

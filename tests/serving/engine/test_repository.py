@@ -233,7 +233,7 @@ def test_the_folder_of_a_version_with_a_share_goes(tmp_path):
         put(tmp_path, name, "2")
     with gateway() as running:
         repository = opened(running, tmp_path, kept=2)
-        running.do(running.engine.set_shares, "m", {"1": 0.5})
+        running.do(running.engine.catalogue.set_shares, "m", {"1": 0.5})
         for name in ("m", "n"):
             shutil.rmtree(tmp_path / name / "1")
         look(running, repository)
@@ -417,14 +417,13 @@ def test_a_repository_with_nothing_that_loads_ends_the_start(tmp_path):
         def models(self):
             return ()
 
-        def versions(self, name):
-            return ()
-
-        def note_failure(self, id_, why):
-            assert "missing key" in why
+        def __init__(self):
+            self.failed = {}
 
         async def deploy(self, card, *, current):
             raise AssertionError("nothing can be loaded")
 
+    engine = Nothing()
     with pytest.raises(ServingError, match="model"):
-        asyncio.run(Repository(tmp_path, Nothing(), kept=1, poll_s=1.0).open())
+        asyncio.run(Repository(tmp_path, engine, kept=1, poll_s=1.0).open())
+    assert "missing key" in engine.failed[ModelId("m", "1")]

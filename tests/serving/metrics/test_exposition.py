@@ -7,42 +7,53 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from serving.metrics.counters import Counters, PoolCounters
-from serving.metrics.exposition import Exposition, Gauges, ModelMetrics, PoolMetrics, Snapshot
+from serving.metrics.exposition import ModelMetrics, PoolMetrics, Snapshot, pieces
 from serving.values import ModelId
 
 PAGE = pathlib.Path(__file__).parents[3] / "docs" / "serving.md"
-GAUGES = Gauges(
-    queue_items=1,
-    unfinished_requests=2,
-    replicas={"ready": 1},
-    cache_hits=0,
-    cache_misses=0,
-    cache_shared=0,
-    cache_bytes=0,
-    refusals={"cannot finish before its deadline": 3},
-)
 
 
 def text_of(counters, pool):
     """The page of a server with one model and one pool."""
-    snapshot = Snapshot(
-        generation=1,
-        connections=0,
-        unresolved={404: 1},
-        models=(ModelMetrics(id=ModelId("m", "1"), counters=counters, gauges=GAUGES),),
-        pools=(
-            PoolMetrics(
-                kind="onnx",
-                counters=pool,
-                models=5,
-                replicas={"ready": 1},
-                held={7: (2, 3)},
-                budget=4,
-            ),
-        ),
-        state_misses={"app": 1},
+    model = ModelMetrics(
+        id=ModelId("m", "1"),
+        requests=counters.responses,
+        rejected_requests={"cannot finish before its deadline": 3},
+        late_responses=counters.late,
+        request_seconds=counters.latency_s,
+        batch_items=counters.batch_items,
+        batch_exec_seconds=counters.exec_s,
+        replica_deaths=counters.replica_deaths,
+        queue_items=1,
+        inflight_requests=2,
+        replicas={"ready": 1},
+        cache_lookups={"hit": 0, "miss": 0, "shared": 0},
+        cache_bytes=0,
     )
-    return b"".join(Exposition(lambda: snapshot).pieces()).decode()
+    shared = PoolMetrics(
+        kind="onnx",
+        actions=pool.actions,
+        replicas={"ready": 1},
+        replica_deaths=pool.replica_deaths,
+        load_seconds=pool.load_s,
+        overestimate_seconds=pool.over_s,
+        underestimate_seconds=pool.under_s,
+        models=5,
+        budget_pages=4,
+        loaded_models={7: 2},
+        loaded_pages={7: 3},
+    )
+    snapshot = Snapshot(
+        models=(model,),
+        pools=(shared,),
+        unknown_model_requests={404: 1},
+        policy_state_misses={"app": 1},
+        settings_generation=1,
+        settings_out_of_sync=0,
+        connections=0,
+        closed_connections={},
+    )
+    return b"".join(pieces(snapshot)).decode()
 
 
 def test_the_page_names_every_metric():
@@ -60,9 +71,18 @@ def test_what_a_pool_holds_is_shown():
     counters.late = 9
     pool = PoolCounters()
     pool.on_replica_death("oom")
+    pool.record_action("load", "ok", 0.125, 0.25)
     lines = text_of(counters, pool).splitlines()
     for line in (
         'luthier_pool_replicas{pool="onnx",state="ready"} 1.0',
+        'luthier_pool_actions_total{action="load",outcome="ok",pool="onnx"} 1.0',
+        'luthier_pool_load_seconds_bucket{le="0.1",pool="onnx"} 0.0',
+        'luthier_pool_load_seconds_bucket{le="+Inf",pool="onnx"} 1.0',
+        'luthier_pool_load_seconds_count{pool="onnx"} 1.0',
+        'luthier_pool_load_seconds_sum{pool="onnx"} 0.25',
+        'luthier_pool_underestimate_seconds_count{action="load",pool="onnx"} 1.0',
+        'luthier_unknown_model_requests_total{status="404"} 1.0',
+        "luthier_settings_generation 1.0",
         'luthier_pool_replica_deaths_total{pool="onnx",reason="oom"} 1.0',
         'luthier_pool_models{pool="onnx"} 5.0',
         'luthier_pool_budget_pages{pool="onnx"} 4.0',

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from serving.errors import InvalidSettings
-from serving.selection.decisions import DecisionLog, input_hash, size_bytes
+from serving.selection.decisions import DecisionLog, size_bytes
 from serving.selection.model_output import Label, Scores
 from serving.selection.policy import Decision, Query
 from tests.fakes.selections import choice_of
@@ -89,17 +87,3 @@ def test_every_decision_is_in_the_log_joined_or_dropped(steps: list[tuple[str, i
         assert len(log) <= 3
         assert log.bytes == len(log) * size_bytes(decision(0, "u", "0"))
     assert put == len(log) + log.joined + log.dropped + replaced
-    log.clear()
-    assert (len(log), log.bytes) == (0, 0)
-
-
-def test_an_input_in_pieces_has_the_hash_of_the_whole() -> None:
-    """Frames come in pieces; where they are cut says nothing about the input."""
-    assert input_hash([b"ab", memoryview(b"c")]) == input_hash([b"abc"])
-    assert input_hash([b"abc"]) != input_hash([b"abd"])
-
-
-def test_a_log_without_room_is_refused() -> None:
-    """Capacities are above 0."""
-    with pytest.raises(InvalidSettings, match=r"decisions\.capacity = 0"):
-        DecisionLog(capacity=0)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from typing import Any
 
@@ -118,7 +119,7 @@ def test_a_number_is_checked() -> None:
 def test_a_task_survives_json_and_is_checked() -> None:
     """Plain data and back; wrong values and unknown keys are refused."""
     task = Task(kind="number", scale=3.0, tolerance=0.5, labels=("a", "b"), output="y")
-    assert Task.from_json(task.as_json()) == task
+    assert Task.from_json(dataclasses.asdict(task)) == task
     wrong: list[dict[str, Any]] = [
         {"kind": "rank"}, {"scale": 0}, {"tolerance": -1}, {"loss": "log"}, {"labels": ["a", "a"]},
         {"colour": 1},

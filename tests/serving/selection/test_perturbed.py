@@ -16,7 +16,7 @@ from serving.models import onnx
 from serving.selection.application import Application
 from serving.selection.model_output import ModelOutput, Scores
 from serving.selection.policy import PolicyState, Query
-from serving.selection.query_session import QueryOutcome, QueryResult, Selector
+from serving.selection.query_session import QueryOutcome, QueryResponse, Selector
 from serving.zoo import bundled
 
 LABELS = tuple("0123456789")
@@ -77,7 +77,7 @@ def decided(rows: Mapping[str, Rows], state: PolicyState) -> list[QueryOutcome]:
     return found
 
 
-def results(rows: Mapping[str, Rows], state: PolicyState) -> list[QueryResult]:
+def results(rows: Mapping[str, Rows], state: PolicyState) -> list[QueryResponse]:
     return [each.result for each in decided(rows, state)]
 
 
@@ -89,20 +89,20 @@ def sample() -> Sample:
     taught = slice(JUDGED, JUDGED + TAUGHT)
     state = SELECTOR.initial()
     for finished, label in zip(decided(models(images[taught]), state), labels[taught], strict=True):
-        state = SELECTOR.observe(state, finished.decision, str(label))
+        state = SELECTOR.policy.observe(state, finished.decision, str(label))
     return images[:JUDGED], labels[:JUDGED], models, state
 
 
-def share(found: list[QueryResult]) -> float:
+def share(found: list[QueryResponse]) -> float:
     return sum(each.is_suspicious for each in found) / len(found)
 
 
-def trusted(found: list[QueryResult]) -> list[QueryResult]:
+def trusted(found: list[QueryResponse]) -> list[QueryResponse]:
     """What is given without a mark by an application that asks for a confidence of 0.8."""
     return [each for each in found if each.confidence >= 0.8 and not each.is_suspicious]
 
 
-def confidence(found: list[QueryResult]) -> float:
+def confidence(found: list[QueryResponse]) -> float:
     return sum(each.confidence for each in found) / len(found)
 
 

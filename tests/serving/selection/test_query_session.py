@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import logging
 from typing import Any
@@ -53,7 +54,6 @@ def test_a_query_ends_when_all_have_answered() -> None:
     assert set(result.used) == {"a", "c"}
     assert decision.output == "x"
     assert set(decision.answers) == set(MODELS)
-    json.dumps(decision.as_json())
 
 
 def test_at_the_deadline_what_has_arrived_is_combined() -> None:
@@ -181,7 +181,7 @@ def test_an_application_survives_json() -> None:
         most_users=7,
         confidence_threshold=0.25,
     )
-    assert Application.from_json(json.loads(json.dumps(app.as_json()))) == app
+    assert Application.from_json(json.loads(json.dumps(dataclasses.asdict(app)))) == app
     assert Application.from_json({"name": "x"}) == Application(name="x")
 
 

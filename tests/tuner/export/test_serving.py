@@ -38,7 +38,7 @@ def settings_values():
             return st.sampled_from(FORMED[knob.name])
         if str in knob.kinds:
             return st.from_regex(r"[A-Za-z0-9_-]+", fullmatch=True)
-        low, high = knob.limits.low, knob.limits.high
+        low, high = knob.low, knob.high
         if int in knob.kinds:
             return st.integers(int(low), int(high))
         return st.floats(low, high)

@@ -19,7 +19,7 @@ def test_a_knob_is_a_setting_of_the_same_name() -> None:
 def test_complete_settings_leave_nothing_of_what_ran_before() -> None:
     """Every live setting is given, at its default where the configuration is silent."""
     complete = apply.complete_settings(Configuration({"replica.cpu": 0.5}))
-    assert set(complete) == {name for name, knob in SETTINGS.items() if knob.limits.live}
+    assert set(complete) == {name for name, knob in SETTINGS.items() if knob.live}
     changed = ServingSettings().with_changes(complete)
     assert changed == ServingSettings().with_changes({"replica.cpu": 0.5})
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from serving.metrics.counters import Counters, PoolCounters
-from serving.metrics.exposition import Exposition, Gauges, ModelMetrics, PoolMetrics, Snapshot
+from serving.metrics.exposition import ModelMetrics, PoolMetrics, Snapshot, pieces
 from serving.values import ModelId
 from tuner.launching import pool_metrics
 from tuner.launching.pool_metrics import PoolCounts
@@ -40,27 +40,44 @@ def test_what_the_server_writes_is_read() -> None:
     for outcome, count in (("ok", 3), ("too_late", 2), ("failed", 1)):
         for _ in range(count):
             pool.record_action("load", outcome, 0.1, 0.2 if outcome == "ok" else None)
-    gauges = Gauges(
+    counters = Counters()
+    model = ModelMetrics(
+        id=ModelId("m", "1"),
+        requests={},
+        rejected_requests={"queue full": 4},
+        late_responses=0,
+        request_seconds=counters.latency_s,
+        batch_items=counters.batch_items,
+        batch_exec_seconds=counters.exec_s,
+        replica_deaths={},
         queue_items=0,
-        unfinished_requests=0,
+        inflight_requests=0,
         replicas={},
-        cache_hits=0,
-        cache_misses=0,
-        cache_shared=0,
+        cache_lookups={},
         cache_bytes=0,
-        refusals={"queue full": 4},
+    )
+    shared = PoolMetrics(
+        kind="onnx",
+        actions=pool.actions,
+        replicas={"ready": 1},
+        replica_deaths={},
+        load_seconds=pool.load_s,
+        overestimate_seconds=pool.over_s,
+        underestimate_seconds=pool.under_s,
+        models=1,
+        budget_pages=None,
+        loaded_models={},
+        loaded_pages={},
     )
     page = Snapshot(
-        generation=1,
+        models=(model,),
+        pools=(shared,),
+        unknown_model_requests={},
+        policy_state_misses={},
+        settings_generation=1,
+        settings_out_of_sync=0,
         connections=0,
-        unresolved={},
-        state_misses={},
-        models=(ModelMetrics(id=ModelId("m", "1"), counters=Counters(), gauges=gauges),),
-        pools=(
-            PoolMetrics(
-                kind="onnx", counters=pool, models=1, replicas={"ready": 1}, held={}, budget=None
-            ),
-        ),
+        closed_connections={},
     )
-    found = pool_metrics.parse(b"".join(Exposition(lambda: page).pieces()).decode())
+    found = pool_metrics.parse(b"".join(pieces(page)).decode())
     assert found == PoolCounts(refusals={"queue full": 4}, loads=3, too_late=2)

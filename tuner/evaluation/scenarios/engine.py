@@ -178,7 +178,7 @@ def _max_mb(models: Iterable[Mapping[str, Any]]) -> float | None:
 def is_live(now: Configuration, wanted: Configuration) -> bool:
     """Whether a running server can take a configuration as if newly started."""
     return all(
-        SETTINGS[name].limits.live and name not in OF_PROFILES
+        SETTINGS[name].live and name not in OF_PROFILES
         for name in {*now, *wanted}
         if now.get(name, SETTINGS[name].default) != wanted.get(name, SETTINGS[name].default)
     )

@@ -175,7 +175,7 @@ def _around(knob: Knob, own: Value | None) -> Knob:
     if own is None or isinstance(own, str) or not isinstance(knob, IntKnob | FloatKnob):
         return knob
     if knob.name == MEMORY:
-        most = SETTINGS[MEMORY].limits.high or math.inf
+        most = SETTINGS[MEMORY].high or math.inf
         values = [min(most, own / knob.default * value) for value in knob.values()]
         return _with(knob, values, own)
     if own in knob.values():

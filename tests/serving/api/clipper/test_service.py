@@ -1,6 +1,7 @@
 """Clipper's management over a real gateway: registered versions, and the replicas that run them."""
 
 import asyncio
+import dataclasses
 import json
 
 import aiohttp
@@ -11,6 +12,7 @@ from serving.api.admin.routes import AdminRoutes
 from serving.api.clipper.containers import operate
 from serving.api.clipper.management import dispatch
 from serving.api.clipper.service import ClipperService
+from serving.engine import facts
 from serving.engine.applications import Applications
 from serving.selection.stores.state_store import MemoryStore
 from serving.values import ModelId
@@ -82,16 +84,18 @@ def test_versions_are_deployed_rolled_back_and_stopped(manage):
     assert manage("add_model", **model("1"))[0] == 200
     assert manage.told("get_num_replicas", model_name="m", model_version="1") == 2
     assert manage("start_containers", **start("2", num_replicas=2))[0] == 200
-    assert manage.running.engine.entry("m").current == "1", "not current before it is registered"
+    assert manage.running.engine.catalogue.entry("m").current == "1", (
+        "not current before it is registered"
+    )
     assert manage("add_model", **model("2"))[0] == 200
-    assert manage.running.engine.entry("m").current == "2"
+    assert manage.running.engine.catalogue.entry("m").current == "2"
     assert manage.told("get_all_containers", verbose=False) == ["m:1:0", "m:1:1", "m:2:0", "m:2:1"]
     manage("set_model_version", model_name="m", model_version="1")
-    assert manage.running.engine.entry("m").current == "1"
+    assert manage.running.engine.catalogue.entry("m").current == "1"
     assert manage("set_num_replicas", model_name="m", model_version="1", num_replicas=1)[0] == 200
     assert manage.told("get_num_replicas", model_name="m", model_version="1") == 1
     assert manage("stop_containers", models={"m": ["1", "9"]})[0] == 200
-    assert manage.running.engine.entry("m").current == "2"
+    assert manage.running.engine.catalogue.entry("m").current == "2"
     assert manage.told("get_num_replicas", model_name="m", model_version="1") == 0
 
 
@@ -101,9 +105,9 @@ def test_a_registered_version_without_replicas_leaves_the_old_one_answering(mana
     manage("add_model", **model("1"))
     manage("add_model", **model("2"))
     assert manage.hub.current_version("m") == "2"
-    assert manage.running.engine.entry("m").current == "1"
+    assert manage.running.engine.catalogue.entry("m").current == "1"
     manage("start_containers", **start("2"))
-    assert manage.running.engine.entry("m").current == "2"
+    assert manage.running.engine.catalogue.entry("m").current == "2"
 
 
 def test_batch_sizes_are_settings_of_the_model(manage):
@@ -229,7 +233,7 @@ def test_all_of_a_selection_can_be_set(manage):
     """What an application knows beyond Clipper's: nothing of it is only for who writes Python."""
     assert manage("add_app", name="s", **APP, **SELECTION)[0] == 200
     made = manage.running.do(manage.hub.application, "s")
-    assert {name: made.as_json()[name] for name in SELECTION if name != "task"} == {
+    assert {name: dataclasses.asdict(made)[name] for name in SELECTION if name != "task"} == {
         name: value for name, value in SELECTION.items() if name != "task"
     }
     assert made.task.labels == ("bag", "shoe")
@@ -246,7 +250,7 @@ def test_all_of_a_selection_can_be_set(manage):
         ({"policy": "exp3", "costs": {"m": "a"}}, "expected an object of model names and numbers"),
         ({"task": 1}, "task = 1, expected an object"),
         ({"task": {"labels": "ab"}}, "task.labels = 'ab', expected a list of names"),
-        ({"task": {"labels": [[]]}}, "task.labels = [[]], expected names"),
+        ({"task": {"labels": [[]]}}, "task.labels = [[]], expected a list of names"),
         ({"task": {"scale": "a"}}, "task.scale = 'a', expected a number"),
         ({"task": {"output": 1}}, "task.output = 1, expected a name"),
         ({"task": {"kind": []}}, "task.kind = []"),
@@ -302,5 +306,5 @@ def test_replicas_that_models_share_are_no_model_s_containers():
         manage = Management(running)
         assert manage("start_containers", **start("1", num_replicas=1))[0] == 200
         assert manage("add_model", **model("1"))[0] == 200
-        assert len(running.do(running.engine.replicas)["replicas"]) == 2
+        assert len(running.do(facts.replicas, running.engine)["replicas"]) == 2
         assert manage.told("get_all_containers", verbose=False) == ["m:1:0"]

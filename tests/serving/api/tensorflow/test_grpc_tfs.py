@@ -77,7 +77,7 @@ class Server:
             signature({"a": ("FP32", (-1, 2))}, {"scores": ("FP32", (-1, 2)), "outputs": ("FP32", (-1,))}),
             lambda arrays: {"scores": arrays["a"], "outputs": arrays["a"].sum(axis=1)},
         )  # fmt: skip
-        running.do(running.engine.set_label, "half", "canary", "1")
+        running.do(running.engine.catalogue.set_label, "half", "canary", "1")
         self.engine = Altered(running.engine)
         self.engine.more_states[ModelId("half", "3")] = ("loading", "")
         self.engine.more_states[ModelId("broken", "1")] = ("failed", "no such layer")
