@@ -53,14 +53,12 @@ def read(text: bytes, *, constants: bool = False, max_bytes: int = MAX_JSON_BYTE
         JsonError: invalid.
         InvalidRequest: too large; see `check`.
     """
-    if len(text) > max_bytes:
-        raise JsonTooLarge(max_bytes)
+    check(text, max_bytes)
     deep = depth(text)
     if deep > MAX_DEPTH:
         raise JsonError(
             f"The document is nested {deep} levels deep, at most {MAX_DEPTH} are allowed", None
         )
-    check(text, max_bytes)
     try:
         return json.loads(text.decode(), parse_constant=None if constants else _no_constant)
     except json.JSONDecodeError as error:
@@ -124,11 +122,7 @@ def depth(text: bytes) -> int:
 
 
 def write(value: object, *, constants: bool = False) -> str:
-    """Return compact JSON.
-
-    Raises:
-        ValueError: a number is not finite and `constants` is false.
-    """
+    """Return compact JSON; raise ValueError for a number not finite, unless `constants`."""
     return json.dumps(value, separators=(",", ":"), allow_nan=constants)
 
 
