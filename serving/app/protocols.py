@@ -14,12 +14,11 @@ from serving.api.clipper.routes import ClipperRoutes
 from serving.api.grpc.listener import GrpcListener
 from serving.api.grpc.routes import GrpcRoutes
 from serving.api.http.access import Access, Token
-from serving.api.http.listener import HttpListener, Routes
+from serving.api.http.exchange import Routes
+from serving.api.http.listener import HttpListener
 from serving.api.http.middleware import Middleware
 from serving.api.http.router import Router
 from serving.api.open_inference.routes import OpenInferenceRoutes
-from serving.api.tensorflow import grpc_routes as grpc_tfs
-from serving.api.tensorflow.grpc_routes import TensorFlowGrpcRoutes
 from serving.api.tensorflow.rest_routes import TensorFlowRoutes
 from serving.api.transport.buffered_bytes import BufferedBytes
 from serving.api.transport.connection_limiter import ConnectionLimiter
@@ -81,11 +80,10 @@ def build_protocols(
             max_json_bytes=max_json_bytes,
         ),
     )
-    services = dict.fromkeys(grpc_tfs.SERVICES, TensorFlowGrpcRoutes(engine))
     return Protocols(
         gate=_gate(rest, settings, token, held),
         triton=triton,
-        calls=GrpcRoutes(engine, hub=hub, services=services),
+        calls=GrpcRoutes(engine, hub),
     )
 
 
