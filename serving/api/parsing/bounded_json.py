@@ -53,12 +53,14 @@ def read(text: bytes, *, constants: bool = False, max_bytes: int = MAX_JSON_BYTE
         JsonError: invalid.
         InvalidRequest: too large; see `check`.
     """
-    check(text, max_bytes)
+    if len(text) > max_bytes:
+        raise JsonTooLarge(max_bytes)
     deep = depth(text)
     if deep > MAX_DEPTH:
         raise JsonError(
             f"The document is nested {deep} levels deep, at most {MAX_DEPTH} are allowed", None
         )
+    check(text, max_bytes)
     try:
         return json.loads(text.decode(), parse_constant=None if constants else _no_constant)
     except json.JSONDecodeError as error:
