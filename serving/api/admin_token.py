@@ -34,11 +34,7 @@ class GeneratedToken(NamedTuple):
 
 @contextlib.contextmanager
 def generate(port: int, environment: Mapping[str, str] = os.environ) -> Iterator[GeneratedToken]:
-    """Generate a token in a new file, which exists until the block is left.
-
-    Raises:
-        NotReady: the file cannot be created.
-    """
+    """Write a token to a file, which exists until the block is left, or raise NotReady."""
     remove_left(environment)
     folder = _bases(environment)[0] / process_identity.this_process().new_name()
     file = folder / f"admin-{port}.token"
@@ -93,10 +89,10 @@ def _files(port: str, environment: Mapping[str, str], *, are_left: bool) -> list
     return found
 
 
-def _is_mine(folder: pathlib.Path) -> bool:
-    """Whether this user owns the folder."""
+def _is_mine(folder: pathlib.Path, *, follows: bool = False) -> bool:
+    """Whether this user owns the folder, which may be behind a link if `follows`."""
     try:
-        seen = folder.lstat()
+        seen = folder.stat(follow_symlinks=follows)
     except OSError:
         return False
     return stat.S_ISDIR(seen.st_mode) and seen.st_uid == os.geteuid()
@@ -105,10 +101,7 @@ def _is_mine(folder: pathlib.Path) -> bool:
 def _bases(environment: Mapping[str, str]) -> list[pathlib.Path]:
     temporary = pathlib.Path(tempfile.gettempdir())
     given = environment.get("XDG_RUNTIME_DIR")
-    if given:
-        with contextlib.suppress(OSError):
-            seen = pathlib.Path(given).stat()
-            # After `su` or `sudo` it may belong to another user.
-            if stat.S_ISDIR(seen.st_mode) and seen.st_uid == os.geteuid():
-                return [pathlib.Path(given), temporary]
+    # After `su` or `sudo` it may belong to another user.
+    if given and _is_mine(pathlib.Path(given), follows=True):
+        return [pathlib.Path(given), temporary]
     return [temporary]

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import ipaddress
 import ssl
 from collections.abc import Mapping
 from typing import NamedTuple
 
 from serving.api.http.access import Token
-from serving.api.transport.trusted_hosts import TrustedHosts
+from serving.api.transport.trusted_hosts import TrustedHosts, is_loopback
 from serving.errors import InvalidSettings
 from serving.settings.server import ServerSettings
 from serving.system import user_files
@@ -24,11 +23,7 @@ class Tls(NamedTuple):
     key: str
 
     def context(self, protocol: str) -> ssl.SSLContext:
-        """Return a server's TLS context for one ALPN protocol.
-
-        Raises:
-            InvalidSettings: the files are no certificate with its key.
-        """
+        """Return a server's TLS context for one ALPN protocol, or raise InvalidSettings."""
         context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
         context.minimum_version = ssl.TLSVersion.TLSv1_2
         context.set_alpn_protocols([protocol])
@@ -61,11 +56,7 @@ def tls(settings: ServerSettings) -> Tls | None:
 
 
 def token(settings: ServerSettings, environment: Mapping[str, str]) -> Token | None:
-    """Return the token of the inference port; None: access is open.
-
-    Raises:
-        InvalidSettings: the file is unreadable, or the token invalid.
-    """
+    """Return the token of the inference port, or raise InvalidSettings; None: access is open."""
     return _token("token_file", settings.token_file, TOKEN_VARIABLE, environment)
 
 
@@ -116,14 +107,6 @@ def hosts(settings: ServerSettings, bound: str) -> TrustedHosts | None:
     if "*" in further or not (further or is_loopback(bound)):
         return None
     return TrustedHosts({bound, *further})
-
-
-def is_loopback(host: str) -> bool:
-    """Return whether an address is reachable from this machine only."""
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"
 
 
 def _token(

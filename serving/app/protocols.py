@@ -18,8 +18,6 @@ from serving.api.http.listener import HttpListener
 from serving.api.http.middleware import Middleware
 from serving.api.http.router import Router
 from serving.api.open_inference.routes import OpenInferenceRoutes
-from serving.api.tensorflow import grpc_routes as grpc_tfs
-from serving.api.tensorflow.grpc_routes import TensorFlowGrpcRoutes
 from serving.api.tensorflow.rest_routes import TensorFlowRoutes
 from serving.api.transport.buffered_bytes import BufferedBytes
 from serving.api.transport.connection_limiter import ConnectionLimiter
@@ -80,8 +78,7 @@ def build_protocols(
     )
     oip = OpenInferenceRoutes(engine, triton, max_json_bytes)
     gate = _gate(Router(oip=oip, tfs=tfs, otherwise=clipper), settings, token, held)
-    services = dict.fromkeys(grpc_tfs.SERVICES, TensorFlowGrpcRoutes(engine))
-    calls = GrpcRoutes(engine, hub=hub, services=services)
+    calls = GrpcRoutes(engine, hub)
     limits: dict[str, Any] = {
         "max_body_bytes": settings.max_body_bytes,
         "idle_s": IDLE_S,

@@ -9,7 +9,8 @@ import urllib.request
 from collections.abc import Mapping
 from typing import Any
 
-from serving.api import admin_token, credentials
+from serving.api import admin_token
+from serving.api.transport.trusted_hosts import is_loopback
 from serving.clipper_admin.exceptions import ClipperException
 from serving.system.secret_variables import ADMIN_TOKEN_VARIABLE, TOKEN_VARIABLE
 
@@ -57,13 +58,13 @@ def get(address: str, path: str) -> str:
 
 
 def _url(address: str, path: str) -> str:
-    scheme = "http" if credentials.is_loopback(_host(address)) else "https"
+    scheme = "http" if is_loopback(_host(address)) else "https"
     return f"{scheme}://{address}{path}"
 
 
 def _token_field(address: str) -> dict[str, str]:
     token = os.environ.get(ADMIN_TOKEN_VARIABLE)
-    if token is None and credentials.is_loopback(_host(address)):
+    if token is None and is_loopback(_host(address)):
         token = admin_token.of_port(int(address.rpartition(":")[2]))
     return _bearer(token)
 

@@ -23,7 +23,8 @@ from serving.api.grpc.codec import GrpcCodec
 from serving.api.http.listener import HttpListener
 from serving.api.http.messages import Response
 from serving.api.http2 import frames
-from serving.api.http2.fields import BadBlock, FieldReader
+from serving.api.http2.fields import FieldReader
+from serving.api.http2.frames import Http2Error
 from serving.api.http2.session import Session
 from serving.api.open_inference.requests import RequestDecoder
 from serving.api.parsing import varints
@@ -39,7 +40,7 @@ from tests.abuse import h2wire
 from tests.fakes.http2_client import Turned
 from tests.fakes.wire import Fed
 
-ALLOWED = (ServingError, BadBlock, messages.MalformedMessage)
+ALLOWED = (ServingError, Http2Error)
 COST_S = 0.020
 COST_S_PER_BYTE = 0.3e-6
 REFERENCE_S = 0.002

@@ -56,7 +56,7 @@ def grpc_gateway(
         engine = running.engine
 
         async def start():
-            routes = GrpcRoutes(engine, hub=hub)
+            routes = GrpcRoutes(engine, hub or FakeHub())
             listener = GrpcListener(
                 routes,
                 max_body_bytes=engine.settings.server.max_body_bytes,

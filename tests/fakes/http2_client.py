@@ -26,6 +26,9 @@ class Turned:
     def __getattr__(self, name):
         return getattr(self._session, name)
 
+    def at(self, now_s):
+        self._session.now_s = now_s
+
     def receive(self, data):
         events = self._session.receive(data)
         while self._session.has_more:

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from serving import wire
-from serving.api.parsing.flat_items import item_shape
+from serving.api.parsing.tensors import item_shape
 from serving.errors import InvalidRequest
 from serving.tensors.json_tensors import NUMPY
 from serving.values import Buffer, Signature, Tensor, TensorSpec

@@ -20,7 +20,7 @@ from typing import Any, NamedTuple, Protocol
 from serving import wire
 from serving.api.clipper import requests, responses
 from serving.api.clipper.inputs import ApplicationInput
-from serving.api.http.listener import Exchange, ResponseWriter
+from serving.api.http.exchange import Exchange, ResponseWriter
 from serving.api.http.messages import JSON_TYPE, RequestHead, Response, json_response
 from serving.api.parsing.bounded_json import MAX_JSON_BYTES, write
 from serving.api.transport.incremental import IncrementalJob, IncrementalRunner
@@ -203,7 +203,7 @@ class ClipperRoutes:
     def handle(
         self, head: RequestHead, body: bytes, connection: ResponseWriter
     ) -> Exchange | Response:
-        """Implement `serving.api.http.listener.Routes`."""
+        """Implement `serving.api.http.exchange.Routes`."""
         target: _ParsedClipperPath | None = head.meaning
         if target is None:
             found = _parse_path(head.method, head.path)

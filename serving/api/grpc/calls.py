@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import enum
 import re
+import string
+import urllib.parse
 from typing import NamedTuple
 
 from serving.api.http2 import fields
@@ -48,6 +50,8 @@ OF_HTTP = {
 PREFIX_BYTES = 5
 """Compressed flag and length."""
 _MAX_TEXT = 1000
+_PLAIN = f" {string.punctuation}".replace("%", "")
+"""What a message's text may hold as it is, beside letters and digits."""
 
 _SECONDS = {b"H": 3600.0, b"M": 60.0, b"S": 1.0, b"m": 1e-3, b"u": 1e-6, b"n": 1e-9}
 _TIMEOUT = re.compile(rb"(\d{1,8})([HMSmun])")
@@ -131,11 +135,7 @@ def call_of(pairs: tuple[tuple[bytes, bytes], ...]) -> GrpcCall | bytes:
 
 
 def message_of(body: bytes, *, is_compressed: bool = False) -> memoryview:
-    """Return the one message in a body.
-
-    Raises:
-        ServingError: not one message, or unexpected compression.
-    """
+    """Return the one message in a body, or raise ServingError."""
     if len(body) < PREFIX_BYTES:
         raise InvalidRequest(f"a body of {len(body)} bytes contains no message")
     if body[0] != is_compressed:
@@ -192,9 +192,4 @@ def _status_of(error: ServingError) -> bytes:
 def _percent(text: str) -> bytes:
     if len(text) > _MAX_TEXT:
         text = text[: _MAX_TEXT - 1] + "…"
-    return b"".join(
-        [
-            bytes((byte,)) if 0x20 <= byte <= 0x7E and byte != 0x25 else b"%%%02X" % byte
-            for byte in text.encode("utf-8", "replace")
-        ]
-    )
+    return urllib.parse.quote(text, safe=_PLAIN, errors="replace").encode()

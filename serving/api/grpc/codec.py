@@ -18,7 +18,7 @@ from serving.api.triton import classification, unsupported
 from serving.api.triton.classification import classify
 from serving.error_text import nearest, short_repr
 from serving.errors import InferenceFailed, InvalidRequest
-from serving.values import Buffer, Signature, Tensor
+from serving.values import Buffer, Signature, Tensor, TensorSpec
 
 _RAW_OUTPUT = b"\x32"
 """Tag of field 6 of a response, `raw_output_contents`."""
@@ -63,11 +63,7 @@ class GrpcCodec:
     # Requests
 
     def query(self, request: Any) -> GrpcInferRequest:
-        """Decode a ModelInferRequest.
-
-        Raises:
-            InvalidRequest: malformed input or output.
-        """
+        """Decode a ModelInferRequest, or raise InvalidRequest."""
         inputs, raw = request.inputs, list(request.raw_input_contents)
         if raw and len(raw) != len(inputs):
             raise InvalidRequest(
@@ -80,6 +76,7 @@ class GrpcCodec:
         tensors = _raw_tensors(inputs, declared, raw) if raw else _typed_tensors(inputs, declared)
         outputs, classes = self._wanted_outputs(request.outputs)
         wanted = GrpcOutputRequest(request.id, outputs, bool(raw), classes)
+        parameters = messages.parameters(request.parameters)
         descriptor = wire.encode_descriptor(tensors)
         frame = (descriptor, *[tensor.data for tensor in tensors])
         return GrpcInferRequest(
@@ -88,8 +85,8 @@ class GrpcCodec:
             wire.Encoding.TENSORS,
             items,
             wanted,
-            checks.timeout_s(_parameter(request, "timeout")),
-            checks.priority(_parameter(request, "priority")),
+            checks.timeout_s(parameters.get("timeout")),
+            checks.priority(parameters.get("priority")),
         )
 
     def _wanted_outputs(
@@ -111,7 +108,7 @@ class GrpcCodec:
             names.append(name)
             if given:
                 unsupported.check_tensor("output", name, given)
-                parameters = {key: _value(one) for key, one in given.items()}
+                parameters = messages.parameters(given)
                 count = classification.requested_classes(self._outputs[name], parameters)
                 classes += [(name, count)] if count else []
         return tuple(names), tuple(classes)
@@ -119,11 +116,7 @@ class GrpcCodec:
     # Answers
 
     def encode_response(self, frame: memoryview, wanted: GrpcOutputRequest) -> list[Buffer]:
-        """Encode a ModelInferResponse in pieces.
-
-        Raises:
-            InferenceFailed: a requested output is missing.
-        """
+        """Encode a ModelInferResponse in pieces; raise InferenceFailed if an output is missing."""
         if wanted.classes:
             frame = self._classify_outputs(frame, dict(wanted.classes))
         layout, data = wire.split_frame(frame)
@@ -178,17 +171,19 @@ class GrpcCodec:
 
     def metadata(self, versions: Sequence[str]) -> bytes:
         """Encode the ModelMetadataResponse."""
-        response = messages.ModelMetadataResponse(
-            name=self._name, versions=versions, platform=self._signature.platform
-        )
-        for target, specs in (
-            (response.inputs, self._signature.inputs),
-            (response.outputs, self._signature.outputs),
-        ):
-            for spec in specs:
-                target.add(name=spec.name, datatype=spec.datatype, shape=spec.shape)
-        found: bytes = response.SerializeToString()
-        return found
+        signature = self._signature
+        data = {
+            "name": self._name,
+            "versions": list(versions),
+            "platform": signature.platform,
+            "inputs": [_spec_json(spec) for spec in signature.inputs],
+            "outputs": [_spec_json(spec) for spec in signature.outputs],
+        }
+        return messages.encode("ModelMetadataResponse", data)
+
+
+def _spec_json(spec: TensorSpec) -> dict[str, Any]:
+    return {"name": spec.name, "datatype": spec.datatype, "shape": list(spec.shape)}
 
 
 def _raw_tensors(inputs: Any, declared: list[Tensor], raw: list[bytes]) -> list[Tensor]:
@@ -220,18 +215,8 @@ def _parse_input_header(given: Any) -> Tensor:
     return Tensor(given.name, given.datatype, shape, b"")
 
 
-def _parameter(request: Any, name: str) -> object:
-    parameters = request.parameters
-    return _value(parameters[name]) if name in parameters else None
-
-
 def _is_raw(tensor: wire.TensorLayout) -> bool:
     """Whether an output has no typed form, or a slow one."""
     if tensor.datatype not in contents.FIELDS:
         return True
     return tensor.stop - tensor.start > _LONG_BYTES and tensor.datatype not in contents.AS_THEY_ARE
-
-
-def _value(parameter: Any) -> object:
-    field = parameter.WhichOneof("parameter_choice")
-    return None if field is None else getattr(parameter, field)

@@ -34,11 +34,7 @@ AS_THEY_ARE = frozenset({"BOOL", "FP32", "FP64"})
 
 
 def unpack(name: str, datatype: str, shape: Sequence[int], contents: Any) -> bytes:
-    """Return the raw bytes of a typed input.
-
-    Raises:
-        InvalidRequest: wrong field, count or range.
-    """
+    """Return the raw bytes of a typed input, or raise InvalidRequest."""
     field = FIELDS.get(datatype)
     if field is None:
         raise InvalidRequest(

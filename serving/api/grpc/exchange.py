@@ -54,12 +54,8 @@ class GrpcResponseHandler(Generic[Asked]):
     ) -> None:
         """Store the request.
 
-        Args:
-            write: encodes a tensors frame.
-            asked: for `write`.
-            done: counts status and seconds.
-            steps: encodes in short steps; None where `write` is fast enough.
-            slices: runs the steps.
+        `write` encodes a tensors frame for `asked`, unless `steps` returns steps that do, which
+        `slices` runs. `done` counts status and seconds.
         """
         self._reply = reply
         self._write = write

@@ -17,15 +17,12 @@ from google.protobuf.message import DecodeError
 
 from serving.api.parsing import proto_fields
 from serving.api.parsing.parse_budget import ParseBudget
+from serving.errors import InvalidRequest
 from serving.values import Buffer
 
 COMPILED = pathlib.Path(__file__).with_name("inference.binpb")
 SERVICE = "inference.GRPCInferenceService"
 _SMALL_BYTES = 64 * 1024
-
-
-class MalformedMessage(ValueError):  # the message names the expected type
-    """Bytes that are not the expected message."""
 
 
 def _pool() -> Any:
@@ -43,6 +40,7 @@ def _pool() -> Any:
 _POOL = _pool()
 
 
+@functools.cache
 def _message(name: str) -> Any:
     return message_factory.GetMessageClass(_POOL.FindMessageTypeByName(f"inference.{name}"))
 
@@ -54,18 +52,13 @@ def methods() -> dict[str, Any]:
 
 
 def parse(kind: Any, data: Buffer) -> Any:
-    """Parse a message.
-
-    Raises:
-        MalformedMessage: not such a message.
-        InvalidRequest: too many fields.
-    """
+    """Parse a message, or raise InvalidRequest, also for too many fields."""
     if len(data) > _SMALL_BYTES:
         _spend(kind.DESCRIPTOR, memoryview(data), ParseBudget())
     try:
         return kind.FromString(bytes(data))
     except DecodeError as error:
-        raise MalformedMessage(
+        raise InvalidRequest(
             f"the message is not of type {kind.DESCRIPTOR.full_name}: {error}"
         ) from error
 
@@ -91,20 +84,18 @@ def _within(descriptor: Any) -> dict[int, Any]:
     }
 
 
-def serialize(kind: Any, data: dict[str, Any]) -> bytes:
-    """Encode a message given as JSON."""
-    found: bytes = json_format.ParseDict(data, kind()).SerializeToString()
+def parameters(given: Any) -> dict[str, object]:
+    """Return the values of a map of parameters; None: one without a value."""
+    fields = {name: one.WhichOneof("parameter_choice") for name, one in given.items()}
+    return {name: getattr(given[name], field) if field else None for name, field in fields.items()}
+
+
+def encode(name: str, data: dict[str, Any]) -> bytes:
+    """Encode a message, given its name and its JSON."""
+    found: bytes = json_format.ParseDict(data, _message(name)()).SerializeToString()
     return found
 
 
-ModelConfigResponse = _message("ModelConfigResponse")
 ModelInferRequest = _message("ModelInferRequest")
 ModelInferResponse = _message("ModelInferResponse")
-ModelMetadataResponse = _message("ModelMetadataResponse")
-ModelReadyResponse = _message("ModelReadyResponse")
-ModelStatisticsResponse = _message("ModelStatisticsResponse")
 ModelStreamInferResponse = _message("ModelStreamInferResponse")
-RepositoryIndexResponse = _message("RepositoryIndexResponse")
-ServerLiveResponse = _message("ServerLiveResponse")
-ServerMetadataResponse = _message("ServerMetadataResponse")
-ServerReadyResponse = _message("ServerReadyResponse")

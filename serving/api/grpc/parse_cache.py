@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 from serving.api.grpc import messages
 from serving.api.grpc.codec import GrpcCodec, GrpcInferRequest
 from serving.api.parsing import varints
+from serving.errors import InvalidRequest
 from serving.values import ITEM_BYTES, Buffer, Signature
 
 RAW_INPUT = b"\x3a"
@@ -97,6 +98,6 @@ def infer_request_of(known: CachedRequest, data: memoryview) -> GrpcInferRequest
 def _is_whole_without_data(start: bytes) -> bool:
     try:
         request = messages.parse(messages.ModelInferRequest, start)
-    except messages.MalformedMessage:
+    except InvalidRequest:
         return False
     return not request.raw_input_contents

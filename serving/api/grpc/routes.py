@@ -1,4 +1,4 @@
-"""gRPC methods of the Open Inference Protocol, statistics, model repository and health.
+"""gRPC methods: Open Inference Protocol, statistics, model repository, health; TensorFlow Serving.
 
 Only load and unload run in tasks.
 """
@@ -6,8 +6,8 @@ Only load and unload run in tasks.
 from __future__ import annotations
 
 import time
-from collections.abc import Coroutine, Mapping
-from typing import Any, Protocol
+from collections.abc import Coroutine
+from typing import Any
 
 from serving import __version__
 from serving.api.grpc import messages
@@ -15,8 +15,9 @@ from serving.api.grpc.calls import GrpcCall
 from serving.api.grpc.codec import GrpcCodec, GrpcInferRequest
 from serving.api.grpc.exchange import GrpcResponseHandler, GrpcResponseWriter
 from serving.api.grpc.parse_cache import CachedRequest, ParseCache, infer_request_of
-from serving.api.grpc.streams import InferStream, StreamExchange, StreamTransport
+from serving.api.http.exchange import Exchange
 from serving.api.open_inference import codec
+from serving.api.tensorflow.grpc_routes import SERVICES, TensorFlowGrpcRoutes
 from serving.api.triton import extensions as triton_extensions
 from serving.api.triton import unsupported
 from serving.api.triton.extensions import ModelHub
@@ -26,29 +27,9 @@ from serving.errors import DeadlineExceeded, InvalidRequest, ServingError, Unimp
 
 HEALTH = "grpc.health.v1.Health"
 _STREAM = "ModelStreamInfer"
-_WITHOUT_REPOSITORY = frozenset(
-    {
-        *("ServerLive", "ServerReady", "ServerMetadata", "ModelReady", "ModelMetadata"),
-        *("ModelInfer", _STREAM),
-    }
-)
 _CODEC = "open inference grpc"
 _HEALTH_SERVING = b"\x08\x01"
 _HEALTH_NOT_SERVING = b"\x08\x02"
-
-
-class GrpcService(Protocol):
-    """Handler of another gRPC service on the port."""
-
-    def check(self, call: GrpcCall) -> None:
-        """Raise ServingError for an unknown method."""
-        ...
-
-    def handle(
-        self, call: GrpcCall, data: memoryview, reply: GrpcResponseWriter
-    ) -> StreamExchange | bytes:
-        """See `GrpcRoutes.handle`."""
-        ...
 
 
 class UnknownService(InvalidRequest):
@@ -60,64 +41,47 @@ class UnknownService(InvalidRequest):
 class GrpcRoutes:
     """Handler of the service's calls."""
 
-    def __init__(
-        self,
-        engine: Engine,
-        *,
-        hub: ModelHub | None = None,
-        services: Mapping[str, GrpcService] | None = None,
-    ) -> None:
+    def __init__(self, engine: Engine, hub: ModelHub) -> None:
         self._engine = engine
-        self._services = services or {}
+        self._tensorflow = TensorFlowGrpcRoutes(engine)
         self._hub = hub
         self._requests = messages.methods()
         self._repeats = ParseCache()
         self._changes = Changes()
 
     def is_stream(self, call: GrpcCall) -> bool:
-        """Return whether a call streams (`open`) or not (`handle`).
-
-        Raises:
-            ServingError: no such call.
-        """
+        """Return whether a call streams (`infer`) or not (`handle`), or raise ServingError."""
         service, method = call.service, call.method
-        other = self._services.get(service)
-        if other is not None:
-            other.check(call)
+        if service in SERVICES:
+            self._tensorflow.check(call)
         elif service == HEALTH:
             if method != "Check":
                 raise Unimplemented(f"{HEALTH} offers only Check on this server")
         elif service != messages.SERVICE or method not in self._requests:
             refusal = unsupported.method(method) if service == messages.SERVICE else None
             raise refusal or Unimplemented(f"no method {service}/{method} on this server")
-        elif method not in _WITHOUT_REPOSITORY and self._hub is None:
-            raise Unimplemented(f"{method} is not offered by this server")
         return method == _STREAM and service == messages.SERVICE
-
-    def open(self, call: GrpcCall, link: StreamTransport) -> InferStream:
-        """Open a stream."""
-        return InferStream(call, link, self._infer)
 
     def handle(
         self, call: GrpcCall, data: memoryview, reply: GrpcResponseWriter
-    ) -> StreamExchange | bytes:
+    ) -> Exchange | bytes:
         """Return the response, or an exchange that calls `reply` later.
 
         Raises:
             ServingError: sent with its code.
         """
         if call.method == "ModelInfer" and call.service == messages.SERVICE:
-            return self._infer(call, data, reply)
-        other = self._services.get(call.service)
-        if other is not None:
-            return other.handle(call, data, reply)
+            return self.infer(call, data, reply)
+        if call.service in SERVICES:
+            return self._tensorflow.handle(call, data, reply)
         if call.service == HEALTH:
             return self._health(data.tobytes())
-        return self._ask(call.method, _parse(self._requests[call.method], data), reply)
+        return self._ask(call.method, messages.parse(self._requests[call.method], data), reply)
 
     # Inference
 
-    def _infer(self, call: GrpcCall, data: memoryview, reply: GrpcResponseWriter) -> StreamExchange:
+    def infer(self, call: GrpcCall, data: memoryview, reply: GrpcResponseWriter) -> Exchange:
+        """Start an inference; raises ServingError."""
         started_s = time.monotonic()
         timeout_s = call.timeout_s
         request: Any = None
@@ -125,11 +89,10 @@ class GrpcRoutes:
             if timeout_s is not None and timeout_s <= 0:
                 raise DeadlineExceeded("call before it arrived")
             known = self._repeats.find(data)
-            if known is None:
-                request = _parse(messages.ModelInferRequest, data)
             if known is not None:
                 target = self._engine.resolve(known.name, known.version)
             else:
+                request = messages.parse(messages.ModelInferRequest, data)
                 target = self._engine.resolve(request.model_name, request.model_version or None)
         except ServingError as error:
             self._engine.count_unknown_model(error.status)
@@ -154,7 +117,7 @@ class GrpcRoutes:
         if known is not None:
             if signature is known.signature:
                 return known.codec, infer_request_of(known, data)
-            request = _parse(messages.ModelInferRequest, data)
+            request = messages.parse(messages.ModelInferRequest, data)
         codec = _codec(target)
         query = codec.query(request)
         self._repeats.add(data, request, signature, codec, query)
@@ -167,57 +130,45 @@ class GrpcRoutes:
             raise UnknownService("no such service; the empty name stands for the server")
         return _HEALTH_SERVING if self._engine.ready() else _HEALTH_NOT_SERVING
 
-    def _ask(self, method: str, request: Any, reply: GrpcResponseWriter) -> StreamExchange | bytes:
-        engine = self._engine
+    def _ask(self, method: str, request: Any, reply: GrpcResponseWriter) -> Exchange | bytes:
+        engine, hub = self._engine, self._hub
+        data: dict[str, Any]
         match method:
             case "ServerLive":
-                return _bytes(messages.ServerLiveResponse(live=True))
+                return messages.encode("ServerLiveResponse", {"live": True})
             case "ServerReady":
-                return _bytes(messages.ServerReadyResponse(ready=engine.ready()))
+                return messages.encode("ServerReadyResponse", {"ready": engine.ready()})
             case "ServerMetadata":
-                extensions = [
-                    *codec.EXTENSIONS,
-                    *(triton_extensions.EXTENSIONS if self._hub else ()),
-                ]
-                return _bytes(
-                    messages.ServerMetadataResponse(
-                        name="luthier", version=__version__, extensions=extensions
-                    )
-                )
+                extensions = [*codec.EXTENSIONS, *triton_extensions.EXTENSIONS]
+                data = {"name": "luthier", "version": __version__, "extensions": extensions}
+                return messages.encode("ServerMetadataResponse", data)
             case "ModelReady":
                 ready = engine.model_ready(request.name, request.version or None)
-                return _bytes(messages.ModelReadyResponse(ready=ready))
+                return messages.encode("ModelReadyResponse", {"ready": ready})
             case "ModelMetadata":
                 target = engine.resolve(request.name, request.version or None)
                 return _codec(target).metadata(engine.versions(request.name))
-            case _:
-                assert self._hub is not None, "is_stream lets no such call in"
-                return self._ask_hub(self._hub, method, request, reply)
-
-    def _ask_hub(
-        self, hub: ModelHub, method: str, request: Any, reply: GrpcResponseWriter
-    ) -> StreamExchange | bytes:
-        match method:
             case "ModelStatistics":
                 found = hub.statistics(request.name or None, request.version or None)
                 data = triton_extensions.statistics_json(found)
-                return messages.serialize(messages.ModelStatisticsResponse, data)
+                return messages.encode("ModelStatisticsResponse", data)
             case "ModelConfig":
                 configured = hub.model_config(request.name, request.version or None)
                 data = {"config": triton_extensions.config_json(configured)}
-                return messages.serialize(messages.ModelConfigResponse, data)
+                return messages.encode("ModelConfigResponse", data)
             case "RepositoryIndex":
                 models = triton_extensions.index_json(hub.index(), ready=request.ready)
-                return messages.serialize(messages.RepositoryIndexResponse, {"models": models})
+                return messages.encode("RepositoryIndexResponse", {"models": models})
             case "RepositoryModelLoad":
-                config = triton_extensions.config_parameter(_parameters(request))
+                given = messages.parameters(request.parameters)
+                config = triton_extensions.config_parameter(given)
                 return self._change(method, hub.load(request.model_name, config), reply)
             case _:
                 return self._change(method, hub.unload(request.model_name), reply)
 
     def _change(
         self, method: str, work: Coroutine[Any, Any, None], reply: GrpcResponseWriter
-    ) -> StreamExchange:
+    ) -> Exchange:
         def answer(error: ServingError | None) -> None:
             if error is None:
                 reply.send([b""])  # both responses are empty messages
@@ -238,23 +189,3 @@ def _codec(target: DeploymentHandle) -> GrpcCodec:
             target.id.name, target.id.version, target.signature
         )
     return codec
-
-
-def _parse(kind: Any, data: memoryview) -> Any:
-    try:
-        return messages.parse(kind, data)
-    except messages.MalformedMessage as error:
-        raise InvalidRequest(str(error)) from error
-
-
-def _parameters(request: Any) -> dict[str, object]:
-    found: dict[str, object] = {}
-    for name, given in request.parameters.items():
-        field = given.WhichOneof("parameter_choice")
-        found[name] = None if field is None else getattr(given, field)
-    return found
-
-
-def _bytes(message: Any) -> bytes:
-    data: bytes = message.SerializeToString()
-    return data

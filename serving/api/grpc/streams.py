@@ -7,7 +7,6 @@ one above the size limit, the flow-control window holds back the rest.
 from __future__ import annotations
 
 import asyncio
-import logging
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -16,13 +15,14 @@ from typing import Protocol
 from serving.api.grpc import calls, messages
 from serving.api.grpc.calls import GrpcCall
 from serving.api.grpc.exchange import GrpcResponseWriter
-from serving.api.grpc.message_compression import MessageCompression
+from serving.api.http.exchange import Exchange
+from serving.api.http.messages import as_serving_error
+from serving.api.http2.session import Session
 from serving.api.parsing import varints
 from serving.api.transport.buffered_bytes import LARGE_BYTES, BufferedBytes
+from serving.api.transport.compression import CompressionThreads
 from serving.errors import DeadlineExceeded, InvalidRequest, NotReady, ServingError
 from serving.values import Buffer
-
-log = logging.getLogger(__name__)
 
 MAX_IN_FLIGHT = 128
 
@@ -40,49 +40,27 @@ def _final() -> bytes:
 _FINAL = _final()
 
 
-class StreamExchange(Protocol):
-    """A request in progress."""
+class StreamConnection(Protocol):
+    """What a stream needs of its connection, which knows it by a number."""
 
-    def cancel(self) -> object:
-        """Cancel the request."""
-        ...
+    coding: CompressionThreads
+    buffered: BufferedBytes
+    session: Session
 
-
-class StreamTransport(Protocol):
-    """Transport of a stream."""
-
-    @property
-    def coding(self) -> MessageCompression:
-        """Message compression."""
-        ...
-
-    @property
-    def buffered(self) -> BufferedBytes:
-        """Counter of buffered request bytes."""
-        ...
-
-    def message(self) -> bytes | None:
+    def message(self, stream: int) -> bytes | None:
         """Return the next message with its prefix, if any; raises ServingError."""
         ...
 
-    def is_over(self) -> bool:
-        """Return whether the client ended and all messages were taken."""
-        ...
-
-    def is_blocked(self) -> bool:
-        """Whether responses wait for the client."""
-        ...
-
-    def send(self, data: bytes, *, is_compressed: bool) -> None:
+    def send(self, stream: int, data: bytes, *, is_compressed: bool) -> None:
         """Send a message."""
         ...
 
-    def end(self, error: ServingError | None) -> None:
-        """End the stream, with an error or successfully."""
+    def end(self, stream: int, error: ServingError | None) -> None:
+        """End a stream, with an error or successfully."""
         ...
 
 
-Infer = Callable[[GrpcCall, memoryview, GrpcResponseWriter], StreamExchange]
+Infer = Callable[[GrpcCall, memoryview, GrpcResponseWriter], Exchange]
 """Starts an inference, or raises ServingError."""
 
 
@@ -100,24 +78,24 @@ class _StreamRequest:
     def __init__(self, stream: InferStream) -> None:
         self.stream = stream
         self.data: Buffer = b""
-        self.exchange: StreamExchange | None = None
+        self.exchange: Exchange | None = None
         self.response: bytes | None = None
         self.is_compressed = False
         self.held_bytes = 0
         self.counted_bytes = 0
 
     def send(self, pieces: Sequence[Buffer]) -> None:
-        """See `GrpcResponseWriter`."""
+        """Frame the response as a message of the stream (`GrpcResponseWriter`)."""
         size = sum(map(len, pieces)) + len(_FINAL)
         head = _INFER_RESPONSE + varints.one(size)
         self.stream.add_response(self, b"".join((head, *pieces, _FINAL)))
 
     def reject(self, error: ServingError) -> None:
-        """See `GrpcResponseWriter`."""
+        """Report the error with the request's id (`GrpcResponseWriter`)."""
         response = messages.ModelStreamInferResponse(error_message=str(error))
         try:
             request = messages.parse(messages.ModelInferRequest, self.data)
-        except (messages.MalformedMessage, InvalidRequest):
+        except InvalidRequest:
             pass  # no id
         else:
             response.infer_response.id = request.id
@@ -125,11 +103,15 @@ class _StreamRequest:
 
 
 class InferStream:
-    """An open stream."""
+    """One stream of a client, with its requests in flight."""
 
-    def __init__(self, call: GrpcCall, link: StreamTransport, infer: Infer) -> None:
+    def __init__(
+        self, call: GrpcCall, number: int, connection: StreamConnection, infer: Infer
+    ) -> None:
         self._call = call
-        self._link = link
+        self._number = number
+        self._connection = connection
+        self._coding = connection.coding
         self._infer = infer
         self._parts: deque[_StreamRequest] = deque()
         self._held_bytes = 0
@@ -152,14 +134,14 @@ class InferStream:
             if self._is_draining or not self._has_room():
                 break
             try:
-                message = self._link.message()
+                message = self._connection.message(self._number)
                 if message is None:
                     break
                 self._take(message)
             except ServingError as error:
                 self.end(error)  # the start of the next message is unknown
         if self._is_open and not self._parts:
-            if self._link.is_over():
+            if self._connection.session.is_over(self._number):
                 self.end(None)
             elif self._is_draining:
                 self.end(NotReady("the server is stopping; send the next requests elsewhere"))
@@ -182,7 +164,7 @@ class InferStream:
         """End the stream and cancel its requests."""
         if self._is_open:
             self.cancel()
-            self._link.end(error)
+            self._connection.end(self._number, error)
 
     def cancel(self) -> None:
         """Cancel all requests without a response."""
@@ -200,8 +182,8 @@ class InferStream:
     def _has_room(self) -> bool:
         return (
             len(self._parts) < MAX_IN_FLIGHT
-            and self._held_bytes < self._link.coding.max_body_bytes
-            and not self._link.is_blocked()
+            and self._held_bytes < self._coding.max_body_bytes
+            and not self._connection.session.outgoing.waits(self._number)
         )
 
     def _hold(self, part: _StreamRequest, size: int) -> None:
@@ -210,7 +192,7 @@ class InferStream:
 
     def _let_go(self, part: _StreamRequest) -> None:
         if part.counted_bytes:
-            self._link.buffered.free(part.counted_bytes)
+            self._connection.buffered.free(part.counted_bytes)
             part.counted_bytes = 0
 
     def _take(self, message: bytes) -> None:
@@ -222,8 +204,8 @@ class InferStream:
             self._hold(part, len(data))
             self._begin(part, data)
             return
-        self._hold(part, self._link.coding.max_bytes(len(data)))
-        work = self._link.coding.decompress(encoding, data)
+        self._hold(part, self._coding.max_bytes(len(data)))
+        work = self._coding.decompress(encoding, data)
         part.exchange = work
         work.add_done_callback(lambda done: self._on_decompressed(part, done))
 
@@ -238,7 +220,7 @@ class InferStream:
             self._begin(part, data)
             self._soon()  # others may fit now
         else:
-            _refuse(part, error)
+            part.reject(as_serving_error(error))
 
     def _begin(self, part: _StreamRequest, data: memoryview) -> None:
         part.data = data
@@ -247,11 +229,11 @@ class InferStream:
             call = call._replace(timeout_s=self._until_s - time.monotonic())
         try:
             if len(data) >= LARGE_BYTES:
-                self._link.buffered.take(len(data))
+                self._connection.buffered.take(len(data))
                 part.counted_bytes = len(data)
             part.exchange = self._infer(call, data, part)
         except Exception as error:
-            _refuse(part, error)
+            part.reject(as_serving_error(error))
 
     # Responses
 
@@ -261,8 +243,8 @@ class InferStream:
         self._let_go(part)
         self._hold(part, len(data))
         encoding = self._call.response_encoding
-        if encoding is not None and self._link.coding.is_long(len(data)):
-            work = self._link.coding.compress(encoding, data)
+        if encoding is not None and self._coding.is_long(len(data)):
+            work = self._coding.compress(encoding, data)
             part.exchange = work
             work.add_done_callback(lambda done: self._on_compressed(part, done))
             return
@@ -281,11 +263,4 @@ class InferStream:
             part = self._parts.popleft()
             assert part.response is not None
             self._hold(part, 0)
-            self._link.send(part.response, is_compressed=part.is_compressed)
-
-
-def _refuse(part: _StreamRequest, error: BaseException) -> None:
-    if not isinstance(error, ServingError):
-        log.error("a request of a stream hit a server error", exc_info=error)
-        error = ServingError("internal error; the server's log has the reason")
-    part.reject(error)
+            self._connection.send(self._number, part.response, is_compressed=part.is_compressed)

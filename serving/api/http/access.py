@@ -51,13 +51,7 @@ class Access:
         origins: Collection[str] = (),
         hosts: TrustedHosts | None = None,
     ) -> None:
-        """Store the rules.
-
-        Args:
-            token: None: not needed.
-            origins: of pages that may read responses; `*`: all.
-            hosts: None: any.
-        """
+        """Store the rules; `origins` are of pages that may read responses, `*`: all."""
         self._token = token
         self._hosts = hosts
         self._origins = {origin.encode() for origin in origins}

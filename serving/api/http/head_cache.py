@@ -41,12 +41,7 @@ class HeadCache:
         return len(self._heads)
 
     def find(self, raw_head: bytes, body_bytes: int) -> RequestHead | None:
-        """Return the cached head of a complete request, if any.
-
-        Args:
-            raw_head: with the empty line.
-            body_bytes: received behind it.
-        """
+        """Return the cached head of a request, if any; `body_bytes` were received behind it."""
         if body_bytes > self._max_body_bytes:
             return None
         said = self._meaning(raw_head)

@@ -13,11 +13,7 @@ _HOST = re.compile(rb"(?:[A-Za-z0-9._~!$&'()*+,;=%-]*|\[[A-Fa-f0-9:.]+\])(?::\d*
 
 
 def check_head(version: str, method: str, host: bytes | None, coding: bytes | None) -> None:
-    """Reject a head that makes the rest unreadable or ambiguous.
-
-    Raises:
-        ServingError: it is one.
-    """
+    """Raise ServingError for a head that makes the rest unreadable or ambiguous."""
     if version not in {"1.0", "1.1"}:
         raise _UnknownVersion(version)
     if host is None and version == "1.1":

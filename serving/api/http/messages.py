@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import json
+import logging
 from collections.abc import Callable, Mapping
+from http import HTTPStatus
 from typing import Any, NamedTuple, final
 
 from serving.errors import ServingError
+
+log = logging.getLogger(__name__)
 
 CLOSE = b"Connection: close\r\n"
 KEEP_ALIVE = b"Connection: keep-alive\r\n"
@@ -25,25 +29,7 @@ OTHERS = frozenset(
     }
 )
 
-REASONS = {
-    200: "OK",
-    400: "Bad Request",
-    401: "Unauthorized",
-    403: "Forbidden",
-    404: "Not Found",
-    405: "Method Not Allowed",
-    408: "Request Timeout",
-    409: "Conflict",
-    413: "Content Too Large",
-    415: "Unsupported Media Type",
-    429: "Too Many Requests",
-    431: "Request Header Fields Too Large",
-    500: "Internal Server Error",
-    501: "Not Implemented",
-    503: "Service Unavailable",
-    504: "Gateway Timeout",
-    505: "HTTP Version Not Supported",
-}
+_STATUS_LINES = {one.value: f"HTTP/1.1 {one.value} {one.phrase}\r\n".encode() for one in HTTPStatus}
 
 
 class RequestHead:
@@ -69,10 +55,10 @@ class RequestHead:
         *,
         method: str,
         path: str,
-        inference_header_bytes: int | None,
-        content_encoding: str,
         keep_alive: bool,
-        http_1_0: bool,
+        inference_header_bytes: int | None = None,
+        content_encoding: str = "",
+        http_1_0: bool = False,
         others: Mapping[bytes, bytes] | None = None,
     ) -> None:
         self.method = method
@@ -97,7 +83,7 @@ class RequestHead:
         self.inserted += fields
         self.is_plain = self.is_plain and not fields
 
-    def with_content_encoding(self, *, content_encoding: str) -> RequestHead:
+    def with_content_encoding(self, content_encoding: str) -> RequestHead:
         """Return a copy for a body in another encoding."""
         return RequestHead(
             method=self.method,
@@ -105,7 +91,6 @@ class RequestHead:
             inference_header_bytes=self.inference_header_bytes,
             content_encoding=content_encoding,
             keep_alive=self.keep_alive,
-            http_1_0=False,
             others=self.others,
         )
 
@@ -137,8 +122,22 @@ def json_response(status: int, data: object) -> Response:
     return Response(status, JSON_TYPE, json.dumps(data, separators=(",", ":")).encode())
 
 
-def error_response(error: ServingError) -> Response:
-    """Return `{"error": text}`, with Retry-After if the error has one."""
+def head_of(response: Response) -> bytes:
+    """Return the bytes of a response before its body."""
+    return _STATUS_LINES[response.status] + ending(response.fields, len(response.body))
+
+
+def as_serving_error(error: BaseException) -> ServingError:
+    """Return the error itself, or for a fault of the server, which is logged, one without facts."""
+    if isinstance(error, ServingError):
+        return error
+    log.error("a request hit a server error", exc_info=error)
+    return ServingError("internal error; the server's log has the reason")
+
+
+def error_response(error: BaseException) -> Response:
+    """Return `{"error": text}`, with Retry-After if the error has one; log faults of the server."""
+    error = as_serving_error(error)
     response = json_response(error.status, {"error": str(error)})
     retry_after_s = getattr(error, "retry_after_s", None)
     if retry_after_s is not None:

@@ -36,38 +36,6 @@ _LISTS = frozenset({b"accept-encoding"})
 class RequestReader:
     """Parser of one connection."""
 
-    __slots__ = (
-        "_body_bytes",
-        "_buffered",
-        "_coding",
-        "_direct_bytes",
-        "_encoding",
-        "_expect",
-        "_has_moved",
-        "_head",
-        "_head_bytes",
-        "_heads",
-        "_held_bytes",
-        "_inference_header",
-        "_is_cut",
-        "_is_replayed",
-        "_length",
-        "_max_body_bytes",
-        "_on_head",
-        "_on_request",
-        "_others",
-        "_outside_bytes",
-        "_parser",
-        "_pieces",
-        "_raw_head",
-        "_refusal",
-        "_small",
-        "_url",
-        "began_s",
-        "is_between_requests",
-        "parts",
-    )
-
     def __init__(
         self,
         heads: HeadCache,
@@ -89,36 +57,24 @@ class RequestReader:
         self._on_request = on_request
         self._parser: httptools.HttpRequestParser | None = httptools.HttpRequestParser(self)
         self._raw_head: bytes | None = None
-        self._url = b""
-        self._head: RequestHead | None = None
-        self._length: int | None = None
-        self._inference_header: int | None = None
-        self._encoding: str | None = None
-        self._coding: bytes | None = None
-        self._others: dict[bytes, bytes] = {}
-        self._expect = False
-        self._refusal: Response | None = None
+        """Bytes of the head, if it may be cached."""
         self._pieces: list[bytes | bytearray] = []
         """Body so far; adjacent small pieces are merged."""
-        self._small: bytearray | None = None
-        """Last piece, if small ones may be appended."""
-        self._body_bytes = 0
+        self._refusal: Response | None = None
+        """Response to send after the request, whose body is dropped."""
         self._held_bytes = 0
         self._direct_bytes = 0
         """Remaining body bytes that bypass the parser."""
-        self._head_bytes = 0
         self._outside_bytes = 0
         """Bytes fed since the request or body part began."""
-        self._has_moved = False
-        """Whether a request or body part began in the current piece."""
         self._is_cut = False
         """Whether the parser takes the body for another protocol."""
         self._is_replayed = False
         """Whether callbacks repeat a head already read."""
-        self.is_between_requests = True
         self.parts = 0
         """Headers and body pieces read, a few microseconds each."""
-        self.began_s = 0.0
+        self.on_message_begin()
+        self.is_between_requests = True
 
     def close(self) -> None:
         """Break the reference cycle with the parser; nothing is read any more."""
@@ -128,7 +84,6 @@ class RequestReader:
     def drop(self) -> None:
         """Release the received body."""
         self._pieces = []
-        self._small = None
         self._buffered.free(self._held_bytes)
         self._held_bytes = 0
 
@@ -145,11 +100,7 @@ class RequestReader:
         return self._direct_bytes or PIECE_BYTES
 
     def feed(self, piece: memoryview) -> None:
-        """Parse a piece of at most `max_bytes`.
-
-        Raises:
-            ServingError: the rest of the stream is unreadable.
-        """
+        """Parse a piece of at most `max_bytes`; raise ServingError if the rest is unreadable."""
         self._has_moved = False
         if self._direct_bytes:
             self._direct_bytes -= len(piece)
@@ -225,14 +176,17 @@ class RequestReader:
         if self._is_replayed:
             return
         self._url = b""
-        self._head = None
-        self._length = self._inference_header = None
-        self._encoding = self._coding = None
-        self._others = {}
+        self._head: RequestHead | None = None
+        self._length: int | None = None
+        self._inference_header: int | None = None
+        self._encoding: str | None = None
+        self._coding: bytes | None = None
+        self._others: dict[bytes, bytes] = {}
         self._expect = False
         self._refusal = None
         self._body_bytes = self._head_bytes = 0
         self._has_moved = True
+        """Whether a request or body part began in the current piece."""
         self.is_between_requests = False
         self.began_s = time.monotonic()
 
@@ -316,14 +270,13 @@ class RequestReader:
             raise BodyTooLarge(self._max_body_bytes)
         if self._refusal is not None:
             return
-        if size >= _SMALL_BYTES or not self._pieces:
+        last = self._pieces[-1] if self._pieces else None
+        if size >= _SMALL_BYTES or last is None:
             self._pieces.append(body)
-            self._small = None
-        elif self._small is None:
-            self._small = bytearray(body)
-            self._pieces.append(self._small)
+        elif isinstance(last, bytearray):
+            last += body
         else:
-            self._small += body
+            self._pieces.append(bytearray(body))
 
     def _join_body(self) -> bytes:
         pieces = self._pieces

@@ -9,29 +9,21 @@
 
 from __future__ import annotations
 
-from serving.api.http.listener import Exchange, ResponseWriter, Routes
-from serving.api.http.messages import RequestHead, Response, json_response
-
-
-class _Nothing:
-    def handle(self, head: RequestHead, _body: bytes, _connection: ResponseWriter) -> Response:
-        """Return 404."""
-        path = head.path.partition("?")[0]
-        text = f"no route {path!r}; routes begin with /v2 (Open Inference) or /v1/models (TensorFlow Serving)"
-        return json_response(404, {"error": text})
+from serving.api.http.exchange import Exchange, ResponseWriter, Routes
+from serving.api.http.messages import RequestHead, Response
 
 
 class Router:
     """Router over the protocols of the inference port."""
 
-    def __init__(self, *, oip: Routes, tfs: Routes, otherwise: Routes | None = None) -> None:
+    def __init__(self, *, oip: Routes, tfs: Routes, otherwise: Routes) -> None:
         self._of_first = {"v2": oip, "v1": tfs, "monitoring": tfs}
-        self._otherwise = otherwise or _Nothing()
+        self._otherwise = otherwise
 
     def handle(
         self, head: RequestHead, body: bytes, connection: ResponseWriter
     ) -> Exchange | Response:
-        """Implement `serving.api.http.listener.Routes`."""
+        """Implement `serving.api.http.exchange.Routes`."""
         first = head.path.partition("?")[0].split("/", 2)[1:2]
         routes = self._of_first.get("".join(first).lower(), self._otherwise)
         head.handle = routes.handle

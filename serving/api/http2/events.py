@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from serving.api.http2.fields import HeaderFields
+from serving.errors import ServingError
 
 
 class RequestReady(NamedTuple):
@@ -22,17 +23,11 @@ class StreamReset(NamedTuple):
     stream: int
 
 
-class BodyOverLimit(NamedTuple):
-    """A body exceeded the limit; the rest is dropped."""
+class RequestRefused(NamedTuple):
+    """A request is too large, or there is no buffer space for it; the rest of it is dropped."""
 
     stream: int
-    fields: HeaderFields
-
-
-class NoBufferSpace(NamedTuple):
-    """No buffer space for a request; the rest of it is dropped."""
-
-    stream: int
+    error: ServingError
 
 
 class StreamOpened(NamedTuple):
@@ -48,14 +43,7 @@ class MessageReady(NamedTuple):
     stream: int
 
 
-Event = RequestReady | StreamReset | BodyOverLimit | NoBufferSpace | StreamOpened | MessageReady
+Event = RequestReady | StreamReset | RequestRefused | StreamOpened | MessageReady
 
 Opens = Callable[[HeaderFields], bytes | bool]
 """Classifies a head: whether it streams, or the block of an immediate response."""
-
-
-class Mark(NamedTuple):
-    """A moment of a connection."""
-
-    stream: int
-    refreshes: int

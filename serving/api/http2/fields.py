@@ -1,8 +1,7 @@
 """HTTP/2 header fields (HPACK, RFC 7541): requests decoded by `hpack`, responses by hand.
 
-Blocks must be read in connection order. A block of indices and literals without indexing means the
-same until the dynamic table changes, so it is checked (RFC 9113, sections 8.2 and 8.3) once and
-cached.
+Blocks must be read in connection order. A block that leaves the dynamic table as it is means the
+same until another changes it, so it is checked (RFC 9113, sections 8.2 and 8.3) once and cached.
 """
 
 from __future__ import annotations
@@ -11,6 +10,8 @@ import re
 from typing import Any
 
 import hpack
+
+from serving.api.http2.frames import ErrorCode, Http2Error
 
 Pairs = tuple[tuple[bytes, bytes], ...]
 
@@ -27,10 +28,6 @@ _PSEUDO = frozenset({b":method", b":scheme", b":path", b":authority"})
 _OF_CONNECTION = frozenset(
     {b"connection", b"keep-alive", b"proxy-connection", b"transfer-encoding", b"upgrade"}
 )
-
-
-class BadBlock(Exception):  # the message comes from the decoder
-    """Malformed or too large block; the connection's table is lost."""
 
 
 class HeaderFields:
@@ -94,59 +91,26 @@ class FieldReader:
         self._remembered: dict[bytes, HeaderFields] = {}
 
     def read(self, block: bytes) -> HeaderFields:
-        """Decode a block.
-
-        Raises:
-            BadBlock: malformed or too large.
-        """
+        """Decode a block, or raise Http2Error and lose the connection's table."""
         fields = self._remembered.get(block)
         if fields is not None:
             return fields
+        table = self._decoder.header_table
+        before = table.maxsize, len(table.dynamic_entries)
+        newest = next(iter(table.dynamic_entries), None)
         try:
             pairs = tuple([(bytes(n), bytes(v)) for n, v in self._decoder.decode(block, raw=True)])
         except hpack.HPACKError as error:
-            raise BadBlock(str(error)) from error
+            raise Http2Error(ErrorCode.COMPRESSION_ERROR, str(error)) from error
         fields = HeaderFields(pairs)
-        if _changes_table(block):
+        is_same = (table.maxsize, len(table.dynamic_entries)) == before
+        if not is_same or next(iter(table.dynamic_entries), None) is not newest:
             self._remembered.clear()
         elif len(block) <= _REMEMBERED_BYTES:
             if len(self._remembered) >= _REMEMBERED:
                 self._remembered.clear()
             self._remembered[block] = fields
         return fields
-
-
-def _changes_table(block: bytes) -> bool:
-    """Whether a block changes the dynamic table (RFC 7541, section 6)."""
-    position = 0
-    while position < len(block):
-        first = block[position]
-        if first & 0x80:  # indexed
-            _, position = _integer(block, position, 0x7F)
-            continue
-        if first & 0x60:  # with incremental indexing, or a table size update
-            return True
-        index, position = _integer(block, position, 0x0F)
-        for _ in range(1 if index else 2):  # the value, after the name if it is not in the table
-            length, position = _integer(block, position, 0x7F)
-            position += length
-    return False
-
-
-def _integer(block: bytes, position: int, mask: int) -> tuple[int, int]:
-    """Return a prefixed integer and its end (RFC 7541, section 5.1)."""
-    value = block[position] & mask
-    position += 1
-    if value < mask:
-        return value, position
-    shift = 0
-    while True:
-        byte = block[position]
-        position += 1
-        value += (byte & 0x7F) << shift
-        shift += 7
-        if byte < 0x80:
-            return value, position
 
 
 def status(code: int) -> bytes:

@@ -57,22 +57,26 @@ class Setting(enum.IntEnum):
 
 
 class ErrorCode(enum.IntEnum):
-    """Reasons for ending a stream or a connection."""
+    """Reasons for ending a stream or a connection, those in use."""
 
     NO_ERROR = 0
     PROTOCOL_ERROR = 1
-    INTERNAL_ERROR = 2
     FLOW_CONTROL_ERROR = 3
-    SETTINGS_TIMEOUT = 4
     STREAM_CLOSED = 5
     FRAME_SIZE_ERROR = 6
     REFUSED_STREAM = 7
     CANCEL = 8
     COMPRESSION_ERROR = 9
-    CONNECT_ERROR = 10
     ENHANCE_YOUR_CALM = 11
-    INADEQUATE_SECURITY = 12
-    HTTP_1_1_REQUIRED = 13
+
+
+class Http2Error(Exception):
+    """The client broke the protocol, and its connection ends (RFC 9113, section 5.4.1)."""
+
+    def __init__(self, code: ErrorCode, text: str) -> None:
+        super().__init__(code, text)
+        self.code = code
+        self.text = text
 
 
 def frame(kind: int, flags: int, stream: int, payload: bytes = b"") -> bytes:
@@ -87,11 +91,6 @@ def settings(values: Mapping[Setting, int]) -> bytes:
 
 
 SETTINGS_ACK = frame(FrameType.SETTINGS, ACK, 0)
-
-
-def ping_ack(payload: bytes) -> bytes:
-    """Build a PING acknowledgement."""
-    return frame(FrameType.PING, ACK, 0, payload)
 
 
 def window_update(stream: int, more_bytes: int) -> bytes:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import deque
 
 from serving.api.http2 import frames
-from serving.api.http2.frames import FrameType
+from serving.api.http2.frames import ErrorCode, FrameType, Http2Error
 from serving.values import Buffer
 
 BUFFERED_BYTES = 64 * 1024 * 1024
@@ -14,22 +14,17 @@ BUFFERED_BYTES = 64 * 1024 * 1024
 _END = frames.END_HEADERS | frames.END_STREAM
 
 
-class BadWindow(Exception):  # the session decides what ends with it
-    """A window exceeds the maximum."""
-
-
 class SendBufferFull(Exception):  # the session's owner maps it to its protocol's error
     """Too many bytes wait for the client."""
 
 
 class _Rest:
-    __slots__ = ("data", "more", "sent_bytes", "size", "trailers")
+    __slots__ = ("at", "messages", "sent_bytes", "trailers")
 
-    def __init__(self, data: bytes, trailers: bytes | None) -> None:
-        self.data = memoryview(data)
-        self.size = len(data)
-        """Size of the whole message behind `data`."""
-        self.more: deque[bytes] | None = None
+    def __init__(self, message: bytes, trailers: bytes | None) -> None:
+        self.messages = deque((message,))
+        self.at = 0
+        """Bytes of the first message that were sent."""
         self.trailers = trailers
         """Block that ends the stream; None: more may come."""
         self.sent_bytes = 0
@@ -71,15 +66,11 @@ class Outgoing:
         del self._windows[stream]
         rest = self._rests.pop(stream, None)
         if rest is not None:
-            self.held_bytes -= rest.size + sum(map(len, rest.more or ()))
+            self.held_bytes -= sum(map(len, rest.messages))
             self._blocked.pop(stream, None)
 
     def send_response(self, stream: int, head: bytes, data: bytes, trailers: bytes) -> bool:
-        """Send a whole response; return True if nothing waits.
-
-        Raises:
-            SendBufferFull: too many bytes wait.
-        """
+        """Send a whole response, or raise SendBufferFull; return True if nothing waits."""
         size = len(data)
         if size <= self._window and size <= self._windows[stream] and size <= self._frame_bytes:
             self._window -= size
@@ -99,17 +90,11 @@ class Outgoing:
         return self._send_rest(stream)
 
     def send(self, stream: int, data: bytes) -> None:
-        """Send a message; `end` follows the last.
-
-        Raises:
-            SendBufferFull: too many bytes wait.
-        """
+        """Send a message, or raise SendBufferFull; `end` follows the last."""
         self._hold(len(data))
         rest = self._rests.get(stream)
         if rest is not None:
-            if rest.more is None:
-                rest.more = deque()
-            rest.more.append(data)
+            rest.messages.append(data)
             return
         self._rests[stream] = _Rest(data, None)
         self._send_rest(stream)
@@ -131,38 +116,34 @@ class Outgoing:
     def _send_rest(self, stream: int) -> bool:
         """Send what the windows admit; return True if nothing waits."""
         rest = self._rests[stream]
-        data, window, at = rest.data, self._windows[stream], 0
-        size, sent = len(data), 0
-        while True:
-            part = min(self._frame_bytes, self._window, window, size - at)
+        window, before_bytes = self._windows[stream], rest.sent_bytes
+        while rest.messages:
+            message = rest.messages[0]
+            part = min(self._frame_bytes, self._window, window, len(message) - rest.at)
             if part > 0:
                 self.pieces += (
                     frames.HEAD.pack(part << 8 | FrameType.DATA, 0, stream),
-                    data[at : at + part],
+                    memoryview(message)[rest.at : rest.at + part],
                 )
                 self._window -= part
                 window -= part
-                at += part
-                sent += part
-            elif at == size and rest.more:
-                self.held_bytes -= rest.size
-                data, at = memoryview(rest.more.popleft()), 0
-                rest.size = size = len(data)
-            else:
+                rest.at += part
+                rest.sent_bytes += part
+            elif rest.at < len(message):
                 break
+            if rest.at == len(message):
+                rest.messages.popleft()
+                rest.at = 0
+                self.held_bytes -= len(message)
         self._windows[stream] = window
-        self._sent_bytes += sent
-        if at < size:
-            rest.data = data[at:]
-            rest.sent_bytes += sent
-            if window > 0:
-                self._blocked[stream] = None
-            else:
-                self._blocked.pop(stream, None)
+        self._sent_bytes += rest.sent_bytes - before_bytes
+        if rest.messages and window > 0:
+            self._blocked[stream] = None
             return False
-        self.held_bytes -= rest.size
-        del self._rests[stream]
         self._blocked.pop(stream, None)
+        if rest.messages:
+            return False
+        del self._rests[stream]
         if rest.trailers is not None:
             self.write(frames.frame(FrameType.HEADERS, _END, stream, rest.trailers))
         return True
@@ -190,33 +171,21 @@ class Outgoing:
     # The client's flow control
 
     def grow_window(self, stream: int, more_bytes: int) -> bool:
-        """Grow a stream's window; return True if it sent all.
-
-        Raises:
-            BadWindow: too large.
-        """
+        """Grow a stream's window, or raise Http2Error; return True if it sent all."""
         window = self._windows[stream] = self._windows[stream] + more_bytes
         if window > frames.MAX_WINDOW_BYTES:
-            raise BadWindow(f"a wrong window of stream {stream}")
+            raise _bad_window(f"a wrong window of stream {stream}")
         return stream in self._rests and self._send_rest(stream)
 
     def grown_connection(self, more_bytes: int) -> list[int]:
-        """Grow the connection's window; return the streams that sent all.
-
-        Raises:
-            BadWindow: too large.
-        """
+        """Grow the connection's window, or raise Http2Error; return the streams that sent all."""
         self._window += more_bytes
         if self._window > frames.MAX_WINDOW_BYTES:
-            raise BadWindow("a wrong window of the connection")
+            raise _bad_window("a wrong window of the connection")
         return self._send_blocked()
 
     def set_initial_window(self, size: int) -> list[int]:
-        """Change all initial windows; return the streams that sent all.
-
-        Raises:
-            BadWindow: too large.
-        """
+        """Change all initial windows, or raise Http2Error; return the streams that sent all."""
         change = size - self._initial_window
         self._initial_window = size
         if not change:
@@ -224,7 +193,7 @@ class Outgoing:
         for stream in self._windows:
             self._windows[stream] += change
         if max(self._windows.values(), default=size) > frames.MAX_WINDOW_BYTES:
-            raise BadWindow(f"a window of {size} bytes makes one of a stream too large")
+            raise _bad_window(f"a window of {size} bytes makes one of a stream too large")
         self._blocked = {stream: None for stream in self._rests if self._windows[stream] > 0}
         return self._send_blocked()
 
@@ -240,3 +209,7 @@ class Outgoing:
             if self._send_rest(stream):
                 left.append(stream)
         return left
+
+
+def _bad_window(text: str) -> Http2Error:
+    return Http2Error(ErrorCode.FLOW_CONTROL_ERROR, text)

@@ -7,7 +7,7 @@ import re
 import time
 
 from serving import __version__
-from serving.api.http.listener import Exchange, ResponseWriter
+from serving.api.http.exchange import Exchange, ResponseWriter
 from serving.api.http.messages import (
     JSON_TYPE,
     RequestHead,
@@ -139,7 +139,7 @@ class OpenInferenceRoutes:
     def handle(
         self, head: RequestHead, body: bytes, connection: ResponseWriter
     ) -> Exchange | Response:
-        """Implement `serving.api.http.listener.Routes`."""
+        """Implement `serving.api.http.exchange.Routes`."""
         asked: _ParsedPath | None = head.meaning
         if asked is None:  # first request with this head
             if self._triton is not None:

@@ -124,11 +124,7 @@ def depth(text: bytes) -> int:
 
 
 def write(value: object, *, constants: bool = False) -> str:
-    """Return compact JSON.
-
-    Raises:
-        ValueError: a number is not finite and `constants` is false.
-    """
+    """Return compact JSON; raise ValueError for a number not finite, unless `constants`."""
     return json.dumps(value, separators=(",", ":"), allow_nan=constants)
 
 

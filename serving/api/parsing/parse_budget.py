@@ -25,11 +25,7 @@ class ParseBudget:
         self.left = most
 
     def spend(self, count: int) -> None:
-        """Spend budget before elements are read.
-
-        Raises:
-            InvalidRequest: too little is left.
-        """
+        """Spend budget before elements are read; raise InvalidRequest if too little is left."""
         self.left -= count
         if self.left < 0:
             raise self.make_error()

@@ -24,11 +24,7 @@ Field = tuple[int, int, int, memoryview]
 
 
 def read(message: memoryview, budget: ParseBudget) -> Iterator[Field]:
-    """Yield the fields of a message.
-
-    Raises:
-        InvalidRequest: malformed, or over budget.
-    """
+    """Yield the fields of a message; raise InvalidRequest if malformed, or over budget."""
     position, end = 0, len(message)
     while position < end:
         budget.left -= 1
@@ -63,11 +59,7 @@ def read(message: memoryview, budget: ParseBudget) -> Iterator[Field]:
 
 
 def text(content: memoryview) -> str:
-    """Return the text of a string field.
-
-    Raises:
-        InvalidRequest: not UTF-8.
-    """
+    """Return the text of a string field, or raise InvalidRequest."""
     try:
         return str(content, "utf-8")
     except UnicodeDecodeError:
@@ -86,11 +78,7 @@ def entry(content: memoryview, budget: ParseBudget) -> tuple[str, memoryview]:
 
 
 def whole_numbers(content: memoryview) -> NDArray[np.uint64]:
-    """Return packed varints modulo 2**64.
-
-    Raises:
-        InvalidRequest: malformed.
-    """
+    """Return packed varints modulo 2**64, or raise InvalidRequest."""
     numbers = varints.unpack(content)
     if numbers is None:
         raise _malformed_error("packed numbers end within one, or one has more than 10 bytes")

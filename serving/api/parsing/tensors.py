@@ -1,4 +1,4 @@
-"""Checks of tensors and parameters for all encodings of the Open Inference Protocol."""
+"""Checks of tensors and parameters, for all encodings of the inference protocols."""
 
 from __future__ import annotations
 
@@ -8,17 +8,13 @@ from collections.abc import Sequence
 from serving.api.parsing.parse_budget import ParseBudget
 from serving.error_text import short_repr, shown_names
 from serving.errors import InvalidRequest
-from serving.values import ITEM_BYTES, Buffer, Signature, Tensor, is_shape
+from serving.values import ITEM_BYTES, Buffer, Signature, Tensor, TensorSpec, is_shape
 
 MAX_TIMEOUT_US = 86_400_000_000
 
 
 def check_declared(name: str, datatype: str, shape: Sequence[int]) -> None:
-    """Check datatype and shape of an input.
-
-    Raises:
-        InvalidRequest: one is invalid.
-    """
+    """Raise InvalidRequest if an input's datatype or shape is invalid."""
     if datatype not in ITEM_BYTES:
         raise InvalidRequest(
             f"input {short_repr(name)}: datatype is {short_repr(datatype)}, expected one of {', '.join(ITEM_BYTES)}"
@@ -30,11 +26,7 @@ def check_declared(name: str, datatype: str, shape: Sequence[int]) -> None:
 
 
 def check_count(model: str, signature: Signature, given: int) -> None:
-    """Check the number of inputs before any is read.
-
-    Raises:
-        InvalidRequest: too many.
-    """
+    """Raise InvalidRequest for too many inputs, before any is read."""
     if given > len(signature.inputs):
         names = ", ".join([spec.name for spec in signature.inputs])
         raise InvalidRequest(f"{given} inputs are given; model {model!r} takes exactly {names}")
@@ -87,11 +79,7 @@ def checked_items(model: str, signature: Signature, tensors: Sequence[Tensor]) -
 def check_bytes(
     name: str, datatype: str, shape: Sequence[int], data: Buffer, budget: ParseBudget
 ) -> None:
-    """Check that raw data holds exactly the elements of its shape.
-
-    Raises:
-        InvalidRequest: it does not, or BYTES exceed the budget.
-    """
+    """Raise InvalidRequest unless raw data holds the elements of its shape, within the budget."""
     elements = math.prod(shape)
     expected = elements * ITEM_BYTES[datatype]
     if ITEM_BYTES[datatype]:
@@ -112,12 +100,30 @@ def check_bytes(
         )
 
 
-def timeout_s(timeout_us: object) -> float | None:
-    """Return the parameter `timeout` in seconds.
+def item_shape(spec: TensorSpec, elements: int) -> tuple[int, ...]:
+    """Return the shape of one item from its flat values, without the batch axis.
+
+    3072 values fit [-1, 3, 32, 32] as (3, 32, 32); one free dimension is deduced.
 
     Raises:
-        InvalidRequest: no number of microseconds, or out of range.
+        InvalidRequest: no shape fits, or several.
     """
+    inner = spec.shape[1:]
+    fixed = math.prod(length for length in inner if length >= 0)
+    free = sum(length < 0 for length in inner)
+    if free == 1 and fixed and elements % fixed == 0:
+        return tuple(elements // fixed if length < 0 else length for length in inner)
+    if free == 0 and fixed == elements:
+        return inner
+    values = "1 value" if elements == 1 else f"{elements} values"
+    raise InvalidRequest(
+        f"input {spec.name!r} takes items of shape {list(inner)} (-1: any), which {values} "
+        "in a row cannot be"
+    )
+
+
+def timeout_s(timeout_us: object) -> float | None:
+    """Return the parameter `timeout`, in microseconds, as seconds, or raise InvalidRequest."""
     if timeout_us is None:
         return None
     if (
@@ -133,11 +139,7 @@ def timeout_s(timeout_us: object) -> float | None:
 
 
 def priority(value: object) -> int:
-    """Return the parameter `priority`: 1 is the highest, 0 the default.
-
-    Raises:
-        InvalidRequest: not such a number.
-    """
+    """Return the parameter `priority` (1: highest, 0: default), or raise InvalidRequest."""
     if value is None:
         return 0
     if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value < 2**31:

@@ -16,11 +16,7 @@ MAX_BYTES = 8 * 2**20
 
 
 def unpack(data: bytes | memoryview) -> NDArray[np.uint64] | None:
-    """Return the numbers modulo 2**64, or None if malformed.
-
-    Raises:
-        InvalidRequest: too many bytes.
-    """
+    """Return the numbers modulo 2**64; None: malformed. Raises as `check_size`."""
     check_size(len(data))
     encoded = np.frombuffer(data, dtype=np.uint8)
     if not encoded.size:
@@ -41,11 +37,7 @@ def unpack(data: bytes | memoryview) -> NDArray[np.uint64] | None:
 
 
 def check_size(size: int) -> None:
-    """Check the size of one tensor's packed numbers.
-
-    Raises:
-        InvalidRequest: above `MAX_BYTES`.
-    """
+    """Raise InvalidRequest for more packed numbers of one tensor than `MAX_BYTES`."""
     if size > MAX_BYTES:
         raise InvalidRequest(
             f"{size} bytes of packed whole numbers in one tensor, at most {MAX_BYTES} are "

@@ -11,8 +11,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from serving.api.parsing.bounded_json import short_json
-from serving.api.parsing.flat_items import item_shape
 from serving.api.parsing.parse_budget import ParseBudget
+from serving.api.parsing.tensors import item_shape
 from serving.api.tensorflow import rest_tensors
 from serving.errors import InvalidRequest
 from serving.values import Signature, Tensor, TensorSpec

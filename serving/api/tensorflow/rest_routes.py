@@ -17,7 +17,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from typing import cast
 
-from serving.api.http.listener import Exchange, ResponseWriter
+from serving.api.http.exchange import Exchange, ResponseWriter
 from serving.api.http.messages import (
     JSON_TYPE,
     RequestHead,
@@ -169,7 +169,7 @@ class TensorFlowRoutes:
     def handle(
         self, head: RequestHead, body: bytes, connection: ResponseWriter
     ) -> Exchange | Response:
-        """Implement `serving.api.http.listener.Routes`."""
+        """Implement `serving.api.http.exchange.Routes`."""
         asked: _ParsedTensorFlowPath | None = head.meaning
         if asked is None:
             found = self._parse_path(head.method, head.path)

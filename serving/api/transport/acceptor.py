@@ -31,19 +31,14 @@ class Acceptor:
         handshake_s: float,
         end_s: float,
     ) -> None:
-        """Store the settings.
-
-        Args:
-            sock: bound, not yet listening.
-            context: None: no TLS.
-            end_s: limit of a TLS shutdown.
-        """
         self._sock = sock
+        """Bound, not yet listening."""
         self._context = context
         self.protocol = protocol
         self.door = door
         self._handshake_s = handshake_s
         self._end_s = end_s
+        """Limit of a TLS shutdown."""
         self._loop = asyncio.get_running_loop()
         self._handshakes: set[asyncio.Task[None]] = set()
         self._rest: asyncio.TimerHandle | None = None

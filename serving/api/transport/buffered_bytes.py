@@ -42,11 +42,7 @@ class BufferedBytes:
         return self.try_acquire(size)
 
     def take(self, size: int) -> None:
-        """Reserve bytes.
-
-        Raises:
-            BufferFull: no room.
-        """
+        """Reserve bytes, or raise BufferFull."""
         if not self.try_acquire(size):
             raise self.refusal()
 

@@ -2,16 +2,56 @@
 
 from __future__ import annotations
 
+import asyncio
+import concurrent.futures
 import gzip
 import zlib
+from collections.abc import Callable
 
 from serving.errors import BodyTooLarge, InvalidRequest
+from serving.values import Buffer
 
 _LEVEL = 1
 """Most of the gain for a third of the time."""
 _GZIP, _ZLIB, _RAW = 16 + zlib.MAX_WBITS, zlib.MAX_WBITS, -zlib.MAX_WBITS
 ENCODINGS = {"gzip": _GZIP, "x-gzip": _GZIP, "deflate": _ZLIB}
 """Values of Content-Encoding; gRPC lacks x-gzip."""
+_MAX_RATIO = 1032
+"""Largest ratio of deflate: 258 bytes from two bits."""
+
+
+class CompressionThreads:
+    """Compression in threads, where zlib releases the GIL."""
+
+    def __init__(self, *, max_body_bytes: int, min_bytes: int | None) -> None:
+        self.max_body_bytes = max_body_bytes
+        """Limit of a decompressed body."""
+        self.min_bytes = min_bytes
+        """Size from which to compress; None: never."""
+        self._threads = concurrent.futures.ThreadPoolExecutor(2, "compression")
+
+    def is_long(self, size: int) -> bool:
+        """Whether to compress a response of this size."""
+        return self.min_bytes is not None and size >= self.min_bytes
+
+    def max_bytes(self, size: int) -> int:
+        """Return a bound on the decompressed size of so many bytes."""
+        return min(self.max_body_bytes, size * _MAX_RATIO)
+
+    def decompress(self, encoding: str, data: Buffer) -> asyncio.Future[bytes]:
+        """Decompress in a thread; the future may raise as `decompress`."""
+        return self._work(decompress, encoding, data, self.max_body_bytes)
+
+    def compress(self, encoding: str, data: bytes) -> asyncio.Future[bytes]:
+        """Compress in a thread."""
+        return self._work(compress, encoding, data)
+
+    def _work(self, function: Callable[..., bytes], *arguments: object) -> asyncio.Future[bytes]:
+        return asyncio.get_running_loop().run_in_executor(self._threads, function, *arguments)
+
+    def close(self) -> None:
+        """Stop the threads."""
+        self._threads.shutdown(wait=False, cancel_futures=True)
 
 
 def decompress(encoding: str, body: bytes, limit_bytes: int) -> bytes:

@@ -8,13 +8,8 @@ destroy the response.
 from __future__ import annotations
 
 import asyncio
-import fcntl
 import ipaddress
-import socket
-import struct
-import termios
 import time
-from typing import cast
 
 LINGERING = 64
 """Connections being rejected at a time; more close at once."""
@@ -27,7 +22,7 @@ TEXT = (
 
 
 class ConnectionLimiter:
-    """Connection limiter."""
+    """Counters of open and excess connections."""
 
     def __init__(self, most: int | None = None, max_per_client: int | None = None) -> None:
         self.most = most
@@ -43,12 +38,7 @@ class ConnectionLimiter:
         self._refusals: set[_Refusal] = set()
 
     def acquire(self, transport: asyncio.Transport, response: bytes) -> str | None:
-        """Return the key for `release`, or None after rejecting the connection.
-
-        Args:
-            transport: gets another protocol if rejected.
-            response: rejection to send.
-        """
+        """Return the key for `release`; None: rejected, and given another protocol to respond."""
         client = ""
         if self.max_per_client is not None:
             client = client_of(transport.get_extra_info("peername"))
@@ -134,33 +124,3 @@ class _Refusal(asyncio.Protocol):
 
 
 _GONE = asyncio.Protocol()
-
-_ACKED = struct.Struct("=120xQ")
-"""tcpi_bytes_acked of `struct tcp_info` in linux/tcp.h."""
-_TCP_INFO: int | None = getattr(socket, "TCP_INFO", None)
-"""Linux only; elsewhere no client counts as slow."""
-
-
-def acknowledged_bytes(transport: asyncio.Transport | None) -> int | None:
-    """Return bytes that a client has read, as the kernel counts them.
-
-    None: no more wait, closed, or unknown.
-    """
-    if transport is None or _TCP_INFO is None:
-        return None
-    is_tls = transport.get_extra_info("sslcontext") is not None
-    if not is_tls and not transport.get_write_buffer_size():
-        return None
-    try:
-        fd = transport.get_extra_info("socket").fileno()
-        if is_tls and fcntl.ioctl(fd, termios.TIOCOUTQ, bytes(4)) == bytes(4):
-            return None
-        with socket.fromfd(fd, socket.AF_INET, socket.SOCK_STREAM) as sock:
-            info = sock.getsockopt(socket.IPPROTO_TCP, _TCP_INFO, _ACKED.size)
-        return cast("int", _ACKED.unpack(info)[0])
-    except (
-        OSError,
-        ValueError,
-        struct.error,
-    ):  # closed meanwhile, or an old kernel
-        return None

@@ -14,7 +14,7 @@ Ended = Callable[[list[bytes] | Exception], None]
 
 
 class IncrementalJob:
-    """One incremental job."""
+    """Long work and what it has made so far."""
 
     __slots__ = ("ended", "pieces", "steps")
 

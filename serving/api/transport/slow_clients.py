@@ -16,17 +16,11 @@ K = TypeVar("K")
 class SlowClientDetector(Generic[K]):
     """Progress of each receiver."""
 
-    def __init__(self, within_s: float = STALL_S) -> None:
-        self._within_s = within_s
+    def __init__(self) -> None:
         self._marks: dict[K, tuple[float, int]] = {}
 
     def find_stalled(self, taken: Mapping[K, int], now_s: float) -> list[K]:
-        """Return the slow receivers, on every call.
-
-        Args:
-            taken: bytes read by each receiver with pending data.
-            now_s: monotonic.
-        """
+        """Return the slow ones, on every call, of those with pending data that read `taken`."""
         before, self._marks = self._marks, {}
         stalled = []
         for receiver, so_far in taken.items():
@@ -34,6 +28,6 @@ class SlowClientDetector(Generic[K]):
             if so_far >= then + MIN_BYTES:
                 since_s, then = now_s, so_far
             self._marks[receiver] = since_s, then
-            if now_s - since_s >= self._within_s:
+            if now_s - since_s >= STALL_S:
                 stalled.append(receiver)
         return stalled

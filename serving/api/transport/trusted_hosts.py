@@ -27,7 +27,7 @@ class TrustedHosts:
         if host in self._passed:
             return None
         name = _bare(host)
-        if name in self._names or name == "localhost" or _is_loopback(name):
+        if name in self._names or is_loopback(name):
             if len(self._passed) < _REMEMBERED:
                 self._passed.add(host)
             return None
@@ -56,11 +56,12 @@ def _bare(host: str) -> str:
     return host.removesuffix(".")
 
 
-def _is_loopback(name: str) -> bool:
+def is_loopback(host: str) -> bool:
+    """Whether a host, without port, is reachable from this machine only."""
     try:
-        address = ipaddress.ip_address(name)
+        address = ipaddress.ip_address(host)
     except ValueError:
-        return False
+        return host == "localhost"
     if isinstance(address, ipaddress.IPv6Address) and address.ipv4_mapped is not None:
         return address.ipv4_mapped.is_loopback
     return address.is_loopback

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from serving.api.http.listener import Exchange, ResponseWriter
+from serving.api.http.exchange import Exchange, ResponseWriter
 from serving.api.http.messages import RequestHead, Response, error_response, json_response
 from serving.api.triton import extensions
 from serving.api.triton.extensions import ExtensionRequest, ModelHub

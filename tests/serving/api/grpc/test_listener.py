@@ -173,7 +173,7 @@ def unsent(port):
 
     def look():
         found = [
-            (one.acknowledged_bytes(), one.session._outgoing.sent_by_stream())
+            (one.acknowledged_bytes(), one.session.outgoing.sent_by_stream())
             for one in port.listener.connections
         ]
         return [taken for taken in found if taken[0] is not None or taken[1]]

@@ -460,7 +460,7 @@ def test_a_message_that_does_not_arrive():
 
 def held_bytes(port):
     return port.running.do(
-        lambda: sum(one.session._held_bytes for one in port.listener.connections)
+        lambda: sum(one.session.incoming.held_bytes for one in port.listener.connections)
     )
 
 

@@ -54,7 +54,7 @@ def test_the_cut_of_the_stream_does_not_matter(requests, sizes, known):
     answer = b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%b"
     assert wire.written == b"".join(answer % (len(body), body) for body in bodies)
     assert not wire.closed
-    connection.close_if_idle()
+    connection.drain()
     assert wire.closed
 
 

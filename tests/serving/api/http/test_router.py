@@ -65,14 +65,3 @@ def test_protocols_take_turns_on_a_connection(running):
 def test_paths(running, path, answer):
     """The first part of the path decides."""
     assert answer in running.request("GET", path)[2]
-
-
-def test_paths_of_no_protocol():
-    """404, with what there is."""
-    with gateway() as running:
-        running.listener.routes = Router(
-            oip=OpenInferenceRoutes(running.engine), tfs=TensorFlowRoutes(running.engine)
-        )
-        status, answer = running.json("GET", "/elsewhere?x=1")
-        assert status == 404
-        assert answer["error"].startswith("no route '/elsewhere'; routes begin with /v2")

@@ -8,11 +8,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import serving
-from serving.api.http2 import fields, frames, session
-from serving.api.http2.events import BodyOverLimit, Mark, RequestReady, StreamReset
+from serving.api.http2 import fields, frame_reader, frames, incoming, session
+from serving.api.http2.events import RequestReady, RequestRefused, StreamReset
 from serving.api.http2.frames import ErrorCode, FrameType, Setting
 from serving.api.http2.outgoing import BUFFERED_BYTES, Outgoing, SendBufferFull
 from serving.api.http2.session import Session
+from serving.errors import BodyTooLarge
 from tests.fakes.http2_client import CALL, SMALL_WINDOW, Client, Turned, goaway_code
 
 HEAD = fields.status(200) + fields.literal(b"content-type", b"application/grpc")
@@ -174,7 +175,8 @@ def test_a_body_above_the_limit(ended):
     """It is told once, what follows is dropped, and the answer tells the client to stop sending."""
     it, client = opened(max_body_bytes=100)
     (event,) = it.receive(client.headers(1) + client.data(1, b"x" * 101, end=ended))
-    assert isinstance(event, BodyOverLimit)
+    assert isinstance(event, RequestRefused)
+    assert isinstance(event.error, BodyTooLarge)
     it.respond_short(1, HEAD)
     found = client.read(it.take())
     assert found[0][1] & frames.END_STREAM
@@ -256,7 +258,7 @@ def uploads(it, client, sizes):
                 it.respond(event.stream, HEAD, b"", TRAILERS)
             if last:
                 del left[stream]
-            most = max(most, it._held_bytes)
+            most = max(most, it.incoming.held_bytes)
             for kind, _, on, payload in client.read(it.take()):
                 if kind is FrameType.WINDOW_UPDATE and on in window:
                     window[on] += struct.unpack(">I", payload)[0]
@@ -266,31 +268,31 @@ def uploads(it, client, sizes):
 
 def test_uploads_that_are_too_large_together_end_one_after_another(monkeypatch):
     """Unfinished bodies above the budget wait for one another; none waits for ever."""
-    monkeypatch.setattr(session, "BUDGET_BYTES", 600_000)
+    monkeypatch.setattr(incoming, "BUDGET_BYTES", 600_000)
     it, client = opened(max_body_bytes=4_000_000)
     ended, most = uploads(it, client, [2_000_000] * 6)
     assert sorted(ended) == [1, 3, 5, 7, 9, 11]
     assert most <= 600_000 + 6 * session.WINDOW_BYTES + 2_000_000
-    assert it._held_bytes == 0
+    assert it.incoming.held_bytes == 0
 
 
 @settings(deadline=None, max_examples=20)
 @given(st.lists(st.integers(1, 900_000), min_size=1, max_size=8))
 def test_every_upload_ends(sizes):
     """Whatever the sizes, a client that keeps to its windows gets all its bodies through."""
-    before, session.BUDGET_BYTES = session.BUDGET_BYTES, 300_000
+    before, incoming.BUDGET_BYTES = incoming.BUDGET_BYTES, 300_000
     try:
         it, client = opened(max_body_bytes=4_000_000)
         ended, _ = uploads(it, client, sizes)
     finally:
-        session.BUDGET_BYTES = before
+        incoming.BUDGET_BYTES = before
     assert sorted(ended) == [2 * i + 1 for i in range(len(sizes))]
-    assert it._held_bytes == 0
+    assert it.incoming.held_bytes == 0
 
 
 def test_a_client_that_ignores_its_window(monkeypatch):
     """More than the window resets the stream, and the others go on."""
-    monkeypatch.setattr(session, "BUDGET_BYTES", 0)
+    monkeypatch.setattr(incoming, "BUDGET_BYTES", 0)
     it, client = opened(max_body_bytes=4_000_000)
     it.receive(client.headers(1) + client.data(1, b"x" * session.WINDOW_BYTES, end=False))
     it.receive(client.headers(3) + client.data(3, b"x" * session.WINDOW_BYTES, end=False))
@@ -330,9 +332,9 @@ def test_floods_end_the_connection(flood):
     """Frames that only cost are borne up to a number; time makes it anew."""
     it, client = opened()
     it.receive(client.headers(1))
-    half = flood * (session.PATIENCE - 10)
+    half = flood * (frame_reader.PATIENCE - 10)
     it.receive(half)
-    it.refresh()
+    it.input.refresh()
     it.receive(half)
     assert not it.closed
     it.receive(half)
@@ -437,24 +439,22 @@ PING = frames.frame(FrameType.PING, 0, 0, bytes(8))
 def test_what_does_not_come_to_its_end_is_told(start, rest):
     """A frame, a head or the preface that goes on and on; its rest ends it."""
     it = Session(max_body_bytes=100)
-    mark = it.mark()
     it.receive(start[:-1])
     it.receive(start[-1:])
-    assert not it.is_stuck(mark)
-    it.refresh()
-    mark = it.mark()
-    assert it.is_stuck(mark)
+    assert not it.input.is_stuck(0.0)
+    assert it.input.is_stuck(1.0)
+    it.now_s = 5.0
     it.receive(rest[:1])
-    assert it.is_stuck(mark) is (len(rest) > 1)
+    assert it.input.is_stuck(1.0) is (len(rest) > 1)
     it.receive(rest[1:])
     assert not it.closed
-    assert not it.is_stuck(mark)
+    assert not it.input.is_stuck(1.0)
 
 
 def test_rapid_resets_end_the_connection():
     """Calls that are cancelled as soon as they are made are work for nothing, too."""
     it, client = opened()
-    for i in range(session.PATIENCE + 1):
+    for i in range(frame_reader.PATIENCE + 1):
         it.receive(client.request(2 * i + 1) + frames.reset(2 * i + 1, ErrorCode.CANCEL))
     assert it.closed
 
@@ -529,10 +529,12 @@ def test_going_away():
 
 
 def test_calls_that_do_not_arrive():
-    """A request that has begun and not ended is found by its number."""
+    """A request that has begun before a time and not ended is found."""
     it, client = opened()
-    it.receive(client.headers(1) + client.request(3) + client.headers(5))
-    assert it.late(Mark(3, 0)) == [1]
+    it.receive(client.headers(1) + client.request(3))
+    it.at(2.0)
+    it.receive(client.headers(5))
+    assert it.incoming.late(1.0) == [1]
 
 
 @given(st.binary(max_size=400))
@@ -569,7 +571,7 @@ def test_any_frames_are_borne(sent, answered):
                     it.respond(event.stream, HEAD, b"x" * 100, TRAILERS)
             elif isinstance(event, StreamReset):
                 assert event.stream in seen
-    assert it._held_bytes >= 0
+    assert it.incoming.held_bytes >= 0
     it.take()
 
 
@@ -754,7 +756,7 @@ def test_a_length_that_is_told_is_that_of_the_body(pieces, told, padded, trailer
             (FrameType.RST_STREAM, 0, 1, struct.pack(">I", ErrorCode.PROTOCOL_ERROR))
         ]
         assert it.streams == 0
-    assert it._held_bytes == 0
+    assert it.incoming.held_bytes == 0
 
 
 @pytest.mark.parametrize(

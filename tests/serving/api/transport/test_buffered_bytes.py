@@ -5,10 +5,11 @@ from hypothesis import strategies as st
 
 from serving.api.http.messages import Response
 from serving.api.http2 import frames
-from serving.api.http2.events import NoBufferSpace, RequestReady
+from serving.api.http2.events import RequestReady, RequestRefused
 from serving.api.http2.frames import FrameType
 from serving.api.http2.session import WINDOW_BYTES, Session
 from serving.api.transport.buffered_bytes import LARGE_BYTES, BufferedBytes
+from serving.errors import BufferFull
 from tests.fakes.http2_client import CALL, Client, Turned
 from tests.fakes.wire import connected, listening, statuses
 
@@ -46,7 +47,7 @@ def request(size, *, is_chunked, more_bytes=0):
 
 def pipelined_bytes(connection):
     """Bodies, and what is kept of large heads, of requests that wait on a connection."""
-    waiting = [one for one in connection._pipelined if not isinstance(one, Response)]
+    waiting = [one for one in connection._pipeline.waiting if not isinstance(one, Response)]
     heads = [len(head.others.get(b"x-application", b"")) for head, _ in waiting]
     return sum(len(body) for _, body in waiting) + sum(size for size in heads if size > 2048)
 
@@ -217,7 +218,7 @@ def test_what_is_pipelined_waits_for_the_loops_next_turn():
     connection.data_received(2 * request(1, is_chunked=False))
     routes.answer(connection)
     assert not routes.flights
-    connection.close_if_idle()
+    connection.drain()
     assert not wire.closed
     for callback in later:
         callback()
@@ -225,7 +226,7 @@ def test_what_is_pipelined_waits_for_the_loops_next_turn():
     routes.answer(connection)
     assert statuses(wire.written) == [200, 200]
     assert len(later) == 1
-    connection.close_if_idle()
+    connection.drain()
     assert wire.closed
 
 
@@ -247,7 +248,9 @@ def test_uploads_of_all_sessions_are_bounded():
     assert one.receive(client.headers(1) + client.data(1, bytes(250_000), end=False)) == []
     assert held.bytes == 250_000
     sent = second.headers(1) + second.data(1, bytes(WINDOW_BYTES - 1), end=False)
-    assert other.receive(sent) == [NoBufferSpace(1)]
+    (refused,) = other.receive(sent)
+    assert isinstance(refused, RequestRefused)
+    assert isinstance(refused.error, BufferFull)
     assert held.bytes == 250_000
     other.respond_short(1, b"\x88")
     assert other.streams == 0
@@ -302,7 +305,7 @@ def test_what_a_session_holds_is_bounded_and_let_go(steps):
             if size:
                 sent += client.data(last, bytes(size), end=False)
             for event in it.receive(sent):
-                if isinstance(event, NoBufferSpace):
+                if isinstance(event, RequestRefused):
                     it.respond_short(event.stream, b"\x88")
                     del streams[last], bodies[last]
         fields = [sum(map(len, sum(pairs, ()))) for pairs in streams.values()]
@@ -321,7 +324,7 @@ def test_fields_of_streams_are_held():
     told = [
         event for number in range(500) for event in it.receive(client.headers(2 * number + 1, MANY))
     ]
-    assert {type(event) for event in told} == {NoBufferSpace}
+    assert {type(event) for event in told} == {RequestRefused}
     assert 40 < 500 - len(told) < 80
     assert 900_000 < held.bytes <= 1_000_000
 

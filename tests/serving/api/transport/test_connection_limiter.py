@@ -221,7 +221,7 @@ def test_bodies_of_pipelined_requests_are_bounded(port):
                 sock.sendall(b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 500000\r\n\r\n" + body)
                 sent += 1
         (connection,) = port.listener.connections
-        held = do(port, lambda: sum(len(body) for _, body in connection._pipelined))
+        held = do(port, lambda: sum(len(body) for _, body in connection._pipeline.waiting))
         assert sent < 60
         assert held < 3_000_000
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))

@@ -39,7 +39,9 @@ def hub_gateway(values=None, home=None, *, root=None, is_controlled=True):
         )
         extension = TritonRoutes(hub)
         running.listener.routes = Router(
-            oip=OpenInferenceRoutes(running.engine, extension), tfs=TensorFlowRoutes(running.engine)
+            oip=OpenInferenceRoutes(running.engine, extension),
+            tfs=TensorFlowRoutes(running.engine),
+            otherwise=OpenInferenceRoutes(running.engine),
         )
         running.hub = hub
         yield running

@@ -6,11 +6,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from serving.api.http2 import fields, frames, session
+from serving.api.http2 import fields, frames, incoming, session
 from serving.api.http2.events import MessageReady, StreamOpened, StreamReset
 from serving.api.http2.frames import ErrorCode, FrameType, Setting
-from serving.api.http2.message_reader import MessageTooLong, MessageTruncated
 from serving.api.http2.session import Session
+from serving.errors import BodyTooLarge, InvalidRequest
 from tests.fakes.http2_client import CALL, SMALL_WINDOW, Client, Turned
 
 HEAD = fields.status(200)
@@ -90,7 +90,7 @@ def test_what_nobody_asks_for_is_held_back(sizes):
     rest, window = upload(it, client, framed(*messages), session.WINDOW_BYTES)
     found = []
     while rest:
-        assert it._held_bytes <= session.WINDOW_BYTES + max(sizes) + 5
+        assert it.incoming.held_bytes <= session.WINDOW_BYTES + max(sizes) + 5
         message = it.message(1)
         assert message is not None, "the client may not send, and there is nothing to ask for"
         found.append(message[5:])
@@ -99,12 +99,12 @@ def test_what_nobody_asks_for_is_held_back(sizes):
                 window += struct.unpack(">I", payload)[0]
         rest, window = upload(it, client, rest, window)
     assert found + taken(it) == messages
-    assert it._held_bytes == 0
+    assert it.incoming.held_bytes == 0
 
 
 def test_a_series_that_nobody_asks_does_not_hold_up_a_body(monkeypatch):
     """It is not the first in line for room when it has a message that could be asked for."""
-    monkeypatch.setattr(session, "BUDGET_BYTES", 0)
+    monkeypatch.setattr(incoming, "BUDGET_BYTES", 0)
     it, client = opened(opens=lambda found: (b"x", b"series") in found.pairs)
     it.receive(client.headers(1, [*CALL, (b"x", b"series")]))
     half = session.WINDOW_BYTES // 2
@@ -122,10 +122,10 @@ def test_a_message_that_is_too_long():
     it, client = opened(most=1000)
     it.receive(client.headers(1) + client.data(1, framed(b"ok", bytes(1001))[:12], end=False))
     assert it.message(1)[5:] == b"ok"
-    with pytest.raises(MessageTooLong):
+    with pytest.raises(BodyTooLarge, match=" 1000 bytes"):
         it.message(1)
     it.end(1, TRAILERS)
-    assert it.streams == it._held_bytes == 0
+    assert it.streams == it.incoming.held_bytes == 0
 
 
 @pytest.mark.parametrize("left", [b"\0", framed(b"abc")[:-1]])
@@ -134,7 +134,7 @@ def test_a_series_that_ends_within_a_message(left):
     it, client = opened()
     it.receive(client.headers(1) + client.data(1, framed(b"ok") + left))
     assert it.message(1)[5:] == b"ok"
-    with pytest.raises(MessageTruncated):
+    with pytest.raises(InvalidRequest, match="ends within a message"):
         it.message(1)
 
 
@@ -154,7 +154,7 @@ def test_messages_of_an_answer_keep_to_the_windows(sizes, window, updates):
         it.send(1, framed(bytes([i]) * size))
     got, _ = sent(client, it)
     allowed = window
-    assert it.waits_for_client(1) == (len(got) < len(messages))
+    assert it.outgoing.waits(1) == (len(got) < len(messages))
     for update in updates:
         allowed += update
         events = it.receive(frames.window_update(1, update) + frames.window_update(0, update))
@@ -189,7 +189,7 @@ def test_a_series_that_is_cancelled():
         it, client = opened()
         it.receive(client.headers(1) + client.data(1, framed(b"a", b"b"), end=is_ended))
         assert it.receive(frames.reset(1, ErrorCode.CANCEL)) == [StreamReset(1)]
-        assert it.streams == it._held_bytes == 0
+        assert it.streams == it.incoming.held_bytes == 0
         assert it.message(1) is None
         it.send(1, framed(b"late"))
         it.end(1, TRAILERS)
@@ -229,14 +229,12 @@ def test_a_message_that_does_not_arrive():
     it.receive(client.headers(1) + client.data(1, framed(b"whole"), end=False))
     it.receive(client.headers(3) + client.data(3, b"\0\0", end=False))
     it.receive(client.headers(5))
-    it.refresh()
-    mark = it.mark()
-    assert it.late(mark) == [3]
+    assert it.incoming.late(1.0) == [3]
+    it.at(2.0)
     it.message(1)
     it.receive(client.data(1, b"\0", end=False) + client.data(3, framed(b"")[2:], end=False))
-    assert it.late(mark) == []
-    it.refresh()
-    assert it.late(it.mark()) == [1]
+    assert it.incoming.late(1.0) == []
+    assert it.incoming.late(3.0) == [1]
 
 
 def test_an_answer_that_is_not_taken_is_given_up():
@@ -278,7 +276,7 @@ def test_any_frames_are_borne(given_frames, opens, answered):
                     it.send(event.stream, message)
                     if answered:
                         it.end(event.stream, TRAILERS)
-            except (MessageTooLong, MessageTruncated):
+            except InvalidRequest:
                 it.end(event.stream, TRAILERS)
-    assert it._held_bytes >= 0
+    assert it.incoming.held_bytes >= 0
     it.take()

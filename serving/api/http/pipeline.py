@@ -1,0 +1,51 @@
+"""Requests of one connection that wait behind the one in flight."""
+
+from __future__ import annotations
+
+from collections import deque
+
+from serving.api.http.messages import RequestHead, Response
+from serving.api.transport.buffered_bytes import BufferedBytes
+
+_MAX_REQUESTS = 64
+"""Waiting requests before reading stops."""
+_MAX_BYTES = 1024 * 1024
+"""Likewise for bytes of heads and bodies."""
+
+
+class Pipeline:
+    """Waiting requests, counted in `buffered`."""
+
+    def __init__(self, buffered: BufferedBytes) -> None:
+        self._buffered = buffered
+        self._bytes = 0
+        self.waiting: deque[tuple[RequestHead, bytes] | Response] = deque()
+        """Requests, and the response to one that is unreadable."""
+        self.is_overfull = False
+        """Whether nothing may be read until half of them is gone."""
+
+    def add(self, head: RequestHead, body: bytes) -> None:
+        """Append a request, or raise BufferFull."""
+        size = head.own_bytes + len(body)
+        self._buffered.take(size)
+        self._bytes += size
+        self.waiting.append((head, body))
+        if len(self.waiting) >= _MAX_REQUESTS or self._bytes >= _MAX_BYTES:
+            self.is_overfull = True
+
+    def next(self) -> tuple[RequestHead, bytes] | Response:
+        """Remove and return the first."""
+        first = self.waiting.popleft()
+        if not isinstance(first, Response):
+            size = first[0].own_bytes + len(first[1])
+            self._bytes -= size
+            self._buffered.free(size)
+        if len(self.waiting) < _MAX_REQUESTS // 2 and self._bytes < _MAX_BYTES // 2:
+            self.is_overfull = False
+        return first
+
+    def clear(self) -> None:
+        """Drop all waiting requests."""
+        self.waiting.clear()
+        self._buffered.free(self._bytes)
+        self._bytes = 0
