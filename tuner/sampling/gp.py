@@ -23,19 +23,13 @@ from numpy.typing import NDArray
 from optuna.study import Study
 
 from tuner.errors import UsageError
-from tuner.sampling import (
-    constraint_model,
-    feasibility,
-    headroom,
-    model_averaging,
-    pareto_front,
-    recommendation,
-)
+from tuner.sampling import pareto_front, recommendation
 from tuner.sampling.candidate_sampler import CandidateSampler, Proposal, SamplerContext
 from tuner.sampling.candidates import CandidateSet
-from tuner.sampling.constraint_model import ConstraintModel
-from tuner.sampling.expected_improvement import gain_ratio, log_expected_improvement
-from tuner.sampling.knowledge import NO_PRIOR_KNOWLEDGE, PriorKnowledge, WarmStart
+from tuner.sampling.surrogates import constraint_model, feasibility, headroom, model_averaging
+from tuner.sampling.surrogates.constraint_model import ConstraintModel
+from tuner.sampling.surrogates.expected_improvement import gain_ratio, log_expected_improvement
+from tuner.sampling.surrogates.knowledge import NO_PRIOR_KNOWLEDGE, PriorKnowledge, WarmStart
 from tuner.values.configuration import Configuration
 
 Array = NDArray[np.float64]

@@ -11,12 +11,13 @@ import numpy as np
 from numpy.typing import NDArray
 from optuna.study import Study, StudyDirection
 
-from tuner.sampling import blas, constraint_model, model_averaging, surrogate
+from tuner.sampling import blas
 from tuner.sampling.candidates import CandidateSet
 from tuner.sampling.encoding import Cube
 from tuner.sampling.history import History, gather, shared_distributions
-from tuner.sampling.knowledge import NO_PRIOR_KNOWLEDGE, PriorKnowledge
-from tuner.sampling.surrogate import TrainingData
+from tuner.sampling.surrogates import constraint_model, model_averaging, surrogate
+from tuner.sampling.surrogates.knowledge import NO_PRIOR_KNOWLEDGE, PriorKnowledge
+from tuner.sampling.surrogates.surrogate import TrainingData
 from tuner.values.configuration import Configuration
 
 Array = NDArray[np.float64]

@@ -15,20 +15,20 @@ from optuna.samplers import BaseSampler
 
 from serving.error_text import nearest
 from tuner.errors import UsageError
-from tuner.sampling.botorch_nei import BotorchSampler
+from tuner.sampling.baselines.botorch_nei import BotorchSampler
 from tuner.sampling.candidate_sampler import CandidateSampler
 from tuner.sampling.candidates import CandidateSet
-from tuner.sampling.epsilon_greedy import EpsilonGreedySampler
+from tuner.sampling.baselines.epsilon_greedy import EpsilonGreedySampler
 from tuner.sampling.gp import GpSampler, StructuredSampler
-from tuner.sampling.gpy_ei import GpySampler
-from tuner.sampling.hill_climb import HillClimbSampler
-from tuner.sampling.optuna_gp import OptunaGpSampler
-from tuner.sampling.prediction import PredictionSampler
-from tuner.sampling.random import RandomSampler
-from tuner.sampling.ridge import RidgeSampler
-from tuner.sampling.skopt_ei import SkoptSampler
-from tuner.sampling.smac_forest import SmacSampler
-from tuner.sampling.tpe import TpeSampler
+from tuner.sampling.baselines.gpy_ei import GpySampler
+from tuner.sampling.baselines.hill_climb import HillClimbSampler
+from tuner.sampling.baselines.optuna_gp import OptunaGpSampler
+from tuner.sampling.baselines.prediction import PredictionSampler
+from tuner.sampling.baselines.random import RandomSampler
+from tuner.sampling.baselines.ridge import RidgeSampler
+from tuner.sampling.baselines.skopt_ei import SkoptSampler
+from tuner.sampling.baselines.smac_forest import SmacSampler
+from tuner.sampling.baselines.tpe import TpeSampler
 
 SAMPLERS: Mapping[str, type[CandidateSampler]] = {
     "gp": GpSampler,

@@ -11,9 +11,10 @@ import numpy as np
 from numpy.typing import NDArray
 from optuna.study import Study
 
-from tuner.sampling import blas, model_averaging, recommendation
+from tuner.sampling import blas, recommendation
 from tuner.sampling.candidates import CandidateSet
-from tuner.sampling.knowledge import NO_PRIOR_KNOWLEDGE, PriorKnowledge
+from tuner.sampling.surrogates import model_averaging
+from tuner.sampling.surrogates.knowledge import NO_PRIOR_KNOWLEDGE, PriorKnowledge
 from tuner.values.configuration import Configuration
 
 Array = NDArray[np.float64]

@@ -26,7 +26,7 @@ from tuner.launching.engine_process import LuthierLauncher
 from tuner.launching.machine import MachineFacts
 from tuner.load_generator.payloads import Payloads
 from tuner.sampling.candidates import CandidateSet
-from tuner.sampling.knowledge import WarmStart
+from tuner.sampling.surrogates.knowledge import WarmStart
 from tuner.settings.target import TargetSettings
 from tuner.space import derived_features, distributions, files, footprint, knob_schema
 from tuner.space.environment import ACCURACY, VARIANT, Environment, Machine

@@ -18,9 +18,9 @@ from numpy.typing import NDArray
 from tuner.lab.tables.estimates import estimates
 from tuner.lab.tables.table import BenchmarkTable, RecordedEvaluation
 from tuner.metrics.objective import Objective
-from tuner.sampling import gaussian_process
+from tuner.sampling.surrogates import gaussian_process
 from tuner.sampling.candidates import CandidateSet
-from tuner.sampling.gaussian_process import NoisePrior
+from tuner.sampling.surrogates.gaussian_process import NoisePrior
 from tuner.values.configuration import Configuration
 from tuner.values.histogram import LatencyHistogram
 

@@ -25,9 +25,9 @@ from tuner.lab.tables.table import BenchmarkTable, RecordedEvaluation
 from tuner.load_generator.plan import Race
 from tuner.measurement.cpu_per_request import log_cpu_per_request
 from tuner.metrics.objective import Objective
-from tuner.sampling import gaussian_process
+from tuner.sampling.surrogates import gaussian_process
 from tuner.sampling.candidates import CandidateSet
-from tuner.sampling.gaussian_process import NoisePrior
+from tuner.sampling.surrogates.gaussian_process import NoisePrior
 from tuner.values.configuration import Configuration
 from tuner.values.histogram import LatencyHistogram
 from tuner.values.trial import Outcome

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tuner.sampling import feasibility
+from tuner.sampling.surrogates import feasibility
 
 
 def labelled(n: int, seed: int) -> tuple[np.ndarray, np.ndarray]:

@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tuner.sampling import surrogate
-from tuner.sampling.surrogate import TrainingData, fit
+from tuner.sampling.surrogates import surrogate
+from tuner.sampling.surrogates.surrogate import TrainingData, fit
 
 TraceFunction = Callable[[FrameType, str, Any], Any]
 

@@ -11,7 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.fakes import surfaces
-from tuner.sampling import constraint_model, recommendation, registry
+from tuner.sampling import recommendation, registry
+from tuner.sampling.surrogates import constraint_model
 from tuner.sampling.history import gather
 from tuner.values.configuration import Configuration
 

@@ -12,8 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.fakes import surfaces
-from tuner.sampling import hill_climb, registry
-from tuner.sampling.hill_climb import Climb, ClimbState
+from tuner.sampling import registry
+from tuner.sampling.baselines import hill_climb
+from tuner.sampling.baselines.hill_climb import Climb, ClimbState
 from tuner.sampling.history import PROPOSAL
 from tuner.values.configuration import Configuration
 

@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tuner.sampling import ridge
+from tuner.sampling.baselines import ridge
 
 
 def grid(levels: int, width: int) -> np.ndarray:

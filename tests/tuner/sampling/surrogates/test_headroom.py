@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tuner.sampling import headroom
+from tuner.sampling.surrogates import headroom
 
 NOTHING = np.empty((0, 2))
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from scipy import integrate, stats
 
-from tuner.sampling.expected_improvement import gain_ratio, log_expected_improvement
+from tuner.sampling.surrogates.expected_improvement import gain_ratio, log_expected_improvement
 
 
 @pytest.mark.parametrize("z", [-30.0, -8.0, -3.0, -1.0, -0.999, 0.0, 2.0, 9.0])

@@ -14,13 +14,13 @@ from numpy.typing import NDArray
 from scipy.special import log_ndtr
 
 from tuner.metrics.metric_constraints import parse
-from tuner.sampling import model_averaging, surrogate
+from tuner.sampling.surrogates import model_averaging, surrogate
 from tuner.sampling.candidates import CandidateSet
-from tuner.sampling.gaussian_process import GaussianProcess
+from tuner.sampling.surrogates.gaussian_process import GaussianProcess
 from tuner.sampling.history import Column, History
-from tuner.sampling.knowledge import NO_PRIOR_KNOWLEDGE, PriorKnowledge
-from tuner.sampling.model_averaging import AveragedModel
-from tuner.sampling.surrogate import TrainingData
+from tuner.sampling.surrogates.knowledge import NO_PRIOR_KNOWLEDGE, PriorKnowledge
+from tuner.sampling.surrogates.model_averaging import AveragedModel
+from tuner.sampling.surrogates.surrogate import TrainingData
 
 Array = NDArray[np.float64]
 

@@ -13,7 +13,7 @@ import optuna
 from numpy.typing import NDArray
 from optuna.distributions import BaseDistribution, FloatDistribution
 
-from tuner.sampling.external_sampler import ExternalProposal, ExternalSampler
+from tuner.sampling.baselines.external_sampler import ExternalProposal, ExternalSampler
 
 Array = NDArray[np.float64]
 

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tuner.sampling.candidate_sampler import CandidateSampler, Proposal, SamplerContext
-from tuner.sampling.expected_improvement import gain_ratio
+from tuner.sampling.surrogates.expected_improvement import gain_ratio
 
 Array = NDArray[np.float64]
 

@@ -12,8 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import log_ndtr
 
-from tuner.sampling import gaussian_process
-from tuner.sampling.gaussian_process import GaussianProcess, NoisePrior
+from tuner.sampling.surrogates import gaussian_process
+from tuner.sampling.surrogates.gaussian_process import GaussianProcess, NoisePrior
 
 Array = NDArray[np.float64]
 

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import ndtri
 
-from tuner.sampling.gaussian_process import GaussianProcess
+from tuner.sampling.surrogates.gaussian_process import GaussianProcess
 
 Array = NDArray[np.float64]
 

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tuner.sampling.external_sampler import ExternalProposal, ExternalSampler
+from tuner.sampling.baselines.external_sampler import ExternalProposal, ExternalSampler
 
 Array = NDArray[np.float64]
 _MIN_SD = 1e-9

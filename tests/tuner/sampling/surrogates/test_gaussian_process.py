@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 from scipy import optimize
 
-from tuner.sampling import gaussian_process, matern_kernel
-from tuner.sampling.gaussian_process import GaussianProcess, NoisePrior, fit
-from tuner.sampling.matern_kernel import Hyperparameters
+from tuner.sampling.surrogates import gaussian_process, matern_kernel
+from tuner.sampling.surrogates.gaussian_process import GaussianProcess, NoisePrior, fit
+from tuner.sampling.surrogates.matern_kernel import Hyperparameters
 
 Array = NDArray[np.float64]
 PRIOR = NoisePrior(sd=0.05)

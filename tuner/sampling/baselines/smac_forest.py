@@ -15,8 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tuner.sampling.candidate_sampler import CandidateSampler, Proposal, SamplerContext
-from tuner.sampling.expected_improvement import gain_ratio
-from tuner.sampling.external_sampler import is_too_early, observations
+from tuner.sampling.surrogates.expected_improvement import gain_ratio
+from tuner.sampling.baselines.external_sampler import is_too_early, observations
 
 Array = NDArray[np.float64]
 

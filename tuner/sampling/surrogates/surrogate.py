@@ -17,10 +17,10 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from tuner.sampling import gaussian_process, host_slowdown
-from tuner.sampling.gaussian_process import GaussianProcess, NoisePrior
+from tuner.sampling.surrogates import gaussian_process, host_slowdown
+from tuner.sampling.surrogates.gaussian_process import GaussianProcess, NoisePrior
 from tuner.sampling.history import History
-from tuner.sampling.matern_kernel import Hyperparameters
+from tuner.sampling.surrogates.matern_kernel import Hyperparameters
 
 Array = NDArray[np.float64]
 

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from tuner.sampling.gaussian_process import GaussianProcess, NoisePrior, fit
-from tuner.sampling.knowledge_gradient import knowledge_gradient
+from tuner.sampling.surrogates.gaussian_process import GaussianProcess, NoisePrior, fit
+from tuner.sampling.surrogates.knowledge_gradient import knowledge_gradient
 
 Array = NDArray[np.float64]
 PRIOR = NoisePrior(sd=0.1)

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from tuner.sampling import gp_model
+from tuner.sampling.baselines import gpy_model
 from tuner.sampling.candidate_sampler import CandidateSampler, Proposal, SamplerContext
-from tuner.sampling.expected_improvement import gain_ratio, log_expected_improvement
-from tuner.sampling.external_sampler import at_random, expectation, is_too_early, observations
+from tuner.sampling.surrogates.expected_improvement import gain_ratio, log_expected_improvement
+from tuner.sampling.baselines.external_sampler import at_random, expectation, is_too_early, observations
 
 
 class GpySampler(CandidateSampler):
@@ -24,10 +24,10 @@ class GpySampler(CandidateSampler):
             return at_random(context)
         knobs = slice(candidates.design_width)
         vectors, targets = observations(context)
-        noise_sd = gp_model.NOISE_SD
+        noise_sd = gpy_model.NOISE_SD
         if history.scale == "raw":
             noise_sd *= max(float(np.std(targets)), 1e-9)
-        process = gp_model.fit(
+        process = gpy_model.fit(
             vectors, targets, noise_sd=noise_sd, start=history.hyperparameters
         ).expecting(history.pending_vectors[:, knobs])
         mean, sd = process.predict(candidates.vectors[context.untried, knobs])

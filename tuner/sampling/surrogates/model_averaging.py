@@ -14,13 +14,13 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import expit
 
-from tuner.sampling import surrogate
+from tuner.sampling.surrogates import surrogate
 from tuner.sampling.candidates import CandidateSet
-from tuner.sampling.gaussian_process import GaussianProcess
+from tuner.sampling.surrogates.gaussian_process import GaussianProcess
 from tuner.sampling.history import History
-from tuner.sampling.knowledge import NO_PRIOR_KNOWLEDGE, PriorKnowledge
-from tuner.sampling.knowledge_gradient import knowledge_gradient
-from tuner.sampling.surrogate import TrainingData
+from tuner.sampling.surrogates.knowledge import NO_PRIOR_KNOWLEDGE, PriorKnowledge
+from tuner.sampling.surrogates.knowledge_gradient import knowledge_gradient
+from tuner.sampling.surrogates.surrogate import TrainingData
 
 Array = NDArray[np.float64]
 Positions = NDArray[np.intp]

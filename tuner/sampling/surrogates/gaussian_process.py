@@ -28,7 +28,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import cho_solve, cholesky, solve_triangular
 
-from tuner.sampling.matern_kernel import (
+from tuner.sampling.surrogates.matern_kernel import (
     JITTER,
     LEVEL_SD,
     SLOPE_SD,
