@@ -1,8 +1,4 @@
-"""BoTorch's Gaussian process with log noisy expected improvement (extra `benchmarks`).
-
-`SingleTaskGP` and `qLogNoisyExpectedImprovement` of one point, with their defaults, score every
-candidate that did not fail. Each proposal fits a new model, seeded by the trial's stream.
-"""
+"""BoTorch's `SingleTaskGP` with log noisy expected improvement, over all candidates (extra `benchmarks`)."""
 
 from __future__ import annotations
 
@@ -11,12 +7,10 @@ import warnings
 from collections.abc import Iterator
 
 import numpy as np
-from numpy.typing import NDArray
 
-from tuner.sampling.candidate_sampler import CandidateSampler, Proposal, SamplerContext
+from tuner.sampling.arrays import Array
 from tuner.sampling.baselines.external_sampler import is_too_early, observations
-
-Array = NDArray[np.float64]
+from tuner.sampling.candidate_sampler import CandidateSampler, Proposal, SamplerContext
 
 DRAWS = 128
 TOGETHER = 512

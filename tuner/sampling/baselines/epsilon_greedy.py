@@ -19,6 +19,8 @@ EPSILON = 0.5
 class EpsilonGreedySampler(CandidateSampler):
     """Explore with probability epsilon, else exploit."""
 
+    options = ("epsilon",)
+
     def __init__(
         self,
         *,

@@ -1,7 +1,6 @@
 """Base class for samplers of other libraries: points of the unit cube with targets.
 
-Targets are scaled as for our own process. An unsuccessful trial counts as the worst value, as these
-libraries know no feasibility.
+An unsuccessful trial counts as the worst value, as these libraries know no feasibility.
 """
 
 from __future__ import annotations
@@ -11,12 +10,10 @@ import dataclasses
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
+from tuner.sampling.arrays import Array
 from tuner.sampling.candidate_sampler import CandidateSampler, Proposal, SamplerContext
 from tuner.sampling.surrogates.expected_improvement import gain_ratio
-
-Array = NDArray[np.float64]
 
 
 def observations(context: SamplerContext) -> tuple[Array, Array]:
@@ -31,8 +28,8 @@ def observations(context: SamplerContext) -> tuple[Array, Array]:
 def is_too_early(context: SamplerContext) -> bool:
     """Whether to try a random candidate: at first, without successes, or with none untried."""
     history = context.history
-    is_initial = history.trial_count < context.initial
-    return is_initial or not len(history.targets) or not len(context.untried)
+    is_taught = history.trial_count >= context.initial and len(history.targets)
+    return not is_taught or not len(context.untried)
 
 
 def at_random(context: SamplerContext) -> Proposal:
@@ -52,16 +49,12 @@ class ExternalProposal(NamedTuple):
     """A library's proposal."""
 
     point: Array
-    """Point (d,) to try next."""
     expected: tuple[Array, Array] | None = None
     """Mean and standard deviation (m,) at the candidates, if known."""
 
 
 class ExternalSampler(CandidateSampler):
-    """Sampler that takes the untried candidate nearest to a library's point.
-
-    Each proposal builds the library's state anew from the trial's stream.
-    """
+    """Sampler that takes the untried candidate nearest to a library's point."""
 
     def propose(self, context: SamplerContext) -> Proposal:
         """Propose at random first, then near the library's point."""

@@ -1,17 +1,18 @@
-"""GPy's regression with expected improvement (an extra), as in the study that this tuner follows.
-
-Models log objectives of the knobs without derived features. An unsuccessful trial counts as the
-worst value.
-"""
+"""GPy's regression with expected improvement, as in the study that this tuner follows."""
 
 from __future__ import annotations
 
 import numpy as np
 
 from tuner.sampling.baselines import gpy_model
+from tuner.sampling.baselines.external_sampler import (
+    at_random,
+    expectation,
+    is_too_early,
+    observations,
+)
 from tuner.sampling.candidate_sampler import CandidateSampler, Proposal, SamplerContext
 from tuner.sampling.surrogates.expected_improvement import gain_ratio, log_expected_improvement
-from tuner.sampling.baselines.external_sampler import at_random, expectation, is_too_early, observations
 
 
 class GpySampler(CandidateSampler):
@@ -19,9 +20,9 @@ class GpySampler(CandidateSampler):
 
     def propose(self, context: SamplerContext) -> Proposal:
         """Propose at random first, then by expected improvement."""
-        history, candidates = context.history, context.candidates
         if is_too_early(context):
             return at_random(context)
+        history, candidates = context.history, context.candidates
         knobs = slice(candidates.design_width)
         vectors, targets = observations(context)
         noise_sd = gpy_model.NOISE_SD

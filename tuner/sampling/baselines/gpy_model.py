@@ -1,10 +1,7 @@
 """Gaussian-process regression with GPy: Matern-5/2, a length scale per axis.
 
-Log-normal priors (median, spread of the logarithm):
-
-- length scales 0.6 sqrt(d), 1.3 (Hvarfner et al., see `gaussian_process`);
-- kernel variance 1, 1: targets are standardised;
-- noise standard deviation 5 % of a latency, factor 1.65, floor 1 %.
+Log-normal priors (median, spread of the logarithm): length scales 0.6 sqrt(d), 1.3 (Hvarfner et al.,
+see `gaussian_process`); kernel variance 1, 1; noise standard deviation 5 % of a latency, factor 1.65, floor 1 %.
 """
 
 from __future__ import annotations
@@ -16,9 +13,9 @@ import warnings
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-Array = NDArray[np.float64]
+from tuner.sampling.arrays import Array
+
 Hyperparameters = tuple[float, ...]
 """Logs of kernel variance, length scales (d) and noise variance, standardised."""
 
@@ -66,11 +63,9 @@ class GpyModel:
 def fit(
     vectors: Array, targets: Array, *, noise_sd: float, start: Hyperparameters = ()
 ) -> GpyModel:
-    """Fit by maximum a posteriori, from at most two starts.
+    """Fit by maximum a posteriori (n, d) and (n,), from at most two starts.
 
     Args:
-        vectors: (n, d) in [0, 1], n >= 1.
-        targets: (n,).
         noise_sd: prior median, in units of the targets.
         start: hyper-parameters of an earlier fit.
     """

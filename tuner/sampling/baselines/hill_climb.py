@@ -7,30 +7,26 @@ triton-inference-server/model_analyzer, for any grid. A candidate is a point of 
 2. Until three others within radius 3 of home are measured: measure the one with values new in most
    knobs.
 3. Step to the candidate nearest to home + 5 x the mean of the vectors to the measured ones, each
-   times its gain over home (symmetric relative difference, -2 to 2); at most 2 in any knob.
-4. If the step is no better than home, measure home's direct neighbours one by one; the best becomes
-   home.
-5. The search ends when no direct neighbour is better than home, or home repeats.
+   times its gain over home; at most 2 in any knob.
+4. If the step is no better than home, the best direct neighbour becomes home, if better.
 
-Differences: all knobs are searched, a failed trial counts as -2, the best three are repeated.
-
-Deterministic; ignores `initial`. Proposes at random in an infinite space, or while home is running.
+Differences: all knobs are searched, a failed trial counts as -2, the best three are repeated at the
+end. Deterministic; ignores `initial`. Random in an infinite space, or while home is running.
 """
 
 from __future__ import annotations
 
 import dataclasses
 from collections.abc import Collection, Mapping
+from collections.abc import Set as AbstractSet
 
 import numpy as np
-from numpy.typing import NDArray
 
+from tuner.sampling.arrays import Array
 from tuner.sampling.candidate_sampler import CandidateSampler, Proposal, SamplerContext
 from tuner.sampling.candidates import CandidateSet
 from tuner.sampling.history import History
 from tuner.values.configuration import Configuration
-
-Array = NDArray[np.float64]
 
 RADIUS = 3.0
 NEIGHBOURS = 3
@@ -38,7 +34,6 @@ MAGNITUDE = 5.0
 MAX_STEP = 2.0
 TOP = 3
 LOST = -2.0
-"""The worst symmetric difference."""
 
 
 class HillClimbSampler(CandidateSampler):
@@ -48,21 +43,16 @@ class HillClimbSampler(CandidateSampler):
         """Propose what the climb needs next, or repeat one of the best."""
         if not context.candidates.is_complete:
             return context.at_random()
+        configurations = context.candidates.configurations
         seen = ClimbState.of(context.history, context.candidates)
         wanted = Climb(ranks(context.candidates), seen).next_cell()
-        if wanted is None:
-            return self._again(context, seen)
-        chosen = context.candidates.configurations[wanted]
-        if wanted in seen.visited:  # running
-            return context.at_random()
-        return Proposal(configuration=chosen, origin="guided")
-
-    def _again(self, context: SamplerContext, seen: ClimbState) -> Proposal:
+        if wanted is not None and wanted not in seen.visited:
+            return Proposal(configuration=configurations[wanted], origin="guided")
         best = sorted(seen.first, key=lambda place: seen.first[place])[:TOP]
-        if not best:
+        if wanted is not None or not best:  # it is running
             return context.at_random()
         chosen = best[context.history.trial_count % len(best)]
-        return Proposal(configuration=context.candidates.configurations[chosen], origin="replicate")
+        return Proposal(configuration=configurations[chosen], origin="replicate")
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,6 +80,11 @@ class ClimbState:
             is_log=history.scale == "log",
         )
 
+    @property
+    def known(self) -> AbstractSet[int]:
+        """Candidates that were evaluated."""
+        return self.first.keys() | self.unsuccessful
+
     def gain(self, place: int, home: int) -> float:
         """Symmetric relative difference over home; positive is better.
 
@@ -106,30 +101,24 @@ class ClimbState:
         return 2 * better / whole if whole else 0.0
 
 
+@dataclasses.dataclass(frozen=True, slots=True)
 class Climb:
-    """The path from the smallest corner, as far as measured; pure.
+    """The path from the smallest corner, as far as measured."""
 
-    Args:
-        points: (m, k) ranks of all candidates.
-        seen: their state.
-    """
-
-    def __init__(self, points: Array, seen: ClimbState) -> None:
-        self._points = points
-        self._seen = seen
-        self._known = seen.first.keys() | seen.unsuccessful
+    points: Array  # (m, k) ranks of all candidates
+    seen: ClimbState
 
     def next_cell(self) -> int | None:
         """Candidate to measure next, or None at the end."""
-        home = self._nearest(self._points.min(axis=0))
+        home = self._nearest(self.points.min(axis=0))
         homes = {home}
         while True:
-            if home not in self._known:
+            if home not in self.seen.known:
                 return home
             wanted, step = self._step(home)
             if wanted is not None:
                 return wanted
-            if step is None or self._seen.gain(step, home) <= 0:
+            if step is None or self.seen.gain(step, home) <= 0:
                 wanted, step = self._best_beside(home)
                 if wanted is not None:
                     return wanted
@@ -141,21 +130,21 @@ class Climb:
     def _step(self, home: int) -> tuple[int | None, int | None]:
         """(a candidate needed first, None), or (None, the step if any)."""
         near = self._within(home, RADIUS)
-        measured = [place for place in near if place in self._known]
-        open_ = [place for place in near if place not in self._seen.visited]
+        measured = [place for place in near if place in self.seen.known]
+        open_ = [place for place in near if place not in self.seen.visited]
         if len(measured) < NEIGHBOURS and open_:
             return self._newest(open_, measured), None
         if not measured:
             return None, None
         step = self._vector(home, measured)
-        target = self._nearest(self._points[home] + step)
+        target = self._nearest(self.points[home] + step)
         if target == home:
             return None, None
-        return (None, target) if target in self._known else (target, None)
+        return (None, target) if target in self.seen.known else (target, None)
 
     def _vector(self, home: int, measured: list[int]) -> Array:
-        ways = self._points[measured] - self._points[home]
-        gains = np.array([self._seen.gain(place, home) for place in measured])
+        ways = self.points[measured] - self.points[home]
+        gains = np.array([self.seen.gain(place, home) for place in measured])
         step = MAGNITUDE * (ways * gains[:, None]).mean(axis=0)
         longest = float(np.abs(step).max(initial=0.0))
         return np.asarray(np.rint(step * min(1.0, MAX_STEP / longest) if longest else step))
@@ -164,28 +153,26 @@ class Climb:
         """(A direct neighbour to measure, None), or (None, the best if better than home)."""
         beside = self._within(home, 1.0)
         for place in beside:
-            if place not in self._seen.visited:
+            if place not in self.seen.visited:
                 return place, None
-        gains = {
-            place: self._seen.gain(place, home) for place in beside if place in self._seen.first
-        }
+        gains = {place: self.seen.gain(place, home) for place in beside if place in self.seen.first}
         best = max(gains, key=lambda place: gains[place], default=None)
         return None, best if best is not None and gains[best] > 0 else None
 
     def _newest(self, open_: list[int], measured: list[int]) -> int:
-        covered = [set(column) for column in self._points[measured].T.tolist()]
+        covered = [set(column) for column in self.points[measured].T.tolist()]
         new = [
             sum(value not in values for value, values in zip(point, covered, strict=True))
-            for point in self._points[open_].tolist()
+            for point in self.points[open_].tolist()
         ]
         return open_[int(np.argmax(new))]
 
     def _within(self, home: int, radius: float) -> list[int]:
-        apart = np.linalg.norm(self._points - self._points[home], axis=1)
+        apart = np.linalg.norm(self.points - self.points[home], axis=1)
         return [int(place) for place in np.flatnonzero(apart <= radius + 1e-9) if place != home]
 
     def _nearest(self, point: Array) -> int:
-        return int(np.argmin(np.linalg.norm(self._points - point, axis=1)))
+        return int(np.argmin(np.linalg.norm(self.points - point, axis=1)))
 
 
 def ranks(candidates: CandidateSet) -> Array:

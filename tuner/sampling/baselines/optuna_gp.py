@@ -1,8 +1,4 @@
-"""Optuna's own Gaussian process with log expected improvement, as a candidate sampler.
-
-`optuna.samplers.GPSampler` with its defaults, over an in-memory study of one float per vector
-entry. Needs PyTorch (extra `benchmarks`).
-"""
+"""`optuna.samplers.GPSampler` with its defaults, over the unit cube (extra `benchmarks`)."""
 
 from __future__ import annotations
 
@@ -10,12 +6,10 @@ import warnings
 
 import numpy as np
 import optuna
-from numpy.typing import NDArray
 from optuna.distributions import BaseDistribution, FloatDistribution
 
+from tuner.sampling.arrays import Array
 from tuner.sampling.baselines.external_sampler import ExternalProposal, ExternalSampler
-
-Array = NDArray[np.float64]
 
 
 class OptunaGpSampler(ExternalSampler):

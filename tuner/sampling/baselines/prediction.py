@@ -1,27 +1,28 @@
-"""Baseline without a search: the performance model's choice, evaluated again and again.
-
-Without a prediction (another engine, an objective unrelated to latency, no profile) proposals are
-random, and the study notes that.
-"""
+"""Baseline without a search: the performance model's choice, evaluated again and again."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
 import numpy as np
-from numpy.typing import NDArray
 
-from tuner.errors import UsageError
-from tuner.sampling.candidate_sampler import CandidateSampler, Proposal, SamplerContext
+from tuner.sampling.arrays import Array
+from tuner.sampling.candidate_sampler import (
+    CandidateSampler,
+    Proposal,
+    SamplerContext,
+    check_prediction,
+)
 from tuner.sampling.candidates import CandidateSet
 from tuner.values.configuration import Configuration
 
-Array = NDArray[np.float64]
 EQUAL = 1.0001
 
 
 class PredictionSampler(CandidateSampler):
     """Propose the candidate with the best prediction, or a random one without predictions."""
+
+    options = ("first", "guess")
 
     def __init__(
         self,
@@ -32,19 +33,13 @@ class PredictionSampler(CandidateSampler):
         first: Sequence[Configuration] = (),
         guess: Array | None = None,
     ) -> None:
-        """Store the arguments; see `CandidateSampler`.
+        """Store the arguments; see `CandidateSampler` and `GpSampler`.
 
-        `first` lists candidates preferred among equal predictions; `guess` (m,) is the predicted
-        objective, minimised and positive.
-
-        Raises:
-            UsageError: the predictions do not match the candidates.
+        The candidates `first` are preferred among those with equal predictions.
         """
         super().__init__(seed=seed, initial=initial, candidates=candidates)
-        if guess is not None and (
-            candidates is None or len(guess) != len(candidates.configurations)
-        ):
-            raise UsageError("guess: expected one value for each candidate")
+        if guess is not None:
+            check_prediction(guess, candidates)
         self._prediction = guess
         self._first = tuple(first)
 
@@ -64,5 +59,4 @@ class PredictionSampler(CandidateSampler):
         values = [np.inf if place is None else float(self._prediction[place]) for place in places]
         least = min(values)
         best = [cell for cell, value in zip(allowed, values, strict=True) if value <= EQUAL * least]
-        preferred = (cell for cell in self._first if cell in best)
-        return next(preferred, best[0])
+        return next((cell for cell in self._first if cell in best), best[0])

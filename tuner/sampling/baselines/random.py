@@ -1,7 +1,4 @@
-"""Random search: each feasible candidate once in random order, then replicates.
-
-In an infinite space: independent draws.
-"""
+"""Random search: each feasible candidate once in random order, then replicates."""
 
 from __future__ import annotations
 

@@ -1,19 +1,18 @@
 """Additive model of the latency: one curve per knob, fitted by ridge regression.
 
-A simple baseline: the log objective is a sum of one polygon per knob, with a value per level, or
-interpolated beyond `KNOTS` levels. Straight lines are penalised less than deviations, and the
-penalty minimises the leave-one-out error. An unsuccessful trial counts as the worst value.
+The log objective is a sum of one polygon per knob, with a value per level, or interpolated beyond
+`KNOTS` levels. The penalty, smaller for straight lines, minimises the leave-one-out error.
 """
 
 from __future__ import annotations
 
+import dataclasses
+
 import numpy as np
-from numpy.typing import NDArray
 
-from tuner.sampling.candidate_sampler import CandidateSampler, Proposal, SamplerContext
+from tuner.sampling.arrays import Array
 from tuner.sampling.baselines.external_sampler import is_too_early, observations
-
-Array = NDArray[np.float64]
+from tuner.sampling.candidate_sampler import CandidateSampler, Proposal, SamplerContext
 
 EXPLORE = 0.2
 KNOTS = 8
@@ -38,17 +37,17 @@ class RidgeSampler(CandidateSampler):
         return Proposal(configuration=chosen, origin="guided")
 
 
+@dataclasses.dataclass(frozen=True, slots=True, eq=False)
 class Additive:
     """A sum of one polygon per vector entry, with ascending `knots`."""
 
-    def __init__(self, knots: list[Array], coefficients: Array, middle: float) -> None:
-        self._knots = knots
-        self._coefficients = coefficients
-        self._middle = middle
+    knots: list[Array]
+    coefficients: Array
+    middle: float
 
     def predict(self, vectors: Array) -> Array:
         """Targets (m,) of vectors (m, d)."""
-        return np.asarray(self._middle + basis(vectors, self._knots) @ self._coefficients)
+        return np.asarray(self.middle + basis(vectors, self.knots) @ self.coefficients)
 
 
 def fit(vectors: Array, targets: Array, knots: list[Array]) -> Additive:
@@ -83,10 +82,7 @@ def knots_of(vectors: Array) -> list[Array]:
 
 
 def basis(vectors: Array, knots: list[Array]) -> Array:
-    """Basis: for each entry its straight line, then a hat per knob.
-
-    Straight lines are scaled by 1 / sqrt(`SLOPE`) for a smaller penalty.
-    """
+    """Basis: for each entry its straight line over sqrt(`SLOPE`), then a hat per knot."""
     columns = []
     for column, places in zip(vectors.T, knots, strict=True):
         columns.append((column[:, None] - np.mean(places)) / np.sqrt(SLOPE))

@@ -1,7 +1,4 @@
-"""scikit-optimize's Gaussian process with expected improvement (an extra).
-
-Each proposal fits a new `Optimizer`.
-"""
+"""scikit-optimize's Gaussian process with expected improvement (an extra)."""
 
 from __future__ import annotations
 
@@ -9,11 +6,10 @@ import warnings
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from tuner.sampling.arrays import Array
 from tuner.sampling.baselines.external_sampler import ExternalProposal, ExternalSampler
 
-Array = NDArray[np.float64]
 _MIN_SD = 1e-9
 
 

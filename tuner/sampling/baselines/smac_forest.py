@@ -1,9 +1,7 @@
 """SMAC's random forest with expected improvement and random proposals (extra `benchmarks`).
 
-As in SMAC's facade for hyper-parameters: ten trees on log objectives, log expected improvement, one
-proposal of five at random. Differences: every untried candidate is scored; no racing of repeats, as
-in MLOS (`deterministic=True`); `gain_ratio` computes the improvement, because SMAC's own raises on
-rounding errors.
+As in SMAC's facade for hyper-parameters, but every untried candidate is scored, nothing is raced, and
+`gain_ratio` computes the improvement, because SMAC's own raises on rounding errors.
 """
 
 from __future__ import annotations
@@ -12,13 +10,11 @@ import warnings
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from tuner.sampling.arrays import Array
+from tuner.sampling.baselines.external_sampler import is_too_early, observations
 from tuner.sampling.candidate_sampler import CandidateSampler, Proposal, SamplerContext
 from tuner.sampling.surrogates.expected_improvement import gain_ratio
-from tuner.sampling.baselines.external_sampler import is_too_early, observations
-
-Array = NDArray[np.float64]
 
 RANDOM = 0.2
 

@@ -1,8 +1,7 @@
 """Optuna's tree-structured Parzen estimator, as a candidate sampler.
 
-`optuna.samplers.TPESampler` treats unsuccessful (PRUNED) trials as worst. Each trial has its own,
-seeded by (seed, trial number). With candidates, the first `initial` trials are random, and later
-ones the candidate nearest to TPE's point, perhaps a replicate.
+With candidates, the first `initial` trials are random, and later ones the candidate nearest to TPE's
+point, perhaps a replicate. Unsuccessful (PRUNED) trials count as worst.
 """
 
 from __future__ import annotations

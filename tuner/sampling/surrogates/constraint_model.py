@@ -14,18 +14,14 @@ from numpy.typing import NDArray
 from scipy.special import log_ndtr
 
 from tuner.metrics.metric_constraints import parse
-from tuner.sampling.surrogates import model_averaging, surrogate
+from tuner.sampling.arrays import Array, Positions
 from tuner.sampling.candidates import CandidateSet
-from tuner.sampling.surrogates.gaussian_process import GaussianProcess
 from tuner.sampling.history import Column, History
+from tuner.sampling.surrogates import model_averaging, surrogate
 from tuner.sampling.surrogates.knowledge import NO_PRIOR_KNOWLEDGE, PriorKnowledge
 from tuner.sampling.surrogates.model_averaging import AveragedModel
-from tuner.sampling.surrogates.surrogate import TrainingData
-
-Array = NDArray[np.float64]
 
 UNKNOWN = float(np.log(0.5))
-"""Log P without evaluations."""
 ENOUGH = 0.8
 WORTH_TRYING = 0.5
 """Probability from which a search scores a candidate: the best often lies at a bound."""
@@ -43,12 +39,7 @@ class ConstraintModel:
         """Which evaluations (n,) are of configurations worth improving on."""
         return np.asarray(self.observed >= np.log(WORTH_TRYING))
 
-    @property
-    def is_any_worth(self) -> bool:
-        """Whether anything is worth improving on; else only feasibility counts."""
-        return bool(self.worth_trying.any())
-
-    def log_probability(self, at: NDArray[np.intp]) -> Array:
+    def log_probability(self, at: Positions) -> Array:
         """Log P (k,) at candidates; 0 without constraints."""
         found = np.zeros(len(at))
         for model in self._models:
@@ -83,8 +74,7 @@ def observed_without_candidates(history: History) -> Array:
         if not len(told.targets):
             found += UNKNOWN
             continue
-        process: GaussianProcess = surrogate.fit(TrainingData.of(told))
-        found += _log_kept(*process.predict(history.vectors))
+        found += _log_kept(*surrogate.fit(told).predict(history.vectors))
     return found
 
 
@@ -119,12 +109,8 @@ def _of_limit(history: History, log_excess: Column) -> History:
         errors=log_excess.errors[told],
         at_s=history.at_s[told],
         log_cpu_per_request=np.full(int(told.sum()), np.nan),
-        headroom=history.headroom[told],
         scale="log",
-        scale_reason="",
         hyperparameters=(),
-        slacks={},
-        second=None,
     )
 
 

@@ -8,10 +8,9 @@ Expected Improvement for Bayesian Optimization", NeurIPS 2023 (arXiv:2310.20708)
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.special import erfcx, log_ndtr, ndtr
 
-Array = NDArray[np.float64]
+from tuner.sampling.arrays import Array
 
 _HALF_LOG_2_PI = 0.5 * np.log(2 * np.pi)
 _TAIL = -1e4

@@ -12,11 +12,11 @@ import dataclasses
 from collections.abc import Iterator
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.linalg import cho_factor, cho_solve, solve_triangular
 from scipy.special import expit, log_expit
 
-Array = NDArray[np.float64]
+from tuner.sampling.arrays import Array
+from tuner.sampling.surrogates.matern_kernel import correlation, scaled_distances
 
 _MEAN = 1.5
 """Latent mean in logits: 82 % of a space is feasible by default."""
@@ -62,9 +62,7 @@ class Prior:
     def covariance(self, a: Array, b: Array) -> Array:
         """Covariance (len(a), len(b))."""
         sd, reach = self.texture
-        squared = (a**2).sum(axis=1)[:, None] + (b**2).sum(axis=1) - 2 * a @ b.T
-        r = np.sqrt(5 * np.maximum(squared, 0.0)) / (reach * np.sqrt(a.shape[1]))
-        matern = (1 + r + r**2 / 3) * np.exp(-r)
+        matern = correlation(scaled_distances(a, b) / (reach * np.sqrt(a.shape[1])))
         plane = ((a - 0.5) * self.slopes) @ ((b - 0.5) * self.slopes).T
         return np.asarray(_BIAS_SD**2 + plane + sd**2 * matern)
 

@@ -9,14 +9,9 @@
 - rough(x), a second Matern-5/2 of fixed short length and variance, models steps.
 - Length scales, variance and noise maximise the log posterior (L-BFGS, gradient of equation 5.9).
 
-Log-normal priors (median, spread of the logarithm):
-
-- length scales 0.6 sqrt(d), 1.3 (Hvarfner et al., "Vanilla Bayesian Optimization Performs Great in
-  High Dimensions", ICML 2024);
-- variance of f 1, 1, or another median for the residual of a guess;
-- noise: the caller's.
-
-Vectors are (n, d) in [0, 1].
+Log-normal priors (median, spread of the logarithm): length scales 0.6 sqrt(d), 1.3 (Hvarfner et al.,
+"Vanilla Bayesian Optimization Performs Great in High Dimensions", ICML 2024); variance of f 1, 1;
+noise from the caller. Vectors are (n, d) in [0, 1].
 """
 
 from __future__ import annotations
@@ -25,9 +20,9 @@ import dataclasses
 import math
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.linalg import cho_solve, cholesky, solve_triangular
 
+from tuner.sampling.arrays import Array
 from tuner.sampling.surrogates.matern_kernel import (
     JITTER,
     LEVEL_SD,
@@ -38,7 +33,6 @@ from tuner.sampling.surrogates.matern_kernel import (
     roughness,
 )
 
-Array = NDArray[np.float64]
 MIN_SD = 0.5
 
 
@@ -78,8 +72,8 @@ class GaussianProcess:
         standard = self._standard(prior_mean)
         cross = self._prior(vectors, standard, self.vectors, self.prior_mean)
         mean = cross @ self._pull + (0.0 if standard is None else standard)
-        reduced = solve_triangular(self._chol, cross.T, lower=True, check_finite=False)
-        variance = self._prior_variance(standard, len(vectors)) - (reduced**2).sum(axis=0)
+        variance = self._prior_variance(standard, len(vectors))
+        variance -= (self._reduce(cross.T) ** 2).sum(axis=0)
         sd = np.sqrt(np.maximum(variance, 1e-12))
         return self._shift + self._factor * mean, self._factor * sd
 
@@ -92,44 +86,34 @@ class GaussianProcess:
     ) -> Array:
         """Posterior covariance (len(a), len(b)) of the latent function."""
         first, second = self._standard(guess_a), self._standard(guess_b)
-        left = solve_triangular(
-            self._chol,
-            self._prior(self.vectors, self.prior_mean, a, first),
-            lower=True,
-            check_finite=False,
-        )
-        right = solve_triangular(
-            self._chol,
-            self._prior(self.vectors, self.prior_mean, b, second),
-            lower=True,
-            check_finite=False,
-        )
+        left = self._reduce(self._prior(self.vectors, self.prior_mean, a, first))
+        right = self._reduce(self._prior(self.vectors, self.prior_mean, b, second))
         return np.asarray(self._factor**2 * (self._prior(a, first, b, second) - left.T @ right))
 
     def expecting(self, pending: Array) -> GaussianProcess:
         """Process without a guess as if running trials (p, d) had their predicted means.
 
-        This spreads parallel trials ("kriging believer": Ginsbourger et al., "Kriging is
-        well-suited to parallelize optimization", 2010).
+        "Kriging believer": Ginsbourger et al., "Kriging is well-suited to parallelize optimization", 2010.
         """
         if not len(pending):
             return self
         assert self.prior_mean is None, "nothing is guessed of them"
         cross = self._prior(pending, None, self.vectors, None)
-        vectors = np.vstack([self.vectors, pending])
-        residuals = np.concatenate([self._residuals, cross @ self._pull])
         pending_share = (self.told_sd / self._own_sd) ** 2
-        shares = np.concatenate([self._shares, np.full(len(pending), pending_share)])
-        drift = None if self._drift is None else np.pad(self._drift, (0, len(pending)))
-        return _condition(self, vectors, None, residuals, shares, drift)
+        return dataclasses.replace(
+            self,
+            vectors=np.vstack([self.vectors, pending]),
+            _residuals=np.concatenate([self._residuals, cross @ self._pull]),
+            _shares=np.concatenate([self._shares, np.full(len(pending), pending_share)]),
+            _drift=None if self._drift is None else np.pad(self._drift, (0, len(pending))),
+        ).condition()
 
     def drift(self) -> tuple[Array, Array]:
         """Each target's drift (n,) and its error (n,), in units of the targets."""
         if self._drift is None:
             return np.zeros(len(self._pull)), np.zeros(len(self._pull))
         mean = self._drift @ self._pull
-        reduced = solve_triangular(self._chol, self._drift, lower=True, check_finite=False)
-        variance = np.diag(self._drift) - (reduced**2).sum(axis=0)
+        variance = np.diag(self._drift) - (self._reduce(self._drift) ** 2).sum(axis=0)
         return self._factor * mean, self._factor * np.sqrt(np.maximum(variance, 0.0))
 
     @property
@@ -139,7 +123,7 @@ class GaussianProcess:
 
     @property
     def told_sd(self) -> float:
-        """The same, once CPU times have explained part of the noise."""
+        """Standard deviation left once CPU times have explained part of the noise."""
         return math.hypot(self._own_sd, self.left_sd)
 
     @property
@@ -147,12 +131,8 @@ class GaussianProcess:
         return self._factor * math.exp(self.hyperparameters.noise)
 
     def leave_one_out(self) -> Array:
-        """Leave-one-out log predictive density (n,), in units of the targets.
-
-        Rasmussen and Williams, equations 5.10 to 5.12.
-        """
-        inverse = cho_solve((self._chol, True), np.eye(len(self._pull)), check_finite=False)
-        precision = np.diag(inverse)
+        """Leave-one-out log predictive density (n,): Rasmussen and Williams, equations 5.10 to 5.12."""
+        precision = self._precision()
         return np.asarray(
             0.5 * np.log(precision)
             - 0.5 * self._pull**2 / precision
@@ -166,10 +146,17 @@ class GaussianProcess:
         One reweighting step towards a Student's t (Lange, Little and Taylor, "Robust Statistical
         Modeling Using the t Distribution", JASA 84:881, 1989), with leave-one-out residuals.
         """
-        inverse = cho_solve((self._chol, True), np.eye(len(self._pull)), check_finite=False)
-        squared = self._pull**2 / np.diag(inverse)
+        squared = self._pull**2 / self._precision()
         shares = self._shares * np.maximum(1.0, (degrees + squared) / (degrees + 1))
-        return _condition(self, self.vectors, self.prior_mean, self._residuals, shares, self._drift)
+        return dataclasses.replace(self, _shares=shares).condition()
+
+    def _precision(self) -> Array:
+        inverse = cho_solve((self._chol, True), np.eye(len(self._pull)), check_finite=False)
+        return np.asarray(np.diag(inverse))
+
+    def _reduce(self, covariance: Array) -> Array:
+        reduced = solve_triangular(self._chol, covariance, lower=True, check_finite=False)
+        return np.asarray(reduced)
 
     def _standard(self, prior_mean: Array | None) -> Array | None:
         if self.prior_mean is None:
@@ -188,6 +175,17 @@ class GaussianProcess:
     def _prior_variance(self, prior_mean: Array | None, count: int) -> Array:
         found = np.full(count, math.exp(self.hyperparameters.variance) + self.rough + LEVEL_SD**2)
         return found if prior_mean is None else found + SLOPE_SD**2 * prior_mean**2
+
+    def condition(self) -> GaussianProcess:
+        """Process conditioned on its evaluations."""
+        covariance = self._prior(self.vectors, self.prior_mean, self.vectors, self.prior_mean)
+        if self._drift is not None:
+            covariance += self._drift
+        noise = math.exp(2 * self.hyperparameters.noise) * self._shares + JITTER
+        covariance[np.diag_indices_from(covariance)] += noise
+        chol = np.asarray(cholesky(covariance, lower=True, check_finite=False))
+        pull = cho_solve((chol, True), self._residuals, check_finite=False)
+        return dataclasses.replace(self, _chol=chol, _pull=pull)
 
 
 def fit(
@@ -233,7 +231,7 @@ def fit(
         vectors, residuals, standard_guess, shares, fixed, middle, noise.spread
     )
     best, height = target.most_probable(start)
-    blank = GaussianProcess(
+    return GaussianProcess(
         vectors=vectors,
         prior_mean=standard_guess,
         hyperparameters=best,
@@ -247,35 +245,4 @@ def fit(
         _shares=shares,
         _drift=moments,
         rough=rough,
-    )
-    return _condition(blank, vectors, standard_guess, residuals, shares, moments)
-
-
-def _condition(
-    process: GaussianProcess,
-    vectors: Array,
-    prior_mean: Array | None,
-    residuals: Array,
-    shares: Array,
-    drift: Array | None,
-) -> GaussianProcess:
-    at = process.hyperparameters
-    covariance = matern(vectors, vectors, at) + LEVEL_SD**2
-    if process.rough:
-        covariance += process.rough * roughness(vectors, vectors)
-    if prior_mean is not None:
-        covariance += SLOPE_SD**2 * np.outer(prior_mean, prior_mean)
-    if drift is not None:
-        covariance += drift
-    covariance[np.diag_indices_from(covariance)] += math.exp(2 * at.noise) * shares + JITTER
-    chol = np.asarray(cholesky(covariance, lower=True, check_finite=False))
-    return dataclasses.replace(
-        process,
-        vectors=vectors,
-        prior_mean=prior_mean,
-        _chol=chol,
-        _pull=cho_solve((chol, True), residuals, check_finite=False),
-        _residuals=residuals,
-        _shares=shares,
-        _drift=drift,
-    )
+    ).condition()

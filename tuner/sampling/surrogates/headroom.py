@@ -1,21 +1,15 @@
-"""Probability that replicas stay within their memory, from earlier peaks.
-
-A Gaussian process models log(peak / limit). A killed replica takes its predicted value, at least
-`MIN_OVER`.
-"""
+"""Probability that replicas stay within their memory, from a Gaussian process of log(peak / limit)."""
 
 from __future__ import annotations
 
 import dataclasses
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.special import log_ndtr
 
+from tuner.sampling.arrays import Array
 from tuner.sampling.surrogates import gaussian_process
 from tuner.sampling.surrogates.gaussian_process import GaussianProcess, NoisePrior
-
-Array = NDArray[np.float64]
 
 MIN_KNOWN = 3
 MIN_OVER = 0.1

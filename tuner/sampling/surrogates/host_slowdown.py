@@ -1,9 +1,8 @@
 """Host slowdown at each evaluation, estimated from the CPU time of its requests.
 
-A request's CPU time (gateway, replicas and client) hardly depends on queues, so a configuration's
-cost is mostly a sum over its knobs, and the excess is host slowdown
-(`benchmarks/search/noise_told.py`). After Freischuetz et al., "TUNA: Tuning Unstable and Noisy
-Cloud Applications", EuroSys 2025.
+A request's CPU time hardly depends on queues, so a configuration's cost is mostly a sum over its
+knobs, and the excess is host slowdown (`benchmarks/search/noise_told.py`). After Freischuetz et al.,
+"TUNA: Tuning Unstable and Noisy Cloud Applications", EuroSys 2025.
 
     log cpu = h(x) + e,      log latency = f(x) + SHARE x e + what else differs
 
@@ -17,10 +16,10 @@ import dataclasses
 import math
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.linalg import solve_triangular
 
-Array = NDArray[np.float64]
+from tuner.sampling.arrays import Array
+from tuner.sampling.surrogates.matern_kernel import correlation
 
 SHARE, SHARE_SD = 1.0, 0.3
 """Slope of log latency on log CPU slowdown; 0.9 to 1.1 on recorded tables."""
@@ -104,10 +103,6 @@ def _moments(
 
 def _cost(vectors: Array) -> Array:
     away = np.abs(vectors[:, None, :] - vectors[None, :, :]) / COST_LENGTH
-    together = _matern(np.sqrt((away**2).sum(axis=-1)))
-    return np.asarray(COST_SD**2 * (_matern(away).sum(axis=-1) + INTERACTION**2 * together))
-
-
-def _matern(r: Array) -> Array:
-    scaled = math.sqrt(5.0) * r
-    return np.asarray((1 + scaled + scaled**2 / 3) * np.exp(-scaled))
+    together = correlation(math.sqrt(5.0) * np.sqrt((away**2).sum(axis=-1)))
+    single = correlation(math.sqrt(5.0) * away).sum(axis=-1)
+    return np.asarray(COST_SD**2 * (single + INTERACTION**2 * together))

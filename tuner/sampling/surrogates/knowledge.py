@@ -1,17 +1,10 @@
-"""Prior knowledge of candidates: predictions, and evaluations of earlier studies.
-
-On the log scale, in the study's axes; made by `tuner.study.prediction` and
-`tuner.study.warm_start`.
-"""
+"""Prior knowledge of candidates: predictions, and evaluations of earlier studies, on the log scale."""
 
 from __future__ import annotations
 
 import dataclasses
 
-import numpy as np
-from numpy.typing import NDArray
-
-Array = NDArray[np.float64]
+from tuner.sampling.arrays import Array
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -25,11 +18,6 @@ class WarmStart:
     prediction: Array | None
     """(k,) log predictions under their workload."""
     own_context: Array  # (c,) of the study itself
-
-    def __post_init__(self) -> None:
-        lengths = {len(self.vectors), len(self.context), len(self.targets), len(self.errors)}
-        if len(lengths) > 1:
-            raise ValueError(f"columns of unequal length: {sorted(lengths)}")
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True, eq=False)

@@ -6,11 +6,10 @@ import dataclasses
 import math
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy import optimize
 from scipy.linalg import cho_solve, cholesky
 
-Array = NDArray[np.float64]
+from tuner.sampling.arrays import Array
 
 LENGTH_SCALE = 0.6
 LENGTH_SCALE_SPREAD = 1.3
@@ -19,7 +18,6 @@ LEVEL_SD = 1.0
 """Prior standard deviation of b0, in those of the targets."""
 SLOPE_SD = 0.5
 ROUGH_LENGTH = 0.25
-"""Length of the rough part, in axis lengths."""
 ITERATIONS = 40
 JITTER = 1e-9
 
@@ -75,14 +73,10 @@ class HyperparameterPosterior:
 
     def most_probable(self, start: Hyperparameters | None) -> tuple[Hyperparameters, float]:
         """Best end from the medians, and from `start` if it has as many lengths."""
-        middle = Hyperparameters.of(self._medians)
-        is_other = start is None or len(start.lengths) != len(middle.lengths)
-        best, height = middle, math.inf
-        for first in [middle] if start is None or is_other else [start, middle]:
-            found, reached = self.climb(first)
-            if reached < height:
-                best, height = found, reached
-        return best, height
+        starts = [Hyperparameters.of(self._medians)]
+        if start is not None and len(start.lengths) == len(starts[0].lengths):
+            starts.insert(0, start)
+        return min(map(self.climb, starts), key=lambda end: end[1])
 
     def climb(self, start: Hyperparameters) -> tuple[Hyperparameters, float]:
         """Minimise from `start`; return the end and its negative log posterior."""
@@ -110,14 +104,10 @@ class HyperparameterPosterior:
         covariance[np.diag_indices_from(covariance)] += noise * self._shares + JITTER
         return covariance, kernel, variance * (5 / 3) * (1 + r) * decay, lengths
 
-    @staticmethod
-    def _factorise(covariance: Array) -> Array:
-        return np.asarray(cholesky(covariance, lower=True, check_finite=False))
-
     def _height(self, at: Array) -> tuple[float, Array]:
         covariance, kernel, slope, lengths = self._parts(at)
         try:
-            chol = self._factorise(covariance)
+            chol = cholesky(covariance, lower=True, check_finite=False)
         except np.linalg.LinAlgError:
             return 1e10, np.zeros_like(at)
         pull = cho_solve((chol, True), self._residuals, check_finite=False)
@@ -145,15 +135,22 @@ class HyperparameterPosterior:
 
 def roughness(a: Array, b: Array) -> Array:
     """Correlation (len(a), len(b)) of the rough part."""
-    squared = (a**2).sum(axis=1)[:, None] + (b**2).sum(axis=1) - 2 * a @ b.T
-    r = np.sqrt(5 * np.maximum(squared, 0.0)) / ROUGH_LENGTH
-    return np.asarray((1 + r + r**2 / 3) * np.exp(-r))
+    return correlation(scaled_distances(a, b) / ROUGH_LENGTH)
 
 
 def matern(a: Array, b: Array, at: Hyperparameters) -> Array:
     """Matern-5/2 covariance (len(a), len(b))."""
     lengths = np.exp(np.array(at.lengths))
-    first, second = a / lengths, b / lengths
-    squared = (first**2).sum(axis=1)[:, None] + (second**2).sum(axis=1) - 2 * first @ second.T
-    r = np.sqrt(5 * np.maximum(squared, 0.0))
+    r = scaled_distances(a / lengths, b / lengths)
     return np.asarray(math.exp(at.variance) * (1 + r + r**2 / 3) * np.exp(-r))
+
+
+def scaled_distances(a: Array, b: Array) -> Array:
+    """Distances (len(a), len(b)) of points, times sqrt(5)."""
+    squared = (a**2).sum(axis=1)[:, None] + (b**2).sum(axis=1) - 2 * a @ b.T
+    return np.asarray(np.sqrt(5 * np.maximum(squared, 0.0)))
+
+
+def correlation(r: Array) -> Array:
+    """Matern-5/2 correlation at distances times sqrt(5)."""
+    return np.asarray((1 + r + r**2 / 3) * np.exp(-r))

@@ -11,19 +11,15 @@ from __future__ import annotations
 import dataclasses
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.special import expit
 
-from tuner.sampling.surrogates import surrogate
+from tuner.sampling.arrays import Array, Positions
 from tuner.sampling.candidates import CandidateSet
-from tuner.sampling.surrogates.gaussian_process import GaussianProcess
 from tuner.sampling.history import History
-from tuner.sampling.surrogates.knowledge import NO_PRIOR_KNOWLEDGE, PriorKnowledge
+from tuner.sampling.surrogates import surrogate
+from tuner.sampling.surrogates.gaussian_process import GaussianProcess
+from tuner.sampling.surrogates.knowledge import NO_PRIOR_KNOWLEDGE, PriorKnowledge, WarmStart
 from tuner.sampling.surrogates.knowledge_gradient import knowledge_gradient
-from tuner.sampling.surrogates.surrogate import TrainingData
-
-Array = NDArray[np.float64]
-Positions = NDArray[np.intp]
 
 ODDS = 10.0
 """Prior odds of the structured process, against a few noisy evaluations."""
@@ -89,7 +85,7 @@ class AveragedModel:
     def expecting(self, pending: Array) -> AveragedModel:
         """Model as if running trials (p, d) had returned their predicted means.
 
-        Pending points have no prediction, so the structured process is dropped.
+        They have no prediction, so the structured process is dropped.
         """
         if not len(pending):
             return self
@@ -103,7 +99,6 @@ class AveragedModel:
     def knowledge_gradient(self, among: Positions) -> tuple[Positions, Array]:
         """Scored positions within `among`, and their expected gains."""
         vectors = self._inputs[among]
-        every = np.arange(len(among))
         gains = np.zeros(len(among))
         weighed = np.zeros(len(among), dtype=bool)
         parts: list[tuple[float, GaussianProcess, Array | None]] = [
@@ -114,9 +109,7 @@ class AveragedModel:
         for share, process, guess in parts:
             if share < MIN_SHARE and len(parts) > 1:
                 continue
-            tried, found = knowledge_gradient(
-                process, vectors, guess, may_launch=every, may_be_best=every
-            )
+            tried, found = knowledge_gradient(process, vectors, guess)
             gains[tried] += share * found
             weighed[tried] = True
         tried = np.flatnonzero(weighed)
@@ -134,34 +127,17 @@ def fit(
     earlier = known.warm_start if history.scale == "log" else None
     context = np.empty(0) if earlier is None else earlier.own_context
     observed = _with(history.vectors, context)
-    rows, targets, errors = observed, history.targets, history.errors
-    at_s, log_cpu_per_request = history.at_s, history.log_cpu_per_request
+    seen = dataclasses.replace(history, vectors=observed, knobs=candidates.design_width)
     if earlier is not None:
-        rows = np.vstack([rows, np.hstack([earlier.vectors, earlier.context])])
-        targets = np.concatenate([targets, earlier.targets])
-        errors = np.concatenate([errors, earlier.errors])
-        unknown = np.full(len(earlier.errors), np.nan)
-        at_s, log_cpu_per_request = (
-            np.concatenate([at_s, unknown]),
-            np.concatenate([log_cpu_per_request, unknown]),
-        )
-    seen = TrainingData(
-        vectors=rows,
-        targets=targets,
-        errors=errors,
-        at_s=at_s,
-        log_cpu_per_request=log_cpu_per_request,
-        scale=history.scale,
-        knobs=candidates.design_width,
-    )
+        seen = _append(seen, earlier)
     plain = surrogate.fit(seen, start=history.hyperparameters)
-    own_guess = _of_observed(history, candidates, known.prior_mean)
+    own_guess = candidates.values_at(history.configurations, known.prior_mean)
     structured, weight, guess = None, 0.0, None
-    if own_guess is not None and history.scale == "log" and len(targets) > 1:
+    if own_guess is not None and history.scale == "log" and len(seen.targets) > 1:
         guesses = own_guess
         if earlier is not None and earlier.prediction is not None:
             guesses = np.concatenate([own_guess, earlier.prediction])
-        if len(guesses) == len(targets):
+        if len(guesses) == len(seen.targets):
             guess = known.prior_mean
             structured = surrogate.fit(seen, prior_mean=guesses)
             ahead = float(structured.leave_one_out().sum() - plain.leave_one_out().sum())
@@ -178,17 +154,20 @@ def fit(
     )
 
 
+def _append(seen: History, earlier: WarmStart) -> History:
+    unknown = np.full(len(earlier.errors), np.nan)
+    rows = np.hstack([earlier.vectors, earlier.context])
+    return dataclasses.replace(
+        seen,
+        vectors=np.vstack([seen.vectors, rows]),
+        targets=np.concatenate([seen.targets, earlier.targets]),
+        errors=np.concatenate([seen.errors, earlier.errors]),
+        at_s=np.concatenate([seen.at_s, unknown]),
+        log_cpu_per_request=np.concatenate([seen.log_cpu_per_request, unknown]),
+    )
+
+
 def _with(vectors: Array, context: Array) -> Array:
     if not len(context):
         return vectors
     return np.hstack([vectors, np.broadcast_to(context, (len(vectors), len(context)))])
-
-
-def _of_observed(
-    history: History, candidates: CandidateSet, prior_mean: Array | None
-) -> Array | None:
-    if prior_mean is None:
-        return None
-    places = [candidates.index_of(one) for one in history.configurations]
-    known = [place for place in places if place is not None]
-    return prior_mean[known] if len(known) == len(places) else None

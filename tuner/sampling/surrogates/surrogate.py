@@ -1,28 +1,25 @@
 """The model of a study: a Gaussian process over its history with a structured noise.
 
-A target's noise has three parts: host slowdown, as far as CPU times show it (`host_slowdown`);
-differences between evaluations of one configuration, learned under a prior; and the error within
-the evaluation (`History.errors`), shrunk towards the common value.
+A target's noise has three parts: host slowdown, as far as CPU times show it; differences between
+evaluations of one configuration, learned under a prior; and the error within the evaluation, shrunk
+towards the common value.
 """
 
 from __future__ import annotations
 
 import dataclasses
-import hashlib
 import math
+import pickle
 import threading
 from collections.abc import Sequence
-from typing import Literal
 
 import numpy as np
-from numpy.typing import NDArray
 
+from tuner.sampling.arrays import Array
+from tuner.sampling.history import TrainingData
 from tuner.sampling.surrogates import gaussian_process, host_slowdown
 from tuner.sampling.surrogates.gaussian_process import GaussianProcess, NoisePrior
-from tuner.sampling.history import History
 from tuner.sampling.surrogates.matern_kernel import Hyperparameters
-
-Array = NDArray[np.float64]
 
 NOISE = NoisePrior(sd=0.08, spread=0.7)
 """Evaluations differ by 2 % on a quiet machine, 15 % on a small shared one."""
@@ -36,7 +33,6 @@ DRIFT_SD = 0.03
 """A small machine's speed changes by a few per cent."""
 DRIFT_S = 120.0
 TAIL_DEGREES = 4.0
-"""Degrees of freedom of Student's t noise."""
 ROUGH_SD = 0.12
 """Steps and kinks, without which the process is too certain of untried candidates."""
 RETAINED = 16
@@ -47,37 +43,12 @@ _lock = threading.Lock()
 """Guards `_fitted`; not held while fitting."""
 
 
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class TrainingData:
-    """Evaluations to learn from, of one study or several."""
-
-    vectors: Array  # (n, d)
-    targets: Array  # (n,) minimised
-    errors: Array  # (n,) standard error within each evaluation; NaN if unknown
-    at_s: Array  # (n,) time; NaN if unknown
-    log_cpu_per_request: Array  # (n,) log CPU time per request; NaN if unknown
-    scale: Literal["log", "raw"]
-    knobs: int | None = None
-    """Leading entries that are knobs, not derived; None: all."""
-
-    @classmethod
-    def of(cls, history: History) -> TrainingData:
-        """Use one study."""
-        return cls(
-            vectors=history.vectors,
-            targets=history.targets,
-            errors=history.errors,
-            at_s=history.at_s,
-            log_cpu_per_request=history.log_cpu_per_request,
-            scale=history.scale,
-        )
-
-
 def fit(
     seen: TrainingData, *, prior_mean: Array | None = None, start: Sequence[float] = ()
 ) -> GaussianProcess:
     """Fit at least one evaluation, or return the cached fit; a `start` of other axes is ignored."""
-    key = _key(seen, prior_mean, start)
+    columns = (seen.vectors, seen.targets, seen.errors, seen.at_s, seen.log_cpu_per_request)
+    key = pickle.dumps((columns, seen.scale, seen.knobs, prior_mean, tuple(start)))
     with _lock:
         found = _fitted.get(key)
     if found is None:
@@ -124,10 +95,7 @@ def _fit(seen: TrainingData, prior_mean: Array | None, start: Sequence[float]) -
 
 
 def drift(at_s: Array) -> Array:
-    """Prior covariance (n, n) of machine drift on the log scale.
-
-    A Matern-5/2 in time (seconds); unknown times share nothing.
-    """
+    """Prior covariance (n, n) of machine drift, a Matern-5/2 in time; unknown times share nothing."""
     away = math.sqrt(5.0) * np.abs(at_s[:, None] - at_s[None, :]) / DRIFT_S
     found = DRIFT_SD**2 * (1 + away + away**2 / 3) * np.exp(-away)
     return np.where(np.isfinite(found), found, 0.0)
@@ -150,24 +118,6 @@ def noise_prior(errors: Array, *, left: float = 1.0) -> NoisePrior:
 
 def _without(error: float, sd: float, left: float) -> float:
     return math.sqrt(error**2 + left**2 * max(sd**2 - error**2, 0.0))
-
-
-def _key(seen: TrainingData, prior_mean: Array | None, start: Sequence[float]) -> bytes:
-    made = hashlib.blake2b(digest_size=16)
-    first = np.array(start, dtype=float)
-    parts = (
-        seen.vectors,
-        seen.targets,
-        seen.errors,
-        seen.at_s,
-        seen.log_cpu_per_request,
-        first,
-        prior_mean,
-    )
-    for part in parts:
-        made.update(b"-" if part is None else repr(part.shape).encode() + part.tobytes())
-    made.update(f"{seen.scale} {seen.knobs}".encode())
-    return made.digest()
 
 
 def weights(errors: Array, *, left: float = 1.0) -> Array:

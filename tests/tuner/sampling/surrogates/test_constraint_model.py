@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from tests.fakes import surfaces
 from tuner.sampling import recommendation, registry
-from tuner.sampling.surrogates import constraint_model
 from tuner.sampling.history import gather
+from tuner.sampling.surrogates import constraint_model
 from tuner.values.configuration import Configuration
 
 LIMIT = "cpu_s_per_1000 <= 1"
@@ -152,7 +152,7 @@ def test_without_limits_nothing_changes() -> None:
     assert history is not None
     kept = constraint_model.fit(history, candidates)
     assert (kept.log_probability(np.arange(5)) == 0).all()
-    assert kept.is_any_worth
+    assert kept.worth_trying.any()
     assert isinstance(recommendation.recommend(study, candidates=candidates), Configuration)
 
 

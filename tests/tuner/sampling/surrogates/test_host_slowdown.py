@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tuner.sampling.history import TrainingData
 from tuner.sampling.surrogates import host_slowdown, surrogate
-from tuner.sampling.surrogates.surrogate import TrainingData
 
 
 @dataclasses.dataclass(frozen=True)

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from tests.fakes import benches, studies
-from tuner.sampling.surrogates import model_averaging
 from tuner.sampling.history import History
+from tuner.sampling.surrogates import model_averaging
 from tuner.sampling.surrogates.knowledge import PriorKnowledge
 from tuner.values.configuration import Configuration
 

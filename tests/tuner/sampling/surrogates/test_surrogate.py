@@ -12,8 +12,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tuner.sampling.history import TrainingData
 from tuner.sampling.surrogates import surrogate
-from tuner.sampling.surrogates.surrogate import TrainingData, fit
+from tuner.sampling.surrogates.surrogate import fit
 
 TraceFunction = Callable[[FrameType, str, Any], Any]
 
