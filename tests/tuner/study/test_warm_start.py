@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from tests.fakes import benches, studies
-from tuner.sampling.surrogates import model_averaging
 from tuner.sampling.history import History
+from tuner.sampling.surrogates import model_averaging
 from tuner.sampling.surrogates.knowledge import PriorKnowledge
 from tuner.study import warm_start
 from tuner.study.problem import ProblemStatement
