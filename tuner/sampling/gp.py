@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -43,7 +43,7 @@ TURNS = 4
 class GpSampler(CandidateSampler):
     """Knowledge gradient times the probability of feasibility."""
 
-    options = ("first", "earlier")
+    options: ClassVar[tuple[str, ...]] = ("first", "earlier")
     models_limits = True
     searches_fronts = True
 
