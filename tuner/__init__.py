@@ -1,7 +1,4 @@
-"""Autotuner for model servers: search, measurement, reports and exports.
-
-The command is `tune`, and `tuner.study.study` runs a study. `tuner.load` reads a study in a notebook.
-"""
+"""Autotuner for model servers; `tuner.load` reads a study in a notebook."""
 
 from __future__ import annotations
 
@@ -15,9 +12,6 @@ if typing.TYPE_CHECKING:
 
 
 def load(study: str | pathlib.Path, *, storage: str | None = None) -> Study:
-    """Read a study from its folder, by `tuner.notebook.load`.
-
-    It imports pandas lazily, so that commands start quickly.
-    """
+    """Read a study from its folder, by `tuner.notebook.load`, whose import of pandas takes long."""
     found: Study = importlib.import_module("tuner.notebook").load(study, storage=storage)
     return found

@@ -1,7 +1,4 @@
-"""`tune`, and `python -m tuner`: `tuner.cli.main`, on Linux.
-
-What the command imports is looked for after that: elsewhere some of it is not there.
-"""
+"""`tune`, and `python -m tuner`: `tuner.cli.main`, imported on Linux only."""
 
 from __future__ import annotations
 

@@ -1,8 +1,7 @@
 """Recommendation after a study: the default, unless something better was shown.
 
 Any search finds the luckier of two equal configurations, so the best is recommended only if shown
-to be better; otherwise it can be exported by trial. A configuration that fails more often than the
-default is not recommended. One "works" if any of its evaluations did. Pure.
+to be better and no more often failing. One "works" if any of its evaluations did.
 """
 
 from __future__ import annotations
@@ -34,19 +33,8 @@ BestStatus = Literal[
 ]
 """Status of the best compared with the default; see `best_status`."""
 
-IS_BEST_ADVISED: Mapping[BestStatus, bool] = {
-    "same": False,
-    "default lost": True,
-    "best fails": False,
-    "default fails": True,
-    "better": True,
-    "traded": True,
-    "worse": False,
-    "no difference shown": False,
-    "not compared": False,
-    "not measured": False,
-}
-"""Whether the best is recommended; `nothing works` recommends nothing."""
+ADVISED = frozenset({"default lost", "default fails", "better", "traded"})
+"""When the best is recommended."""
 
 REASONS: Mapping[BestStatus, str] = {
     "same": "no better configuration was found",
@@ -65,7 +53,6 @@ class Advice:
 
     configuration: Configuration
     reason: str
-    """One sentence."""
 
 
 def best_status(record: StudyRecord) -> BestStatus | None:
@@ -87,7 +74,6 @@ def best_status(record: StudyRecord) -> BestStatus | None:
 
 
 def _verdict_status(verdict: Verdict) -> BestStatus:
-    """Return the verdict's outcome, over both objectives if there are two."""
     if verdict.second is None:
         return verdict.outcome
     both = {verdict.outcome, verdict.second.outcome}
@@ -102,7 +88,7 @@ def advise(record: StudyRecord) -> Advice | None:
     if record.best is None or found is None or found == "nothing works":
         return None
     reason = _reason(found, record)
-    if IS_BEST_ADVISED[found]:
+    if found in ADVISED:
         return Advice(configuration=record.best, reason=f"Use the best configuration: {reason}.")
     return Advice(configuration=record.default, reason=f"Stay with the default: {reason}.")
 
@@ -116,11 +102,7 @@ def why_nothing(record: StudyRecord) -> str:
 
 
 def of_trial(record: StudyRecord, number: int) -> Advice:
-    """Return the configuration of a trial.
-
-    Raises:
-        UsageError: no such trial, or its configuration did not work.
-    """
+    """Return the configuration of a trial, or raise UsageError if it did not work."""
     trial = next((trial for trial in record.trials if trial.number == number), None)
     if trial is None:
         numbers = [trial.number for trial in record.trials]
@@ -137,10 +119,7 @@ def of_trial(record: StudyRecord, number: int) -> Advice:
 
 
 def export_of_best(record: StudyRecord) -> str | None:
-    """Return the command that exports the best; None if recommended anyway.
-
-    It names the study's folder, as its readers may be anywhere.
-    """
+    """Return the command that exports the best, by the study's folder; None if recommended anyway."""
     found = advise(record)
     if found is None or found.configuration == record.best:
         return None

@@ -1,7 +1,6 @@
 """YAML text as plain data with the line of each value.
 
-Stricter than YAML: duplicate keys, of which parsers silently take the last, anchors and aliases are
-errors.
+Duplicate keys, of which parsers silently take the last, anchors and aliases are errors.
 """
 
 from __future__ import annotations
@@ -36,7 +35,6 @@ class Document:
     lines: Mapping[Path, int]
     """Line, from 1, of each value's key or item."""
     fault: type[InvalidDocument] = InvalidSpace
-    """Error class of this kind of file."""
 
     def error(self, path: Path, text: str) -> InvalidDocument:
         """Return an error at a place in this document."""
@@ -54,43 +52,43 @@ class Document:
             raise self.error(path, text)
 
     def mapping(self, given: object, path: Path) -> dict[str, Any]:
-        """Return a mapping."""
+        """Return a value that is a mapping, else an error."""
         if not isinstance(given, dict):
             raise self.error(path, f"{_describe(given)}, expected a mapping of keys")
         return given
 
     def items(self, given: object, path: Path) -> list[Any]:
-        """Return a list with at least one value."""
+        """Return a value that is a list of at least one."""
         if not isinstance(given, list) or not given:
             raise self.error(path, f"{_describe(given)}, expected a list of values")
         return given
 
     def text(self, given: object, path: Path) -> str:
-        """Return a non-empty text."""
+        """Return a value that is a non-empty text."""
         if not isinstance(given, str) or not given.strip():
             raise self.error(path, f"{_describe(given)}, expected a text")
         return given
 
     def texts(self, given: object, path: Path) -> tuple[str, ...]:
-        """Return a list of texts, which may be empty."""
+        """Return a value that is a list of texts, which may be empty."""
         if not isinstance(given, list):
             raise self.error(path, f"{_describe(given)}, expected a list of texts")
         return tuple(self.text(item, (*path, i)) for i, item in enumerate(given))
 
     def truth(self, given: object, path: Path) -> bool:
-        """Return a boolean."""
+        """Return a value that is a boolean."""
         if not isinstance(given, bool):
             raise self.error(path, f"{_describe(given)}, expected true or false")
         return given
 
     def whole_number(self, given: object, path: Path) -> int:
-        """Return an integer; 8.0 is none."""
+        """Return a value that is an integer; 8.0 is none."""
         if isinstance(given, bool) or not isinstance(given, int):
             raise self.error(path, f"{_describe(given)}, expected a whole number")
         return given
 
     def number(self, given: object, path: Path) -> float:
-        """Return a finite number."""
+        """Return a value that is a finite number."""
         if isinstance(given, bool) or not isinstance(given, int | float):
             raise self.error(path, f"{_describe(given)}, expected a number")
         if not abs(given) < MAX_NUMBER:
@@ -105,11 +103,7 @@ def dotted_path(path: Path) -> str:
 
 
 def read(text: str, file: str, *, fault: type[InvalidDocument] = InvalidSpace) -> Document:
-    """Parse a YAML text; errors call it `file`.
-
-    Raises:
-        InvalidDocument: not YAML, a duplicate key, anchors, or nested too deeply.
-    """
+    """Parse a YAML text, or raise InvalidDocument, which calls it `file`."""
     try:
         loader = bounded_yaml.Loader(text)
         try:
@@ -131,31 +125,27 @@ def _describe(given: object) -> str:
     return repr(given)
 
 
+@dataclasses.dataclass(slots=True)
 class _NodeReader:
-    """Converter of nodes to plain data, with their lines."""
-
-    def __init__(self, loader: yaml.SafeLoader, file: str, fault: type[InvalidDocument]) -> None:
-        self._loader = loader
-        self._file = file
-        self._fault = fault
-        self.lines: dict[Path, int] = {}
+    loader: yaml.SafeLoader
+    file: str
+    fault: type[InvalidDocument]
+    lines: dict[Path, int] = dataclasses.field(default_factory=dict)
 
     def plain(self, node: yaml.Node, path: Path) -> Any:
         if isinstance(node, yaml.CollectionNode) and node.tag not in _PLAIN_TAGS:
-            raise self._fault(self._file, dotted_path(path), f"the tag {node.tag} is not supported")
+            raise self.fault(self.file, dotted_path(path), f"the tag {node.tag} is not supported")
         if isinstance(node, yaml.MappingNode):
             return self._mapping(node, path)
         if isinstance(node, yaml.SequenceNode):
-            return [self._item(child, (*path, i)) for i, child in enumerate(node.value)]
+            for i, child in enumerate(node.value):
+                self.lines[*path, i] = child.start_mark.line + 1
+            return [self.plain(child, (*path, i)) for i, child in enumerate(node.value)]
         try:
-            return self._loader.construct_object(node)
+            return self.loader.construct_object(node)
         except (ValueError, AttributeError) as error:  # 2001-99-99 looks like a date
             text = f"{node.value!r} cannot be read ({error}); quote it if it is a text"
-            raise self._fault(self._file, dotted_path(path), text) from error
-
-    def _item(self, node: yaml.Node, path: Path) -> Any:
-        self.lines[path] = node.start_mark.line + 1
-        return self.plain(node, path)
+            raise self.fault(self.file, dotted_path(path), text) from error
 
     def _mapping(self, node: yaml.MappingNode, path: Path) -> dict[str, Any]:
         found: dict[str, Any] = {}
@@ -165,7 +155,7 @@ class _NodeReader:
             inner = (*path, key)
             if key in found:
                 text = f"given twice, on lines {self.lines[inner]} and {line}"
-                raise self._fault(self._file, dotted_path(inner), text)
+                raise self.fault(self.file, dotted_path(inner), text)
             self.lines[inner] = line
             found[key] = self.plain(value_node, inner)
         return found

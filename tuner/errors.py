@@ -1,28 +1,12 @@
 """Errors of the tuner; `exit_code` is that of the command.
 
-    TunerError (1)                   the command failed; one line with the reason
-    ├── UsageError (2)               an option, a name or a file is wrong
-    │   ├── InvalidDocument          a user's file: file, key, expected, nearest valid name
-    │   │   ├── InvalidSpace         a search space
-    │   │   ├── InvalidEngine        an engine file
-    │   │   ├── InvalidTable         a benchmark table
-    │   │   ├── InvalidPrices        a price file
-    │   │   └── InvalidScenario      a scenario file
-    │   ├── UnknownSize              an undeclared input size, and its option
-    │   ├── UnknownStudy             no such study, with the existing ones
-    │   └── StudyExists              the name is taken, and what to do
-    ├── StudyBusy                    another process runs the study
-    ├── Interrupted (130)            a signal; measurements are saved
-    ├── LaunchFailed                 no start; `cause`: oom, start, crash, timeout, limits
-    ├── LoadGeneratorFailed          the load generator failed
-    │   └── LoadGeneratorLost        its own process ended or stalled
-    └── StorageFailed                the run folder cannot be written
-
-A failed trial is a value (`tuner.values.trial.Outcome`).
+A failed trial is a value (`tuner.values.trial.Outcome`). Facts are given by position, as errors are
+pickled by their arguments.
 """
 
 from __future__ import annotations
 
+import dataclasses
 import difflib
 from collections.abc import Iterable
 from typing import ClassVar
@@ -56,30 +40,27 @@ class UsageError(TunerError):
     exit_code = 2
 
 
+@dataclasses.dataclass(eq=False)
 class UnknownSize(UsageError):
     """The size of an input is free and undeclared."""
 
-    def __init__(self, text: str, option: str) -> None:
-        super().__init__(text, option)
-        self.text = text
-        self.option = option
-        """Option to add to the command; its sizes are examples."""
+    text: str
+    option: str
+    """Option to add to the command; its sizes are examples."""
 
     def __str__(self) -> str:
         return self.text
 
 
+@dataclasses.dataclass(eq=False)
 class InvalidDocument(UsageError):
     """A user's file is wrong."""
 
     noun: ClassVar[str] = "file"
-    """Kind of file."""
 
-    def __init__(self, file: str, key: str, text: str) -> None:
-        super().__init__(file, key, text)
-        self.file = file
-        self.key = key
-        self.text = text
+    file: str
+    key: str
+    text: str
 
     def __str__(self) -> str:
         where = f"{self.noun} {self.file}" + (f", {self.key}" if self.key else "")
@@ -116,14 +97,13 @@ class InvalidPrices(InvalidDocument):
     noun = "price file"
 
 
+@dataclasses.dataclass(eq=False)
 class UnknownStudy(UsageError):
     """No study has that name."""
 
-    def __init__(self, name: str, known: tuple[str, ...], where: str) -> None:
-        super().__init__(name, known, where)
-        self.name = name
-        self.known = known
-        self.where = where
+    name: str
+    known: tuple[str, ...]
+    where: str
 
     def __str__(self) -> str:
         hint = nearest(self.name, self.known)
@@ -131,51 +111,47 @@ class UnknownStudy(UsageError):
         return f"study {self.name!r} is not known{hint} (studies in {self.where}: {studies})"
 
 
+@dataclasses.dataclass(eq=False)
 class StudyExists(UsageError):
     """The name is taken; `instead` is what to do."""
 
-    def __init__(self, what: str, instead: str) -> None:
-        super().__init__(what, instead)
-        self.what = what
-        self.instead = instead
+    what: str
+    instead: str
 
     def __str__(self) -> str:
         return f"{self.what} exists: {self.instead}"
 
 
+@dataclasses.dataclass(eq=False)
 class StudyBusy(TunerError):
     """Another process holds the study."""
 
-    def __init__(self, name: str, holder: str | None) -> None:
-        super().__init__(name, holder)
-        self.name = name
-        self.holder = holder
+    name: str
+    holder: str | None
 
     def __str__(self) -> str:
         who = f"process {self.holder}" if self.holder else "another process"
         return f"study {self.name!r} is in use by {who}: wait until it ends, or stop it"
 
 
+@dataclasses.dataclass(eq=False)
 class Interrupted(TunerError):
     """A signal ended the command; `text` is what was saved, and how to resume."""
 
     exit_code = 130
 
-    def __init__(self, text: str) -> None:
-        super().__init__(text)
-        self.text = text
+    text: str
 
     def __str__(self) -> str:
         return f"interrupted; {self.text}"
 
 
+@dataclasses.dataclass(eq=False)
 class LaunchFailed(TunerError):
     """The engine under test did not become ready."""
 
-    def __init__(self, cause: Cause, text: str) -> None:
-        super().__init__(cause, text)
-        self.cause = cause
-        self.text = text
+    cause: Cause
+    text: str
 
     def __str__(self) -> str:
         return self.text

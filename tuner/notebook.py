@@ -33,9 +33,7 @@ from tuner.values.study_record import StudyRecord
 from tuner.values.verdict import Verdict
 
 RUNS = pathlib.Path("runs")
-"""Folder of studies given by name."""
 WIDTH = 100
-"""Line width of `repr`."""
 PAGE_WIDTH = 160
 _ENDS: Mapping[str, Callable[[Measurement], Interval]] = {
     "mean": lambda measured: measured.mean_interval,
@@ -71,7 +69,6 @@ class Study:
     """Study from its folder, finished or not."""
 
     record: StudyRecord
-    """Complete study, as for reports and exports."""
     _folder: RunFolder
 
     @property
@@ -170,11 +167,7 @@ class Study:
 
 
 def load(study: str | pathlib.Path, *, storage: str | None = None) -> Study:
-    """Read a study.
-
-    Args:
-        study: its folder, as runs/NAME, or its name in runs/.
-        storage: the study's Optuna storage URL, if any.
+    """Read a study from its folder, as runs/NAME, or by its name in runs/.
 
     Raises:
         UnknownStudy: there is no study; the error lists others.
@@ -189,7 +182,6 @@ def load(study: str | pathlib.Path, *, storage: str | None = None) -> Study:
 
 
 def _columns() -> tuple[str, ...]:
-    """Return the metric columns, with the intervals of latencies."""
     names = []
     for name in _FIGURES:
         names.append(name)

@@ -22,6 +22,7 @@ from tuner.space.derived_features import features
 from tuner.space.distributions import distributions
 from tuner.space.environment import Environment, Machine
 from tuner.space.files import parse
+from tuner.space.knobs import knob_info
 from tuner.study.preparation import StudyInputs
 from tuner.study.problem import ProblemStatement
 from tuner.study.target import LuthierTarget
@@ -142,6 +143,6 @@ def arena(text: str = SPACE) -> ProblemStatement:
             space.candidates(environment), space.encode, lambda cell: features(cell, environment)
         ),
         distributions=distributions(space),
-        knobs=tuple(knob.info() for knob in space.searched_knobs),
+        knobs=tuple(map(knob_info, space.searched_knobs)),
         notes=(),
     )

@@ -41,7 +41,7 @@ def surface(folder, path):
 
 
 READERS = {
-    "--space": space_files.load,
+    "--space": space_files.read,
     "--engine": lambda path: engine_lookup.engine_of(f"command:{path}"),
     "--scenario": scenario_files.read,
     "trace of a scenario": lambda path: scenario(

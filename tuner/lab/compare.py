@@ -1,9 +1,7 @@
 """Comparison of samplers on one engine with one budget and the same seeds.
 
-    for each repeat: one search per sampler, their trials taking turns, then their winners on new
-    servers, alternating
-
-Taking turns spreads machine drift evenly. No search ends early.
+In each repeat the searches' trials take turns, which spreads machine drift evenly, and their winners
+are measured again on new servers, alternating. No search ends early.
 """
 
 from __future__ import annotations
@@ -63,7 +61,6 @@ def compare(order: CompareSpec, *, terminal: Terminal) -> tuple[ComparisonRecord
 
     Raises:
         UsageError: an input is wrong; nothing was written.
-        TunerError: it failed.
         Interrupted: the trials so far are saved.
     """
     target = targets.find_target(order.settings.target)
@@ -77,8 +74,8 @@ def compare(order: CompareSpec, *, terminal: Terminal) -> tuple[ComparisonRecord
     with resumable(None), make_evaluator(settings, target, terminal) as evaluator:
         inputs = prepare(evaluator, settings, target, terminal)
         problem, served = inputs.problem, inputs.served
-        for sampler in order.samplers:
-            sampler_of(search_settings(settings, sampler, 0, NO_PREDICTION).search, problem)
+        for search in _searches(order, settings):
+            sampler_of(search.search, problem)
         problem, predicted = _predict(order, settings, problem, evaluator, terminal)
         environment = environment_facts(served)
         asked = _settings_json(order, settings)
@@ -147,7 +144,7 @@ def _runs(
         f"{order.repeats} times, taking turns",
         style="bold",
     )
-    rounds = _rounds(order, settings)
+    rounds = max(comparison.MIN_PAIRS, settings.measurement.pairs // order.repeats)
     budget = budget_of(settings, evaluator)
     verified_s = len(order.samplers) * rounds * budget.compared_s
     repeat_s = len(order.samplers) * budget.trials * budget.trial_s([]) + verified_s
@@ -190,8 +187,7 @@ def _predict(
     evaluator: Evaluator,
     terminal: Terminal,
 ) -> tuple[ProblemStatement, PredictionCost]:
-    searches = (search_settings(settings, sampler, 0, NO_PREDICTION) for sampler in order.samplers)
-    if not any(map(prediction.is_wanted, searches)):
+    if not any(map(prediction.is_wanted, _searches(order, settings))):
         return problem, NO_PREDICTION
     console_text.write_line(terminal.console, "profiling the model to predict every configuration")
     profile = prediction.profile_of(evaluator, problem)
@@ -204,13 +200,12 @@ def _predict(
     )
 
 
+def _searches(order: CompareSpec, settings: StudySettings) -> list[StudySettings]:
+    return [search_settings(settings, sampler, 0, NO_PREDICTION) for sampler in order.samplers]
+
+
 def _why_unpredicted(order: CompareSpec, settings: StudySettings) -> tuple[str, ...]:
-    searches = (search_settings(settings, sampler, 0, NO_PREDICTION) for sampler in order.samplers)
-    return tuple(filter(None, map(prediction.why_none, searches)))
-
-
-def _rounds(order: CompareSpec, settings: StudySettings) -> int:
-    return max(comparison.MIN_PAIRS, settings.measurement.pairs // order.repeats)
+    return tuple(filter(None, map(prediction.why_none, _searches(order, settings))))
 
 
 def _remeasure(

@@ -1,7 +1,4 @@
-"""Check of this machine: what is missing, which limits work, and the smallest gain it can show.
-
-Only `clean` changes anything.
-"""
+"""Check of this machine: what is missing, which limits work, and the smallest gain it can show."""
 
 from __future__ import annotations
 
@@ -45,7 +42,7 @@ OPTIONAL = {
 VERIFICATION_S = 60.0
 
 
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+@dataclasses.dataclass(frozen=True, slots=True)
 class Finding:
     """Result of one check."""
 
@@ -69,23 +66,25 @@ class NoiseResult:
 
 def findings() -> tuple[Finding, ...]:
     """Run all cheap checks."""
+    facts, cgroups = machine.read(), manager.probe()
     return (
         _python(),
-        _machine(),
-        _limits(),
+        Finding("machine", "ok", f"{facts.cores} cores, {facts.memory_mb} MiB"),
+        Finding("limits", "ok" if cgroups.kind else "note", cgroups.text),
         _docker(),
-        *_ports(),
-        *_gpu_findings(),
+        *map(_port, PORTS),
+        _gpu(),
+        _sharing(),
+        _energy(),
         *_packages(),
-        _wrk(),
+        Finding("wrk", "ok", shutil.which("wrk") or "not installed; only benchmarks use it"),
     )
 
 
 def clean() -> tuple[str, ...]:
     """Remove what dead servers left: groups with processes, directories, containers, GPU locks.
 
-    Raises:
-        TunerError: a GPU cannot be restored; the rest is done.
+    TunerError if a GPU cannot be restored; the rest is done.
     """
     removed = [str(path) for path in (*admin_token.remove_left(), *manager.cleanup_stale())]
     with contextlib.suppress(DockerError):  # no engine, no containers
@@ -97,11 +96,7 @@ def clean() -> tuple[str, ...]:
 
 
 def noise_of(target: TargetSettings, *, launches: int) -> NoiseResult:
-    """Evaluate one configuration several times, and split the variance.
-
-    Raises:
-        TunerError: it failed.
-    """
+    """Evaluate one configuration several times, and split the variance."""
     card = problem.find_spec(target.model, is_trusted=target.trust)
     settings = MeasurementSettings()
     measured: list[Measurement] = []
@@ -163,13 +158,7 @@ def _python() -> Finding:
     version = ".".join(map(str, sys.version_info[:3]))
     is_new = sys.version_info >= MIN_PYTHON
     text = version if is_new else f"{version}, expected 3.11 or newer"
-    return Finding(name="python", state="ok" if is_new else "wrong", text=text)
-
-
-def _limits() -> Finding:
-    found = manager.probe()
-    state: State = "ok" if found.kind else "note"
-    return Finding(name="limits", state=state, text=found.text)
+    return Finding("python", "ok" if is_new else "wrong", text)
 
 
 def _docker() -> Finding:
@@ -178,76 +167,55 @@ def _docker() -> Finding:
         engine = DockerClient.connect()
         if not engine.has_image(image):
             text = f"engine at {engine.address}, but no image {image}: build it with `make images`"
-            return Finding(name="docker", state="note", text=text)
+            return Finding("docker", "note", text)
     except DockerError as error:
-        return Finding(name="docker", state="note", text=f"no containers: {error}")
-    state: State = "ok" if engine.limits_text == "enforced" else "note"
+        return Finding("docker", "note", f"no containers: {error}")
     text = f"engine at {engine.address}, image {image}, limits {engine.limits_text}"
-    return Finding(name="docker", state=state, text=text)
+    return Finding("docker", "ok" if engine.limits_text == "enforced" else "note", text)
 
 
-def _ports() -> list[Finding]:
-    found = []
-    for port, use in PORTS.items():
-        with socket.socket() as sock:
-            sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            try:
-                sock.bind(("127.0.0.1", port))
-            except OSError as error:
-                text = (
-                    f"in use ({error.strerror}); `python -m serving` needs another port for "
-                    f"{use}, `tune` picks free ones"
-                )
-                found.append(Finding(name=f"port {port}", state="note", text=text))
-            else:
-                found.append(Finding(name=f"port {port}", state="ok", text=f"free ({use})"))
-    return found
-
-
-def _gpu_findings() -> tuple[Finding, ...]:
-    return (_gpu(), _sharing(), _energy())
+def _port(port: int) -> Finding:
+    with socket.socket() as sock:
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            sock.bind(("127.0.0.1", port))
+        except OSError as error:
+            text = (
+                f"in use ({error.strerror}); `python -m serving` needs another port for "
+                f"{PORTS[port]}, `tune` picks free ones"
+            )
+            return Finding(f"port {port}", "note", text)
+    return Finding(f"port {port}", "ok", f"free ({PORTS[port]})")
 
 
 def _gpu() -> Finding:
     found = clocks.supported_clocks_mhz()
     if isinstance(found, str):
-        return Finding(name="gpu clocks", state="note", text=f"not available as a knob: {found}")
+        return Finding("gpu clocks", "note", f"not available as a knob: {found}")
     text = (
         f"{len(found)} clocks offered, {found[0]} to {found[-1]} MHz; a study tests whether "
         "they can be locked"
     )
-    return Finding(name="gpu clocks", state="ok", text=text)
+    return Finding("gpu clocks", "ok", text)
 
 
 def _sharing() -> Finding:
     lacking = mps.lacking(os.environ)
     text = "CUDA MPS is running" if lacking is None else f"not a knob here: {lacking}"
-    return Finding(name="gpu sharing", state="note" if lacking else "ok", text=text)
+    return Finding("gpu sharing", "note" if lacking else "ok", text)
 
 
 def _energy() -> Finding:
     with meters.open_counters() as found:
         if found.counters:
             text = " and ".join(counter.text for counter in found.counters)
-            return Finding(name="energy", state="ok", text=text)
-        return Finding(
-            name="energy", state="note", text=f"not measurable: {'; '.join(found.lacking)}"
-        )
+            return Finding("energy", "ok", text)
+        return Finding("energy", "note", f"not measurable: {'; '.join(found.lacking)}")
 
 
 def _packages() -> list[Finding]:
     return [
-        Finding(name=package, state="note", text=f"not installed; needed for {use}")
+        Finding(package, "note", f"not installed; needed for {use}")
         for package, use in OPTIONAL.items()
         if importlib.util.find_spec(package) is None
     ]
-
-
-def _wrk() -> Finding:
-    path = shutil.which("wrk")
-    return Finding(name="wrk", state="ok", text=path or "not installed; only benchmarks use it")
-
-
-def _machine() -> Finding:
-    facts = machine.read()
-    return Finding(name="machine", state="ok", text=f"{facts.cores} cores, {facts.memory_mb} MiB")

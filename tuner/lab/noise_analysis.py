@@ -41,7 +41,6 @@ class DetectableGain:
     comparison: float | None
     """Between two configurations, server starts included; None: too short."""
     study: float | None
-    """By a study's verdict."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,17 +60,17 @@ class NoiseMeasurement:
 
     @property
     def failed(self) -> int:
-        """Failed evaluations."""
+        """Number of failed evaluations."""
         return sum(one.outcome.status != "ok" for one in self.tried)
 
     @property
     def repeated(self) -> int:
-        """Repeated evaluations."""
+        """Number of repeated evaluations."""
         return sum(one.repeats > 0 for one in self.tried)
 
     @property
     def foreign_shares(self) -> tuple[float, ...]:
-        """Known shares."""
+        """CPU shares of neighbours, where known."""
         return tuple(one.foreign_share for one in self.tried if one.foreign_share is not None)
 
 
@@ -85,30 +84,20 @@ def read(
     tried: Sequence[NoiseEvaluation],
     block_s: float,
 ) -> NoiseMeasurement:
-    """Analyse the evaluations.
-
-    Raises:
-        TunerError: too few worked.
-    """
+    """Analyse the evaluations, or raise TunerError if too few worked."""
     worked = [(number, one) for number, one in enumerate(tried) if one.blocks_ms]
     logs = [np.log(one.blocks_ms) for _, one in worked]
+    counts = list(map(len, logs))
     found = None
     if worked:
+        begun_s = [one.started_at - worked[0][1].started_at for _, one in worked]
+        within_s = [block_s * (np.arange(count) + 0.5) for count in counts]
         found = drift_model.fit(
             Blocks(
-                at_s=np.concatenate(
-                    [
-                        one.started_at
-                        - worked[0][1].started_at
-                        + block_s * (np.arange(len(log)) + 0.5)
-                        for (_, one), log in zip(worked, logs, strict=True)
-                    ]
-                ),
+                at_s=np.repeat(begun_s, counts) + np.concatenate(within_s),
                 logs=np.concatenate(logs),
-                launch=np.repeat([number for number, _ in worked], list(map(len, logs))),
-                configuration=np.repeat(
-                    [one.configuration for _, one in worked], list(map(len, logs))
-                ),
+                launch=np.repeat([number for number, _ in worked], counts),
+                configuration=np.repeat([one.configuration for _, one in worked], counts),
             )
         )
     if found is None:

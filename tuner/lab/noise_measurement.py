@@ -1,8 +1,6 @@
 """Noise measurement: a few configurations evaluated repeatedly in random order.
 
-    inputs -> engine started once -> look at configurations -> shuffled evaluations -> analysis
-
-Writes nothing. Evaluations are short and gapless, to separate drift from their own variation.
+Evaluations are short and gapless, to separate drift from their own variation. Writes nothing.
 """
 
 from __future__ import annotations
@@ -23,9 +21,10 @@ from tuner.measurement import summary
 from tuner.report import formatting
 from tuner.sampling import candidates as cells_of
 from tuner.settings.study import StudySettings
-from tuner.study import problem, targets
+from tuner.study import targets
 from tuner.study.interruption import resumable
 from tuner.study.preparation import budget_of, make_evaluator, prepare
+from tuner.study.problem import ProblemStatement
 from tuner.study.progress import Progress, Terminal
 from tuner.values.configuration import Configuration
 from tuner.values.measurement import Measurement
@@ -51,23 +50,21 @@ def measure(order: NoiseMeasurementSpec, *, terminal: Terminal) -> NoiseMeasurem
 
     Raises:
         UsageError: an input is invalid; nothing was measured.
-        TunerError: it failed.
         Interrupted: a signal came; nothing was saved.
     """
     settings = order.settings
     target = targets.find_target(settings.target)
     with resumable(None), make_evaluator(settings, target, terminal) as evaluator:
         inputs = prepare(evaluator, settings, target, terminal)
-        problem, served = inputs.problem, inputs.served
-        piloting = _MeasurementRun(order, evaluator, problem, terminal)
+        piloting = _MeasurementRun(order, evaluator, inputs.problem, terminal)
         chosen, block_s = piloting.look()
         tried = piloting.launches(chosen, block_s)
         budget = budget_of(settings, evaluator)
     return read(
         budget,
-        model=served.model,
+        model=inputs.served.model,
         concurrency=settings.target.in_flight,
-        default=problem.default,
+        default=inputs.problem.default,
         configurations=chosen,
         tried=tried,
         block_s=block_s,
@@ -79,7 +76,7 @@ class _MeasurementRun:
         self,
         order: NoiseMeasurementSpec,
         evaluator: Evaluator,
-        problem: problem.ProblemStatement,
+        problem: ProblemStatement,
         terminal: Terminal,
     ) -> None:
         self._order = order
@@ -90,12 +87,7 @@ class _MeasurementRun:
         self._progress = Progress(terminal.console, default=problem.default, objective="mean")
 
     def look(self) -> tuple[tuple[Configuration, ...], float]:
-        """Configurations to measure, default first, and their block length.
-
-        Raises:
-            UsageError: the space has one configuration.
-            TunerError: too few work.
-        """
+        """Configurations to measure, default first, and their block length."""
         wanted = self._order.configurations
         spread = self._spread(LOOKED_AT * wanted)
         if len(spread) < 2:
@@ -175,14 +167,14 @@ class _MeasurementRun:
         )
         if measured is None or records is None:
             return tried
-        cores = self._problem.environment.machine.cores
         foreign_s = measured.noise.neighbour_cpu_s
-        last_s = measured.warmup_s + measured.seconds  # of the last load, which counted
+        # Over the last load, which counted.
+        cores_s = self._problem.environment.machine.cores * (measured.warmup_s + measured.seconds)
         return dataclasses.replace(
             tried,
             started_at=launch.started_at + took_s - measured.seconds,
             blocks_ms=blocks_of(records, measured, block_s),
-            foreign_share=None if foreign_s is None else foreign_s / (cores * last_s),
+            foreign_share=None if foreign_s is None else foreign_s / cores_s,
             repeats=measured.repeats,
         )
 
@@ -198,7 +190,7 @@ def chosen_of(
 
 
 def blocks_of(records: RequestRecords, measured: Measurement, block_s: float) -> tuple[float, ...]:
-    """Means of whole blocks, in ms."""
+    """Mean latencies of whole blocks, in ms."""
     counted = summary.is_measured(records, warmup_s=measured.warmup_s, seconds=measured.seconds)
     counted &= summary.is_ok(records)
     in_turn = np.argsort(records.finished_s[counted], kind="stable")

@@ -1,4 +1,4 @@
-"""Benchmark table prepared for replays: problem statement, ground truth, halves."""
+"""Benchmark table prepared for replays."""
 
 from __future__ import annotations
 
@@ -22,6 +22,7 @@ from tuner.settings.workload import RATE
 from tuner.space import distributions, files, knob_schema
 from tuner.space.derived_features import features
 from tuner.space.environment import Environment, Machine
+from tuner.space.knobs import knob_info
 from tuner.study import prediction
 from tuner.study.problem import ProblemStatement
 from tuner.values.study_record import OUR_ENGINE
@@ -29,7 +30,7 @@ from tuner.values.study_record import OUR_ENGINE
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
 class PreparedTable:
-    """Prepared benchmark table."""
+    """Benchmark table with its problem statement, ground truth and halves."""
 
     surface: BenchmarkTable
     problem: ProblemStatement
@@ -41,7 +42,7 @@ class PreparedTable:
 
     @functools.cached_property
     def profile(self) -> CostProfile | None:
-        """Profile, if recorded."""
+        """Costs of the model, if they were recorded."""
         kept = self.surface.head.profile
         return None if kept is None else CostProfile.from_json(kept)
 
@@ -174,6 +175,6 @@ def make_problem(surface: BenchmarkTable) -> ProblemStatement:
             tuple(surface.by_cell), space.encode, lambda cell: features(cell, environment)
         ),
         distributions=distributions.distributions(space),
-        knobs=tuple(knob.info() for knob in space.searched_knobs),
+        knobs=tuple(map(knob_info, space.searched_knobs)),
         notes=head.notes,
     )

@@ -1,7 +1,5 @@
 """Recorder of a benchmark table: every candidate of a grid, evaluated several times.
 
-    inputs -> engine started once -> schedule -> evaluations -> rows -> packed
-
 Each pass has a new order, against drift; then the best are repeated (`schedule`). A killed command
 resumes after the last row.
 """
@@ -9,7 +7,6 @@ resumes after the last row.
 from __future__ import annotations
 
 import dataclasses
-import math
 import pathlib
 import time
 from typing import Any
@@ -45,7 +42,7 @@ MAX_FAILED_IN_A_ROW = 8
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class RecordSpec:
-    """Specification of a recording."""
+    """What to record, and where."""
 
     settings: StudySettings
     """Target (its space is the grid), measurement, order seed."""
@@ -55,7 +52,7 @@ class RecordSpec:
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class RecordResult:
-    """Result of a recording."""
+    """Table after a recording, and how many evaluations are new."""
 
     surface: BenchmarkTable
     measured: int
@@ -66,7 +63,6 @@ def record(order: RecordSpec, *, terminal: Terminal) -> RecordResult:
 
     Raises:
         UsageError: an invalid input, or another recording's folder; nothing was measured.
-        TunerError: it failed.
         Interrupted: a signal came; evaluations are saved.
     """
     settings = order.settings
@@ -113,6 +109,12 @@ class _Recorder:
         self._problem = problem
         self._head = head
         self._terminal = terminal
+        self._table = BenchmarkTable(
+            head=head,
+            launches=(),
+            deadline_ms=order.settings.measurement.slo_ms,
+            paid=evaluator.prices,
+        )
         self._objective = objectives.find_objective(head.objective)
         self._progress = Progress(
             terminal.console, default=problem.default, objective=head.objective
@@ -121,7 +123,7 @@ class _Recorder:
     def run(self, launches: list[RecordedEvaluation]) -> None:
         """Run due evaluations; append them to the folder and `launches`."""
         cells = self._problem.candidates.configurations
-        recorded = [self._make_record(launch) for launch in launches]
+        recorded = [self._read(launch) for launch in launches]
         expected = expected_evaluations(len(cells), self._order.thoroughness)
         self._tell(len(cells), len(launches), expected)
         begun_s, at_begin = time.monotonic(), len(launches)
@@ -132,10 +134,11 @@ class _Recorder:
             for cell in waiting:
                 self._evaluator.stream = sweep  # a scenario's requests differ by pass
                 launch = self._evaluator.evaluate(cell)
-                kept = _make_record(launch, number=_next(launches), sweep=sweep)
+                number = max((one.number for one in launches), default=-1) + 1
+                kept = _make_record(launch, number=number, sweep=sweep)
                 self._folder.append(kept)
                 launches.append(kept)
-                recorded.append(self._make_record(kept))
+                recorded.append(self._read(kept))
                 each_s = (time.monotonic() - begun_s) / (len(launches) - at_begin)
                 left_s = each_s * max(0, expected - len(launches))
                 again = ", disturbed by the host" if recorded[-1].is_disturbed else ""
@@ -170,30 +173,14 @@ class _Recorder:
         left_s = max(0, expected - done) * each_s
         self._progress.say(f"{text}: {formatting.duration(left_s)}", style="bold")
 
-    def _make_record(self, launch: RecordedEvaluation) -> HasRecord:
-        measured = launch.measurement(
-            concurrency=self._head.concurrency,
-            client_batch=self._head.client_batch,
-            rate_per_s=self._head.rate_per_s,
-            deadline_ms=self._order.settings.measurement.slo_ms,
-            cores=self._problem.environment.machine.cores,
-            paid=self._evaluator.prices,
-        )
-        value = None if measured is None else self._objective.to_minimise(measured)
-        if value is not None and not math.isfinite(value):
-            value = None
-        disturbed = launch.is_disturbed(self._problem.environment.machine.cores)
-        return HasRecord(launch.sweep, launch.cell, value, disturbed)
-
-
-def _next(launches: list[RecordedEvaluation]) -> int:
-    return max((launch.number for launch in launches), default=-1) + 1
+    def _read(self, launch: RecordedEvaluation) -> HasRecord:
+        value = self._table.minimised_value(launch, self._objective)
+        return HasRecord(launch.sweep, launch.cell, value, launch.is_disturbed(self._table.cores))
 
 
 def _make_record(launch: Evaluation, *, number: int, sweep: int) -> RecordedEvaluation:
     measured, records = launch.measurement, launch.records
-    is_ok = measured is not None and records is not None
-    return RecordedEvaluation(
+    kept = RecordedEvaluation(
         number=number,
         cell=launch.configuration,
         sweep=sweep,
@@ -201,14 +188,15 @@ def _make_record(launch: Evaluation, *, number: int, sweep: int) -> RecordedEval
         outcome=launch.outcome,
         startup_s=launch.startup_s,
         loaded_s=launch.loaded_s,
-        errors=measured.errors if measured is not None else 0,
-        blocks=_blocks(measured) if measured is not None else (),
-        histogram=histogram_of(
-            records, measured.warmup_s, measured.seconds, is_open=measured.rate_per_s is not None
-        )
-        if is_ok and measured is not None and records is not None
-        else None,
-        **({"noise": measured.noise} if measured is not None else {}),
+    )
+    if measured is None:
+        return kept
+    return dataclasses.replace(
+        kept,
+        errors=measured.errors,
+        blocks=_blocks(measured),
+        histogram=None if records is None else _histogram(records, measured),
+        noise=measured.noise,
     )
 
 
@@ -228,11 +216,13 @@ def _blocks(measured: Measurement) -> tuple[Block, ...]:
     return (whole,)
 
 
-def histogram_of(
-    records: RequestRecords, warmup_s: float, seconds: float, *, is_open: bool = False
-) -> LatencyHistogram:
-    """The measured phase's latency histogram."""
-    chosen = summary.is_measured(records, warmup_s=warmup_s, seconds=seconds, is_open=is_open)
+def _histogram(records: RequestRecords, measured: Measurement) -> LatencyHistogram:
+    chosen = summary.is_measured(
+        records,
+        warmup_s=measured.warmup_s,
+        seconds=measured.seconds,
+        is_open=measured.rate_per_s is not None,
+    )
     chosen &= summary.is_ok(records)
     took_s = records.finished_s[chosen] - records.intended_s[chosen]
     return LatencyHistogram.of(np.asarray(1e3 * took_s, dtype=float))

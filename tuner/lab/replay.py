@@ -23,17 +23,19 @@ from tuner.study.budget import FINAL_ROUNDS, MAX_SHORTLIST
 from tuner.study.search import Search
 from tuner.values.configuration import Configuration
 
+_SCORES = ("median", "p90", "reached", "random_median", "tolerance")
+
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
 class ReplayResult:
-    """Runs of a sampler on a table."""
+    """Runs of one sampler on one table."""
 
     ground: PreparedTable
     order: ReplaySpec
     runs: tuple[ReplayRun, ...]
 
     def as_json(self) -> dict[str, Any]:
-        """Data to recompute all metrics."""
+        """Return plain data, from which all metrics can be recomputed."""
         found, cells = self.ground.truth, self.ground.problem.candidates.configurations
         each = [
             scoring.trials_to_tolerance(self.runs, found, share, candidates=len(cells))
@@ -48,29 +50,9 @@ class ReplayResult:
             "optimum_se": found.optimum_se,
             "good_candidates": {f"{one.share:g}": one.good_candidates for one in each},
             "trials_to": {
-                f"{one.share:g}": {
-                    "median": one.median,
-                    "p90": one.p90,
-                    "reached": one.reached,
-                    "random_median": one.random_median,
-                    "tolerance": one.tolerance,
-                }
-                for one in each
+                f"{one.share:g}": {name: getattr(one, name) for name in _SCORES} for one in each
             },
-            "runs": [
-                {
-                    "seed": run.seed,
-                    "candidates": [None if cell is None else dict(cell) for cell in run.cells],
-                    "recommended": [
-                        None if cell is None else dict(cell) for cell in run.recommended
-                    ],
-                    "seconds": list(run.seconds),
-                    "sampler_s": run.sampler_s,
-                    "lost": list(run.lost),
-                    **({} if run.verdict is None else {"verdict": run.verdict.as_json()}),
-                }
-                for run in self.runs
-            ],
+            "runs": [run.as_json() for run in self.runs],
         }
 
 
@@ -105,7 +87,7 @@ def replay(
 
 
 def one_run(ground: PreparedTable, order: ReplaySpec, seed: int) -> ReplayRun:
-    """Run one search."""
+    """Run the search of one seed."""
     launches = make_evaluator(ground, order.perturbations, seed)
     spent = profiling_trials(ground, order)
     search = search_of(ground, order, seed, launches)

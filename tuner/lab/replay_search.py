@@ -37,14 +37,13 @@ _STREAM = 7
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class ReplaySpec:
-    """Specification of a replay."""
+    """What to replay."""
 
     sampler: str
     trials: int
     seeds: tuple[int, ...]
     initial: int | None = None
     objective: str | None = None
-    """None: the table's own."""
     guess: PredictionKind = "profile"
     after: PreparedTable | None = None
     after_trials: int = 30
@@ -53,7 +52,7 @@ class ReplaySpec:
 
 
 def profiling_trials(ground: PreparedTable, order: ReplaySpec) -> int:
-    """A used profile's duration in trials, rounded up."""
+    """Duration of the profile, if the sampler uses it, in trials, rounded up."""
     profile = ground.profile
     is_used = order.guess != "none" and registry.takes(order.sampler, "guess")
     if profile is None or not is_used:
@@ -64,7 +63,7 @@ def profiling_trials(ground: PreparedTable, order: ReplaySpec) -> int:
 def with_requested_prediction(
     ground: PreparedTable, order: ReplaySpec, seed: int
 ) -> ProblemStatement:
-    """Add the requested prediction."""
+    """Return the problem with the requested prediction."""
     profile, problem = ground.profile, ground.problem
     if profile is None or order.guess == "none" or ground.objective not in prediction.OBJECTIVES:
         return problem
@@ -95,7 +94,7 @@ def with_requested_prediction(
 def with_warm_start(
     problem: ProblemStatement, ground: PreparedTable, order: ReplaySpec, seed: int
 ) -> ProblemStatement:
-    """Add the warm start from the other table."""
+    """Return the problem with a warm start from a search on the other table."""
     if order.after is None:
         return problem
     before = dataclasses.replace(
@@ -122,7 +121,7 @@ def with_warm_start(
 def make_evaluator(
     ground: PreparedTable, perturbations: Perturbations, seed: int
 ) -> TableEvaluator:
-    """One seed's evaluator."""
+    """Evaluator of one seed, with the perturbations."""
     rng = np.random.default_rng([_STREAM, seed])
     drawn: Mapping[Configuration, Sequence[RecordedEvaluation]] = ground.halves.drawn
     walled: frozenset[Configuration] = frozenset()
@@ -149,7 +148,7 @@ def make_evaluator(
 def search_of(
     ground: PreparedTable, order: ReplaySpec, seed: int, launches: TableEvaluator
 ) -> Search:
-    """A study's search, in memory."""
+    """Search of a study, in memory."""
     settings = SearchSettings(
         sampler=order.sampler, trials=order.trials, initial=order.initial, seed=seed
     )

@@ -25,7 +25,7 @@ from tuner.values.sampler_comparison import SamplerRun
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class PredictionCost:
-    """Cost of a prediction."""
+    """What measuring the profile of a prediction took."""
 
     trials: int = 0
     seconds: float = 0.0
@@ -36,7 +36,7 @@ NO_PREDICTION = PredictionCost()
 
 @dataclasses.dataclass(slots=True)
 class SearchRun:
-    """Running search."""
+    """One search that is running."""
 
     search: Search
     sampler: str
@@ -87,7 +87,7 @@ def start_search(
 def search_settings(
     settings: StudySettings, sampler: str, repeat: int, predicted: PredictionCost
 ) -> StudySettings:
-    """One search's settings."""
+    """Settings of one sampler's search."""
     search = settings.search
     spent = predicted.trials if registry.takes(sampler, "guess") else 0
     trials = search.trials - spent

@@ -1,7 +1,4 @@
-"""Benchmark of samplers on benchmark tables: same seeds, known truth, hundreds of searches.
-
-table x sampler x seed -> replayed search -> regret, time to a good candidate, non-inferiority
-"""
+"""Benchmark of samplers on benchmark tables: same seeds, known truth, hundreds of searches."""
 
 from __future__ import annotations
 
@@ -30,7 +27,7 @@ REFERENCE = "structured"
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class TableBenchmarkSpec:
-    """Specification of a benchmark."""
+    """What to replay on which tables."""
 
     surfaces: tuple[pathlib.Path, ...]
     samplers: tuple[str, ...]
@@ -58,7 +55,6 @@ def compare(
 
     Raises:
         UsageError: unknown or uninstalled sampler, or unrecorded metric.
-        InvalidTable: a table is unreadable.
     """
     for sampler in order.samplers:
         registry.create(sampler, seed=0, initial=1)
@@ -89,11 +85,7 @@ def prepare_table(folder: pathlib.Path, measurement: Mapping[str, Any]) -> Prepa
 
 
 def samplers_of(samplers: Sequence[str], reference: str) -> tuple[str, ...]:
-    """Distinct samplers, reference first.
-
-    Raises:
-        UsageError: no peer.
-    """
+    """Distinct samplers, reference first; UsageError without a peer."""
     every = tuple(dict.fromkeys((reference, *samplers)))
     if len(every) < 2:
         raise UsageError(
@@ -103,7 +95,7 @@ def samplers_of(samplers: Sequence[str], reference: str) -> tuple[str, ...]:
 
 
 def budgets_of(trials: int) -> tuple[int, ...]:
-    """Budgets within `trials`."""
+    """Budgets of at most `trials` trials."""
     return tuple(budget for budget in BUDGETS if budget <= trials) or (trials,)
 
 

@@ -74,7 +74,7 @@ class SamplerResult:
     sampler_ms: float
 
     def time_to_tolerance(self, share: float) -> TimeToTolerance:
-        """Time to a tolerance."""
+        """How soon the runs stay within a share of the optimum."""
         return next(one for one in self.within if one.share == share)
 
 
@@ -97,7 +97,7 @@ class NonInferiority:
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class TableBenchmark:
-    """Benchmark on one table."""
+    """Benchmark of samplers on one table."""
 
     name: str
     model: str
@@ -127,7 +127,7 @@ class TableBenchmark:
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class BenchmarkRecord:
-    """Complete benchmark."""
+    """Benchmark of samplers on all its tables."""
 
     name: str
     samplers: tuple[str, ...]
@@ -140,7 +140,7 @@ class BenchmarkRecord:
     notes: tuple[str, ...]
 
     def as_json(self) -> dict[str, Any]:
-        """Plain data, as in `tune replay --json`."""
+        """Return plain data, as in `tune replay --json`."""
         data = dataclasses.asdict(self)
         for surface in data["surfaces"]:
             for name in ("good_candidates", "tolerances", "random_median"):

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import operator
 import re
 from collections.abc import Iterable, Sequence
 
@@ -19,7 +20,7 @@ from tuner.values.measurement import Measurement
 MIN_VALUE = 1e-9
 
 
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+@dataclasses.dataclass(frozen=True, slots=True)
 class Metric:
     """Metric that can be constrained."""
 
@@ -33,11 +34,7 @@ class Metric:
 
     def value(self, measurement: Measurement) -> float:
         """Metric of one evaluation; NaN if unknown."""
-        found: float | None = (
-            measurement.noise.peak_memory_mb
-            if self.field == "peak_memory_mb"
-            else getattr(measurement, self.field)
-        )
+        found: float | None = operator.attrgetter(self.field)(measurement)
         return math.nan if found is None else float(found)
 
     def together(self, measurements: Sequence[Measurement]) -> float:
@@ -55,46 +52,22 @@ class Metric:
 
 
 METRICS = {
-    "mean_ms": Metric(label="mean", unit="ms", field="mean_ms", objective="mean", grows=1),
-    "p50_ms": Metric(label="p50", unit="ms", field="p50_ms", objective="p50", grows=1),
-    "p95_ms": Metric(label="p95", unit="ms", field="p95_ms", objective="p95", grows=1),
-    "p99_ms": Metric(label="p99", unit="ms", field="reportable_p99_ms", objective="p99", grows=1),
-    "consistency_ms": Metric(
-        label="p95 - p5", unit="ms", field="spread_ms", objective="consistency", grows=1
-    ),
+    "mean_ms": Metric("mean", "ms", "mean_ms", "mean", grows=1),
+    "p50_ms": Metric("p50", "ms", "p50_ms", "p50", grows=1),
+    "p95_ms": Metric("p95", "ms", "p95_ms", "p95", grows=1),
+    "p99_ms": Metric("p99", "ms", "reportable_p99_ms", "p99", grows=1),
+    "consistency_ms": Metric("p95 - p5", "ms", "spread_ms", "consistency", grows=1),
     "throughput_per_s": Metric(
-        label="throughput",
-        unit="requests/s",
-        field="throughput_per_s",
-        objective="throughput",
-        grows=-1,
+        "throughput", "requests/s", "throughput_per_s", "throughput", grows=-1
     ),
-    "items_per_s": Metric(
-        label="throughput", unit="items/s", field="items_per_s", objective="throughput", grows=-1
-    ),
-    "time_per_item_ms": Metric(
-        label="time per item",
-        unit="ms",
-        field="time_per_item_ms",
-        objective="time-per-item",
-        grows=1,
-    ),
-    "goodput_per_s": Metric(
-        label="goodput", unit="requests/s", field="goodput_per_s", objective="goodput", grows=-1
-    ),
-    "cpu_s_per_1000": Metric(
-        label="CPU of 1,000 requests", unit="core-s", field="cpu_s", objective="cpu"
-    ),
-    "mib_s_per_1000": Metric(
-        label="memory of 1,000 requests", unit="MiB-s", field="memory_mib_s", objective="memory"
-    ),
-    "cost_per_1000": Metric(
-        label="cost of 1,000 requests", unit="", field="price", objective="cost"
-    ),
-    "energy_j": Metric(label="energy", unit="J/request", field="energy_j", objective="energy"),
-    "peak_memory_mb": Metric(
-        label="largest memory of a replica", unit="MiB", field="peak_memory_mb"
-    ),
+    "items_per_s": Metric("throughput", "items/s", "items_per_s", "throughput", grows=-1),
+    "time_per_item_ms": Metric("time per item", "ms", "time_per_item_ms", "time-per-item", grows=1),
+    "goodput_per_s": Metric("goodput", "requests/s", "goodput_per_s", "goodput", grows=-1),
+    "cpu_s_per_1000": Metric("CPU of 1,000 requests", "core-s", "cpu_s", "cpu"),
+    "mib_s_per_1000": Metric("memory of 1,000 requests", "MiB-s", "memory_mib_s", "memory"),
+    "cost_per_1000": Metric("cost of 1,000 requests", "", "price", "cost"),
+    "energy_j": Metric("energy", "J/request", "energy_j", "energy"),
+    "peak_memory_mb": Metric("largest memory of a replica", "MiB", "noise.peak_memory_mb"),
 }
 _FORM = re.compile(r"\s*([A-Za-z_][\w-]*)\s*(<=|>=|<|>)\s*([^\s<>=]+)\s*")
 EXAMPLE = "'p99_ms <= 50'"
@@ -102,7 +75,7 @@ EXAMPLE = "'p99_ms <= 50'"
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class MetricConstraint:
-    """One metric constraint."""
+    """Bound on one metric."""
 
     metric: str
     is_upper: bool
@@ -112,12 +85,12 @@ class MetricConstraint:
 
     @property
     def text(self) -> str:
-        """Text for `parse`."""
+        """Text that `parse` reads back."""
         return f"{self.metric} {'<=' if self.is_upper else '>='} {self.bound:.12g}"
 
     @property
     def of(self) -> Metric:
-        """The metric."""
+        """Metric that is bounded."""
         return METRICS[self.metric]
 
     def log_excess(self, value: float) -> float:
@@ -138,11 +111,7 @@ class MetricConstraint:
 
 
 def parse(text: str) -> MetricConstraint:
-    """Parse a constraint.
-
-    Raises:
-        ValueError: another form, an unknown metric (with the nearest), or no positive number.
-    """
+    """Parse a constraint, or raise ValueError with the nearest metric."""
     found = _FORM.fullmatch(text)
     if found is None:
         raise ValueError(f"{text!r} is not a constraint; expected METRIC <= NUMBER, as {EXAMPLE}")
@@ -167,11 +136,7 @@ def canonical(text: str) -> str:
 
 
 def parse_all(texts: Iterable[str]) -> tuple[MetricConstraint, ...]:
-    """Parse distinct constraints.
-
-    Raises:
-        UsageError: an invalid one, or two that exclude each other.
-    """
+    """Parse distinct constraints; UsageError for an invalid one, or two that exclude each other."""
     found: dict[str, MetricConstraint] = {}
     for text in texts:
         try:

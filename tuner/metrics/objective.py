@@ -13,19 +13,19 @@ from tuner.values.trial import Trial
 from tuner.values.verdict import VerdictOutcome
 
 
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+@dataclasses.dataclass(frozen=True, slots=True)
 class Objective:
-    """One objective."""
+    """What a study makes best."""
 
     name: str
     label: str
     unit: str
-    is_minimised: bool
     field: str
+    is_minimised: bool = True
 
     @property
     def axis(self) -> str:
-        """Axis title."""
+        """Title of an axis."""
         return f"{self.label} ({self.unit})"
 
     def value(self, measurement: Measurement) -> float:
@@ -34,10 +34,9 @@ class Objective:
         return value
 
     def to_minimise(self, measurement: Measurement) -> float:
-        """Positive value that a sampler minimises.
+        """Positive value that a sampler minimises, in ms, J, or the unit of a cost.
 
-        In ms; energy in J, costs in their own unit. Throughput and goodput become the mean time
-        between two responses.
+        Throughput and goodput become the mean time between two responses.
         """
         value = self.value(measurement)
         return value if self.is_minimised else 1e3 / value
@@ -78,86 +77,39 @@ class Objective:
         return "worse" if (interval.low > 1) == self.is_minimised else "better"
 
     def better(self, first: float, second: float) -> float:
-        """Better of two values."""
+        """The better of two values."""
         return min(first, second) if self.is_minimised else max(first, second)
 
 
 OBJECTIVES = {
-    "mean": Objective(
-        name="mean", label="mean round trip", unit="ms", is_minimised=True, field="mean_ms"
-    ),
-    "p50": Objective(
-        name="p50", label="median round trip", unit="ms", is_minimised=True, field="p50_ms"
-    ),
-    "p95": Objective(
-        name="p95", label="p95 round trip", unit="ms", is_minimised=True, field="p95_ms"
-    ),
-    "p99": Objective(
-        name="p99", label="p99 round trip", unit="ms", is_minimised=True, field="reportable_p99_ms"
-    ),
-    "throughput": Objective(
-        name="throughput",
-        label="throughput",
-        unit="requests/s",
-        is_minimised=False,
-        field="throughput_per_s",
-    ),
-    "time-per-item": Objective(
-        name="time-per-item",
-        label="time per item",
-        unit="ms",
-        is_minimised=True,
-        field="time_per_item_ms",
-    ),
-    "consistency": Objective(
-        name="consistency",
-        label="spread (p95 - p5) of round trips",
-        unit="ms",
-        is_minimised=True,
-        field="spread_ms",
-    ),
-    "rate": Objective(
-        name="rate",
-        label="highest rate within the limit",
-        unit="requests/s",
-        is_minimised=False,
-        field="max_rate_per_s",
-    ),
-    "goodput": Objective(
-        name="goodput",
-        label="answers within the deadline",
-        unit="requests/s",
-        is_minimised=False,
-        field="goodput_per_s",
-    ),
-    "cost": Objective(
-        name="cost",
-        label="cost",
-        unit="per 1,000 requests",
-        is_minimised=True,
-        field="price",
-    ),
-    "cpu": Objective(
-        name="cpu",
-        label="CPU held",
-        unit="core-s per 1,000 requests",
-        is_minimised=True,
-        field="cpu_s",
-    ),
-    "memory": Objective(
-        name="memory",
-        label="memory held",
-        unit="MiB-s per 1,000 requests",
-        is_minimised=True,
-        field="memory_mib_s",
-    ),
-    "energy": Objective(
-        name="energy",
-        label="energy per request",
-        unit="J/request",
-        is_minimised=True,
-        field="energy_j",
-    ),
+    one.name: one
+    for one in (
+        Objective("mean", "mean round trip", "ms", "mean_ms"),
+        Objective("p50", "median round trip", "ms", "p50_ms"),
+        Objective("p95", "p95 round trip", "ms", "p95_ms"),
+        Objective("p99", "p99 round trip", "ms", "reportable_p99_ms"),
+        Objective("throughput", "throughput", "requests/s", "throughput_per_s", is_minimised=False),
+        Objective("time-per-item", "time per item", "ms", "time_per_item_ms"),
+        Objective("consistency", "spread (p95 - p5) of round trips", "ms", "spread_ms"),
+        Objective(
+            "rate",
+            "highest rate within the limit",
+            "requests/s",
+            "max_rate_per_s",
+            is_minimised=False,
+        ),
+        Objective(
+            "goodput",
+            "answers within the deadline",
+            "requests/s",
+            "goodput_per_s",
+            is_minimised=False,
+        ),
+        Objective("cost", "cost", "per 1,000 requests", "price"),
+        Objective("cpu", "CPU held", "core-s per 1,000 requests", "cpu_s"),
+        Objective("memory", "memory held", "MiB-s per 1,000 requests", "memory_mib_s"),
+        Objective("energy", "energy per request", "J/request", "energy_j"),
+    )
 }
 NAMES = tuple(OBJECTIVES)
 COSTS = frozenset({"cost", "cpu", "memory"})
@@ -166,32 +118,23 @@ OF_MEAN = COSTS | {"time-per-item"}
 
 
 def parse_names(text: str) -> str:
-    """Parse one objective's name, or two with a comma.
-
-    Raises:
-        ValueError: an unknown one (with the nearest), more than two, or one twice.
-    """
+    """Parse one objective's name, or two with a comma, or raise ValueError with the nearest."""
     names = [part.strip() for part in text.split(",")]
     for name in names:
         if name not in OBJECTIVES:
-            raise ValueError(
-                f"{text}: objective {name!r} is not known{nearest(name, NAMES)} "
-                f"(objectives: {', '.join(NAMES)})"
-            )
+            raise ValueError(f"{text}: {_unknown_text(name)}")
     if len(names) > 2 or len(set(names)) < len(names):
         raise ValueError(f"{text}: expected one objective, or two different ones, as mean,cost")
     return ",".join(names)
 
 
 def find_objective(name: str) -> Objective:
-    """Objective of that name.
-
-    Raises:
-        UsageError: there is none.
-    """
+    """Objective of that name, or UsageError."""
     if name not in OBJECTIVES:
-        raise UsageError(
-            f"objective {name!r} is not known{nearest(name, NAMES)} "
-            f"(objectives: {', '.join(NAMES)})"
-        )
+        raise UsageError(_unknown_text(name))
     return OBJECTIVES[name]
+
+
+def _unknown_text(name: str) -> str:
+    known = ", ".join(NAMES)
+    return f"objective {name!r} is not known{nearest(name, NAMES)} (objectives: {known})"

@@ -33,7 +33,7 @@ class Prices:
     text: str = ""
 
     def of(self, *, cpu_s: float, memory_mib_s: float, gpu_s: float) -> float:
-        """Price."""
+        """Price of the resources."""
         hours = cpu_s * self.core_hour + memory_mib_s / 1024 * self.gib_hour + gpu_s * self.gpu_hour
         return hours / _HOUR_S
 
@@ -57,7 +57,7 @@ DEFAULT = Prices(core_hour=_HOUR_S, gib_hour=_HOUR_S / 8)
 
 
 def read(path: str | None) -> Prices:
-    """Read a price file; default: core-seconds.
+    """Read a price file, if given.
 
     Raises:
         UsageError: it is unreadable.
@@ -74,11 +74,7 @@ def read(path: str | None) -> Prices:
 
 
 def parse(text: str, *, file: str) -> Prices:
-    """Parse a price file.
-
-    Raises:
-        InvalidPrices: as for `read`.
-    """
+    """Parse a price file; errors as for `read`."""
     found = document.read(text, file, fault=InvalidPrices)
     given = found.mapping(found.value, ())
     for key in given:
@@ -127,11 +123,7 @@ def allocated_by(
 def cost_of(
     measurement: Measurement, reserved: AllocatedResources, *, loaded_s: float, prices: Prices
 ) -> Cost | None:
-    """Cost of 1,000 responses, if known.
-
-    Args:
-        loaded_s: warm-up and measured time, over which CPU time was counted.
-    """
+    """Cost of 1,000 responses, if known; `loaded_s` is the time over which CPU time was counted."""
     noise = measurement.noise
     used = (noise.server_cpu_s or 0.0) / loaded_s if loaded_s > 0 else 0.0
     cores = max(reserved.cores, used)

@@ -1,7 +1,5 @@
 """Tail latency of evaluations: p99, its interval, and the requests behind it.
 
-Several evaluations' p99 is that of all their requests, from histograms.
-
 An interval lies between order statistics: the number of values below the true percentile is
 binomial (David and Nagaraja, Order Statistics, section 7.1). An end is None where the extreme lies
 beyond the true percentile with less than 99 % probability: for p99 under 459 values (where MLPerf
@@ -10,6 +8,7 @@ stops early at the soonest), for p95 under 90, for p50 under 7.
 
 from __future__ import annotations
 
+import bisect
 import dataclasses
 import math
 from collections.abc import Callable, Sequence
@@ -44,7 +43,7 @@ class TailLatency:
 
 
 def of_evaluation(measurement: Measurement) -> TailLatency:
-    """Tail of one evaluation."""
+    """Tail latency of one evaluation."""
     why = "" if measurement.has_p99 else too_few(measurement)
     return TailLatency(
         value_ms=measurement.reportable_p99_ms,
@@ -56,7 +55,7 @@ def of_evaluation(measurement: Measurement) -> TailLatency:
 
 
 def pool_tails(measurements: Sequence[Measurement]) -> TailLatency:
-    """Tail of the pooled requests."""
+    """Tail latency of the pooled requests."""
     if len(measurements) == 1:
         return of_evaluation(measurements[0])
     effective = sum(one.effective for one in measurements)
@@ -140,11 +139,6 @@ def ranks_of(
 
 
 def _first(count: int, is_reached: Callable[[int], bool]) -> int | None:
-    low, high = 1, count + 1
-    while low < high:
-        middle = (low + high) // 2
-        if is_reached(middle):
-            high = middle
-        else:
-            low = middle + 1
-    return low if low <= count else None
+    ranks = range(1, count + 1)
+    place = bisect.bisect_left(ranks, True, key=is_reached)
+    return ranks[place] if place < count else None

@@ -1,11 +1,7 @@
 """Base class of the samplers: one proposal per trial out of Optuna's calls.
 
-The trial keeps its proposal (`history.PROPOSAL`) for parallel trials, resumed studies and reports.
-Without candidates, the space is what ended trials share, and other parameters are drawn from their
-distributions.
-
-All state derives from the study, the seed and the trial number, so a study resumes exactly.
-Thread-safe.
+The trial keeps its proposal (`history.PROPOSAL`). All state derives from the study, the seed and the
+trial number, so a study resumes exactly. Thread-safe.
 """
 
 from __future__ import annotations
@@ -14,24 +10,23 @@ import abc
 import dataclasses
 import threading
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any, ClassVar, Literal
 
 import numpy as np
-from numpy.typing import NDArray
 from optuna.distributions import BaseDistribution
 from optuna.samplers import BaseSampler
 from optuna.study import Study, StudyDirection
-from optuna.trial import FrozenTrial, TrialState
+from optuna.trial import FrozenTrial
 
 from tuner.errors import UsageError
 from tuner.sampling import blas
+from tuner.sampling.arrays import Array, Positions
 from tuner.sampling.candidates import LIMIT, CandidateSet, sobol
 from tuner.sampling.encoding import Cube, axis_of
 from tuner.sampling.history import PROPOSAL, History, gather, shared_distributions
 from tuner.values.configuration import Configuration
 
-Array = NDArray[np.float64]
 Origin = Literal["initial", "guided", "replicate"]
 
 _TRIAL_STREAM, _DESIGN_STREAM, _PARAMETER_STREAM = range(3)
@@ -58,7 +53,7 @@ class SamplerContext:
     distributions: Mapping[str, BaseDistribution]
     candidates: CandidateSet
     history: History
-    untried: NDArray[np.intp]  # positions of candidates that no trial has had
+    untried: Positions  # positions of candidates that no trial has had
     initial: int
     seed: int
     rng: np.random.Generator
@@ -69,7 +64,7 @@ class SamplerContext:
         return self.history.trial_count < self.initial or self.history.is_blank
 
     @property
-    def not_lost(self) -> NDArray[np.intp]:
+    def not_lost(self) -> Positions:
         """Positions of candidates that never failed; all if every one did."""
         kept = self.candidates.untried(self.history.lost_configurations)
         return kept if len(kept) else np.arange(len(self.candidates.configurations))
@@ -81,10 +76,7 @@ class SamplerContext:
         return np.asarray(points[-1], dtype=float)
 
     def at_random(self) -> Proposal:
-        """Random untried candidate, or else any that did not fail.
-
-        In an infinite space each parameter is drawn from its distribution.
-        """
+        """Random untried candidate, or else any that did not fail; in an infinite space a new draw."""
         origin: Origin = "initial" if self.history.trial_count < self.initial else "guided"
         if not self.candidates.is_complete:
             drawn = {
@@ -101,6 +93,7 @@ class SamplerContext:
 class CandidateSampler(BaseSampler, abc.ABC):
     """An Optuna sampler that proposes whole configurations."""
 
+    options: ClassVar[tuple[str, ...]] = ()
     models_limits: ClassVar[bool] = False
     """Whether it learns from evaluations that violate metric constraints."""
     searches_fronts: ClassVar[bool] = False
@@ -141,7 +134,7 @@ class CandidateSampler(BaseSampler, abc.ABC):
     def infer_relative_search_space(
         self, study: Study, trial: FrozenTrial
     ) -> dict[str, BaseDistribution]:
-        """Distributions shared by ended trials, of the candidates' knobs."""
+        """Distributions that ended trials share, of the candidates' knobs if there are candidates."""
         del trial  # the space is the same for every trial
         if len(study.directions) > 1:
             raise UsageError(
@@ -155,7 +148,7 @@ class CandidateSampler(BaseSampler, abc.ABC):
     def sample_relative(
         self, study: Study, trial: FrozenTrial, search_space: dict[str, BaseDistribution]
     ) -> dict[str, Any]:
-        """Proposed values."""
+        """Values of the proposal, by parameter."""
         if not search_space:
             return {}
         chosen = self._proposal(study, trial, search_space).configuration
@@ -172,23 +165,12 @@ class CandidateSampler(BaseSampler, abc.ABC):
         param_name: str,
         param_distribution: BaseDistribution,
     ) -> Any:
-        """Proposed value, or draw it."""
+        """Value of the proposal, or a draw for a parameter that no candidate has."""
         if self._candidates is not None and param_name in self._candidates.names:
             search_space = self.infer_relative_search_space(study, trial)
             chosen = self._proposal(study, trial, search_space).configuration
             return legal(param_name, chosen[param_name], param_distribution)
         return self.draw(study, trial, param_name, param_distribution)
-
-    def after_trial(
-        self,
-        study: Study,
-        trial: FrozenTrial,
-        state: TrialState,
-        values: Sequence[float] | None,
-    ) -> None:
-        """Forget an ended trial's proposal."""
-        del state, values  # the next proposal reads them from the study
-        self._proposals.pop((study.study_name, trial.number), None)
 
     def draw(
         self, study: Study, trial: FrozenTrial, name: str, distribution: BaseDistribution
@@ -273,6 +255,12 @@ def legal(name: str, value: Any, distribution: BaseDistribution) -> Any:
         f"parameter {name!r}: the candidate value {value!r} is not in {distribution}; "
         "derive candidates and distributions from the same search space"
     )
+
+
+def check_prediction(guess: Array, candidates: CandidateSet | None) -> None:
+    """Raise UsageError unless there is a prediction for each candidate."""
+    if candidates is None or len(guess) != len(candidates.configurations):
+        raise UsageError("guess: expected one value for each candidate")
 
 
 def check_integer(name: str, value: int, *, least: int) -> int:

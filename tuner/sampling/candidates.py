@@ -1,9 +1,7 @@
 """Candidates of a sampler, as configurations and as points of the unit cube.
 
-A finite grid of Optuna distributions is listed up to a limit; otherwise each proposal samples Sobol
-points and steps around the best configurations.
-
-Shapes: m candidates, d entries in [0, 1].
+A finite grid is listed up to a limit; otherwise each proposal samples Sobol points and steps around
+the best configurations. Shapes: m candidates, d entries in [0, 1].
 """
 
 from __future__ import annotations
@@ -11,18 +9,16 @@ from __future__ import annotations
 import dataclasses
 import functools
 import itertools
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.stats import qmc
 
 from tuner.errors import UsageError
+from tuner.sampling.arrays import Array, Positions
 from tuner.sampling.encoding import Cube, encode_values
 from tuner.values.configuration import Configuration
-
-Array = NDArray[np.float64]
 
 LIMIT = 10_000
 
@@ -34,7 +30,7 @@ _STEPS = (0.2, 0.05, 0.01)
 class _VaryingEncoding:
     encode: Callable[[Configuration], Array]
     features: Callable[[Configuration], Array] | None
-    entries: NDArray[np.intp]
+    entries: Positions
 
     def __call__(self, configuration: Configuration) -> Array:
         return np.asarray(self._whole(configuration)[self.entries], dtype=float)
@@ -63,10 +59,6 @@ class CandidateSet:
             raise UsageError(
                 "there are no candidates: no configuration of the search space is "
                 "feasible; widen a knob or a constraint"
-            )
-        if self.vectors.ndim != 2 or len(self.vectors) != len(self.configurations):
-            raise UsageError(
-                f"{len(self.configurations)} cells need vectors of shape (m, d), given {self.vectors.shape}"
             )
 
     @classmethod
@@ -165,6 +157,16 @@ class CandidateSet:
             return None
         return self._index.get(_key({name: configuration[name] for name in self.names}))
 
+    def values_at(
+        self, configurations: Sequence[Configuration], values: Array | None
+    ) -> Array | None:
+        """Values (k,) of configurations, from those of all candidates; None if one is none."""
+        if values is None:
+            return None
+        places = [self.index_of(one) for one in configurations]
+        known = [place for place in places if place is not None]
+        return values[known] if len(known) == len(places) else None
+
     def vector_of(self, configuration: Mapping[str, Any]) -> Array | None:
         """Vector (d,) of a configuration, or None."""
         index = self.index_of(configuration)
@@ -185,19 +187,19 @@ class CandidateSet:
             encode = dataclasses.replace(encode, features=features)
         return encode_values(configuration, self.names, encode)
 
-    def untried(self, seen: Collection[Configuration]) -> NDArray[np.intp]:
+    def untried(self, seen: Collection[Configuration]) -> Positions:
         """Ascending positions of candidates not in `seen`."""
         is_free = np.ones(len(self.configurations), dtype=bool)
         is_free[[index for index in map(self.index_of, seen) if index is not None]] = False
         return np.flatnonzero(is_free)
 
-    def nearest(self, vector: Array, among: NDArray[np.intp]) -> int:
+    def nearest(self, vector: Array, among: Positions) -> int:
         """Position of the nearest candidate, the first of equals."""
         width = self.design_width
         distances = ((self.vectors[among, :width] - vector[:width]) ** 2).sum(axis=1)
         return int(among[int(np.argmin(distances))])
 
-    def realise(self, vector: Array, among: NDArray[np.intp]) -> Configuration:
+    def realise(self, vector: Array, among: Positions) -> Configuration:
         """Nearest candidate, or in a sample the nearest legal configuration."""
         return (
             self.configurations[self.nearest(vector, among)]
@@ -210,25 +212,16 @@ class CandidateSet:
         known = {name: value for name, value in fixed.items() if name in self.names}
         if not known:
             return self
-        if self.decode is not None and self.encode is not None:
-            moved = tuple(
-                dict.fromkeys(Configuration({**cell, **known}) for cell in self.configurations)
-            )
-            vectors = [self.vector_of(cell) for cell in moved]
-            kept = [index for index, vector in enumerate(vectors) if vector is not None]
-            rows = np.array([vectors[index] for index in kept], dtype=float)
+        if self.is_complete:
+            pairs = zip(self.configurations, self.vectors, strict=True)
+            kept = {cell: row for cell, row in pairs if known.items() <= cell.items()}
         else:
-            moved = self.configurations
-            kept = [
-                i
-                for i, cell in enumerate(moved)
-                if all(cell[name] == value for name, value in known.items())
-            ]
-            rows = self.vectors[kept]
+            moved = (Configuration({**cell, **known}) for cell in self.configurations)
+            kept = {cell: row for cell in moved if (row := self.vector_of(cell)) is not None}
         if not kept:
             return self
         return dataclasses.replace(
-            self, configurations=tuple(moved[index] for index in kept), vectors=rows
+            self, configurations=tuple(kept), vectors=np.array(list(kept.values()), dtype=float)
         )
 
 

@@ -13,7 +13,6 @@ from collections.abc import Set as AbstractSet
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 from optuna.distributions import (
     BaseDistribution,
     CategoricalDistribution,
@@ -22,9 +21,8 @@ from optuna.distributions import (
 )
 
 from tuner.errors import UsageError
+from tuner.sampling.arrays import Array
 from tuner.values.configuration import Configuration
-
-Array = NDArray[np.float64]
 
 _ONE_HOT = math.sqrt(0.5)
 """Puts any two choices at distance 1."""
@@ -153,29 +151,16 @@ Axis = ChoiceAxis | NumberAxis
 
 
 def axis_of(distribution: BaseDistribution) -> Axis:
-    """A distribution's axis.
-
-    Raises:
-        UsageError: unknown type.
-    """
+    """Axis of a distribution; UsageError for an unknown type."""
     if isinstance(distribution, CategoricalDistribution):
         return ChoiceAxis(distribution.choices)
-    if isinstance(distribution, IntDistribution):
-        step = float(distribution.step)
+    if isinstance(distribution, IntDistribution | FloatDistribution):
         return NumberAxis(
             float(distribution.low),
             float(distribution.high),
             distribution.log,
-            step,
-            is_integer=True,
-        )
-    if isinstance(distribution, FloatDistribution):
-        return NumberAxis(
-            distribution.low,
-            distribution.high,
-            distribution.log,
-            distribution.step,
-            is_integer=False,
+            None if distribution.step is None else float(distribution.step),
+            is_integer=isinstance(distribution, IntDistribution),
         )
     raise UsageError(
         f"a distribution of type {type(distribution).__name__} is not known; "
@@ -202,7 +187,7 @@ class Cube:
 
     @property
     def names(self) -> frozenset[str]:
-        """Parameters with an axis."""
+        """Names of the parameters that have an axis."""
         return frozenset(self.axes)
 
     @property
@@ -217,11 +202,7 @@ class Cube:
         return None if None in sizes else math.prod(size for size in sizes if size is not None)
 
     def encode(self, configuration: Mapping[str, Any]) -> Array:
-        """Vector (d,) of a configuration.
-
-        Raises:
-            KeyError, TypeError, ValueError: a value is missing or illegal.
-        """
+        """Vector (d,) of a configuration; KeyError, TypeError or ValueError if a value is illegal."""
         return np.asarray(self.encode_all([configuration])[0])
 
     def encode_all(self, configurations: Sequence[Mapping[str, Any]]) -> Array:

@@ -1,44 +1,37 @@
 """Bayesian optimisation with Gaussian processes over all candidates, optionally with predictions.
 
 The `initial` trials are the default, candidates that predictions or earlier studies favour, and a
-scrambled Sobol design among likely feasible candidates. Each later trial
-
-1. fits the process to the log objectives (`surrogate`), and a second one to predictions
-   (`model_averaging`);
-2. scores likely feasible candidates by `knowledge_gradient` times the probability of success
-   (`feasibility`, `headroom`) and of keeping the metric constraints (`constraint_model`);
-3. proposes the best, which may be a replicate.
-
-Two objectives are combined by a random weight (`pareto_front`). Until something is feasible,
-P(feasible) alone decides.
+scrambled Sobol design among likely feasible candidates. Each later trial fits the processes
+(`model_averaging`) and proposes the likely feasible candidate with the best `knowledge_gradient` times
+the probability of success (`feasibility`, `headroom`) and of keeping the metric constraints; it may
+be a replicate. Until something is feasible, that probability alone decides.
 """
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 from optuna.study import Study
 
 from tuner.errors import UsageError
-from tuner.sampling import (
-    constraint_model,
-    feasibility,
-    headroom,
-    model_averaging,
-    pareto_front,
-    recommendation,
+from tuner.sampling import pareto_front, recommendation
+from tuner.sampling.arrays import Array, Positions
+from tuner.sampling.candidate_sampler import (
+    CandidateSampler,
+    Proposal,
+    SamplerContext,
+    check_prediction,
 )
-from tuner.sampling.candidate_sampler import CandidateSampler, Proposal, SamplerContext
 from tuner.sampling.candidates import CandidateSet
-from tuner.sampling.constraint_model import ConstraintModel
-from tuner.sampling.expected_improvement import gain_ratio, log_expected_improvement
-from tuner.sampling.knowledge import NO_PRIOR_KNOWLEDGE, PriorKnowledge, WarmStart
+from tuner.sampling.surrogates import constraint_model, feasibility, headroom, model_averaging
+from tuner.sampling.surrogates.constraint_model import ConstraintModel
+from tuner.sampling.surrogates.expected_improvement import gain_ratio, log_expected_improvement
+from tuner.sampling.surrogates.knowledge import NO_PRIOR_KNOWLEDGE, PriorKnowledge, WarmStart
 from tuner.values.configuration import Configuration
-
-Array = NDArray[np.float64]
 
 LIKELY = 0.75
 MIN_GAIN = 1e-5
@@ -50,6 +43,7 @@ TURNS = 4
 class GpSampler(CandidateSampler):
     """Knowledge gradient times the probability of feasibility."""
 
+    options: ClassVar[tuple[str, ...]] = ("first", "earlier")
     models_limits = True
     searches_fronts = True
 
@@ -61,40 +55,42 @@ class GpSampler(CandidateSampler):
         candidates: CandidateSet | None = None,
         first: Sequence[Configuration] = (),
         earlier: WarmStart | None = None,
+        latency: Array | None = None,
+        guess: Array | None = None,
     ) -> None:
         """Store the arguments; see `CandidateSampler`.
 
-        The candidates `first` follow the default; `earlier` are in the candidates' axes.
+        Args:
+            first: candidates that follow the default.
+            earlier: evaluations of earlier studies, in the candidates' axes.
+            latency: (m,) predicted mean latencies of the candidates.
+            guess: (m,) predicted objectives of the candidates, minimised and positive.
 
         Raises:
-            UsageError: the earlier evaluations have other axes.
+            UsageError: `earlier` or `guess` do not match the candidates, or are not positive.
         """
         super().__init__(seed=seed, initial=initial, candidates=candidates)
-        self._prior_mean: Array | None = None
         self._first = tuple(first)
         if earlier is not None and (
             candidates is None or earlier.vectors.shape[1] != candidates.width
         ):
             raise UsageError("earlier: expected launches in the axes of the candidates")
-        self._warm_start = earlier
-        self._latency: Array | None = None
-        self.largest_expected_improvement: float | None = None
-        """Largest expected improvement of an untried candidate, at the latest proposal.
-
-        A share of the incumbent, times P(feasible). None after a design proposal, or before
-        anything was feasible.
-        """
+        if guess is not None:
+            check_prediction(guess, candidates)
+            if not (np.isfinite(guess).all() and (guess > 0).all()):
+                raise UsageError("guess: expected positive values")
+        self._known = PriorKnowledge(
+            prior_mean=None if guess is None else np.log(guess),
+            warm_start=earlier,
+            latency=None if latency is None else np.log(latency),
+        )
 
     def recommend(self, study: Study) -> Configuration | None:
         """Best configuration by posterior mean, or None without successes."""
-        known = PriorKnowledge(
-            prior_mean=self._prior_mean, warm_start=self._warm_start, latency=self._latency
-        )
-        return recommendation.recommend(study, candidates=self._candidates, known=known)
+        return recommendation.recommend(study, candidates=self._candidates, known=self._known)
 
     def propose(self, context: SamplerContext) -> Proposal:
         """Propose the next design point, or the most valuable candidate."""
-        self.largest_expected_improvement = None
         history = context.history
         classifier = feasibility.fit(history.vectors, history.lost_vectors)
         if context.is_initial and len(context.untried):
@@ -113,7 +109,7 @@ class GpSampler(CandidateSampler):
         kept = constraint_model.fit(history, context.candidates, self._prior_knowledge(context))
         log_kept = kept.log_probability(among)
         worth = np.flatnonzero(log_kept >= np.log(constraint_model.WORTH_TRYING))
-        if len(history.targets) and len(worth) and kept.is_any_worth:
+        if len(history.targets) and len(worth) and kept.worth_trying.any():
             among, log_feasible = among[worth], (log_feasible + log_kept)[worth]
             best, facts = self._most_promising(context, among, log_feasible, kept)
         else:
@@ -137,7 +133,7 @@ class GpSampler(CandidateSampler):
     def _most_promising(
         self,
         context: SamplerContext,
-        among: NDArray[np.intp],
+        among: Positions,
         log_feasible: Array,
         kept: ConstraintModel,
     ) -> tuple[int, dict[str, Any]]:
@@ -163,11 +159,10 @@ class GpSampler(CandidateSampler):
         improvements = gain_ratio(mean, sd, incumbent, is_log=history.scale == "log")
         improvements = improvements * np.exp(log_feasible)
         is_new = np.isin(among, context.untried)
-        self.largest_expected_improvement = float(np.max(improvements * is_new, initial=0.0))
         facts: dict[str, Any] = {
             **told,
             "expected_improvement": float(improvements[best]),
-            "largest_expected_improvement": self.largest_expected_improvement,
+            "largest_expected_improvement": float(np.max(improvements * is_new, initial=0.0)),
             "knowledge_gradient": float(worth.max()),
             "mean": history.value_of(float(mean[best])),
             "sd": float(sd[best]),
@@ -187,65 +182,27 @@ class GpSampler(CandidateSampler):
         return (context.history.trial_count - context.initial) % TURNS == TURNS - 1
 
     def _prior_knowledge(self, context: SamplerContext) -> PriorKnowledge:
-        return PriorKnowledge(
-            prior_mean=self._of(self._prior_mean, context.candidates),
-            warm_start=self._warm_start,
-            latency=self._of(self._latency, context.candidates),
+        whole, known = self._candidates, self._known
+        if whole is None or context.candidates is whole:
+            return known
+        configurations = context.candidates.configurations
+        return dataclasses.replace(
+            known,
+            prior_mean=whole.values_at(configurations, known.prior_mean),
+            latency=whole.values_at(configurations, known.latency),
         )
-
-    def _of(self, values: Array | None, candidates: CandidateSet) -> Array | None:
-        if values is None or self._candidates is None:
-            return None
-        if candidates is self._candidates:
-            return values
-        places = [self._candidates.index_of(cell) for cell in candidates.configurations]
-        known = [place for place in places if place is not None]
-        return values[known] if len(known) == len(places) else None
 
 
 class StructuredSampler(GpSampler):
     """`GpSampler` with a prediction for every candidate."""
 
-    def __init__(
-        self,
-        *,
-        seed: int,
-        initial: int = 10,
-        candidates: CandidateSet | None = None,
-        first: Sequence[Configuration] = (),
-        earlier: WarmStart | None = None,
-        latency: Array | None = None,
-        guess: Array | None = None,
-    ) -> None:
-        """Store the arguments; see `GpSampler`.
-
-        For the candidates (m,), `latency` is the predicted mean latency, `guess` the predicted
-        objective, minimised and positive.
-
-        Raises:
-            UsageError: the predictions do not match the candidates, or are not positive.
-        """
-        super().__init__(
-            seed=seed,
-            initial=initial,
-            candidates=candidates,
-            first=first,
-            earlier=earlier,
-        )
-        self._latency = None if latency is None else np.log(latency)
-        if guess is None:
-            return
-        if candidates is None or len(guess) != len(candidates.configurations):
-            raise UsageError("guess: expected one value for each candidate")
-        if not (np.isfinite(guess).all() and (guess > 0).all()):
-            raise UsageError("guess: expected positive values")
-        self._prior_mean = np.log(guess)
+    options = ("first", "earlier", "guess", "latency")
 
 
 def is_likely(log_feasible: Array) -> NDArray[np.bool_]:
     """Which candidates (m,) are likely feasible, at least a quarter.
 
-    Without it, a search with little left to gain would keep trying infeasible ones.
+    Else a search with little left to gain would keep trying infeasible ones.
     """
     return log_feasible >= min(float(np.log(LIKELY)), float(np.quantile(log_feasible, 0.75)))
 

@@ -22,35 +22,21 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Literal, Protocol
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 from optuna.distributions import BaseDistribution
 from optuna.trial import FrozenTrial, TrialState
 
+from tuner.sampling.arrays import Array
+from tuner.sampling.candidates import CandidateSet
+from tuner.sampling.encoding import Cube
 from tuner.values.configuration import Configuration
 
-Array = NDArray[np.float64]
 Reading = Literal["observed", "lost", "stopped", "interrupted", "pending"]
 
 PROPOSAL = "sampler:proposal"
-
-
-class Encoder(Protocol):
-    """Encoder of configurations."""
-
-    @property
-    def names(self) -> frozenset[str]:
-        """Knobs of a configuration."""
-
-    @property
-    def width(self) -> int:
-        """Entries d of a vector."""
-
-    def vector_of(self, configuration: Mapping[str, Any], /) -> Array | None:
-        """Vector (d,), or None."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,34 +48,25 @@ class Column:
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class _Observed:
-    configuration: Configuration
-    vector: Array  # (d,)
-    value: float
-    told: Mapping[str, Any]
+class TrainingData:
+    """Evaluations to learn from, of one study or several."""
 
-    def number(self, name: str) -> float:
-        """Numeric attribute, or NaN."""
-        return float(self.told.get(name, math.nan))
-
-    @property
-    def started_at(self) -> float:
-        """Unix time of the evaluation, or NaN."""
-        return float(self.told.get("facts", {}).get("started_at", math.nan))
-
-
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class History:
-    """Columns over encodable trials: n observed, k unsuccessful, p pending."""
-
-    configurations: tuple[Configuration, ...]  # (n,) observed, repeats included
     vectors: Array  # (n, d)
     targets: Array  # (n,) minimised
     errors: Array  # (n,) standard error within each evaluation, log scale; NaN if unknown
-    headroom: Array  # (n,) logarithm of peak memory over limit; NaN if unknown
     at_s: Array  # (n,) Unix time; NaN if unknown
     log_cpu_per_request: Array  # (n,) logarithm of the CPU time per request; NaN if unknown
     scale: Literal["log", "raw"]
+    knobs: int | None = None
+    """Leading entries that are knobs, not derived; None: all."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class History(TrainingData):
+    """Columns over encodable trials: n observed, k unsuccessful, p pending."""
+
+    configurations: tuple[Configuration, ...]  # (n,) observed, repeats included
+    headroom: Array  # (n,) logarithm of peak memory over limit; NaN if unknown
     scale_reason: str
     """Why the scale is raw, or empty."""
     sign: float
@@ -143,7 +120,7 @@ def parameters_of(trial: FrozenTrial) -> Mapping[str, Any]:
 def shared_distributions(trials: Iterable[FrozenTrial]) -> dict[str, BaseDistribution]:
     """Parameters that every ended trial has, with equal distributions.
 
-    Failed trials, which may lack parameters, count only if there are no others.
+    Failed trials, which may lack parameters, count only without others.
     """
     ended = [trial for trial in trials if trial.state.is_finished() and trial.distributions]
     whole = [trial for trial in ended if trial.state is not TrialState.FAIL] or ended
@@ -157,92 +134,81 @@ def shared_distributions(trials: Iterable[FrozenTrial]) -> dict[str, BaseDistrib
     return dict(sorted(shared.items()))
 
 
-@dataclasses.dataclass(slots=True)
-class _Gathered:
-    observed: list[_Observed] = dataclasses.field(default_factory=list)
-    killed: list[Array] = dataclasses.field(default_factory=list)
-    lost: list[tuple[Configuration, Array]] = dataclasses.field(default_factory=list)
-    pending: list[Array] = dataclasses.field(default_factory=list)
-    seen: set[Configuration] = dataclasses.field(default_factory=set)
+class _Row(NamedTuple):
+    reading: Reading
+    configuration: Configuration
+    vector: Array  # (d,)
+    value: float | None
+    told: Mapping[str, Any]
 
-    def add(
-        self, trial: FrozenTrial, reading: Reading, place: Encoder, *, with_missed: bool
-    ) -> None:
-        """Add a trial, unless it cannot be encoded."""
+    def number(self, name: str) -> float:
+        return float(self.told.get(name, math.nan))
+
+
+def _rows(
+    trials: Iterable[FrozenTrial], place: Cube | CandidateSet, *, with_missed: bool
+) -> Iterator[_Row]:
+    for trial in trials:
         values = parameters_of(trial)
         vector = place.vector_of(values)
         if vector is None:
-            return
+            continue
         configuration = Configuration({name: values[name] for name in place.names})
-        self.seen.add(configuration)
+        reading = read(trial)
         value = trial.value if reading == "observed" else None
         if with_missed and value is None:
             value = _infeasible_value(trial)
         if value is not None:
-            told = trial.user_attrs
-            self.observed.append(
-                _Observed(configuration=configuration, vector=vector, value=value, told=told)
-            )
-        elif reading == "lost":
-            self.lost.append((configuration, vector))
-            if trial.user_attrs.get("outcome", {}).get("cause") == "oom":
-                self.killed.append(vector)
-        elif reading == "pending":
-            self.pending.append(vector)
+            reading = "observed"
+        yield _Row(reading, configuration, vector, value, trial.user_attrs)
 
 
 def gather(
     trials: Iterable[FrozenTrial],
-    place: Encoder,
+    place: Cube | CandidateSet,
     *,
     number: int | None,
     maximise: bool,
     with_missed: bool = False,
 ) -> History:
-    """Read a study's trials.
+    """Read a study's trials; those outside the space of `place` are only counted.
 
     Args:
-        place: encoder; trials outside it are only counted.
         number: the trial to propose for, which is left out; None to read all.
-        maximise: direction of the study.
         with_missed: observe evaluations that violate a constraint.
     """
-    found = _Gathered()
-    earlier, hyperparameters = 0, ()
-    for trial in trials:
-        reading = read(trial)
-        if trial.number == number or reading == "interrupted":
-            continue
-        is_earlier = number is None or trial.number < number
-        earlier += is_earlier and trial.state is not TrialState.WAITING
-        hyperparameters = (
-            trial.user_attrs.get(PROPOSAL, {}).get("hyperparameters") or hyperparameters
-        )
-        found.add(trial, reading, place, with_missed=with_missed)
-    observed, lost = found.observed, found.lost
+    kept = [one for one in trials if one.number != number and read(one) != "interrupted"]
+    earlier = [one for one in kept if number is None or one.number < number]
+    told = (one.user_attrs.get(PROPOSAL, {}).get("hyperparameters") for one in reversed(kept))
+    rows = list(_rows(kept, place, with_missed=with_missed))
+    observed, lost, pending = (
+        [row for row in rows if row.reading == reading]
+        for reading in ("observed", "lost", "pending")
+    )
+    killed = [row for row in lost if row.told.get("outcome", {}).get("cause") == "oom"]
     sign = -1.0 if maximise else 1.0
-    targets, reason = to_targets(_floats(one.value for one in observed), sign)
+    targets, reason = to_targets(_floats(row.value or 0.0 for row in observed), sign)
     return History(
-        configurations=tuple(one.configuration for one in observed),
-        vectors=_rows((one.vector for one in observed), place.width),
+        configurations=tuple(row.configuration for row in observed),
+        vectors=_vectors(observed, place.width),
         targets=targets,
-        errors=_floats(one.number("error") for one in observed),
-        headroom=_floats(one.number("headroom") for one in observed),
-        at_s=_floats(one.started_at for one in observed),
-        log_cpu_per_request=_floats(one.number("effort") for one in observed),
+        errors=_floats(row.number("error") for row in observed),
+        headroom=_floats(row.number("headroom") for row in observed),
+        at_s=_floats(row.told.get("facts", {}).get("started_at", math.nan) for row in observed),
+        log_cpu_per_request=_floats(row.number("effort") for row in observed),
         scale="raw" if reason else "log",
         scale_reason=reason,
         sign=sign,
-        lost_configurations=tuple(configuration for configuration, _ in lost),
-        lost_vectors=_rows((vector for _, vector in lost), place.width),
-        killed_vectors=_rows(found.killed, place.width),
-        pending_vectors=_rows(found.pending, place.width),
-        seen=frozenset(found.seen),
-        trial_count=earlier,
-        hyperparameters=tuple(hyperparameters),
-        slacks=_columns([one.told.get("slacks", {}) for one in observed]),
+        lost_configurations=tuple(row.configuration for row in lost),
+        lost_vectors=_vectors(lost, place.width),
+        killed_vectors=_vectors(killed, place.width),
+        pending_vectors=_vectors(pending, place.width),
+        seen=frozenset(row.configuration for row in rows),
+        trial_count=sum(one.state is not TrialState.WAITING for one in earlier),
+        hyperparameters=tuple(next(filter(None, told), ())),
+        slacks=_columns([row.told.get("slacks", {}) for row in observed]),
         second=_columns(
-            [{"second": one.told["second"]} if one.told.get("second") else {} for one in observed]
+            [{"second": row.told["second"]} if row.told.get("second") else {} for row in observed]
         ).get("second"),
     )
 
@@ -251,8 +217,8 @@ def _floats(values: Iterable[float]) -> Array:
     return np.array(list(values), dtype=float)
 
 
-def _rows(vectors: Iterable[Array], width: int) -> Array:
-    return np.array(list(vectors), dtype=float).reshape(-1, width)
+def _vectors(rows: Iterable[_Row], width: int) -> Array:
+    return np.array([row.vector for row in rows], dtype=float).reshape(-1, width)
 
 
 def _infeasible_value(trial: FrozenTrial) -> float | None:

@@ -6,8 +6,8 @@ objectives:
 
     s = max(w z1, (1 - w) z2) + 0.05 (w z1 + (1 - w) z2),    z = (log y - best) / (median - best)
 
-A plain sum never finds the points of a concave front. The front consists of posterior means, as the
-lowest measurements are lucky. The knee lies farthest below the line between its ends.
+A plain sum never finds the points of a concave front. The knee lies farthest below the line between
+the ends of the front.
 """
 
 from __future__ import annotations
@@ -15,16 +15,15 @@ from __future__ import annotations
 import dataclasses
 
 import numpy as np
-from numpy.typing import NDArray
 from optuna.study import Study
 
-from tuner.sampling import blas, model_averaging, recommendation
+from tuner.sampling import blas, recommendation
+from tuner.sampling.arrays import Array, Positions
 from tuner.sampling.candidates import CandidateSet
 from tuner.sampling.history import Column, History
-from tuner.sampling.knowledge import NO_PRIOR_KNOWLEDGE, PriorKnowledge
+from tuner.sampling.surrogates import model_averaging
+from tuner.sampling.surrogates.knowledge import NO_PRIOR_KNOWLEDGE, PriorKnowledge
 from tuner.values.configuration import Configuration
-
-Array = NDArray[np.float64]
 
 AUGMENTED = 0.05
 """Weight of the sum; without it dominated points count as equal."""
@@ -58,15 +57,11 @@ def scalarise(history: History, weight: float) -> History:
         history,
         targets=distance * float(spread.mean()),
         log_cpu_per_request=np.full(len(distance), np.nan),
-        second=None,
     )
 
 
-def non_dominated(points: Array) -> NDArray[np.intp]:
-    """Non-dominated positions of points (n, 2), ascending in the first coordinate.
-
-    Of equal points, the first.
-    """
+def non_dominated(points: Array) -> Positions:
+    """Non-dominated positions of points (n, 2), ascending in the first coordinate; of equals the first."""
     order = np.lexsort((points[:, 1], points[:, 0]))
     kept: list[int] = []
     lowest = np.inf
@@ -103,9 +98,7 @@ def pareto_front(
             of_second(history, history.second), candidates
         ).predict_observed()
         may_be = recommendation.likely_kept(history, candidates, known)
-    failed = np.array([one in history.lost_configurations for one in history.configurations])
-    if not failed[may_be].all():
-        may_be = may_be & ~failed
+    may_be = recommendation.never_failed(history, may_be)
     places = {history.configurations[place]: int(place) for place in np.flatnonzero(may_be)[::-1]}
     if not places:
         return None
@@ -127,5 +120,4 @@ def of_second(history: History, second: Column) -> History:
         errors=second.errors,
         log_cpu_per_request=np.full(len(second.values), np.nan),
         hyperparameters=(),
-        second=None,
     )

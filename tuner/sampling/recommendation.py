@@ -11,15 +11,14 @@ import numpy as np
 from numpy.typing import NDArray
 from optuna.study import Study, StudyDirection
 
-from tuner.sampling import blas, constraint_model, model_averaging, surrogate
+from tuner.sampling import blas
+from tuner.sampling.arrays import Array
 from tuner.sampling.candidates import CandidateSet
 from tuner.sampling.encoding import Cube
 from tuner.sampling.history import History, gather, shared_distributions
-from tuner.sampling.knowledge import NO_PRIOR_KNOWLEDGE, PriorKnowledge
-from tuner.sampling.surrogate import TrainingData
+from tuner.sampling.surrogates import constraint_model, model_averaging, surrogate
+from tuner.sampling.surrogates.knowledge import NO_PRIOR_KNOWLEDGE, PriorKnowledge
 from tuner.values.configuration import Configuration
-
-Array = NDArray[np.float64]
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,15 +53,14 @@ def incumbent(
 ) -> Incumbent | None:
     """Observed configuration with the best posterior mean, or None without one.
 
-    Configurations that also failed count only if all did. Under metric constraints it must be
-    `constraint_model.recommendable`. The study may be running.
+    Configurations that also failed count only if all did. The study may be running.
     """
     history = history_of(study, candidates)
     if history is None or not len(history.targets):
         return None
     with blas.single_threaded():
         if candidates is None:
-            process = surrogate.fit(TrainingData.of(history))
+            process = surrogate.fit(history)
             (mean, sd), noise_sd = process.predict(history.vectors), process.noise_sd
         else:
             both = model_averaging.fit(history, candidates, known)
@@ -70,13 +68,7 @@ def incumbent(
         may_be = likely_kept(history, candidates, known)
     if not may_be.any():
         return None
-    mean = np.where(may_be, mean, np.inf)
-    has_failed = np.array(
-        [configuration in history.lost_configurations for configuration in history.configurations]
-    )
-    if not has_failed[may_be].all():
-        mean = np.where(has_failed, np.inf, mean)
-    best = int(np.argmin(mean))
+    best = int(np.argmin(np.where(never_failed(history, may_be), mean, np.inf)))
     is_log = history.scale == "log"
     return Incumbent(
         configuration=history.configurations[best],
@@ -112,6 +104,12 @@ def likely_kept(
     else:
         log_kept = constraint_model.fit(history, candidates, known).observed
     return constraint_model.recommendable(log_kept, constraint_model.kept_once(history))
+
+
+def never_failed(history: History, among: NDArray[np.bool_]) -> NDArray[np.bool_]:
+    """Which of `among` the evaluations (n,) are of configurations that never failed, or all."""
+    failed = np.array([one in history.lost_configurations for one in history.configurations])
+    return among if failed[among].all() else among & ~failed
 
 
 def history_of(study: Study, candidates: CandidateSet | None) -> History | None:

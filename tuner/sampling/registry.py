@@ -1,13 +1,9 @@
-"""Samplers by name; a new one needs a file, a line here and a fixture of the contract suite.
-
-Optional and slow libraries are imported by a sampler's first proposal.
-"""
+"""Samplers by name; optional and slow libraries are imported by a sampler's first proposal."""
 
 from __future__ import annotations
 
 import dataclasses
 import importlib.util
-import inspect
 from collections.abc import Mapping
 from typing import Any
 
@@ -15,20 +11,20 @@ from optuna.samplers import BaseSampler
 
 from serving.error_text import nearest
 from tuner.errors import UsageError
-from tuner.sampling.botorch_nei import BotorchSampler
+from tuner.sampling.baselines.botorch_nei import BotorchSampler
+from tuner.sampling.baselines.epsilon_greedy import EpsilonGreedySampler
+from tuner.sampling.baselines.gpy_ei import GpySampler
+from tuner.sampling.baselines.hill_climb import HillClimbSampler
+from tuner.sampling.baselines.optuna_gp import OptunaGpSampler
+from tuner.sampling.baselines.prediction import PredictionSampler
+from tuner.sampling.baselines.random import RandomSampler
+from tuner.sampling.baselines.ridge import RidgeSampler
+from tuner.sampling.baselines.skopt_ei import SkoptSampler
+from tuner.sampling.baselines.smac_forest import SmacSampler
+from tuner.sampling.baselines.tpe import TpeSampler
 from tuner.sampling.candidate_sampler import CandidateSampler
 from tuner.sampling.candidates import CandidateSet
-from tuner.sampling.epsilon_greedy import EpsilonGreedySampler
 from tuner.sampling.gp import GpSampler, StructuredSampler
-from tuner.sampling.gpy_ei import GpySampler
-from tuner.sampling.hill_climb import HillClimbSampler
-from tuner.sampling.optuna_gp import OptunaGpSampler
-from tuner.sampling.prediction import PredictionSampler
-from tuner.sampling.random import RandomSampler
-from tuner.sampling.ridge import RidgeSampler
-from tuner.sampling.skopt_ei import SkoptSampler
-from tuner.sampling.smac_forest import SmacSampler
-from tuner.sampling.tpe import TpeSampler
 
 SAMPLERS: Mapping[str, type[CandidateSampler]] = {
     "gp": GpSampler,
@@ -72,9 +68,7 @@ def create(
     """Create a sampler.
 
     Args:
-        seed: 0 or more; equal seeds and results give equal proposals.
-        initial: trials before results guide it.
-        candidates: None for the study's distributions.
+        seed: equal seeds and results give equal proposals.
         options: the sampler's own, such as `epsilon`.
 
     Raises:
@@ -91,7 +85,7 @@ def create(
             f"pip install '.[{needed.extra}]' in a clone of Luthier"
         )
     sampler = SAMPLERS[name]
-    own = _options(sampler)
+    own = sampler.options
     for option in options:
         if option not in own:
             raise UsageError(
@@ -108,17 +102,9 @@ def is_installed(name: str) -> bool:
 
 def takes(name: str, option: str) -> bool:
     """Whether a sampler has an option; False for unknown samplers."""
-    return name in SAMPLERS and option in _options(SAMPLERS[name])
+    return name in SAMPLERS and option in SAMPLERS[name].options
 
 
 def searches_fronts(name: str) -> bool:
     """Whether a sampler uses a second objective."""
     return name in SAMPLERS and SAMPLERS[name].searches_fronts
-
-
-def _options(sampler: type[CandidateSampler]) -> list[str]:
-    return [
-        option
-        for option in inspect.signature(sampler).parameters
-        if option not in {"seed", "initial", "candidates"}
-    ]

@@ -1,22 +1,18 @@
-"""The shortlist: configurations to evaluate again before a study names the best.
-
-The recommendation comes first, then those most often best in posterior draws.
-"""
+"""The shortlist: the recommendation, then the configurations most often best in posterior draws."""
 
 from __future__ import annotations
 
 import dataclasses
 
 import numpy as np
-from numpy.typing import NDArray
 from optuna.study import Study
 
-from tuner.sampling import blas, model_averaging, recommendation
+from tuner.sampling import blas, recommendation
+from tuner.sampling.arrays import Array
 from tuner.sampling.candidates import CandidateSet
-from tuner.sampling.knowledge import NO_PRIOR_KNOWLEDGE, PriorKnowledge
+from tuner.sampling.surrogates import model_averaging
+from tuner.sampling.surrogates.knowledge import NO_PRIOR_KNOWLEDGE, PriorKnowledge
 from tuner.values.configuration import Configuration
-
-Array = NDArray[np.float64]
 
 MIN_CHANCE = 0.1
 DRAWS = 2000

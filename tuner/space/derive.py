@@ -16,8 +16,7 @@ from serving.settings import SETTINGS
 from tuner.errors import InvalidSpace
 from tuner.space import equivalence, files
 from tuner.space.equivalence import THREAD_OVERHEAD_CORES
-from tuner.space.grid import spread
-from tuner.space.knobs import DeviceKnob, FloatKnob, IntKnob, Knob
+from tuner.space.knobs import DeviceKnob, FloatKnob, IntKnob, Knob, spread
 from tuner.space.narrowing import CLOCK, SHARE
 from tuner.space.probe import ProbeResult
 from tuner.space.space import SearchSpace
@@ -44,11 +43,7 @@ class _Derived(NamedTuple):
 
 
 def derive(probe: ProbeResult) -> SearchSpace:
-    """Return the space for a probe.
-
-    Raises:
-        InvalidSpace: the machine cannot hold one replica.
-    """
+    """Return the space for a probe, or raise InvalidSpace if the machine cannot hold one replica."""
     rules, _ = _rules(probe)
     return SearchSpace(
         name=pathlib.PurePath(probe.model).stem,
@@ -59,11 +54,7 @@ def derive(probe: ProbeResult) -> SearchSpace:
 
 
 def text(probe: ProbeResult) -> str:
-    """Return that space as YAML, with a reason for each range.
-
-    Raises:
-        InvalidSpace: the machine cannot hold one replica.
-    """
+    """Return that space as YAML, with a reason for each range; errors as for `derive`."""
     machine = probe.machine
     comments = {derived.knob.name: derived.reason for derived in _knobs(probe)}
     comments["head"] = (
@@ -98,7 +89,6 @@ def _knobs(probe: ProbeResult) -> list[_Derived]:
 
 
 def _count(probe: ProbeResult) -> _Derived:
-    """Make `replica.count`: up to twice the cores, within memory and load."""
     machine = probe.machine
     bounds = {
         f"twice the machine's cores ({machine.cores})": 2 * machine.cores,
@@ -113,7 +103,6 @@ def _count(probe: ProbeResult) -> _Derived:
 
 
 def _cpu(probe: ProbeResult) -> _Derived:
-    """Make `replica.cpu`: from 0.3 of one thread's use; the default never binds."""
     used, cores = probe.cpu_cores_used, float(probe.machine.cores)
     threads = _thread_choices(probe)
     wanted = {share * used for share in _CPU_SHARES} | {used * count for count in threads}
@@ -137,10 +126,6 @@ def _cpu(probe: ProbeResult) -> _Derived:
 
 
 def _memory(probe: ProbeResult) -> _Derived:
-    """Make `replica.memory_mb`: from just above one item's need to 4 times the peak.
-
-    A limit that fails costs an evaluation.
-    """
     smallest, peak = probe.peak_memory_mb[1], max(probe.peak_memory_mb.values())
     machine_mb = probe.machine.memory_mb
     if machine_mb < max(smallest, probe.idle_memory_mb, _MIN_MEMORY_MB):
@@ -162,7 +147,6 @@ def _memory(probe: ProbeResult) -> _Derived:
 
 
 def _threads(probe: ProbeResult) -> _Derived:
-    """Make `replica.threads`: powers of two up to the cores."""
     reason = f"Powers of two up to the machine's cores ({probe.machine.cores}), at most 8."
     return _Derived(_log_knob("replica.threads", _thread_choices(probe), default=1), reason)
 
@@ -172,7 +156,6 @@ def _thread_choices(probe: ProbeResult) -> list[int]:
 
 
 def _size(probe: ProbeResult) -> _Derived:
-    """Make `batching.max_size`: powers of two up to the last that gains, and the default."""
     times = [f"{size}: {1000 * s:.3g} ms" for size, s in sorted(probe.service_time_s.items())]
     default = SETTINGS["batching.max_size"].default
     assert isinstance(default, int)
@@ -186,10 +169,7 @@ def _size(probe: ProbeResult) -> _Derived:
 
 
 def _sizes(probe: ProbeResult) -> list[int]:
-    """Return powers of two up to the last that gains or the first that holds all items.
-
-    If the largest probed size still gains, only the items are a bound.
-    """
+    """Return the powers of two that are searched; items are the only bound if the largest still gains."""
     per_item = {size: time_s / size for size, time_s in sorted(probe.service_time_s.items())}
     best = min(per_item.values())
     enough = next(size for size, time_s in per_item.items() if time_s <= GAIN * best)
@@ -200,14 +180,12 @@ def _sizes(probe: ProbeResult) -> list[int]:
 
 
 def _max_s(probe: ProbeResult) -> float:
-    """Return the time of the largest possible batch, interpolated."""
     sizes = sorted(probe.service_time_s)
     times_s = [probe.service_time_s[size] for size in sizes]
     return float(np.interp(min(_sizes(probe)[-1], probe.items), sizes, times_s))
 
 
 def _timeout(probe: ProbeResult) -> _Derived:
-    """Make `batching.timeout_us`: half of one item's service time to twice the largest batch's."""
     max_s = _max_s(probe)
     low = max(_MIN_TIMEOUT_US, 1e6 * probe.service_time_s[1] / 2)
     high = min(_MAX_TIMEOUT_US, max(2e6 * max_s, 4 * low))
@@ -221,7 +199,6 @@ def _timeout(probe: ProbeResult) -> _Derived:
 
 
 def _pad_to(probe: ProbeResult) -> _Derived:  # noqa: ARG001 - as its like
-    """Make `batching.pad_to`: from no padding to beyond most texts."""
     reason = (
         "Requests differ in size. Padded to a multiple of this value, more of them share "
         "a call; 1 pads nothing, like an untuned server. Computing the padding is wasted."
@@ -258,7 +235,6 @@ def _unit(probe: ProbeResult) -> str:
 
 
 def _batch_note(probe: ProbeResult) -> str:
-    """Return the header's words on requests of several items."""
     return "" if probe.client_batch == 1 else f" with {probe.client_batch} items in each request"
 
 
@@ -281,5 +257,4 @@ def _log_spread(low: float, high: float) -> list[float]:
 
 
 def _power_above(number: int) -> int:
-    """Return the smallest power of two that is at least `number`."""
     return 1 << (number - 1).bit_length()

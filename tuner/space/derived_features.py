@@ -54,10 +54,7 @@ def features(configuration: Mapping[str, Value], environment: Environment) -> ND
 def _batch(
     environment: Environment, count: int, most: int, timeout_us: float
 ) -> tuple[float, float]:
-    """Return how full a batch gets, and its wait in microseconds.
-
-    In an open loop, rate x wait items arrive while the oldest waits (Little's law).
-    """
+    """Return how full a batch gets, and its wait in microseconds (in an open loop by Little's law)."""
     if environment.rate_per_s is None:
         fill = environment.items / (count * most)
         return fill, timeout_us if most > 1 and fill < 1 else 0.0
@@ -67,6 +64,5 @@ def _batch(
 
 
 def _log_position(value: float, ends: tuple[float, float]) -> float:
-    """Return a value's position between two ends on a log scale, clipped to [0, 1]."""
     low, high = map(math.log, ends)
     return min(1.0, max(0.0, (math.log(max(value, 1e-9)) - low) / (high - low)))

@@ -1,12 +1,8 @@
 """Optuna distributions of knobs, for a study's storage.
 
-Each contains exactly the knob's grid and returns stored values with their type. Evenly spaced whole
-numbers become an `IntDistribution`, the rest a `CategoricalDistribution` over the ascending grid:
-
-- A log distribution takes no step, so it would propose values off the grid, and no 0.
-- A float with a step comes back as `low + k * step`: 0.30000000000000004 for 0.3.
-
-So Optuna's samplers do not see the order of such knobs; wrappers can restore it from positions.
+Evenly spaced whole numbers become an `IntDistribution`. The rest is categorical over the ascending
+grid: a log distribution takes no step and no 0, and a float with a step returns 0.30000000000000004
+for 0.3.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Enumeration of assignments that satisfy constraints, in lexicographic order of the grids.
 
-Constraints are checked as soon as their knobs have values. Inactive knobs (condition false) have
-only their default. Conditions name only unconditional knobs, which are assigned first.
+Constraints are checked as soon as their knobs have values. Inactive knobs have only their default.
+Conditions name only unconditional knobs, which are assigned first.
 """
 
 from __future__ import annotations
@@ -13,7 +13,6 @@ from tuner.space.knobs import SearchedKnob
 from tuner.values.configuration import Value
 
 Conditions = Mapping[str, Expression]
-"""Knob name -> its condition, if any."""
 
 
 def assignments(
@@ -26,8 +25,7 @@ def assignments(
 ) -> Iterator[dict[str, Value]]:
     """Yield every assignment that satisfies the constraints.
 
-    `symbols` are other names of constraints, such as cores. Knobs in `fixed` keep one value, which
-    may lie off the grid.
+    `symbols` are other names of constraints; knobs in `fixed` keep one value, even off the grid.
     """
     order = [knob for knob in knobs if knob.name not in conditions]
     order += [knob for knob in knobs if knob.name in conditions]

@@ -1,4 +1,4 @@
-"""Machine and workload that a search space must know. Pure."""
+"""Machine and workload that a search space must know."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ MACHINE_SYMBOLS = ("machine.cores", "machine.memory_mb")
 ENVIRONMENT_SYMBOLS = (*MACHINE_SYMBOLS, "concurrency", "client_batch")
 """Names that constraints may use besides knobs."""
 VARIANT = "model.variant"
-"""Knob that chooses a model variant."""
 ACCURACY = "model.accuracy"
 """Measured accuracy of the variant; constraints may name it if the knob is searched."""
 
@@ -22,19 +21,9 @@ class Machine:
     memory_mb: int
     """MiB that all replicas may use together."""
     gpu_clocks_mhz: tuple[int, ...] = ()
-    """Clocks that the GPU can be locked to."""
     no_clocks: str = "no GPU of this machine offers clocks to lock"
-    """Why there are none."""
     no_sharing: str = "no CUDA MPS control daemon runs on this machine"
     """Why replicas cannot share the GPU; empty if they can."""
-
-    def __post_init__(self) -> None:
-        if self.cores < 1:
-            raise ValueError(f"a machine of {self.cores} cores, expected at least 1")
-        if self.memory_mb < 1:
-            raise ValueError(f"a machine of {self.memory_mb} MiB, expected at least 1")
-        if any(clock < 1 for clock in self.gpu_clocks_mhz):
-            raise ValueError(f"GPU clocks {self.gpu_clocks_mhz}, expected MHz above 0")
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,17 +36,8 @@ class Environment:
     variants: tuple[tuple[str, float | None], ...] | None = ()
     """Variants with accuracy from 0 to 1 or None; None for another engine's unknown knobs."""
     client_batch: int = 1
-    """Items per request."""
     rate_per_s: float | None = None
     """Requests due per second (open loop); None: closed loop."""
-
-    def __post_init__(self) -> None:
-        if self.concurrency < 1:
-            raise ValueError(f"concurrency {self.concurrency}, expected at least 1")
-        if self.client_batch < 1:
-            raise ValueError(f"client_batch {self.client_batch}, expected at least 1")
-        if self.rate_per_s is not None and not self.rate_per_s > 0:
-            raise ValueError(f"rate_per_s {self.rate_per_s}, expected above 0")
 
     @property
     def items(self) -> int:
@@ -66,10 +46,6 @@ class Environment:
 
     def symbols(self) -> dict[str, int]:
         """Return values of `ENVIRONMENT_SYMBOLS`."""
-        values = (
-            self.machine.cores,
-            self.machine.memory_mb,
-            self.concurrency,
-            self.client_batch,
-        )
+        machine = (self.machine.cores, self.machine.memory_mb)
+        values = (*machine, self.concurrency, self.client_batch)
         return dict(zip(ENVIRONMENT_SYMBOLS, values, strict=True))

@@ -38,7 +38,6 @@ from tuner.space.environment import Environment
 from tuner.values.configuration import Value
 
 RULES = ("batch-timeout", "batch-over-concurrency", "cpu-over-machine", "cpu-over-threads")
-"""Names of the rules, as in a file's `equivalence`."""
 
 TOUCHED = {
     "batch-timeout": ("batching.timeout_us",),

@@ -19,7 +19,6 @@ from serving.error_text import nearest
 from tuner.values.configuration import Value
 
 MAX_LENGTH = 500
-"""Maximum characters."""
 MAX_CONSTANT = 1e15
 """Largest number literal; beyond it float arithmetic is inexact."""
 
@@ -74,52 +73,31 @@ class _Part(NamedTuple):
 
 
 class Expression:
-    """Checked expression, equal by text and symbols; can be pickled."""
+    """Checked expression."""
 
-    __slots__ = ("_holds", "_symbols", "names", "text")
+    __slots__ = ("_holds", "names", "text")
 
     def __init__(self, text: str, symbols: Mapping[str, Kind]) -> None:
         compiler = _Compiler(text, symbols)
         self._holds = compiler.truth()
-        self._symbols = {name: symbols[name] for name in sorted(compiler.written)}
         self.text = text
         self.names = frozenset(compiler.names)
         """Symbols whose values it needs; for a `ByChoice`, the knob."""
 
     def holds(self, values: Mapping[str, Value]) -> bool:
-        """Return whether it is true.
-
-        Raises:
-            ZeroDivisionError: a divisor is 0.
-        """
+        """Return whether it is true; a divisor of 0 raises ZeroDivisionError."""
         return bool(self._holds(values))
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Expression) and (self.text, self._symbols) == (
-            other.text,
-            other._symbols,
-        )
-
-    def __hash__(self) -> int:
-        return hash(self.text)
 
     def __repr__(self) -> str:
         return f"Expression({self.text!r})"
 
-    def __reduce__(self) -> tuple[type[Expression], tuple[str, dict[str, Kind]]]:
-        return Expression, (self.text, self._symbols)
-
 
 class _Compiler:
-    """Compiler of one text into functions, checking kinds."""
-
     def __init__(self, text: str, symbols: Mapping[str, Kind]) -> None:
         self._text = text.replace("\n", " ")
         self._indent = len(self._text) - len(self._text.lstrip())
         self._symbols = symbols
         self.names: set[str] = set()
-        self.written: set[str] = set()
-        """Symbols as they stand in the text."""
 
     def truth(self) -> Evaluate:
         root = self._parse()
@@ -187,17 +165,13 @@ class _Compiler:
             raise self._error(
                 node, f"{name!r} is not known{nearest(name, self._symbols)} (known: {known})"
             )
-        self.written.add(name)
         kind = self._symbols[name]
         if isinstance(kind, ByChoice):
-            return self._by_choice(kind)
+            knob, numbers = kind.knob, dict(kind.numbers)
+            self.names.add(knob)
+            return _Part(NUMBER, lambda values: numbers[values[knob]])
         self.names.add(name)
         return _Part(kind, operator.itemgetter(name))
-
-    def _by_choice(self, kind: ByChoice) -> _Part:
-        self.names.add(kind.knob)
-        numbers = dict(kind.numbers)
-        return _Part(NUMBER, lambda values: numbers[values[kind.knob]])
 
     def _dotted_name(self, node: ast.expr) -> str:
         if isinstance(node, ast.Name):

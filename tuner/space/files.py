@@ -1,30 +1,34 @@
-"""Search-space files: reading, lookup, writing (docs/search-spaces.md).
-
-`InvalidSpace` names file, key, line, what was expected and the nearest valid name.
-"""
+"""Search-space files: reading, lookup, writing (docs/search-spaces.md)."""
 
 from __future__ import annotations
 
 import dataclasses
+import json
 import pathlib
 import re
+import textwrap
 from collections.abc import Mapping
+from types import MappingProxyType
 
 from serving.system import user_files
 from tuner import document
 from tuner.document import Document, Path
 from tuner.errors import InvalidSpace
-from tuner.space import equivalence, knob_entry, writing
+from tuner.space import equivalence, knob_entry
 from tuner.space.expression import Expression, ExpressionError
 from tuner.space.knob_schema import SERVING, KnobSchema
-from tuner.space.knobs import DeviceKnob, Knob
+from tuner.space.knobs import ChoiceKnob, DeviceKnob, FloatKnob, IntKnob, Knob
 from tuner.space.space import SearchSpace, symbol_kinds
+from tuner.values.configuration import Value
 
 _FOLDERS = (
     pathlib.Path(__file__).parent / "bundled",  # in the wheel
     pathlib.Path(__file__).parents[2] / "search_spaces",  # in a checkout
 )
 _KEYS = ("name", "knobs", "constraints", "equivalence")
+_WIDTH = 100
+_PLAIN = re.compile(r"[A-Za-z(][\w .+*/<>=!(),-]*[\w)]")
+_NOT_TEXT = re.compile(r"(?i)y|n|yes|no|on|off|true|false|null")
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,26 +44,13 @@ class SpaceFile:
 
 
 def read(path: str | pathlib.Path, vocabulary: KnobSchema = SERVING) -> SpaceFile:
-    """Read a search-space file.
-
-    Raises:
-        InvalidSpace: the file cannot be read, or is wrong.
-    """
+    """Read a search-space file, or raise InvalidSpace."""
     text = read_text(path)
     return SpaceFile(space=parse(text, file=str(path), vocabulary=vocabulary), text=text)
 
 
-def load(path: str | pathlib.Path, vocabulary: KnobSchema = SERVING) -> SearchSpace:
-    """Return the search space in a file; otherwise like `read`."""
-    return read(path, vocabulary).space
-
-
 def read_text(path: str | pathlib.Path) -> str:
-    """Read a file's text.
-
-    Raises:
-        InvalidSpace: it cannot be read.
-    """
+    """Read a file's text, or raise InvalidSpace."""
     try:
         return user_files.text(path)
     except OSError as error:
@@ -74,7 +65,7 @@ def load_bundled(model_name: str) -> SearchSpace | None:
     if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_-]*", model_name):
         return None
     path = _folder() / f"{model_name}.yaml"
-    return load(path) if path.is_file() else None
+    return read(path).space if path.is_file() else None
 
 
 def bundled_names() -> tuple[str, ...]:
@@ -82,21 +73,8 @@ def bundled_names() -> tuple[str, ...]:
     return tuple(sorted(path.stem for path in _folder().glob("*.yaml")))
 
 
-def dump(space: SearchSpace, comments: Mapping[str, str] | None = None) -> str:
-    """Return a space as YAML text that `parse` reads back.
-
-    `comments` are keyed by knob, `constraints`, `equivalence` or `head` (first). Notes stand at the
-    top.
-    """
-    return writing.text(space, comments or {})
-
-
 def parse(text: str, file: str, vocabulary: KnobSchema = SERVING) -> SearchSpace:
-    """Parse a search space; errors call it `file`.
-
-    Raises:
-        InvalidSpace: something in it is wrong.
-    """
+    """Parse a search space; InvalidSpace calls it `file`, with line and nearest valid name."""
     content = document.read(text, file)
     tree = content.mapping(content.value, ())
     for key in tree:
@@ -141,3 +119,85 @@ def _check_expressions(
             Expression(text, kinds)
         except ExpressionError as error:
             raise content.error(path, f"{text!r} {error}") from None
+
+
+def dump(space: SearchSpace, comments: Mapping[str, str] = MappingProxyType({})) -> str:
+    """Return a space as YAML text that `files.parse` reads back, notes at the top.
+
+    `comments` are keyed by knob, `head` (first), `constraints` or `equivalence`.
+    """
+    lines = _comment(comments.get("head", ""), "")
+    lines += [line for note in space.notes for line in _comment(note, "")]
+    lines += [f"name: {_scalar(space.name)}"]
+    lines += ["", "knobs:"]
+    for i, knob in enumerate(space.knobs):
+        lines += [""] if i and comments else []
+        lines += [*_comment(comments.get(knob.name, ""), "  "), f"  {knob.name}:"]
+        lines += [f"    {key}: {value}" for key, value in _fields(knob).items()]
+    if space.constraints:
+        lines += ["", *_comment(comments.get("constraints", ""), ""), "constraints:"]
+        lines += [f"  - {_scalar(constraint)}" for constraint in space.constraints]
+    if space.equivalence != equivalence.RULES or "equivalence" in comments:
+        lines += ["", *_comment(comments.get("equivalence", ""), "")]
+        lines += [f"equivalence: {_list(space.equivalence)}"]
+    return "\n".join(lines) + "\n"
+
+
+def _fields(knob: Knob) -> dict[str, str]:
+    if isinstance(knob, DeviceKnob):
+        return {"type": "int", "choices": "device", "points": str(knob.points)} | _unit(knob.unit)
+    if isinstance(knob, ChoiceKnob):
+        fields = {"type": "choice", "choices": _list(knob.choices)}
+    else:
+        fields = _number_fields(knob)
+    fields |= {"default": _scalar(knob.default)}
+    if knob.condition:
+        fields["condition"] = _scalar(knob.condition)
+    return fields | _unit(knob.unit)
+
+
+def _number_fields(knob: IntKnob | FloatKnob) -> dict[str, str]:
+    fields = {"type": "int" if isinstance(knob, IntKnob) else "float"}
+    if knob.grid:
+        fields["choices"] = _list((0, *knob.grid) if knob.zero else knob.grid)
+    else:
+        fields["range"] = _list((knob.low, knob.high))
+    if knob.scale != "linear":
+        fields["scale"] = knob.scale
+    if knob.step is not None:
+        fields["step"] = _scalar(knob.step)
+    if knob.points is not None:
+        fields["points"] = str(knob.points)
+    if knob.zero and not knob.grid:
+        fields["zero"] = "true"
+    return fields
+
+
+def _unit(unit: str) -> dict[str, str]:
+    return {"unit": _scalar(unit)} if unit else {}
+
+
+def _list(values: tuple[Value, ...]) -> str:
+    return "[" + ", ".join(_scalar(value) for value in values) + "]"
+
+
+def _scalar(value: Value) -> str:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, float):
+        digits = repr(value)
+        # YAML 1.1 reads 1e-05 as text: its numbers need a point.
+        return digits if "e" not in digits or "." in digits else digits.replace("e", ".0e")
+    if isinstance(value, str) and (not _PLAIN.fullmatch(value) or _NOT_TEXT.fullmatch(value)):
+        # YAML does not join the surrogate pairs of JSON's \u escapes.
+        return json.dumps(value, ensure_ascii=not value.isprintable())
+    return str(value)
+
+
+def _comment(words: str, indent: str) -> list[str]:
+    lead = f"{indent}# "
+    shown = ["".join(c if c.isprintable() else "?" for c in line) for line in words.splitlines()]
+    wrapped = [
+        textwrap.wrap(line, _WIDTH, initial_indent=lead, subsequent_indent=lead) for line in shown
+    ]
+    return [line for lines in wrapped for line in lines]

@@ -8,7 +8,7 @@ from typing import Any
 
 from serving.error_text import nearest
 from tuner.errors import InvalidSpace, UsageError
-from tuner.space.knobs import ChoiceKnob, DeviceKnob, IntKnob, Knob, NumberKnob
+from tuner.space.knobs import ChoiceKnob, DeviceKnob, FloatKnob, IntKnob, Knob
 from tuner.space.space import SearchSpace
 from tuner.values.configuration import Value
 
@@ -41,61 +41,38 @@ def fix_knobs(space: SearchSpace, given: Sequence[str]) -> SearchSpace:
 
 
 def _with(space: SearchSpace, knob: Knob, value: Value) -> SearchSpace:
-    alone = _instead(space, knob, _alone(knob, value))
+    def changed(after: Knob, constraints: tuple[str, ...] = space.constraints) -> SearchSpace:
+        knobs = tuple(after if one is knob else one for one in space.knobs)
+        return dataclasses.replace(space, knobs=knobs, constraints=constraints)
+
     try:
-        return dataclasses.replace(space, knobs=alone)
+        return changed(_alone(knob, value))
     except InvalidSpace:
         if not isinstance(knob, ChoiceKnob) or not isinstance(value, str):
             raise
     # If an expression names another choice, all stay and a constraint decides.
-    kept = _instead(space, knob, dataclasses.replace(knob, default=value))
     ruled = (*space.constraints, f"{knob.name} == {value!r}")
-    return dataclasses.replace(space, knobs=kept, constraints=ruled)
+    return changed(dataclasses.replace(knob, default=value), ruled)
 
 
-def _instead(space: SearchSpace, before: Knob, after: Knob) -> tuple[Knob, ...]:
-    return tuple(after if knob is before else knob for knob in space.knobs)
-
-
-def _alone(knob: Knob, value: Value) -> Knob:
+def _alone(knob: Knob, value: Any) -> Knob:
     if isinstance(knob, ChoiceKnob):
-        assert isinstance(value, str | bool)
         return dataclasses.replace(knob, choices=(value,), default=value)
-    assert isinstance(value, int | float)
-    if isinstance(knob, DeviceKnob):  # only the machine knows whether the device offers it
-        number = int(value)
-        return IntKnob(
-            name=knob.name,
-            unit=knob.unit,
-            low=number,
-            high=number,
-            grid=(number,),
-            default=number,
-        )
-    return _one_number(knob, value)
-
-
-def _one_number(knob: NumberKnob, value: Any) -> Knob:
-    # Linear, because a log scale cannot hold 0.
-    return dataclasses.replace(
-        knob,
+    condition = "" if isinstance(knob, DeviceKnob) else knob.condition
+    # Only the machine knows whether a device offers it. Linear, as a log scale cannot hold 0.
+    kind = FloatKnob if isinstance(knob, FloatKnob) else IntKnob
+    return kind(
+        name=knob.name,
+        unit=knob.unit,
         low=value,
         high=value,
         grid=(value,),
         default=value,
-        scale="linear",
-        step=None,
-        points=None,
-        zero=False,
+        condition=condition,
     )
 
 
 def _value(knob: Knob, text: str) -> Value:
-    """Parse a text as a knob's value.
-
-    Raises:
-        ValueError: it is not one.
-    """
     if isinstance(knob, ChoiceKnob):
         truth = TRUTHS.get(text.lower())
         value: Value = text if truth is None or truth not in knob.choices else truth

@@ -1,7 +1,4 @@
-"""Cores and memory that a configuration of Luthier reserves. Pure.
-
-Used to rank equally good ones. Knobs of other engines are unknown, so theirs are all equal.
-"""
+"""Cores and memory that a configuration of Luthier reserves, to rank equally good ones."""
 
 from __future__ import annotations
 

@@ -1,7 +1,6 @@
 """Parser of one knob's entry in a search-space file.
 
-Entries must match what the engine knows of the knob (`tuner.space.knob_schema`). Conditions stay
-text, as other knobs are unknown here.
+Conditions stay text, as other knobs are unknown here.
 """
 
 from __future__ import annotations
@@ -27,7 +26,6 @@ from tuner.space.narrowing import CLOCK
 from tuner.values.configuration import Value
 
 NAME = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*", re.ASCII)
-"""Form of a knob's name."""
 FROM_DEVICE = "device"
 """`choices: device`: values that the machine's GPU offers."""
 
@@ -39,16 +37,11 @@ KEYS: dict[KnobType, tuple[str, ...]] = {
     "float": ("type", *_NUMBER_KEYS, "default", "condition", "unit"),
     "choice": ("type", "choices", "default", "condition", "unit"),
 }
-"""Type of a knob -> keys of its entry."""
 _DEVICE_KEYS = ("type", "choices", "points", "unit")
 
 
 def read(content: Document, name: str, given: object, vocabulary: KnobSchema = SERVING) -> Knob:
-    """Return the knob of an entry; `content` is the file, for errors.
-
-    Raises:
-        InvalidSpace: unknown name or key, wrong type, or values that the engine refuses.
-    """
+    """Return the knob of an entry, or raise InvalidSpace; `content` is the file."""
     path: Path = ("knobs", name)
     _check_name(content, name, path, vocabulary)
     if name in vocabulary.settings and name.startswith("server."):

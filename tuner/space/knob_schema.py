@@ -1,7 +1,7 @@
-"""Knob schemas: names that a search-space file for an engine may use. Pure.
+"""Knob schemas: names that a search-space file for an engine may use.
 
-Luthier's knobs are fully known (`serving.settings.SETTINGS`). Another engine's are names that its user
-chose (`tuner.engines`), except for limits that the tuner imposes.
+Luthier's knobs are `serving.settings.SETTINGS`. Another engine's are names that its user chose, except
+for limits that the tuner imposes.
 """
 
 from __future__ import annotations
@@ -22,7 +22,6 @@ LIMITS: Mapping[str, Setting] = {
 LIMITS_OF_ANY = ("replica.cpu", "replica.memory_mb", *LIMITS)
 """Limits imposed by the tuner or by Luthier."""
 RESERVED = (*LIMITS_OF_ANY, *sorted(OF_DEVICE))
-"""Names with one meaning for every engine."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,7 +33,6 @@ class KnobSchema:
     others: tuple[str, ...] | None = ()
     """Further knobs; None: any name."""
     rules: tuple[str, ...] = ()
-    """Default equivalence rules."""
     beside: tuple[str, ...] = ()
     """Other top-level keys, read elsewhere."""
     about_limits: str = ""
@@ -50,7 +48,6 @@ SERVING = KnobSchema(
     rules=equivalence.RULES,
     about_limits=": this engine limits each replica (replica.cpu, replica.memory_mb)",
 )
-"""Schema of Luthier."""
 
 
 def of_command(names: Iterable[str], *, beside: tuple[str, ...] = ()) -> KnobSchema:

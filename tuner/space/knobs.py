@@ -1,10 +1,8 @@
 """Knobs: one searched setting each, with values and their positions in [0, 1].
 
-A knob has a *range* (valid values) and a *grid* (searched values): some dozens of noisy trials
-cannot tell values a few per cent apart. The default is always on the grid.
-
-A log scale cannot hold 0 (off, at once), so `zero` adds it one grid step below `low`. With n
-positive values, 0 lies at 0, `low` at 1/n and `high` at 1.
+A knob has a range of valid values and a grid of searched ones: some dozens of noisy trials cannot
+tell values a few per cent apart. A log scale cannot hold 0 (off, at once), so `zero` adds it one grid
+step below `low`.
 """
 
 from __future__ import annotations
@@ -16,10 +14,12 @@ import math
 from collections.abc import Callable
 from typing import Any, Generic, Literal, Self, TypeVar, cast
 
-from tuner.space.grid import DEFAULT_POINTS, MAX_VALUES, spread
 from tuner.values.configuration import Value
 from tuner.values.study_record import KnobInfo
 
+DEFAULT_POINTS = 8
+"""Default number of values, except for linear ranges of whole numbers."""
+MAX_VALUES = 1000
 Scale = Literal["linear", "log"]
 Number = TypeVar("Number", int, float)
 
@@ -75,11 +75,7 @@ class _NumberKnob(Generic[Number]):
         return cast("tuple[Number, ...]", _grid(self))
 
     def check(self, value: object) -> None:
-        """Reject wrong types and values out of range.
-
-        Raises:
-            ValueError: names the value and what is allowed.
-        """
+        """Raise ValueError for a wrong type or a value out of range."""
         if not self._is_right_type(value) or not self._is_in_range(value):
             raise ValueError(f"{self.name} = {value!r}, expected {self._describe_allowed()}")
 
@@ -99,9 +95,9 @@ class _NumberKnob(Generic[Number]):
         return gap + (1.0 - gap) * min(max(place, 0.0), 1.0)
 
     def only(self, is_kept: Callable[[Number], bool]) -> Self | None:
-        """Return the knob with some values, the default moved to the nearest if dropped.
+        """Return the knob with some values, or None if only the 0 beside a log range is left.
 
-        None if no value is left but the 0 beside a log range.
+        A default that is dropped moves to the nearest value.
         """
         kept = [value for value in self.values() if is_kept(value)]
         grid = tuple(value for value in kept if not (self.zero and value == 0))
@@ -111,16 +107,6 @@ class _NumberKnob(Generic[Number]):
         cut: dict[str, Any] = {"low": grid[0], "high": grid[-1], "grid": grid, "default": default}
         zero = self.zero and 0 in kept
         return dataclasses.replace(self, step=None, points=None, zero=zero, **cut)
-
-    def info(self) -> KnobInfo:
-        """Return what reports need."""
-        return KnobInfo(
-            name=self.name,
-            unit=self.unit,
-            scale=self.scale,
-            values=self.values(),
-            default=self.default,
-        )
 
     def _is_right_type(self, value: object) -> bool:
         kinds = int if isinstance(self, IntKnob) else int | float
@@ -173,11 +159,7 @@ class ChoiceKnob:
         return self.choices
 
     def check(self, value: object) -> None:
-        """Reject what is not a choice.
-
-        Raises:
-            ValueError: names the value and the choices.
-        """
+        """Raise ValueError for what is not a choice."""
         if not isinstance(value, str | bool) or value not in self.choices:
             raise ValueError(
                 f"{self.name} = {value!r}, expected one of {_list_values(self.choices)}"
@@ -187,16 +169,6 @@ class ChoiceKnob:
         """Return a choice's position, evenly spread; the order means nothing."""
         self.check(value)
         return self.values().index(value) / max(1, len(self.choices) - 1)
-
-    def info(self) -> KnobInfo:
-        """Return what reports need."""
-        return KnobInfo(
-            name=self.name,
-            unit=self.unit,
-            scale="linear",
-            values=self.choices,
-            default=self.default,
-        )
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -215,10 +187,7 @@ class DeviceKnob:
             )
 
     def on(self, offered: tuple[int, ...]) -> IntKnob | None:
-        """Return the knob over the offered values; None under two.
-
-        The highest is the default.
-        """
+        """Return the knob over the offered values, the highest as default; None under two."""
         known = sorted(set(offered))
         if len(known) < 2:
             return None
@@ -232,6 +201,14 @@ class DeviceKnob:
 NumberKnob = IntKnob | FloatKnob
 SearchedKnob = IntKnob | FloatKnob | ChoiceKnob
 Knob = IntKnob | FloatKnob | ChoiceKnob | DeviceKnob
+
+
+def knob_info(knob: SearchedKnob) -> KnobInfo:
+    """Return what reports need of a knob."""
+    scale: Scale = "linear" if isinstance(knob, ChoiceKnob) else knob.scale
+    return KnobInfo(
+        name=knob.name, unit=knob.unit, scale=scale, values=knob.values(), default=knob.default
+    )
 
 
 def _check_range(knob: _NumberKnob[Number]) -> None:
@@ -290,6 +267,33 @@ def _grid(knob: _NumberKnob[Number]) -> tuple[int | float, ...]:
     if knob.zero:
         found.add(0)
     return tuple(int(value) if is_whole else float(value) for value in sorted(found))
+
+
+def spread(
+    low: float, high: float, *, is_log: bool, is_whole: bool, step: float | None, points: int | None
+) -> list[float]:
+    """Return ascending values from `low` to at most `high`; ValueError for more than `MAX_VALUES`.
+
+    Rounding may make neighbours equal. `is_log` means equal ratios, with `points` only. Whole numbers
+    default to step 1 on a linear scale.
+    """
+    if step is None and points is None and is_whole and not is_log:
+        step = 1
+    if step is not None:
+        count = math.floor((high - low) / step + 1e-9) + 1
+        if count > MAX_VALUES:
+            raise ValueError(f"{count:,} values, more than {MAX_VALUES}: use `points` instead")
+        raw = [low + i * step for i in range(count)]
+    else:
+        count = points or DEFAULT_POINTS
+        shares = [i / (count - 1) for i in range(count)]
+        if is_log:
+            raw = [low * (high / low) ** share for share in shares]
+        else:
+            raw = [low + (high - low) * share for share in shares]
+    if is_whole:
+        return [round(value) for value in raw]
+    return [min(max(float(f"{value:.10g}"), low), high) for value in raw]
 
 
 def _noun(knob: _NumberKnob[Number]) -> str:

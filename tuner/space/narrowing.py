@@ -1,7 +1,4 @@
-"""Narrowing of knobs to what the machine has.
-
-What a machine lacks is no error, but the notes must show readers what was not tried.
-"""
+"""Narrowing of knobs to what the machine has, with notes on what was not tried."""
 
 from __future__ import annotations
 
@@ -31,47 +28,30 @@ class Narrowed(NamedTuple):
 
 
 def narrow_knob(knob: Knob, machine: Machine) -> Narrowed:
-    """Narrow the knob to what the machine has.
-
-    Raises:
-        ValueError: none of its values fits.
-    """
+    """Narrow the knob to what the machine has, or raise ValueError if no value fits."""
     if knob.name == CLOCK and not machine.gpu_clocks_mhz:
         return Narrowed(None, (f"{CLOCK} left out: {machine.no_clocks}",))
     if knob.name == SHARE and machine.no_sharing:
         return Narrowed(None, (f"{SHARE} left out: {machine.no_sharing}",))
     if isinstance(knob, DeviceKnob):
-        return _device(knob, machine)
+        if knob.name != CLOCK:
+            raise ValueError(
+                f"no device offers choices for {knob.name}; only {CLOCK} takes them from the device"
+            )
+        found = knob.on(machine.gpu_clocks_mhz)
+        lone = (f"{CLOCK} left out: the GPU offers only one clock",)
+        return Narrowed(found, () if found else lone)
     if isinstance(knob, ChoiceKnob):
         return Narrowed(knob)
+    cores, memory_mb = machine.cores, machine.memory_mb
     if knob.name == CLOCK:
-        return _cut(
-            knob, lambda value: value in machine.gpu_clocks_mhz, "the GPU does not offer it"
-        )
+        return _cut(knob, machine.gpu_clocks_mhz.__contains__, "the GPU does not offer it")
     if knob.name in {"replica.cpu", "replica.threads", ENGINE_CPU}:
-        return _cut(
-            knob,
-            lambda value: value <= machine.cores,
-            f"the machine has {machine.cores} core{'s' * (machine.cores > 1)}",
-        )
+        has = f"the machine has {cores} core{'s' * (cores > 1)}"
+        return _cut(knob, lambda value: value <= cores, has)
     if knob.name in {"replica.memory_mb", ENGINE_MEMORY}:
-        return _cut(
-            knob,
-            lambda value: value <= machine.memory_mb,
-            f"the machine has {machine.memory_mb} MiB",
-        )
+        return _cut(knob, lambda value: value <= memory_mb, f"the machine has {memory_mb} MiB")
     return Narrowed(knob)
-
-
-def _device(knob: DeviceKnob, machine: Machine) -> Narrowed:
-    if knob.name != CLOCK:
-        raise ValueError(
-            f"no device offers choices for {knob.name}; only {CLOCK} takes them from the device"
-        )
-    found = knob.on(machine.gpu_clocks_mhz)
-    if found is None:
-        return Narrowed(None, (f"{CLOCK} left out: the GPU offers only one clock",))
-    return Narrowed(found)
 
 
 def _cut(knob: NumberKnob, fits: Callable[[float], bool], reason: str) -> Narrowed:

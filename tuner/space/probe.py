@@ -1,4 +1,4 @@
-"""Result of a short probe, from which a search space is derived. Pure."""
+"""Result of a short probe, from which a search space is derived."""
 
 from __future__ import annotations
 
@@ -14,7 +14,6 @@ class ProbeResult:
     """Measurements of one replica with one thread and no limits, at some batch sizes."""
 
     model: str
-    """Name or file of the model."""
     concurrency: int
     machine: Machine
     idle_memory_mb: float
@@ -22,13 +21,11 @@ class ProbeResult:
     peak_memory_mb: Mapping[int, float]
     """Batch size -> peak MiB; includes size 1."""
     cpu_cores_used: float
-    """Cores used while busy."""
     service_time_s: Mapping[int, float]
     """Batch size -> seconds per batch; includes size 1."""
     whole: str = ""
     """Why the model is unbatched; empty if batched."""
     client_batch: int = 1
-    """Items per request."""
     pads: bool = False
     """Whether requests differ in size and may be padded without changing responses."""
 
@@ -38,15 +35,6 @@ class ProbeResult:
         return self.concurrency * self.client_batch
 
     def __post_init__(self) -> None:
-        if self.concurrency < 1 or self.client_batch < 1:
-            raise ValueError(
-                f"concurrency {self.concurrency}, client batch {self.client_batch}: "
-                "expected at least 1"
-            )
-        for name in ("peak_memory_mb", "service_time_s"):
-            sizes = sorted(getattr(self, name))
-            if not sizes or sizes[0] != 1:
-                raise ValueError(f"{name} is known for batch sizes {sizes}, expected 1 and larger")
         figures = [*self.peak_memory_mb.values(), *self.service_time_s.values()]
         figures += [self.cpu_cores_used, self.idle_memory_mb]
         if not all(figure > 0 and math.isfinite(figure) for figure in figures):

@@ -1,17 +1,15 @@
 """Search space: feasible configurations, one candidate per behaviour, and their vectors.
 
-A space is written for any machine; `narrow` binds it to one, which decides constraints on machine
-or concurrency.
+A space is written for any machine; `narrow` binds it to one.
 """
 
 from __future__ import annotations
 
-import collections
+import contextlib
 import dataclasses
 import functools
 import math
-from collections.abc import Callable, Iterator, Mapping
-from typing import TypeVar
+from collections.abc import Iterator, Mapping
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,8 +25,6 @@ from tuner.values.configuration import Configuration, Value
 MAX_GRID = 5_000_000
 """Maximum assignments before constraints; more take minutes to enumerate."""
 
-Answer = TypeVar("Answer")
-
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class SearchSpace:
@@ -43,29 +39,12 @@ class SearchSpace:
     notes: tuple[str, ...] = ()
     """Remarks for readers of results, such as values left out here."""
     source: str = ""
-    """Source file, for errors."""
     environment: Environment | None = None
-    """Environment that `narrow` bound it to."""
 
     def __post_init__(self) -> None:
-        """Check the parts against each other.
-
-        Raises:
-            InvalidSpace: duplicate name, wrong expression or rule, too fine a grid, or nothing
-                feasible.
-        """
+        """Raise InvalidSpace for a wrong expression, too fine a grid, or if nothing is feasible."""
         if not self.knobs:
             raise self._error("knobs", "there is none, expected at least one")
-        for name, count in sorted(collections.Counter(knob.name for knob in self.knobs).items()):
-            if count > 1:
-                raise self._error(f"knobs.{name}", f"given {count} times")
-        for i, rule in enumerate(self.equivalence):
-            if rule not in equivalence.RULES:
-                listed = ", ".join(equivalence.RULES)
-                hint = nearest(rule, equivalence.RULES)
-                raise self._error(
-                    f"equivalence[{i}]", f"unknown rule {rule!r}{hint} (rules: {listed})"
-                )
         size = math.prod(len(knob.values()) for knob in self.searched_knobs)
         if size > MAX_GRID:
             raise self._error(
@@ -87,9 +66,7 @@ class SearchSpace:
     def is_feasible(
         self, configuration: Mapping[str, Value], environment: Environment | None = None
     ) -> bool:
-        """Return whether values are in range and constraints hold.
-
-        Inactive knobs count as their defaults.
+        """Return whether values are in range and constraints hold; inactive knobs count as defaults.
 
         Raises:
             ValueError: a knob is missing or unknown, or a constraint needs an environment.
@@ -101,17 +78,15 @@ class SearchSpace:
         except ValueError:
             return False
         values |= self._symbols(environment)
-        return self._guard_division(
-            lambda: all(constraint.holds(values) for constraint in self._constraints.values())
-        )
+        with self._division_errors():
+            return all(constraint.holds(values) for constraint in self._constraints.values())
 
     def canonical(
         self, configuration: Mapping[str, Value], environment: Environment
     ) -> Configuration:
         """Return the representative of configurations that behave like this one.
 
-        It is feasible, and on the grid, if the given one is. Without an equal on the grid, only
-        inactive knobs change.
+        Without an equal on the grid, only inactive knobs change.
         """
         values = self._apply_conditions(configuration)
         wanted = self._key(values, environment)
@@ -125,12 +100,9 @@ class SearchSpace:
     def candidates(
         self, environment: Environment, limit: int = 200_000
     ) -> tuple[Configuration, ...]:
-        """Return every feasible configuration that is its own representative.
+        """Return every feasible configuration that is its own representative, narrowed if needed.
 
-        Narrows if needed. Lexicographic by the grids, conditional knobs last.
-
-        Raises:
-            InvalidSpace: there are more than `limit`.
+        More than `limit` raise InvalidSpace.
         """
         space = self.narrow(environment)
         found: dict[tuple[Value, ...], dict[str, Value]] = {}
@@ -145,8 +117,7 @@ class SearchSpace:
     def narrow(self, environment: Environment) -> SearchSpace:
         """Return this space on one machine, with notes on what it lacks.
 
-        Raises:
-            InvalidSpace: a knob has no possible value, or nothing is feasible.
+        InvalidSpace if a knob has no possible value, or nothing is feasible.
         """
         if self.environment == environment:
             return self
@@ -229,7 +200,6 @@ class SearchSpace:
                 )
 
     def _check_variants(self, environment: Environment) -> None:
-        """Reject unknown variants, and constraints on an unmeasured accuracy."""
         for knob in self.searched_knobs:
             if knob.name != VARIANT:
                 continue
@@ -257,9 +227,8 @@ class SearchSpace:
     def _check_feasible(self) -> None:
         decidable = [c for c in self._constraints.values() if self._is_decidable(c)]
         symbols = self.environment.symbols() if self.environment else {}
-        blamed = self._guard_division(
-            lambda: enumeration.culprits(self.searched_knobs, self._conditions, decidable, symbols)
-        )
+        with self._division_errors():
+            blamed = enumeration.culprits(self.searched_knobs, self._conditions, decidable, symbols)
         if blamed:
             key = f"constraints[{self.constraints.index(blamed[0].text)}]"
             where = "".join(f", {name} = {value}" for name, value in symbols.items())
@@ -272,10 +241,8 @@ class SearchSpace:
             raise self._error(key, f"{texts} {rules} every configuration{where}{way}")
 
     def _is_decidable(self, constraint: Expression) -> bool:
-        undecided = {knob.name for knob in self.knobs} - set(self.names)
-        if self.environment is None:
-            undecided |= {*ENVIRONMENT_SYMBOLS, ACCURACY}
-        return not constraint.names & undecided
+        unbound = () if self.environment is not None else (*ENVIRONMENT_SYMBOLS, ACCURACY)
+        return not constraint.names & {*self._undefined, *unbound}
 
     def _symbols(self, environment: Environment | None) -> dict[str, int]:
         known = environment or self.environment
@@ -293,15 +260,11 @@ class SearchSpace:
         self, environment: Environment, fixed: Mapping[str, Value] | None = None
     ) -> Iterator[dict[str, Value]]:
         constraints = [c for c in self._constraints.values() if not c.names & self._undefined]
-        found = enumeration.assignments(
-            self.searched_knobs,
-            self._conditions,
-            constraints,
-            self._symbols(environment),
-            fixed=fixed,
-        )
-        while (values := self._guard_division(lambda: next(found, None))) is not None:
-            yield values
+        symbols = self._symbols(environment)
+        with self._division_errors():
+            yield from enumeration.assignments(
+                self.searched_knobs, self._conditions, constraints, symbols, fixed=fixed
+            )
 
     @functools.cached_property
     def _undefined(self) -> frozenset[str]:
@@ -313,11 +276,9 @@ class SearchSpace:
 
     def _apply_conditions(self, configuration: Mapping[str, Value]) -> dict[str, Value]:
         values = dict(configuration)
-        if values.keys() != set(self.names):
-            missing, extra = (
-                sorted(set(self.names) - values.keys()),
-                sorted(values.keys() - set(self.names)),
-            )
+        names = set(self.names)
+        if values.keys() != names:
+            missing, extra = sorted(names - values.keys()), sorted(values.keys() - names)
             raise ValueError(
                 f"not a configuration of {self.name}: missing {missing}, unknown {extra}"
             )
@@ -327,9 +288,10 @@ class SearchSpace:
                 values[knob.name] = knob.default
         return values
 
-    def _guard_division(self, decide: Callable[[], Answer]) -> Answer:
+    @contextlib.contextmanager
+    def _division_errors(self) -> Iterator[None]:
         try:
-            return decide()
+            yield
         except ZeroDivisionError:
             raise self._error(
                 "constraints", "one of them divides by 0 for some configuration"

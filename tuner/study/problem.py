@@ -26,12 +26,12 @@ from tuner.launching.engine_process import LuthierLauncher
 from tuner.launching.machine import MachineFacts
 from tuner.load_generator.payloads import Payloads
 from tuner.sampling.candidates import CandidateSet
-from tuner.sampling.knowledge import WarmStart
+from tuner.sampling.surrogates.knowledge import WarmStart
 from tuner.settings.target import TargetSettings
 from tuner.space import derived_features, distributions, files, footprint, knob_schema
 from tuner.space.environment import ACCURACY, VARIANT, Environment, Machine
 from tuner.space.files import SpaceFile
-from tuner.space.knobs import ChoiceKnob, FloatKnob, IntKnob, Knob
+from tuner.space.knobs import ChoiceKnob, FloatKnob, IntKnob, Knob, knob_info
 from tuner.space.narrowing import CLOCK, SHARE
 from tuner.space.space import SearchSpace
 from tuner.store.study_store import Distributions
@@ -251,7 +251,7 @@ def make_problem(
         default=default,
         candidates=candidates,
         distributions=distributions.distributions(narrowed),
-        knobs=tuple(knob.info() for knob in narrowed.searched_knobs),
+        knobs=tuple(map(knob_info, narrowed.searched_knobs)),
         notes=narrowed.notes,
     )
 

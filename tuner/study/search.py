@@ -23,8 +23,8 @@ from tuner.metrics import objective as objectives
 from tuner.metrics.metric_constraints import MetricConstraint
 from tuner.sampling import pareto_front as fronts
 from tuner.sampling import recommendation, registry, shortlist
-from tuner.sampling.knowledge import NO_PRIOR_KNOWLEDGE, PriorKnowledge
 from tuner.sampling.shortlist import Shortlist
+from tuner.sampling.surrogates.knowledge import NO_PRIOR_KNOWLEDGE, PriorKnowledge
 from tuner.settings.search import SearchSettings
 from tuner.store import records
 from tuner.store.run_folder import RunFolder

@@ -23,7 +23,7 @@ from tuner.launching import machine
 from tuner.metrics import prices
 from tuner.metrics.objective import COSTS
 from tuner.metrics.prices import Prices
-from tuner.sampling.knowledge import WarmStart
+from tuner.sampling.surrogates.knowledge import WarmStart
 from tuner.settings.study import StudySettings
 from tuner.settings.workload import RATE, rate_in_words
 from tuner.space import derived_features

@@ -116,5 +116,3 @@ def test_no_cell_is_wrong_use() -> None:
     """An empty space is refused with what to try."""
     with pytest.raises(UsageError, match="widen a knob"):
         CandidateSet.of([], lambda _: np.zeros(1))
-    with pytest.raises(UsageError, match="vectors of shape"):
-        CandidateSet(configurations=(Configuration({"a": 1}),), vectors=np.zeros((2, 1)))

@@ -244,12 +244,8 @@ def test_derived_spaces_stay_searchable():
 @pytest.mark.parametrize(
     ("phrase", "changes", "part"),
     [
-        ("no size 1", {"service_time_s": {8: 0.1}}, "expected 1 and larger"),
-        ("a size of 0", {"peak_memory_mb": {0: 1.0, 1: 1.0}}, "expected 1 and larger"),
-        ("nothing measured", {"service_time_s": {}}, "expected 1 and larger"),
         ("a time of 0", {"service_time_s": {1: 0.0}}, "probe again"),
         ("no CPU use", {"cpu_cores_used": float("nan")}, "probe again"),
-        ("no load", {"concurrency": 0}, "expected at least 1"),
     ],
 )
 def test_a_probe_that_cannot_be_right_is_refused(phrase, changes, part):

@@ -187,10 +187,10 @@ def test_a_file_that_cannot_be_read_is_refused(tmp_path):
     with pytest.raises(
         InvalidSpace, match=r"No such file.*bundled spaces are clockwork, echo, gan, linear, mnist"
     ):
-        files.load(tmp_path / "missing.yaml")
+        files.read(tmp_path / "missing.yaml")
     (tmp_path / "binary.yaml").write_bytes(b"\xff\xfe\x00")
     with pytest.raises(InvalidSpace, match="not text in UTF-8"):
-        files.load(str(tmp_path / "binary.yaml"))
+        files.read(str(tmp_path / "binary.yaml"))
 
 
 def test_knob_names_are_the_engines_settings_and_the_clock():

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tuner.space.grid import DEFAULT_POINTS, spread
+from tuner.space.knobs import DEFAULT_POINTS, spread
 
 
 @pytest.mark.parametrize(

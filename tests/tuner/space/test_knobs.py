@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tuner.space.knobs import ChoiceKnob, DeviceKnob, FloatKnob, IntKnob, KnobError
+from tuner.space.knobs import ChoiceKnob, DeviceKnob, FloatKnob, IntKnob, KnobError, knob_info
 
 
 @st.composite
@@ -139,10 +139,10 @@ def test_information_for_reports():
     choice = ChoiceKnob(name="way", choices=("a", "b"), default="b")
 
     assert (
-        number.info().name, number.info().unit, number.info().scale, number.info().values,
-        number.info().default,
+        knob_info(number).name, knob_info(number).unit, knob_info(number).scale, knob_info(number).values,
+        knob_info(number).default,
     ) == ("size", "items", "log", (1, 2, 4), 2)  # fmt: skip
-    assert (choice.info().scale, choice.info().values) == ("linear", ("a", "b"))
+    assert (knob_info(choice).scale, knob_info(choice).values) == ("linear", ("a", "b"))
 
 
 def test_a_device_knob_takes_evenly_from_what_is_offered():

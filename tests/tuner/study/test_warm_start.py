@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 from tests.fakes import benches, studies
-from tuner.sampling import model_averaging
 from tuner.sampling.history import History
-from tuner.sampling.knowledge import PriorKnowledge
+from tuner.sampling.surrogates import model_averaging
+from tuner.sampling.surrogates.knowledge import PriorKnowledge
 from tuner.study import warm_start
 from tuner.study.problem import ProblemStatement
 from tuner.study.warm_start import SourceEvaluation, SourceStudy

@@ -23,7 +23,7 @@ UNKNOWN_SD = 0.05
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class CandidateEstimate:
-    """Estimate of one candidate."""
+    """Mean and standard error of one candidate."""
 
     log_mean: float
     se: float

@@ -1,8 +1,7 @@
 """Ground truth of a benchmark table, from held-out evaluations that no replay draws.
 
-First, machine drift is removed: what evaluations of a time share against their candidates' means.
-Then means are shrunk towards neighbouring candidates: the posterior of a Gaussian process over
-held-out means, with the noise of `estimates`.
+Machine drift is removed: what evaluations of a time share against their candidates' means. Then a
+Gaussian process shrinks means towards neighbouring candidates, with the noise of `estimates`.
 """
 
 from __future__ import annotations
@@ -13,18 +12,16 @@ import math
 from collections.abc import Mapping, Sequence
 
 import numpy as np
-from numpy.typing import NDArray
 
 from tuner.lab.tables.estimates import estimates
 from tuner.lab.tables.table import BenchmarkTable, RecordedEvaluation
 from tuner.metrics.objective import Objective
-from tuner.sampling import gaussian_process
+from tuner.sampling.arrays import Array
 from tuner.sampling.candidates import CandidateSet
-from tuner.sampling.gaussian_process import NoisePrior
+from tuner.sampling.surrogates import gaussian_process
+from tuner.sampling.surrogates.gaussian_process import NoisePrior
 from tuner.values.configuration import Configuration
 from tuner.values.histogram import LatencyHistogram
-
-Array = NDArray[np.float64]
 
 WINDOW_S = 45.0
 MIN_KNOWN = 8
@@ -69,7 +66,7 @@ class GroundTruth:
         return max(share, 2 * self.optimum_se)
 
     def good(self, share: float) -> frozenset[Configuration]:
-        """Candidates within a share of the optimum."""
+        """Candidates within the tolerance of the optimum."""
         limit = float(self.log_mean[self.best]) + math.log1p(self.tolerance(share))
         return frozenset(
             cell for cell, mean in zip(self.candidates, self.log_mean, strict=True) if mean <= limit
@@ -109,7 +106,7 @@ def ground_truth(
     objective: Objective,
     candidates: CandidateSet,
 ) -> GroundTruth:
-    """Candidates' ground truth, from held-out evaluations."""
+    """Ground truth of the candidates."""
     values: dict[Configuration, list[float]] = {}
     lost: set[Configuration] = set()
     slower = drift(surface, objective)
@@ -159,10 +156,10 @@ def _pool_histograms(
 
 
 def drift(surface: BenchmarkTable, objective: Objective) -> Mapping[int, float]:
-    """Return, by number, the log factor by which an evaluation's time was slower.
+    """Return, by number, the log factor by which an evaluation's time was slower; its median is 0.
 
-    The median is 0. After the passes, repeats of candidates with few evaluations do not count, as
-    they were chosen by their values.
+    After the passes, repeats of candidates with few evaluations do not count, as they were chosen by
+    their values.
     """
     every = ((one, surface.minimised_value(one, objective)) for one in surface.launches)
     told = [(launch, value) for launch, value in every if value is not None]

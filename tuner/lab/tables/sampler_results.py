@@ -1,8 +1,4 @@
-"""Results of a sampler on a benchmark table: regret, and time to tolerance.
-
-Without a recommendation the default's regret counts. A recommendation that fails gets the worst
-feasible regret.
-"""
+"""Results of a sampler on a benchmark table: regret, and time to tolerance."""
 
 from __future__ import annotations
 
@@ -10,15 +6,13 @@ import math
 from collections.abc import Sequence
 
 import numpy as np
-from numpy.typing import NDArray
 
 from tuner.lab.tables import scoring
 from tuner.lab.tables.ground_truth import GroundTruth
 from tuner.lab.tables.scoring import ReplayRun
 from tuner.metrics.benchmark import Quartiles, SamplerResult, TimeToTolerance
+from tuner.sampling.arrays import Array
 from tuner.values.configuration import Configuration
-
-Array = NDArray[np.float64]
 
 SHARES = (0.10, 0.05, 0.03)
 
@@ -31,10 +25,7 @@ def sampler_result(
     default: Configuration,
     profiling: int,
 ) -> SamplerResult:
-    """Summarise a sampler's equally long runs, by seed.
-
-    The first `profiling` trials went into the model's profile.
-    """
+    """Summarise a sampler's equally long runs; the first `profiling` trials went into the profile."""
     regrets = finite_regrets(runs, truth, default)
     seconds = np.array([elapsed_s(run) for run in runs])
     trials = len(runs[0].cells)
@@ -51,7 +42,10 @@ def sampler_result(
 
 
 def finite_regrets(runs: Sequence[ReplayRun], truth: GroundTruth, default: Configuration) -> Array:
-    """Finite regrets (runs, trials)."""
+    """Finite regrets (runs, trials).
+
+    Without a recommendation the default's counts, for one that fails the worst feasible one.
+    """
     worst = math.expm1(float(np.max(truth.log_mean) - np.min(truth.log_mean)))
     kept = truth.regret(default)
     kept = kept if math.isfinite(kept) else worst

@@ -87,19 +87,15 @@ def _done_keys(recorded: Collection[HasRecord]) -> set[tuple[int, Configuration]
 def _known_estimates(
     recorded: Collection[HasRecord], sweep: int
 ) -> dict[Configuration, CandidateEstimate]:
-    values: dict[Configuration, list[float]] = {}
-    lost: dict[Configuration, int] = {}
+    every: dict[Configuration, list[float | None]] = {}
     for one in recorded:
-        if one.sweep >= sweep or one.is_disturbed:
-            continue
-        if one.value is None:
-            lost[one.cell] = lost.get(one.cell, 0) + 1
-        else:
-            values.setdefault(one.cell, []).append(one.value)
+        if one.sweep < sweep and not one.is_disturbed:
+            every.setdefault(one.cell, []).append(one.value)
+    values = {cell: [one for one in each if one is not None] for cell, each in every.items()}
     known = estimates(
-        {cell: each for cell, each in values.items() if is_feasible(cell, values, lost)}
+        {cell: each for cell, each in values.items() if 2 * len(each) > len(every[cell])}
     )
-    return {cell: known[cell] for cell in sorted(known, key=lambda cell: known[cell].log_mean)}
+    return dict(sorted(known.items(), key=lambda item: item[1].log_mean))
 
 
 def best(
@@ -135,15 +131,6 @@ def rivals(
     ]
     beside = rng.permutation(len(settled))[: len(found)]
     return found + [settled[place] for place in sorted(beside)]
-
-
-def is_feasible(
-    candidate: Configuration,
-    values: Mapping[Configuration, Sequence[float]],
-    lost: Mapping[Configuration, int],
-) -> bool:
-    """Whether more of a candidate's evaluations worked than failed."""
-    return len(values.get(candidate, ())) > lost.get(candidate, 0)
 
 
 def expected_evaluations(candidates: int, thoroughness: RepeatRule) -> int:

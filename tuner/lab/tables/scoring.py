@@ -45,7 +45,7 @@ class ReplayedVerdict:
         return low is not None and high is not None and low <= self.true_ratio <= high
 
     def as_json(self) -> dict[str, Any]:
-        """Plain data."""
+        """Return the verdict as plain data for JSON."""
         return {
             **dataclasses.asdict(self),
             "best": None if self.best is None else dict(self.best),
@@ -55,7 +55,7 @@ class ReplayedVerdict:
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class ReplayRun:
-    """One replayed search."""
+    """Proposals and recommendations of one seed."""
 
     seed: int
     cells: tuple[Configuration | None, ...]
@@ -67,6 +67,18 @@ class ReplayRun:
     """Cumulative sampler time, with recommendations, whose fit makes the next proposal."""
     lost: tuple[int, ...] = ()
     verdict: ReplayedVerdict | None = None
+
+    def as_json(self) -> dict[str, Any]:
+        """Return the run as plain data for JSON."""
+        return {
+            "seed": self.seed,
+            "candidates": [None if cell is None else dict(cell) for cell in self.cells],
+            "recommended": [None if cell is None else dict(cell) for cell in self.recommended],
+            "seconds": list(self.seconds),
+            "sampler_s": self.sampler_s,
+            "lost": list(self.lost),
+            **({} if self.verdict is None else {"verdict": self.verdict.as_json()}),
+        }
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -96,7 +108,7 @@ def trials_to(run: ReplayRun, good: AbstractSet[Configuration]) -> float:
 def trials_to_tolerance(
     runs: Sequence[ReplayRun], truth: GroundTruth, share: float, *, candidates: int
 ) -> TrialsToTolerance:
-    """Score all runs of a sampler; `cells` counts failed candidates too."""
+    """Score all runs of a sampler; `candidates` counts failed ones too."""
     good = truth.good(share)
     found = [trials_to(run, good) for run in runs]
     return TrialsToTolerance(

@@ -1,4 +1,4 @@
-"""Benchmark table: evaluations of every configuration of a grid. Pure."""
+"""Benchmark table: evaluations of every configuration of a grid."""
 
 from __future__ import annotations
 
@@ -40,7 +40,6 @@ class RecordedEvaluation:
     loaded_s: float
     errors: int = 0
     blocks: tuple[Block, ...] = ()
-    """Empty unless the outcome is ok."""
     histogram: LatencyHistogram | None = None
     """None unless the outcome is ok."""
     noise: HostNoise = dataclasses.field(default_factory=HostNoise)
@@ -48,63 +47,6 @@ class RecordedEvaluation:
     def is_disturbed(self, cores: int) -> bool:
         """Whether the host disturbed it."""
         return measurement_warnings.is_disturbed(self.noise, loaded_s=self.loaded_s, cores=cores)
-
-    def measurement(
-        self,
-        *,
-        concurrency: int,
-        client_batch: int,
-        rate_per_s: float | None = None,
-        deadline_ms: float | None = None,
-        cores: int | None = None,
-        paid: Prices = DEFAULT,
-    ) -> Measurement | None:
-        """A study's measurement, to the width of a bucket; None unless ok.
-
-        Requests count as independent, as their order was not recorded. Goodput needs a
-        `deadline_ms`, costs need the machine's `cores`.
-        """
-        if self.histogram is None or not self.blocks:
-            return None
-        requests = sum(block.requests for block in self.blocks)
-        seconds = sum(block.seconds for block in self.blocks)
-        mean_ms = sum(block.requests * block.mean_ms for block in self.blocks) / requests
-        spread_ms = self.histogram.quantile_ms(0.95) - self.histogram.quantile_ms(0.05)
-        spread_ms = max(block_means.FINEST_MS, spread_ms)
-        rate = (requests + self.errors) / seconds
-        measured = Measurement(
-            requests=requests,
-            errors=self.errors,
-            seconds=seconds,
-            mean_ms=mean_ms,
-            mean_interval=block_means.mean_interval(self.blocks, mean_ms),
-            p50_ms=self.histogram.quantile_ms(0.5),
-            p50_interval=_interval(self.histogram, 0.5),
-            p95_ms=self.histogram.quantile_ms(0.95),
-            p95_interval=_interval(self.histogram, 0.95),
-            p99_ms=self.histogram.quantile_ms(0.99),
-            p99_interval=_interval(self.histogram, 0.99),
-            throughput_per_s=requests / seconds,
-            little_error=None
-            if rate_per_s is not None
-            else littles_law_error(rate, mean_ms / 1e3, concurrency),
-            rate_per_s=rate_per_s,
-            warmup_s=max(0.0, self.loaded_s - seconds),
-            blocks=self.blocks,
-            noise=self.noise,
-            client_batch=client_batch,
-            spread_ms=spread_ms,
-            spread_interval=block_means.spread_interval(self.blocks, spread_ms),
-            histogram=self.histogram,
-        )
-        if deadline_ms is not None:
-            share = self.histogram.share_within(deadline_ms)
-            measured = _with_goodput(measured, share)
-        if cores is not None:
-            held = prices.allocated_by(self.cell, cores=cores)
-            cost = prices.cost_of(measured, held, loaded_s=self.loaded_s, prices=paid)
-            measured = dataclasses.replace(measured, cost=cost)
-        return measured
 
 
 def _with_goodput(measured: Measurement, share: float) -> Measurement:
@@ -156,7 +98,7 @@ class TableHeader:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class BenchmarkTable:
-    """Header and evaluations."""
+    """Header and evaluations of one table."""
 
     head: TableHeader
     launches: tuple[RecordedEvaluation, ...]
@@ -176,7 +118,7 @@ class BenchmarkTable:
 
     @functools.cached_property
     def cores(self) -> int:
-        """Of the machine."""
+        """Cores of the recorded machine."""
         return int(self.head.host["host"]["cores"])
 
     @functools.cached_property
@@ -198,14 +140,46 @@ class BenchmarkTable:
         return value if math.isfinite(value) else None
 
     def _make_measurement(self, launch: RecordedEvaluation) -> Measurement | None:
-        return launch.measurement(
-            concurrency=self.head.concurrency,
-            client_batch=self.head.client_batch,
-            rate_per_s=self.head.rate_per_s,
-            deadline_ms=self.deadline_ms,
-            cores=self.cores,
-            paid=self.paid,
+        """To the width of a bucket; requests count as independent, as their order is unknown."""
+        histogram, blocks, head = launch.histogram, launch.blocks, self.head
+        if histogram is None or not blocks:
+            return None
+        requests = sum(block.requests for block in blocks)
+        seconds = sum(block.seconds for block in blocks)
+        mean_ms = sum(block.requests * block.mean_ms for block in blocks) / requests
+        spread_ms = histogram.quantile_ms(0.95) - histogram.quantile_ms(0.05)
+        spread_ms = max(block_means.FINEST_MS, spread_ms)
+        rate = (requests + launch.errors) / seconds
+        measured = Measurement(
+            requests=requests,
+            errors=launch.errors,
+            seconds=seconds,
+            mean_ms=mean_ms,
+            mean_interval=block_means.mean_interval(blocks, mean_ms),
+            p50_ms=histogram.quantile_ms(0.5),
+            p50_interval=_interval(histogram, 0.5),
+            p95_ms=histogram.quantile_ms(0.95),
+            p95_interval=_interval(histogram, 0.95),
+            p99_ms=histogram.quantile_ms(0.99),
+            p99_interval=_interval(histogram, 0.99),
+            throughput_per_s=requests / seconds,
+            little_error=None
+            if head.rate_per_s is not None
+            else littles_law_error(rate, mean_ms / 1e3, head.concurrency),
+            rate_per_s=head.rate_per_s,
+            warmup_s=max(0.0, launch.loaded_s - seconds),
+            blocks=blocks,
+            noise=launch.noise,
+            client_batch=head.client_batch,
+            spread_ms=spread_ms,
+            spread_interval=block_means.spread_interval(blocks, spread_ms),
+            histogram=histogram,
         )
+        if self.deadline_ms is not None:
+            measured = _with_goodput(measured, histogram.share_within(self.deadline_ms))
+        held = prices.allocated_by(launch.cell, cores=self.cores)
+        cost = prices.cost_of(measured, held, loaded_s=launch.loaded_s, prices=self.paid)
+        return dataclasses.replace(measured, cost=cost)
 
 
 def outcome_of(status: Status, reason: str) -> Outcome:

@@ -25,9 +25,9 @@ from tuner.lab.tables.table import BenchmarkTable, RecordedEvaluation
 from tuner.load_generator.plan import Race
 from tuner.measurement.cpu_per_request import log_cpu_per_request
 from tuner.metrics.objective import Objective
-from tuner.sampling import gaussian_process
 from tuner.sampling.candidates import CandidateSet
-from tuner.sampling.gaussian_process import NoisePrior
+from tuner.sampling.surrogates import gaussian_process
+from tuner.sampling.surrogates.gaussian_process import NoisePrior
 from tuner.values.configuration import Configuration
 from tuner.values.histogram import LatencyHistogram
 from tuner.values.trial import Outcome
@@ -49,46 +49,33 @@ class Perturbations:
     max_blocks: int | None = None
 
 
+@dataclasses.dataclass(slots=True, eq=False)
 class TableEvaluator:
-    """Evaluator of recorded evaluations, one per replay.
+    """Evaluator of recorded evaluations, one per replay."""
 
-    It draws from `drawn`; `with_oom` candidates run out of memory. Without `resampling`, evaluations
-    are as recorded. `puts_back` draws with replacement.
-    """
-
-    def __init__(
-        self,
-        surface: BenchmarkTable,
-        drawn: Mapping[Configuration, Sequence[RecordedEvaluation]],
-        rng: np.random.Generator,
-        *,
-        noise_sd: float = 0.0,
-        with_oom: frozenset[Configuration] = frozenset(),
-        resampled: Resampling | None = None,
-        puts_back: bool = False,
-        max_blocks: int | None = None,
-    ) -> None:
-        self._surface = surface
-        self._drawn = drawn
-        self._rng = rng
-        self._noise_sd = noise_sd
-        self._with_oom = with_oom
-        self._resampled = resampled
-        self._puts_back = puts_back
-        self._max_blocks = max_blocks
-        self._waiting: dict[Configuration, list[RecordedEvaluation]] = {}
-        self.seconds = 0.0
+    surface: BenchmarkTable
+    drawn: Mapping[Configuration, Sequence[RecordedEvaluation]]
+    rng: np.random.Generator
+    noise_sd: float = 0.0
+    with_oom: frozenset[Configuration] = frozenset()
+    resampled: Resampling | None = None
+    puts_back: bool = False
+    max_blocks: int | None = None
+    seconds: float = 0.0
+    _waiting: dict[Configuration, list[RecordedEvaluation]] = dataclasses.field(
+        default_factory=dict
+    )
 
     def evaluate(self, configuration: Configuration, race: Race | None = None) -> Evaluation:
         """Draw a candidate's next evaluation, up to the block that loses the race."""
         recorded = self._next(configuration)
         factor, effort = 1.0, 1.0
-        if self._noise_sd:
-            factor = math.exp(self._rng.normal(0.0, self._noise_sd))
-        if self._resampled is not None:
-            other, effort = self._resampled.factors(self._surface, recorded, self._rng)
+        if self.noise_sd:
+            factor = math.exp(self.rng.normal(0.0, self.noise_sd))
+        if self.resampled is not None:
+            other, effort = self.resampled.factors(self.surface, recorded, self.rng)
             factor *= other
-        if configuration in self._with_oom:
+        if configuration in self.with_oom:
             recorded = dataclasses.replace(
                 recorded,
                 outcome=Outcome(
@@ -101,14 +88,14 @@ class TableEvaluator:
         if factor != 1.0:
             recorded = scale_latency(recorded, factor, effort)
         whole = recorded
-        if self._max_blocks is not None:
-            recorded = shorten(recorded, self._max_blocks)
+        if self.max_blocks is not None:
+            recorded = shorten(recorded, self.max_blocks)
         if race is not None:
             recorded = stop_by_race(recorded, race)
         self.seconds += recorded.startup_s + recorded.loaded_s
-        measurement = self._surface.measurement_of(recorded)
+        measurement = self.surface.measurement_of(recorded)
         if measurement is not None and race is not None:
-            is_short = len(recorded.blocks) < min(len(whole.blocks), self._max_blocks or math.inf)
+            is_short = len(recorded.blocks) < min(len(whole.blocks), self.max_blocks or math.inf)
             measurement = dataclasses.replace(measurement, ended_early=is_short)
         return Evaluation(
             configuration=configuration,
@@ -125,12 +112,12 @@ class TableEvaluator:
         return self.evaluate(configuration)
 
     def _next(self, configuration: Configuration) -> RecordedEvaluation:
-        every = self._drawn[configuration]
-        if self._puts_back:
-            return every[int(self._rng.integers(len(every)))]
+        every = self.drawn[configuration]
+        if self.puts_back:
+            return every[int(self.rng.integers(len(every)))]
         waiting = self._waiting.get(configuration)
         if not waiting:
-            waiting = [every[place] for place in self._rng.permutation(len(every))]
+            waiting = [every[place] for place in self.rng.permutation(len(every))]
             self._waiting[configuration] = waiting
         return waiting.pop()
 
@@ -153,10 +140,7 @@ class Resampling:
         objective: Objective,
         candidates: CandidateSet,
     ) -> Self:
-        """Build from candidates with two or more evaluations.
-
-        Residuals are scaled to the real spread, CPU times smoothed over neighbours.
-        """
+        """Build from the residuals of candidates with two or more evaluations, scaled to the real spread."""
         found: list[NDArray[np.float64]] = []
         log_cpu_per_request: dict[Configuration, tuple[float, int]] = {}
         for cell, launches in surface.by_cell.items():
@@ -317,10 +301,7 @@ def null(
 def with_oom(
     candidates: CandidateSet, kept: Sequence[Configuration], rng: np.random.Generator
 ) -> frozenset[Configuration]:
-    """Candidates beyond a plane through two axes that spares `kept`.
-
-    Of `PLANES` random planes, the one with most candidates beyond it.
-    """
+    """Candidates beyond a plane through two axes that spares `kept`, of `PLANES` the one that hits most."""
     places = [place for cell in kept if (place := candidates.index_of(cell)) is not None]
     widest = np.zeros(len(candidates.configurations), dtype=bool)
     for _ in range(PLANES):

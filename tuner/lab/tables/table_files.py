@@ -1,8 +1,8 @@
 """Folder of a benchmark table.
 
     table.yaml          the header: model, workload, engine, host, space, default, profile
-    evaluations.csv     a row per measured block: knobs, evaluation, metrics; a failed evaluation
-                        has one row without a block
+    evaluations.csv     a row per measured block: knobs, evaluation, metrics; one without a block for
+                        a failed evaluation
     histograms.csv      a row per measured evaluation: latencies in buckets 1 % wide
 
 Rows are written as evaluations end, so a kill loses only the running one, and finally compressed.
@@ -21,7 +21,7 @@ import os
 import pathlib
 import zlib
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Self
+from typing import Any
 
 import yaml
 
@@ -73,35 +73,24 @@ def is_table(folder: pathlib.Path) -> bool:
     return _place(folder, HEAD).is_file()
 
 
-class TableFolder:
+class TableFolder(contextlib.ExitStack):
     """Folder of a recording; a context manager, for one process at a time."""
 
     def __init__(self, path: pathlib.Path) -> None:
+        super().__init__()
         self.path = path
-        self._owned = contextlib.ExitStack()
         self._cells: Any = None
         self._histograms: Any = None
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_exception: object) -> None:
-        self._owned.close()
 
     def exists(self) -> bool:
         """Whether a recording was begun."""
         return (self.path / HEAD).is_file()
 
     def begin(self, head: TableHeader) -> None:
-        """Create or resume the folder, and open it for evaluations.
-
-        Raises:
-            UsageError: another process records into it.
-            StorageFailed: it cannot be written.
-        """
+        """Create or resume the folder, and open it for evaluations; UsageError if it is in use."""
         with storage_errors(f"surface {self.path}", option="--out"):
             self.path.mkdir(parents=True, exist_ok=True)
-            lock = self._owned.enter_context((self.path / "lock").open("a"))
+            lock = self.enter_context((self.path / "lock").open("a"))
             try:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
@@ -144,7 +133,7 @@ class TableFolder:
     def _open(self, name: str, columns: Sequence[str]) -> Any:
         path = self.path / name
         is_new = not path.exists() or not path.stat().st_size
-        file = self._owned.enter_context(path.open("a", encoding="utf-8", newline=""))
+        file = self.enter_context(path.open("a", encoding="utf-8", newline=""))
         if is_new:
             _write(file, [columns])
         return file
@@ -168,7 +157,6 @@ def _plain(head: TableHeader) -> dict[str, Any]:
 
 
 def _place(folder: pathlib.Path, name: str, suffix: str = "") -> pathlib.Path:
-    """Return the path of a file, under its old name if only that is there."""
     path, old = folder / (name + suffix), folder / (OLD_FILES.get(name, name) + suffix)
     return old if old.exists() and not os.path.lexists(path) else path
 

@@ -1,4 +1,4 @@
-"""Rows of `cells.csv`: a recorded evaluation as text, and back."""
+"""Rows of `evaluations.csv`: a recorded evaluation as text, and back."""
 
 from __future__ import annotations
 
@@ -44,11 +44,7 @@ def evaluation_of(
     kinds: Mapping[str, type],
     histogram: LatencyHistogram | None,
 ) -> RecordedEvaluation:
-    """Parse the rows of an evaluation; `kinds` are the types of the knobs.
-
-    Raises:
-        ValueError, KeyError: a cell is missing or invalid.
-    """
+    """Parse the rows of an evaluation; ValueError or KeyError if a cell is missing or invalid."""
     first = rows[0]
     is_ok = first["status"] == "ok"
     return RecordedEvaluation(
@@ -70,16 +66,12 @@ def evaluation_of(
 
 
 def _block(row: Mapping[str, str]) -> Block:
+    figures = ("start_s", "seconds", "mean_ms", "p50_ms", "p99_ms", "throughput_per_s")
     return Block(
-        start_s=float(row["start_s"]),
-        seconds=float(row["seconds"]),
         requests=int(row["requests"]),
-        mean_ms=float(row["mean_ms"]),
-        p50_ms=float(row["p50_ms"]),
-        p99_ms=float(row["p99_ms"]),
-        throughput_per_s=float(row["throughput_per_s"]),
         spread_ms=_number(row["spread_ms"]),
         client_cpu_s=_number(row.get("block_client_cpu_s") or ""),
+        **{name: float(row[name]) for name in figures},
     )
 
 

@@ -6,14 +6,14 @@ import numpy as np
 import pytest
 
 from tests.fakes import benches, recorded
-from tuner.lab.tables.table import outcome_of, status_of
+from tuner.lab.tables.table import BenchmarkTable, outcome_of, status_of
 from tuner.values.configuration import Configuration
 
 
 def test_a_measurement_is_that_of_the_launch() -> None:
     rng = np.random.default_rng(0)
     launch = recorded.launch(benches.arena().default, 0, rng)
-    found = launch.measurement(concurrency=benches.CONCURRENCY, client_batch=2)
+    found = BenchmarkTable(head=recorded.head(client_batch=2), launches=()).measurement_of(launch)
     assert found is not None
     assert found.requests == 4 * recorded.REQUESTS
     assert found.mean_ms == pytest.approx(np.mean([block.mean_ms for block in launch.blocks]))
@@ -31,7 +31,7 @@ def test_a_launch_that_failed_has_none() -> None:
         {**benches.arena().default, "replica.memory_mb": 128, "replica.threads": 4}
     )
     launch = recorded.launch(lost, 0, np.random.default_rng(0))
-    assert launch.measurement(concurrency=20, client_batch=1) is None
+    assert BenchmarkTable(head=recorded.head(), launches=()).measurement_of(launch) is None
     assert status_of(launch.outcome) == "oom"
     assert outcome_of("oom", launch.outcome.reason) == launch.outcome
 

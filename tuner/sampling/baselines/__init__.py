@@ -1,0 +1,1 @@
+"""Samplers to compare with, and the adapters of other libraries."""

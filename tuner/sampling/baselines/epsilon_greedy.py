@@ -1,0 +1,54 @@
+"""Epsilon-greedy search: a random untried candidate, or the best mean again."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+
+import numpy as np
+
+from tuner.errors import UsageError
+from tuner.sampling.candidate_sampler import CandidateSampler, Proposal, SamplerContext
+from tuner.sampling.candidates import CandidateSet
+from tuner.sampling.history import History
+from tuner.values.configuration import Configuration
+
+EPSILON = 0.5
+"""Half of the trials explore, as repeats teach nothing about the space."""
+
+
+class EpsilonGreedySampler(CandidateSampler):
+    """Explore with probability epsilon, else exploit."""
+
+    options = ("epsilon",)
+
+    def __init__(
+        self,
+        *,
+        seed: int,
+        initial: int = 10,
+        candidates: CandidateSet | None = None,
+        epsilon: float = EPSILON,
+    ) -> None:
+        """Store the arguments; `epsilon` is a probability."""
+        super().__init__(seed=seed, initial=initial, candidates=candidates)
+        if not 0 <= epsilon <= 1:
+            raise UsageError(
+                f"epsilon is {epsilon!r}; expected a probability from 0 to 1, for example {EPSILON}"
+            )
+        self._epsilon = epsilon
+
+    def propose(self, context: SamplerContext) -> Proposal:
+        """Propose a random candidate, or the best again."""
+        is_initial = context.history.trial_count < context.initial
+        explores = context.rng.random() < self._epsilon
+        if is_initial or explores or not len(context.history.targets):
+            return context.at_random()
+        return Proposal(configuration=incumbent(context.history), origin="replicate")
+
+
+def incumbent(history: History) -> Configuration:
+    """Configuration with the lowest mean target, earliest of equals."""
+    targets: dict[Configuration, list[float]] = defaultdict(list)
+    for configuration, target in zip(history.configurations, history.targets, strict=True):
+        targets[configuration].append(float(target))
+    return min(targets, key=lambda configuration: float(np.mean(targets[configuration])))

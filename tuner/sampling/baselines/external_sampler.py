@@ -1,0 +1,82 @@
+"""Base class for samplers of other libraries: points of the unit cube with targets.
+
+An unsuccessful trial counts as the worst value, as these libraries know no feasibility.
+"""
+
+from __future__ import annotations
+
+import abc
+import dataclasses
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from tuner.sampling.arrays import Array
+from tuner.sampling.candidate_sampler import CandidateSampler, Proposal, SamplerContext
+from tuner.sampling.surrogates.expected_improvement import gain_ratio
+
+
+def observations(context: SamplerContext) -> tuple[Array, Array]:
+    """Vectors (n, d) of all ended trials, unsuccessful last, and targets (n,)."""
+    history = context.history
+    knobs = slice(context.candidates.design_width)
+    vectors = np.vstack([history.vectors[:, knobs], history.lost_vectors[:, knobs]])
+    worst = np.full(len(history.lost_vectors), np.max(history.targets, initial=-np.inf))
+    return vectors, np.concatenate([history.targets, worst])
+
+
+def is_too_early(context: SamplerContext) -> bool:
+    """Whether to try a random candidate: at first, without successes, or with none untried."""
+    history = context.history
+    is_taught = history.trial_count >= context.initial and len(history.targets)
+    return not is_taught or not len(context.untried)
+
+
+def at_random(context: SamplerContext) -> Proposal:
+    """Random candidate."""
+    found = context.at_random()
+    if found.origin != "replicate":
+        return found
+    return dataclasses.replace(found, facts=expectation(np.zeros(1)))
+
+
+def expectation(gains: Array) -> dict[str, Any]:
+    """Largest of the expected improvements (m,), which can end a search."""
+    return {"largest_expected_improvement": float(np.max(gains))}
+
+
+class ExternalProposal(NamedTuple):
+    """A library's proposal."""
+
+    point: Array
+    expected: tuple[Array, Array] | None = None
+    """Mean and standard deviation (m,) at the candidates, if known."""
+
+
+class ExternalSampler(CandidateSampler):
+    """Sampler that takes the untried candidate nearest to a library's point."""
+
+    def propose(self, context: SamplerContext) -> Proposal:
+        """Propose at random first, then near the library's point."""
+        if is_too_early(context):
+            return at_random(context)
+        candidates = context.candidates
+        vectors, targets = observations(context)
+        cells = candidates.vectors[context.untried, : candidates.design_width]
+        found = self.ask_library(vectors, targets, cells, context.rng)
+        facts = {}
+        if found.expected is not None:
+            incumbent = float(np.min(targets))
+            is_log = context.history.scale == "log"
+            facts = expectation(gain_ratio(*found.expected, incumbent, is_log=is_log))
+        return Proposal(
+            configuration=candidates.realise(found.point, context.untried),
+            origin="guided",
+            facts=facts,
+        )
+
+    @abc.abstractmethod
+    def ask_library(
+        self, vectors: Array, targets: Array, candidates: Array, rng: np.random.Generator
+    ) -> ExternalProposal:
+        """The library's proposal from (n, d) and (n,), and predictions at (m, d)."""

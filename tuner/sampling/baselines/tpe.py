@@ -1,0 +1,73 @@
+"""Optuna's tree-structured Parzen estimator, as a candidate sampler.
+
+With candidates, the first `initial` trials are random, and later ones the candidate nearest to TPE's
+point, perhaps a replicate. Unsuccessful (PRUNED) trials count as worst.
+"""
+
+from __future__ import annotations
+
+import zlib
+from typing import Any
+
+import numpy as np
+from optuna.distributions import BaseDistribution
+from optuna.samplers import TPESampler
+from optuna.study import Study
+from optuna.trial import FrozenTrial, TrialState
+
+from tuner.sampling.candidate_sampler import CandidateSampler, Proposal, SamplerContext, stream
+from tuner.values.configuration import Configuration
+
+_TPE_STREAM = 3
+
+
+class TpeSampler(CandidateSampler):
+    """`optuna.samplers.TPESampler`, restricted to the candidates."""
+
+    def propose(self, context: SamplerContext) -> Proposal:
+        """Propose TPE's point, or the nearest candidate."""
+        ended = sum(
+            trial.state in {TrialState.COMPLETE, TrialState.PRUNED}
+            for trial in context.study.get_trials(deepcopy=False)
+        )
+        names = context.candidates.names
+        if ended < context.initial or not names <= context.distributions.keys():
+            return context.at_random()
+        said = self._say(context)
+        index = context.candidates.index_of(said)
+        vector = context.candidates.vector_of(said)
+        if index is None and context.candidates.is_complete:
+            if vector is None:
+                return context.at_random()
+            index = context.candidates.nearest(
+                vector, np.arange(len(context.candidates.configurations))
+            )
+        chosen = said if index is None else context.candidates.configurations[index]
+        return Proposal(
+            configuration=chosen,
+            origin="replicate" if chosen in context.history.seen else "guided",
+        )
+
+    def draw(
+        self, study: Study, trial: FrozenTrial, name: str, distribution: BaseDistribution
+    ) -> Any:
+        """Draw a parameter that only some trials have, by TPE."""
+        return self._tpe(trial, zlib.crc32(name.encode())).sample_independent(
+            study, trial, name, distribution
+        )
+
+    def _say(self, context: SamplerContext) -> Configuration:
+        tpe, study, trial = self._tpe(context.trial), context.study, context.trial
+        space = {
+            name: dist
+            for name, dist in tpe.infer_relative_search_space(study, trial).items()
+            if name in context.candidates.names
+        }
+        said = tpe.sample_relative(study, trial, space) if space else {}
+        for name in sorted(context.candidates.names - said.keys()):
+            said[name] = tpe.sample_independent(study, trial, name, context.distributions[name])
+        return Configuration(said)
+
+    def _tpe(self, trial: FrozenTrial, *path: int) -> TPESampler:
+        seed = int(stream(self._seed, _TPE_STREAM, trial.number, *path).integers(2**31 - 1))
+        return TPESampler(seed=seed, n_startup_trials=self._initial)

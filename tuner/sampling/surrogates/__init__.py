@@ -1,0 +1,1 @@
+"""Models of evaluations, and what one more would teach."""

@@ -1,0 +1,125 @@
+"""Probability that a configuration is feasible, learned from successful and failed trials.
+
+Gaussian-process classification with a logistic likelihood and Laplace's approximation: Rasmussen &
+Williams, "Gaussian Processes for Machine Learning", 2006, algorithms 3.1 and 3.2. Running out of
+memory is mostly linear in a few knobs, so the kernel, chosen by the marginal likelihood, is a plane
+plus a Matern-5/2 term.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator
+
+import numpy as np
+from scipy.linalg import cho_factor, cho_solve, solve_triangular
+from scipy.special import expit, log_expit
+
+from tuner.sampling.arrays import Array
+from tuner.sampling.surrogates.matern_kernel import correlation, scaled_distances
+
+_MEAN = 1.5
+"""Latent mean in logits: 82 % of a space is feasible by default."""
+_BIAS_SD = 1.5
+_SLOPES = (0.0, 5.0, 20.0)
+"""Prior standard deviations of a slope, in logits per axis."""
+_TEXTURES = ((2.0, 1.0), (4.0, 0.2))
+"""Standard deviation (logits) and length (times sqrt(d)) of the Matern term."""
+_SWEEPS = 2
+_ITERATIONS = 30
+_MIN_CURVATURE = 1e-10
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Feasibility:
+    """A fitted classifier."""
+
+    _vectors: Array  # (n, d)
+    prior: Prior
+    _pull: Array  # (n,) gradient of the log likelihood at the mode
+    _root: Array  # (n,) square root of the likelihood's curvature
+    _factor: Array  # (n, n) lower Cholesky factor of I + root K root
+    log_evidence: float
+
+    def log_probability(self, vectors: Array) -> Array:
+        """Log P(feasible) (m,) at vectors (m, d)."""
+        cross = self.prior.covariance(vectors, self._vectors)
+        mean = _MEAN + cross @ self._pull
+        spread = solve_triangular(self._factor, (self._root * cross).T, lower=True)
+        variance = np.maximum(self.prior.variance(vectors) - (spread**2).sum(axis=0), 0.0)
+        # The logistic averaged over a normal latent value: MacKay, Neural Computation 4 (1992),
+        # equation 10.
+        return np.asarray(log_expit(mean / np.sqrt(1 + np.pi * variance / 8)))
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Prior:
+    """Covariance of the latent function: constant, plane and Matern-5/2."""
+
+    slopes: Array  # (d,)
+    texture: tuple[float, float]
+
+    def covariance(self, a: Array, b: Array) -> Array:
+        """Covariance (len(a), len(b))."""
+        sd, reach = self.texture
+        matern = correlation(scaled_distances(a, b) / (reach * np.sqrt(a.shape[1])))
+        plane = ((a - 0.5) * self.slopes) @ ((b - 0.5) * self.slopes).T
+        return np.asarray(_BIAS_SD**2 + plane + sd**2 * matern)
+
+    def variance(self, a: Array) -> Array:
+        """Diagonal (len(a),) of the covariance."""
+        plane = (((a - 0.5) * self.slopes) ** 2).sum(axis=1)
+        return np.asarray(_BIAS_SD**2 + plane + self.texture[0] ** 2)
+
+    def others(self, coordinate: int) -> Iterator[Prior]:
+        """Yield priors that differ in one axis' slope or (coordinate d) in the texture."""
+        if coordinate == len(self.slopes):
+            yield from (Prior(self.slopes, t) for t in _TEXTURES if t != self.texture)
+            return
+        for slope in _SLOPES:
+            if slope != self.slopes[coordinate]:
+                slopes = self.slopes.copy()
+                slopes[coordinate] = slope
+                yield Prior(slopes, self.texture)
+
+
+def fit(observed: Array, lost: Array) -> Feasibility | None:
+    """Fit observed (n, d) and lost (k, d) trials; None if none was lost."""
+    if not len(lost):
+        return None
+    vectors = np.vstack([observed, lost])
+    labels = np.concatenate([np.ones(len(observed)), np.zeros(len(lost))])
+    best = _laplace(vectors, labels, Prior(np.full(vectors.shape[1], _SLOPES[1]), _TEXTURES[0]))
+    for _ in range(_SWEEPS):
+        before = best
+        for coordinate in range(vectors.shape[1] + 1):
+            tried = (_laplace(vectors, labels, prior) for prior in best.prior.others(coordinate))
+            best = max([best, *tried], key=lambda found: found.log_evidence)
+        if best is before:
+            break
+    return best
+
+
+def _laplace(vectors: Array, labels: Array, prior: Prior) -> Feasibility:
+    kernel = prior.covariance(vectors, vectors)
+    latent = np.zeros(len(labels))
+    for _ in range(_ITERATIONS):
+        share = expit(_MEAN + latent)
+        curvature = np.maximum(share * (1 - share), _MIN_CURVATURE)
+        root = np.sqrt(curvature)
+        factor = cho_factor(np.eye(len(labels)) + root[:, None] * kernel * root, lower=True)
+        right = curvature * latent + labels - share
+        weights = right - root * cho_solve(factor, root * (kernel @ right))
+        before, latent = latent, kernel @ weights
+        if float(np.max(np.abs(latent - before))) < 1e-6:
+            break
+    likelihood = float(np.sum(log_expit((2 * labels - 1) * (_MEAN + latent))))
+    volume = float(np.sum(np.log(np.diag(factor[0]))))
+    return Feasibility(
+        _vectors=vectors,
+        prior=prior,
+        _pull=labels - expit(_MEAN + latent),
+        _root=root,
+        _factor=np.tril(factor[0]),
+        log_evidence=likelihood - 0.5 * float(weights @ latent) - volume,
+    )

@@ -1,0 +1,34 @@
+"""Prior knowledge of candidates: predictions, and evaluations of earlier studies, on the log scale."""
+
+from __future__ import annotations
+
+import dataclasses
+
+from tuner.sampling.arrays import Array
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class WarmStart:
+    """k evaluations of the same model under other workloads."""
+
+    vectors: Array  # (k, d)
+    context: Array  # (k, c) differences of their workloads
+    targets: Array  # (k,) log objectives, without what the workload's size explains
+    errors: Array  # (k,) standard error within each evaluation; NaN if unknown
+    prediction: Array | None
+    """(k,) log predictions under their workload."""
+    own_context: Array  # (c,) of the study itself
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class PriorKnowledge:
+    """Predictions and earlier evaluations; nothing by default."""
+
+    prior_mean: Array | None = None
+    """(m,) log predicted objectives of the candidates."""
+    warm_start: WarmStart | None = None
+    latency: Array | None = None
+    """(m,) log predicted mean latencies, for metric constraints."""
+
+
+NO_PRIOR_KNOWLEDGE = PriorKnowledge()

@@ -1,0 +1,61 @@
+"""Knowledge gradient: how much lower one more evaluation is expected to make the best posterior mean.
+
+Evaluated candidates count too, so replicates are proposed where they are worth more (Frazier,
+Powell and Dayanik, "The Knowledge-Gradient Policy for Correlated Normal Beliefs", INFORMS Journal
+on Computing 21:599, 2009). `NODES` equally likely outcomes replace their exact sweep; gains are
+slightly too small.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from scipy.special import ndtri
+
+from tuner.sampling.arrays import Array, Positions
+from tuner.sampling.surrogates.gaussian_process import GaussianProcess
+
+NODES = 32
+MAX_BEST = 150
+MAX_TRIED = 500
+_OPTIMISM = 2.0
+_CHUNK = 64
+
+
+def knowledge_gradient(
+    process: GaussianProcess, vectors: Array, prior_mean: Array | None
+) -> tuple[Positions, Array]:
+    """Scored positions (k,) and their expected gains (k,) >= 0.
+
+    Args:
+        vectors: (m, d) of all candidates.
+        prior_mean: (m,), if fitted with one.
+    """
+    mean, sd = process.predict(vectors, prior_mean)
+    optimistic = mean - _OPTIMISM * sd
+    tried = _lowest(optimistic, MAX_TRIED)
+    surest = int(np.argmin(mean))
+    best = np.union1d(_lowest(optimistic, MAX_BEST), [surest])
+    z = ndtri((np.arange(NODES) + 0.5) / NODES)
+    now = float(mean[surest])
+    gains = np.empty(len(tried))
+    for first in range(0, len(tried), _CHUNK):
+        part = slice(first, first + _CHUNK)
+        at = tried[part]
+        covariance = process.covariance(
+            vectors[best],
+            vectors[at],
+            None if prior_mean is None else prior_mean[best],
+            None if prior_mean is None else prior_mean[at],
+        )
+        told = np.sqrt(sd[at] ** 2 + process.told_sd**2)
+        shift = covariance / told  # (best, at)
+        lowest = (mean[best][:, None, None] + shift[:, :, None] * z).min(axis=0)
+        own = mean[at][:, None] + (sd[at] ** 2 / told)[:, None] * z
+        gains[part] = now - np.minimum(lowest, own).mean(axis=1)
+    return tried, np.maximum(gains, 0.0)
+
+
+def _lowest(values: Array, count: int) -> Positions:
+    if len(values) <= count:
+        return np.arange(len(values))
+    return np.argpartition(values, count)[:count]

@@ -1,0 +1,173 @@
+"""Model averaging: a plain Gaussian process, and one with predictions as its prior mean.
+
+Evaluations of earlier studies are further rows, with their workload as extra inputs. The structured
+process weighs by its leave-one-out predictive density with prior odds `ODDS` (pseudo Bayesian model
+averaging: Yao et al., "Using Stacking to Average Bayesian Predictive Distributions", Bayesian
+Analysis 13:917, 2018). Its fitted slope makes useless predictions harmless.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+from scipy.special import expit
+
+from tuner.sampling.arrays import Array, Positions
+from tuner.sampling.candidates import CandidateSet
+from tuner.sampling.history import History
+from tuner.sampling.surrogates import surrogate
+from tuner.sampling.surrogates.gaussian_process import GaussianProcess
+from tuner.sampling.surrogates.knowledge import NO_PRIOR_KNOWLEDGE, PriorKnowledge, WarmStart
+from tuner.sampling.surrogates.knowledge_gradient import knowledge_gradient
+
+ODDS = 10.0
+"""Prior odds of the structured process, against a few noisy evaluations."""
+MIN_SHARE = 1e-3
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class AveragedModel:
+    """One process, or two with their weights."""
+
+    plain: GaussianProcess
+    structured: GaussianProcess | None
+    weight: float
+    _inputs: Array  # (m, d) of the candidates, then the context if there are earlier evaluations
+    _guess: Array | None
+    _observed: Array  # (n, d)
+    _observed_guess: Array | None
+    _context: Array  # (c,)
+
+    def drift(self) -> tuple[Array, Array]:
+        """Each evaluation's machine drift (n,) and its error (n,)."""
+        process = self.plain
+        if self.structured is not None and self.weight >= 0.5:
+            process = self.structured
+        mean, sd = process.drift()
+        own = len(self._observed)
+        return mean[:own], sd[:own]
+
+    @property
+    def noise_sd(self) -> float:
+        """Standard deviation of one evaluation, in units of the targets."""
+        own = 0.0 if self.structured is None else self.weight * self.structured.noise_sd
+        return own + (1 - self.weight) * self.plain.noise_sd
+
+    def predict(self, at: Positions) -> tuple[Array, Array]:
+        """Mean and standard deviation (k,) at candidates."""
+        guess = None if self._guess is None else self._guess[at]
+        return self._mix_predictions(self._inputs[at], guess)
+
+    def covariance(self, at: Positions) -> Array:
+        """Covariance (k, k) at candidates, from the process with more weight."""
+        vectors = self._inputs[at]
+        if self.structured is None or self._guess is None or self.weight < 0.5:
+            return self.plain.covariance(vectors, vectors)
+        guess = self._guess[at]
+        return self.structured.covariance(vectors, vectors, guess, guess)
+
+    def predict_observed(self) -> tuple[Array, Array]:
+        """Mean and standard deviation (n,) at the observations."""
+        return self._mix_predictions(self._observed, self._observed_guess)
+
+    def _mix_predictions(self, vectors: Array, prior_mean: Array | None) -> tuple[Array, Array]:
+        mean, sd = self.plain.predict(vectors)
+        if self.structured is None or not self.weight:
+            return mean, sd
+        other, spread = self.structured.predict(vectors, prior_mean)
+        if self.weight == 1:
+            return other, spread
+        both = self.weight * other + (1 - self.weight) * mean
+        variance = self.weight * (spread**2 + other**2) + (1 - self.weight) * (sd**2 + mean**2)
+        return both, np.sqrt(np.maximum(variance - both**2, 1e-12))
+
+    def expecting(self, pending: Array) -> AveragedModel:
+        """Model as if running trials (p, d) had returned their predicted means.
+
+        They have no prediction, so the structured process is dropped.
+        """
+        if not len(pending):
+            return self
+        return dataclasses.replace(
+            self,
+            plain=self.plain.expecting(_with(pending, self._context)),
+            structured=None,
+            weight=0.0,
+        )
+
+    def knowledge_gradient(self, among: Positions) -> tuple[Positions, Array]:
+        """Scored positions within `among`, and their expected gains."""
+        vectors = self._inputs[among]
+        gains = np.zeros(len(among))
+        weighed = np.zeros(len(among), dtype=bool)
+        parts: list[tuple[float, GaussianProcess, Array | None]] = [
+            (1 - self.weight, self.plain, None)
+        ]
+        if self.structured is not None and self._guess is not None:
+            parts.append((self.weight, self.structured, self._guess[among]))
+        for share, process, guess in parts:
+            if share < MIN_SHARE and len(parts) > 1:
+                continue
+            tried, found = knowledge_gradient(process, vectors, guess)
+            gains[tried] += share * found
+            weighed[tried] = True
+        tried = np.flatnonzero(weighed)
+        return tried, gains[tried]
+
+
+def fit(
+    history: History,
+    candidates: CandidateSet,
+    known: PriorKnowledge = NO_PRIOR_KNOWLEDGE,
+    *,
+    is_plain: bool = False,
+) -> AveragedModel:
+    """Fit a non-empty history; `is_plain` uses the plain process only."""
+    earlier = known.warm_start if history.scale == "log" else None
+    context = np.empty(0) if earlier is None else earlier.own_context
+    observed = _with(history.vectors, context)
+    seen = dataclasses.replace(history, vectors=observed, knobs=candidates.design_width)
+    if earlier is not None:
+        seen = _append(seen, earlier)
+    plain = surrogate.fit(seen, start=history.hyperparameters)
+    own_guess = candidates.values_at(history.configurations, known.prior_mean)
+    structured, weight, guess = None, 0.0, None
+    if own_guess is not None and history.scale == "log" and len(seen.targets) > 1:
+        guesses = own_guess
+        if earlier is not None and earlier.prediction is not None:
+            guesses = np.concatenate([own_guess, earlier.prediction])
+        if len(guesses) == len(seen.targets):
+            guess = known.prior_mean
+            structured = surrogate.fit(seen, prior_mean=guesses)
+            ahead = float(structured.leave_one_out().sum() - plain.leave_one_out().sum())
+            weight = float(expit(ahead + np.log(ODDS)))
+    return AveragedModel(
+        plain=plain,
+        structured=structured,
+        weight=0.0 if is_plain else weight,
+        _inputs=_with(candidates.vectors, context),
+        _guess=guess,
+        _observed=observed,
+        _observed_guess=own_guess if structured is not None else None,
+        _context=context,
+    )
+
+
+def _append(seen: History, earlier: WarmStart) -> History:
+    unknown = np.full(len(earlier.errors), np.nan)
+    rows = np.hstack([earlier.vectors, earlier.context])
+    return dataclasses.replace(
+        seen,
+        vectors=np.vstack([seen.vectors, rows]),
+        targets=np.concatenate([seen.targets, earlier.targets]),
+        errors=np.concatenate([seen.errors, earlier.errors]),
+        at_s=np.concatenate([seen.at_s, unknown]),
+        log_cpu_per_request=np.concatenate([seen.log_cpu_per_request, unknown]),
+    )
+
+
+def _with(vectors: Array, context: Array) -> Array:
+    if not len(context):
+        return vectors
+    return np.hstack([vectors, np.broadcast_to(context, (len(vectors), len(context)))])

@@ -1,0 +1,132 @@
+"""The model of a study: a Gaussian process over its history with a structured noise.
+
+A target's noise has three parts: host slowdown, as far as CPU times show it; differences between
+evaluations of one configuration, learned under a prior; and the error within the evaluation, shrunk
+towards the common value.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import pickle
+import threading
+from collections.abc import Sequence
+
+import numpy as np
+
+from tuner.sampling.arrays import Array
+from tuner.sampling.history import TrainingData
+from tuner.sampling.surrogates import gaussian_process, host_slowdown
+from tuner.sampling.surrogates.gaussian_process import GaussianProcess, NoisePrior
+from tuner.sampling.surrogates.matern_kernel import Hyperparameters
+
+NOISE = NoisePrior(sd=0.08, spread=0.7)
+"""Evaluations differ by 2 % on a quiet machine, 15 % on a small shared one."""
+EVALUATION_OVER_ERROR = 2.5
+"""Noise between evaluations over the standard error within one (four blocks)."""
+MIN_NOISE, MAX_NOISE = 0.02, 0.2
+LEFT_VARIANCE = 0.1
+ERROR_DEGREES = 3.0
+"""Degrees of freedom of an evaluation's standard error: four blocks."""
+DRIFT_SD = 0.03
+"""A small machine's speed changes by a few per cent."""
+DRIFT_S = 120.0
+TAIL_DEGREES = 4.0
+ROUGH_SD = 0.12
+"""Steps and kinks, without which the process is too certain of untried candidates."""
+RETAINED = 16
+PRIOR_DEGREES = 9.0
+
+_fitted: dict[bytes, GaussianProcess] = {}
+_lock = threading.Lock()
+"""Guards `_fitted`; not held while fitting."""
+
+
+def fit(
+    seen: TrainingData, *, prior_mean: Array | None = None, start: Sequence[float] = ()
+) -> GaussianProcess:
+    """Fit at least one evaluation, or return the cached fit; a `start` of other axes is ignored."""
+    columns = (seen.vectors, seen.targets, seen.errors, seen.at_s, seen.log_cpu_per_request)
+    key = pickle.dumps((columns, seen.scale, seen.knobs, prior_mean, tuple(start)))
+    with _lock:
+        found = _fitted.get(key)
+    if found is None:
+        found = _fit(seen, prior_mean, start)
+        with _lock:
+            _fitted[key] = found
+            while len(_fitted) > RETAINED:
+                del _fitted[next(iter(_fitted))]
+    return found
+
+
+def _fit(seen: TrainingData, prior_mean: Array | None, start: Sequence[float]) -> GaussianProcess:
+    prior = noise_prior(seen.errors)
+    if seen.scale == "raw":
+        # No unit for noise: use the same share of the spread.
+        prior = NoisePrior(
+            sd=NOISE.sd * max(float(np.std(seen.targets)), 1e-9), spread=NOISE.spread
+        )
+    targets, moments, slow = seen.targets, None, None
+    if seen.scale == "log":
+        moments = drift(seen.at_s)
+        slow = host_slowdown.fit(seen.vectors[:, : seen.knobs], seen.log_cpu_per_request, moments)
+        if slow is not None:
+            prior, was = noise_prior(seen.errors, left=host_slowdown.LEFT), prior
+            unknown = np.where(np.isfinite(seen.log_cpu_per_request), 0.0, was.sd**2 - prior.sd**2)
+            targets, moments = targets - slow.mean, moments + slow.covariance + np.diag(unknown)
+    left = 1.0 if slow is None else host_slowdown.LEFT
+    fits = len(start) == seen.vectors.shape[1] + 2
+    found = gaussian_process.fit(
+        seen.vectors,
+        targets,
+        noise=prior,
+        weights=weights(seen.errors, left=left) if seen.scale == "log" else None,
+        prior_mean=prior_mean,
+        start=Hyperparameters.of(tuple(start)) if fits else None,
+        variance=1.0 if prior_mean is None else LEFT_VARIANCE,
+        drift=moments,
+        rough_sd=ROUGH_SD if seen.scale == "log" else 0.0,
+    )
+    found = found.downweight_outliers(TAIL_DEGREES)
+    if slow is None:
+        return found
+    return dataclasses.replace(found, moment_sd=slow.sd, left_sd=slow.left_sd)
+
+
+def drift(at_s: Array) -> Array:
+    """Prior covariance (n, n) of machine drift, a Matern-5/2 in time; unknown times share nothing."""
+    away = math.sqrt(5.0) * np.abs(at_s[:, None] - at_s[None, :]) / DRIFT_S
+    found = DRIFT_SD**2 * (1 + away + away**2 / 3) * np.exp(-away)
+    return np.where(np.isfinite(found), found, 0.0)
+
+
+def noise_prior(errors: Array, *, left: float = 1.0) -> NoisePrior:
+    """Noise prior, given standard errors within evaluations (NaN if unknown).
+
+    Evaluations with noisy blocks differ more; `left` is the unexplained share of that.
+    """
+    known = errors[np.isfinite(errors)]
+    if not len(known):
+        return dataclasses.replace(
+            NOISE, sd=_without(NOISE.sd / EVALUATION_OVER_ERROR, NOISE.sd, left)
+        )
+    error = float(np.median(known))
+    sd = min(max(EVALUATION_OVER_ERROR * error, MIN_NOISE), MAX_NOISE)
+    return NoisePrior(sd=_without(error, sd, left), spread=0.5)
+
+
+def _without(error: float, sd: float, left: float) -> float:
+    return math.sqrt(error**2 + left**2 * max(sd**2 - error**2, 0.0))
+
+
+def weights(errors: Array, *, left: float = 1.0) -> Array:
+    """Each target's noise variance as a share of the common one; see `noise_prior`."""
+    known = np.isfinite(errors)
+    if not known.any():
+        return np.ones(len(errors))
+    common = float(np.mean(errors[known] ** 2))
+    own = np.where(known, errors, math.sqrt(common)) ** 2
+    shrunken = (ERROR_DEGREES * own + PRIOR_DEGREES * common) / (ERROR_DEGREES + PRIOR_DEGREES)
+    launches = (left * NOISE.sd) ** 2
+    return np.asarray((launches + shrunken) / (launches + common))
