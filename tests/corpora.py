@@ -16,7 +16,7 @@ from typing import Any
 from serving.api.clipper import requests
 from serving.api.grpc import messages
 from serving.api.grpc.codec import GrpcCodec
-from serving.api.open_inference.requests import RequestDecoder
+from serving.api.open_inference.request_decoder import RequestDecoder
 from serving.api.parsing import proto_fields as fields
 from serving.api.parsing import varints
 from serving.api.parsing.bounded_json import depth

@@ -25,7 +25,7 @@ from serving.api.http.messages import Response
 from serving.api.http2 import frames
 from serving.api.http2.fields import BadBlock, FieldReader
 from serving.api.http2.session import Session
-from serving.api.open_inference.requests import RequestDecoder
+from serving.api.open_inference.request_decoder import RequestDecoder
 from serving.api.parsing import varints
 from serving.api.tensorflow import grpc_codec as grpc_tfs
 from serving.api.tensorflow import rest_codec

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from serving import wire
-from serving.api.open_inference.responses import OutputRequest
+from serving.api.open_inference.response_encoder import OutputRequest
 from serving.values import Buffer, Tensor
 
 TENSORS = int(wire.Encoding.TENSORS)  # a lookup costs as much as all of a request's numbers

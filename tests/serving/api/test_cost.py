@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from serving import wire
 from serving.api.clipper import requests
 from serving.api.grpc import messages
-from serving.api.open_inference.requests import RequestDecoder
+from serving.api.open_inference.request_decoder import RequestDecoder
 from serving.api.open_inference.skeleton import LARGE_JSON_BYTES, skeleton
 from serving.api.parsing import bounded_json
 from serving.api.parsing.parse_budget import MAX_NUMBERS, MAX_VALUES, ParseBudget

@@ -17,7 +17,7 @@ from serving.api.clipper import responses
 from serving.api.grpc import messages
 from serving.api.grpc.codec import GrpcCodec
 from serving.api.grpc.codec import GrpcOutputRequest as GrpcWanted
-from serving.api.open_inference.responses import LONG_BYTES, OutputRequest, ResponseEncoder
+from serving.api.open_inference.response_encoder import LONG_BYTES, OutputRequest, ResponseEncoder
 from serving.api.parsing.bounded_json import write
 from serving.api.parsing.parse_budget import ParseBudget
 from serving.api.tensorflow import rest_outputs, tensor_proto

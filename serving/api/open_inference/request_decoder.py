@@ -21,7 +21,7 @@ from serving import wire
 from serving.api.open_inference.binary_part import ELEMENTS, binary_size, without_data, wrong_size
 from serving.api.open_inference.infer_request import TENSORS, RestInferRequest, tensor_request
 from serving.api.open_inference.parameters import flag, limits_of, parameters_of
-from serving.api.open_inference.responses import OutputRequest
+from serving.api.open_inference.response_encoder import OutputRequest
 from serving.api.open_inference.skeleton import LARGE_JSON_BYTES, check_empty, skeleton
 from serving.api.parsing import bounded_json
 from serving.api.parsing import tensors as tensors_of
