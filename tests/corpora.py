@@ -114,7 +114,7 @@ def _tfs(method: rest_codec.Method) -> Callable[[bytes, Signature], object]:
 
 def _clipper(kind: str) -> Callable[[bytes, Signature], object]:
     def read(body: bytes, model: Signature) -> object:
-        asked = requests.prediction(requests.predict_document(body), kind)
+        asked = requests.prediction(requests.predict_fields(body), kind)
         return [given.query(model) for given in asked.inputs]
 
     return read

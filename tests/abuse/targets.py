@@ -112,7 +112,7 @@ def tfs_spec(data: bytes) -> None:
 
 def clippers(data: bytes) -> None:
     """Clipper, predict; the length says of which kind of input."""
-    for one in requests.prediction(requests.predict_document(data), _kind_of(data)).inputs:
+    for one in requests.prediction(requests.predict_fields(data), _kind_of(data)).inputs:
         one.query(_signature_of(data))
 
 

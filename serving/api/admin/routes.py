@@ -4,7 +4,7 @@
     PATCH /admin/settings    {"settings": {...}, "restart_replicas": false, "keep_learned": false}
     GET   /admin/replicas    replicas with their use, deaths since the last change of settings
           /admin/models      see `model_routes`
-    POST  /admin/add_app ... see `clipper.management` and `clipper.containers`
+    POST  /admin/add_app ... see `clipper.management`
     POST  /admin/shutdown    finish accepted requests, then end; ?graceful=false: end now
     GET   /metrics           Prometheus
     GET   /health            200 when ready, else 503
@@ -18,15 +18,14 @@ import asyncio
 import json
 import logging
 from collections.abc import Awaitable, Callable, Collection, Iterable
-from typing import Any, Protocol
+from typing import Any
 
 from aiohttp import web
 from aiohttp.http_exceptions import HttpProcessingError
 
 from serving.api.admin.model_routes import ModelRoutes
-from serving.api.clipper import containers, management
-from serving.api.clipper.catalogue import Catalogue
-from serving.api.clipper.containers import Containers
+from serving.api.clipper import management
+from serving.api.clipper.service import ClipperService
 from serving.api.http.access import Token
 from serving.api.transport.trusted_hosts import TrustedHosts, is_foreign
 from serving.engine.engine import Engine
@@ -64,10 +63,6 @@ def _is_ours(record: logging.LogRecord) -> bool:
 HTTP_LOG.addFilter(_is_ours)
 
 
-class ClipperCommands(Catalogue, Containers, Protocol):
-    """Clipper's management operations."""
-
-
 class AdminRoutes:
     """Handlers of the admin port."""
 
@@ -76,7 +71,7 @@ class AdminRoutes:
         engine: Engine,
         repository: Repository | None = None,
         *,
-        clipper: ClipperCommands | None = None,
+        clipper: ClipperService | None = None,
         metrics: Callable[[], Iterable[bytes]],
         token: Token | None = None,
         has_open_metrics: bool = False,
@@ -118,7 +113,7 @@ class AdminRoutes:
         self._models.add_to(application.router)
         if self._clipper is not None:
             application.router.add_get(management.PING, self._command)
-            for path in (*management.PATHS, *containers.PATHS):
+            for path in management.PATHS:
                 application.router.add_post(path, self._command)
         if self._stop is not None:
             application.router.add_post("/admin/shutdown", self._shutdown)
@@ -160,14 +155,10 @@ class AdminRoutes:
         return response
 
     async def _command(self, request: web.Request) -> web.Response:
-        hub, body = self._clipper, await request.read()
-        assert hub is not None
-        path = request.path
-        reply = management.dispatch(hub, path, body)
-        if reply is None:
-            reply = await containers.operate(hub, path, body)
-        assert reply is not None
-        return web.Response(status=reply.status, text=reply.text, content_type="application/json")
+        assert self._clipper is not None
+        body = await request.read()
+        status, text = await management.execute(self._clipper, request.path, body)
+        return web.Response(status=status, text=text, content_type="application/json")
 
     async def _shutdown(self, request: web.Request) -> web.Response:
         graceful = request.query.get("graceful", "true")

@@ -17,7 +17,7 @@ from serving.api.tensorflow.rest_outputs import (
     number_pieces,
     rows_of_texts,
 )
-from serving.errors import InferenceFailed, InvalidRequest
+from serving.errors import InvalidRequest
 from serving.selection.query_session import QueryResponse
 from serving.tensors.json_tensors import NUMPY, written_texts
 from serving.values import Tensor
@@ -33,120 +33,78 @@ def response_body(predictions: Sequence[bytes]) -> bytes:
     return b'{"batch_predictions":[%b]}' % b",".join(predictions)
 
 
-def prediction_json(result: QueryResponse, default_output: str) -> dict[str, Any]:
-    """Return one prediction, the default for a malformed output."""
-    if result.is_default or result.output is None:
-        return default_prediction_json(result, default_output, result.explanation)
-    try:
-        output = output_value(result.output)
-    except (InferenceFailed, wire.WireError) as error:
-        return default_prediction_json(result, default_output, unreadable(error))
-    return _with_more({"query_id": result.query_id, "output": output, "default": False}, result)
-
-
-def unreadable(error: Exception) -> str:
-    """Return the explanation for a malformed output."""
-    return f"The model's response cannot be read: {error}"
-
-
-def default_prediction_json(
+def default_prediction(
     result: QueryResponse, default_output: str, explanation: str | None
-) -> dict[str, Any]:
+) -> bytes:
     """Return a prediction with the default output and the reason."""
-    output = _parse_default(default_output)
-    data = {"query_id": result.query_id, "output": output, "default": True}
+    data = {
+        "query_id": result.query_id,
+        "output": _parse_text(default_output),
+        "default": True,
+    }
     if explanation is not None:
         data["default_explanation"] = explanation
-    return _with_more(data, result)
+    return write(data | _opinion(result)).encode()
 
 
-def _with_more(data: dict[str, Any], result: QueryResponse) -> dict[str, Any]:
-    if result.confidence is not None:
-        data["confidence"] = result.confidence
-    if result.is_suspicious:
-        data["suspicious"] = True
-    return data
-
-
-def prediction_pieces(result: QueryResponse) -> Iterator[bytes] | None:
-    """Return the JSON of `prediction_json` in small pieces, or None if short.
-
-    Raises:
-        InferenceFailed: respond with `default_prediction_json`.
-        WireError: likewise.
-    """
-    output = result.output
-    if result.is_default or not isinstance(output, memoryview) or len(output) <= LONG_BYTES:
-        return None
-    return _prediction_pieces(result, memoryview(bytes(output)))
-
-
-def _prediction_pieces(result: QueryResponse, frame: memoryview) -> Iterator[bytes]:
-    yield write({"query_id": result.query_id})[:-1].encode() + b',"output":'
-    tensors = wire.decode_frame(frame)
-    if len(tensors) == 1:
-        yield from _tensor_pieces(tensors[0])
-    else:
-        for place, tensor in enumerate(tensors):
-            yield (b"," if place else b"{") + write(tensor.name).encode() + b":"
-            yield from _tensor_pieces(tensor)
-        yield b"}"
-    yield b"," + write(_with_more({"default": False}, result))[1:].encode()
-
-
-def _tensor_pieces(tensor: Tensor) -> Iterator[bytes]:
-    shape = _item_shape(tensor)
-    if tensor.datatype != "BYTES":
-        array = np.frombuffer(tensor.data, dtype=NUMPY[tensor.datatype]).reshape(shape)
-        yield from number_pieces(array, lambda some: write(_numbers(some)).encode())
-    elif shape:
-        texts = written_texts(tensor, lambda item: item.decode("utf-8", "replace"))
-        yield from array_pieces(rows_of_texts(shape, texts))
-    else:
-        yield write(_tensor_value(tensor)).encode()
-
-
-def output_value(output: memoryview | str | float | None) -> Any:
-    """Convert an output to JSON values; several outputs become an object by name.
+def prediction_pieces(result: QueryResponse) -> Iterator[bytes]:
+    """Yield a prediction with the output of the models in small pieces; several are an object.
 
     Raises:
         InferenceFailed: malformed BYTES.
         WireError: malformed frame.
     """
-    if isinstance(output, str):
-        return _parse_default(output)
-    if output is None or isinstance(output, int | float):
-        return _with_names(output)
-    tensors = wire.decode_frame(output)
-    if len(tensors) == 1:
-        return _tensor_value(tensors[0])
-    return {tensor.name: _tensor_value(tensor) for tensor in tensors}
+    yield b'{"query_id":%d,"output":' % result.query_id
+    output = result.output
+    if isinstance(output, memoryview):
+        tensors = wire.decode_frame(output)
+        if len(tensors) == 1:
+            yield from _tensor_pieces(tensors[0])
+        else:
+            yield b"{"
+            for place, tensor in enumerate(tensors):
+                yield (b"," if place else b"") + write(tensor.name).encode() + b":"
+                yield from _tensor_pieces(tensor)
+            yield b"}"
+    else:
+        value = _parse_text(output) if isinstance(output, str) else _with_names(output)
+        yield write(value).encode()
+    yield b"," + write({"default": False} | _opinion(result))[1:].encode()
 
 
-def _tensor_value(tensor: Tensor) -> Any:
-    shape = _item_shape(tensor)
-    if tensor.datatype == "BYTES":
-        texts = [item.decode("utf-8", "replace") for item in byte_strings(tensor)]
-        if not shape:
-            return _parse_default(texts[0])
-        values = np.empty(len(texts), dtype=object)
-        values[:] = texts
-        return values.reshape(shape).tolist()
-    return _numbers(np.frombuffer(tensor.data, dtype=NUMPY[tensor.datatype]).reshape(shape))
+def _opinion(result: QueryResponse) -> dict[str, Any]:
+    """Return what several models say of one another."""
+    told: dict[str, Any] = {}
+    if result.confidence is not None:
+        told["confidence"] = result.confidence
+    if result.is_suspicious:
+        told["suspicious"] = True
+    return told
 
 
-def _item_shape(tensor: Tensor) -> tuple[int, ...]:
-    return tensor.shape[1:] if tensor.shape[:1] == (1,) else tensor.shape
+def _tensor_pieces(tensor: Tensor) -> Iterator[bytes]:
+    shape = tensor.shape[1:] if tensor.shape[:1] == (1,) else tensor.shape
+    if tensor.datatype != "BYTES":
+        array = np.frombuffer(tensor.data, dtype=NUMPY[tensor.datatype]).reshape(shape)
+        yield from number_pieces(array, _json_of_numbers)
+    elif shape:
+        texts = written_texts(tensor, lambda item: item.decode("utf-8", "replace"))
+        yield from array_pieces(rows_of_texts(shape, texts))
+    else:
+        (item,) = byte_strings(tensor)
+        yield write(_parse_text(item.decode("utf-8", "replace"))).encode()
 
 
-def _numbers(array: NDArray[Any]) -> Any:
-    if array.dtype.kind != "f":
-        return array.tolist()
-    values = shortest(array).tolist()
-    return values if bool(np.isfinite(array).all()) else _with_names(values)
+def _json_of_numbers(array: NDArray[Any]) -> bytes:
+    is_float = array.dtype.kind == "f"
+    values = shortest(array).tolist() if is_float else array.tolist()
+    if is_float and not np.isfinite(array).all():
+        values = _with_names(values)
+    return write(values).encode()
 
 
-def _parse_default(text: str) -> Any:
+def _parse_text(text: str) -> Any:
+    """Return the value of a text that is JSON, else the text."""
     try:
         return _with_names(read(text.encode("utf-8", "replace")))
     except (JsonError, InvalidRequest):  # invalid or too large

@@ -8,8 +8,7 @@ import pytest
 from aiohttp import web
 
 from serving.api.admin.routes import AdminRoutes
-from serving.api.clipper.containers import operate
-from serving.api.clipper.management import dispatch
+from serving.api.clipper.management import execute
 from serving.api.clipper.service import ClipperService
 from serving.engine.applications import Applications
 from serving.selection.stores.state_store import MemoryStore
@@ -33,12 +32,7 @@ class Management:
     def __call__(self, command, **data):
         """Status and text of a command."""
         path, body = f"/admin/{command}", json.dumps(data).encode()
-
-        async def work():
-            return dispatch(self.hub, path, body) or await operate(self.hub, path, body)
-
-        reply = self.running.call(work())
-        return reply.status, reply.text
+        return self.running.call(execute(self.hub, path, body))
 
     def told(self, command, **data):
         """The JSON of a command that succeeds."""
