@@ -126,8 +126,8 @@ def _grpc_oip(body: bytes, model: Signature) -> object:
 
 
 def _grpc_tfs(body: bytes, model: Signature, method: rest_codec.Method) -> object:
-    read = grpc_tfs.predict_request if method == "predict" else grpc_tfs.example_request
-    return grpc_tfs.TensorFlowGrpcCodec(MODEL, "1", model).query(read(body), method, None)
+    request = grpc_tfs.decode_request(body, method)
+    return grpc_tfs.TensorFlowGrpcCodec(MODEL, "1", model).query(request, method, None)
 
 
 READERS: dict[str, Callable[[bytes, Signature], object]] = {

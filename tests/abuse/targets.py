@@ -101,13 +101,13 @@ def tfs_rest(method: Method, data: bytes) -> None:
 
 def tfs_grpc(method: Method, data: bytes) -> None:
     """TensorFlow Serving over gRPC."""
-    read = grpc_tfs.predict_request if method == "predict" else grpc_tfs.example_request
-    grpc_tfs.TensorFlowGrpcCodec("m", "1", _signature_of(data)).query(read(data), method, None)
+    request = grpc_tfs.decode_request(data, method)
+    grpc_tfs.TensorFlowGrpcCodec("m", "1", _signature_of(data)).query(request, method, None)
 
 
 def tfs_spec(data: bytes) -> None:
     """What names a model in its other methods."""
-    grpc_tfs.spec_request(data)
+    grpc_tfs.decode_request(data, None)
 
 
 def clippers(data: bytes) -> None:

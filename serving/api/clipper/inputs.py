@@ -12,11 +12,11 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from serving import wire
+from serving.api.open_inference.infer_request import DecodedRequest, tensor_request
 from serving.api.parsing.flat_items import item_shape
 from serving.errors import InvalidRequest
 from serving.tensors.json_tensors import NUMPY
-from serving.values import Buffer, Signature, Tensor, TensorSpec
+from serving.values import Signature, Tensor, TensorSpec
 
 INPUT_TYPES: dict[str, str] = {
     **dict.fromkeys(("integers", "ints", "integer", "int", "i"), "integers"),
@@ -26,17 +26,6 @@ INPUT_TYPES: dict[str, str] = {
     **dict.fromkeys(("bytes", "byte", "b"), "bytes"),
 }
 """Accepted name -> canonical name."""
-
-
-class ClipperInferRequest(NamedTuple):
-    """One request, ready for a replica."""
-
-    frame: tuple[Buffer, ...]
-    frame_bytes: int
-    encoding: int
-    items: int
-    timeout_s: float | None
-    priority: int = 0
 
 
 class ApplicationInput(NamedTuple):
@@ -55,15 +44,13 @@ class ApplicationInput(NamedTuple):
         with np.errstate(over="ignore"):
             return np.array(self.value, dtype=np.float64).astype(form).tobytes()
 
-    def query(self, signature: Signature, timeout_s: float | None = None) -> ClipperInferRequest:
+    def query(self, signature: Signature, timeout_s: float | None = None) -> DecodedRequest:
         """Return the request for a model.
 
         Raises:
             InvalidRequest: the model takes something else.
         """
-        tensor = self._tensor(signature)
-        frame = (wire.encode_descriptor([tensor]), tensor.data)
-        return ClipperInferRequest(frame, sum(map(len, frame)), wire.Encoding.TENSORS, 1, timeout_s)
+        return tensor_request([self._tensor(signature)], 1, timeout_s=timeout_s)
 
     def _tensor(self, signature: Signature) -> Tensor:
         if len(signature.inputs) != 1:

@@ -1,6 +1,6 @@
 """Inference requests of the Open Inference Protocol v2 over REST, as JSON and binary tensors.
 
-In: a body and the length of its JSON header. Out: a `RestInferRequest` whose frame goes to a replica
+In: a body and the length of its JSON header. Out: a `DecodedRequest` whose frame goes to a replica
 unchanged. Headers of binary requests are cached. Of large JSON only the skeleton is read, if the
 replica can read the numbers.
 
@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 
 from serving import wire
 from serving.api.open_inference.binary_part import ELEMENTS, binary_size, without_data, wrong_size
-from serving.api.open_inference.infer_request import TENSORS, RestInferRequest, tensor_request
+from serving.api.open_inference.infer_request import TENSORS, DecodedRequest, tensor_request
 from serving.api.open_inference.parameters import flag, limits_of, parameters_of
 from serving.api.open_inference.response_encoder import OutputRequest
 from serving.api.open_inference.skeleton import LARGE_JSON_BYTES, check_empty, skeleton
@@ -68,7 +68,7 @@ class RequestDecoder:
         self._last_header = b""
         self._last_layout: _Layout | None = None
 
-    def query(self, body: bytes, header_bytes: int | None) -> RestInferRequest:
+    def query(self, body: bytes, header_bytes: int | None) -> DecodedRequest:
         """Parse a request; `header_bytes` is Inference-Header-Content-Length or None.
 
         Raises:
@@ -103,7 +103,7 @@ class RequestDecoder:
         if given != data_bytes:
             raise wrong_size(given, data_bytes, self._signature.inputs[0], self._name)
         frame_bytes = len(descriptor) + given
-        return RestInferRequest(
+        return DecodedRequest(
             (descriptor, data), frame_bytes, TENSORS, items, wanted, timeout_s, priority
         )
 
@@ -177,7 +177,7 @@ class RequestDecoder:
             *limits_of(request),
         )
 
-    def _mixed_query(self, header: bytes, body: bytes) -> RestInferRequest:
+    def _mixed_query(self, header: bytes, body: bytes) -> DecodedRequest:
         """Parse a request with inputs in JSON or of BYTES."""
         request = self._parse_json(header)
         inputs = self._inputs(request)
@@ -208,7 +208,7 @@ class RequestDecoder:
             tensors, items, self._parse_output_request(request), *limits_of(request)
         )
 
-    def _raw_query(self, body: bytes) -> RestInferRequest:
+    def _raw_query(self, body: bytes) -> DecodedRequest:
         if len(self._signature.inputs) != 1:
             raise InvalidRequest(
                 f"a raw request (Inference-Header-Content-Length: 0) needs a model with exactly one input; "
@@ -249,7 +249,7 @@ class RequestDecoder:
             raise wrong_size(size, fixed_bytes, self._signature.inputs[0], self._name)
         return tuple(shape)
 
-    def _json_query(self, body: bytes) -> RestInferRequest:
+    def _json_query(self, body: bytes) -> DecodedRequest:
         if len(body) > LARGE_JSON_BYTES and self._signature.reads_json:
             large = self._large_json_query(body)
             if large is not None:
@@ -268,7 +268,7 @@ class RequestDecoder:
             tensors, items, self._parse_output_request(request), *limits_of(request)
         )
 
-    def _large_json_query(self, body: bytes) -> RestInferRequest | None:
+    def _large_json_query(self, body: bytes) -> DecodedRequest | None:
         """Return a request that carries its JSON unparsed, or None if its skeleton is large."""
         found = skeleton(body)
         if found is None:
@@ -285,7 +285,7 @@ class RequestDecoder:
             declared.append(Tensor(name, datatype, shape, b""))
         items = tensors_of.checked_items(self._name, self._signature, declared)
         wanted = self._parse_output_request(request)
-        return RestInferRequest(
+        return DecodedRequest(
             (body,), len(body), wire.Encoding.OIP_JSON, items, wanted, *limits_of(request)
         )
 

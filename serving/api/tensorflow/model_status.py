@@ -9,7 +9,7 @@ from serving.api.tensorflow.rest_tensors import TYPE_NAMES
 from serving.values import Signature, TensorSpec
 
 SIGNATURE_NAME = "serving_default"
-State = Literal["START", "LOADING", "AVAILABLE", "UNLOADING", "END"]
+State = Literal["LOADING", "AVAILABLE", "END"]
 """State of a version, in TensorFlow Serving's terms."""
 
 
@@ -20,11 +20,6 @@ class VersionState(NamedTuple):
     state: State
     error: str = ""
     """Why it failed to load."""
-
-
-_DATA_TYPES: dict[str, str] = {
-    **{name: f"DT_{text.upper()}" for name, text in TYPE_NAMES.items()},
-}
 
 
 def status(versions: Sequence[VersionState]) -> dict[str, Any]:
@@ -63,7 +58,7 @@ def metadata(name: str, version: str, signature: Signature) -> dict[str, Any]:
 def _tensor_info(spec: TensorSpec) -> dict[str, Any]:
     return {
         "name": spec.name,
-        "dtype": _DATA_TYPES[spec.datatype],
+        "dtype": f"DT_{TYPE_NAMES[spec.datatype].upper()}",
         "tensor_shape": {
             "dim": [{"size": str(length), "name": ""} for length in spec.shape],
             "unknown_rank": False,

@@ -15,7 +15,7 @@ import logging
 import re
 import time
 from collections.abc import Callable, Iterator, Mapping
-from typing import cast
+from typing import NamedTuple, cast
 
 from serving.api.http.listener import Exchange, ResponseWriter
 from serving.api.http.messages import (
@@ -25,6 +25,7 @@ from serving.api.http.messages import (
     error_response,
     json_response,
 )
+from serving.api.open_inference.infer_request import DecodedRequest
 from serving.api.parsing.bounded_json import MAX_JSON_BYTES
 from serving.api.tensorflow import model_status, rest_codec
 from serving.api.tensorflow.rest_unparsed import LARGE_JSON_BYTES
@@ -57,14 +58,11 @@ _STATES: Mapping[str, model_status.State] = {
 }
 
 
-class _ParsedTensorFlowPath:
-    __slots__ = ("kind", "label", "name", "version")
-
-    def __init__(self, kind: str, name: str, version: str | None, label: str | None) -> None:
-        self.kind = kind
-        self.name = name
-        self.version = version
-        self.label = label
+class _ParsedTensorFlowPath(NamedTuple):
+    kind: str
+    name: str = ""
+    version: str | None = None
+    label: str | None = None
 
 
 class NotFound(InvalidRequest):
@@ -202,10 +200,10 @@ class TensorFlowRoutes:
                     f"Content-Encoding {head.content_encoding!r} is not supported; send "
                     "gzip, deflate, or the body uncompressed"
                 )
-            codec = target.codecs.get(_CODEC) or _codec(target)
+            codec = _codec(target)
             query = self._query(codec, asked, body)
             flight = _TensorFlowResponseHandler(
-                connection, codec, query.form, started_s, target.count_response, self._slices
+                connection, codec, query.wanted, started_s, target.count_response, self._slices
             )
             flight.ticket = target.submit(query, flight, head.application)
         except ServingError as error:
@@ -215,7 +213,7 @@ class TensorFlowRoutes:
 
     def _query(
         self, codec: rest_codec.TensorFlowRestCodec, asked: _ParsedTensorFlowPath, body: bytes
-    ) -> rest_codec.TensorFlowRestInferRequest:
+    ) -> DecodedRequest:
         if asked.kind == "predict" and len(body) > LARGE_JSON_BYTES:
             query = codec.large_query(body)
             if query is not None:
@@ -228,29 +226,25 @@ class TensorFlowRoutes:
 
         As in TensorFlow Serving, a short malformed body is reported first.
         """
-        version = resolved_version(self._engine, asked.name, asked.version, asked.label)
         try:
-            return self._engine.resolve(asked.name, version)
-        except UnknownModel:
+            return resolve(self._engine, *asked[1:])
+        except NotFound:
             if body is not None and len(body) <= LARGE_JSON_BYTES:
                 rest_codec.request(body)
-            raise NotFound(not_found(asked.name, version)) from None
+            raise
 
     def _ask(self, asked: _ParsedTensorFlowPath) -> Response:
         if asked.kind == "metadata":
             target = self._resolve(asked)
             body = model_status.metadata(target.id.name, target.id.version, target.signature)
             return json_response(200, body)
-        version = resolved_version(self._engine, asked.name, asked.version, asked.label)
-        return json_response(200, model_status.status(states(self._engine, asked.name, version)))
+        return json_response(200, model_status.status(states(self._engine, *asked[1:])))
 
     def _parse_path(self, method: str, path: str) -> _ParsedTensorFlowPath | Response:
         path = path.partition("?")[0]
         malformed = json_response(400, {"error": f"Malformed request: {method} {path}"})
         if path == _METRICS_PATH and self._metrics is not None:
-            return (
-                _ParsedTensorFlowPath("metrics", "", None, None) if method == "GET" else malformed
-            )
+            return _ParsedTensorFlowPath("metrics") if method == "GET" else malformed
         if path[:4].lower() != "/v1/":
             return json_response(
                 404, {"error": f"no route {path!r}; the protocol's routes begin with /v1/models"}
@@ -273,34 +267,33 @@ class TensorFlowRoutes:
         return _ParsedTensorFlowPath(kind, match["name"], version, match["label"])
 
 
-def not_found(name: str, version: str | None) -> str:
-    """Return TensorFlow Serving's message for an unknown model or version."""
-    meant = f"Latest({name})" if version is None else f"Specific({name}, {version})"
-    return f"Servable not found for request: {meant}"
-
-
-def resolved_version(
+def resolve(
     engine: Engine, name: str, version: str | None, label: str | None
-) -> str | None:
-    """Return the version that a request names directly or by label.
+) -> DeploymentHandle:
+    """Return the handle of a model's version, given directly or by label, or of the current one.
 
     Raises:
-        InvalidRequest: unknown label or model.
+        NotFound: unknown model or version.
+        InvalidRequest: unknown label.
     """
-    if label is None:
-        return version
-    found = engine.resolve_label(name, label)
-    if found is None:
-        raise InvalidRequest(f"Unrecognized servable version label: {label}")
-    return found
+    version = _resolve_label(engine, name, version, label)
+    try:
+        return engine.resolve(name, version)
+    except UnknownModel:
+        meant = f"Latest({name})" if version is None else f"Specific({name}, {version})"
+        raise NotFound(f"Servable not found for request: {meant}") from None
 
 
-def states(engine: Engine, name: str, version: str | None) -> list[model_status.VersionState]:
+def states(
+    engine: Engine, name: str, version: str | None, label: str | None
+) -> list[model_status.VersionState]:
     """Return the states of a model's versions, newest first.
 
     Raises:
         NotFound: none.
+        InvalidRequest: unknown label.
     """
+    version = _resolve_label(engine, name, version, label)
     found = [
         model_status.VersionState(id_.version, _STATES[state], why if state == "failed" else "")
         for id_, (state, why) in engine.states().items()
@@ -310,6 +303,17 @@ def states(engine: Engine, name: str, version: str | None) -> list[model_status.
         missing = "any versions" if version is None else f"version {version}"
         raise NotFound(f"Could not find {missing} of model {name}")
     return sorted(found, key=_age, reverse=True)
+
+
+def _resolve_label(
+    engine: Engine, name: str, version: str | None, label: str | None
+) -> str | None:
+    if label is None:
+        return version
+    found = engine.resolve_label(name, label)
+    if found is None:
+        raise InvalidRequest(f"Unrecognized servable version label: {label}")
+    return found
 
 
 def _codec(target: DeploymentHandle) -> rest_codec.TensorFlowRestCodec:

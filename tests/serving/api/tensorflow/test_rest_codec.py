@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from serving import wire
-from serving.api.tensorflow import model_status, rest_codec, rest_examples, rest_tensors
-from serving.api.tensorflow.rest_examples import serialize
+from serving.api.tensorflow import examples, model_status, rest_codec, rest_tensors
+from serving.api.tensorflow.examples import serialize
 from serving.errors import InferenceFailed, InvalidRequest, ServingError
 from serving.tensors.json_tensors import NUMPY
 from serving.values import Signature, Tensor, TensorSpec
@@ -428,7 +428,7 @@ def test_values_of_examples_are_checked_all_at_once():
         at_once_s = []
         for _ in range(3):
             began_s = time.process_time()
-            (made,) = rest_examples.tensors([{"x": row}], model)
+            (made,) = examples.tensors([{"x": row}], model)
             at_once_s.append(time.process_time() - began_s)
     finally:
         gc.enable()

@@ -119,7 +119,7 @@ def test_large_queries():
     assert len(body) > LARGE_JSON_BYTES
     query = codec.large_query(body)
     assert query.encoding == wire.Encoding.OIP_JSON
-    assert (query.items, query.form) == (300, "row")
+    assert (query.items, query.wanted) == (300, "row")
     assert query.frame_bytes == sum(map(len, query.frame))
     assert codec.large_query(b'{"instances": [[[1], [2]]]}') is None
     two = signature({"a": ("FP32", (-1,)), "b": ("FP32", (-1,))}, {})

@@ -22,7 +22,6 @@ from serving.api.parsing.bounded_json import write
 from serving.api.parsing.parse_budget import ParseBudget
 from serving.api.tensorflow import rest_outputs, tensor_proto
 from serving.api.tensorflow.grpc_codec import TensorFlowGrpcCodec as TfsGrpcCodec
-from serving.api.tensorflow.grpc_codec import TensorFlowGrpcInferRequest as TfsQuery
 from serving.api.tensorflow.rest_codec import TensorFlowRestCodec
 from serving.api.transport.incremental import IncrementalRunner
 from serving.errors import InferenceFailed, InvalidRequest
@@ -290,9 +289,9 @@ def _tensorflow(form):
 
 def _tensorflow_grpc(frame):
     codec = TfsGrpcCodec("m", "1", model("FP32"))
-    query = TfsQuery((), 0, 0, 1, None, "predict", ())
-    return codec.encode_in_pieces(frame, query), lambda: b"".join(
-        codec.encode_response(frame, query)
+    wanted = ("predict", ())
+    return codec.encode_in_pieces(frame, wanted), lambda: b"".join(
+        codec.encode_response(frame, wanted)
     )
 
 
