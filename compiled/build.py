@@ -56,7 +56,6 @@ MODULES = (
     "serving/api/http/reader.py",
     "serving/api/http/head_cache.py",
     "serving/api/http/head_fields.py",
-    "serving/api/open_inference/binary_part.py",
     "serving/api/open_inference/codec.py",
     "serving/api/open_inference/infer_request.py",
     "serving/api/open_inference/parameters.py",
