@@ -19,8 +19,8 @@ from serving.api.grpc.streams import InferStream, StreamExchange, StreamTranspor
 from serving.api.open_inference import codec
 from serving.api.triton import extensions as triton_extensions
 from serving.api.triton import unsupported
-from serving.api.triton.extensions import ModelHub
 from serving.api.triton.model_control import Changes
+from serving.api.triton.repository_service import RepositoryService
 from serving.engine.engine import DeploymentHandle, Engine
 from serving.errors import DeadlineExceeded, InvalidRequest, ServingError, Unimplemented
 
@@ -64,7 +64,7 @@ class GrpcRoutes:
         self,
         engine: Engine,
         *,
-        hub: ModelHub | None = None,
+        hub: RepositoryService | None = None,
         services: Mapping[str, GrpcService] | None = None,
     ) -> None:
         self._engine = engine
@@ -195,7 +195,7 @@ class GrpcRoutes:
                 return self._ask_hub(self._hub, method, request, reply)
 
     def _ask_hub(
-        self, hub: ModelHub, method: str, request: Any, reply: GrpcResponseWriter
+        self, hub: RepositoryService, method: str, request: Any, reply: GrpcResponseWriter
     ) -> StreamExchange | bytes:
         match method:
             case "ModelStatistics":
