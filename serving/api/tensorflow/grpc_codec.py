@@ -19,7 +19,7 @@ from serving.api.parsing.tensors import checked_items
 from serving.api.tensorflow import examples, rest_codec, tensor_proto
 from serving.api.tensorflow.classify_regress import classifications, regressions
 from serving.api.tensorflow.examples import MAX_EXAMPLE_FIELDS, Example
-from serving.api.tensorflow.model_status import SIGNATURE_NAME, VersionState
+from serving.api.tensorflow.model_status import SIGNATURE_NAME, VersionState, version_number
 from serving.api.tensorflow.rest_tensors import TYPE_NAMES
 from serving.errors import InferenceFailed, InvalidRequest
 from serving.values import Buffer, Signature, Tensor
@@ -234,7 +234,7 @@ def status(versions: Sequence[VersionState]) -> bytes:
     return b"".join(
         fields.content(
             1,
-            fields.number(1, _version_number(version) or 0)
+            fields.number(1, version_number(version) or 0)
             + fields.number(2, _STATES[state])
             + fields.content(
                 3, fields.number(1, _UNKNOWN) + fields.content(2, error.encode()) if error else b""
@@ -277,15 +277,9 @@ def _spec(message: memoryview, budget: ParseBudget) -> Spec:
 
 
 def _spec_message(name: str, version: str, signature_name: str) -> bytes:
-    number = _version_number(version)
+    number = version_number(version)
     given = b"" if number is None else fields.content(2, fields.number(1, number))
     return fields.string(1, name) + given + fields.string(3, signature_name)
-
-
-def _version_number(version: str) -> int | None:
-    if version.isascii() and version.isdecimal() and len(version) <= 18:
-        return int(version)
-    return None
 
 
 def _class(label: str, score: float) -> bytes:

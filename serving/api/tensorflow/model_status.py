@@ -22,6 +22,13 @@ class VersionState(NamedTuple):
     """Why it failed to load."""
 
 
+def version_number(version: str) -> int | None:
+    """Return a version as a 64-bit number; None: it is another text."""
+    if version.isascii() and version.isdecimal() and len(version) <= 18:
+        return int(version)
+    return None
+
+
 def status(versions: Sequence[VersionState]) -> dict[str, Any]:
     """Return the model's status."""
     return {

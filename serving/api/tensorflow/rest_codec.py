@@ -239,7 +239,7 @@ class TensorFlowRestCodec:
     # Answers
 
     def encode_response(self, frame: memoryview, form: Form) -> bytes:
-        """Encode a response from a tensors frame.
+        """Encode a response from a tensors frame, in pieces.
 
         Raises:
             InvalidRequest: the outputs' first dimensions differ.
@@ -251,11 +251,11 @@ class TensorFlowRestCodec:
         elif form == "regress":
             results = regressions(tensors, self._signature.outputs)
         else:
-            return b"".join(_pieces(tensors, form))
-        return write({"results": results}, constants=True).encode()
+            return list(_pieces(tensors, form))
+        return [write({"results": results}, constants=True).encode()]
 
     def encode_in_pieces(self, frame: memoryview, form: Form) -> Iterator[bytes] | None:
-        """Encode as `encode_response` in small pieces; None if short.
+        """Encode a long response in quick steps, or return None if `encode_response` is quick enough.
 
         Raises:
             InvalidRequest: as `encode_response`.
@@ -263,7 +263,7 @@ class TensorFlowRestCodec:
         """
         if len(frame) <= LONG_BYTES or form not in {"row", "columnar"}:
             return None
-        return _pieces(wire.decode_frame(frame), form)
+        return _pieces(wire.decode_frame(memoryview(bytes(frame))), form)
 
 
 def _pieces(tensors: Sequence[Tensor], form: Form) -> Iterator[bytes]:

@@ -14,9 +14,10 @@ import functools
 import logging
 import re
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import NamedTuple, cast
 
+from serving.api.grpc.exchange import GrpcResponseHandler
 from serving.api.http.listener import Exchange, ResponseWriter
 from serving.api.http.messages import (
     JSON_TYPE,
@@ -29,10 +30,11 @@ from serving.api.open_inference.infer_request import DecodedRequest
 from serving.api.parsing.bounded_json import MAX_JSON_BYTES
 from serving.api.tensorflow import model_status, rest_codec
 from serving.api.tensorflow.rest_unparsed import LARGE_JSON_BYTES
-from serving.api.transport.incremental import IncrementalJob, IncrementalRunner
+from serving.api.transport.incremental import IncrementalRunner
 from serving.engine.engine import DeploymentHandle, Engine
 from serving.errors import InvalidRequest, ServingError, UnknownModel
-from serving.response_handler import BatchInfo, HasBatch, RequestHandle, fail_handler
+from serving.response_handler import BatchInfo, HasBatch
+from serving.values import Buffer
 
 log = logging.getLogger(__name__)
 
@@ -71,73 +73,32 @@ class NotFound(InvalidRequest):
     status = 404
 
 
-class _TensorFlowResponseHandler:
-    __slots__ = (
-        "_batch",
-        "_codec",
-        "_connection",
-        "_done",
-        "_form",
-        "_slices",
-        "_slow",
-        "_started_s",
-        "ticket",
-    )
+class _HttpResponseWriter:
+    __slots__ = ("_connection",)
 
-    def __init__(
-        self,
-        connection: ResponseWriter,
-        codec: rest_codec.TensorFlowRestCodec,
-        form: rest_codec.Form,
-        started_s: float,
-        done: Callable[[int, float], None],
-        slices: IncrementalRunner,
-    ) -> None:
+    def __init__(self, connection: ResponseWriter) -> None:
         self._connection = connection
-        self._codec = codec
-        self._form = form
-        self._started_s = started_s
-        self._done = done
-        self._slices = slices
-        self._slow: IncrementalJob | None = None
-        self._batch: BatchInfo | None = None
-        self.ticket: RequestHandle
+
+    def send(self, pieces: Sequence[Buffer]) -> None:
+        self._connection.respond(Response(200, JSON_TYPE, b"".join(pieces)))
+
+    def reject(self, error: ServingError) -> None:
+        self._connection.respond(error_response(error))
+
+
+class _TensorFlowResponseHandler(GrpcResponseHandler[rest_codec.Form]):
+    """Response handler as over gRPC, which also tells the batch, for the times of its stages."""
+
+    _batch: BatchInfo | None = None
 
     def on_result(self, frame: memoryview) -> None:
-        if len(frame) > rest_codec.LONG_BYTES:
-            pieces = self._codec.encode_in_pieces(memoryview(bytes(frame)), self._form)
-            if pieces is not None:
-                self._batch = self.batch()
-                self._slow = self._slices.begin(pieces, self._on_written)
-                return
-        self._respond(self._codec.encode_response(frame, self._form))
-
-    def _on_written(self, outcome: list[bytes] | Exception) -> None:
-        self._slow = None
-        if isinstance(outcome, Exception):
-            fail_handler(self, outcome)
-        else:
-            self._respond(b"".join(outcome))
-
-    def _respond(self, body: bytes) -> None:
-        self._connection.respond(Response(200, JSON_TYPE, body))
-        self._done(200, time.monotonic() - self._started_s)
-
-    def on_error(self, error: ServingError) -> None:
-        self._connection.respond(error_response(error))
-        self._done(error.status, time.monotonic() - self._started_s)
-
-    def cancel(self) -> None:
-        if self._slow is not None:
-            self._slow.cancel()
-            self._slow = None
-        self.ticket.cancel()
-        self._done(499, time.monotonic() - self._started_s)
+        self._batch = self.batch()  # not known any more when a long response is written
+        super().on_result(frame)
 
     def batch(self) -> BatchInfo | None:
-        if self._batch is not None:
-            return self._batch
-        return self.ticket.batch() if isinstance(self.ticket, HasBatch) else None
+        if self._batch is None and isinstance(self.ticket, HasBatch):
+            return self.ticket.batch()
+        return self._batch
 
 
 def _send_metrics(connection: ResponseWriter, outcome: list[bytes] | Exception) -> None:
@@ -203,7 +164,13 @@ class TensorFlowRoutes:
             codec = _codec(target)
             query = self._query(codec, asked, body)
             flight = _TensorFlowResponseHandler(
-                connection, codec, query.wanted, started_s, target.count_response, self._slices
+                _HttpResponseWriter(connection),
+                codec.encode_response,
+                query.wanted,
+                started_s,
+                target.count_response,
+                steps=codec.encode_in_pieces,
+                slices=self._slices,
             )
             flight.ticket = target.submit(query, flight, head.application)
         except ServingError as error:
@@ -325,8 +292,6 @@ def _codec(target: DeploymentHandle) -> rest_codec.TensorFlowRestCodec:
     return codec
 
 
-def _age(version: model_status.VersionState) -> tuple[int, int, str]:
-    text = version.version
-    if text.isascii() and text.isdecimal() and len(text) <= 19:
-        return 1, int(text), ""
-    return 0, 0, text
+def _age(version: model_status.VersionState) -> tuple[bool, int, str]:
+    number = model_status.version_number(version.version)
+    return number is not None, number or 0, version.version

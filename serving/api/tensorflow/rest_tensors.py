@@ -30,29 +30,20 @@ TYPE_NAMES = {name: name.lower() for name in ITEM_BYTES} | {
 }
 """Datatype -> TensorFlow's name."""
 
-_PYTHON_TYPES: dict[str, frozenset[type]] = {
-    "b": frozenset({bool}),
-    "u": frozenset({int}),
-    "i": frozenset({int}),
-    "f": frozenset({int, float}),
-}
-"""Kind of a numpy type -> accepted types of parsed JSON values."""
 
-
-def _range_of(wanted: np.dtype[Any]) -> tuple[float, float]:
+def _fitting(wanted: np.dtype[Any]) -> tuple[frozenset[type], float, float]:
+    if wanted.kind == "b":
+        return frozenset({bool}), 0, 1
     if wanted.kind == "f":
         largest = float(np.finfo(wanted).max)
-        return -largest, largest
-    if wanted.kind == "b":
-        return 0, 1
-    return int(np.iinfo(wanted).min), int(np.iinfo(wanted).max)
+        return frozenset({int, float}), -largest, largest
+    return frozenset({int}), int(np.iinfo(wanted).min), int(np.iinfo(wanted).max)
 
 
-_FITTING: dict[str, tuple[frozenset[type], float, float]] = {
-    name: (_PYTHON_TYPES[np.dtype(code).kind], *_range_of(np.dtype(code)))
-    for name, code in NUMPY.items()
-} | {"BYTES": (frozenset({str, bytes}), -math.inf, math.inf)}
-"""Datatype -> accepted types, minimum and maximum."""
+_FITTING = {name: _fitting(np.dtype(code)) for name, code in NUMPY.items()} | {
+    "BYTES": (frozenset({str, bytes}), -math.inf, math.inf)
+}
+"""Datatype -> accepted types of parsed JSON values, minimum and maximum."""
 
 _JSON_TYPES = {
     type(None): "Null",

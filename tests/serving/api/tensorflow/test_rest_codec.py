@@ -40,7 +40,8 @@ def inputs(body, model=ONE, method="predict"):
 def answer(arrays, model=ONE, form="row"):
     """The decoded answer for these outputs."""
     frame = memoryview(frame_of(arrays, model.outputs))
-    return json.loads(rest_codec.TensorFlowRestCodec("m", "1", model).encode_response(frame, form))
+    codec = rest_codec.TensorFlowRestCodec("m", "1", model)
+    return json.loads(b"".join(codec.encode_response(frame, form)))
 
 
 def model_of(inputs, outputs, unbatched=""):
@@ -332,7 +333,8 @@ def test_one_output_is_unnamed_and_several_are_named():
 def test_not_finite_numbers_are_tokens():
     """NaN and the infinities go out as the tokens that come in."""
     frame = memoryview(frame_of({"y": np.array([[np.nan, np.inf, -np.inf]])}, ONE.outputs))
-    assert rest_codec.TensorFlowRestCodec("m", "1", ONE).encode_response(frame, "row") == (
+    pieces = rest_codec.TensorFlowRestCodec("m", "1", ONE).encode_response(frame, "row")
+    assert b"".join(pieces) == (
         b'{"predictions":[[NaN,Infinity,-Infinity]]}'
     )
 
