@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import inspect
 
-from serving.api.clipper import application_commands, model_commands, replica_commands
+from serving.api.clipper import application_commands, model_commands
 from serving.api.clipper.fields import JsonFields
 from serving.api.clipper.service import ClipperService
 from serving.api.parsing.bounded_json import write
@@ -16,12 +16,8 @@ from serving.errors import ServingError
 
 BASE = "/admin"
 PING = f"{BASE}/ping"
-_COMMANDS = {
-    f"{BASE}{path}": command
-    for commands in (application_commands, model_commands, replica_commands)
-    for path, command in commands.COMMANDS.items()
-}
-PATHS = tuple(_COMMANDS)
+_COMMANDS = application_commands.COMMANDS | model_commands.COMMANDS
+PATHS = tuple(f"{BASE}{path}" for path in _COMMANDS)
 """Paths of all commands but the ping."""
 
 
@@ -29,7 +25,7 @@ async def execute(service: ClipperService, path: str, body: bytes) -> tuple[int,
     """Return the status and the text of a command's response; `path` is one of `PATHS` or `PING`."""
     if path == PING:
         return 200, "PONG"
-    command, schema = _COMMANDS[path]
+    command, schema = _COMMANDS[path.removeprefix(BASE)]
     try:
         outcome = command(service, JsonFields.parse(body, schema))
         if inspect.isawaitable(outcome):

@@ -1,4 +1,8 @@
-"""Clipper's management commands for models, versions and containers."""
+"""Clipper's management commands for models, versions and containers, and four for replicas.
+
+Clipper's container managers give the latter to Docker instead. The container name that they take is
+a bundled model, a model file or `path/to/file.py:function`.
+"""
 
 from __future__ import annotations
 
@@ -14,23 +18,21 @@ from serving.api.clipper.service import (
     RegisteredModel,
 )
 from serving.errors import InvalidRequest
+from serving.values import ModelId
 
 Command = Callable[[ClipperService, JsonFields], Any]
 
 INPUT_TYPE = '"integers" | "bytes" | "floats" | "doubles" | "strings"'
 VERBOSE = '{ "verbose" := bool }'
-NAME_AND_VERSION = '{ "model_name" := string, "model_version" := string }'
+_NAME_AND_VERSION = '{ "model_name" := string, "model_version" := string }'
+
+_STOP = '{ "models" := { name := [version] } }'
 
 _FORBIDDEN = (",", ":")
 """Separators in Clipper's identifiers, forbidden in names, versions and labels."""
 
 
-def checked_batch_size(size: int) -> int:
-    """Return a batch size.
-
-    Raises:
-        InvalidRequest: out of range.
-    """
+def _checked_batch_size(size: int) -> int:
     if size <= 0 and size != DEFAULT_BATCH_SIZE:
         raise InvalidRequest("The batch size must be positive or DEFAULT_BATCH_SIZE, which is -1")
     return size
@@ -44,7 +46,7 @@ def _add_model(service: ClipperService, fields: JsonFields) -> str:
         input_type=input_type(fields.string("input_type")),
         container_name=fields.string("container_name"),
         model_data_path=fields.string("model_data_path"),
-        batch_size=checked_batch_size(fields.integer("batch_size")),
+        batch_size=_checked_batch_size(fields.integer("batch_size")),
     )
     _check_grouped(model.name, "model name")
     _check_grouped(model.version, "model version")
@@ -151,6 +153,50 @@ def _shown_container(container: Container) -> dict[str, Any]:
     }
 
 
+# Replicas
+
+
+async def _start(service: ClipperService, fields: JsonFields) -> str:
+    model = _model(fields)
+    input_type(fields.string("input_type"))  # only checked: the model's own signature counts
+    container = fields.string("container_name")
+    replicas = _replicas(fields.integer("num_replicas", 1))
+    batch_size = _checked_batch_size(fields.integer("batch_size", DEFAULT_BATCH_SIZE))
+    await service.start(model, container=container, replicas=replicas, batch_size=batch_size)
+    return f"Successfully started {replicas} replicas of model '{model.name}:{model.version}'"
+
+
+async def _resize(service: ClipperService, fields: JsonFields) -> str:
+    model = _model(fields)
+    replicas = _replicas(fields.integer("num_replicas"))
+    await service.resize(model, replicas)
+    return f"Successfully set model '{model.name}:{model.version}' to {replicas} replicas"
+
+
+def _count(service: ClipperService, fields: JsonFields) -> int:
+    return service.count(_model(fields))
+
+
+async def _stop(service: ClipperService, fields: JsonFields) -> str:
+    named = fields.given.get("models", {})
+    if not isinstance(named, dict):
+        raise fields.mismatch("models", "Object", named)
+    inner = JsonFields(named, _STOP)
+    models = [ModelId(name, version) for name in named for version in inner.strings(name)]
+    await service.stop(models)
+    return f"Successfully stopped {len(models)} versions"
+
+
+def _model(fields: JsonFields) -> ModelId:
+    return ModelId(fields.string("model_name"), fields.string("model_version"))
+
+
+def _replicas(count: int) -> int:
+    if count < 0:
+        raise InvalidRequest(f"num_replicas is {count}, expected 0 or more")
+    return count
+
+
 COMMANDS: dict[str, tuple[Command, str]] = {
     "/add_model": (
         _add_model,
@@ -160,14 +206,27 @@ COMMANDS: dict[str, tuple[Command, str]] = {
             '"model_data_path" := string, "batch_size" := int }'
         ),
     ),
-    "/set_model_version": (_set_model_version, NAME_AND_VERSION),
-    "/delete_versioned_model": (_delete_versioned_model, NAME_AND_VERSION),
+    "/set_model_version": (_set_model_version, _NAME_AND_VERSION),
+    "/delete_versioned_model": (_delete_versioned_model, _NAME_AND_VERSION),
     "/get_all_models": (_get_all_models, VERBOSE),
-    "/get_model": (_get_model, NAME_AND_VERSION),
+    "/get_model": (_get_model, _NAME_AND_VERSION),
     "/get_all_containers": (_get_all_containers, VERBOSE),
     "/get_container": (
         _get_container,
         '{ "model_name" := string, "model_version" := string, "replica_id" := int }',
     ),
+    "/start_containers": (
+        _start,
+        (
+            '{ "model_name" := string, "model_version" := string, "container_name" := string, '
+            '"input_type" := string, "num_replicas" := int (optional), "batch_size" := int (optional) }'
+        ),
+    ),
+    "/set_num_replicas": (
+        _resize,
+        '{ "model_name" := string, "model_version" := string, "num_replicas" := int }',
+    ),
+    "/get_num_replicas": (_count, _NAME_AND_VERSION),
+    "/stop_containers": (_stop, _STOP),
 }
 """Path below `/admin` -> the command and its body's schema."""

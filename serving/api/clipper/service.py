@@ -137,28 +137,25 @@ class ClipperService:
             ServingError: it runs already, or cannot be loaded.
         """
         async with self._engine.editing:
-            await self._start(model, container, replicas, batch_size)
-
-    async def _start(self, model: ModelId, container: str, replicas: int, batch_size: int) -> None:
-        if self._runs(model):
-            raise InvalidRequest(f"model {model.name}:{model.version} is already running")
-        try:
-            # A slow disk must not block requests.
-            spec = await asyncio.to_thread(zoo.find, container, name=model.name)
-        except UnknownModel as error:
-            raise ModelLoadFailed(container, str(error)) from error
-        if not replicas:
-            return
-        await self._settings_of(model.name, replicas, batch_size)
-        try:
-            await self._engine.deploy(
-                dataclasses.replace(spec, version=model.version), current=False
-            )
-        except ServingError:
-            await self._take_back_settings([model.name])
-            raise
-        if self._current.get(model.name, model.version) == model.version:
-            self._engine.set_version(model.name, model.version)
+            if self._runs(model):
+                raise InvalidRequest(f"model {model.name}:{model.version} is already running")
+            try:
+                # A slow disk must not block requests.
+                spec = await asyncio.to_thread(zoo.find, container, name=model.name)
+            except UnknownModel as error:
+                raise ModelLoadFailed(container, str(error)) from error
+            if not replicas:
+                return
+            await self._settings_of(model.name, replicas, batch_size)
+            try:
+                await self._engine.deploy(
+                    dataclasses.replace(spec, version=model.version), current=False
+                )
+            except ServingError:
+                await self._take_back_settings([model.name])
+                raise
+            if self._current.get(model.name, model.version) == model.version:
+                self._engine.set_version(model.name, model.version)
 
     async def resize(self, model: ModelId, replicas: int) -> None:
         """Return when that many replicas are ready; 0 stops all.

@@ -19,8 +19,7 @@ from serving.api.grpc.streams import InferStream, StreamExchange, StreamTranspor
 from serving.api.open_inference import codec
 from serving.api.triton import extensions as triton_extensions
 from serving.api.triton import unsupported
-from serving.api.triton.model_control import Changes
-from serving.api.triton.repository_service import RepositoryService
+from serving.api.triton.repository_service import Changes, RepositoryService
 from serving.engine.engine import DeploymentHandle, Engine
 from serving.errors import DeadlineExceeded, InvalidRequest, ServingError, Unimplemented
 

@@ -92,7 +92,8 @@ class _TensorFlowResponseHandler(GrpcResponseHandler[rest_codec.Form]):
     _batch: BatchInfo | None = None
 
     def on_result(self, frame: memoryview) -> None:
-        self._batch = self.batch()  # not known any more when a long response is written
+        if len(frame) > rest_codec.LONG_BYTES:
+            self._batch = self.batch()  # no longer known once the response is written
         super().on_result(frame)
 
     def batch(self) -> BatchInfo | None:
@@ -188,21 +189,17 @@ class TensorFlowRoutes:
         request = rest_codec.request(body, self._max_json_bytes)
         return codec.query(request, cast("rest_codec.Method", asked.kind))
 
-    def _resolve(self, asked: _ParsedTensorFlowPath, body: bytes | None = None) -> DeploymentHandle:
-        """Return the model's handle.
-
-        As in TensorFlow Serving, a short malformed body is reported first.
-        """
+    def _resolve(self, asked: _ParsedTensorFlowPath, body: bytes) -> DeploymentHandle:
         try:
             return resolve(self._engine, *asked[1:])
         except NotFound:
-            if body is not None and len(body) <= LARGE_JSON_BYTES:
-                rest_codec.request(body)
+            if len(body) <= LARGE_JSON_BYTES:
+                rest_codec.request(body)  # TensorFlow Serving too reports a malformed one first
             raise
 
     def _ask(self, asked: _ParsedTensorFlowPath) -> Response:
         if asked.kind == "metadata":
-            target = self._resolve(asked)
+            target = resolve(self._engine, *asked[1:])
             body = model_status.metadata(target.id.name, target.id.version, target.signature)
             return json_response(200, body)
         return json_response(200, model_status.status(states(self._engine, *asked[1:])))

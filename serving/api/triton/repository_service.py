@@ -6,7 +6,16 @@ Models can be loaded by name, never by path.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+import logging
+from collections.abc import (
+    Awaitable,
+    Callable,
+    Coroutine,
+    Iterable,
+    Iterator,
+    Mapping,
+    Sequence,
+)
 from typing import Any
 
 from serving import zoo
@@ -17,6 +26,8 @@ from serving.errors import InvalidRequest, ServingError, UnknownModel
 from serving.metrics.statistics import ModelStatistics
 from serving.model_spec import ModelSpec
 from serving.values import ModelId
+
+log = logging.getLogger(__name__)
 
 _STATES: Mapping[str, State] = {"ready": "READY", "loading": "LOADING"}
 
@@ -162,6 +173,52 @@ class RepositoryService:
                 "loading and unloading models is not allowed here; start the server with "
                 "server.model_control=explicit to allow it"
             )
+
+
+Answer = Callable[[ServingError | None], None]
+"""Called with the error of a load or unload, or with None."""
+
+
+class Change:
+    """A load or unload that goes on without its client; exchange of the connection."""
+
+    def __init__(self, response: Answer) -> None:
+        self._answer: Answer | None = response
+
+    def cancel(self) -> None:
+        """Drop the response: the client disconnected."""
+        self._answer = None
+
+    def on_finished(self, task: asyncio.Task[None]) -> None:
+        """Send the outcome."""
+        error = ServingError("the server is stopping") if task.cancelled() else task.exception()
+        if error is not None and not isinstance(error, ServingError):
+            log.error("loading hit a server error", exc_info=error)
+            error = ServingError("internal error; the server's log has the reason")
+        if self._answer is not None:
+            self._answer(error)
+
+
+class Changes:
+    """All loads and unloads in progress."""
+
+    def __init__(self) -> None:
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    def begin(self, work: Coroutine[Any, Any, None], response: Answer, *, name: str) -> Change:
+        """Start one in a task; `response` is called at its end unless the client has left."""
+        change = Change(response)
+        task = asyncio.create_task(work, name=name)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        task.add_done_callback(change.on_finished)
+        return change
+
+    async def close(self) -> None:
+        """Cancel what is in progress."""
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
 
 
 def _settings(config: Mapping[str, Any]) -> dict[str, Any]:

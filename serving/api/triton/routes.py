@@ -6,8 +6,7 @@ from serving.api.http.listener import Exchange, ResponseWriter
 from serving.api.http.messages import RequestHead, Response, error_response, json_response
 from serving.api.triton import extensions
 from serving.api.triton.extensions import ExtensionRequest
-from serving.api.triton.model_control import Changes
-from serving.api.triton.repository_service import RepositoryService
+from serving.api.triton.repository_service import Changes, RepositoryService
 from serving.errors import ServingError
 
 
