@@ -13,7 +13,7 @@ import json
 from collections.abc import Callable
 from typing import Any
 
-from serving.api.clipper import requests
+from serving.api.clipper import queries
 from serving.api.grpc import messages
 from serving.api.grpc.codec import GrpcCodec
 from serving.api.open_inference.request_decoder import RequestDecoder
@@ -114,7 +114,7 @@ def _tfs(method: rest_codec.Method) -> Callable[[bytes, Signature], object]:
 
 def _clipper(kind: str) -> Callable[[bytes, Signature], object]:
     def read(body: bytes, model: Signature) -> object:
-        asked = requests.prediction(requests.predict_fields(body), kind)
+        asked = queries.prediction(queries.predict_fields(body), kind)
         return [given.query(model) for given in asked.inputs]
 
     return read

@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from serving import wire
-from serving.api.clipper import requests
+from serving.api.clipper import queries
 from serving.api.grpc import messages
 from serving.api.grpc.codec import GrpcCodec
 from serving.api.http.listener import HttpListener
@@ -112,13 +112,13 @@ def tfs_spec(data: bytes) -> None:
 
 def clippers(data: bytes) -> None:
     """Clipper, predict; the length says of which kind of input."""
-    for one in requests.prediction(requests.predict_fields(data), _kind_of(data)).inputs:
+    for one in queries.prediction(queries.predict_fields(data), _kind_of(data)).inputs:
         one.query(_signature_of(data))
 
 
 def clipper_updates(data: bytes) -> None:
     """Clipper, update."""
-    requests.update(data, _kind_of(data))
+    queries.update(data, _kind_of(data))
 
 
 def _kind_of(data: bytes) -> str:

@@ -249,21 +249,15 @@ def _patch(body: bytes) -> tuple[dict[str, Any], bool, bool]:
 
 
 def _check_live(old: ServingSettings, new: ServingSettings, served: Collection[str]) -> None:
-    before, after = old.flat(), new.flat()
-    of_models = {model: (old.of(model).flat(), new.of(model).flat()) for model in served}
-    for name, knob in SETTINGS.items():
-        if knob.limits.live:
-            continue
-        changes = {name: (before[name], after[name])}
-        changes |= {
-            f"models.{model}.{name}": (then[name], now[name])
-            for model, (then, now) in of_models.items()
-        }
-        for changed, (then, now) in changes.items():
-            if then != now:
+    groups = {"": (old, new)}
+    groups |= {f"models.{model}.": (old.of(model), new.of(model)) for model in served}
+    for prefix, (then, now) in groups.items():
+        before, after = then.flat(), now.flat()
+        for name, knob in SETTINGS.items():
+            if not knob.limits.live and before[name] != after[name]:
                 raise InvalidSettings(
-                    f"{changed} cannot change while the server runs ({then!r} to "
-                    f"{now!r}); restart it"
+                    f"{prefix}{name} cannot change while the server runs ({before[name]!r} to "
+                    f"{after[name]!r}); restart it"
                 )
 
 

@@ -12,7 +12,7 @@ from serving.errors import InvalidRequest
 
 JSON_ERROR = "Json error"
 MAX_USER = 256
-_INT32 = range(-(2**31), 2**31)
+INT32 = range(-(2**31), 2**31)
 
 
 class RequestError(InvalidRequest):
@@ -119,7 +119,7 @@ class JsonFields:
         value = self.value(key)
         if isinstance(value, bool) or not isinstance(value, int | float):
             raise self.mismatch(key, "Number", value)
-        if not isinstance(value, int) or value not in _INT32:
+        if not isinstance(value, int) or value not in INT32:
             raise self.error(f"PredictionData of type Number is not of type int (key {key})")
         return value
 

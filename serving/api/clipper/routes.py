@@ -17,7 +17,7 @@ import urllib.parse
 from typing import NamedTuple
 
 from serving import wire
-from serving.api.clipper import requests, responses
+from serving.api.clipper import queries
 from serving.api.clipper.fields import RequestError
 from serving.api.clipper.service import ClipperService
 from serving.api.http.listener import Exchange, ResponseWriter
@@ -102,13 +102,13 @@ class _QueryBatch:
         output = result.output
         if result.is_default or output is None:
             self._default(place, result, result.explanation)
-        elif isinstance(output, memoryview) and len(output) > responses.LONG_BYTES:
+        elif isinstance(output, memoryview) and len(output) > queries.LONG_BYTES:
             kept = result._replace(output=memoryview(bytes(output)))
             ended = functools.partial(self._on_written, place, kept)
-            self._slow[place] = self._slices.begin(responses.prediction_pieces(kept), ended)
+            self._slow[place] = self._slices.begin(queries.prediction_pieces(kept), ended)
         else:
             try:
-                response = b"".join(responses.prediction_pieces(result))
+                response = b"".join(queries.prediction_pieces(result))
             except (InferenceFailed, wire.WireError) as error:
                 self._default(place, result, f"{_UNREADABLE}: {error}")
             else:
@@ -127,7 +127,7 @@ class _QueryBatch:
             self._default(place, result, _UNEXPECTED)
 
     def _default(self, place: int, result: QueryResponse, why: str | None) -> None:
-        response = responses.default_prediction(result, self._default_output, why)
+        response = queries.default_prediction(result, self._default_output, why)
         self._count(place, response, is_default=True)
 
     def _count(self, place: int, response: bytes, *, is_default: bool) -> None:
@@ -137,7 +137,7 @@ class _QueryBatch:
         self._answers[place] = response
         self._missing -= 1
         if not self._missing:
-            body = responses.response_body(self._answers)
+            body = queries.response_body(self._answers)
             self._connection.respond(Response(200, JSON_TYPE, body))
 
     def cancel(self) -> None:
@@ -222,13 +222,13 @@ class ClipperRoutes:
         started_s: float,
     ) -> Exchange | Response:
         try:
-            fields = requests.predict_fields(body, self._max_json_bytes)
+            fields = queries.predict_fields(body, self._max_json_bytes)
             version = fields.text("version") if "version" in fields.given else None
             if version is not None:
                 self._check_version(name, application, version)
-            asked = requests.prediction(fields, application.input_type)
+            asked = queries.prediction(fields, application.input_type)
             if not asked.inputs:
-                return Response(200, JSON_TYPE, responses.response_body([]))
+                return Response(200, JSON_TYPE, queries.response_body([]))
             metrics = _AppMetrics(self._registry, name, started_s)
             batch = _QueryBatch(
                 connection,
@@ -246,7 +246,7 @@ class ClipperRoutes:
         return batch
 
     def _ask_all(
-        self, name: str, asked: requests.PredictRequest, version: str | None, batch: _QueryBatch
+        self, name: str, asked: queries.PredictRequest, version: str | None, batch: _QueryBatch
     ) -> None:
         try:
             for place, question in enumerate(asked.inputs):
@@ -276,7 +276,7 @@ class ClipperRoutes:
 
     def _update(self, name: str, application: Application, body: bytes) -> Response:
         try:
-            update = requests.update(body, application.input_type, self._max_json_bytes)
+            update = queries.update(body, application.input_type, self._max_json_bytes)
             taken = self._applications.feedback(name, update)
         except NotReady as error:  # valid; the client may retry
             return _plain(error.status, str(error))

@@ -13,6 +13,7 @@ import numpy as np
 
 from serving import wire
 from serving.api.open_inference.infer_request import DecodedRequest, tensor_request
+from serving.api.open_inference.response_encoder import select_outputs
 from serving.api.parsing import proto_fields as fields
 from serving.api.parsing.parse_budget import MAX_VALUES, ParseBudget
 from serving.api.parsing.tensors import checked_items
@@ -21,7 +22,7 @@ from serving.api.tensorflow.classify_regress import classifications, regressions
 from serving.api.tensorflow.examples import MAX_EXAMPLE_FIELDS, Example
 from serving.api.tensorflow.model_status import SIGNATURE_NAME, VersionState, version_number
 from serving.api.tensorflow.rest_tensors import TYPE_NAMES
-from serving.errors import InferenceFailed, InvalidRequest
+from serving.errors import InvalidRequest
 from serving.values import Buffer, Signature, Tensor
 
 _STATES = {"LOADING": 20, "AVAILABLE": 30, "END": 50}
@@ -164,7 +165,8 @@ class TensorFlowGrpcCodec:
         method, outputs = wanted
         tensors = wire.decode_frame(frame)
         if method == "predict":
-            return list(self._predict_response(_select_outputs(tensors, outputs)))
+            chosen = select_outputs(tensors, outputs) if outputs else tensors
+            return list(self._predict_response(chosen))
         if method == "classify":
             result = b"".join(
                 fields.content(1, b"".join(_class(label, score) for label, score in row))
@@ -186,7 +188,8 @@ class TensorFlowGrpcCodec:
         method, outputs = wanted
         if len(frame) <= rest_codec.LONG_BYTES or method != "predict":
             return None
-        chosen = _select_outputs(wire.decode_frame(frame), outputs)
+        tensors = wire.decode_frame(frame)
+        chosen = select_outputs(tensors, outputs) if outputs else tensors
         if not any(tensor.datatype == "BYTES" for tensor in chosen):
             return None
         kept = [tensor._replace(data=bytes(tensor.data)) for tensor in chosen]
@@ -242,17 +245,6 @@ def status(versions: Sequence[VersionState]) -> bytes:
         )
         for version, state, error in versions
     )
-
-
-def _select_outputs(tensors: Sequence[Tensor], wanted: Sequence[str]) -> Sequence[Tensor]:
-    """Return the requested outputs in order, or all."""
-    if not wanted:
-        return tensors
-    by_name = {tensor.name: tensor for tensor in tensors}
-    missing = [name for name in wanted if name not in by_name]
-    if missing:
-        raise InferenceFailed(f"the model returned no output {', '.join(missing)}")
-    return [by_name[name] for name in wanted]
 
 
 def _spec(message: memoryview, budget: ParseBudget) -> Spec:

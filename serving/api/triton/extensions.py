@@ -214,8 +214,4 @@ def _tensor_json(spec: TensorSpec, *, is_batched: bool) -> dict[str, Any]:
 
 def index_json(models: Iterable[RepositoryIndexEntry], *, ready: bool) -> list[dict[str, str]]:
     """Encode an index, optionally of ready models only."""
-    return [
-        {"name": name, "version": version, "state": state, "reason": reason}
-        for name, version, state, reason in models
-        if state == "READY" or not ready
-    ]
+    return [entry._asdict() for entry in models if entry.state == "READY" or not ready]

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from serving import wire
-from serving.api.clipper import requests
+from serving.api.clipper import queries
 from serving.api.clipper.fields import RequestError
 from serving.api.grpc import messages
 from serving.api.open_inference.request_decoder import RequestDecoder
@@ -236,9 +236,9 @@ def test_the_limit_is_a_setting_in_every_protocol():
     with pytest.raises(JsonTooLarge):
         rest_codec.request(long, limit)
     with pytest.raises(RequestError, match=r"2000 bytes \(server.max_json_bytes\)"):
-        requests.predict_fields(long, limit)
+        queries.predict_fields(long, limit)
     with pytest.raises(RequestError, match="2000 bytes"):
-        requests.update(long, "integers", limit)
+        queries.update(long, "integers", limit)
 
 
 # Texts of errors

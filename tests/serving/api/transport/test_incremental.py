@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from serving import wire
-from serving.api.clipper import responses
+from serving.api.clipper import queries
 from serving.api.grpc import messages
 from serving.api.grpc.codec import GrpcCodec
 from serving.api.grpc.codec import GrpcOutputRequest as GrpcWanted
@@ -236,7 +236,7 @@ def test_texts_in_pieces_are_the_texts(texts, width, name):
         rest_outputs.tensor_to_json(tensor)
     )
     if len(texts) // width != 1:  # one item has no axis of items
-        written = json.loads(b"".join(responses.prediction_pieces(Result(7, frame_of(tensor)))))
+        written = json.loads(b"".join(queries.prediction_pieces(Result(7, frame_of(tensor)))))
         rows = [one.decode() for one in texts]
         expected = [rows[start : start + width] for start in range(0, len(rows), width)]
         assert written == {"query_id": 7, "output": expected, "default": False}
@@ -302,7 +302,7 @@ def _tensorflow_grpc(frame):
 
 
 def _clipper(frame):
-    pieces = responses.prediction_pieces(Result(7, frame))
+    pieces = queries.prediction_pieces(Result(7, frame))
     return pieces, lambda: _clippers_whole(wire.decode_frame(frame))
 
 

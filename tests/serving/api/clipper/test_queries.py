@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from serving import wire
-from serving.api.clipper import requests, responses
+from serving.api.clipper import queries
 from serving.api.clipper.fields import RequestError
 from serving.api.clipper.inputs import INPUT_TYPES, ApplicationInput, input_type, input_types
 from serving.api.parsing.bounded_json import write
@@ -26,7 +26,7 @@ KINDS = ("integers", "floats", "doubles", "strings", "bytes")
 def asked(body, kind):
     """The inputs' values of a predict request."""
     text = body if isinstance(body, bytes) else json.dumps(body).encode()
-    made = requests.prediction(requests.predict_fields(text), kind)
+    made = queries.prediction(queries.predict_fields(text), kind)
     return [list(item.value) if kind in KINDS[:3] else item.value for item in made.inputs]
 
 
@@ -40,8 +40,8 @@ def fed(value, kind, datatype, shape):
 
 def shown(output, **more):
     """One prediction of an answer, its query's number left out."""
-    pieces = responses.prediction_pieces(Result(7, output, **more))
-    made = json.loads(responses.response_body([b"".join(pieces)]))
+    pieces = queries.prediction_pieces(Result(7, output, **more))
+    made = json.loads(queries.response_body([b"".join(pieces)]))
     assert made.pop("query_id") == 7
     return made
 
@@ -102,7 +102,7 @@ def test_inputs(kind, body, expected):
 def test_users():
     """A request may say whose it is."""
     for body, user in ((b'{"input": "a", "uid": 5}', "5"), (b'{"input": "a"}', "")):
-        assert requests.prediction(requests.predict_fields(body), "strings").user == user
+        assert queries.prediction(queries.predict_fields(body), "strings").user == user
 
 
 PROBLEMS = [
@@ -135,7 +135,7 @@ PROBLEMS = [
     ("strings", {"input": "a", "uid": []}, "JSON key uid expected type Stringbut found type Array"),
     ("strings", {"input": "a", "uid": "u" * 257}, "uid has 257 characters, at most 256"),
     ("strings", b'{"input": "a", "uid": "\\ud800"}', "uid contains a lone surrogate"),
-    ("strings", {"input_batch": [""] * (requests.MAX_BATCH + 1)}, "at most 2048 are allowed"),
+    ("strings", {"input_batch": [""] * (queries.MAX_BATCH + 1)}, "at most 2048 are allowed"),
 ]  # fmt: skip
 
 
@@ -169,7 +169,7 @@ def test_request_errors_cross_processes():
 )
 def test_updates(body, expected):
     """Feedback names a user by text or number, and what was right by number or label."""
-    made = requests.update(json.dumps(body).encode(), "integers")
+    made = queries.update(json.dumps(body).encode(), "integers")
     assert (made.user, list(made.input.value), made.label, made.query_id) == expected
 
 
@@ -189,7 +189,7 @@ def test_updates(body, expected):
 def test_problems_of_updates(body, cause):
     """What is wrong with feedback is said."""
     with pytest.raises(RequestError) as caught:
-        requests.update(json.dumps(body).encode(), "integers")
+        queries.update(json.dumps(body).encode(), "integers")
     assert cause in str(caught.value)
     assert "\n" not in str(caught.value)
 
@@ -330,14 +330,14 @@ def test_any_json_is_queries_or_an_error(document, kind, datatype):
     said = ""
     text = json.dumps(document).encode()
     try:
-        made = requests.prediction(requests.predict_fields(text), kind)
+        made = queries.prediction(queries.predict_fields(text), kind)
         for item in made.inputs:
             item.query(signature({"x": (datatype, (-1, -1))}, {}))
     except InvalidRequest as error:
         said = str(error)
     assert "\n" not in said
     try:
-        requests.update(text, kind)
+        queries.update(text, kind)
     except InvalidRequest as error:
         said = str(error)
     assert "\n" not in said
@@ -378,7 +378,7 @@ def test_outputs(output, expected):
 def default(**more):
     """A prediction with the default output, its query's number left out."""
     why = more.pop("explanation", None)
-    made = json.loads(responses.default_prediction(Result(7, None, True, **more), "-1.0", why))
+    made = json.loads(queries.default_prediction(Result(7, None, True, **more), "-1.0", why))
     assert made.pop("query_id") == 7
     return made
 
@@ -412,6 +412,6 @@ def test_one_prediction_stands_alone_and_several_in_a_list():
     """A batch of one is unwrapped: Clipper's clients depend on it."""
     one = {"query_id": 1, "output": 2, "default": False}
     text = write(one).encode()
-    assert json.loads(responses.response_body([text])) == one
-    assert json.loads(responses.response_body([text, text])) == {"batch_predictions": [one, one]}
-    assert json.loads(responses.response_body([])) == {"batch_predictions": []}
+    assert json.loads(queries.response_body([text])) == one
+    assert json.loads(queries.response_body([text, text])) == {"batch_predictions": [one, one]}
+    assert json.loads(queries.response_body([])) == {"batch_predictions": []}
