@@ -20,7 +20,7 @@ _MAX_RESPONSE_BYTES = 64 * 2**20
 
 
 _direct = urllib.request.build_opener(urllib.request.ProxyHandler({}))
-"""Without a proxy."""
+"""Sends requests past any proxy of the environment."""
 
 
 def post(address: str, path: str, data: Mapping[str, Any]) -> str:

@@ -88,7 +88,7 @@ class _Module:
         self._arrays = 0
 
     def text(self) -> str:
-        """Return the source."""
+        """Return the source of the module."""
         lines = [
             '"""Written by clipper_admin: a function by Clipper\'s contract."""',
             "from __future__ import annotations",

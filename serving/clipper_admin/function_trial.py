@@ -22,10 +22,7 @@ _NUMBERS: dict[str, tuple[type[np.generic], type | types.UnionType]] = {
 def run_like_deployed(
     query: Mapping[str, Any], func: Callable[[list[Any]], Any], input_type: str
 ) -> Any:
-    """Return the function's outputs, or a text beginning with "Invalid input type".
-
-    See `ClipperConnection.test_predict_function`.
-    """
+    """Return the function's outputs, or a text beginning with "Invalid input type"."""
     if input_type not in INPUT_TYPES or query.keys() not in ({"input"}, {"input_batch"}):
         return "Invalid input type or JSON key"
     kind = INPUT_TYPES[input_type]

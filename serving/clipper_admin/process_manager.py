@@ -176,7 +176,7 @@ class ProcessContainerManager:
             process.wait()
 
     def model_folder(self, name: str, version: str) -> str:
-        """Create a version's folder."""
+        """Create the folder for the files of a version, and return its path."""
         folder = self._files() / "models" / name / version
         folder.mkdir(parents=True, exist_ok=True)
         return str(folder)

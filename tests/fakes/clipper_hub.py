@@ -170,8 +170,8 @@ class FakeHub:
     def model(self, name, version):
         return self.records.get((name, version))
 
-    def current_version(self, name):
-        return self.current.get(name)
+    def current_versions(self):
+        return self.current
 
     def served_input_types(self, name):
         for (model, _), (function, replicas) in self.running.items():

@@ -80,7 +80,7 @@ class AdminRoutes:
         stop: Callable[[], None] | None = None,
         given: ServingSettings | None = None,
     ) -> None:
-        """Store the settings.
+        """Start no port yet.
 
         Args:
             metrics: Prometheus's text, in pieces.

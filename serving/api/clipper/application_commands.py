@@ -138,7 +138,7 @@ def _input_types(service: ClipperService, name: str) -> Sequence[str] | None:
 
     Unlike in Clipper, models are also served unregistered.
     """
-    version = service.current_version(name)
+    version = service.current_versions().get(name)
     found = None if version is None else service.model(name, version)
     return service.served_input_types(name) if found is None else (found.input_type,)
 

@@ -98,7 +98,7 @@ class JsonFields:
         return value
 
     def array(self, key: str) -> list[Any]:
-        """Return an array."""
+        """Return an array, its elements unchecked."""
         value = self.value(key)
         if not isinstance(value, list):
             raise self.mismatch(key, "Array", value)
@@ -145,7 +145,7 @@ class JsonFields:
         return user
 
     def only(self, *keys: str) -> None:
-        """Reject other members."""
+        """Reject members with other names."""
         for key in self.given:
             if key not in keys:
                 raise self.error(f"JSON key {key!r} is not known{nearest(key, keys)}")

@@ -106,7 +106,7 @@ def _shown_model(service: ClipperService, model: RegisteredModel) -> dict[str, A
         "labels": list(model.labels),
         "container_name": model.container_name,
         "model_data_path": model.model_data_path,
-        "is_current_version": service.current_version(model.name) == model.version,
+        "is_current_version": service.current_versions().get(model.name) == model.version,
     }
 
 

@@ -47,7 +47,7 @@ _ELEMENTS = {"integers": "int", "floats": "float", "doubles": "double"}
 
 
 class PredictRequest(NamedTuple):
-    """Parsed predict request."""
+    """The inputs of a predict request, and who sent it."""
 
     inputs: tuple[ApplicationInput, ...]
     user: str

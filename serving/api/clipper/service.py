@@ -84,10 +84,6 @@ class ClipperService:
         """Return all registered versions, deleted ones included."""
         return tuple(self._models.values())
 
-    def current_version(self, name: str) -> str | None:
-        """Return a registered model's current version."""
-        return self._current.get(name)
-
     def served_input_types(self, name: str) -> Sequence[str] | None:
         """Return a served model's input types."""
         try:

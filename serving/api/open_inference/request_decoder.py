@@ -1,11 +1,8 @@
 """Inference requests of the Open Inference Protocol v2 over REST, as JSON and binary tensors.
 
-In: a body and the length of its JSON header. Out: a `DecodedRequest` whose frame goes to a replica
-unchanged. Headers of binary requests are cached. Of large JSON only the skeleton is read, if the
-replica can read the numbers.
-
-Invalid input raises `InvalidRequest`, with Triton's text where clients match on it. Pure.
-Specification: the protocol's REST and binary-data extension.
+In: a body and the length of its JSON header. Out: a `DecodedRequest`, or `InvalidRequest` with
+Triton's text where clients match on it. Headers of binary requests are cached; of large JSON only the
+skeleton is read, if the replica can read the numbers. Pure.
 """
 
 from __future__ import annotations

@@ -33,7 +33,7 @@ _MAP_TYPE = "type.googleapis.com/tensorflow.serving.SignatureDefMap"
 
 
 class Spec(NamedTuple):
-    """The requested model."""
+    """The model, version and signature that a request names."""
 
     name: str = ""
     version: str | None = None
@@ -84,7 +84,7 @@ def decode_request(data: Buffer, method: rest_codec.Method | None) -> TensorFlow
 
 
 class TensorFlowGrpcCodec:
-    """Codec of one deployment."""
+    """Decoder and encoder of one model version."""
 
     def __init__(self, name: str, version: str, signature: Signature) -> None:
         self._signature = signature

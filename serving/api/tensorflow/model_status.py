@@ -14,7 +14,7 @@ State = Literal["LOADING", "AVAILABLE", "END"]
 
 
 class VersionState(NamedTuple):
-    """State of one version."""
+    """A version of a model and whether it serves."""
 
     version: str
     state: State
@@ -30,7 +30,7 @@ def version_number(version: str) -> int | None:
 
 
 def status(versions: Sequence[VersionState]) -> dict[str, Any]:
-    """Return the model's status."""
+    """Encode the states of a model's versions as JSON."""
     return {
         "model_version_status": [
             {
@@ -44,7 +44,7 @@ def status(versions: Sequence[VersionState]) -> dict[str, Any]:
 
 
 def metadata(name: str, version: str, signature: Signature) -> dict[str, Any]:
-    """Return the model's metadata."""
+    """Encode the inputs and outputs of a version as JSON."""
     definition = {
         "inputs": {spec.name: _tensor_info(spec) for spec in signature.inputs},
         "outputs": {spec.name: _tensor_info(spec) for spec in signature.outputs},

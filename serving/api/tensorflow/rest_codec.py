@@ -31,7 +31,7 @@ from serving.values import Signature, Tensor, TensorSpec
 
 Method = Literal["predict", "classify", "regress"]
 Form = Literal["row", "columnar", "classify", "regress"]
-"""Format of the response."""
+"""What the response is made of: rows, columns, classes or numbers."""
 
 LONG_BYTES = 64 * 1024
 """Larger outputs are written in pieces, to let other requests run."""

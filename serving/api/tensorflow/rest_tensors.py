@@ -56,7 +56,7 @@ _JSON_TYPES = {
 
 
 class Dense(NamedTuple):
-    """Tensor without a name."""
+    """A tensor's shape and raw bytes."""
 
     shape: tuple[int, ...]
     data: bytes

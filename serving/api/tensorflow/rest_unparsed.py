@@ -29,7 +29,7 @@ _MAX_ENDS = 200
 
 
 class UnparsedRequest(NamedTuple):
-    """Request with unparsed numbers."""
+    """A predict request whose numbers the replica parses."""
 
     form: Literal["row", "columnar"]
     shape: tuple[int, ...]

@@ -56,7 +56,7 @@ class ModelConfig(NamedTuple):
 
 
 class ExtensionRequest(NamedTuple):
-    """Parsed path."""
+    """What a path asks of which model."""
 
     kind: Literal["stats", "config", "index", "load", "unload"]
     name: str | None
@@ -149,7 +149,7 @@ def _object(body: bytes) -> dict[str, Any]:
 
 
 def statistics_json(models: Iterable[ModelStatistics]) -> dict[str, Any]:
-    """Encode statistics."""
+    """Encode the statistics of models as JSON."""
     return {"model_stats": [_model_json(model) for model in models]}
 
 

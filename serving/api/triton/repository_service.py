@@ -182,7 +182,7 @@ class Change:
         self._answer = None
 
     def on_finished(self, task: asyncio.Task[None]) -> None:
-        """Send the outcome."""
+        """Send the outcome, unless the client has left."""
         error = ServingError("the server is stopping") if task.cancelled() else task.exception()
         if error is not None and not isinstance(error, ServingError):
             log.error("loading hit a server error", exc_info=error)

@@ -94,7 +94,7 @@ def test_a_registered_version_without_replicas_leaves_the_old_one_answering(mana
     manage("start_containers", **start("1"))
     manage("add_model", **model("1"))
     manage("add_model", **model("2"))
-    assert manage.hub.current_version("m") == "2"
+    assert manage.hub.current_versions()["m"] == "2"
     assert manage.running.engine.entry("m").current == "1"
     manage("start_containers", **start("2"))
     assert manage.running.engine.entry("m").current == "2"
