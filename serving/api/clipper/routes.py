@@ -81,15 +81,15 @@ class _QueryBatch:
     def __init__(
         self,
         connection: ResponseWriter,
-        queries: int,
+        count: int,
         default_output: str,
         metrics: _AppMetrics,
         started_s: float,
         slices: IncrementalRunner,
     ) -> None:
         self._connection = connection
-        self._answers = [b""] * queries
-        self._missing = queries
+        self._answers = [b""] * count
+        self._missing = count
         self._default_output = default_output
         self._metrics = metrics
         self._started_s = started_s

@@ -13,6 +13,7 @@ from typing import Any, Literal, NamedTuple
 
 from serving import wire
 from serving.api.open_inference.infer_request import DecodedRequest, tensor_request
+from serving.api.open_inference.skeleton import LARGE_JSON_BYTES
 from serving.api.parsing.bounded_json import MAX_JSON_BYTES, JsonError, read, short_json, write
 from serving.api.parsing.tensors import checked_items
 from serving.api.tensorflow import examples, rest_tensors
@@ -24,7 +25,7 @@ from serving.api.tensorflow.classify_regress import (
 )
 from serving.api.tensorflow.model_status import SIGNATURE_NAME
 from serving.api.tensorflow.rest_outputs import tensor_to_json_pieces, written_rows
-from serving.api.tensorflow.rest_unparsed import LARGE_JSON_BYTES, read_large
+from serving.api.tensorflow.rest_unparsed import read_large
 from serving.errors import InferenceFailed, InvalidRequest
 from serving.tensors.item_axes import why_no_rows
 from serving.values import Signature, Tensor, TensorSpec
@@ -238,7 +239,7 @@ class TensorFlowRestCodec:
 
     # Answers
 
-    def encode_response(self, frame: memoryview, form: Form) -> bytes:
+    def encode_response(self, frame: memoryview, form: Form) -> list[bytes]:
         """Encode a response from a tensors frame, in pieces.
 
         Raises:

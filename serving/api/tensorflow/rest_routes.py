@@ -27,9 +27,9 @@ from serving.api.http.messages import (
     json_response,
 )
 from serving.api.open_inference.infer_request import DecodedRequest
+from serving.api.open_inference.skeleton import LARGE_JSON_BYTES
 from serving.api.parsing.bounded_json import MAX_JSON_BYTES
 from serving.api.tensorflow import model_status, rest_codec
-from serving.api.tensorflow.rest_unparsed import LARGE_JSON_BYTES
 from serving.api.transport.incremental import IncrementalRunner
 from serving.engine.engine import DeploymentHandle, Engine
 from serving.errors import InvalidRequest, ServingError, UnknownModel

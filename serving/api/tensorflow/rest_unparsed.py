@@ -11,10 +11,7 @@ import re
 from typing import Literal, NamedTuple
 
 from serving.api.open_inference.skeleton import without_blanks
-from serving.api.parsing.bounded_json import SMALL_BYTES
 from serving.values import Buffer, TensorSpec
-
-LARGE_JSON_BYTES = SMALL_BYTES
 
 _SIGNATURE_NAME = rb'"signature_name"\s*:\s*"(?:serving_default)?"\s*'
 _START = re.compile(

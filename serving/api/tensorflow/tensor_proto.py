@@ -206,21 +206,16 @@ def _narrow_integers(
     """Convert integers, or raise InvalidRequest if out of range."""
     if datatype == "BOOL":
         return np.asarray(whole != 0)
-    if datatype == "FP16":
-        if whole.size and whole.max() >= 2**16:
-            raise _out_of_range(name, datatype)
-        return whole.astype("<u2").view("<f2")
     if datatype == "UINT64":
         return whole
+    bits = np.dtype("<u2") if datatype == "FP16" else wanted
     numbers = whole.view(np.int64)
-    limits = np.iinfo(wanted)
+    limits = np.iinfo(bits)
     if numbers.size and not limits.min <= numbers.min() <= numbers.max() <= limits.max:
-        raise _out_of_range(name, datatype)
-    return numbers.astype(wanted)
-
-
-def _out_of_range(name: str, datatype: str) -> InvalidRequest:
-    return InvalidRequest(f"input {name!r}: a value is out of the range of {TYPE_NAMES[datatype]}")
+        raise InvalidRequest(
+            f"input {name!r}: a value is out of the range of {TYPE_NAMES[datatype]}"
+        )
+    return numbers.astype(bits).view(wanted)
 
 
 def _check_count(name: str, given: int, elements: int, shape: tuple[int, ...]) -> None:

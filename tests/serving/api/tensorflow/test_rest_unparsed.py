@@ -9,8 +9,9 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from serving import wire
+from serving.api.open_inference.skeleton import LARGE_JSON_BYTES
 from serving.api.tensorflow import rest_codec
-from serving.api.tensorflow.rest_unparsed import LARGE_JSON_BYTES, read_large, regular_shape
+from serving.api.tensorflow.rest_unparsed import read_large, regular_shape
 from serving.errors import InvalidRequest
 from serving.tensors import json_tensors
 from serving.values import TensorSpec
