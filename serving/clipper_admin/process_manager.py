@@ -225,9 +225,7 @@ class ProcessContainerManager:
         )
         models: dict[str, list[str]] = {}
         for container in listed:
-            versions = models.setdefault(container["model_name"], [])
-            if container["model_version"] not in versions:
-                versions.append(container["model_version"])
+            models.setdefault(container["model_name"], []).append(container["model_version"])
         self.stop_models(models)
 
     def _operate(self, command: str, **data: object) -> str:
