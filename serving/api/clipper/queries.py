@@ -80,9 +80,7 @@ def prediction(fields: JsonFields, kind: str) -> PredictRequest:
         raise fields.error("JSON object does not have required keys input or input_batch")
     batch = fields.array("input_batch")
     if len(batch) > MAX_BATCH:
-        raise fields.error(
-            f"input_batch has {len(batch)} inputs, at most {MAX_BATCH} are allowed"
-        )
+        raise fields.error(f"input_batch has {len(batch)} inputs, at most {MAX_BATCH} are allowed")
     wanted, name = (list, "array") if kind in _ELEMENTS else (str, "string")
     for item in batch:
         if not isinstance(item, wanted):

@@ -252,9 +252,7 @@ class ClipperRoutes:
             for place, question in enumerate(asked.inputs):
                 member = _BatchMember(batch, place)
                 batch.tickets.append(
-                    self._applications.ask(
-                        name, question, member, version=version, user=asked.user
-                    )
+                    self._applications.ask(name, question, member, version=version, user=asked.user)
                 )
         except BaseException:
             batch.cancel()

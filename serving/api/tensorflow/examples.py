@@ -197,7 +197,9 @@ def _column(listed: Sequence[Example], spec: TensorSpec) -> Tensor:
         data = rest_tensors.encode_texts(flat)
     else:
         # A text has to be shown in the error that it is one.
-        flat = [value.decode("utf-8", "replace") if type(value) is bytes else value for value in flat]
+        flat = [
+            value.decode("utf-8", "replace") if type(value) is bytes else value for value in flat
+        ]
         data = rest_tensors.dense(flat, spec.datatype, infinities=True).data
     shape = (len(listed), *item_shape(spec, length or 0))
     return Tensor(spec.name, spec.datatype, shape, data)
@@ -207,9 +209,7 @@ def _encode(text: str, what: str) -> bytes:
     try:
         return text.encode()
     except UnicodeEncodeError:
-        raise InvalidRequest(
-            f"{what} contains a lone surrogate, which is not valid text"
-        ) from None
+        raise InvalidRequest(f"{what} contains a lone surrogate, which is not valid text") from None
 
 
 # Protobuf

@@ -10,8 +10,9 @@ import time
 from serving.api.grpc.calls import GrpcCall
 from serving.api.grpc.exchange import GrpcResponseHandler, GrpcResponseWriter
 from serving.api.tensorflow import grpc_codec, rest_codec, rest_routes
+from serving.api.tensorflow.grpc_codec import TensorFlowGrpcCodec
 from serving.api.transport.incremental import IncrementalRunner
-from serving.engine.engine import DeploymentHandle, Engine
+from serving.engine.engine import Engine
 from serving.errors import DeadlineExceeded, InvalidRequest, ServingError, Unimplemented
 from serving.values import Buffer
 
@@ -19,17 +20,14 @@ PREDICTION_SERVICE = "tensorflow.serving.PredictionService"
 MODEL_SERVICE = "tensorflow.serving.ModelService"
 SERVICES = (PREDICTION_SERVICE, MODEL_SERVICE)
 
-_CODEC = "tensorflow serving grpc"
-
-_METHODS: dict[str, rest_codec.Method] = {
-    "Predict": "predict",
-    "Classify": "classify",
-    "Regress": "regress",
+_METHODS: dict[tuple[str, str], rest_codec.Method | None] = {
+    (PREDICTION_SERVICE, "Predict"): "predict",
+    (PREDICTION_SERVICE, "Classify"): "classify",
+    (PREDICTION_SERVICE, "Regress"): "regress",
+    (PREDICTION_SERVICE, "GetModelMetadata"): None,
+    (MODEL_SERVICE, "GetModelStatus"): None,
 }
-_KNOWN = {
-    *((PREDICTION_SERVICE, method) for method in (*_METHODS, "GetModelMetadata")),
-    (MODEL_SERVICE, "GetModelStatus"),
-}
+"""Service and method -> the kind of inference, or None for questions about models."""
 
 
 class TensorFlowGrpcRoutes:
@@ -45,7 +43,7 @@ class TensorFlowGrpcRoutes:
         Raises:
             Unimplemented: unknown method.
         """
-        if (call.service, call.method) not in _KNOWN:
+        if (call.service, call.method) not in _METHODS:
             raise Unimplemented(f"no method {call.service}/{call.method} on this server")
 
     def handle(
@@ -56,14 +54,15 @@ class TensorFlowGrpcRoutes:
         Raises:
             ServingError: sent with its code.
         """
-        if call.service == PREDICTION_SERVICE and call.method in _METHODS:
-            return self._infer(_METHODS[call.method], data, call, reply)
-        if (call.service, call.method) == (PREDICTION_SERVICE, "GetModelMetadata"):
-            request = grpc_codec.decode_request(data, None)
-            target = rest_routes.resolve(self._engine, *_named(request.spec))
-            return _codec(target).metadata(request.wanted)
-        spec = grpc_codec.decode_request(data, None).spec
-        return grpc_codec.status(rest_routes.states(self._engine, *_named(spec)))
+        method = _METHODS[call.service, call.method]
+        if method is not None:
+            return self._infer(method, data, call, reply)
+        request = grpc_codec.decode_request(data, None)
+        if call.service == MODEL_SERVICE:
+            found = rest_routes.states(self._engine, *_named(request.spec))
+            return grpc_codec.status(found)
+        target = rest_routes.resolve(self._engine, *_named(request.spec))
+        return rest_routes.codec_of(target, TensorFlowGrpcCodec).metadata(request.wanted)
 
     def _infer(
         self, method: rest_codec.Method, data: Buffer, call: GrpcCall, reply: GrpcResponseWriter
@@ -79,7 +78,7 @@ class TensorFlowGrpcRoutes:
             self._engine.count_unknown_model(error.status)
             raise
         try:
-            model_codec = _codec(target)
+            model_codec = rest_routes.codec_of(target, TensorFlowGrpcCodec)
             query = model_codec.query(request, method, timeout_s)
             flight = GrpcResponseHandler(
                 reply,
@@ -101,12 +100,3 @@ def _named(spec: grpc_codec.Spec) -> tuple[str, str | None, str | None]:
     if not spec.name:
         raise InvalidRequest("Missing ModelSpec, or the name of a model in it")
     return spec.name, spec.version, spec.label
-
-
-def _codec(target: DeploymentHandle) -> grpc_codec.TensorFlowGrpcCodec:
-    known: grpc_codec.TensorFlowGrpcCodec | None = target.codecs.get(_CODEC)
-    if known is None:
-        known = target.codecs[_CODEC] = grpc_codec.TensorFlowGrpcCodec(
-            target.id.name, target.id.version, target.signature
-        )
-    return known

@@ -15,7 +15,7 @@ import logging
 import re
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import NamedTuple, cast
+from typing import NamedTuple, TypeVar, cast
 
 from serving.api.grpc.exchange import GrpcResponseHandler
 from serving.api.http.listener import Exchange, ResponseWriter
@@ -34,7 +34,7 @@ from serving.api.transport.incremental import IncrementalRunner
 from serving.engine.engine import DeploymentHandle, Engine
 from serving.errors import InvalidRequest, ServingError, UnknownModel
 from serving.response_handler import BatchInfo, HasBatch
-from serving.values import Buffer
+from serving.values import Buffer, Signature
 
 log = logging.getLogger(__name__)
 
@@ -49,8 +49,7 @@ _METRICS_PATH = "/monitoring/prometheus/metrics"
 _METRICS_TYPE = b"Content-Type: text/plain; version=0.0.4; charset=utf-8\r\n"
 _MAX_VERSION = 2**63 - 1
 
-
-_CODEC = "tensorflow serving"
+Codec = TypeVar("Codec")
 
 _STATES: Mapping[str, model_status.State] = {
     "ready": "AVAILABLE",
@@ -162,7 +161,7 @@ class TensorFlowRoutes:
                     f"Content-Encoding {head.content_encoding!r} is not supported; send "
                     "gzip, deflate, or the body uncompressed"
                 )
-            codec = _codec(target)
+            codec = codec_of(target, rest_codec.TensorFlowRestCodec)
             query = self._query(codec, asked, body)
             flight = _TensorFlowResponseHandler(
                 _HttpResponseWriter(connection),
@@ -231,9 +230,7 @@ class TensorFlowRoutes:
         return _ParsedTensorFlowPath(kind, match["name"], version, match["label"])
 
 
-def resolve(
-    engine: Engine, name: str, version: str | None, label: str | None
-) -> DeploymentHandle:
+def resolve(engine: Engine, name: str, version: str | None, label: str | None) -> DeploymentHandle:
     """Return the handle of a model's version, given directly or by label, or of the current one.
 
     Raises:
@@ -269,9 +266,7 @@ def states(
     return sorted(found, key=_age, reverse=True)
 
 
-def _resolve_label(
-    engine: Engine, name: str, version: str | None, label: str | None
-) -> str | None:
+def _resolve_label(engine: Engine, name: str, version: str | None, label: str | None) -> str | None:
     if label is None:
         return version
     found = engine.resolve_label(name, label)
@@ -280,10 +275,11 @@ def _resolve_label(
     return found
 
 
-def _codec(target: DeploymentHandle) -> rest_codec.TensorFlowRestCodec:
-    codec: rest_codec.TensorFlowRestCodec | None = target.codecs.get(_CODEC)
+def codec_of(target: DeploymentHandle, kind: Callable[[str, str, Signature], Codec]) -> Codec:
+    """Return the codec of a model version, which is made once for each signature."""
+    codec: Codec | None = target.codecs.get(kind.__name__)
     if codec is None:
-        codec = target.codecs[_CODEC] = rest_codec.TensorFlowRestCodec(
+        codec = target.codecs[kind.__name__] = kind(
             target.id.name, target.id.version, target.signature
         )
     return codec

@@ -98,7 +98,7 @@ MESSAGES = [
     ("/add_app", APP | {"name": "V2"}, "Invalid application name supplied: 'V2'"),
     ("/add_app", APP | {"name": "monitoring"}, "Invalid application name supplied: 'monitoring'"),
     ("/add_app", APP | {"name": "b", "latency_slo_micros": 0}, "expected microseconds above 0"),
-    ("/add_app", APP | {"name": "b", "policy": "guess"}, "policy = 'guess'"),
+    ("/add_app", APP | {"name": "b", "policy": "guess"}, "policy 'guess' is not known"),
     ("/add_app", APP | {"name": "b", "polcy": "exp3"},
      "JSON key 'polcy' is not known, did you mean 'policy'?"),
     ("/delete_app", {"name": "b"}, "Application 'b' does not exist"),

@@ -222,7 +222,7 @@ SELECTION = {
 def test_all_of_a_selection_can_be_set(manage):
     """What an application knows beyond Clipper's: nothing of it is only for who writes Python."""
     assert manage("add_app", name="s", **APP, **SELECTION)[0] == 200
-    made = manage.running.do(manage.hub.application, "s")
+    made = manage.running.do(manage.hub.applications.application, "s")
     assert {name: made.as_json()[name] for name in SELECTION if name != "task"} == {
         name: value for name, value in SELECTION.items() if name != "task"
     }
@@ -254,7 +254,7 @@ def test_what_is_wrong_with_a_selection_is_said_in_one_line(manage, given, messa
     """400, and no application."""
     status, text = manage("add_app", name="s", **APP, **given)
     assert (status, message in text, "\n" in text) == (400, True, False), text
-    assert manage.running.do(manage.hub.application, "s") is None
+    assert manage.running.do(manage.hub.applications.application, "s") is None
 
 
 def test_a_version_that_drains_holds_up_no_other_change(manage, home):

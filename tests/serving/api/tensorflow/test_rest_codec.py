@@ -334,9 +334,7 @@ def test_not_finite_numbers_are_tokens():
     """NaN and the infinities go out as the tokens that come in."""
     frame = memoryview(frame_of({"y": np.array([[np.nan, np.inf, -np.inf]])}, ONE.outputs))
     pieces = rest_codec.TensorFlowRestCodec("m", "1", ONE).encode_response(frame, "row")
-    assert b"".join(pieces) == (
-        b'{"predictions":[[NaN,Infinity,-Infinity]]}'
-    )
+    assert b"".join(pieces) == (b'{"predictions":[[NaN,Infinity,-Infinity]]}')
 
 
 def test_rows_need_one_batch_size():

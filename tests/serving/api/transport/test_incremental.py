@@ -165,7 +165,9 @@ def test_tensorflow_servings_answers_in_pieces(form):
         outputs = {tensor.name: rest_outputs.tensor_to_json(tensor) for tensor in tensors}
         expected = {"outputs": outputs if len(tensors) > 1 else outputs["data"]}
         if form == "row":
-            rows = [dict(zip(outputs, row, strict=True)) for row in zip(*outputs.values())]
+            rows = [
+                dict(zip(outputs, row, strict=True)) for row in zip(*outputs.values(), strict=True)
+            ]
             expected = {"predictions": rows if len(tensors) > 1 else outputs["data"]}
         for pieces in (codec.encode_in_pieces(frame, form), codec.encode_response(frame, form)):
             assert b"".join(pieces).decode() == write(expected)
