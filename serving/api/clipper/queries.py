@@ -189,7 +189,8 @@ def prediction_pieces(result: QueryResponse) -> Iterator[bytes]:
     else:
         value = _parse_text(output) if isinstance(output, str) else _with_names(output)
         yield write(value).encode()
-    yield b"," + write({"default": False} | _opinion(result))[1:].encode()
+    told = _opinion(result)
+    yield b',"default":false' + (b"," + write(told)[1:].encode() if told else b"}")
 
 
 def _opinion(result: QueryResponse) -> dict[str, Any]:

@@ -24,7 +24,11 @@ from serving.api.tensorflow.classify_regress import (
     value_output,
 )
 from serving.api.tensorflow.model_status import SIGNATURE_NAME
-from serving.api.tensorflow.rest_outputs import tensor_to_json_pieces, written_rows
+from serving.api.tensorflow.rest_outputs import (
+    tensor_to_json,
+    tensor_to_json_pieces,
+    written_rows,
+)
 from serving.api.tensorflow.rest_unparsed import read_large
 from serving.errors import InferenceFailed, InvalidRequest
 from serving.tensors.item_axes import why_no_rows
@@ -247,13 +251,17 @@ class TensorFlowRestCodec:
             InferenceFailed: invalid outputs.
         """
         tensors = wire.decode_frame(frame)
-        if form == "classify":
-            results: list[Any] = classifications(tensors, self._signature.outputs)
-        elif form == "regress":
-            results = regressions(tensors, self._signature.outputs)
-        else:
-            return list(_pieces(tensors, form))
-        return [write({"results": results}, constants=True).encode()]
+        match form:
+            case "classify":
+                results: list[Any] = classifications(tensors, self._signature.outputs)
+                data = {"results": results}
+            case "regress":
+                data = {"results": regressions(tensors, self._signature.outputs)}
+            case "row" if len(tensors) > 1:  # `written_rows` is for long responses, and slower
+                data = {"predictions": _rows(tensors)}
+            case _:
+                return list(_pieces(tensors, form))
+        return [write(data, constants=True).encode()]
 
     def encode_in_pieces(self, frame: memoryview, form: Form) -> Iterator[bytes] | None:
         """Encode a long response in quick steps, or return None if `encode_response` is quick enough.
@@ -276,6 +284,13 @@ def _pieces(tensors: Sequence[Tensor], form: Form) -> Iterator[bytes]:
         key, several = b'{"predictions":', written_rows
     pieces = tensor_to_json_pieces(tensors[0]) if len(tensors) == 1 else several(tensors)
     return itertools.chain([key], pieces, [b"}"])
+
+
+def _rows(tensors: Sequence[Tensor]) -> list[Any]:
+    _check_rows_of(tensors)
+    names = [tensor.name for tensor in tensors]
+    columns = [tensor_to_json(tensor) for tensor in tensors]
+    return [dict(zip(names, row, strict=True)) for row in zip(*columns, strict=True)]
 
 
 def _columns(tensors: Sequence[Tensor]) -> Iterator[bytes]:
