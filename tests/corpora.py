@@ -13,10 +13,10 @@ import json
 from collections.abc import Callable
 from typing import Any
 
-from serving.api.clipper import requests
+from serving.api.clipper import queries
 from serving.api.grpc import messages
 from serving.api.grpc.codec import GrpcCodec
-from serving.api.open_inference.requests import RequestDecoder
+from serving.api.open_inference.request_decoder import RequestDecoder
 from serving.api.parsing import proto_fields as fields
 from serving.api.parsing import varints
 from serving.api.parsing.bounded_json import depth
@@ -114,7 +114,7 @@ def _tfs(method: rest_codec.Method) -> Callable[[bytes, Signature], object]:
 
 def _clipper(kind: str) -> Callable[[bytes, Signature], object]:
     def read(body: bytes, model: Signature) -> object:
-        asked = requests.prediction(requests.predict_document(body), kind)
+        asked = queries.prediction(queries.predict_fields(body), kind)
         return [given.query(model) for given in asked.inputs]
 
     return read
@@ -126,8 +126,8 @@ def _grpc_oip(body: bytes, model: Signature) -> object:
 
 
 def _grpc_tfs(body: bytes, model: Signature, method: rest_codec.Method) -> object:
-    read = grpc_tfs.predict_request if method == "predict" else grpc_tfs.example_request
-    return grpc_tfs.TensorFlowGrpcCodec(MODEL, "1", model).query(read(body), method, None)
+    request = grpc_tfs.decode_request(body, method)
+    return grpc_tfs.TensorFlowGrpcCodec(MODEL, "1", model).query(request, method, None)
 
 
 READERS: dict[str, Callable[[bytes, Signature], object]] = {

@@ -20,8 +20,7 @@ import logging
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from serving.api.clipper.catalogue import RegisteredModel
-from serving.api.clipper.service import ClipperService
+from serving.api.clipper.service import ClipperService, RegisteredModel
 from serving.engine.applications import Applications
 from serving.engine.engine import Engine
 from serving.engine.repository import Repository

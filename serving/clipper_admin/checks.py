@@ -51,18 +51,13 @@ def check_packages(packages: Sequence[str] | None) -> None:
     Raises:
         ClipperException: one is missing.
     """
-    missing = [name for name in packages or () if not _is_installed(name)]
+    missing = []
+    for package in packages or ():
+        try:
+            importlib.metadata.distribution(re.split(r"[^A-Za-z0-9._-]", package, maxsplit=1)[0])
+        except (importlib.metadata.PackageNotFoundError, ValueError):
+            missing.append(package)
     if missing:
         raise ClipperException(
             f"{', '.join(missing)} is not installed where the models run; install it there with pip"
         )
-
-
-def _is_installed(package: str) -> bool:
-    """Whether a distribution is installed, in any version."""
-    name = re.split(r"[^A-Za-z0-9._-]", package, maxsplit=1)[0]
-    try:
-        importlib.metadata.distribution(name)
-    except (importlib.metadata.PackageNotFoundError, ValueError):
-        return False
-    return True

@@ -55,23 +55,19 @@ class ClipperConnection:
 
     def get_clipper_logs(self, logging_dir: str = "clipper_logs/") -> list[str]:
         """Copy the logs into a folder and return their paths."""
-        self._need_connection()
-        return self.cm.get_logs(logging_dir)
+        return self._manager.get_logs(logging_dir)
 
     def get_query_addr(self) -> str:
         """Return host:port for queries."""
-        self._need_connection()
-        return self.cm.get_query_addr()
+        return self._manager.get_query_addr()
 
     def get_metric_addr(self) -> str:
         """Return host:port of the Prometheus metrics."""
-        self._need_connection()
-        return self.cm.get_metric_addr()
+        return self._manager.get_metric_addr()
 
     def inspect_instance(self) -> dict[str, Any]:
         """Return the metrics by kind."""
-        self._need_connection()
-        report: dict[str, Any] = json.loads(get(self.cm.get_query_addr(), "/metrics"))
+        report: dict[str, Any] = json.loads(get(self.get_query_addr(), "/metrics"))
         return report
 
     def register_application(
@@ -133,8 +129,7 @@ class ClipperConnection:
         batch_size: int = -1,
         pkgs_to_install: Sequence[str] | None = None,
     ) -> None:
-        """Call `build_model`, then `deploy_model`."""
-        self._need_connection()
+        """Build a model and deploy it: `build_model`, then `deploy_model`."""
         image = self.build_model(
             name, version, model_data_path, base_image, container_registry, pkgs_to_install
         )
@@ -173,7 +168,6 @@ class ClipperConnection:
         `image` is a bundled model's name, a model file, or `path/to/file.py:function`; a
         `batch_size` of -1 is adaptive.
         """
-        self._need_connection()
         version = str(version)
         check_versioned_name(name, version)
         if self.get_model_info(name, version) is not None:
@@ -197,7 +191,6 @@ class ClipperConnection:
         batch_size: int = -1,
     ) -> None:
         """Register a version and make it current; start nothing."""
-        self._need_connection()
         version = str(version)
         check_versioned_name(name, version)
         self._ask(
@@ -240,16 +233,13 @@ class ClipperConnection:
 
     def get_num_replicas(self, name: str, version: str | int | None = None) -> int:
         """Return the number of ready replicas; default: of the current version."""
-        self._need_connection()
-        if version is None:
-            version = self.get_current_model_version(name)
-        return self.cm.get_num_replicas(name, str(version))
+        version = self.get_current_model_version(name) if version is None else str(version)
+        return self._manager.get_num_replicas(name, version)
 
     def set_num_replicas(
         self, name: str, num_replicas: int = 1, version: str | int | None = None
     ) -> None:
         """Set the number of replicas (default: of the current version) and wait until ready."""
-        self._need_connection()
         version = self.get_current_model_version(name) if version is None else str(version)
         model = self.get_model_info(name, version)
         if model is None:
@@ -281,12 +271,9 @@ class ClipperConnection:
 
     def stop_versioned_models(self, model_versions_dict: Mapping[str, Sequence[str]]) -> None:
         """Stop and delete even current versions: {name: [version, ...]}."""
-        self._need_connection()
-        models = {
-            name: [str(version) for version in versions]
-            for name, versions in model_versions_dict.items()
-        }
-        self._stop_versions(models)
+        self._stop_versions(
+            {name: list(map(str, versions)) for name, versions in model_versions_dict.items()}
+        )
 
     def stop_inactive_model_versions(self, model_names: Sequence[str]) -> None:
         """Stop and delete all but the current versions of models."""
@@ -296,8 +283,6 @@ class ClipperConnection:
 
     def stop_all_model_containers(self) -> None:
         """Stop and delete all versions of all models."""
-        self._need_connection()
-        self.cm.stop_all_model_containers()
         self._stop(lambda _: True)
 
     def _stop(self, chosen: Callable[[dict[str, Any]], bool]) -> None:
@@ -308,7 +293,7 @@ class ClipperConnection:
         self._stop_versions(models)
 
     def _stop_versions(self, models: Mapping[str, Sequence[str]]) -> None:
-        self.cm.stop_models(models)
+        self._manager.stop_models(models)
         for name, versions in models.items():
             for version in versions:
                 try:
@@ -332,13 +317,14 @@ class ClipperConnection:
     delete_application = unregister_application
     replicate_model = set_num_replicas
 
-    def _need_connection(self) -> None:
+    @property
+    def _manager(self) -> ProcessContainerManager:
         if not self.connected:
             raise UnconnectedException
+        return self.cm
 
     def _ask(self, command: str, **data: object) -> str:
-        self._need_connection()
-        text = post(self.cm.get_admin_addr(), f"/admin/{command}", data)
+        text = post(self._manager.get_admin_addr(), f"/admin/{command}", data)
         log.debug("command done", extra={"command": command, "answer": text[:200]})
         return text
 

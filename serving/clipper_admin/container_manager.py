@@ -20,21 +20,17 @@ _TIMEOUT_S = 120.0
 _MAX_RESPONSE_BYTES = 64 * 2**20
 
 
+_direct = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+"""Sends requests past any proxy of the environment."""
+
+
 def post(address: str, path: str, data: Mapping[str, Any]) -> str:
     """Send a management command and return the response.
 
     Raises:
         ClipperException: rejected or unreachable.
     """
-    body = json.dumps(data).encode()
-    return _fetch(
-        urllib.request.Request(  # noqa: S310 - the scheme is of `_url`
-            _url(address, path),
-            data=body,
-            headers={"Content-Type": "application/json", **_token_field(address)},
-            method="POST",
-        )
-    )
+    return _manage(address, path, json.dumps(data).encode())
 
 
 def ping(address: str) -> str:
@@ -43,8 +39,7 @@ def ping(address: str) -> str:
     Raises:
         ClipperException: as `post`.
     """
-    url, headers = _url(address, "/admin/ping"), _token_field(address)
-    return _fetch(urllib.request.Request(url, headers=headers))  # noqa: S310 - likewise
+    return _manage(address, "/admin/ping", None)
 
 
 def get(address: str, path: str) -> str:
@@ -53,35 +48,24 @@ def get(address: str, path: str) -> str:
     Raises:
         ClipperException: rejected or unreachable.
     """
-    headers = _bearer(os.environ.get(TOKEN_VARIABLE))
-    return _fetch(urllib.request.Request(f"http://{address}{path}", headers=headers))
+    return _fetch(f"http://{address}{path}", os.environ.get(TOKEN_VARIABLE), None)
 
 
-def _url(address: str, path: str) -> str:
-    scheme = "http" if is_loopback(_host(address)) else "https"
-    return f"{scheme}://{address}{path}"
-
-
-def _token_field(address: str) -> dict[str, str]:
+def _manage(address: str, path: str, body: bytes | None) -> str:
+    host, _, port = address.rpartition(":")
+    is_local = is_loopback(host.strip("[]"))
     token = os.environ.get(ADMIN_TOKEN_VARIABLE)
-    if token is None and is_loopback(_host(address)):
-        token = admin_token.of_port(int(address.rpartition(":")[2]))
-    return _bearer(token)
+    if token is None and is_local:
+        token = admin_token.of_port(int(port))
+    return _fetch(f"{'http' if is_local else 'https'}://{address}{path}", token, body)
 
 
-def _bearer(token: str | None) -> dict[str, str]:
-    return {} if token is None else {"Authorization": f"Bearer {token.strip()}"}
-
-
-def _host(address: str) -> str:
-    return address.rpartition(":")[0].strip("[]")
-
-
-_direct = urllib.request.build_opener(urllib.request.ProxyHandler({}))
-"""Without a proxy."""
-
-
-def _fetch(request: urllib.request.Request) -> str:
+def _fetch(url: str, token: str | None, body: bytes | None) -> str:
+    """Send a POST with a JSON body, or a GET without one."""
+    headers = {} if body is None else {"Content-Type": "application/json"}
+    if token is not None:
+        headers["Authorization"] = f"Bearer {token.strip()}"
+    request = urllib.request.Request(url, body, headers)  # noqa: S310 - the scheme is the caller's
     try:
         with _direct.open(request, timeout=_TIMEOUT_S) as response:
             return str(response.read(_MAX_RESPONSE_BYTES), "utf-8", "replace")
@@ -91,6 +75,4 @@ def _fetch(request: urllib.request.Request) -> str:
             f"Received error status code: {error.code} and message: {text}"
         ) from None
     except (OSError, ValueError) as error:
-        raise ClipperException(
-            f"No response from the server at {request.full_url}: {error}"
-        ) from error
+        raise ClipperException(f"No response from the server at {url}: {error}") from error

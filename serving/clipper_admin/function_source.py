@@ -49,8 +49,8 @@ def save_function(
         )
     where = pathlib.Path(folder).absolute()
     module = _Module(where)
-    name = module.function(function)
-    ending = f"function = {name}\n{ATTRIBUTE} = _wrap_function(function, input_type={input_type!r})"
+    expression = ast.unparse(module.value(function, "itself", function))
+    ending = f"function = {expression}\n{ATTRIBUTE} = _wrap_function(function, input_type={input_type!r})"
     module.statements += ast.parse(ending).body
     (where / FILE).write_text(module.text(), encoding="utf-8")
     return f"{where / FILE}:{ATTRIBUTE}"
@@ -88,7 +88,7 @@ class _Module:
         self._arrays = 0
 
     def text(self) -> str:
-        """Return the source."""
+        """Return the source of the module."""
         lines = [
             '"""Written by clipper_admin: a function by Clipper\'s contract."""',
             "from __future__ import annotations",
@@ -102,8 +102,39 @@ class _Module:
         ]
         return "\n".join(lines) + "\n"
 
-    def function(self, function: types.FunctionType) -> str:
-        """Return a function's module-level name, writing it if new."""
+    def value(self, value: Any, name: str, user: types.FunctionType) -> ast.expr:
+        """Return the expression of what `user` knows by a name.
+
+        Raises:
+            ClipperException: it cannot be written.
+        """
+        if isinstance(value, types.ModuleType) and value.__name__ != "__main__":
+            return _expression(self._import(value))
+        if callable(value) and _is_importable(value):
+            module = self._import(sys.modules[value.__module__])
+            return _expression(f"{module}.{value.__qualname__}")
+        if isinstance(value, types.FunctionType):
+            return ast.Name(self._function(value), ast.Load())
+        if isinstance(value, np.ndarray) and not value.dtype.hasobject:
+            file = f"array_{self._arrays}.npy"
+            self._arrays += 1
+            np.save(self.folder / file, value, allow_pickle=False)
+            return _expression(f"_numpy.load(_HERE / {file!r}, allow_pickle=False)")
+        if isinstance(value, np.ufunc):
+            ufunc = str(getattr(value, "__name__", ""))
+            if getattr(np, ufunc, None) is value:
+                return _expression(f"_numpy.{ufunc}")
+        if isinstance(value, np.generic):
+            literal = _literal(value.item())
+            if literal is not None:
+                return _expression(f"_numpy.{type(value).__name__}({literal})")
+        literal = _literal(value)
+        if literal is None:
+            raise _not_written(name, value, user)
+        return _expression(literal)
+
+    def _function(self, function: types.FunctionType) -> str:
+        """Return the name of a function that cannot be imported, writing it if new."""
         known = self._names.get(id(function))
         if known is not None:
             return known
@@ -114,38 +145,23 @@ class _Module:
             )
         self._writing.add(id(function))
         name = f"_function_{len(self._writing)}"
-        if not self._by_import(function, name):
-            self._by_source(function, name)
+        self._write_source(function, name)
         self._names[id(function)] = name
         return name
 
-    def _by_import(self, target: Any, name: str) -> bool:
-        """Import a function or class if possible; return whether it was."""
-        if not _is_importable(target):
-            return False
-        module = self._import(sys.modules[target.__module__])
-        self.statements += ast.parse(f"{name} = {module}.{target.__qualname__}").body
-        return True
-
-    def _import(self, module: types.ModuleType) -> str:
-        root = _root_of(module)
-        if root is not None and root not in _INSTALLED:
-            self.roots[root] = None
-        return self.imports.setdefault(module.__name__, f"_module_{len(self.imports)}")
-
-    def _by_source(self, function: types.FunctionType, name: str) -> None:
+    def _write_source(self, function: types.FunctionType, name: str) -> None:
         """Write a function inside a maker that binds its names."""
         node = _definition(function)
         body: list[ast.stmt] = []
         for used, value in _used_names(function):
             if value is not function:
-                body += self._binding(used, value, function)
+                body.append(_assignment(used, self.value(value, used, function)))
         node.args.defaults = [
-            self._value(value, "a default", function) for value in function.__defaults__ or ()
+            self.value(value, "a default", function) for value in function.__defaults__ or ()
         ]
         keyword_defaults = function.__kwdefaults__ or {}
         node.args.kw_defaults = [
-            self._value(keyword_defaults[argument.arg], "a default", function)
+            self.value(keyword_defaults[argument.arg], "a default", function)
             if argument.arg in keyword_defaults
             else None
             for argument in node.args.kwonlyargs
@@ -162,37 +178,11 @@ class _Module:
         maker.body = body
         self.statements += [maker, *ast.parse(f"{name} = {name}()").body]
 
-    def _binding(self, name: str, value: Any, user: types.FunctionType) -> list[ast.stmt]:
-        if isinstance(value, types.ModuleType):
-            if value.__name__ == "__main__":
-                raise _not_written(name, value, user)
-            return [_assignment(name, _expression(self._import(value)))]
-        return [_assignment(name, self._value(value, name, user))]
-
-    def _value(self, value: Any, name: str, user: types.FunctionType) -> ast.expr:
-        if isinstance(value, types.FunctionType):
-            return ast.Name(self.function(value), ast.Load())
-        if isinstance(value, np.ndarray) and not value.dtype.hasobject:
-            file = f"array_{self._arrays}.npy"
-            self._arrays += 1
-            np.save(self.folder / file, value, allow_pickle=False)
-            return _expression(f"_numpy.load(_HERE / {file!r}, allow_pickle=False)")
-        if callable(value) and _is_importable(value):
-            module = self._import(sys.modules[value.__module__])
-            return _expression(f"{module}.{value.__qualname__}")
-        if isinstance(value, np.ufunc):
-            ufunc = str(getattr(value, "__name__", ""))
-            if getattr(np, ufunc, None) is value:
-                return _expression(f"_numpy.{ufunc}")
-        if isinstance(value, np.generic):
-            plain = value.item()
-            literal = _literal(plain)
-            if literal is not None:
-                return _expression(f"_numpy.{type(value).__name__}({literal})")
-        literal = _literal(value)
-        if literal is None:
-            raise _not_written(name, value, user)
-        return _expression(literal)
+    def _import(self, module: types.ModuleType) -> str:
+        root = _root_of(module)
+        if root is not None and root not in _INSTALLED:
+            self.roots[root] = None
+        return self.imports.setdefault(module.__name__, f"_module_{len(self.imports)}")
 
 
 def _is_importable(target: Any) -> bool:

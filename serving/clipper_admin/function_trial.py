@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tempfile
+import types
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -11,21 +12,17 @@ import numpy as np
 from serving.api.clipper.inputs import INPUT_TYPES
 from serving.clipper_admin.function_source import load_function, save_function
 
-_NUMPY = {"integers": np.int32, "floats": np.float32, "doubles": np.float64}
-_PYTHON: dict[str, tuple[type, ...]] = {
-    "integers": (int,),
-    "floats": (int, float),
-    "doubles": (int, float),
+_NUMBERS: dict[str, tuple[type[np.generic], type | types.UnionType]] = {
+    "integers": (np.int32, int),
+    "floats": (np.float32, int | float),
+    "doubles": (np.float64, int | float),
 }
 
 
 def run_like_deployed(
     query: Mapping[str, Any], func: Callable[[list[Any]], Any], input_type: str
 ) -> Any:
-    """Return the function's outputs, or a text beginning with "Invalid input type".
-
-    See `ClipperConnection.test_predict_function`.
-    """
+    """Return the function's outputs, or a text beginning with "Invalid input type"."""
     if input_type not in INPUT_TYPES or query.keys() not in ({"input"}, {"input_batch"}):
         return "Invalid input type or JSON key"
     kind = INPUT_TYPES[input_type]
@@ -34,12 +31,13 @@ def run_like_deployed(
         return "Invalid input type or JSON key"
     given: list[Any] = []
     for value in inputs:
-        if kind in _PYTHON:
+        if kind in _NUMBERS:
+            array_type, number = _NUMBERS[kind]
             if not isinstance(value, list | tuple) or not all(
-                isinstance(item, _PYTHON[kind]) and not isinstance(item, bool) for item in value
+                isinstance(item, number) and not isinstance(item, bool) for item in value
             ):
                 return "Invalid input type"
-            given.append(np.array(value, dtype=_NUMPY[kind]))
+            given.append(np.array(value, dtype=array_type))
         elif not isinstance(value, str if kind == "strings" else bytes):
             return "Invalid input type"
         else:

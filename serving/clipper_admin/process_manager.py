@@ -176,7 +176,7 @@ class ProcessContainerManager:
             process.wait()
 
     def model_folder(self, name: str, version: str) -> str:
-        """Create a version's folder."""
+        """Create the folder for the files of a version, and return its path."""
         folder = self._files() / "models" / name / version
         folder.mkdir(parents=True, exist_ok=True)
         return str(folder)
@@ -225,9 +225,7 @@ class ProcessContainerManager:
         )
         models: dict[str, list[str]] = {}
         for container in listed:
-            versions = models.setdefault(container["model_name"], [])
-            if container["model_version"] not in versions:
-                versions.append(container["model_version"])
+            models.setdefault(container["model_name"], []).append(container["model_version"])
         self.stop_models(models)
 
     def _operate(self, command: str, **data: object) -> str:

@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from serving import wire
-from serving.api.clipper import requests
+from serving.api.clipper import queries
 from serving.api.grpc import messages
 from serving.api.grpc.codec import GrpcCodec
 from serving.api.http.listener import HttpListener
@@ -26,7 +26,7 @@ from serving.api.http2 import frames
 from serving.api.http2.fields import FieldReader
 from serving.api.http2.frames import Http2Error
 from serving.api.http2.session import Session
-from serving.api.open_inference.requests import RequestDecoder
+from serving.api.open_inference.request_decoder import RequestDecoder
 from serving.api.parsing import varints
 from serving.api.tensorflow import grpc_codec as grpc_tfs
 from serving.api.tensorflow import rest_codec
@@ -102,24 +102,24 @@ def tfs_rest(method: Method, data: bytes) -> None:
 
 def tfs_grpc(method: Method, data: bytes) -> None:
     """TensorFlow Serving over gRPC."""
-    read = grpc_tfs.predict_request if method == "predict" else grpc_tfs.example_request
-    grpc_tfs.TensorFlowGrpcCodec("m", "1", _signature_of(data)).query(read(data), method, None)
+    request = grpc_tfs.decode_request(data, method)
+    grpc_tfs.TensorFlowGrpcCodec("m", "1", _signature_of(data)).query(request, method, None)
 
 
 def tfs_spec(data: bytes) -> None:
     """What names a model in its other methods."""
-    grpc_tfs.spec_request(data)
+    grpc_tfs.decode_request(data, None)
 
 
 def clippers(data: bytes) -> None:
     """Clipper, predict; the length says of which kind of input."""
-    for one in requests.prediction(requests.predict_document(data), _kind_of(data)).inputs:
+    for one in queries.prediction(queries.predict_fields(data), _kind_of(data)).inputs:
         one.query(_signature_of(data))
 
 
 def clipper_updates(data: bytes) -> None:
     """Clipper, update."""
-    requests.update(data, _kind_of(data))
+    queries.update(data, _kind_of(data))
 
 
 def _kind_of(data: bytes) -> str:

@@ -7,14 +7,13 @@ answer in time, at its SLO.
 import asyncio
 import dataclasses
 import itertools
-import json
 from typing import Any, NamedTuple
 
 from serving import models as kinds
 from serving import zoo
-from serving.api.clipper.catalogue import Container
 from serving.api.clipper.inputs import input_types
-from serving.errors import InvalidRequest, InvalidSettings, ModelLoadFailed, NotReady, UnknownModel
+from serving.api.clipper.service import Container
+from serving.errors import InvalidRequest, ModelLoadFailed, NotReady, UnknownModel
 from serving.values import ModelId
 from tests.fakes.servables import arrays_of, frame_of
 
@@ -81,9 +80,10 @@ class Asked:
 
 
 class FakeHub:
-    """Implements `Applications`, `Catalogue` and `Containers`."""
+    """A `ClipperService` with the `Applications` behind it."""
 
     def __init__(self):
+        self.applications = self
         self.apps = {}
         self.records = {}
         self.current = {}
@@ -141,18 +141,15 @@ class FakeHub:
         self.updates.append((application, update))
         return bool(self.apps[application].models)
 
-    # Catalogue
-
-    def applications(self):
+    def all(self):
         return list(self.apps.values())
 
-    def add_application(self, name, *, input_type, default_output, latency_slo_s, selection):
-        policy = selection.get("policy", "fixed")
-        if policy not in {"fixed", "exp3"}:
-            raise InvalidSettings(f"policy = {policy!r}, expected one of fixed, exp3")
-        self.apps[name] = App(name, input_type, default_output, latency_slo_s, [], policy)
+    def add(self, application):
+        names = [field.name for field in dataclasses.fields(App)]
+        given = {name: getattr(application, name) for name in names}
+        self.apps[application.name] = App(**{**given, "models": []})
 
-    def delete_application(self, name):
+    def delete(self, name):
         del self.apps[name]
 
     def link(self, application, models):
@@ -162,11 +159,19 @@ class FakeHub:
         for model in models:
             self.apps[application].models.remove(model)
 
+    def state(self, application, user):
+        return {"application": application, "user": user}
+
+    # Models
+
     def models(self):
         return list(self.records.values())
 
-    def current_version(self, name):
-        return self.current.get(name)
+    def model(self, name, version):
+        return self.records.get((name, version))
+
+    def current_versions(self):
+        return self.current
 
     def served_input_types(self, name):
         for (model, _), (function, replicas) in self.running.items():
@@ -193,12 +198,7 @@ class FakeHub:
             if (name, version) in self.records
         ]
 
-    def selection_state(self, application, user):
-        return json.dumps({"application": application, "user": user})
-
-    # Containers
-
-    async def start(self, model, *, container, input_type, replicas, batch_size):
+    async def start(self, model, *, container, replicas, batch_size):
         if model in self.running:
             raise InvalidRequest(f"model {model.name}:{model.version} is already running")
         if self.start_error is not None:

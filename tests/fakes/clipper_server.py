@@ -18,8 +18,7 @@ from collections.abc import Callable
 
 from aiohttp import web
 
-from serving.api.clipper.containers import operate
-from serving.api.clipper.management import dispatch
+from serving.api.clipper import management
 from serving.api.clipper.routes import ClipperRoutes
 from serving.api.http.listener import HttpListener
 from serving.metrics.clipper_metrics import Registry
@@ -33,10 +32,8 @@ async def _shutdown(request):
 
 async def _handle(request):
     hub, body = request.app[HUB], await request.read()
-    reply = dispatch(hub, request.path, body) or await operate(hub, request.path, body)
-    if reply is None:
-        return web.Response(status=404, text=f"no command {request.path}")
-    return web.Response(status=reply.status, text=reply.text, content_type="application/json")
+    status, text = await management.execute(hub, request.path, body)
+    return web.Response(status=status, text=text, content_type="application/json")
 
 
 HUB = web.AppKey("hub", FakeHub)
@@ -53,7 +50,8 @@ async def serving(hub, stop, port=0, admin_port=0):
     application[HUB] = hub
     application[STOP] = stop
     application.router.add_post("/admin/shutdown", _shutdown)
-    application.router.add_route("*", "/admin/{command}", _handle)
+    for path in (management.PING, *management.PATHS):
+        application.router.add_route("*", path, _handle)
     runner = web.AppRunner(application)
     await runner.setup()
     await web.TCPSite(runner, "127.0.0.1", admin_port).start()

@@ -10,7 +10,7 @@ import time
 import pytest
 
 from serving import wire
-from serving.api.open_inference.requests import RequestDecoder
+from serving.api.open_inference.request_decoder import RequestDecoder
 from serving.deployment.dispatch import Dispatcher, LoadSpec, ReplicaConnection
 from serving.errors import InferenceFailed, Overloaded, RequestTooLarge, SplitTooLarge, TooManyItems
 from serving.model_spec import ModelSpec

@@ -74,7 +74,7 @@ class ModelRoutes:
         return web.json_response(self._describe_model(spec.name), status=201)
 
     async def _set_current(self, request: web.Request) -> web.Response:
-        version = _require(await _data(request, {"version": str}), "version")
+        version = await _version(request)
         if self._repository is not None:
             await self._repository.set_version(request.match_info["name"], version)
         else:
@@ -90,9 +90,7 @@ class ModelRoutes:
         return self._answer(request)
 
     async def _set_label(self, request: web.Request) -> web.Response:
-        version = None
-        if request.method == "PUT":
-            version = _require(await _data(request, {"version": str}), "version")
+        version = None if request.method == "DELETE" else await _version(request)
         self._engine.catalogue.set_label(
             request.match_info["name"], request.match_info["label"], version
         )
@@ -106,9 +104,7 @@ class ModelRoutes:
         return self._answer(request)
 
     async def _set_shadow(self, request: web.Request) -> web.Response:
-        version = None
-        if request.method == "PUT":
-            version = _require(await _data(request, {"version": str}), "version")
+        version = None if request.method == "DELETE" else await _version(request)
         self._engine.catalogue.set_shadow(request.match_info["name"], version)
         return self._answer(request)
 
@@ -173,6 +169,10 @@ async def _data(request: web.Request, keys: dict[str, type]) -> dict[str, Any]:
         if not isinstance(value, keys[key]):
             raise InvalidRequest(f"{key} is {json.dumps(value):.200}, expected {_WORDS[keys[key]]}")
     return data
+
+
+async def _version(request: web.Request) -> str:
+    return _require(await _data(request, {"version": str}), "version")
 
 
 def _require(data: dict[str, Any], key: str) -> str:

@@ -45,7 +45,7 @@ class AdminListener:
         self._refused = 0
 
     async def open(self) -> None:
-        """Prepare for `protocol`."""
+        """Prepare to accept connections."""
         await self._runner.setup()
 
     async def end(self) -> None:
@@ -95,7 +95,7 @@ class _Connection(asyncio.Protocol):
         """Start of the request, or end of the last response."""
 
     def begin(self, request: web.Request) -> None:
-        """Note a complete head."""
+        """Start to count the time of a request whose head is complete."""
         if self._is_idle:  # arrived together with the previous request
             self._since_s = time.monotonic()
         self._request = request

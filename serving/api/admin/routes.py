@@ -4,7 +4,7 @@
     PATCH /admin/settings    {"settings": {...}, "restart_replicas": false, "keep_learned": false}
     GET   /admin/replicas    replicas with their use, deaths since the last change of settings
           /admin/models      see `model_routes`
-    POST  /admin/add_app ... see `clipper.management` and `clipper.containers`
+    POST  /admin/add_app ... see `clipper.management`
     POST  /admin/shutdown    finish accepted requests, then end; ?graceful=false: end now
     GET   /metrics           Prometheus
     GET   /health            200 when ready, else 503
@@ -18,15 +18,14 @@ import asyncio
 import json
 import logging
 from collections.abc import Awaitable, Callable, Collection, Iterable
-from typing import Any, Protocol
+from typing import Any
 
 from aiohttp import web
 from aiohttp.http_exceptions import HttpProcessingError
 
 from serving.api.admin.model_routes import ModelRoutes
-from serving.api.clipper import containers, management
-from serving.api.clipper.catalogue import Catalogue
-from serving.api.clipper.containers import Containers
+from serving.api.clipper import management
+from serving.api.clipper.service import ClipperService
 from serving.api.http.access import Token
 from serving.api.transport.trusted_hosts import TrustedHosts, is_foreign
 from serving.engine import facts
@@ -65,10 +64,6 @@ def _is_ours(record: logging.LogRecord) -> bool:
 HTTP_LOG.addFilter(_is_ours)
 
 
-class ClipperCommands(Catalogue, Containers, Protocol):
-    """Clipper's management operations."""
-
-
 class AdminRoutes:
     """Handlers of the admin port."""
 
@@ -77,7 +72,7 @@ class AdminRoutes:
         engine: Engine,
         repository: Repository | None = None,
         *,
-        clipper: ClipperCommands | None = None,
+        clipper: ClipperService | None = None,
         metrics: Callable[[], Iterable[bytes]],
         token: Token | None = None,
         has_open_metrics: bool = False,
@@ -86,7 +81,7 @@ class AdminRoutes:
         stop: Callable[[], None] | None = None,
         given: ServingSettings | None = None,
     ) -> None:
-        """Store the settings.
+        """Start no port yet.
 
         Args:
             metrics: Prometheus's text, in pieces.
@@ -119,7 +114,7 @@ class AdminRoutes:
         self._models.add_to(application.router)
         if self._clipper is not None:
             application.router.add_get(management.PING, self._command)
-            for path in (*management.PATHS, *containers.PATHS):
+            for path in management.PATHS:
                 application.router.add_post(path, self._command)
         if self._stop is not None:
             application.router.add_post("/admin/shutdown", self._shutdown)
@@ -161,14 +156,10 @@ class AdminRoutes:
         return response
 
     async def _command(self, request: web.Request) -> web.Response:
-        hub, body = self._clipper, await request.read()
-        assert hub is not None
-        path = request.path
-        reply = management.dispatch(hub, path, body)
-        if reply is None:
-            reply = await containers.operate(hub, path, body)
-        assert reply is not None
-        return web.Response(status=reply.status, text=reply.text, content_type="application/json")
+        assert self._clipper is not None
+        body = await request.read()
+        status, text = await management.execute(self._clipper, request.path, body)
+        return web.Response(status=status, text=text, content_type="application/json")
 
     async def _shutdown(self, request: web.Request) -> web.Response:
         graceful = request.query.get("graceful", "true")
@@ -260,21 +251,15 @@ def _patch(body: bytes) -> tuple[dict[str, Any], bool, bool]:
 
 
 def _check_live(old: ServingSettings, new: ServingSettings, served: Collection[str]) -> None:
-    before, after = old.flat(), new.flat()
-    of_models = {model: (old.of(model).flat(), new.of(model).flat()) for model in served}
-    for name, knob in SETTINGS.items():
-        if knob.live:
-            continue
-        changes = {name: (before[name], after[name])}
-        changes |= {
-            f"models.{model}.{name}": (then[name], now[name])
-            for model, (then, now) in of_models.items()
-        }
-        for changed, (then, now) in changes.items():
-            if then != now:
+    groups = {"": (old, new)}
+    groups |= {f"models.{model}.": (old.of(model), new.of(model)) for model in served}
+    for prefix, (then, now) in groups.items():
+        before, after = then.flat(), now.flat()
+        for name, knob in SETTINGS.items():
+            if not knob.live and before[name] != after[name]:
                 raise InvalidSettings(
-                    f"{changed} cannot change while the server runs ({then!r} to "
-                    f"{now!r}); restart it"
+                    f"{prefix}{name} cannot change while the server runs ({before[name]!r} to "
+                    f"{after[name]!r}); restart it"
                 )
 
 

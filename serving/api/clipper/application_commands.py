@@ -1,18 +1,23 @@
-"""Clipper's management commands for applications, their links and policy states. Pure."""
+"""Clipper's management commands for applications, their links and policy states."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from typing import Any
 
-from serving.api.clipper.catalogue import SINGLE_MODEL_POLICY, Catalogue
-from serving.api.clipper.fields import CommandError, CommandFields
+from serving.api.clipper.fields import JsonFields
 from serving.api.clipper.inputs import input_type
-from serving.api.clipper.model_commands import INPUT_TYPE, VERBOSE, Command, find_model
+from serving.api.clipper.model_commands import INPUT_TYPE, VERBOSE, Command
+from serving.api.clipper.service import ClipperService
+from serving.errors import InvalidRequest
 from serving.selection.application import Application
 
 RESERVED_NAMES = frozenset({"v1", "v2", "monitoring", "admin"})
 """First path segments of other protocols, in any case: not allowed as application names."""
+
+SINGLE_MODEL_POLICY = "fixed"
+"""Policy of Clipper's own applications, which link at most one model."""
 
 SELECTION = (
     "policy", "options", "costs", "task", "contexts", "most_users", "confidence_threshold", "suspicious_threshold",
@@ -22,56 +27,58 @@ SELECTION = (
 _LINKS = '{ "app_name" := string, "model_names" := [string] }'
 
 
-def _application(catalogue: Catalogue, name: str) -> Application | None:
-    return next((found for found in catalogue.applications() if found.name == name), None)
+def _find(service: ClipperService, name: str, message: str) -> Application:
+    """Return an application; raise InvalidRequest with Clipper's message, which differs by command."""
+    application = service.applications.application(name)
+    if application is None:
+        raise InvalidRequest(message)
+    return application
 
 
 # Applications
 
 
-def _add_app(catalogue: Catalogue, fields: CommandFields) -> str:
+def _add_app(service: ClipperService, fields: JsonFields) -> str:
     name = fields.string("name")
-    kind = input_type(fields.string("input_type"))
-    default_output = fields.string("default_output")
+    given: dict[str, Any] = {
+        "name": name,
+        "input_type": input_type(fields.string("input_type")),
+        "default_output": fields.string("default_output"),
+    }
     latency_slo_micros = fields.integer("latency_slo_micros")
-    fields.only("name", "input_type", "default_output", "latency_slo_micros", *SELECTION)
-    if _application(catalogue, name) is not None:
-        raise CommandError(f"application '{name}' already exists")
+    fields.only(*given, "latency_slo_micros", *SELECTION)
+    if service.applications.application(name) is not None:
+        raise InvalidRequest(f"application '{name}' already exists")
     if not name or "/" in name or name.lower() in RESERVED_NAMES:
-        raise CommandError(
+        raise InvalidRequest(
             f"Invalid application name supplied: {name!r}. It is a part of paths: neither empty, "
             f"nor with a slash, nor one of {', '.join(sorted(RESERVED_NAMES))}"
         )
     if latency_slo_micros <= 0:
-        raise CommandError(
+        raise InvalidRequest(
             f"latency_slo_micros is {latency_slo_micros}, expected microseconds above 0"
         )
-    catalogue.add_application(
-        name,
-        input_type=kind,
-        default_output=default_output,
-        latency_slo_s=latency_slo_micros * 1e-6,
-        selection=fields.present(*SELECTION),
-    )
+    selection = {key: fields.given[key] for key in SELECTION if key in fields.given}
+    given |= {"latency_slo_s": latency_slo_micros * 1e-6, **selection}
+    service.applications.add(Application.from_json(given))
     return f"Successfully added application with name '{name}'"
 
 
-def _delete_app(catalogue: Catalogue, fields: CommandFields) -> str:
+def _delete_app(service: ClipperService, fields: JsonFields) -> str:
     name = fields.string("name")
-    if _application(catalogue, name) is None:
-        raise CommandError(f"Application '{name}' does not exist")
-    catalogue.delete_application(name)
+    _find(service, name, f"Application '{name}' does not exist")
+    service.applications.delete(name)
     return f"Successfully deleted application with name '{name}'"
 
 
-def _get_all_applications(catalogue: Catalogue, fields: CommandFields) -> list[Any]:
+def _get_all_applications(service: ClipperService, fields: JsonFields) -> list[Any]:
     if fields.flag("verbose"):
-        return [_shown_application(application) for application in catalogue.applications()]
-    return [application.name for application in catalogue.applications()]
+        return [_shown_application(application) for application in service.applications.all()]
+    return [application.name for application in service.applications.all()]
 
 
-def _get_application(catalogue: Catalogue, fields: CommandFields) -> dict[str, Any]:
-    application = _application(catalogue, fields.string("name"))
+def _get_application(service: ClipperService, fields: JsonFields) -> dict[str, Any]:
+    application = service.applications.application(fields.string("name"))
     return {} if application is None else _shown_application(application)
 
 
@@ -88,83 +95,75 @@ def _shown_application(application: Application) -> dict[str, Any]:
 # Links
 
 
-def _add_model_links(catalogue: Catalogue, fields: CommandFields) -> str:
+def _add_model_links(service: ClipperService, fields: JsonFields) -> str:
     name, models = fields.string("app_name"), fields.strings("model_names")
-    application = _application(catalogue, name)
-    if application is None:
-        raise CommandError(f"No app with name '{name}' exists.")
+    application = _find(service, name, f"No app with name '{name}' exists.")
     for model in models:
-        taken = _input_types(catalogue, model)
+        taken = _input_types(service, model)
         if taken is None:
-            raise CommandError(f"No model with name '{model}' exists.")
+            raise InvalidRequest(f"No model with name '{model}' exists.")
         if application.input_type not in taken:
-            raise CommandError(
+            raise InvalidRequest(
                 f"Model with name '{model}' has incompatible input_type "
                 f"'{' or '.join(taken) or 'none: it does not take one input of one item'}'. "
                 f"Requested app to link to has input_type '{application.input_type}'."
             )
     if not models:
-        raise CommandError(
+        raise InvalidRequest(
             "Please provide the name of the model that you want to link to the application "
             f"'{name}'"
         )
     only_one = application.policy == SINGLE_MODEL_POLICY
     if only_one and len(models) > 1:
-        raise CommandError(
+        raise InvalidRequest(
             "Applications must be linked with at most one model. "
             f"Attempted to add links to {len(models)} models."
         )
     for place, model in enumerate(models):
         if model in application.models or model in models[:place]:
-            raise CommandError(f"The model with name '{model}' is already linked to '{name}'")
+            raise InvalidRequest(f"The model with name '{model}' is already linked to '{name}'")
     if only_one and application.models:
-        raise CommandError(
+        raise InvalidRequest(
             f"A model with name {application.models[0]} is already linked to '{name}'."
         )
-    catalogue.link(name, models)
+    service.applications.link(name, models)
     if only_one:
         return f"Successfully linked model with name '{models[0]}' to application '{name}'"
     quoted = ", ".join(f"'{model}'" for model in models)
     return f"Successfully linked models with names {quoted} to application '{name}'"
 
 
-def _input_types(catalogue: Catalogue, model: str) -> Sequence[str] | None:
+def _input_types(service: ClipperService, name: str) -> Sequence[str] | None:
     """Return a model's registered input type, else those its signature fits; None: no such model.
 
     Unlike in Clipper, models are also served unregistered.
     """
-    version = catalogue.current_version(model)
-    found = None if version is None else find_model(catalogue, model, version)
-    return catalogue.served_input_types(model) if found is None else (found.input_type,)
+    version = service.current_versions().get(name)
+    found = None if version is None else service.model(name, version)
+    return service.served_input_types(name) if found is None else (found.input_type,)
 
 
-def _delete_model_links(catalogue: Catalogue, fields: CommandFields) -> str:
+def _delete_model_links(service: ClipperService, fields: JsonFields) -> str:
     name, models = fields.string("app_name"), fields.strings("model_names")
-    application = _application(catalogue, name)
-    if application is None:
-        raise CommandError(f"No app with name {name} exists.")
+    application = _find(service, name, f"No app with name {name} exists.")
     for model in models:
         if model not in application.models:
-            raise CommandError(
+            raise InvalidRequest(
                 f"Cannot remove nonexistent link between app {name} and model {model}"
             )
-    catalogue.unlink(name, list(dict.fromkeys(models)))
+    service.applications.unlink(name, list(dict.fromkeys(models)))
     return "Success!"
 
 
-def _get_linked_models(catalogue: Catalogue, fields: CommandFields) -> list[str]:
+def _get_linked_models(service: ClipperService, fields: JsonFields) -> list[str]:
     name = fields.string("app_name")
-    application = _application(catalogue, name)
-    if application is None:
-        raise CommandError(f"No application with name '{name}' exists.")
-    return list(application.models)
+    return list(_find(service, name, f"No application with name '{name}' exists.").models)
 
 
-def _get_state(catalogue: Catalogue, fields: CommandFields) -> str:
+def _get_state(service: ClipperService, fields: JsonFields) -> str:
     name, user = fields.string("app_name"), fields.user("uid")
-    if _application(catalogue, name) is None:
-        raise CommandError(f"No application with name '{name}' exists.")
-    return catalogue.selection_state(name, user)
+    _find(service, name, f"No application with name '{name}' exists.")
+    return json.dumps(service.applications.state(name, user))
 
 
 COMMANDS: dict[str, tuple[Command, str]] = {
@@ -185,4 +184,4 @@ COMMANDS: dict[str, tuple[Command, str]] = {
     "/get_application": (_get_application, '{ "name" := string }'),
     "/get_state": (_get_state, '{ "app_name" := string, "uid" := int }'),
 }
-"""Path below `BASE` -> the command and its body's schema."""
+"""Path below `/admin` -> the command and its body's schema."""

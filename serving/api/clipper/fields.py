@@ -1,133 +1,151 @@
-"""Body members and responses of management commands, with Clipper's one-line errors."""
+"""Members of Clipper's JSON bodies, checked, with Clipper's one-line errors."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
-from serving.api.clipper import requests
-from serving.api.parsing.bounded_json import write
+from serving.api.parsing.bounded_json import MAX_JSON_BYTES, JsonError, read, write
 from serving.api.tensorflow.rest_tensors import json_type
 from serving.error_text import nearest
 from serving.errors import InvalidRequest
 
-_INT32 = range(-(2**31), 2**31)
+JSON_ERROR = "Json error"
+MAX_USER = 256
+INT32 = range(-(2**31), 2**31)
 
 
-class CommandError(InvalidRequest):
-    """A rejected command."""
+class RequestError(InvalidRequest):
+    """Error answered with 400 and `{"error": name, "cause": text}`."""
+
+    def __init__(self, name: str, cause: str) -> None:
+        InvalidRequest.__init__(self, cause)
+        self.args = (name, cause)
+        self.name = name
+        self.cause = cause
+
+    def __str__(self) -> str:
+        return self.cause
+
+    def body(self) -> bytes:
+        """Return the response's body."""
+        return write({"error": self.name, "cause": self.cause}).encode()
 
 
-class CommandResponse(NamedTuple):
-    """Response to a command."""
-
-    status: int
-    text: str
-    is_json: bool
-
-
-class CommandFields:
-    """Members of a body; getters raise `requests.RequestError`."""
+class JsonFields:
+    """Members of a body, for which errors show the expected schema; getters raise RequestError."""
 
     def __init__(self, given: Mapping[str, Any], schema: str) -> None:
-        self._given = given
+        self.given = given
         self._schema = schema
 
-    def string(self, key: str) -> str:
-        """Return a text."""
-        value = self._value(key)
+    @classmethod
+    def parse(cls, body: bytes, schema: str, max_json_bytes: int = MAX_JSON_BYTES) -> JsonFields:
+        """Read the JSON object in a body.
+
+        Raises:
+            RequestError: invalid, or too large.
+        """
+        fields = cls({}, schema)
+        try:
+            value = read(body, max_bytes=max_json_bytes)
+        except JsonError as error:
+            where = "" if error.offset is None else f" (offset {error.offset})"
+            raise fields.error(f"JSON parse error: {error.reason}{where}") from None
+        except InvalidRequest as error:
+            raise fields.error(str(error)) from None
+        if not isinstance(value, dict):
+            raise fields.error("Can only get key-value pair from an object")
+        fields.given = value
+        return fields
+
+    def error(self, reason: str) -> RequestError:
+        """Return an error in Clipper's words."""
+        text = f"Error parsing JSON: {reason}. Expected JSON schema: {self._schema}"
+        return RequestError(JSON_ERROR, text)
+
+    def mismatch(self, key: str, expected: str, value: object) -> RequestError:
+        """Return the error of a member of another type."""
+        # The missing space is Clipper's.
+        return self.error(
+            f"Type mismatch! JSON key {key} expected type {expected}but found type {json_type(value)}"
+        )
+
+    def wrong_element(self, item: object, expected: str) -> RequestError:
+        """Return the error of an array's element of another type."""
+        return self.error(f"Array input of type {json_type(item)} is not of type {expected}")
+
+    def value(self, key: str) -> Any:
+        """Return a required member, unchecked."""
+        if key not in self.given:
+            raise self.error(f"JSON object does not have required key: {key}")
+        return self.given[key]
+
+    def text(self, key: str) -> str:
+        """Return a text, which may not be valid Unicode."""
+        value = self.value(key)
         if not isinstance(value, str):
-            raise self._mismatch(key, "String", value)
+            raise self.mismatch(key, "String", value)
+        return value
+
+    def string(self, key: str) -> str:
+        """Return a text of valid Unicode."""
+        value = self.text(key)
         try:
             value.encode()
         except UnicodeEncodeError:
-            raise requests.json_error(f"JSON key {key} is no text", self._schema) from None
+            raise self.error(f"JSON key {key} is no text") from None
+        return value
+
+    def array(self, key: str) -> list[Any]:
+        """Return an array, its elements unchecked."""
+        value = self.value(key)
+        if not isinstance(value, list):
+            raise self.mismatch(key, "Array", value)
         return value
 
     def strings(self, key: str) -> list[str]:
-        """Return texts."""
-        value = self._value(key)
-        if not isinstance(value, list):
-            raise self._mismatch(key, "Array", value)
+        """Return an array of texts."""
+        value = self.array(key)
         for item in value:
             if not isinstance(item, str):
-                raise requests.json_error(
-                    f"Array input of type {json_type(item)} is not of type string", self._schema
-                )
-        return [str(item) for item in value]
+                raise self.wrong_element(item, "string")
+        return value
 
-    def integer(self, key: str) -> int:
-        """Return a 32-bit integer."""
-        value = self._value(key)
+    def integer(self, key: str, default: int | None = None) -> int:
+        """Return a 32-bit integer, or the default if there is one and the member is absent."""
+        if default is not None and key not in self.given:
+            return default
+        value = self.value(key)
         if isinstance(value, bool) or not isinstance(value, int | float):
-            raise self._mismatch(key, "Number", value)
-        if not isinstance(value, int) or value not in _INT32:
-            raise requests.json_error(
-                f"PredictionData of type Number is not of type int (key {key})", self._schema
-            )
+            raise self.mismatch(key, "Number", value)
+        if not isinstance(value, int) or value not in INT32:
+            raise self.error(f"PredictionData of type Number is not of type int (key {key})")
         return value
 
     def flag(self, key: str) -> bool:
         """Return a boolean."""
-        value = self._value(key)
+        value = self.value(key)
         if not isinstance(value, bool):
-            raise requests.json_error(
-                f"Type mismatch! JSON key {key} expected type bool but found type "
-                f"{json_type(value)}",
-                self._schema,
-            )
+            raise self.mismatch(key, "bool ", value)
         return value
-
-    def present(self, *keys: str) -> dict[str, Any]:
-        """Return the present ones of some members, unchecked."""
-        return {key: self._given[key] for key in keys if key in self._given}
-
-    def only(self, *keys: str) -> None:
-        """Reject other members."""
-        for key in self._given:
-            if key not in keys:
-                raise requests.json_error(
-                    f"JSON key {key!r} is not known{nearest(key, keys)}", self._schema
-                )
-
-    def optional_object(self, key: str) -> Mapping[str, Any]:
-        """Return an object, empty if absent."""
-        value = self._given.get(key, {})
-        if not isinstance(value, dict):
-            raise self._mismatch(key, "Object", value)
-        return value
-
-    def optional_integer(self, key: str, default: int) -> int:
-        """Return an integer or the default."""
-        return self.integer(key) if key in self._given else default
 
     def user(self, key: str) -> str:
         """Return a user id, given as integer or text."""
-        return self.string(key) if isinstance(self._value(key), str) else str(self.integer(key))
+        value = self.value(key)
+        if isinstance(value, bool) or not isinstance(value, int | str):
+            raise self.mismatch(key, "String", value)
+        user = str(value)
+        if len(user) > MAX_USER:
+            raise self.error(f"{key} has {len(user)} characters, at most {MAX_USER} are allowed")
+        try:
+            user.encode()
+        except UnicodeEncodeError:
+            raise self.error(f"{key} contains a lone surrogate, which is not valid text") from None
+        return user
 
-    def _value(self, key: str) -> Any:
-        if key not in self._given:
-            raise requests.json_error(
-                f"JSON object does not have required key: {key}", self._schema
-            )
-        return self._given[key]
-
-    def _mismatch(self, key: str, expected: str, value: object) -> requests.RequestError:
-        # The missing space is Clipper's.
-        return requests.json_error(
-            f"Type mismatch! JSON key {key} expected type {expected}but found type "
-            f"{json_type(value)}",
-            self._schema,
-        )
-
-
-def reply(outcome: object) -> CommandResponse:
-    """Return the response to a command: text as it is, else JSON."""
-    if isinstance(outcome, str):
-        return CommandResponse(200, outcome, False)
-    return CommandResponse(200, write(outcome), True)
-
-
-def refusal(error: Exception) -> CommandResponse:
-    """Return the response for an error."""
-    return CommandResponse(400, str(error), False)
+    def only(self, *keys: str) -> None:
+        """Reject members with other names."""
+        for key in self.given:
+            if key not in keys:
+                raise self.error(f"JSON key {key!r} is not known{nearest(key, keys)}")

@@ -12,11 +12,11 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from serving import wire
+from serving.api.open_inference.infer_request import DecodedRequest, tensor_request
 from serving.api.parsing.tensors import item_shape
 from serving.errors import InvalidRequest
 from serving.tensors.json_tensors import NUMPY
-from serving.values import Buffer, Signature, Tensor, TensorSpec
+from serving.values import Signature, Tensor, TensorSpec
 
 INPUT_TYPES: dict[str, str] = {
     **dict.fromkeys(("integers", "ints", "integer", "int", "i"), "integers"),
@@ -26,17 +26,6 @@ INPUT_TYPES: dict[str, str] = {
     **dict.fromkeys(("bytes", "byte", "b"), "bytes"),
 }
 """Accepted name -> canonical name."""
-
-
-class ClipperInferRequest(NamedTuple):
-    """One request, ready for a replica."""
-
-    frame: tuple[Buffer, ...]
-    frame_bytes: int
-    encoding: int
-    items: int
-    timeout_s: float | None
-    priority: int = 0
 
 
 class ApplicationInput(NamedTuple):
@@ -55,15 +44,13 @@ class ApplicationInput(NamedTuple):
         with np.errstate(over="ignore"):
             return np.array(self.value, dtype=np.float64).astype(form).tobytes()
 
-    def query(self, signature: Signature, timeout_s: float | None = None) -> ClipperInferRequest:
+    def query(self, signature: Signature, timeout_s: float | None = None) -> DecodedRequest:
         """Return the request for a model.
 
         Raises:
             InvalidRequest: the model takes something else.
         """
-        tensor = self._tensor(signature)
-        frame = (wire.encode_descriptor([tensor]), tensor.data)
-        return ClipperInferRequest(frame, sum(map(len, frame)), wire.Encoding.TENSORS, 1, timeout_s)
+        return tensor_request([self._tensor(signature)], 1, timeout_s=timeout_s)
 
     def _tensor(self, signature: Signature) -> Tensor:
         if len(signature.inputs) != 1:
@@ -78,26 +65,18 @@ class ApplicationInput(NamedTuple):
                 f"input {spec.name!r} of shape {list(spec.shape)} does not accept one "
                 "item as its first dimension; use another protocol"
             )
-        if isinstance(self.value, bytes):
-            return self._tensor_of_bytes(spec, self.value)
-        if spec.datatype == "BYTES":
-            raise self._mismatch(spec)
-        shape = (1, *item_shape(spec, len(self.value)))
-        return Tensor(spec.name, spec.datatype, shape, _number_bytes(self.value, spec))
-
-    def _tensor_of_bytes(self, spec: TensorSpec, value: bytes) -> Tensor:
-        if spec.datatype == "BYTES":
-            shape = (1, *item_shape(spec, 1))
-            return Tensor(spec.name, "BYTES", shape, struct.pack("<I", len(value)) + value)
-        if self.kind == "bytes" and spec.datatype == "UINT8":
-            return Tensor(spec.name, "UINT8", (1, *item_shape(spec, len(value))), value)
-        raise self._mismatch(spec)
-
-    def _mismatch(self, spec: TensorSpec) -> InvalidRequest:
-        return InvalidRequest(
-            f"input {spec.name!r} of the model takes {spec.datatype}, the application's input type "
-            f"is {self.kind}"
-        )
+        if self.kind not in _fitting_kinds(spec):
+            raise InvalidRequest(
+                f"input {spec.name!r} of the model takes {spec.datatype}, the application's input "
+                f"type is {self.kind}"
+            )
+        is_text = spec.datatype == "BYTES"
+        shape = (1, *item_shape(spec, 1 if is_text else len(self.value)))
+        if not isinstance(self.value, bytes):
+            data = _number_bytes(self.value, spec)
+        else:
+            data = struct.pack("<I", len(self.value)) + self.value if is_text else self.value
+        return Tensor(spec.name, spec.datatype, shape, data)
 
 
 def input_type(text: str) -> str:
@@ -116,8 +95,10 @@ def input_types(signature: Signature) -> tuple[str, ...]:
     if len(signature.inputs) != 1:
         return ()
     spec = signature.inputs[0]
-    if not _takes_one_item(spec, signature):
-        return ()
+    return _fitting_kinds(spec) if _takes_one_item(spec, signature) else ()
+
+
+def _fitting_kinds(spec: TensorSpec) -> tuple[str, ...]:
     if spec.datatype == "BYTES":
         return "bytes", "strings"
     numbers = ("integers", "floats", "doubles")

@@ -1,35 +1,35 @@
-"""Clipper's management protocol: commands for applications, links, models and versions.
+"""Clipper's management protocol: POST /admin/COMMAND, with the body's members in JSON.
 
 Success is 200; errors are 400 with Clipper's messages, which clients match on. The commands
-validate, the `Catalogue` executes. Pure. Source: Clipper's management frontend.
+validate, the `ClipperService` executes. Source: Clipper's management frontend.
 """
 
 from __future__ import annotations
 
-from serving.api.clipper import application_commands, model_commands, requests
-from serving.api.clipper.catalogue import Catalogue
-from serving.api.clipper.fields import CommandFields, CommandResponse, refusal, reply
+import inspect
+
+from serving.api.clipper import application_commands, model_commands
+from serving.api.clipper.fields import JsonFields
+from serving.api.clipper.service import ClipperService
+from serving.api.parsing.bounded_json import write
 from serving.errors import ServingError
 
 BASE = "/admin"
 PING = f"{BASE}/ping"
-PONG = "PONG"
 _COMMANDS = application_commands.COMMANDS | model_commands.COMMANDS
-
 PATHS = tuple(f"{BASE}{path}" for path in _COMMANDS)
-"""All POST paths."""
+"""Paths of all commands but the ping."""
 
 
-def dispatch(catalogue: Catalogue, path: str, body: bytes) -> CommandResponse | None:
-    """Execute a command; return None if unknown."""
+async def execute(service: ClipperService, path: str, body: bytes) -> tuple[int, str]:
+    """Return the status and the text of a command's response; `path` is one of `PATHS` or `PING`."""
     if path == PING:
-        return CommandResponse(200, PONG, False)
-    known = _COMMANDS.get(path.removeprefix(BASE)) if path.startswith(f"{BASE}/") else None
-    if known is None:
-        return None
-    command, schema = known
+        return 200, "PONG"
+    command, schema = _COMMANDS[path.removeprefix(BASE)]
     try:
-        outcome = command(catalogue, CommandFields(requests.document(body, schema), schema))
+        outcome = command(service, JsonFields.parse(body, schema))
+        if inspect.isawaitable(outcome):
+            outcome = await outcome
     except ServingError as error:
-        return refusal(error)
-    return reply(outcome)
+        return 400, str(error)
+    return 200, outcome if isinstance(outcome, str) else write(outcome)

@@ -14,20 +14,18 @@ import logging
 import re
 import time
 import urllib.parse
-from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple, Protocol
+from typing import NamedTuple
 
 from serving import wire
-from serving.api.clipper import requests, responses
-from serving.api.clipper.inputs import ApplicationInput
+from serving.api.clipper import queries
+from serving.api.clipper.fields import RequestError
+from serving.api.clipper.service import ClipperService
 from serving.api.http.exchange import Exchange, ResponseWriter
 from serving.api.http.messages import JSON_TYPE, RequestHead, Response, json_response
-from serving.api.parsing.bounded_json import MAX_JSON_BYTES, write
+from serving.api.parsing.bounded_json import MAX_JSON_BYTES
 from serving.api.transport.incremental import IncrementalJob, IncrementalRunner
-from serving.engine.applications import Feedback
-from serving.engine.inflight_query import Respond
 from serving.error_text import nearest, short_repr
-from serving.errors import InvalidRequest, NotReady, ServingError
+from serving.errors import InferenceFailed, InvalidRequest, NotReady, ServingError
 from serving.metrics.clipper_metrics import Registry
 from serving.response_handler import RequestHandle
 from serving.selection.application import Application
@@ -42,49 +40,8 @@ _ROUTES = (
     "/APPLICATION/predict and /APPLICATION/update (Clipper)"
 )
 _UNEXPECTED = "An unexpected error occurred!"
-
-
-class QueryService(Protocol):
-    """Query operations of `ClipperService`."""
-
-    def application(self, name: str) -> Application | None:
-        """Return an application by name."""
-        ...
-
-    def applications(self) -> Sequence[Application]:
-        """Return all applications."""
-        ...
-
-    def model_versions(self, model: str) -> Sequence[str]:
-        """Return a model's registered or served versions."""
-        ...
-
-    def ask(
-        self,
-        application: str,
-        question: ApplicationInput,
-        respond: Respond,
-        *,
-        version: str | None,
-        user: str,
-    ) -> RequestHandle:
-        """Submit a query; never calls `respond` before this returns.
-
-        Overload, late and missing models yield the default output.
-
-        Raises:
-            InvalidRequest: no chosen model takes the input.
-        """
-        ...
-
-    def feedback(self, application: str, update: Feedback) -> bool:
-        """Learn from feedback; return False if its query is unknown.
-
-        Raises:
-            InvalidRequest: an unsuitable label.
-            NotReady: the state is unreadable now; send again.
-        """
-        ...
+_QUERY_ERROR = "Query processing error"
+_UNREADABLE = "The model's response cannot be read"
 
 
 class _ParsedClipperPath(NamedTuple):
@@ -124,15 +81,15 @@ class _QueryBatch:
     def __init__(
         self,
         connection: ResponseWriter,
-        queries: int,
+        count: int,
         default_output: str,
         metrics: _AppMetrics,
         started_s: float,
         slices: IncrementalRunner,
     ) -> None:
         self._connection = connection
-        self._answers = [b""] * queries
-        self._missing = queries
+        self._answers = [b""] * count
+        self._missing = count
         self._default_output = default_output
         self._metrics = metrics
         self._started_s = started_s
@@ -142,12 +99,20 @@ class _QueryBatch:
 
     def write_response(self, place: int, result: QueryResponse) -> None:
         """Write one response, in pieces if long."""
-        pieces = responses.prediction_pieces(result)
-        if pieces is None:
-            self._have(place, responses.prediction_json(result, self._default_output))
+        output = result.output
+        if result.is_default or output is None:
+            self._default(place, result, result.explanation)
+        elif isinstance(output, memoryview) and len(output) > queries.LONG_BYTES:
+            kept = result._replace(output=memoryview(bytes(output)))
+            ended = functools.partial(self._on_written, place, kept)
+            self._slow[place] = self._slices.begin(queries.prediction_pieces(kept), ended)
         else:
-            ended = functools.partial(self._on_written, place, result)
-            self._slow[place] = self._slices.begin(pieces, ended)
+            try:
+                response = b"".join(queries.prediction_pieces(result))
+            except (InferenceFailed, wire.WireError) as error:
+                self._default(place, result, f"{_UNREADABLE}: {error}")
+            else:
+                self._count(place, response, is_default=False)
 
     def _on_written(
         self, place: int, result: QueryResponse, outcome: list[bytes] | Exception
@@ -155,15 +120,15 @@ class _QueryBatch:
         del self._slow[place]
         if not isinstance(outcome, Exception):
             self._count(place, b"".join(outcome), is_default=False)
-            return
-        why = responses.unreadable(outcome)
-        if not isinstance(outcome, ServingError | wire.WireError):
+        elif isinstance(outcome, ServingError | wire.WireError):
+            self._default(place, result, f"{_UNREADABLE}: {outcome}")
+        else:
             log.error("a response hit a server error", exc_info=outcome)
-            why = _UNEXPECTED
-        self._have(place, responses.default_prediction_json(result, self._default_output, why))
+            self._default(place, result, _UNEXPECTED)
 
-    def _have(self, place: int, response: Mapping[str, Any]) -> None:
-        self._count(place, write(response).encode(), is_default=response["default"])
+    def _default(self, place: int, result: QueryResponse, why: str | None) -> None:
+        response = queries.default_prediction(result, self._default_output, why)
+        self._count(place, response, is_default=True)
 
     def _count(self, place: int, response: bytes, *, is_default: bool) -> None:
         now_s = time.monotonic()
@@ -172,9 +137,8 @@ class _QueryBatch:
         self._answers[place] = response
         self._missing -= 1
         if not self._missing:
-            self._connection.respond(
-                Response(200, JSON_TYPE, responses.response_body(self._answers))
-            )
+            body = queries.response_body(self._answers)
+            self._connection.respond(Response(200, JSON_TYPE, body))
 
     def cancel(self) -> None:
         for slow in self._slow.values():
@@ -188,13 +152,14 @@ class ClipperRoutes:
 
     def __init__(
         self,
-        hub: QueryService,
+        service: ClipperService,
         *,
         metrics: Registry,
         shows_metrics: bool = True,
         max_json_bytes: int = MAX_JSON_BYTES,
     ) -> None:
-        self._hub = hub
+        self._service = service
+        self._applications = service.applications
         self._shows_metrics = shows_metrics
         self._registry = metrics
         self._max_json_bytes = max_json_bytes
@@ -214,7 +179,7 @@ class ClipperRoutes:
             if not self._shows_metrics:
                 return json_response(404, {"error": f"no route {_METRICS!r}; {_ROUTES}"})
             return json_response(200, self._registry.report(time.monotonic()))
-        application = self._hub.application(target.application)
+        application = self._applications.application(target.application)
         if application is None:
             return self._unknown(target.application)
         if head.content_encoding not in {"", "identity"}:
@@ -232,7 +197,7 @@ class ClipperRoutes:
             return _plain(500, _UNEXPECTED)
 
     def _unknown(self, name: str) -> Response:
-        known = [application.name for application in self._hub.applications()]
+        known = [application.name for application in self._applications.all()]
         listed = ", ".join(known) or "none"
         text = f"no application {short_repr(name)}{nearest(name, known)} (known: {listed})"
         return json_response(404, {"error": text})
@@ -246,13 +211,13 @@ class ClipperRoutes:
         started_s: float,
     ) -> Exchange | Response:
         try:
-            given = requests.predict_document(body, self._max_json_bytes)
-            version = requests.requested_version(given)
+            fields = queries.predict_fields(body, self._max_json_bytes)
+            version = fields.text("version") if "version" in fields.given else None
             if version is not None:
                 self._check_version(name, application, version)
-            asked = requests.prediction(given, application.input_type)
+            asked = queries.prediction(fields, application.input_type)
             if not asked.inputs:
-                return Response(200, JSON_TYPE, responses.response_body([]))
+                return Response(200, JSON_TYPE, queries.response_body([]))
             metrics = _AppMetrics(self._registry, name, started_s)
             batch = _QueryBatch(
                 connection,
@@ -264,19 +229,21 @@ class ClipperRoutes:
             )
             self._ask_all(name, asked, version, batch)
         except ServingError as error:
-            if not isinstance(error, requests.RequestError):
-                error = requests.RequestError(requests.QUERY_ERROR, str(error))
+            if not isinstance(error, RequestError):
+                error = RequestError(_QUERY_ERROR, str(error))
             return Response(400, JSON_TYPE, error.body())
         return batch
 
     def _ask_all(
-        self, name: str, asked: requests.PredictRequest, version: str | None, batch: _QueryBatch
+        self, name: str, asked: queries.PredictRequest, version: str | None, batch: _QueryBatch
     ) -> None:
         try:
             for place, question in enumerate(asked.inputs):
                 respond = functools.partial(batch.write_response, place)
                 batch.tickets.append(
-                    self._hub.ask(name, question, respond, version=version, user=asked.user)
+                    self._applications.ask(
+                        name, question, respond, version=version, user=asked.user
+                    )
                 )
         except BaseException:
             batch.cancel()
@@ -289,17 +256,17 @@ class ClipperRoutes:
             cause = (
                 f"Requested version: {version[:100]} does not exist: no model is linked to {name}"
             )
-        elif version not in self._hub.model_versions(application.models[0]):
+        elif version not in self._service.model_versions(application.models[0]):
             model = application.models[0]
             cause = f"Requested version: {version[:100]} does not exist for model: {model}"
         else:
             return
-        raise requests.RequestError(requests.QUERY_ERROR, cause)
+        raise RequestError(_QUERY_ERROR, cause)
 
     def _update(self, name: str, application: Application, body: bytes) -> Response:
         try:
-            update = requests.update(body, application.input_type, self._max_json_bytes)
-            taken = self._hub.feedback(name, update)
+            update = queries.update(body, application.input_type, self._max_json_bytes)
+            taken = self._applications.feedback(name, update)
         except NotReady as error:  # valid; the client may retry
             return _plain(error.status, str(error))
         except ServingError as error:

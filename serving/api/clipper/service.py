@@ -1,4 +1,4 @@
-"""Service behind Clipper's protocols: applications, registered models, replicas.
+"""Service behind Clipper's protocols: registered models, and the replicas that run them.
 
 Clipper registers a version apart from its containers, so a registered current version becomes the
 engine's once it runs. Event loop's thread only.
@@ -8,35 +8,55 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
-import json
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from serving import zoo
-from serving.api.clipper.catalogue import DEFAULT_BATCH_SIZE, Container, RegisteredModel
 from serving.api.clipper.inputs import input_types
 from serving.engine import facts
-from serving.engine.applications import Applications, Feedback, QueryInput
+from serving.engine.applications import Applications
 from serving.engine.engine import Engine
-from serving.engine.inflight_query import Respond
 from serving.errors import InvalidRequest, ModelLoadFailed, ServingError, UnknownModel
-from serving.response_handler import RequestHandle
-from serving.selection.application import Application
 from serving.settings import ServingSettings
 from serving.values import ModelId
 
+DEFAULT_BATCH_SIZE = -1
+"""The batch size is found while serving."""
 _COMMANDED = ("replica.count", "batching.policy", "batching.max_size")
 
 
+class RegisteredModel(NamedTuple):
+    """One registered version of a model."""
+
+    name: str
+    version: str
+    input_type: str
+    labels: tuple[str, ...] = ()
+    container_name: str = ""
+    model_data_path: str = ""
+    batch_size: int = DEFAULT_BATCH_SIZE
+    is_valid: bool = True
+    """False once deleted; it stays listed."""
+
+
+class Container(NamedTuple):
+    """One replica of a version."""
+
+    model_name: str
+    model_version: str
+    replica_id: int
+    input_type: str
+
+
 class ClipperService:
-    """Implements `Catalogue`, `Containers` and `Applications` of Clipper's protocols."""
+    """Models of Clipper's protocols over one engine; `applications` are those of the gateway."""
 
     def __init__(
         self, engine: Engine, applications: Applications, given: ServingSettings | None = None
     ) -> None:
         """Start without registered models; `given` are the settings of stopped ones."""
+        self.applications = applications
         self._engine = engine
-        self._applications = applications
         self._given = given or engine.settings
         self._models: dict[ModelId, RegisteredModel] = {}
         self._current: dict[str, str] = {}
@@ -50,87 +70,20 @@ class ClipperService:
         """Return the current version of every registered model."""
         return self._current
 
-    # Queries
-
-    def application(self, name: str) -> Application | None:
-        """Return an application."""
-        return self._applications.application(name)
+    # Models
 
     def model_versions(self, model: str) -> Sequence[str]:
         """Return the registered and served versions of a model."""
         registered = [id_.version for id_ in self._models if id_.name == model]
-        return tuple(dict.fromkeys([*registered, *self._applications.model_versions(model)]))
+        return tuple(dict.fromkeys([*registered, *self.applications.model_versions(model)]))
 
-    def ask(
-        self,
-        application: str,
-        question: QueryInput,
-        respond: Respond,
-        *,
-        version: str | None,
-        user: str,
-    ) -> RequestHandle:
-        """Submit a query; see `Applications.ask`."""
-        return self._applications.ask(application, question, respond, version=version, user=user)
-
-    def feedback(self, application: str, update: Feedback) -> bool:
-        """Learn from feedback; see `Applications.feedback`."""
-        return self._applications.feedback(application, update)
-
-    # Applications
-
-    def applications(self) -> Sequence[Application]:
-        """Return all applications."""
-        return self._applications.all()
-
-    def add_application(
-        self,
-        name: str,
-        *,
-        input_type: str,
-        default_output: str,
-        latency_slo_s: float,
-        selection: Mapping[str, Any],
-    ) -> None:
-        """Add an application without links.
-
-        Raises:
-            InvalidSettings: invalid selection settings.
-        """
-        given = {
-            "name": name,
-            "input_type": input_type,
-            "default_output": default_output,
-            "latency_slo_s": latency_slo_s,
-            **selection,
-        }
-        self._applications.add(Application.from_json(given))
-
-    def delete_application(self, name: str) -> None:
-        """Delete an application."""
-        self._applications.delete(name)
-
-    def link(self, application: str, models: Sequence[str]) -> None:
-        """Link models to an application."""
-        self._applications.link(application, models)
-
-    def unlink(self, application: str, models: Sequence[str]) -> None:
-        """Unlink models from an application."""
-        self._applications.unlink(application, models)
-
-    def selection_state(self, application: str, user: str) -> str:
-        """Return an application's policy state, as JSON."""
-        return json.dumps(self._applications.state(application, user))
-
-    # Models
+    def model(self, name: str, version: str) -> RegisteredModel | None:
+        """Return a registered version, or None."""
+        return self._models.get(ModelId(name, version))
 
     def models(self) -> Sequence[RegisteredModel]:
         """Return all registered versions, deleted ones included."""
         return tuple(self._models.values())
-
-    def current_version(self, name: str) -> str | None:
-        """Return a registered model's current version."""
-        return self._current.get(name)
 
     def served_input_types(self, name: str) -> Sequence[str] | None:
         """Return a served model's input types."""
@@ -173,42 +126,33 @@ class ClipperService:
         return found
 
     async def start(
-        self,
-        model: ModelId,
-        *,
-        container: str,
-        input_type: str,  # noqa: ARG002 - a model's own signature says what it takes
-        replicas: int,
-        batch_size: int,
+        self, model: ModelId, *, container: str, replicas: int, batch_size: int
     ) -> None:
-        """Load a version; see `Containers.start`.
+        """Load a version and wait for its replicas; an earlier version keeps serving.
 
         Raises:
             ServingError: it runs already, or cannot be loaded.
         """
         async with self._engine.editing:
-            await self._start(model, container, replicas, batch_size)
-
-    async def _start(self, model: ModelId, container: str, replicas: int, batch_size: int) -> None:
-        if self._runs(model):
-            raise InvalidRequest(f"model {model.name}:{model.version} is already running")
-        try:
-            # A slow disk must not block requests.
-            spec = await asyncio.to_thread(zoo.find, container, name=model.name)
-        except UnknownModel as error:
-            raise ModelLoadFailed(container, str(error)) from error
-        if not replicas:
-            return
-        await self._settings_of(model.name, replicas, batch_size)
-        try:
-            await self._engine.deploy(
-                dataclasses.replace(spec, version=model.version), current=False
-            )
-        except ServingError:
-            await self._take_back_settings([model.name])
-            raise
-        if self._current.get(model.name, model.version) == model.version:
-            self._engine.catalogue.set_current(model.name, model.version)
+            if self._runs(model):
+                raise InvalidRequest(f"model {model.name}:{model.version} is already running")
+            try:
+                # A slow disk must not block requests.
+                spec = await asyncio.to_thread(zoo.find, container, name=model.name)
+            except UnknownModel as error:
+                raise ModelLoadFailed(container, str(error)) from error
+            if not replicas:
+                return
+            await self._settings_of(model.name, replicas, batch_size)
+            try:
+                await self._engine.deploy(
+                    dataclasses.replace(spec, version=model.version), current=False
+                )
+            except ServingError:
+                await self._take_back_settings([model.name])
+                raise
+            if self._current.get(model.name, model.version) == model.version:
+                self._engine.catalogue.set_current(model.name, model.version)
 
     async def resize(self, model: ModelId, replicas: int) -> None:
         """Return when that many replicas are ready; 0 stops all.
@@ -219,7 +163,7 @@ class ClipperService:
         """
         async with self._engine.editing:
             if not self._runs(model):
-                running = self._applications.model_versions(model.name)
+                running = self.applications.model_versions(model.name)
                 raise UnknownModel(model.name, running, model.version)
             if replicas:
                 await self._settings_of(model.name, replicas, None)

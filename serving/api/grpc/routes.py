@@ -20,8 +20,7 @@ from serving.api.open_inference import codec
 from serving.api.tensorflow.grpc_routes import SERVICES, TensorFlowGrpcRoutes
 from serving.api.triton import extensions as triton_extensions
 from serving.api.triton import unsupported
-from serving.api.triton.extensions import ModelHub
-from serving.api.triton.model_control import Changes
+from serving.api.triton.repository_service import Changes, RepositoryService
 from serving.engine.engine import DeploymentHandle, Engine
 from serving.errors import DeadlineExceeded, InvalidRequest, ServingError, Unimplemented
 
@@ -41,7 +40,7 @@ class UnknownService(InvalidRequest):
 class GrpcRoutes:
     """Handler of the service's calls."""
 
-    def __init__(self, engine: Engine, hub: ModelHub) -> None:
+    def __init__(self, engine: Engine, hub: RepositoryService) -> None:
         self._engine = engine
         self._tensorflow = TensorFlowGrpcRoutes(engine)
         self._hub = hub

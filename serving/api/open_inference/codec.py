@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from serving.api.open_inference.requests import RequestDecoder
-from serving.api.open_inference.responses import ResponseEncoder
+from serving.api.open_inference.request_decoder import RequestDecoder
+from serving.api.open_inference.response_encoder import ResponseEncoder
 from serving.api.parsing.bounded_json import MAX_JSON_BYTES
 from serving.values import Signature
 

@@ -1,15 +1,17 @@
-"""Inference request of the Open Inference Protocol, decoded."""
+"""Inference request, decoded from any protocol."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import Any
+
 from serving import wire
-from serving.api.open_inference.responses import OutputRequest
 from serving.values import Buffer, Tensor
 
 TENSORS = int(wire.Encoding.TENSORS)  # a lookup costs as much as all of a request's numbers
 
 
-class RestInferRequest:
+class DecodedRequest:
     """Inference request, ready for a replica."""
 
     __slots__ = (
@@ -28,7 +30,7 @@ class RestInferRequest:
         frame_bytes: int,
         encoding: int,
         items: int,
-        wanted: OutputRequest,
+        wanted: Any,
         timeout_s: float | None,
         priority: int,
     ) -> None:
@@ -37,18 +39,20 @@ class RestInferRequest:
         self.encoding = encoding
         self.items = items
         self.wanted = wanted
+        """What the response contains, for the protocol's encoder."""
         self.timeout_s = timeout_s
-        """From parameter `timeout` (microseconds); None: the server's default."""
+        """None: the server's default."""
         self.priority = priority
         """1 is the highest, 0 the default."""
 
 
 def tensor_request(
-    tensors: list[Tensor], items: int, wanted: OutputRequest, timeout_s: float | None, priority: int
-) -> RestInferRequest:
+    tensors: Sequence[Tensor],
+    items: int,
+    wanted: Any = None,
+    timeout_s: float | None = None,
+    priority: int = 0,
+) -> DecodedRequest:
     """Return the request of decoded tensors."""
-    descriptor = wire.encode_descriptor(tensors)
-    frame = (descriptor, *(tensor.data for tensor in tensors))
-    return RestInferRequest(
-        frame, sum(map(len, frame)), TENSORS, items, wanted, timeout_s, priority
-    )
+    frame = (wire.encode_descriptor(tensors), *(tensor.data for tensor in tensors))
+    return DecodedRequest(frame, sum(map(len, frame)), TENSORS, items, wanted, timeout_s, priority)

@@ -1,4 +1,4 @@
-"""Parameters of requests, inputs and outputs. Pure."""
+"""Parameters of requests, inputs and outputs: flags, limits, sizes of binary data. Pure."""
 
 from __future__ import annotations
 
@@ -36,4 +36,26 @@ def limits_of(request: Mapping[str, Any]) -> tuple[float | None, int]:
     return (
         tensors_of.timeout_s(parameters.get("timeout")),
         tensors_of.priority(parameters.get("priority")),
+    )
+
+
+def binary_data_size(item: Mapping[str, Any], name: str) -> int:
+    """Return the bytes of an input's data, which follow the JSON header."""
+    size = item["parameters"]["binary_data_size"]
+    if type(size) is not int or size < 0:
+        raise InvalidRequest(
+            f"input {name!r}: binary_data_size is {short_repr(size)}, expected a number of bytes"
+        )
+    return size
+
+
+def wrong_size(given: int, expected: int, name: str, model: str) -> InvalidRequest:
+    """Return the error of too few bytes for an input, or too many for the request."""
+    if given < expected:
+        return InvalidRequest(
+            f"unexpected size for input {name!r}, expecting {expected - given} "
+            f"additional bytes for model {model!r}"
+        )
+    return InvalidRequest(
+        f"unexpected additional input data for model {model!r}: {given - expected} bytes"
     )

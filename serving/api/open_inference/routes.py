@@ -17,7 +17,7 @@ from serving.api.http.messages import (
     json_response,
 )
 from serving.api.open_inference import codec as open_inference_codec
-from serving.api.open_inference.responses import (
+from serving.api.open_inference.response_encoder import (
     LONG_BYTES,
     OutputRequest,
     ResponseEncoder,

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 
 from serving.api.parsing import bounded_json
 from serving.api.parsing.parse_budget import MAX_VALUES, ParseBudget
+from serving.values import Buffer
 
 LARGE_JSON_BYTES = bounded_json.SMALL_BYTES
 """Larger JSON is decoded in the replica, to let other requests run."""
@@ -17,7 +19,6 @@ _ARRAY = re.compile(rb"\s*:\s*\[")
 _EMPTY = b"[]"
 _BLANKS = b" \t\r\n"
 _PIECE_BYTES = 128 * 1024
-"""Fits a processor's cache, which is several times as fast."""
 
 
 def skeleton(body: bytes) -> bytes | None:
@@ -63,12 +64,18 @@ def check_empty(body: bytes) -> None:
         return
     budget = ParseBudget(what="empty arrays")
     before = b""
-    for at in range(0, len(body), _PIECE_BYTES):
-        piece = body[at : at + _PIECE_BYTES]
-        if b" " in piece or b"\n" in piece or b"\r" in piece or b"\t" in piece:
-            piece = piece.translate(None, _BLANKS)
+    for piece in without_blanks(body):
         budget.spend(piece.count(_EMPTY) + (before + piece[:1] == _EMPTY))
         before = piece[-1:] or before
+
+
+def without_blanks(text: Buffer) -> Iterator[bytes]:
+    """Yield a text in pieces that fit a processor's cache, without its blanks."""
+    for at in range(0, len(text), _PIECE_BYTES):
+        piece = bytes(text[at : at + _PIECE_BYTES])
+        if b" " in piece or b"\n" in piece or b"\r" in piece or b"\t" in piece:
+            piece = piece.translate(None, _BLANKS)
+        yield piece
 
 
 def _end_of_numbers(body: bytes, start: int) -> int:

@@ -17,14 +17,14 @@ MAX_SCORES = 2**17
 
 def scores_output(outputs: Sequence[TensorSpec]) -> TensorSpec | None:
     """Return the output for classify: `scores`, or the only one with numbers per class."""
-    return _select_output(outputs, "scores", (1, 2), ("FP16", "FP32", "FP64"))
+    return _select_output(outputs, "scores", ("FP16", "FP32", "FP64"))
 
 
 def value_output(outputs: Sequence[TensorSpec]) -> TensorSpec | None:
     """Return the output for regress: `outputs`, or the only one with a number per item."""
     fitting = [spec for spec in outputs if spec.shape[1:] in {(), (1,), (-1,)}]
     numbers = tuple(name for name in TYPE_NAMES if name not in {"BYTES", "BOOL"})
-    return _select_output(fitting, "outputs", (1, 2), numbers)
+    return _select_output(fitting, "outputs", numbers)
 
 
 def classifications(
@@ -43,20 +43,21 @@ def classifications(
             f"classify would return {count} scores with labels, at most {MAX_SCORES} are "
             "allowed; send fewer examples per request, or use predict"
         )
-    rows = tensor_to_json(score)
-    if len(score.shape) == 1:
-        rows = [[value] for value in rows]
+    rows = _rows(score)
     label = next((tensor for tensor in tensors if tensor.name == "classes"), None)
     if label is not None and label.datatype == "BYTES" and label.shape == score.shape:
-        names = tensor_to_json(label)
-        if len(label.shape) == 1:
-            names = [[name] for name in names]
+        names = _rows(label)
     else:
         names = [[str(place) for place in range(len(row))] for row in rows]
     return [
         [[name, value] for name, value in zip(*pair, strict=True)]
         for pair in zip(names, rows, strict=True)
     ]
+
+
+def _rows(tensor: Tensor) -> list[list[Any]]:
+    values = tensor_to_json(tensor)
+    return [[value] for value in values] if len(tensor.shape) == 1 else values
 
 
 def regressions(tensors: Sequence[Tensor], outputs: Sequence[TensorSpec]) -> list[float]:
@@ -76,9 +77,9 @@ def regressions(tensors: Sequence[Tensor], outputs: Sequence[TensorSpec]) -> lis
 
 
 def _select_output(
-    outputs: Sequence[TensorSpec], name: str, ranks: tuple[int, ...], datatypes: tuple[str, ...]
+    outputs: Sequence[TensorSpec], name: str, datatypes: tuple[str, ...]
 ) -> TensorSpec | None:
-    fitting = [spec for spec in outputs if len(spec.shape) in ranks and spec.datatype in datatypes]
+    fitting = [spec for spec in outputs if len(spec.shape) in {1, 2} and spec.datatype in datatypes]
     named = [spec for spec in fitting if spec.name == name]
     if named:
         return named[0]

@@ -12,19 +12,20 @@ from typing import NamedTuple
 import numpy as np
 
 from serving import wire
+from serving.api.open_inference.infer_request import DecodedRequest, tensor_request
+from serving.api.open_inference.response_encoder import select_outputs
 from serving.api.parsing import proto_fields as fields
-from serving.api.parsing.parse_budget import ParseBudget
+from serving.api.parsing.parse_budget import MAX_VALUES, ParseBudget
 from serving.api.parsing.tensors import checked_items
-from serving.api.tensorflow import rest_codec, rest_examples, tensor_proto
+from serving.api.tensorflow import examples, rest_codec, tensor_proto
 from serving.api.tensorflow.classify_regress import classifications, regressions
-from serving.api.tensorflow.grpc_examples import MAX_EXAMPLE_FIELDS, decode_examples
-from serving.api.tensorflow.model_status import SIGNATURE_NAME, VersionState
-from serving.api.tensorflow.rest_examples import Example
+from serving.api.tensorflow.examples import MAX_EXAMPLE_FIELDS, Example
+from serving.api.tensorflow.model_status import SIGNATURE_NAME, VersionState, version_number
 from serving.api.tensorflow.rest_tensors import TYPE_NAMES
-from serving.errors import InferenceFailed, InvalidRequest
+from serving.errors import InvalidRequest
 from serving.values import Buffer, Signature, Tensor
 
-_STATES = {"START": 10, "LOADING": 20, "AVAILABLE": 30, "UNLOADING": 40, "END": 50}
+_STATES = {"LOADING": 20, "AVAILABLE": 30, "END": 50}
 _UNKNOWN = 2
 """gRPC code UNKNOWN, for failures without a code of their own."""
 _SIGNATURE_DEF = "signature_def"
@@ -32,7 +33,7 @@ _MAP_TYPE = "type.googleapis.com/tensorflow.serving.SignatureDefMap"
 
 
 class Spec(NamedTuple):
-    """The requested model."""
+    """The model, version and signature that a request names."""
 
     name: str = ""
     version: str | None = None
@@ -51,66 +52,39 @@ class TensorFlowGrpcRequest(NamedTuple):
     examples: Sequence[Example]
 
 
-class TensorFlowGrpcInferRequest(NamedTuple):
-    """A decoded inference request."""
-
-    frame: tuple[Buffer, ...]
-    frame_bytes: int
-    encoding: int
-    items: int
-    timeout_s: float | None
-    method: rest_codec.Method
-    outputs: tuple[str, ...]
-    """Requested outputs; empty: all."""
-    priority: int = 0
-    """Always the default: the protocol has none."""
+Wanted = tuple[rest_codec.Method, tuple[str, ...]]
+"""Method and requested outputs of an inference; no outputs: all."""
 
 
-def predict_request(data: Buffer) -> TensorFlowGrpcRequest:
-    """Decode a PredictRequest."""
-    budget = ParseBudget()
-    spec, inputs, wanted = Spec(), {}, []
+def decode_request(data: Buffer, method: rest_codec.Method | None) -> TensorFlowGrpcRequest:
+    """Decode a request for inference, or for metadata or status (method None).
+
+    Raises:
+        InvalidRequest: malformed, over a limit, or without examples.
+    """
+    has_examples = method in {"classify", "regress"}
+    budget = ParseBudget(MAX_EXAMPLE_FIELDS if has_examples else MAX_VALUES)
+    spec, inputs, wanted, listed = Spec(), {}, [], list[Example]()
     for number, kind, _, content in fields.read(memoryview(data), budget):
         if kind != fields.BYTES:
             continue
         if number == 1:
             spec = _spec(content, budget)
-        elif number == 2:
+        elif has_examples:
+            if number == 2:
+                listed = examples.decode_examples(content, budget)
+        elif number == 2 and method is not None:
             name, value = fields.entry(content, budget)
             inputs[name] = value
-        elif number == 3:
+        elif number == (2 if method is None else 3):
             wanted.append(fields.text(content))
-    return TensorFlowGrpcRequest(spec, inputs, tuple(wanted), ())
-
-
-def example_request(data: Buffer) -> TensorFlowGrpcRequest:
-    """Decode a ClassificationRequest or RegressionRequest."""
-    budget = ParseBudget(MAX_EXAMPLE_FIELDS)
-    spec, examples = Spec(), list[Example]()
-    for number, kind, _, content in fields.read(memoryview(data), budget):
-        if kind == fields.BYTES and number == 1:
-            spec = _spec(content, budget)
-        elif kind == fields.BYTES and number == 2:
-            examples = decode_examples(content, budget)
-    if not examples:
+    if has_examples and not listed:
         raise InvalidRequest("Input is empty.")
-    return TensorFlowGrpcRequest(spec, {}, (), examples)
-
-
-def spec_request(data: Buffer) -> TensorFlowGrpcRequest:
-    """Decode a GetModelMetadataRequest or GetModelStatusRequest."""
-    budget = ParseBudget()
-    spec, wanted = Spec(), []
-    for number, kind, _, content in fields.read(memoryview(data), budget):
-        if kind == fields.BYTES and number == 1:
-            spec = _spec(content, budget)
-        elif kind == fields.BYTES and number == 2:
-            wanted.append(fields.text(content))
-    return TensorFlowGrpcRequest(spec, {}, tuple(wanted), ())
+    return TensorFlowGrpcRequest(spec, inputs, tuple(wanted), listed)
 
 
 class TensorFlowGrpcCodec:
-    """Codec of one deployment."""
+    """Decoder and encoder of one model version."""
 
     def __init__(self, name: str, version: str, signature: Signature) -> None:
         self._signature = signature
@@ -123,7 +97,7 @@ class TensorFlowGrpcCodec:
 
     def query(
         self, request: TensorFlowGrpcRequest, method: rest_codec.Method, timeout_s: float | None
-    ) -> TensorFlowGrpcInferRequest:
+    ) -> DecodedRequest:
         """Decode a request.
 
         Raises:
@@ -140,18 +114,9 @@ class TensorFlowGrpcCodec:
             self._check_outputs(request.wanted)
         else:
             self._rest.check_method(method)
-            tensors = rest_examples.tensors(request.examples, self._signature)
+            tensors = examples.tensors(request.examples, self._signature)
         items = checked_items(self._rest.name, self._signature, tensors)
-        frame = (wire.encode_descriptor(tensors), *(tensor.data for tensor in tensors))
-        return TensorFlowGrpcInferRequest(
-            frame,
-            sum(map(len, frame)),
-            wire.Encoding.TENSORS,
-            items,
-            timeout_s,
-            method,
-            request.wanted,
-        )
+        return tensor_request(tensors, items, (method, request.wanted), timeout_s)
 
     def _tensors(self, inputs: Mapping[str, memoryview]) -> list[Tensor]:
         expected = ",".join(self._inputs)
@@ -191,16 +156,18 @@ class TensorFlowGrpcCodec:
 
     # Responses
 
-    def encode_response(self, frame: memoryview, query: TensorFlowGrpcInferRequest) -> list[Buffer]:
+    def encode_response(self, frame: memoryview, wanted: Wanted) -> list[Buffer]:
         """Encode a response in pieces, some of them views of the frame.
 
         Raises:
             InferenceFailed: a requested output is missing.
         """
+        method, outputs = wanted
         tensors = wire.decode_frame(frame)
-        if query.method == "predict":
-            return list(self._predict_response(_select_outputs(tensors, query.outputs)))
-        if query.method == "classify":
+        if method == "predict":
+            chosen = select_outputs(tensors, outputs) if outputs else tensors
+            return list(self._predict_response(chosen))
+        if method == "classify":
             result = b"".join(
                 fields.content(1, b"".join(_class(label, score) for label, score in row))
                 for row in classifications(tensors, self._signature.outputs)
@@ -212,17 +179,17 @@ class TensorFlowGrpcCodec:
             )
         return [fields.content(1, result) + fields.content(2, self._spec)]
 
-    def encode_in_pieces(
-        self, frame: memoryview, query: TensorFlowGrpcInferRequest
-    ) -> Iterator[bytes] | None:
+    def encode_in_pieces(self, frame: memoryview, wanted: Wanted) -> Iterator[bytes] | None:
         """Encode a long response in quick steps, or return None if `encode_response` is quick enough.
 
         Raises:
             InferenceFailed: as `encode_response`.
         """
-        if len(frame) <= rest_codec.LONG_BYTES or query.method != "predict":
+        method, outputs = wanted
+        if len(frame) <= rest_codec.LONG_BYTES or method != "predict":
             return None
-        chosen = _select_outputs(wire.decode_frame(frame), query.outputs)
+        tensors = wire.decode_frame(frame)
+        chosen = select_outputs(tensors, outputs) if outputs else tensors
         if not any(tensor.datatype == "BYTES" for tensor in chosen):
             return None
         kept = [tensor._replace(data=bytes(tensor.data)) for tensor in chosen]
@@ -270,7 +237,7 @@ def status(versions: Sequence[VersionState]) -> bytes:
     return b"".join(
         fields.content(
             1,
-            fields.number(1, _version_number(version) or 0)
+            fields.number(1, version_number(version) or 0)
             + fields.number(2, _STATES[state])
             + fields.content(
                 3, fields.number(1, _UNKNOWN) + fields.content(2, error.encode()) if error else b""
@@ -278,17 +245,6 @@ def status(versions: Sequence[VersionState]) -> bytes:
         )
         for version, state, error in versions
     )
-
-
-def _select_outputs(tensors: Sequence[Tensor], wanted: Sequence[str]) -> Sequence[Tensor]:
-    """Return the requested outputs in order, or all."""
-    if not wanted:
-        return tensors
-    by_name = {tensor.name: tensor for tensor in tensors}
-    missing = [name for name in wanted if name not in by_name]
-    if missing:
-        raise InferenceFailed(f"the model returned no output {', '.join(missing)}")
-    return [by_name[name] for name in wanted]
 
 
 def _spec(message: memoryview, budget: ParseBudget) -> Spec:
@@ -313,15 +269,9 @@ def _spec(message: memoryview, budget: ParseBudget) -> Spec:
 
 
 def _spec_message(name: str, version: str, signature_name: str) -> bytes:
-    number = _version_number(version)
+    number = version_number(version)
     given = b"" if number is None else fields.content(2, fields.number(1, number))
     return fields.string(1, name) + given + fields.string(3, signature_name)
-
-
-def _version_number(version: str) -> int | None:
-    if version.isascii() and version.isdecimal() and len(version) <= 18:
-        return int(version)
-    return None
 
 
 def _class(label: str, score: float) -> bytes:

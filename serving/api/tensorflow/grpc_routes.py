@@ -10,32 +10,24 @@ import time
 from serving.api.grpc.calls import GrpcCall
 from serving.api.grpc.exchange import GrpcResponseHandler, GrpcResponseWriter
 from serving.api.tensorflow import grpc_codec, rest_codec, rest_routes
+from serving.api.tensorflow.grpc_codec import TensorFlowGrpcCodec
 from serving.api.transport.incremental import IncrementalRunner
-from serving.engine.engine import DeploymentHandle, Engine
-from serving.errors import (
-    DeadlineExceeded,
-    InvalidRequest,
-    ServingError,
-    Unimplemented,
-    UnknownModel,
-)
+from serving.engine.engine import Engine
+from serving.errors import DeadlineExceeded, InvalidRequest, ServingError, Unimplemented
 from serving.values import Buffer
 
 PREDICTION_SERVICE = "tensorflow.serving.PredictionService"
 MODEL_SERVICE = "tensorflow.serving.ModelService"
 SERVICES = (PREDICTION_SERVICE, MODEL_SERVICE)
 
-_CODEC = "tensorflow serving grpc"
-
-_METHODS: dict[str, rest_codec.Method] = {
-    "Predict": "predict",
-    "Classify": "classify",
-    "Regress": "regress",
+_METHODS: dict[tuple[str, str], rest_codec.Method | None] = {
+    (PREDICTION_SERVICE, "Predict"): "predict",
+    (PREDICTION_SERVICE, "Classify"): "classify",
+    (PREDICTION_SERVICE, "Regress"): "regress",
+    (PREDICTION_SERVICE, "GetModelMetadata"): None,
+    (MODEL_SERVICE, "GetModelStatus"): None,
 }
-_KNOWN = {
-    *((PREDICTION_SERVICE, method) for method in (*_METHODS, "GetModelMetadata")),
-    (MODEL_SERVICE, "GetModelStatus"),
-}
+"""Service and method -> the kind of inference, or None for questions about models."""
 
 
 class TensorFlowGrpcRoutes:
@@ -51,46 +43,47 @@ class TensorFlowGrpcRoutes:
         Raises:
             Unimplemented: unknown method.
         """
-        if (call.service, call.method) not in _KNOWN:
+        if (call.service, call.method) not in _METHODS:
             raise Unimplemented(f"no method {call.service}/{call.method} on this server")
 
     def handle(
         self, call: GrpcCall, data: Buffer, reply: GrpcResponseWriter
-    ) -> GrpcResponseHandler[grpc_codec.TensorFlowGrpcInferRequest] | bytes:
+    ) -> GrpcResponseHandler[grpc_codec.Wanted] | bytes:
         """Respond at once, or return what calls `reply` later; `check` accepted the call.
 
         Raises:
             ServingError: sent with its code.
         """
-        if call.service == PREDICTION_SERVICE and call.method in _METHODS:
-            return self._infer(_METHODS[call.method], data, call, reply)
-        if (call.service, call.method) == (PREDICTION_SERVICE, "GetModelMetadata"):
-            request = grpc_codec.spec_request(data)
-            return _codec(self._resolve(request.spec)).metadata(request.wanted)
-        spec = grpc_codec.spec_request(data).spec
-        return grpc_codec.status(rest_routes.states(self._engine, spec.name, self._version(spec)))
+        method = _METHODS[call.service, call.method]
+        if method is not None:
+            return self._infer(method, data, call, reply)
+        request = grpc_codec.decode_request(data, None)
+        if call.service == MODEL_SERVICE:
+            found = rest_routes.states(self._engine, *_named(request.spec))
+            return grpc_codec.status(found)
+        target = rest_routes.resolve(self._engine, *_named(request.spec))
+        return rest_routes.codec_of(target, TensorFlowGrpcCodec).metadata(request.wanted)
 
     def _infer(
         self, method: rest_codec.Method, data: Buffer, call: GrpcCall, reply: GrpcResponseWriter
-    ) -> GrpcResponseHandler[grpc_codec.TensorFlowGrpcInferRequest]:
+    ) -> GrpcResponseHandler[grpc_codec.Wanted]:
         started_s = time.monotonic()
         timeout_s = call.timeout_s
         try:
             if timeout_s is not None and timeout_s <= 0:
                 raise DeadlineExceeded("call before it arrived")
-            read = grpc_codec.predict_request if method == "predict" else grpc_codec.example_request
-            request = read(data)
-            target = self._resolve(request.spec)
+            request = grpc_codec.decode_request(data, method)
+            target = rest_routes.resolve(self._engine, *_named(request.spec))
         except ServingError as error:
             self._engine.count_unknown_model(error.status)
             raise
         try:
-            model_codec = target.codecs.get(_CODEC) or _codec(target)
+            model_codec = rest_routes.codec_of(target, TensorFlowGrpcCodec)
             query = model_codec.query(request, method, timeout_s)
             flight = GrpcResponseHandler(
                 reply,
                 model_codec.encode_response,
-                query,
+                query.wanted,
                 started_s,
                 target.count_response,
                 steps=model_codec.encode_in_pieces,
@@ -102,23 +95,8 @@ class TensorFlowGrpcRoutes:
             raise
         return flight
 
-    def _resolve(self, spec: grpc_codec.Spec) -> DeploymentHandle:
-        version = self._version(spec)
-        try:
-            return self._engine.resolve(spec.name, version)
-        except UnknownModel:
-            raise rest_routes.NotFound(rest_routes.not_found(spec.name, version)) from None
 
-    def _version(self, spec: grpc_codec.Spec) -> str | None:
-        if not spec.name:
-            raise InvalidRequest("Missing ModelSpec, or the name of a model in it")
-        return rest_routes.resolved_version(self._engine, spec.name, spec.version, spec.label)
-
-
-def _codec(target: DeploymentHandle) -> grpc_codec.TensorFlowGrpcCodec:
-    known: grpc_codec.TensorFlowGrpcCodec | None = target.codecs.get(_CODEC)
-    if known is None:
-        known = target.codecs[_CODEC] = grpc_codec.TensorFlowGrpcCodec(
-            target.id.name, target.id.version, target.signature
-        )
-    return known
+def _named(spec: grpc_codec.Spec) -> tuple[str, str | None, str | None]:
+    if not spec.name:
+        raise InvalidRequest("Missing ModelSpec, or the name of a model in it")
+    return spec.name, spec.version, spec.label

@@ -9,12 +9,12 @@ from serving.api.tensorflow.rest_tensors import TYPE_NAMES
 from serving.values import Signature, TensorSpec
 
 SIGNATURE_NAME = "serving_default"
-State = Literal["START", "LOADING", "AVAILABLE", "UNLOADING", "END"]
+State = Literal["LOADING", "AVAILABLE", "END"]
 """State of a version, in TensorFlow Serving's terms."""
 
 
 class VersionState(NamedTuple):
-    """State of one version."""
+    """A version of a model and whether it serves."""
 
     version: str
     state: State
@@ -22,13 +22,15 @@ class VersionState(NamedTuple):
     """Why it failed to load."""
 
 
-_DATA_TYPES: dict[str, str] = {
-    **{name: f"DT_{text.upper()}" for name, text in TYPE_NAMES.items()},
-}
+def version_number(version: str) -> int | None:
+    """Return a version as a 64-bit number; None: it is another text."""
+    if version.isascii() and version.isdecimal() and len(version) <= 18:
+        return int(version)
+    return None
 
 
 def status(versions: Sequence[VersionState]) -> dict[str, Any]:
-    """Return the model's status."""
+    """Encode the states of a model's versions as JSON."""
     return {
         "model_version_status": [
             {
@@ -42,7 +44,7 @@ def status(versions: Sequence[VersionState]) -> dict[str, Any]:
 
 
 def metadata(name: str, version: str, signature: Signature) -> dict[str, Any]:
-    """Return the model's metadata."""
+    """Encode the inputs and outputs of a version as JSON."""
     definition = {
         "inputs": {spec.name: _tensor_info(spec) for spec in signature.inputs},
         "outputs": {spec.name: _tensor_info(spec) for spec in signature.outputs},
@@ -63,7 +65,7 @@ def metadata(name: str, version: str, signature: Signature) -> dict[str, Any]:
 def _tensor_info(spec: TensorSpec) -> dict[str, Any]:
     return {
         "name": spec.name,
-        "dtype": _DATA_TYPES[spec.datatype],
+        "dtype": f"DT_{TYPE_NAMES[spec.datatype].upper()}",
         "tensor_shape": {
             "dim": [{"size": str(length), "name": ""} for length in spec.shape],
             "unknown_rank": False,

@@ -7,13 +7,16 @@ on them. Pure. Source: its REST documentation and, where that is silent, its ser
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Literal, NamedTuple
 
 from serving import wire
+from serving.api.open_inference.infer_request import DecodedRequest, tensor_request
+from serving.api.open_inference.skeleton import LARGE_JSON_BYTES
 from serving.api.parsing.bounded_json import MAX_JSON_BYTES, JsonError, read, short_json, write
 from serving.api.parsing.tensors import checked_items
-from serving.api.tensorflow import rest_examples, rest_outputs, rest_tensors
+from serving.api.tensorflow import examples, rest_tensors
 from serving.api.tensorflow.classify_regress import (
     classifications,
     regressions,
@@ -21,15 +24,19 @@ from serving.api.tensorflow.classify_regress import (
     value_output,
 )
 from serving.api.tensorflow.model_status import SIGNATURE_NAME
-from serving.api.tensorflow.rest_outputs import tensor_to_json
-from serving.api.tensorflow.rest_unparsed import LARGE_JSON_BYTES, read_large
+from serving.api.tensorflow.rest_outputs import (
+    tensor_to_json,
+    tensor_to_json_pieces,
+    written_rows,
+)
+from serving.api.tensorflow.rest_unparsed import read_large
 from serving.errors import InferenceFailed, InvalidRequest
 from serving.tensors.item_axes import why_no_rows
-from serving.values import Buffer, Signature, Tensor
+from serving.values import Signature, Tensor, TensorSpec
 
 Method = Literal["predict", "classify", "regress"]
 Form = Literal["row", "columnar", "classify", "regress"]
-"""Format of the response."""
+"""What the response is made of: rows, columns, classes or numbers."""
 
 LONG_BYTES = 64 * 1024
 """Larger outputs are written in pieces, to let other requests run."""
@@ -41,20 +48,6 @@ class JsonBody(NamedTuple):
     document: Mapping[str, Any]
     infinities: bool
     """Whether the text has the token Infinity, so that infinite numbers are intended."""
-
-
-class TensorFlowRestInferRequest(NamedTuple):
-    """Request, ready for a replica."""
-
-    frame: tuple[Buffer, ...]
-    frame_bytes: int
-    encoding: int
-    items: int
-    timeout_s: float | None
-    """Always the default; the protocol has no time limit."""
-    form: Form
-    priority: int = 0
-    """Always the default."""
 
 
 def request(body: bytes, max_json_bytes: int = MAX_JSON_BYTES) -> JsonBody:
@@ -86,7 +79,7 @@ class TensorFlowRestCodec:
 
     # Requests
 
-    def query(self, given: JsonBody, method: Method) -> TensorFlowRestInferRequest:
+    def query(self, given: JsonBody, method: Method) -> DecodedRequest:
         """Decode a request.
 
         Raises:
@@ -98,14 +91,11 @@ class TensorFlowRestCodec:
         else:
             self.check_method(method)
             form = method
-            tensors = rest_examples.tensors(rest_examples.examples(given.document), self._signature)
+            tensors = examples.tensors(examples.read_examples(given.document), self._signature)
         items = checked_items(self.name, self._signature, tensors)
-        frame = (wire.encode_descriptor(tensors), *(tensor.data for tensor in tensors))
-        return TensorFlowRestInferRequest(
-            frame, sum(map(len, frame)), wire.Encoding.TENSORS, items, None, form
-        )
+        return tensor_request(tensors, items, form)
 
-    def large_query(self, body: bytes) -> TensorFlowRestInferRequest | None:
+    def large_query(self, body: bytes) -> DecodedRequest | None:
         """Return a predict request whose numbers the replica reads.
 
         None unless the body is a large, evenly nested array of numbers for the only input.
@@ -124,8 +114,8 @@ class TensorFlowRestCodec:
         declared = Tensor(specs[0].name, specs[0].datatype, found.shape, b"")
         items = checked_items(self.name, self._signature, [declared])
         frame_bytes = sum(map(len, found.frame))
-        return TensorFlowRestInferRequest(
-            found.frame, frame_bytes, wire.Encoding.OIP_JSON, items, None, found.form
+        return DecodedRequest(
+            found.frame, frame_bytes, wire.Encoding.OIP_JSON, items, found.form, None, 0
         )
 
     def _check_signature_name(self, document: Mapping[str, Any]) -> None:
@@ -199,22 +189,17 @@ class TensorFlowRestCodec:
                     raise InvalidRequest(
                         f"Expecting value/list but got object at item {position} of input list"
                     )
-            spec = specs[0]
-            tensor = rest_tensors.rows(instances, spec.datatype, None, infinities=infinities)
-            return [Tensor(spec.name, spec.datatype, *tensor)]
-        self._check_keys(instances)
+            columns: list[tuple[TensorSpec, list[Any], str | None]] = [(specs[0], instances, None)]
+        else:
+            self._check_keys(instances)
+            columns = [(spec, [item[spec.name] for item in instances], spec.name) for spec in specs]
         return [
             Tensor(
                 spec.name,
                 spec.datatype,
-                *rest_tensors.rows(
-                    [item[spec.name] for item in instances],
-                    spec.datatype,
-                    spec.name,
-                    infinities=infinities,
-                ),
+                *rest_tensors.rows(values, spec.datatype, key, infinities=infinities),
             )
-            for spec in specs
+            for spec, values, key in columns
         ]
 
     def _check_keys(self, instances: Sequence[Any]) -> None:
@@ -258,32 +243,28 @@ class TensorFlowRestCodec:
 
     # Answers
 
-    def encode_response(self, frame: memoryview, form: Form) -> bytes:
-        """Encode a response from a tensors frame.
+    def encode_response(self, frame: memoryview, form: Form) -> list[bytes]:
+        """Encode a response from a tensors frame, in pieces.
 
         Raises:
             InvalidRequest: the outputs' first dimensions differ.
             InferenceFailed: invalid outputs.
         """
         tensors = wire.decode_frame(frame)
-        if not tensors:
-            raise InferenceFailed("Cannot convert empty tensor map to JSON")
         match form:
-            case "row":
-                _check_rows_of(tensors)
-                data: dict[str, Any] = {"predictions": _predictions(tensors)}
-            case "columnar" if len(tensors) == 1:
-                data = {"outputs": tensor_to_json(tensors[0])}
-            case "columnar":
-                data = {"outputs": {tensor.name: tensor_to_json(tensor) for tensor in tensors}}
             case "classify":
-                data = {"results": classifications(tensors, self._signature.outputs)}
+                results: list[Any] = classifications(tensors, self._signature.outputs)
+                data = {"results": results}
             case "regress":
                 data = {"results": regressions(tensors, self._signature.outputs)}
-        return write(data, constants=True).encode()
+            case "row" if len(tensors) > 1:  # `written_rows` is for long responses, and slower
+                data = {"predictions": _rows(tensors)}
+            case _:
+                return list(_pieces(tensors, form))
+        return [write(data, constants=True).encode()]
 
     def encode_in_pieces(self, frame: memoryview, form: Form) -> Iterator[bytes] | None:
-        """Encode as `encode_response` in small pieces; None if short.
+        """Encode a long response in quick steps, or return None if `encode_response` is quick enough.
 
         Raises:
             InvalidRequest: as `encode_response`.
@@ -291,33 +272,32 @@ class TensorFlowRestCodec:
         """
         if len(frame) <= LONG_BYTES or form not in {"row", "columnar"}:
             return None
-        tensors = wire.decode_frame(frame)
-        if form == "row":
-            _check_rows_of(tensors)
-            only = len(tensors) == 1
-            pieces = (
-                rest_outputs.tensor_to_json_pieces(tensors[0])
-                if only
-                else rest_outputs.written_rows(tensors)
-            )
-            return _enclose(b'{"predictions":', pieces, b"}")
-        if len(tensors) == 1:
-            return _enclose(b'{"outputs":', rest_outputs.tensor_to_json_pieces(tensors[0]), b"}")
-        return self._columns(tensors)
-
-    @staticmethod
-    def _columns(tensors: Sequence[Tensor]) -> Iterator[bytes]:
-        for place, tensor in enumerate(tensors):
-            start = b"," if place else b'{"outputs":{'
-            start += write(tensor.name).encode() + b":"
-            yield from _enclose(start, rest_outputs.tensor_to_json_pieces(tensor), b"")
-        yield b"}}"
+        return _pieces(wire.decode_frame(memoryview(bytes(frame))), form)
 
 
-def _enclose(start: bytes, pieces: Iterator[bytes], end: bytes) -> Iterator[bytes]:
-    yield start
-    yield from pieces
-    yield end
+def _pieces(tensors: Sequence[Tensor], form: Form) -> Iterator[bytes]:
+    if not tensors:
+        raise InferenceFailed("Cannot convert empty tensor map to JSON")
+    key, several = b'{"outputs":', _columns
+    if form == "row":
+        _check_rows_of(tensors)
+        key, several = b'{"predictions":', written_rows
+    pieces = tensor_to_json_pieces(tensors[0]) if len(tensors) == 1 else several(tensors)
+    return itertools.chain([key], pieces, [b"}"])
+
+
+def _rows(tensors: Sequence[Tensor]) -> list[Any]:
+    _check_rows_of(tensors)
+    names = [tensor.name for tensor in tensors]
+    columns = [tensor_to_json(tensor) for tensor in tensors]
+    return [dict(zip(names, row, strict=True)) for row in zip(*columns, strict=True)]
+
+
+def _columns(tensors: Sequence[Tensor]) -> Iterator[bytes]:
+    for place, tensor in enumerate(tensors):
+        yield (b"," if place else b"{") + write(tensor.name).encode() + b":"
+        yield from tensor_to_json_pieces(tensor)
+    yield b"}"
 
 
 def _check_rows_of(tensors: Sequence[Tensor]) -> None:
@@ -332,16 +312,6 @@ def _check_rows_of(tensors: Sequence[Tensor]) -> None:
                 f"expecting: {count}"
             )
         count = tensor.shape[0]
-
-
-def _predictions(tensors: Sequence[Tensor]) -> list[Any]:
-    """Return the outputs per item, as objects if there are several."""
-    columns = [tensor_to_json(tensor) for tensor in tensors]
-    if len(columns) == 1:
-        only: list[Any] = columns[0]
-        return only
-    names = [tensor.name for tensor in tensors]
-    return [dict(zip(names, row, strict=True)) for row in zip(*columns, strict=True)]
 
 
 def _is_named(value: object) -> bool:

@@ -32,10 +32,8 @@ def tensor_to_json(tensor: Tensor) -> Any:
         else:
             values[:] = [_text(item, tensor.name) for item in elements]
         return values.reshape(tensor.shape).tolist()
-    array: NDArray[Any] = np.frombuffer(tensor.data, dtype=NUMPY[tensor.datatype])
-    if array.dtype.kind == "f":
-        array = shortest(array)
-    return array.reshape(tensor.shape).tolist()
+    array = _array(tensor)
+    return (shortest(array) if array.dtype.kind == "f" else array).tolist()
 
 
 def tensor_to_json_pieces(tensor: Tensor) -> Iterator[bytes]:

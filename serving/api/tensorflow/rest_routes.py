@@ -14,9 +14,10 @@ import functools
 import logging
 import re
 import time
-from collections.abc import Callable, Iterator, Mapping
-from typing import cast
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import NamedTuple, TypeVar, cast
 
+from serving.api.grpc.exchange import GrpcResponseHandler
 from serving.api.http.exchange import Exchange, ResponseWriter
 from serving.api.http.messages import (
     JSON_TYPE,
@@ -25,13 +26,15 @@ from serving.api.http.messages import (
     error_response,
     json_response,
 )
+from serving.api.open_inference.infer_request import DecodedRequest
+from serving.api.open_inference.skeleton import LARGE_JSON_BYTES
 from serving.api.parsing.bounded_json import MAX_JSON_BYTES
 from serving.api.tensorflow import model_status, rest_codec
-from serving.api.tensorflow.rest_unparsed import LARGE_JSON_BYTES
-from serving.api.transport.incremental import IncrementalJob, IncrementalRunner
+from serving.api.transport.incremental import IncrementalRunner
 from serving.engine.engine import DeploymentHandle, Engine
 from serving.errors import InvalidRequest, ServingError, UnknownModel
-from serving.response_handler import BatchInfo, HasBatch, RequestHandle, fail_handler
+from serving.response_handler import BatchInfo, HasBatch
+from serving.values import Buffer, Signature
 
 log = logging.getLogger(__name__)
 
@@ -46,8 +49,7 @@ _METRICS_PATH = "/monitoring/prometheus/metrics"
 _METRICS_TYPE = b"Content-Type: text/plain; version=0.0.4; charset=utf-8\r\n"
 _MAX_VERSION = 2**63 - 1
 
-
-_CODEC = "tensorflow serving"
+Codec = TypeVar("Codec")
 
 _STATES: Mapping[str, model_status.State] = {
     "ready": "AVAILABLE",
@@ -57,14 +59,11 @@ _STATES: Mapping[str, model_status.State] = {
 }
 
 
-class _ParsedTensorFlowPath:
-    __slots__ = ("kind", "label", "name", "version")
-
-    def __init__(self, kind: str, name: str, version: str | None, label: str | None) -> None:
-        self.kind = kind
-        self.name = name
-        self.version = version
-        self.label = label
+class _ParsedTensorFlowPath(NamedTuple):
+    kind: str
+    name: str = ""
+    version: str | None = None
+    label: str | None = None
 
 
 class NotFound(InvalidRequest):
@@ -73,73 +72,33 @@ class NotFound(InvalidRequest):
     status = 404
 
 
-class _TensorFlowResponseHandler:
-    __slots__ = (
-        "_batch",
-        "_codec",
-        "_connection",
-        "_done",
-        "_form",
-        "_slices",
-        "_slow",
-        "_started_s",
-        "ticket",
-    )
+class _HttpResponseWriter:
+    __slots__ = ("_connection",)
 
-    def __init__(
-        self,
-        connection: ResponseWriter,
-        codec: rest_codec.TensorFlowRestCodec,
-        form: rest_codec.Form,
-        started_s: float,
-        done: Callable[[int, float], None],
-        slices: IncrementalRunner,
-    ) -> None:
+    def __init__(self, connection: ResponseWriter) -> None:
         self._connection = connection
-        self._codec = codec
-        self._form = form
-        self._started_s = started_s
-        self._done = done
-        self._slices = slices
-        self._slow: IncrementalJob | None = None
-        self._batch: BatchInfo | None = None
-        self.ticket: RequestHandle
+
+    def send(self, pieces: Sequence[Buffer]) -> None:
+        self._connection.respond(Response(200, JSON_TYPE, b"".join(pieces)))
+
+    def reject(self, error: ServingError) -> None:
+        self._connection.respond(error_response(error))
+
+
+class _TensorFlowResponseHandler(GrpcResponseHandler[rest_codec.Form]):
+    """Response handler as over gRPC, which also tells the batch, for the times of its stages."""
+
+    _batch: BatchInfo | None = None
 
     def on_result(self, frame: memoryview) -> None:
         if len(frame) > rest_codec.LONG_BYTES:
-            pieces = self._codec.encode_in_pieces(memoryview(bytes(frame)), self._form)
-            if pieces is not None:
-                self._batch = self.batch()
-                self._slow = self._slices.begin(pieces, self._on_written)
-                return
-        self._respond(self._codec.encode_response(frame, self._form))
-
-    def _on_written(self, outcome: list[bytes] | Exception) -> None:
-        self._slow = None
-        if isinstance(outcome, Exception):
-            fail_handler(self, outcome)
-        else:
-            self._respond(b"".join(outcome))
-
-    def _respond(self, body: bytes) -> None:
-        self._connection.respond(Response(200, JSON_TYPE, body))
-        self._done(200, time.monotonic() - self._started_s)
-
-    def on_error(self, error: ServingError) -> None:
-        self._connection.respond(error_response(error))
-        self._done(error.status, time.monotonic() - self._started_s)
-
-    def cancel(self) -> None:
-        if self._slow is not None:
-            self._slow.cancel()
-            self._slow = None
-        self.ticket.cancel()
-        self._done(499, time.monotonic() - self._started_s)
+            self._batch = self.batch()  # no longer known once the response is written
+        super().on_result(frame)
 
     def batch(self) -> BatchInfo | None:
-        if self._batch is not None:
-            return self._batch
-        return self.ticket.batch() if isinstance(self.ticket, HasBatch) else None
+        if self._batch is None and isinstance(self.ticket, HasBatch):
+            return self.ticket.batch()
+        return self._batch
 
 
 def _send_metrics(connection: ResponseWriter, outcome: list[bytes] | Exception) -> None:
@@ -202,10 +161,16 @@ class TensorFlowRoutes:
                     f"Content-Encoding {head.content_encoding!r} is not supported; send "
                     "gzip, deflate, or the body uncompressed"
                 )
-            codec = target.codecs.get(_CODEC) or _codec(target)
+            codec = codec_of(target, rest_codec.TensorFlowRestCodec)
             query = self._query(codec, asked, body)
             flight = _TensorFlowResponseHandler(
-                connection, codec, query.form, started_s, target.count_response, self._slices
+                _HttpResponseWriter(connection),
+                codec.encode_response,
+                query.wanted,
+                started_s,
+                target.count_response,
+                steps=codec.encode_in_pieces,
+                slices=self._slices,
             )
             flight.ticket = target.submit(query, flight, head.application)
         except ServingError as error:
@@ -215,7 +180,7 @@ class TensorFlowRoutes:
 
     def _query(
         self, codec: rest_codec.TensorFlowRestCodec, asked: _ParsedTensorFlowPath, body: bytes
-    ) -> rest_codec.TensorFlowRestInferRequest:
+    ) -> DecodedRequest:
         if asked.kind == "predict" and len(body) > LARGE_JSON_BYTES:
             query = codec.large_query(body)
             if query is not None:
@@ -223,34 +188,26 @@ class TensorFlowRoutes:
         request = rest_codec.request(body, self._max_json_bytes)
         return codec.query(request, cast("rest_codec.Method", asked.kind))
 
-    def _resolve(self, asked: _ParsedTensorFlowPath, body: bytes | None = None) -> DeploymentHandle:
-        """Return the model's handle.
-
-        As in TensorFlow Serving, a short malformed body is reported first.
-        """
-        version = resolved_version(self._engine, asked.name, asked.version, asked.label)
+    def _resolve(self, asked: _ParsedTensorFlowPath, body: bytes) -> DeploymentHandle:
         try:
-            return self._engine.resolve(asked.name, version)
-        except UnknownModel:
-            if body is not None and len(body) <= LARGE_JSON_BYTES:
-                rest_codec.request(body)
-            raise NotFound(not_found(asked.name, version)) from None
+            return resolve(self._engine, *asked[1:])
+        except NotFound:
+            if len(body) <= LARGE_JSON_BYTES:
+                rest_codec.request(body)  # TensorFlow Serving too reports a malformed one first
+            raise
 
     def _ask(self, asked: _ParsedTensorFlowPath) -> Response:
         if asked.kind == "metadata":
-            target = self._resolve(asked)
+            target = resolve(self._engine, *asked[1:])
             body = model_status.metadata(target.id.name, target.id.version, target.signature)
             return json_response(200, body)
-        version = resolved_version(self._engine, asked.name, asked.version, asked.label)
-        return json_response(200, model_status.status(states(self._engine, asked.name, version)))
+        return json_response(200, model_status.status(states(self._engine, *asked[1:])))
 
     def _parse_path(self, method: str, path: str) -> _ParsedTensorFlowPath | Response:
         path = path.partition("?")[0]
         malformed = json_response(400, {"error": f"Malformed request: {method} {path}"})
         if path == _METRICS_PATH and self._metrics is not None:
-            return (
-                _ParsedTensorFlowPath("metrics", "", None, None) if method == "GET" else malformed
-            )
+            return _ParsedTensorFlowPath("metrics") if method == "GET" else malformed
         if path[:4].lower() != "/v1/":
             return json_response(
                 404, {"error": f"no route {path!r}; the protocol's routes begin with /v1/models"}
@@ -273,34 +230,31 @@ class TensorFlowRoutes:
         return _ParsedTensorFlowPath(kind, match["name"], version, match["label"])
 
 
-def not_found(name: str, version: str | None) -> str:
-    """Return TensorFlow Serving's message for an unknown model or version."""
-    meant = f"Latest({name})" if version is None else f"Specific({name}, {version})"
-    return f"Servable not found for request: {meant}"
-
-
-def resolved_version(
-    engine: Engine, name: str, version: str | None, label: str | None
-) -> str | None:
-    """Return the version that a request names directly or by label.
+def resolve(engine: Engine, name: str, version: str | None, label: str | None) -> DeploymentHandle:
+    """Return the handle of a model's version, given directly or by label, or of the current one.
 
     Raises:
-        InvalidRequest: unknown label or model.
+        NotFound: unknown model or version.
+        InvalidRequest: unknown label.
     """
-    if label is None:
-        return version
-    found = engine.resolve_label(name, label)
-    if found is None:
-        raise InvalidRequest(f"Unrecognized servable version label: {label}")
-    return found
+    version = _resolve_label(engine, name, version, label)
+    try:
+        return engine.resolve(name, version)
+    except UnknownModel:
+        meant = f"Latest({name})" if version is None else f"Specific({name}, {version})"
+        raise NotFound(f"Servable not found for request: {meant}") from None
 
 
-def states(engine: Engine, name: str, version: str | None) -> list[model_status.VersionState]:
+def states(
+    engine: Engine, name: str, version: str | None, label: str | None
+) -> list[model_status.VersionState]:
     """Return the states of a model's versions, newest first.
 
     Raises:
         NotFound: none.
+        InvalidRequest: unknown label.
     """
+    version = _resolve_label(engine, name, version, label)
     found = [
         model_status.VersionState(id_.version, _STATES[state], why if state == "failed" else "")
         for id_, (state, why) in engine.states().items()
@@ -312,17 +266,25 @@ def states(engine: Engine, name: str, version: str | None) -> list[model_status.
     return sorted(found, key=_age, reverse=True)
 
 
-def _codec(target: DeploymentHandle) -> rest_codec.TensorFlowRestCodec:
-    codec: rest_codec.TensorFlowRestCodec | None = target.codecs.get(_CODEC)
+def _resolve_label(engine: Engine, name: str, version: str | None, label: str | None) -> str | None:
+    if label is None:
+        return version
+    found = engine.resolve_label(name, label)
+    if found is None:
+        raise InvalidRequest(f"Unrecognized servable version label: {label}")
+    return found
+
+
+def codec_of(target: DeploymentHandle, kind: Callable[[str, str, Signature], Codec]) -> Codec:
+    """Return the codec of a model version, which is made once for each signature."""
+    codec: Codec | None = target.codecs.get(kind.__name__)
     if codec is None:
-        codec = target.codecs[_CODEC] = rest_codec.TensorFlowRestCodec(
+        codec = target.codecs[kind.__name__] = kind(
             target.id.name, target.id.version, target.signature
         )
     return codec
 
 
-def _age(version: model_status.VersionState) -> tuple[int, int, str]:
-    text = version.version
-    if text.isascii() and text.isdecimal() and len(text) <= 19:
-        return 1, int(text), ""
-    return 0, 0, text
+def _age(version: model_status.VersionState) -> tuple[bool, int, str]:
+    number = model_status.version_number(version.version)
+    return number is not None, number or 0, version.version

@@ -20,17 +20,9 @@ from numpy.typing import NDArray
 from serving.api.parsing.bounded_json import short_json
 from serving.errors import InvalidRequest
 from serving.tensors.json_tensors import NUMPY
+from serving.values import ITEM_BYTES
 
-TYPE_NAMES: dict[str, str] = {
-    "BOOL": "bool",
-    "UINT8": "uint8",
-    "UINT16": "uint16",
-    "UINT32": "uint32",
-    "UINT64": "uint64",
-    "INT8": "int8",
-    "INT16": "int16",
-    "INT32": "int32",
-    "INT64": "int64",
+TYPE_NAMES = {name: name.lower() for name in ITEM_BYTES} | {
     "FP16": "half",
     "FP32": "float",
     "FP64": "double",
@@ -38,29 +30,20 @@ TYPE_NAMES: dict[str, str] = {
 }
 """Datatype -> TensorFlow's name."""
 
-_PYTHON_TYPES: dict[str, frozenset[type]] = {
-    "b": frozenset({bool}),
-    "u": frozenset({int}),
-    "i": frozenset({int}),
-    "f": frozenset({int, float}),
-}
-"""Kind of a numpy type -> accepted types of parsed JSON values."""
 
-
-def _range_of(wanted: np.dtype[Any]) -> tuple[float, float]:
+def _fitting(wanted: np.dtype[Any]) -> tuple[frozenset[type], float, float]:
+    if wanted.kind == "b":
+        return frozenset({bool}), 0, 1
     if wanted.kind == "f":
         largest = float(np.finfo(wanted).max)
-        return -largest, largest
-    if wanted.kind == "b":
-        return 0, 1
-    return int(np.iinfo(wanted).min), int(np.iinfo(wanted).max)
+        return frozenset({int, float}), -largest, largest
+    return frozenset({int}), int(np.iinfo(wanted).min), int(np.iinfo(wanted).max)
 
 
-_FITTING: dict[str, tuple[frozenset[type], float, float]] = {
-    name: (_PYTHON_TYPES[np.dtype(code).kind], *_range_of(np.dtype(code)))
-    for name, code in NUMPY.items()
-} | {"BYTES": (frozenset({str, bytes}), -math.inf, math.inf)}
-"""Datatype -> accepted types, minimum and maximum."""
+_FITTING = {name: _fitting(np.dtype(code)) for name, code in NUMPY.items()} | {
+    "BYTES": (frozenset({str, bytes}), -math.inf, math.inf)
+}
+"""Datatype -> accepted types of parsed JSON values, minimum and maximum."""
 
 _JSON_TYPES = {
     type(None): "Null",
@@ -73,7 +56,7 @@ _JSON_TYPES = {
 
 
 class Dense(NamedTuple):
-    """Tensor without a name."""
+    """A tensor's shape and raw bytes."""
 
     shape: tuple[int, ...]
     data: bytes
@@ -90,21 +73,20 @@ def is_b64(value: object) -> bool:
 
 
 def dense(value: object, datatype: str, *, infinities: bool) -> Dense:
-    """Convert a whole tensor: a scalar or nested arrays.
+    """Convert a whole tensor: a scalar or nested arrays, of texts or bytes for BYTES.
 
-    For `infinities` see `tfs.Request`; if false, an infinite number was too large.
+    For `infinities` see `rest_codec.JsonBody`; if false, an infinite number was too large.
 
     Raises:
         InvalidRequest: names the wrong element.
     """
-    quick = _at_once(value, datatype)
-    if quick is not None:
-        _check_finite(quick, infinities=infinities)
-        return Dense(quick.shape, quick.tobytes())
+    numbers = _numbers(value, datatype, infinities=infinities)
+    if numbers is not None:
+        return numbers
     shape = _shape_of(value)
     flat: list[Any] = []
     _walk(value, 0, shape, datatype, flat)
-    return Dense(shape, flat_bytes(flat, datatype, infinities=infinities))
+    return _of_checked(flat, shape, datatype, infinities=infinities)
 
 
 def rows(values: Sequence[object], datatype: str, key: str | None, *, infinities: bool) -> Dense:
@@ -115,10 +97,9 @@ def rows(values: Sequence[object], datatype: str, key: str | None, *, infinities
     Raises:
         InvalidRequest: names the wrong row.
     """
-    quick = _at_once(list(values), datatype)
-    if quick is not None:
-        _check_finite(quick, infinities=infinities)
-        return Dense(quick.shape, quick.tobytes())
+    numbers = _numbers(values, datatype, infinities=infinities)
+    if numbers is not None:
+        return numbers
     flat: list[Any] = []
     first: tuple[int, ...] | None = None
     for position, value in enumerate(values):
@@ -139,20 +120,7 @@ def rows(values: Sequence[object], datatype: str, key: str | None, *, infinities
             raise InvalidRequest(
                 f"Failed to process {where} of 'instances' list. Error: INVALID_ARGUMENT: {error}"
             ) from None
-    return Dense((len(values), *(first or ())), flat_bytes(flat, datatype, infinities=infinities))
-
-
-def flat_bytes(values: list[Any], datatype: str, *, infinities: bool) -> bytes:
-    """Encode checked elements, or texts and bytes for BYTES.
-
-    Raises:
-        InvalidRequest: too large a float, or invalid UTF-8.
-    """
-    if datatype == "BYTES":
-        return b"".join(struct.pack("<I", len(text)) + text for text in map(_encode, values))
-    array = _convert(values, np.dtype(NUMPY[datatype]))
-    _check_finite(array, infinities=infinities)
-    return array.tobytes()
+    return _of_checked(flat, (len(values), *(first or ())), datatype, infinities=infinities)
 
 
 def check(value: object, datatype: str) -> None:
@@ -168,18 +136,14 @@ def check(value: object, datatype: str) -> None:
         if float in types:
             if isinstance(value, float) and not math.isfinite(value):
                 return
-            raise _lossy(value, datatype)
+            raise InvalidRequest(
+                f"Cannot convert JSON value: {short_json(value)} to {TYPE_NAMES[datatype]} "
+                "without loss of precision."
+            )
     raise InvalidRequest(
         f"JSON Value: {short_json(value)} Type: {json_type(value)} "
         f"is not of expected type: {TYPE_NAMES[datatype]}"
     )
-
-
-def are_all(values: list[Any], datatype: str) -> bool:
-    """Check many elements cheaply; False means that `check` must decide."""
-    if datatype == "BYTES":
-        return set(map(type, values)) <= {str, bytes}
-    return _at_once(values, datatype) is not None
 
 
 def decode_base64(value: dict[str, str]) -> bytes:
@@ -195,52 +159,37 @@ def decode_base64(value: dict[str, str]) -> bytes:
         raise InvalidRequest("Unable to base64 decode") from None
 
 
-def _at_once(value: object, datatype: str) -> NDArray[Any] | None:
-    """Convert uniform numbers to an array, or return None to look closer."""
-    if datatype == "BYTES" or not isinstance(value, list):
+def _numbers(value: object, datatype: str, *, infinities: bool) -> Dense | None:
+    """Convert uniform numbers, or return None to look closer."""
+    if datatype == "BYTES":
         return None
     # As objects first: numpy would convert true to 1, and pad texts to the longest one.
     objects = np.array(value, dtype=object)
     wanted = np.dtype(NUMPY[datatype])
-    if not set(map(type, objects.ravel().tolist())) <= _PYTHON_TYPES[wanted.kind]:
+    types, least, greatest = _FITTING[datatype]
+    if not set(map(type, objects.ravel().tolist())) <= types:
         return None
+    wide_type = {"f": np.float64, "i": np.int64, "u": np.uint64, "b": np.bool_}[wanted.kind]
     try:
-        if wanted.kind not in "iu":
-            array = _convert(objects, wanted)
-            return None if _overflows(objects, array) else array
-        wide = objects.astype(np.uint64 if wanted == np.uint64 else np.int64)
+        wide: NDArray[Any] = objects.astype(wide_type)
     except OverflowError:
         return None
-    limits = np.iinfo(wanted)
-    if wide.size and (wide.min() < limits.min or wide.max() > limits.max):
+    finite = wide[np.isfinite(wide)] if wanted.kind == "f" else wide
+    if finite.size and (finite.min() < least or finite.max() > greatest):
         return None
-    return wide.astype(wanted)
-
-
-def _convert(values: Any, wanted: np.dtype[Any]) -> NDArray[Any]:
-    with np.errstate(over="ignore"):  # the caller separates overflow from infinity
-        array: NDArray[Any] = np.array(values, dtype=np.float64 if wanted.kind == "f" else wanted)
-        return array.astype(wanted)
-
-
-def _overflows(objects: NDArray[np.object_], array: NDArray[Any]) -> bool:
-    """Return whether a finite number became infinite."""
-    if array.dtype.kind != "f" or not array.size:
-        return False
-    wide = np.abs(objects.astype(np.float64))
-    return bool((np.isfinite(wide) & (wide > float(np.finfo(array.dtype).max))).any())
-
-
-def _check_finite(array: NDArray[Any], *, infinities: bool) -> None:
-    if not infinities and array.dtype.kind == "f" and np.isinf(array).any():
+    if not infinities and wanted.kind == "f" and np.isinf(wide).any():
         raise InvalidRequest("JSON Parse error: Number too big to be stored in double.")
+    return Dense(wide.shape, wide.astype(wanted).tobytes())
 
 
-def _lossy(value: object, datatype: str) -> InvalidRequest:
-    return InvalidRequest(
-        f"Cannot convert JSON value: {short_json(value)} to {TYPE_NAMES[datatype]} "
-        "without loss of precision."
-    )
+def _of_checked(
+    flat: list[Any], shape: tuple[int, ...], datatype: str, *, infinities: bool
+) -> Dense:
+    if datatype == "BYTES":
+        return Dense(shape, encode_texts(flat))
+    numbers = _numbers(flat, datatype, infinities=infinities)  # nested deeper than an array can be
+    assert numbers is not None
+    return numbers._replace(shape=shape)
 
 
 def _shape_of(value: object) -> tuple[int, ...]:
@@ -287,15 +236,22 @@ def _walk(
         _walk(item, level + 1, shape, datatype, flat)
 
 
-def _encode(text: str | bytes) -> bytes:
-    if isinstance(text, bytes):
-        return text
-    try:
-        return text.encode()
-    except UnicodeEncodeError:
-        raise InvalidRequest(
-            f"JSON Value: {short_json(text)} contains a lone surrogate, which is not valid text"
-        ) from None
+def encode_texts(texts: Sequence[str | bytes]) -> bytes:
+    """Encode texts and bytes as elements of BYTES.
+
+    Raises:
+        InvalidRequest: a lone surrogate.
+    """
+    encoded = []
+    for text in texts:
+        try:
+            item = text.encode() if isinstance(text, str) else text
+        except UnicodeEncodeError:
+            raise InvalidRequest(
+                f"JSON Value: {short_json(text)} contains a lone surrogate, which is not valid text"
+            ) from None
+        encoded.append(struct.pack("<I", len(item)) + item)
+    return b"".join(encoded)
 
 
 def _shown_shape(shape: tuple[int, ...]) -> str:

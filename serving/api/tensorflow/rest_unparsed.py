@@ -10,10 +10,8 @@ import json
 import re
 from typing import Literal, NamedTuple
 
-from serving.api.parsing.bounded_json import SMALL_BYTES
+from serving.api.open_inference.skeleton import without_blanks
 from serving.values import Buffer, TensorSpec
-
-LARGE_JSON_BYTES = SMALL_BYTES
 
 _SIGNATURE_NAME = rb'"signature_name"\s*:\s*"(?:serving_default)?"\s*'
 _START = re.compile(
@@ -22,16 +20,13 @@ _START = re.compile(
 _END = re.compile(rb"\s*(?:,\s*" + _SIGNATURE_NAME + rb")?\}\s*")
 _EMPTY = b"[]"
 _STRUCTURE = b"[],"
-_BLANKS = b" \t\r\n"
 _NUMBERS = b"0123456789+-.eE"
-_PIECE_BYTES = 128 * 1024
-"""Fits a processor's cache."""
 _MAX_ENDS = 200
 """Maximum bytes before and after the array."""
 
 
 class UnparsedRequest(NamedTuple):
-    """Request with unparsed numbers."""
+    """A predict request whose numbers the replica parses."""
 
     form: Literal["row", "columnar"]
     shape: tuple[int, ...]
@@ -64,17 +59,14 @@ def read_large(body: bytes, spec: TensorSpec) -> UnparsedRequest | None:
 def _structure(array: memoryview) -> bytes | None:
     found = bytearray()
     before = b""
-    for at in range(0, len(array), _PIECE_BYTES):
-        piece = bytes(array[at : at + _PIECE_BYTES])
-        if b" " in piece or b"\n" in piece or b"\r" in piece or b"\t" in piece:
-            piece = piece.translate(None, _BLANKS)
+    for piece in without_blanks(array):
         if _EMPTY in piece or before + piece[:1] == _EMPTY:
             return None
         before = piece[-1:] or before
-        piece = piece.translate(None, _NUMBERS)
-        if piece.translate(None, _STRUCTURE):
+        brackets = piece.translate(None, _NUMBERS)
+        if brackets.translate(None, _STRUCTURE):
             return None
-        found += piece
+        found += brackets
     return bytes(found)
 
 

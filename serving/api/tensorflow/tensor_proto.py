@@ -27,41 +27,26 @@ MAX_TENSOR_BYTES = 64 * 2**20
 _LONG_BYTES = 2**20
 """Longest integer output sent packed; more would block the event loop."""
 
-DTYPES: dict[str, int] = {
-    "FP32": 1,
-    "FP64": 2,
-    "INT32": 3,
-    "UINT8": 4,
-    "INT16": 5,
-    "INT8": 6,
-    "BYTES": 7,
-    "INT64": 9,
-    "BOOL": 10,
-    "UINT16": 17,
-    "FP16": 19,
-    "UINT32": 22,
-    "UINT64": 23,
-}
-_DATATYPES = {number: datatype for datatype, number in DTYPES.items()}
-
 _CONTENT = 4
 _INT, _STRING, _HALF = 7, 8, 13
-_FIELDS: dict[str, int] = {
-    "FP32": 5,
-    "FP64": 6,
-    "INT32": _INT,
-    "UINT8": _INT,
-    "INT16": _INT,
-    "INT8": _INT,
-    "UINT16": _INT,
-    "BYTES": _STRING,
-    "INT64": 10,
-    "BOOL": 11,
-    "FP16": _HALF,
-    "UINT32": 16,
-    "UINT64": 17,
+_TYPES = {
+    "FP32": (1, 5),
+    "FP64": (2, 6),
+    "INT32": (3, _INT),
+    "UINT8": (4, _INT),
+    "INT16": (5, _INT),
+    "INT8": (6, _INT),
+    "BYTES": (7, _STRING),
+    "INT64": (9, 10),
+    "BOOL": (10, 11),
+    "UINT16": (17, _INT),
+    "FP16": (19, _HALF),
+    "UINT32": (22, 16),
+    "UINT64": (23, 17),
 }
-"""Datatype -> field of its values."""
+"""Datatype -> number of TensorFlow's type, field of its values."""
+DTYPES = {datatype: number for datatype, (number, _) in _TYPES.items()}
+_DATATYPES = {number: datatype for datatype, number in DTYPES.items()}
 
 
 class _Given(NamedTuple):
@@ -105,8 +90,8 @@ def message(given: Tensor) -> Iterator[Buffer]:
     Raises:
         InferenceFailed: malformed BYTES.
     """
-    head = fields.number(1, DTYPES[given.datatype]) + fields.content(2, shape_message(given.shape))
-    field = _FIELDS[given.datatype]
+    dtype, field = _TYPES[given.datatype]
+    head = fields.number(1, dtype) + fields.content(2, shape_message(given.shape))
     if given.datatype == "BYTES":
         yield head
         tag = varints.one(field << 3 | fields.BYTES)
@@ -189,7 +174,7 @@ def _strings(name: str, given: _Given, elements: int) -> bytes:
 
 
 def _values(name: str, given: _Given, datatype: str, elements: int) -> Buffer:
-    field, wanted = _FIELDS[datatype], np.dtype(NUMPY[datatype])
+    field, wanted = _TYPES[datatype][1], np.dtype(NUMPY[datatype])
     pieces = given.contents.get(field, [])
     if datatype in {"FP32", "FP64"}:
         data = pieces[0] if len(pieces) == 1 else memoryview(b"".join(pieces))
@@ -221,21 +206,16 @@ def _narrow_integers(
     """Convert integers, or raise InvalidRequest if out of range."""
     if datatype == "BOOL":
         return np.asarray(whole != 0)
-    if datatype == "FP16":
-        if whole.size and whole.max() >= 2**16:
-            raise _out_of_range(name, datatype)
-        return whole.astype("<u2").view("<f2")
     if datatype == "UINT64":
         return whole
+    bits = np.dtype("<u2") if datatype == "FP16" else wanted
     numbers = whole.view(np.int64)
-    limits = np.iinfo(wanted)
+    limits = np.iinfo(bits)
     if numbers.size and not limits.min <= numbers.min() <= numbers.max() <= limits.max:
-        raise _out_of_range(name, datatype)
-    return numbers.astype(wanted)
-
-
-def _out_of_range(name: str, datatype: str) -> InvalidRequest:
-    return InvalidRequest(f"input {name!r}: a value is out of the range of {TYPE_NAMES[datatype]}")
+        raise InvalidRequest(
+            f"input {name!r}: a value is out of the range of {TYPE_NAMES[datatype]}"
+        )
+    return numbers.astype(bits).view(wanted)
 
 
 def _check_count(name: str, given: int, elements: int, shape: tuple[int, ...]) -> None:

@@ -19,11 +19,11 @@ from serving.values import Signature, Tensor, TensorSpec
 
 PARAMETER = "classification"
 MAX_CLASSES = 1000
-"""Per item."""
+"""Classes per item."""
 MAX_TEXTS = 10_000
-"""Per output: items times classes."""
+"""Texts per output: items times classes."""
 MAX_SCORES = 2**18
-"""Per output, before selection."""
+"""Scores per output, before selection."""
 _WITHOUT_SCORES = {"BYTES", "BOOL"}
 
 

@@ -8,15 +8,16 @@ POST /v2/repository/models/{m}/load|unload     {"parameters": {"config": "..."}}
 
 from __future__ import annotations
 
+import dataclasses
 import re
 import urllib.parse
 from collections.abc import Iterable, Mapping
-from typing import Any, Literal, NamedTuple, Protocol
+from typing import Any, Literal, NamedTuple
 
 from serving.api.parsing.bounded_json import JsonError, read
 from serving.error_text import short_repr
 from serving.errors import InvalidRequest
-from serving.metrics.statistics import ModelStatistics, Total
+from serving.metrics.statistics import BatchTotals, ModelStatistics, Total
 from serving.settings import ServingSettings
 from serving.values import ModelId, Signature, TensorSpec
 
@@ -54,38 +55,8 @@ class ModelConfig(NamedTuple):
     settings: ServingSettings
 
 
-class ModelHub(Protocol):
-    """Interface of `RepositoryService`, for the event loop's thread.
-
-    Raises UnknownModel, or NotReady if a model cannot respond now.
-    """
-
-    def statistics(self, name: str | None, version: str | None) -> Iterable[ModelStatistics]:
-        """Return statistics of one version, of a model or of all."""
-        ...
-
-    def model_config(self, name: str, version: str | None) -> ModelConfig:
-        """Return a version and its settings."""
-        ...
-
-    def index(self) -> Iterable[RepositoryIndexEntry]:
-        """Return every version that could be served."""
-        ...
-
-    async def load(self, name: str, config: Mapping[str, Any] | None) -> None:
-        """Load or reload a model, and wait until it is ready.
-
-        `config` is in Triton's JSON form; None: the model's own.
-        """
-        ...
-
-    async def unload(self, name: str) -> None:
-        """Unload all versions, and wait until no request can reach them."""
-        ...
-
-
 class ExtensionRequest(NamedTuple):
-    """Parsed path."""
+    """What a path asks of which model."""
 
     kind: Literal["stats", "config", "index", "load", "unload"]
     name: str | None
@@ -178,34 +149,29 @@ def _object(body: bytes) -> dict[str, Any]:
 
 
 def statistics_json(models: Iterable[ModelStatistics]) -> dict[str, Any]:
-    """Encode statistics."""
+    """Encode the statistics of models as JSON."""
     return {"model_stats": [_model_json(model) for model in models]}
 
 
 def _model_json(given: ModelStatistics) -> dict[str, Any]:
-    stages = ("success", "fail", "queue", "compute_input", "compute_infer", "compute_output",
-              "cache_hit", "cache_miss")  # fmt: skip
     return {
         "name": given.model.name,
         "version": given.model.version,
         "last_inference": given.last_inference_ms,
         "inference_count": given.inference_count,
         "execution_count": given.execution_count,
-        "inference_stats": {stage: _total_json(getattr(given, stage)) for stage in stages},
-        "batch_stats": [
-            {
-                "batch_size": batches.batch_size,
-                "compute_input": _total_json(batches.compute_input),
-                "compute_infer": _total_json(batches.compute_infer),
-                "compute_output": _total_json(batches.compute_output),
-            }
-            for batches in given.batches
-        ],
+        "inference_stats": _totals(given),
+        "batch_stats": [{"batch_size": one.batch_size, **_totals(one)} for one in given.batches],
     }
 
 
-def _total_json(total: Total) -> dict[str, int]:
-    return {"count": total.count, "ns": total.ns}
+def _totals(given: ModelStatistics | BatchTotals) -> dict[str, Any]:
+    """Return counts and nanoseconds by stage."""
+    return {
+        stage: dataclasses.asdict(total)
+        for stage, total in given._asdict().items()
+        if isinstance(total, Total)
+    }
 
 
 def config_json(given: ModelConfig) -> dict[str, Any]:
@@ -248,8 +214,4 @@ def _tensor_json(spec: TensorSpec, *, is_batched: bool) -> dict[str, Any]:
 
 def index_json(models: Iterable[RepositoryIndexEntry], *, ready: bool) -> list[dict[str, str]]:
     """Encode an index, optionally of ready models only."""
-    return [
-        {"name": name, "version": version, "state": state, "reason": reason}
-        for name, version, state, reason in models
-        if state == "READY" or not ready
-    ]
+    return [entry._asdict() for entry in models if entry.state == "READY" or not ready]

@@ -6,7 +6,8 @@ Models can be loaded by name, never by path.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+import logging
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from serving import zoo
@@ -18,40 +19,24 @@ from serving.metrics.statistics import ModelStatistics
 from serving.model_spec import ModelSpec
 from serving.values import ModelId
 
+log = logging.getLogger(__name__)
+
 _STATES: Mapping[str, State] = {"ready": "READY", "loading": "LOADING"}
 
 _NOTHING_CHANGES = {
-    *("name", "platform", "backend", "input", "output", "version_policy", "parameters"),
-}
+    "name", "platform", "backend", "input", "output", "version_policy", "parameters",
+}  # fmt: skip
 """Configuration fields accepted without effect."""
 
 
-class ModelControlDisabled(InvalidRequest):
-    """Model control is off on this port."""
+class NotAllowed(InvalidRequest):
+    """The server's settings do not allow this on the inference ports."""
 
     status = 403
-
-    def __init__(self) -> None:
-        super().__init__(
-            "loading and unloading models is not allowed here; start the server with "
-            "server.model_control=explicit to allow it"
-        )
-
-
-class StatisticsDisabled(InvalidRequest):
-    """Statistics are off on this port."""
-
-    status = 403
-
-    def __init__(self) -> None:
-        super().__init__(
-            "statistics are not available here, metrics only on the admin port; set "
-            "server.metrics=inference to enable them"
-        )
 
 
 class RepositoryService:
-    """Implements `extensions.ModelHub` over one engine."""
+    """Triton's extensions over one engine, for the event loop's thread."""
 
     def __init__(
         self,
@@ -75,14 +60,17 @@ class RepositoryService:
         self._keep = keep
 
     def statistics(self, name: str | None, version: str | None) -> Iterable[ModelStatistics]:
-        """See `ModelHub`.
+        """Return statistics of one version, of a model or of all.
 
         Raises:
-            StatisticsDisabled: statistics are off.
+            NotAllowed: statistics are off.
             UnknownModel: no such model.
         """
         if not self._shows_statistics:
-            raise StatisticsDisabled
+            raise NotAllowed(
+                "statistics are not available here, metrics only on the admin port; set "
+                "server.metrics=inference to enable them"
+            )
         if name is None:
             return [served.statistics() for served in self._engine.deployments()]
         entry = self._engine.catalogue.entry(name)
@@ -90,26 +78,27 @@ class RepositoryService:
         return [entry.versions[one].statistics() for one in versions]
 
     def model_config(self, name: str, version: str | None) -> ModelConfig:
-        """See `ModelHub`."""
+        """Return a version and its settings; raise UnknownModel, or NotReady if none can respond."""
         target = self._engine.resolve(name, version)
         return ModelConfig(target.id, target.signature, self._engine.settings.of(name))
 
     def index(self) -> Iterator[RepositoryIndexEntry]:
-        """See `ModelHub`."""
+        """Return every version that could be served."""
         states = self._engine.states()
         for (name, version), (state, why) in states.items():
             reason = why or ("no replica is ready" if state == "unavailable" else "")
             yield RepositoryIndexEntry(name, version, _STATES.get(state, "UNAVAILABLE"), reason)
-        could = [] if self._repository is None else list(self._repository.list_versions())
-        for id_ in dict.fromkeys([*could, *(spec.id for spec in self._specs.values())]):
+        for id_ in self._loadable():
             if id_ not in states:
                 yield RepositoryIndexEntry(*id_, "UNAVAILABLE", "")
 
     async def load(self, name: str, config: Mapping[str, Any] | None) -> None:
-        """See `ModelHub`.
+        """Load or reload a model, and return when it is ready.
+
+        `config` is in Triton's JSON form; None: the model's own.
 
         Raises:
-            ModelControlDisabled: model control is off.
+            NotAllowed: model control is off.
             InvalidRequest: unsupported configuration.
             UnknownModel: no such model.
             ServingError: loading failed; the old state stays.
@@ -137,25 +126,24 @@ class RepositoryService:
     async def _load(self, name: str) -> None:
         if self._repository is not None and await self._repository.load(name):
             return
-        served = {id_.name for id_ in self._engine.models()}
-        if name in served:
+        if name in {id_.name for id_ in self._engine.models()}:
             return
-        if name not in self._specs:
-            raise UnknownModel(name, tuple(self._could_be_loaded()))
-        spec = self._specs[name]
+        spec = self._specs.get(name)
+        if spec is None:
+            raise UnknownModel(name, tuple(dict.fromkeys(id_.name for id_ in self._loadable())))
         if spec.path is None and spec in zoo.bundled_specs():  # its weights may have to be built
             spec = await asyncio.to_thread(zoo.find, name)
         await self._engine.deploy(spec)
 
-    def _could_be_loaded(self) -> dict[str, None]:
+    def _loadable(self) -> dict[ModelId, None]:
         listed: Iterable[ModelId] = self._repository.list_versions() if self._repository else ()
-        return dict.fromkeys([*(id_.name for id_ in listed), *self._specs])
+        return dict.fromkeys([*listed, *(spec.id for spec in self._specs.values())])
 
     async def unload(self, name: str) -> None:
-        """See `ModelHub`.
+        """Unload all versions, and return when no request can reach them.
 
         Raises:
-            ModelControlDisabled: model control is off.
+            NotAllowed: model control is off.
             UnknownModel: the model is not served.
         """
         self._check_controlled()
@@ -173,7 +161,56 @@ class RepositoryService:
 
     def _check_controlled(self) -> None:
         if not self._is_controlled:
-            raise ModelControlDisabled
+            raise NotAllowed(
+                "loading and unloading models is not allowed here; start the server with "
+                "server.model_control=explicit to allow it"
+            )
+
+
+Answer = Callable[[ServingError | None], None]
+"""Called with the error of a load or unload, or with None."""
+
+
+class Change:
+    """A load or unload that goes on without its client; exchange of the connection."""
+
+    def __init__(self, response: Answer) -> None:
+        self._answer: Answer | None = response
+
+    def cancel(self) -> None:
+        """Drop the response: the client disconnected."""
+        self._answer = None
+
+    def on_finished(self, task: asyncio.Task[None]) -> None:
+        """Send the outcome, unless the client has left."""
+        error = ServingError("the server is stopping") if task.cancelled() else task.exception()
+        if error is not None and not isinstance(error, ServingError):
+            log.error("loading hit a server error", exc_info=error)
+            error = ServingError("internal error; the server's log has the reason")
+        if self._answer is not None:
+            self._answer(error)
+
+
+class Changes:
+    """All loads and unloads in progress."""
+
+    def __init__(self) -> None:
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    def begin(self, work: Coroutine[Any, Any, None], response: Answer, *, name: str) -> Change:
+        """Start one in a task; `response` is called at its end unless the client has left."""
+        change = Change(response)
+        task = asyncio.create_task(work, name=name)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        task.add_done_callback(change.on_finished)
+        return change
+
+    async def close(self) -> None:
+        """Cancel what is in progress."""
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
 
 
 def _settings(config: Mapping[str, Any]) -> dict[str, Any]:

@@ -5,15 +5,15 @@ from __future__ import annotations
 from serving.api.http.exchange import Exchange, ResponseWriter
 from serving.api.http.messages import RequestHead, Response, error_response, json_response
 from serving.api.triton import extensions
-from serving.api.triton.extensions import ExtensionRequest, ModelHub
-from serving.api.triton.model_control import Changes
+from serving.api.triton.extensions import ExtensionRequest
+from serving.api.triton.repository_service import Changes, RepositoryService
 from serving.errors import ServingError
 
 
 class TritonRoutes:
     """Routes of Triton's extensions."""
 
-    def __init__(self, hub: ModelHub) -> None:
+    def __init__(self, hub: RepositoryService) -> None:
         self._hub = hub
         self._changes = Changes()
 
@@ -40,13 +40,11 @@ class TritonRoutes:
         hub, name = self._hub, ask.name or ""
         match ask.kind:
             case "stats":
-                return json_response(
-                    200, extensions.statistics_json(hub.statistics(ask.name, ask.version))
-                )
+                found = hub.statistics(ask.name, ask.version)
+                return json_response(200, extensions.statistics_json(found))
             case "config":
-                return json_response(
-                    200, extensions.config_json(hub.model_config(name, ask.version))
-                )
+                configured = hub.model_config(name, ask.version)
+                return json_response(200, extensions.config_json(configured))
             case "index":
                 ready = extensions.only_ready(body)
                 return json_response(200, extensions.index_json(hub.index(), ready=ready))

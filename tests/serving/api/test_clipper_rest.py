@@ -14,8 +14,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from serving import wire
-from serving.api.clipper.catalogue import RegisteredModel
 from serving.api.clipper.routes import ClipperRoutes
+from serving.api.clipper.service import RegisteredModel
 from serving.errors import InferenceFailed, NotReady
 from serving.metrics.clipper_metrics import Registry
 from serving.values import Tensor

@@ -10,9 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from serving import wire
-from serving.api.clipper import requests
+from serving.api.clipper import queries
+from serving.api.clipper.fields import RequestError
 from serving.api.grpc import messages
-from serving.api.open_inference.requests import RequestDecoder
+from serving.api.open_inference.request_decoder import RequestDecoder
 from serving.api.open_inference.skeleton import LARGE_JSON_BYTES, skeleton
 from serving.api.parsing import bounded_json
 from serving.api.parsing.parse_budget import MAX_NUMBERS, MAX_VALUES, ParseBudget
@@ -234,10 +235,10 @@ def test_the_limit_is_a_setting_in_every_protocol():
         RequestDecoder("m", signature("FP32"), limit).query(long, len(long))
     with pytest.raises(JsonTooLarge):
         rest_codec.request(long, limit)
-    with pytest.raises(requests.RequestError, match=r"2000 bytes \(server.max_json_bytes\)"):
-        requests.predict_document(long, limit)
-    with pytest.raises(requests.RequestError, match="2000 bytes"):
-        requests.update(long, "integers", limit)
+    with pytest.raises(RequestError, match=r"2000 bytes \(server.max_json_bytes\)"):
+        queries.predict_fields(long, limit)
+    with pytest.raises(RequestError, match="2000 bytes"):
+        queries.update(long, "integers", limit)
 
 
 # Texts of errors

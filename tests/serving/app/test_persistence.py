@@ -8,7 +8,7 @@ import sqlite3
 
 import pytest
 
-from serving.api.clipper import containers, management
+from serving.api.clipper import management
 from serving.api.triton.repository_service import RepositoryService
 from serving.app.bootstrap import build
 from serving.deployment.spawner_registry import SpawnerRegistry
@@ -66,10 +66,8 @@ def _site(tmp_path):
 async def command(core, verb, /, **data):
     """One of Clipper's commands, and what the admin port does after it."""
     path, body = f"/admin/{verb}", json.dumps(data).encode()
-    reply = management.dispatch(core.clipper, path, body)
-    if reply is None:
-        reply = await containers.operate(core.clipper, path, body)
-    assert reply.status == 200, reply.text
+    status, text = await management.execute(core.clipper, path, body)
+    assert status == 200, text
     await core.keep()
 
 

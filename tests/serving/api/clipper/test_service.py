@@ -9,8 +9,7 @@ import pytest
 from aiohttp import web
 
 from serving.api.admin.routes import AdminRoutes
-from serving.api.clipper.containers import operate
-from serving.api.clipper.management import dispatch
+from serving.api.clipper.management import execute
 from serving.api.clipper.service import ClipperService
 from serving.engine import facts
 from serving.engine.applications import Applications
@@ -35,12 +34,7 @@ class Management:
     def __call__(self, command, **data):
         """Status and text of a command."""
         path, body = f"/admin/{command}", json.dumps(data).encode()
-
-        async def work():
-            return dispatch(self.hub, path, body) or await operate(self.hub, path, body)
-
-        reply = self.running.call(work())
-        return reply.status, reply.text
+        return self.running.call(execute(self.hub, path, body))
 
     def told(self, command, **data):
         """The JSON of a command that succeeds."""
@@ -104,7 +98,7 @@ def test_a_registered_version_without_replicas_leaves_the_old_one_answering(mana
     manage("start_containers", **start("1"))
     manage("add_model", **model("1"))
     manage("add_model", **model("2"))
-    assert manage.hub.current_version("m") == "2"
+    assert manage.hub.current_versions()["m"] == "2"
     assert manage.running.engine.catalogue.entry("m").current == "1"
     manage("start_containers", **start("2"))
     assert manage.running.engine.catalogue.entry("m").current == "2"
@@ -232,7 +226,7 @@ SELECTION = {
 def test_all_of_a_selection_can_be_set(manage):
     """What an application knows beyond Clipper's: nothing of it is only for who writes Python."""
     assert manage("add_app", name="s", **APP, **SELECTION)[0] == 200
-    made = manage.running.do(manage.hub.application, "s")
+    made = manage.running.do(manage.hub.applications.application, "s")
     assert {name: dataclasses.asdict(made)[name] for name in SELECTION if name != "task"} == {
         name: value for name, value in SELECTION.items() if name != "task"
     }
@@ -264,7 +258,7 @@ def test_what_is_wrong_with_a_selection_is_said_in_one_line(manage, given, messa
     """400, and no application."""
     status, text = manage("add_app", name="s", **APP, **given)
     assert (status, message in text, "\n" in text) == (400, True, False), text
-    assert manage.running.do(manage.hub.application, "s") is None
+    assert manage.running.do(manage.hub.applications.application, "s") is None
 
 
 def test_a_version_that_drains_holds_up_no_other_change(manage, home):

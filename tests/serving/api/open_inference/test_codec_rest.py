@@ -9,7 +9,7 @@ import time
 import numpy as np
 import pytest
 
-from serving.api.open_inference.requests import RequestDecoder
+from serving.api.open_inference.request_decoder import RequestDecoder
 from serving.errors import InvalidRequest
 from serving.values import Signature, TensorSpec
 from tests.fakes.replicas import FakeHome

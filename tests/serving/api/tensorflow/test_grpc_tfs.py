@@ -412,10 +412,10 @@ def test_any_bytes_are_answered_or_refused(server, data, method):
 def test_a_message_of_too_many_fields_is_refused_before_they_are_read():
     """Fields cost the thread that serves everybody: a request has 65,536, in all its messages together."""
     with pytest.raises(InvalidRequest, match="more than 65536 fields; send less"):
-        grpc_codec.predict_request(b"\x40\x00" * (2**16 + 1))
+        grpc_codec.decode_request(b"\x40\x00" * (2**16 + 1), "predict")
     entry = fields.content(2, b"\x40\x00" * 1000)
     with pytest.raises(InvalidRequest, match="more than 65536 fields"):
-        grpc_codec.predict_request(entry * 66)
+        grpc_codec.decode_request(entry * 66, "predict")
 
 
 NUMBER = fields.content(1, fields.content(1, b"a") + fields.content(2, b"\x1a\x03\x0a\x01\x01"))

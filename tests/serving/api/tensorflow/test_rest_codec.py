@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from serving import wire
-from serving.api.tensorflow import model_status, rest_codec, rest_examples, rest_tensors
-from serving.api.tensorflow.rest_examples import serialize
+from serving.api.tensorflow import examples, model_status, rest_codec, rest_tensors
+from serving.api.tensorflow.examples import serialize
 from serving.errors import InferenceFailed, InvalidRequest, ServingError
 from serving.tensors.json_tensors import NUMPY
 from serving.values import Signature, Tensor, TensorSpec
@@ -40,7 +40,8 @@ def inputs(body, model=ONE, method="predict"):
 def answer(arrays, model=ONE, form="row"):
     """The decoded answer for these outputs."""
     frame = memoryview(frame_of(arrays, model.outputs))
-    return json.loads(rest_codec.TensorFlowRestCodec("m", "1", model).encode_response(frame, form))
+    codec = rest_codec.TensorFlowRestCodec("m", "1", model)
+    return json.loads(b"".join(codec.encode_response(frame, form)))
 
 
 def model_of(inputs, outputs, unbatched=""):
@@ -332,9 +333,8 @@ def test_one_output_is_unnamed_and_several_are_named():
 def test_not_finite_numbers_are_tokens():
     """NaN and the infinities go out as the tokens that come in."""
     frame = memoryview(frame_of({"y": np.array([[np.nan, np.inf, -np.inf]])}, ONE.outputs))
-    assert rest_codec.TensorFlowRestCodec("m", "1", ONE).encode_response(frame, "row") == (
-        b'{"predictions":[[NaN,Infinity,-Infinity]]}'
-    )
+    pieces = rest_codec.TensorFlowRestCodec("m", "1", ONE).encode_response(frame, "row")
+    assert b"".join(pieces) == (b'{"predictions":[[NaN,Infinity,-Infinity]]}')
 
 
 def test_rows_need_one_batch_size():
@@ -428,7 +428,7 @@ def test_values_of_examples_are_checked_all_at_once():
         at_once_s = []
         for _ in range(3):
             began_s = time.process_time()
-            (made,) = rest_examples.tensors([{"x": row}], model)
+            (made,) = examples.tensors([{"x": row}], model)
             at_once_s.append(time.process_time() - began_s)
     finally:
         gc.enable()

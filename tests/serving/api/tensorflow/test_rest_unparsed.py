@@ -9,8 +9,9 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from serving import wire
+from serving.api.open_inference.skeleton import LARGE_JSON_BYTES
 from serving.api.tensorflow import rest_codec
-from serving.api.tensorflow.rest_unparsed import LARGE_JSON_BYTES, read_large, regular_shape
+from serving.api.tensorflow.rest_unparsed import read_large, regular_shape
 from serving.errors import InvalidRequest
 from serving.tensors import json_tensors
 from serving.values import TensorSpec
@@ -119,7 +120,7 @@ def test_large_queries():
     assert len(body) > LARGE_JSON_BYTES
     query = codec.large_query(body)
     assert query.encoding == wire.Encoding.OIP_JSON
-    assert (query.items, query.form) == (300, "row")
+    assert (query.items, query.wanted) == (300, "row")
     assert query.frame_bytes == sum(map(len, query.frame))
     assert codec.large_query(b'{"instances": [[[1], [2]]]}') is None
     two = signature({"a": ("FP32", (-1,)), "b": ("FP32", (-1,))}, {})

@@ -13,7 +13,7 @@ from tritonclient.utils import InferenceServerException
 from serving.api.http.router import Router
 from serving.api.open_inference.routes import OpenInferenceRoutes
 from serving.api.tensorflow.rest_routes import TensorFlowRoutes
-from serving.api.triton.repository_service import RepositoryService, StatisticsDisabled
+from serving.api.triton.repository_service import NotAllowed, RepositoryService
 from serving.api.triton.routes import TritonRoutes
 from serving.engine.repository import Repository
 from serving.errors import InvalidRequest, ServingError
@@ -283,7 +283,7 @@ def test_statistics_that_are_not_shown():
             client.get_inference_statistics("echo")
         assert refused.value.status() == str(grpc.StatusCode.PERMISSION_DENIED)
         assert {one.name for one in client.get_model_repository_index().models} == {"echo", "other"}
-        with pytest.raises(StatisticsDisabled):
+        with pytest.raises(NotAllowed):
             hub.statistics(None, None)
 
 

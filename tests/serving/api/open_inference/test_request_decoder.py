@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from serving import wire
-from serving.api.open_inference.requests import RequestDecoder
+from serving.api.open_inference.request_decoder import RequestDecoder
 from serving.api.parsing.parse_budget import MAX_VALUES
 from serving.errors import InvalidRequest
 from serving.values import Signature, TensorSpec

@@ -11,10 +11,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from serving import wire
-from serving.api.clipper import requests, responses
+from serving.api.clipper import queries
+from serving.api.clipper.fields import RequestError
 from serving.api.clipper.inputs import INPUT_TYPES, ApplicationInput, input_type, input_types
 from serving.api.parsing.bounded_json import write
-from serving.errors import InvalidRequest
+from serving.errors import InferenceFailed, InvalidRequest
 from serving.values import Signature, Tensor, TensorSpec
 from tests.fakes.clipper_hub import Result
 from tests.fakes.servables import arrays_of, frame_of, signature
@@ -25,7 +26,7 @@ KINDS = ("integers", "floats", "doubles", "strings", "bytes")
 def asked(body, kind):
     """The inputs' values of a predict request."""
     text = body if isinstance(body, bytes) else json.dumps(body).encode()
-    made = requests.prediction(requests.predict_document(text), kind)
+    made = queries.prediction(queries.predict_fields(text), kind)
     return [list(item.value) if kind in KINDS[:3] else item.value for item in made.inputs]
 
 
@@ -39,8 +40,8 @@ def fed(value, kind, datatype, shape):
 
 def shown(output, **more):
     """One prediction of an answer, its query's number left out."""
-    answered = responses.prediction_json(Result(7, output, **more), "-1.0")
-    made = json.loads(responses.response_body([write(answered).encode()]))
+    pieces = queries.prediction_pieces(Result(7, output, **more))
+    made = json.loads(queries.response_body([b"".join(pieces)]))
     assert made.pop("query_id") == 7
     return made
 
@@ -98,12 +99,10 @@ def test_inputs(kind, body, expected):
     assert asked(body, kind) == expected
 
 
-def test_version_and_user():
-    """A request may be pinned to a version, and say whose it is."""
-    made = requests.prediction({"input": "a", "version": "2", "uid": 5}, "strings")
-    assert (made.version, made.user) == ("2", "5")
-    made = requests.prediction({"input": "a"}, "strings")
-    assert (made.version, made.user) == (None, "")
+def test_users():
+    """A request may say whose it is."""
+    for body, user in ((b'{"input": "a", "uid": 5}', "5"), (b'{"input": "a"}', "")):
+        assert queries.prediction(queries.predict_fields(body), "strings").user == user
 
 
 PROBLEMS = [
@@ -133,18 +132,17 @@ PROBLEMS = [
     ("doubles", b'{"input": [NaN]}', "Invalid value NaN"),
     ("bytes", {"input": "*"}, "input is not base64"),
     ("strings", b'{"input": "\\ud800"}', "lone surrogate"),
-    ("strings", {"input": "a", "version": 1}, "JSON key version expected type Stringbut found type Number"),
     ("strings", {"input": "a", "uid": []}, "JSON key uid expected type Stringbut found type Array"),
     ("strings", {"input": "a", "uid": "u" * 257}, "uid has 257 characters, at most 256"),
     ("strings", b'{"input": "a", "uid": "\\ud800"}', "uid contains a lone surrogate"),
-    ("strings", {"input_batch": [""] * (requests.MAX_BATCH + 1)}, "at most 2048 are allowed"),
+    ("strings", {"input_batch": [""] * (queries.MAX_BATCH + 1)}, "at most 2048 are allowed"),
 ]  # fmt: skip
 
 
 @pytest.mark.parametrize(("kind", "body", "cause"), PROBLEMS)
 def test_problems(kind, body, cause):
     """What is wrong is said in Clipper's words, in one line, under its name for such errors."""
-    with pytest.raises(requests.RequestError) as caught:
+    with pytest.raises(RequestError) as caught:
         asked(body, kind)
     told = json.loads(caught.value.body())
     assert told["error"] == "Json error"
@@ -157,7 +155,7 @@ def test_problems(kind, body, cause):
 
 def test_request_errors_cross_processes():
     """An error keeps its facts when it is pickled."""
-    error = pickle.loads(pickle.dumps(requests.RequestError("Json error", "why")))
+    error = pickle.loads(pickle.dumps(RequestError("Json error", "why")))
     assert (error.name, error.cause, str(error)) == ("Json error", "why", "why")
 
 
@@ -171,7 +169,7 @@ def test_request_errors_cross_processes():
 )
 def test_updates(body, expected):
     """Feedback names a user by text or number, and what was right by number or label."""
-    made = requests.update(json.dumps(body).encode(), "integers")
+    made = queries.update(json.dumps(body).encode(), "integers")
     assert (made.user, list(made.input.value), made.label, made.query_id) == expected
 
 
@@ -190,8 +188,8 @@ def test_updates(body, expected):
 )
 def test_problems_of_updates(body, cause):
     """What is wrong with feedback is said."""
-    with pytest.raises(requests.RequestError) as caught:
-        requests.update(json.dumps(body).encode(), "integers")
+    with pytest.raises(RequestError) as caught:
+        queries.update(json.dumps(body).encode(), "integers")
     assert cause in str(caught.value)
     assert "\n" not in str(caught.value)
 
@@ -332,14 +330,14 @@ def test_any_json_is_queries_or_an_error(document, kind, datatype):
     said = ""
     text = json.dumps(document).encode()
     try:
-        made = requests.prediction(requests.predict_document(text), kind)
+        made = queries.prediction(queries.predict_fields(text), kind)
         for item in made.inputs:
             item.query(signature({"x": (datatype, (-1, -1))}, {}))
     except InvalidRequest as error:
         said = str(error)
     assert "\n" not in said
     try:
-        requests.update(text, kind)
+        queries.update(text, kind)
     except InvalidRequest as error:
         said = str(error)
     assert "\n" not in said
@@ -377,12 +375,20 @@ def test_outputs(output, expected):
     assert shown(output) == {"output": expected, "default": False}
 
 
+def default(**more):
+    """A prediction with the default output, its query's number left out."""
+    why = more.pop("explanation", None)
+    made = json.loads(queries.default_prediction(Result(7, None, True, **more), "-1.0", why))
+    assert made.pop("query_id") == 7
+    return made
+
+
 def test_default_output():
     """Where there is no answer the default one is given, with the reason where it is known."""
-    assert shown(None, is_default=True, explanation="why") == {
+    assert default(explanation="why") == {
         "output": -1.0, "default": True, "default_explanation": "why",
     }  # fmt: skip
-    assert shown(None, is_default=True) == {"output": -1.0, "default": True}
+    assert default(confidence=0.5) == {"output": -1.0, "default": True, "confidence": 0.5}
     assert shown(0.5, explanation="not told") == {"output": 0.5, "default": False}
 
 
@@ -393,21 +399,19 @@ def test_confidence_and_suspicion():
     }  # fmt: skip
 
 
-def test_a_broken_frame_is_a_default():
-    """An answer that cannot be read is no answer: the default one, and why."""
+@pytest.mark.parametrize("output", [b"\1\0", None])
+def test_a_broken_frame_cannot_be_read(output):
+    """The routes answer with the default output, and say why."""
     tensor = Tensor("y", "BYTES", (1,), b"\xff\0\0\0")
-    broken = memoryview(wire.encode_descriptor([tensor]) + tensor.data)
-    for output in (broken, memoryview(b"\1\0")):
-        made = shown(output)
-        assert made["default"] is True
-        assert made["output"] == -1.0
-        assert "cannot be read" in made["default_explanation"]
+    broken = wire.encode_descriptor([tensor]) + tensor.data if output is None else output
+    with pytest.raises((InferenceFailed, wire.WireError)):
+        shown(memoryview(broken))
 
 
 def test_one_prediction_stands_alone_and_several_in_a_list():
     """A batch of one is unwrapped: Clipper's clients depend on it."""
     one = {"query_id": 1, "output": 2, "default": False}
     text = write(one).encode()
-    assert json.loads(responses.response_body([text])) == one
-    assert json.loads(responses.response_body([text, text])) == {"batch_predictions": [one, one]}
-    assert json.loads(responses.response_body([])) == {"batch_predictions": []}
+    assert json.loads(queries.response_body([text])) == one
+    assert json.loads(queries.response_body([text, text])) == {"batch_predictions": [one, one]}
+    assert json.loads(queries.response_body([])) == {"batch_predictions": []}

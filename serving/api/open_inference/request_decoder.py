@@ -1,11 +1,8 @@
 """Inference requests of the Open Inference Protocol v2 over REST, as JSON and binary tensors.
 
-In: a body and the length of its JSON header. Out: a `RestInferRequest` whose frame goes to a replica
-unchanged. Headers of binary requests are cached. Of large JSON only the skeleton is read, if the
-replica can read the numbers.
-
-Invalid input raises `InvalidRequest`, with Triton's text where clients match on it. Pure.
-Specification: the protocol's REST and binary-data extension.
+In: a body and the length of its JSON header. Out: a `DecodedRequest`, or `InvalidRequest` with
+Triton's text where clients match on it. Headers of binary requests are cached; of large JSON only the
+skeleton is read, if the replica can read the numbers. Pure.
 """
 
 from __future__ import annotations
@@ -18,10 +15,15 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from serving import wire
-from serving.api.open_inference.binary_part import ELEMENTS, binary_size, without_data, wrong_size
-from serving.api.open_inference.infer_request import TENSORS, RestInferRequest, tensor_request
-from serving.api.open_inference.parameters import flag, limits_of, parameters_of
-from serving.api.open_inference.responses import OutputRequest
+from serving.api.open_inference.infer_request import TENSORS, DecodedRequest, tensor_request
+from serving.api.open_inference.parameters import (
+    binary_data_size,
+    flag,
+    limits_of,
+    parameters_of,
+    wrong_size,
+)
+from serving.api.open_inference.response_encoder import OutputRequest
 from serving.api.open_inference.skeleton import LARGE_JSON_BYTES, check_empty, skeleton
 from serving.api.parsing import bounded_json
 from serving.api.parsing import tensors as tensors_of
@@ -68,7 +70,7 @@ class RequestDecoder:
         self._last_header = b""
         self._last_layout: _Layout | None = None
 
-    def query(self, body: bytes, header_bytes: int | None) -> RestInferRequest:
+    def query(self, body: bytes, header_bytes: int | None) -> DecodedRequest:
         """Parse a request; `header_bytes` is Inference-Header-Content-Length or None.
 
         Raises:
@@ -95,15 +97,15 @@ class RequestDecoder:
             if layout is None:
                 layout = self._layout(header)
                 if layout is None:
-                    return self._mixed_query(header, body)
+                    return self._tensor_query(header, body[header_bytes:])
                 self._keep(header, layout)
         descriptor, data_bytes, items, wanted, timeout_s, priority = layout
         data = body[header_bytes:]
         given = len(data)
         if given != data_bytes:
-            raise wrong_size(given, data_bytes, self._signature.inputs[0], self._name)
+            raise wrong_size(given, data_bytes, self._signature.inputs[0].name, self._name)
         frame_bytes = len(descriptor) + given
-        return RestInferRequest(
+        return DecodedRequest(
             (descriptor, data), frame_bytes, TENSORS, items, wanted, timeout_s, priority
         )
 
@@ -148,67 +150,62 @@ class RequestDecoder:
         if any("data" in item for item in inputs):
             return None
         declared: list[Tensor] = []
-        sizes: list[int] = []
+        described: list[tuple[str, str, tuple[int, ...], int]] = []
         for item in inputs:
             name, datatype, shape = json_tensors.parse_input_header(item)
-            size = binary_size(item, name)
-            elements = math.prod(shape)
-            if ITEM_BYTES[datatype]:
-                if size != elements * ITEM_BYTES[datatype]:
-                    raise InvalidRequest(
-                        f"input {name!r}: binary_data_size is {size}, but shape {list(shape)} of {datatype} "
-                        f"takes {elements * ITEM_BYTES[datatype]} bytes"
-                    )
-            else:
+            size = binary_data_size(item, name)
+            if not ITEM_BYTES[datatype]:
                 return None  # elements of BYTES are checked one by one
+            expected = math.prod(shape) * ITEM_BYTES[datatype]
+            if size != expected:
+                raise InvalidRequest(
+                    f"input {name!r}: binary_data_size is {size}, but shape {list(shape)} of {datatype} "
+                    f"takes {expected} bytes"
+                )
             declared.append(Tensor(name, datatype, shape, b""))
-            sizes.append(size)
+            described.append((name, datatype, shape, size))
         items = tensors_of.checked_items(self._name, self._signature, declared)
         return _Layout(
-            wire.describe(
-                tuple(
-                    (tensor.name, tensor.datatype, tensor.shape, size)
-                    for tensor, size in zip(declared, sizes, strict=True)
-                )
-            ),
-            sum(sizes),
+            wire.describe(tuple(described)),
+            sum([size for _, _, _, size in described]),
             items,
             self._parse_output_request(request),
             *limits_of(request),
         )
 
-    def _mixed_query(self, header: bytes, body: bytes) -> RestInferRequest:
-        """Parse a request with inputs in JSON or of BYTES."""
-        request = self._parse_json(header)
+    def _tensor_query(self, text: bytes, binary: bytes | None) -> DecodedRequest:
+        """Parse a request with inputs in JSON, or of BYTES; `binary` is what follows the JSON."""
+        request = self._parse_json(text)
         inputs = self._inputs(request)
         declared = [Tensor(*json_tensors.parse_input_header(item), b"") for item in inputs]
         items = tensors_of.checked_items(self._name, self._signature, declared)
         tensors = []
-        position = len(header)
-        budget = ParseBudget(what=ELEMENTS)
+        position = 0
+        budget: ParseBudget | None = None
         for item, (name, datatype, shape, _) in zip(inputs, declared, strict=True):
             if "data" in item:
                 tensors.append(json_tensors.tensor_of(name, datatype, shape, item["data"]))
                 continue
-            size = binary_size(item, name)
-            data = body[position : position + size]
-            if len(data) < size:
+            size = binary_data_size(item, name)
+            if size and binary is None:  # for 0 bytes KServe's client sends no header either
                 raise InvalidRequest(
-                    f"unexpected size for input {name!r}, expecting {size - len(data)} additional bytes "
-                    f"for model {self._name!r}"
+                    f"input {name!r}: binary_data_size is {size}, but the request has no binary part (that needs "
+                    f"the header Inference-Header-Content-Length)"
                 )
+            data = (binary or b"")[position : position + size]
+            if len(data) < size:
+                raise wrong_size(len(data), size, name, self._name)
+            budget = budget or ParseBudget(what="elements of BYTES")
             tensors_of.check_bytes(name, datatype, shape, data, budget)
             tensors.append(Tensor(name, datatype, shape, data))
             position += size
-        if position != len(body):
-            raise InvalidRequest(
-                f"unexpected additional input data for model {self._name!r}: {len(body) - position} bytes"
-            )
+        if binary is not None and position != len(binary):
+            raise wrong_size(len(binary), position, "", self._name)
         return tensor_request(
             tensors, items, self._parse_output_request(request), *limits_of(request)
         )
 
-    def _raw_query(self, body: bytes) -> RestInferRequest:
+    def _raw_query(self, body: bytes) -> DecodedRequest:
         if len(self._signature.inputs) != 1:
             raise InvalidRequest(
                 f"a raw request (Inference-Header-Content-Length: 0) needs a model with exactly one input; "
@@ -218,7 +215,7 @@ class RequestDecoder:
         data = struct.pack("<I", len(body)) + body if spec.datatype == "BYTES" else body
         tensor = Tensor(spec.name, spec.datatype, self._raw_shape(spec, len(body)), data)
         items = tensors_of.checked_items(self._name, self._signature, [tensor])
-        return tensor_request([tensor], items, OutputRequest(None, None, binary=True), None, 0)
+        return tensor_request([tensor], items, OutputRequest(None, None, binary=True))
 
     def _raw_shape(self, spec: TensorSpec, size: int) -> tuple[int, ...]:
         """Return the shape of one item, or of the whole input of an unbatched model."""
@@ -246,29 +243,17 @@ class RequestDecoder:
                     f"of {fixed_bytes}"
                 )
         elif size != fixed_bytes:
-            raise wrong_size(size, fixed_bytes, self._signature.inputs[0], self._name)
+            raise wrong_size(size, fixed_bytes, spec.name, self._name)
         return tuple(shape)
 
-    def _json_query(self, body: bytes) -> RestInferRequest:
+    def _json_query(self, body: bytes) -> DecodedRequest:
         if len(body) > LARGE_JSON_BYTES and self._signature.reads_json:
             large = self._large_json_query(body)
             if large is not None:
                 return large
-        request = self._parse_json(body)
-        inputs = self._inputs(request)
-        declared = [Tensor(*json_tensors.parse_input_header(item), b"") for item in inputs]
-        items = tensors_of.checked_items(self._name, self._signature, declared)
-        tensors = [
-            json_tensors.tensor_of(name, datatype, shape, item["data"])
-            if "data" in item
-            else without_data(item, name, datatype, shape)
-            for item, (name, datatype, shape, _) in zip(inputs, declared, strict=True)
-        ]
-        return tensor_request(
-            tensors, items, self._parse_output_request(request), *limits_of(request)
-        )
+        return self._tensor_query(body, None)
 
-    def _large_json_query(self, body: bytes) -> RestInferRequest | None:
+    def _large_json_query(self, body: bytes) -> DecodedRequest | None:
         """Return a request that carries its JSON unparsed, or None if its skeleton is large."""
         found = skeleton(body)
         if found is None:
@@ -285,7 +270,7 @@ class RequestDecoder:
             declared.append(Tensor(name, datatype, shape, b""))
         items = tensors_of.checked_items(self._name, self._signature, declared)
         wanted = self._parse_output_request(request)
-        return RestInferRequest(
+        return DecodedRequest(
             (body,), len(body), wire.Encoding.OIP_JSON, items, wanted, *limits_of(request)
         )
 

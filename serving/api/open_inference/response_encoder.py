@@ -6,7 +6,7 @@ The JSON part is cached per output request and layout.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 from serving import wire
@@ -109,16 +109,10 @@ class ResponseEncoder:
         tensors = wire.decode_frame(frame)
         if wanted.outputs is None:
             return [(tensor, wanted.binary) for tensor in tensors]
-        by_name = {tensor.name: tensor for tensor in tensors}
-        missing = [name for name, _, _ in wanted.outputs if name not in by_name]
-        if missing:
-            raise InferenceFailed(f"the model returned no output {', '.join(missing)}")
+        chosen = select_outputs(tensors, [name for name, _, _ in wanted.outputs])
         return [
-            (
-                classify(by_name[name], classes, self._signature) if classes else by_name[name],
-                binary,
-            )
-            for name, binary, classes in wanted.outputs
+            (classify(tensor, classes, self._signature) if classes else tensor, binary)
+            for tensor, (_, binary, classes) in zip(chosen, wanted.outputs, strict=True)
         ]
 
     def _all_binary(
@@ -151,6 +145,19 @@ class ResponseEncoder:
             response["id"] = id_
         response["outputs"] = outputs
         return json.dumps(response, separators=(",", ":")).encode()
+
+
+def select_outputs(tensors: Sequence[Tensor], names: Sequence[str]) -> list[Tensor]:
+    """Return the requested outputs in order.
+
+    Raises:
+        InferenceFailed: one is missing.
+    """
+    by_name = {tensor.name: tensor for tensor in tensors}
+    missing = [name for name in names if name not in by_name]
+    if missing:
+        raise InferenceFailed(f"the model returned no output {', '.join(missing)}")
+    return [by_name[name] for name in names]
 
 
 def _binary_output(tensor: Tensor) -> dict[str, Any]:
