@@ -11,7 +11,7 @@ from serving.scheduling.clockwork.instances import (
     PoolModel,
 )
 from serving.scheduling.clockwork.loading import Loading
-from serving.scheduling.clockwork.memory import Memory
+from serving.scheduling.clockwork.eviction import Memory
 from serving.scheduling.clockwork.model_queue import BatchReservation, PendingRequest
 from serving.scheduling.clockwork.pool_queue import PoolQueue
 from serving.scheduling.clockwork.pool_state import PoolState

@@ -7,7 +7,7 @@ import heapq
 from typing import NamedTuple
 
 from serving.scheduling.clockwork.instances import NEVER_S, IssuedAction, ModelInstance, PoolWorker
-from serving.scheduling.clockwork.memory import Memory
+from serving.scheduling.clockwork.eviction import Memory
 from serving.scheduling.clockwork.model_queue import (
     BatchCandidate,
     BatchReservation,

@@ -12,7 +12,7 @@ from serving.scheduling.clockwork.instances import (
     PoolWorker,
     Swap,
 )
-from serving.scheduling.clockwork.memory import Memory, is_evictable, lost_per_s
+from serving.scheduling.clockwork.eviction import Memory, is_evictable, lost_per_s
 from serving.scheduling.clockwork.outbox import ActionOutbox
 from serving.scheduling.clockwork.pool_queue import PoolQueue
 from serving.scheduling.clockwork.pool_state import PoolState

@@ -10,7 +10,7 @@ unreachable (Gujarati et al., Serving DNNs like Clockwork, OSDI'20, sections 4 a
 Work is reserved on admission, so later requests hardly ever displace admitted ones; the paper
 admits all and drops in the queue.
 
-    scheduler -> admission -> loading -> swapping -> pool_queue -> memory -> outbox -> pool_state
+    scheduler -> admission -> loading -> swapping -> pool_queue -> eviction -> outbox -> pool_state
              \                      \-> swap_planner
               \-> batches ------------------------------/
 
@@ -35,7 +35,7 @@ from serving.scheduling.clockwork.instances import (
     PoolWorker,
 )
 from serving.scheduling.clockwork.loading import Loading
-from serving.scheduling.clockwork.memory import Memory
+from serving.scheduling.clockwork.eviction import Memory
 from serving.scheduling.clockwork.outbox import ActionOutbox
 from serving.scheduling.clockwork.parameters import Parameters
 from serving.scheduling.clockwork.pool_queue import PoolQueue

@@ -18,7 +18,7 @@ from serving.scheduling.clockwork.instances import (
     PoolWorker,
     Swap,
 )
-from serving.scheduling.clockwork.memory import Memory
+from serving.scheduling.clockwork.eviction import Memory
 from serving.scheduling.clockwork.outbox import ActionOutbox
 from serving.scheduling.clockwork.pool_queue import PoolQueue
 from serving.scheduling.clockwork.swap_planner import SwapPlan
