@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import bisect
 import collections
-import functools
 import itertools
 import math
 import operator
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
+
+import numpy as np
 
 WINDOW = 10
 
@@ -65,21 +66,9 @@ class Durations:
 
     Attributes:
         sizes: ascending from 1, without those that a split into smaller batches beats.
-        worth_s: their seconds.
+        estimate_s: their seconds.
         item_s: seconds per item in the largest batch.
     """
-
-    __slots__ = (
-        "_alike",
-        "_batch_s",
-        "_duration_margin",
-        "_seeds_s",
-        "_ways",
-        "_windows",
-        "estimate_s",
-        "item_s",
-        "sizes",
-    )
 
     def __init__(
         self, batch_s: Mapping[int, float], *, most: int, duration_margin: float, pads: bool = False
@@ -92,12 +81,11 @@ class Durations:
             duration_margin: margin as a share.
             pads: whether other sizes take as long as the next larger one.
         """
-        told = tuple(sorted(batch_s.items()))
         self._duration_margin = duration_margin
-        self._alike, self._seeds_s = _expand_profile(told, min(most, told[-1][0]), pads)
+        self._alike, self._seeds_s = _expand_profile(batch_s, most, pads)
         self._batch_s = [seed_s * (1.0 + duration_margin) for seed_s in self._seeds_s]
         self._windows: dict[int, SlidingMaximum] = {}
-        self._take(_first_splits(tuple(self._batch_s)))
+        self._take(_splits(self._batch_s, _NO_SPLITS, 1))
 
     def observe(self, count: int, took_s: float) -> None:
         """Record a batch; sizes beyond the largest are ignored."""
@@ -122,10 +110,8 @@ class Durations:
 
     def _update_sizes(self, windows: Sequence[int]) -> None:
         for first in windows:
-            alike = self._alike[first - 1]
-            self._batch_s[first - 1 : alike.stop - 1] = [self._windows[first].estimate_s] * len(
-                alike
-            )
+            alike, took_s = self._alike[first - 1], self._windows[first].estimate_s
+            self._batch_s[first - 1 : alike.stop - 1] = [took_s] * len(alike)
         self._take(_splits(self._batch_s, self._ways, min(windows)))
 
     def _take(self, ways: BatchSplits) -> None:
@@ -140,23 +126,23 @@ class Durations:
         return whole * quickest_s[-1] + quickest_s[rest]
 
 
-@functools.lru_cache(maxsize=256)
 def _expand_profile(
-    told: tuple[tuple[int, float], ...], most: int, pads: bool
-) -> tuple[tuple[range, ...], tuple[float, ...]]:
+    batch_s: Mapping[int, float], most: int, pads: bool
+) -> tuple[list[range], list[float]]:
     """Return, by size less one, the sizes that take as long, and the seconds."""
-    counts = range(1, most + 1)
-    if pads:
-        sizes = [0, *(size for size, _ in told)]
-        alike = [range(low + 1, min(high, most) + 1) for low, high in itertools.pairwise(sizes)]
-        of_count = tuple(one for one in alike for _ in one)
-        batch_s = dict(told)
-        return of_count, tuple(
-            next(batch_s[size] for size in batch_s if size >= one) for one in counts
-        )
-    return tuple(range(one, one + 1) for one in counts), tuple(
-        _between(told, one) for one in counts
-    )
+    told = sorted(batch_s)
+    most = min(most, told[-1])
+    if not pads:
+        counts = range(1, most + 1)
+        seconds = np.interp(counts, told, [batch_s[size] for size in told])
+        return [range(one, one + 1) for one in counts], seconds.tolist()
+    alike: list[range] = []
+    seconds_s: list[float] = []
+    for low, high in itertools.pairwise([0, *told]):
+        same = range(low + 1, min(high, most) + 1)
+        alike += [same] * len(same)
+        seconds_s += [batch_s[high]] * len(same)
+    return alike, seconds_s
 
 
 def _splits(batch_s: Sequence[float], known: BatchSplits, first: int) -> BatchSplits:
@@ -176,21 +162,3 @@ def _splits(batch_s: Sequence[float], known: BatchSplits, first: int) -> BatchSp
             worth_s.append(alone_s)
         quickest_s.append(max(quickest_s[-1], min(alone_s, split_s)))
     return BatchSplits(tuple(sizes), tuple(worth_s), tuple(quickest_s))
-
-
-@functools.lru_cache(maxsize=256)
-def _first_splits(batch_s: tuple[float, ...]) -> BatchSplits:
-    return _splits(batch_s, _NO_SPLITS, 1)
-
-
-def _between(told: Sequence[tuple[int, float]], size: int) -> float:
-    place = bisect.bisect_left(told, (size,))
-    if place < len(told) and told[place][0] == size:
-        return told[place][1]
-    if not place:
-        return told[0][1]
-    below, below_s = told[place - 1]
-    if place == len(told):
-        return below_s * size / below
-    above, above_s = told[place]
-    return below_s + (size - below) / (above - below) * (above_s - below_s)

@@ -1,4 +1,4 @@
-"""Memory of workers: what may be evicted, least recently used first.
+"""Eviction: which idle models leave a worker's memory, least recently used first.
 
 Pure; a step per instance.
 """
@@ -12,68 +12,43 @@ from serving.scheduling.clockwork.instances import (
     PoolModel,
     PoolWorker,
 )
-from serving.scheduling.clockwork.outbox import ActionOutbox
 from serving.scheduling.clockwork.pool_state import PoolState
 from serving.scheduling.interface import ActionType
 
 
-class Memory:
-    """Models that workers hold and may evict."""
+def mark_evictable(pool: PoolState, model: PoolModel) -> None:
+    """Mark a model as evictable if its queue is empty."""
+    if model.waiting.entries:
+        return
+    for holding in tuple(model.holdings):
+        if holding.swap is not None:  # its swap is cancelled
+            pool.to_check[holding.worker.id] = holding.worker
+        if holding.state is InstanceState.LOADED and not holding.busy and not holding.is_idle:
+            if holding.planned_eviction is not None:  # its memory is reserved
+                pool.to_check[holding.worker.id] = holding.worker
+                continue
+            holding.is_idle = True
+            holding.worker.evictable_pages += model.pages
+            if model.is_gone:
+                evict(pool, holding)
 
-    __slots__ = ("_orders",)
 
-    def __init__(self, orders: ActionOutbox) -> None:
-        self._orders = orders
+def evict(pool: PoolState, holding: ModelInstance) -> None:
+    """Unload an idle instance."""
+    holding.use()
+    holding.worker.free_pages += holding.model.pages
+    holding.forget()
+    holding.key_s = NEVER_S
+    pool.send(ActionType.UNLOAD, holding, latest_s=NEVER_S, expected_s=0.0)
 
-    def mark_evictable(self, model: PoolModel) -> None:
-        """Mark a model as evictable if its queue is empty."""
-        if model.waiting.entries:
-            return
-        for holding in tuple(model.holdings):
-            if holding.swap is not None:  # its swap is cancelled
-                self._orders.to_check[holding.worker.id] = holding.worker
-            if holding.state is InstanceState.LOADED and not holding.busy and not holding.is_idle:
-                if holding.planned_eviction is not None:  # its memory is reserved
-                    self._orders.to_check[holding.worker.id] = holding.worker
-                    continue
-                holding.is_idle = True
-                holding.worker.evictable_pages += model.pages
-                if model.is_gone:
-                    self.evict(holding)
 
-    def use(self, holding: ModelInstance) -> None:
-        """Mark an instance as in use."""
-        if holding.is_idle:
-            holding.is_idle = False
-            holding.worker.evictable_pages -= holding.model.pages
-
-    def evict(self, holding: ModelInstance) -> None:
-        """Unload an idle instance."""
-        worker, model = holding.worker, holding.model
-        self.use(holding)
-        worker.free_pages += model.pages
-        self.forget(holding)
-        holding.key_s = NEVER_S
-        self._orders.send(ActionType.UNLOAD, holding, latest_s=NEVER_S, expected_s=0.0)
-
-    def forget(self, holding: ModelInstance) -> None:
-        """Remove an instance; another may be planned on that worker."""
-        held, model = holding.worker.instances, holding.model
-        model.holdings.remove(holding)
-        if held.get(model.index) is not holding:
-            return
-        del held[model.index]
-        for other in model.holdings:
-            if other.worker is holding.worker:
-                held[model.index] = other
-
-    def make_room(self, worker: PoolWorker, pages: int) -> bool:
-        """Evict until `pages` are free; return whether they are."""
-        if worker.free_pages + worker.evictable_pages < pages:
-            return False
-        while worker.free_pages < pages:
-            self.evict(next(holding for holding in worker.instances.values() if holding.is_idle))
-        return True
+def make_room(pool: PoolState, worker: PoolWorker, pages: int) -> bool:
+    """Evict until `pages` are free; return whether they are."""
+    if worker.free_pages + worker.evictable_pages < pages:
+        return False
+    while worker.free_pages < pages:
+        evict(pool, next(one for one in worker.instances.values() if one.is_idle))
+    return True
 
 
 def lost_per_s(pool: PoolState, worker: PoolWorker, pages: int) -> float:

@@ -6,9 +6,11 @@ Other modules decide. Pure.
 from __future__ import annotations
 
 import collections
+import dataclasses
 import enum
 import heapq
 import math
+from typing import NamedTuple
 
 from serving.scheduling.clockwork.backlog import Backlog, LoadReservation
 from serving.scheduling.clockwork.durations import Durations, SlidingMaximum
@@ -28,7 +30,7 @@ FIRST_BACKOFF_S, MAX_BACKOFF_S = 0.5, 30.0
 
 
 class InstanceState(enum.Enum):
-    """State of a model instance."""
+    """How far the load of an instance is."""
 
     PLANNED = "planned"
     """To be loaded; nothing is issued yet."""
@@ -39,28 +41,6 @@ class InstanceState(enum.Enum):
 class PoolModel:
     """A model of the pool and its queued requests."""
 
-    __slots__ = (
-        "_told",
-        "broken_until_s",
-        "durations",
-        "expiry_s",
-        "failures",
-        "holdings",
-        "id",
-        "index",
-        "is_gone",
-        "last_request_s",
-        "load",
-        "measured_at_s",
-        "pages",
-        "previous_request_s",
-        "rate",
-        "relative_deadline_s",
-        "solo_s",
-        "solo_until_s",
-        "waiting",
-    )
-
     def __init__(self, index: int, event: ModelUp, parameters: Parameters) -> None:
         self.index = index
         self.id = event.model
@@ -70,7 +50,6 @@ class PoolModel:
         self.measured_at_s = 0.0
         """When it was last measured, or measurements were dropped."""
         self.last_request_s = self.previous_request_s = -NEVER_S
-        """Times of the last and the previous request."""
         self.relative_deadline_s = NEVER_S
         """Shortest recent relative deadline."""
         self.rate = Rate()
@@ -139,30 +118,9 @@ class PoolModel:
 
 
 class PoolWorker:
-    """State of a worker."""
-
-    __slots__ = (
-        "ahead_again_s",
-        "backlog",
-        "draining",
-        "evictable_pages",
-        "exec",
-        "free_pages",
-        "heap",
-        "id",
-        "instances",
-        "issued",
-        "load",
-        "longest",
-        "next_check_s",
-        "paid_back_at_s",
-        "planned",
-        "planned_pages",
-        "planned_s",
-    )
+    """A worker: its memory, its executors, and what it has reserved."""
 
     def __init__(self, event: WorkerUp, result_latency: SlidingMaximum) -> None:
-        """Start without reservations; `result_latency` is the latency of results."""
         self.id = event.worker
         self.free_pages: float = math.inf if event.pages is None else event.pages
         self.evictable_pages = 0
@@ -186,7 +144,6 @@ class PoolWorker:
         self.ahead_again_s = 0.0
         """When it may prefetch again, if loads take batches' time."""
         self.next_check_s = NEVER_S
-        """Time of the next check."""
         self.paid_back_at_s = 0.0
         """When spare time has paid for all swaps.
         Cancelled ones count: less was reserved for others because of them."""
@@ -211,50 +168,50 @@ class PoolWorker:
         return self.load is not self.exec
 
 
+@dataclasses.dataclass(slots=True, eq=False)
 class ModelInstance:
-    """A model instance: a model in a worker's memory, or on its way there."""
+    """A model in a worker's memory, or on its way there."""
 
-    __slots__ = (
-        "busy",
-        "charge",
-        "is_idle",
-        "is_prefetch",
-        "key_s",
-        "model",
-        "planned_eviction",
-        "planned_s",
-        "promises",
-        "ready_s",
-        "state",
-        "swap",
-        "worker",
-    )
+    model: PoolModel
+    worker: PoolWorker
+    state: InstanceState
+    ready_s: float
+    """When it should be loaded."""
+    planned_s: float = 0.0
+    """Seconds planned for its load."""
+    charge: LoadReservation | None = None
+    """Reserved time of its planned load, if requests wait and batches share the executor."""
+    key_s: float = NEVER_S
+    """Its first reserved bucket: its place in the worker's heap; `NEVER_S`: none."""
+    promises: Reservations = dataclasses.field(init=False)
+    busy: int = 0
+    """Batches with the worker."""
+    is_prefetch: bool = False
+    is_idle: bool = False
+    """Whether it may be evicted, and is counted in the worker's evictable pages."""
+    swap: Swap | None = None
+    """Of a planned load: the memory that it will get."""
+    planned_eviction: PlannedEviction | None = None
 
-    def __init__(
-        self, model: PoolModel, worker: PoolWorker, state: InstanceState, ready_s: float
-    ) -> None:
-        self.model = model
-        self.worker = worker
-        self.state = state
-        self.ready_s = ready_s
-        """When it should be loaded."""
-        self.planned_s = 0.0
-        """Seconds planned for its load."""
-        self.charge: LoadReservation | None = None
-        """Reserved time of its planned load, if requests wait and batches share the executor."""
-        self.key_s = NEVER_S
-        """Its first reserved bucket: its place in the worker's heap; `NEVER_S`: none."""
-        self.promises = Reservations(worker.id, worker.backlog)
-        self.busy = 0
-        """Batches with the worker."""
-        self.is_prefetch = False
-        """Whether it is a prefetch."""
-        self.is_idle = False
-        """Whether it may be evicted, and is counted in the worker's idle pages."""
-        self.swap: Swap | None = None
-        """Of a planned load: the memory that it will get."""
-        self.planned_eviction: PlannedEviction | None = None
-        """Its planned eviction."""
+    def __post_init__(self) -> None:
+        self.promises = Reservations(self.worker.id, self.worker.backlog)
+
+    def use(self) -> None:
+        """Mark it as in use, so that it is not evicted."""
+        if self.is_idle:
+            self.is_idle = False
+            self.worker.evictable_pages -= self.model.pages
+
+    def forget(self) -> None:
+        """Remove it; another instance of the model may be planned on that worker."""
+        held, model = self.worker.instances, self.model
+        model.holdings.remove(self)
+        if held.get(model.index) is not self:
+            return
+        del held[model.index]
+        for other in model.holdings:
+            if other.worker is self.worker:
+                held[model.index] = other
 
     @property
     def is_needed_for_loads(self) -> bool:
@@ -296,52 +253,35 @@ class ModelInstance:
         return waiting.deadlines_s[0] - self.model.durations.estimate_s[0]
 
 
+@dataclasses.dataclass(slots=True, eq=False)
 class Swap:
-    """A load that waits for the memory of others."""
+    """A load in place of other models, which leave first."""
 
-    __slots__ = ("charge", "due_s", "evicts", "pages", "start_s")
-
-    def __init__(
-        self, evicts: list[ModelInstance], start_s: float, due_s: float, pages: int
-    ) -> None:
-        self.evicts = evicts
-        """Instances to evict."""
-        self.start_s = start_s
-        """Latest start."""
-        self.due_s = due_s
-        """End of the load."""
-        self.pages = pages
-        """Free pages kept for it."""
-        self.charge: LoadReservation | None = None
-        """Its reserved time, if batches share the executor."""
+    worker: PoolWorker
+    start_s: float
+    """Latest start."""
+    evicts: list[ModelInstance]
+    payback_s: float = 0.0
+    """Seconds until spare time has paid it back."""
+    pages: int = 0
+    """Free pages kept for it."""
+    charge: LoadReservation | None = None
+    """Its reserved time, if batches share the executor."""
 
 
-class PlannedEviction:
-    """A planned eviction."""
+class PlannedEviction(NamedTuple):
+    """When an instance leaves its worker, and for which one."""
 
-    __slots__ = ("at_s", "to")
-
-    def __init__(self, to: ModelInstance, at_s: float) -> None:
-        self.to = to
-        """Instance that gets the memory."""
-        self.at_s = at_s
-        """When its reserved work must be done."""
+    to: ModelInstance
+    at_s: float
+    """When its reserved work must be done."""
 
 
-class IssuedAction:
-    """An issued action."""
+class IssuedAction(NamedTuple):
+    """An action with a worker."""
 
-    __slots__ = ("holding", "items", "kind", "sent_s")
-
-    def __init__(
-        self,
-        kind: ActionType,
-        holding: ModelInstance,
-        items: list[tuple[PendingRequest, int]],
-        sent_s: float,
-    ) -> None:
-        self.kind = kind
-        self.holding = holding
-        self.items = items
-        """Of a batch: each item's entry, and its number there."""
-        self.sent_s = sent_s
+    kind: ActionType
+    holding: ModelInstance
+    items: list[tuple[PendingRequest, int]]
+    """Of a batch: each item's entry, and its number there."""
+    sent_s: float

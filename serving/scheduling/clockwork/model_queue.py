@@ -6,6 +6,7 @@ Pure; deadlines are searched by bisection.
 from __future__ import annotations
 
 import bisect
+import dataclasses
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -13,25 +14,16 @@ from serving.scheduling.clockwork.backlog import Backlog
 from serving.scheduling.clockwork.shares import FlowShare
 
 
+@dataclasses.dataclass(slots=True, eq=False)
 class Reservations:
     """A worker's reservations for one of its models, by bucket."""
 
-    __slots__ = (
-        "backlog",
-        "buckets_s",
-        "bundles",
-        "is_before_eviction",
-        "reserved_items",
-        "worker",
-    )
-
-    def __init__(self, worker: int, backlog: Backlog) -> None:
-        self.worker = worker
-        self.backlog = backlog
-        self.buckets_s: list[float] = []
-        self.bundles: list[BatchReservation] = []
-        self.reserved_items = 0
-        self.is_before_eviction = False
+    worker: int
+    backlog: Backlog
+    buckets_s: list[float] = dataclasses.field(default_factory=list)
+    bundles: list[BatchReservation] = dataclasses.field(default_factory=list)
+    reserved_items: int = 0
+    is_before_eviction: bool = False
 
     def add(self, bundle: BatchReservation) -> None:
         """Add a bundle."""
@@ -47,68 +39,42 @@ class Reservations:
         del self.buckets_s[place], self.bundles[place]
 
 
+@dataclasses.dataclass(slots=True, eq=False)
 class BatchReservation:
     """Items of one model that a worker has reserved time to run together."""
 
-    __slots__ = ("bucket_s", "by", "cost_s", "count", "entries", "until_s")
-
-    def __init__(self, by: Reservations, bucket_s: float, until_s: float) -> None:
-        self.by = by
-        self.bucket_s = bucket_s
-        self.until_s = until_s
-        """First deadline of its items so far, or when the model leaves."""
-        self.count = 0
-        self.cost_s = 0.0
-        self.entries: list[PendingRequest] = []
+    by: Reservations
+    bucket_s: float
+    until_s: float
+    """First deadline of its items so far, or when the model leaves."""
+    cost_s: float
+    count: int = 0
+    entries: list[PendingRequest] = dataclasses.field(default_factory=list)
 
 
+@dataclasses.dataclass(slots=True, eq=False)
 class PendingRequest:
     """One request; each item is queued, with a worker, or has its result."""
 
-    __slots__ = (
-        "bundle",
-        "cost_s",
-        "deadline_s",
-        "due_s",
-        "flow",
-        "id",
-        "is_solo",
-        "items",
-        "losses",
-        "next_item",
-        "open_items",
-        "returned",
-        "waits",
-        "was_unrun",
-    )
-
-    def __init__(
-        self,
-        id_: int,
-        items: int,
-        deadline_s: float,
-        due_s: float,
-        flow: FlowShare | None = None,
-        cost_s: float = 0.0,
-    ) -> None:
-        self.id = id_
-        self.items = items
-        self.deadline_s = deadline_s
-        """When its batch must end: before the client's deadline, by a margin."""
-        self.due_s = due_s
-        self.waits = 0
-        self.next_item = 0
-        self.returned: list[int] = []
-        """Not run by a worker, the next one last."""
-        self.open_items = items
-        self.losses = 0
-        self.is_solo = False
-        """Whether it runs solo, in adjoining parts."""
-        self.was_unrun = False
-        self.bundle: BatchReservation | None = None
-        self.flow = flow or FlowShare("")
-        self.cost_s = cost_s
-        """Charge per item to the flow's share."""
+    id: int
+    open_items: int
+    """Items without a result."""
+    deadline_s: float
+    """When its batch must end: before the client's deadline, by a margin."""
+    due_s: float
+    flow: FlowShare = dataclasses.field(default_factory=FlowShare)
+    cost_s: float = 0.0
+    """Charge per item to the flow's share."""
+    is_solo: bool = False
+    """Whether it runs solo, in adjoining parts."""
+    waits: int = 0
+    """Queued items."""
+    next_item: int = 0
+    returned: list[int] = dataclasses.field(default_factory=list)
+    """Items not run by a worker, the next one last."""
+    losses: int = 0
+    was_unrun: bool = False
+    bundle: BatchReservation | None = None
 
     def give(self) -> int:
         """Return the next item for a worker."""

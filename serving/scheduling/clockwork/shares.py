@@ -12,7 +12,9 @@ requests as flows, or `ANEW_S`: O(log flows) per request. Pure.
 
 from __future__ import annotations
 
+import dataclasses
 import math
+import operator
 
 MAX_FLOWS = 256
 """Further flows share one share."""
@@ -33,36 +35,21 @@ MAX_ROOM = 0.5
 """Most of the time up to a deadline kept for a request of others."""
 
 
+@dataclasses.dataclass(slots=True, eq=False)
 class FlowShare:
     """Requested and admitted work of one flow."""
 
-    __slots__ = ("asked_at_s", "had_s", "name", "request_s", "requested_s", "reserved_s")
-
-    def __init__(self, name: str) -> None:
-        self.name = name
-        self.asked_at_s = -math.inf
-        self.requested_s = 0.0
-        self.had_s = 0.0
-        self.reserved_s = 0.0
-        self.request_s = 0.0
-        """Seconds of its last request as a batch of its own."""
+    name: str = ""
+    asked_at_s: float = -math.inf
+    requested_s: float = 0.0
+    had_s: float = 0.0
+    reserved_s: float = 0.0
+    request_s: float = 0.0
+    """Seconds of its last request as a batch of its own."""
 
 
 class Shares:
     """The flows of a pool."""
-
-    __slots__ = (
-        "_anew_s",
-        "_count",
-        "_flows",
-        "_refused_s",
-        "_requested_s",
-        "_since_s",
-        "behind_s",
-        "level_s",
-        "part",
-        "room_s",
-    )
 
     def __init__(self) -> None:
         self._flows: dict[str, FlowShare] = {}
@@ -138,7 +125,7 @@ class Shares:
 
     def _share(self, workers: int) -> None:
         """Set the highest share that the work of all flows allows."""
-        flows = sorted(self._flows.values(), key=_asked_s)
+        flows = sorted(self._flows.values(), key=operator.attrgetter("requested_s"))
         left_s, count = sum(flow.had_s for flow in flows), len(flows)
         for flow in flows:
             if flow.requested_s * count >= left_s:
@@ -157,7 +144,3 @@ class Shares:
         asked_s = sum(min(flow.requested_s, share_s) for flow in behind)
         self.part = min(1.0, asked_s / (REMEMBERS_S * workers))
         self.behind_s = sum(flow.reserved_s for flow in behind) / workers
-
-
-def _asked_s(flow: FlowShare) -> float:
-    return flow.requested_s

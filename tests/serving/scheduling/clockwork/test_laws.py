@@ -105,12 +105,12 @@ class Watched:
                 "nothing starts that cannot finish"
             )
             assert action.latest_s >= now_s
-        for worker in self.scheduler.workers():
+        for worker in self.scheduler._pool.workers.values():
             assert worker.backlog.total_s >= -1e-9, "nobody promises less than nothing"
             assert worker.free_pages + worker.evictable_pages >= worker.planned_pages, (
                 "there is memory for what is planned"
             )
-        for model in self.scheduler.models():
+        for model in self.scheduler._pool.models.values():
             if model.waiting.entries:
                 check_promises(model)
                 continue
@@ -172,10 +172,10 @@ def finished(scheduler: Watched, found: EmulatedPool, outcomes: Sequence[Emulate
     inside = scheduler.scheduler
     assert inside.waiting_items == 0
     assert inside.plan(1e6).wake_at_s is None, "nothing is waited for"
-    for model in inside.models():
+    for model in inside._pool.models.values():
         assert not model.waiting.entries
         assert not any(one.promises.bundles for one in model.holdings)
-    for worker in inside.workers():
+    for worker in inside._pool.workers.values():
         assert not worker.issued
         assert not worker.planned
         assert (worker.planned_pages, worker.planned_s) == (0, 0.0)
