@@ -15,7 +15,7 @@ from typing import Any, Protocol
 from serving.cache.response_cache import CacheKey
 from serving.cache.single_flight import SingleFlight
 from serving.deployment.dispatch import BatchDone, RequestFrame
-from serving.deployment.placement import DedicatedPlacement, Placement, SharedPlacement
+from serving.deployment.placement import DedicatedPlacement, SharedPlacement
 from serving.deployment.pool import Spawner
 from serving.deployment.shared_pool import SharedPool
 from serving.metrics.counters import Counters
@@ -62,11 +62,22 @@ class Deployment:
         self._statistics = StatisticsCollector(spec.id)
         self.codecs: dict[str, Any] = {}
         """What protocols derive from the signature, cleared when it changes."""
-        self.placement: Placement = (
-            DedicatedPlacement(spec, settings, spawner, workers, self)
-            if shared is None
-            else SharedPlacement(spec, settings, shared, self)
-        )
+        on_batch, on_signature = self._batch_done, self.codecs.clear
+        self.placement: DedicatedPlacement | SharedPlacement
+        if shared is None:
+            self.placement = DedicatedPlacement(
+                spec,
+                settings,
+                spawner,
+                workers,
+                counters=self.counters,
+                on_batch=on_batch,
+                on_signature=on_signature,
+            )
+        else:
+            self.placement = SharedPlacement(
+                spec, settings, shared, on_batch=on_batch, on_signature=on_signature
+            )
         self.dispatcher = self.placement.dispatcher
         self.cache = SingleFlight(settings.cache.capacity_mb * 2**20)
         self._caching = settings.cache.capacity_mb > 0
@@ -94,6 +105,11 @@ class Deployment:
         if loaded.device is not None:
             facts["device"] = loaded.device
         return {**facts, "warmup": loaded.warmup} if loaded.warmup else facts
+
+    @property
+    def inflight_count(self) -> int:
+        """Its in-flight requests."""
+        return self.dispatcher.inflight_count_of(self.placement.model)
 
     @property
     def ready(self) -> bool:
@@ -165,12 +181,7 @@ class Deployment:
             successes=counters.responses.get(_OK, 0), answered_s=counters.latency_s.sum
         )
 
-    def signature_changed(self) -> None:
-        """Clear what protocols derived from the old signature."""
-        self.codecs.clear()
-
-    def batch_done(self, done: BatchDone) -> None:
-        """Count a finished batch."""
+    def _batch_done(self, done: BatchDone) -> None:
         self.counters.batch_items.observe(done.items)
         self.counters.exec_s.observe(done.times.exec_s)
         self.counters.late += done.late
@@ -219,7 +230,7 @@ class Deployment:
     async def drain(self, within_s: float) -> bool:
         """Wait until all requests are answered; return False on timeout."""
         until_s = time.monotonic() + within_s
-        while self.placement.inflight_count:
+        while self.inflight_count:
             if time.monotonic() > until_s:
                 return False
             await asyncio.sleep(_RETRY_S)

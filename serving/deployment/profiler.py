@@ -14,7 +14,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Self
 
 from serving.deployment.dispatch import Dispatcher, LoadReport, LoadSpec, declared_inputs
-from serving.deployment.pool import Member, Pool, Spawner
+from serving.deployment.pool import Member, Pool, ReplicaContents, Spawner
 from serving.errors import InvalidSettings, ReplicaStartFailed, ServingError
 from serving.model_spec import ModelSpec
 from serving.scheduling.interface import Action, ActionResult, ActionType, Event, Plan, WorkerUp
@@ -163,7 +163,7 @@ async def profile(
     one = settings.with_changes({"replica.count": 1})
     run = _ProfilingRun(spec, one, digest)
     dispatcher = Dispatcher(run, on_batch=lambda _: None)
-    pool = Pool(spawner, dispatcher, one, run, workers, run)
+    pool = Pool(spawner, dispatcher, one, run.on_replica_death, workers, run)
     try:
         await pool.open()
         return await run.done  # a load that takes too long ends the replica
@@ -172,20 +172,19 @@ async def profile(
         dispatcher.close(spec.label)
 
 
-class _ProfilingRun:
-    """One replica's loads: the pool's contents, scheduler and observer."""
+class _ProfilingRun(ReplicaContents):
+    """One replica's loads: the pool's contents and the scheduler."""
 
     is_shared = True
 
     def __init__(self, spec: ModelSpec, settings: ServingSettings, digest: str | None) -> None:
-        self.spec = spec
+        self.spec: ModelSpec = spec
         self._digest = digest
         self._settings = settings
         sizes = sizes_to(settings.batching.max_size)
         self._sizes = (sizes[0],) * (MIN_LOADS - len(sizes)) + sizes
         self.done: asyncio.Future[ModelProfile] = asyncio.get_running_loop().create_future()
         self._told: list[LoadReport] = []
-        self._reads_json = False
         self._worker = 0
         self._sent = 0
         self._due = False
@@ -208,16 +207,9 @@ class _ProfilingRun:
             optimises=model.version == "0",
         )
 
-    def pages(self, _settings: ServingSettings) -> int | None:
-        """Return None: no memory budget."""
-        return None
-
-    def on_loaded(
-        self, _model: ModelId, told: LoadReport, _member: Member, *, reads_json: bool
-    ) -> bool:
+    def on_loaded(self, _model: ModelId, told: LoadReport, _member: Member) -> bool:
         """Record a finished load."""
         self._told.append(told)
-        self._reads_json = reads_json
         if len(self._told) == len(self._sizes) and not self.done.done():
             try:
                 self.done.set_result(self._make_profile())
@@ -230,9 +222,6 @@ class _ProfilingRun:
         if not self.done.done():
             self.done.set_exception(error)
             self.done.exception()
-
-    def achievable(self, settings: ServingSettings) -> ServingSettings:
-        return settings
 
     def on_replica_death(self, reason: str, text: str) -> None:
         """Fail: the replica has ended."""
@@ -295,32 +284,19 @@ class _ProfilingRun:
                 "synthetic inputs fail; give the model samples (docs/models.md)"
             )
         last = self._told[-1]
-        signature = dataclasses.replace(last.signature, reads_json=self._reads_json)
+        later = self._told[1:]
+        alone_bytes = max(told.memory_bytes or 0 for told in later)
+        share = SCATTERED_BY_PARSING if last.optimised is None else SCATTERED
         return ModelProfile(
-            signature=signature,
-            load_s=_later(
-                [
-                    (told.load_s or 0.0) - told.warmed_s + told.batch_s.get(1, 0.0)
-                    for told in self._told
-                ]
+            signature=last.signature,
+            load_s=statistics.median(
+                (told.load_s or 0.0) - told.warmed_s + told.batch_s.get(1, 0.0) for told in later
             ),
             batch_s={items: statistics.median(seconds) for items, seconds in took_s.items()},
-            memory_bytes=_among_others(
-                max(told.memory_bytes or 0 for told in self._told[1:]),
-                is_parsed=last.optimised is None,
-            ),
+            memory_bytes=alone_bytes + round(min(share * alone_bytes, MAX_SCATTERED_BYTES)),
             told=last,
             stages_s={items: _each_median(stages) for items, stages in stages_s.items()},
         )
-
-
-def _among_others(alone_bytes: int, *, is_parsed: bool) -> int:
-    share = SCATTERED_BY_PARSING if is_parsed else SCATTERED
-    return alone_bytes + round(min(share * alone_bytes, MAX_SCATTERED_BYTES))
-
-
-def _later(values: Sequence[float]) -> float:
-    return statistics.median(values[1:])
 
 
 def _sum_s(times: StageTimes) -> float:

@@ -14,6 +14,7 @@ from serving.deployment.profiler import ModelProfile, RecentDurations
 from serving.errors import InvalidSettings
 from serving.model_spec import ModelSpec
 from serving.settings import ServingSettings
+from serving.settings.replica import ModelSettings
 from serving.system.fingerprint import Fingerprint
 
 FIRST_CALL_S = 1e-6
@@ -24,21 +25,6 @@ MODELS_SHARE = 0.5
 
 class SharedModel:
     """One model version of the pool."""
-
-    __slots__ = (
-        "identity",
-        "key",
-        "measured",
-        "model",
-        "most",
-        "on_batch",
-        "pad_to",
-        "pages",
-        "profile",
-        "root",
-        "spec",
-        "weights",
-    )
 
     def __init__(
         self,
@@ -65,8 +51,7 @@ class SharedModel:
 
     def settings(self, pool: ServingSettings) -> ServingSettings:
         """The pool's settings with the model's own ones."""
-        batching = {"batching.max_size": self.most, "batching.pad_to": self.pad_to}
-        return dataclasses.replace(pool.with_changes(batching), model=self.model)
+        return with_own(pool, self.model, most=self.most, pad_to=self.pad_to)
 
     @property
     def memory_bytes(self) -> int:
@@ -113,9 +98,14 @@ class SharedModel:
         }
 
 
-def page_bytes(settings: ServingSettings) -> float:
-    """Bytes of a page."""
-    return settings.clockwork.page_mb * 2**20
+def with_own(
+    pool: ServingSettings, model: ModelSettings, *, pad_to: int | None, most: int | None = None
+) -> ServingSettings:
+    """Replace the settings of a pool that each model has for itself; `most` None: keep it."""
+    batching: dict[str, Any] = {"batching.pad_to": pad_to}
+    if most is not None:
+        batching["batching.max_size"] = most
+    return dataclasses.replace(pool.with_changes(batching), model=model)
 
 
 def budget_of(settings: ServingSettings) -> int | None:

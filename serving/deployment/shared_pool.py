@@ -9,7 +9,6 @@ Belongs to the event loop's thread.
 from __future__ import annotations
 
 import asyncio
-import dataclasses
 import itertools
 import logging
 import math
@@ -18,14 +17,8 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from serving.deployment import profile_store, profiler
-from serving.deployment.dispatch import (
-    ActionEnded,
-    BatchDone,
-    Dispatcher,
-    LoadReport,
-    LoadSpec,
-)
-from serving.deployment.pool import Member, Pool, Spawner
+from serving.deployment.dispatch import BatchDone, Dispatcher, LoadReport, LoadSpec
+from serving.deployment.pool import Member, Pool, ReplicaContents, Spawner
 from serving.deployment.profile_store import ProfileStore
 from serving.deployment.profiler import ModelProfile, RecentDurations
 from serving.deployment.shared_model import (
@@ -34,8 +27,8 @@ from serving.deployment.shared_model import (
     check_fits,
     digest_of,
     memory_bytes_of,
-    page_bytes,
     still_holds,
+    with_own,
 )
 from serving.errors import ServingError
 from serving.metrics.counters import PoolCounters
@@ -53,11 +46,10 @@ log = logging.getLogger(__name__)
 MAX_PROFILING_S = 60.0
 
 
-class SharedPool:
+class SharedPool(ReplicaContents):
     """Replicas for one model kind."""
 
     is_shared = True
-    spec = None
 
     def __init__(
         self,
@@ -73,7 +65,7 @@ class SharedPool:
         `policy` is a key of `scheduling.SHARED`, `spawner` is open, `workers` yields numbers unique in
         it.
         """
-        settings = _of_no_model(settings)
+        settings = with_own(settings, ModelSettings(), pad_to=None)
         self._kind = kind
         self._settings = settings
         self._spawner = spawner
@@ -81,11 +73,14 @@ class SharedPool:
         self._tenants: dict[ModelId, SharedModel] = {}
         self._again = itertools.count(2)
         self._profiles = profiles
-        self.dispatcher = Dispatcher(
-            SHARED[policy](settings), on_batch=self._batch_done, on_action=self._action_ended
-        )
         self.counters = PoolCounters()
-        self.pool = Pool(spawner, self.dispatcher, settings, self.counters, workers, self)
+        self.dispatcher = Dispatcher(
+            SHARED[policy](settings),
+            on_batch=self._batch_done,
+            on_action=self.counters.record_action,
+        )
+        on_death = self.counters.on_replica_death
+        self.pool = Pool(spawner, self.dispatcher, settings, on_death, workers, self)
 
     @property
     def is_empty(self) -> bool:
@@ -115,7 +110,7 @@ class SharedPool:
         Raises:
             ServingError: the old settings still serve.
         """
-        settings = _of_no_model(settings)
+        settings = with_own(settings, ModelSettings(), pad_to=None)
         for tenant in self._tenants.values():
             check_fits(tenant.spec, tenant.pages, settings)
         changed = {}
@@ -128,8 +123,7 @@ class SharedPool:
         for model, tenant in self._tenants.items():
             if model in changed:
                 tenant.key, tenant.profile = changed[model]
-                load_s = tenant.profile.load_s
-                self.dispatcher.update_profile(Profiled(model, load_s, tenant.batch_s))
+                self._announce_profile(model, tenant)
             elif has_other_limits:
                 tenant.key = None  # later measurements are of other limits
             if has_other_limits:
@@ -170,17 +164,16 @@ class SharedPool:
         Raises:
             ServingError: it cannot be loaded or run, or exceeds a replica's budget.
         """
-        own = {
-            "batching.max_size": settings.batching.max_size,
-            "batching.pad_to": settings.batching.pad_to,
-        }
-        # The rest is the pool's.
-        settings = dataclasses.replace(self._settings.with_changes(own), model=settings.model)
+        batching = settings.batching
+        settings = with_own(
+            self._settings, settings.model, most=batching.max_size, pad_to=batching.pad_to
+        )
         weights = spec.weights(settings.model.variant)
         identity = await asyncio.to_thread(fingerprint_of, spec.kind, weights)
         key = await self._key_of(spec, settings, identity)
         found = await self._profile(spec, settings, key, identity)
-        pages = max(1, math.ceil(memory_bytes_of(found, identity) / page_bytes(settings)))
+        page_bytes = settings.clockwork.page_mb * 2**20
+        pages = max(1, math.ceil(memory_bytes_of(found, identity) / page_bytes))
         check_fits(spec, pages, settings)
         root = await self._spawner.stage(spec)
         model = spec.id
@@ -211,7 +204,10 @@ class SharedPool:
         before = tenant.batch_s
         tenant.most = most
         if tenant.batch_s != before:
-            self.dispatcher.update_profile(Profiled(model, tenant.profile.load_s, tenant.batch_s))
+            self._announce_profile(model, tenant)
+
+    def _announce_profile(self, model: ModelId, tenant: SharedModel) -> None:
+        self.dispatcher.notify(Profiled(model, tenant.profile.load_s, tenant.batch_s))
 
     async def leave(self, model: ModelId) -> None:
         """Reject requests for a model from now on."""
@@ -259,21 +255,14 @@ class SharedPool:
     # Contents of the replicas
 
     def make_load_spec(self, model: ModelId, member: Member) -> LoadSpec:
-        """How a model is loaded while serving: with its first call only."""
+        """Return how a model is loaded while serving: with its first call only."""
         return self._tenants[model].load_spec(member)
 
     def pages(self, settings: ServingSettings) -> int | None:
-        """Page budget."""
+        """Return the page budget of a replica."""
         return budget_of(settings)
 
-    def on_loaded(
-        self,
-        model: ModelId,
-        told: LoadReport,
-        _member: Member,
-        *,
-        reads_json: bool,  # noqa: ARG002 - of the Protocol
-    ) -> bool:
+    def on_loaded(self, model: ModelId, told: LoadReport, _member: Member) -> bool:
         """Record the load time; the profile holds the rest."""
         tenant = self._tenants.get(model)
         if tenant is not None and told.load_s is not None:
@@ -283,10 +272,6 @@ class SharedPool:
     def on_load_failed(self, model: ModelId, error: ServingError) -> None:
         """Log it; the scheduler retries and waiting requests are rejected."""
         log.warning("a model was not loaded", extra={"model": model.name, "error": str(error)})
-
-    def achievable(self, settings: ServingSettings) -> ServingSettings:
-        """All settings."""
-        return settings
 
     def members(self) -> list[dict[str, Any]]:
         """Each replica as plain data, with its loaded models."""
@@ -315,21 +300,11 @@ class SharedPool:
             budget=budget_of(self._settings),
         )
 
-    def _action_ended(self, ended: ActionEnded) -> None:
-        self.counters.record_action(ended.kind.value, ended.outcome, ended.expected_s, ended.took_s)
-
     def _batch_done(self, done: BatchDone) -> None:
-        self.pool.mark_healthy(done.worker)
         tenant = self._tenants.get(done.model)
         if tenant is not None:
             tenant.measured.batch(done.items, done.times)
             tenant.on_batch(done)
-
-
-def _of_no_model(settings: ServingSettings) -> ServingSettings:
-    return dataclasses.replace(
-        settings.with_changes({"batching.pad_to": None}), model=ModelSettings()
-    )
 
 
 def _limits(settings: ServingSettings) -> tuple[object, ...]:

@@ -497,7 +497,7 @@ class Engine:
     def inflight_count(self) -> int:
         """In-flight requests."""
         served = [*self._catalogue.all(), *self._endings.values()]
-        return sum(one.placement.inflight_count for one in served)
+        return sum(one.inflight_count for one in served)
 
     async def close(self) -> None:
         """End replicas and spawners; waiting requests are rejected."""
@@ -536,8 +536,10 @@ class Engine:
         deaths: list[dict[str, Any]] = []
         for served in self._catalogue.all():
             of_model = {"model": served.id.name, "version": served.id.version}
-            replicas += [{**of_model, **member} for member in served.placement.members()]
-            deaths += [{**of_model, **dataclasses.asdict(d)} for d in served.placement.deaths()]
+            pool = served.placement.pool
+            if pool is not None:
+                replicas += [{**of_model, **member} for member in pool.members()]
+                deaths += [{**of_model, **dataclasses.asdict(death)} for death in pool.deaths]
         for kind, shared in self._pools.items():
             replicas += [{"pool": kind, **member} for member in shared.members()]
             deaths += [{"pool": kind, **dataclasses.asdict(d)} for d in shared.pool.deaths]
@@ -560,14 +562,14 @@ class Engine:
 
 
 def _gauges(served: Deployment) -> Gauges:
-    cache = served.cache.cache
+    cache, placement = served.cache.cache, served.placement
     return Gauges(
-        queue_items=served.placement.waiting_items,
-        unfinished_requests=served.placement.inflight_count,
-        replicas=served.placement.states(),
+        queue_items=served.dispatcher.waiting_of(placement.model),
+        unfinished_requests=served.inflight_count,
+        replicas={} if placement.pool is None else placement.pool.states(),
         cache_hits=cache.hits,
         cache_misses=cache.misses - served.cache.shared,
         cache_shared=served.cache.shared,
         cache_bytes=cache.bytes,
-        refusals=served.dispatcher.refusals_of(served.placement.model),
+        refusals=served.dispatcher.refusals_of(placement.model),
     )

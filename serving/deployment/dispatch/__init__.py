@@ -1,20 +1,18 @@
 r"""Dispatch between a scheduler and replicas: actions out, responses in, each request ends once.
 
-    dispatcher --> job (an in-flight request), refusals (rejection errors)
-        |  \--> actions (messages), loads (model loads and their reports)
-        \--> worker --> connection (a replica's socket)          ended (events for counters)
+    dispatcher --> request table --> in-flight requests, rejection errors
+             \--> actions (messages), connections (replicas) --> model loads
 
 Each module knows only those that it points to.
 """
 
 from serving.deployment.dispatch.connection import ReplicaConnection
 from serving.deployment.dispatch.dispatcher import Dispatcher
-from serving.deployment.dispatch.events import ActionEnded, BatchDone
 from serving.deployment.dispatch.inflight import RequestFrame
 from serving.deployment.dispatch.model_load import LoadReport, LoadSpec, declared_inputs
+from serving.deployment.dispatch.request_table import BatchDone
 
 __all__ = [
-    "ActionEnded",
     "BatchDone",
     "Dispatcher",
     "LoadReport",
