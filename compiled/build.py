@@ -36,6 +36,7 @@ MODULES = (
     "serving/deployment/dispatch/request_table.py",
     "serving/metrics/counters.py",
     "serving/metrics/statistics.py",
+    "serving/scheduling/adaptive/batch_planner.py",
     "serving/scheduling/adaptive/batch_times.py",
     "serving/api/grpc/codec.py",
     "serving/api/grpc/listener.py",

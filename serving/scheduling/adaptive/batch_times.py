@@ -70,18 +70,6 @@ class _Size:
 class BatchTimeEstimator:
     """Batch durations of one model on one kind of worker."""
 
-    __slots__ = (
-        "_batches",
-        "_estimates",
-        "_look",
-        "_measured",
-        "_seeds",
-        "_seeds_last",
-        "_seen",
-        "_sizes",
-        "_spent_s",
-    )
-
     def __init__(self) -> None:
         self._seen: dict[int, _Size] = {}
         self._sizes: list[int] = []

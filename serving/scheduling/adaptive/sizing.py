@@ -13,7 +13,6 @@ from __future__ import annotations
 import math
 from collections import deque
 from collections.abc import Sequence
-from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -42,44 +41,25 @@ _STEPS = 60
 _RATE_WEIGHT = 0.1
 
 
-class Sizing(Protocol):
-    """A batching policy."""
-
-    size: int
-    """Most items in the next batch."""
-    watches_arrivals: bool
-
-    def wait_s(self, waiting: int) -> float:
-        """Return how long the oldest item waits from arrival."""
-        ...
-
-    def record_arrival(self, now_s: float) -> None:
-        """Record the arrival of a request."""
-        ...
-
-    def ran(self, items: int, took_s: float, filled: int) -> None:
-        """Record the duration of a batch that could have held `filled` items."""
-        ...
-
-
 class FixedSizing:
-    """The size and timeout of the settings."""
+    """The size and timeout of the settings, which other policies change."""
 
     watches_arrivals = False
 
     def __init__(self, settings: BatchingSettings) -> None:
         self.size = settings.max_size
+        """Most items in the next batch."""
         self._wait_s = settings.timeout_us * 1e-6
 
     def wait_s(self, _waiting: int) -> float:
-        """Return the timeout."""
+        """Return how long the oldest item waits from its arrival, with so many items queued."""
         return self._wait_s
 
     def record_arrival(self, _now_s: float) -> None:
-        """Do nothing."""
+        """Record the arrival of a request, if `watches_arrivals`."""
 
     def ran(self, _items: int, _took_s: float, _filled: int) -> None:
-        """Do nothing."""
+        """Record the duration of a batch that could have held `filled` items."""
 
 
 class Aimd(FixedSizing):
@@ -243,7 +223,7 @@ class Delayed(FixedSizing):
         return min(self._max_gap_s, self._gap_s * max(0, self.size - waiting) + self._gap_s)
 
 
-POLICIES = {"fixed": FixedSizing, "aimd": Aimd, "quantile": Quantile, "delayed": Delayed}
+POLICIES: dict[str, type[FixedSizing]] = {"fixed": FixedSizing, "aimd": Aimd, "quantile": Quantile, "delayed": Delayed}
 """`batching.policy` -> policy."""
 
 
