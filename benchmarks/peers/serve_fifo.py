@@ -14,8 +14,8 @@ import collections
 import math
 import sys
 
-from serving import scheduling
 from serving.app.command import main
+from serving.scheduling.clockwork.scheduler import ClockworkScheduler
 from serving.scheduling.interface import (
     Action,
     ActionResult,
@@ -164,5 +164,5 @@ class Fifo:
 
 
 if __name__ == "__main__":
-    scheduling.SHARED["clockwork"] = Fifo
+    ClockworkScheduler.of = staticmethod(Fifo)
     sys.exit(main(sys.argv[1:]))

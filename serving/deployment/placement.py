@@ -22,7 +22,7 @@ from serving.deployment.shared_pool import SharedPool
 from serving.errors import InvalidSettings
 from serving.metrics.counters import Counters
 from serving.model_spec import ModelSpec
-from serving.scheduling import SCHEDULERS
+from serving.scheduling.adaptive.scheduler import AdaptiveScheduler
 from serving.scheduling.interface import WarmupMeasured
 from serving.settings import ServingSettings
 from serving.settings.replica import ModelSettings
@@ -69,7 +69,7 @@ class DedicatedPlacement(ReplicaContents):
         """Report of the last load."""
         self._on_signature = on_signature
         self._judged_for: tuple[ModelSettings, int | None] | None = None
-        self._scheduler = SCHEDULERS[settings.scheduling.policy](spec.id, settings)
+        self._scheduler = AdaptiveScheduler(spec.id, settings)
         self.dispatcher = Dispatcher(self._scheduler, on_batch=on_batch)
         on_death = counters.on_replica_death
         self.pool = Pool(spawner, self.dispatcher, settings, on_death, workers, self)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from serving.deployment.deployment import Deployment
-from serving.scheduling import SHARED
 from serving.settings import SETTINGS, ServingSettings
 
 _OF_QUEUES = ("batching.policy", "batching.timeout_us", "routing.policy")
@@ -15,7 +14,9 @@ _OF_THE_POOL = ("replica.", "accelerator.", "clockwork.", "routing.", "schedulin
 def settings_warnings(settings: ServingSettings, served: Sequence[Deployment]) -> list[str]:
     """Warning for every setting without full effect."""
     names = {one.id.name for one in served}
-    shared = [name for name in sorted(names) if settings.of(name).scheduling.policy in SHARED]
+    shared = [
+        name for name in sorted(names) if settings.of(name).scheduling.policy == "clockwork"
+    ]
     found = settings.notes(names)
     for name in shared:
         found += [

@@ -34,7 +34,7 @@ from serving.errors import ServingError
 from serving.metrics.counters import PoolCounters
 from serving.metrics.exposition import PoolMetrics
 from serving.model_spec import ModelSpec
-from serving.scheduling import SHARED
+from serving.scheduling.clockwork.scheduler import ClockworkScheduler
 from serving.scheduling.interface import ModelUp, Profiled
 from serving.settings import ServingSettings
 from serving.settings.replica import ModelSettings
@@ -54,19 +54,14 @@ class SharedPool(ReplicaContents):
     def __init__(
         self,
         kind: str,
-        policy: str,
         settings: ServingSettings,
         spawner: Spawner,
         workers: Iterator[int],
         profiles: ProfileStore,
     ) -> None:
-        """Start nothing yet.
-
-        `policy` is a key of `scheduling.SHARED`, `spawner` is open, `workers` yields numbers unique in
-        it.
-        """
+        """Start nothing yet; `spawner` is open, `workers` yields numbers unique in it."""
         settings = with_own(settings, ModelSettings(), pad_to=None)
-        self._kind = kind
+        self.kind = kind
         self._settings = settings
         self._spawner = spawner
         self._workers = workers
@@ -75,7 +70,7 @@ class SharedPool(ReplicaContents):
         self._profiles = profiles
         self.counters = PoolCounters()
         self.dispatcher = Dispatcher(
-            SHARED[policy](settings),
+            ClockworkScheduler.of(settings),
             on_batch=self._batch_done,
             on_action=self.counters.record_action,
         )
@@ -152,7 +147,7 @@ class SharedPool(ReplicaContents):
         try:
             await self.pool.close(grace_s=0.0)
         finally:
-            self.dispatcher.close(f"the pool of {self._kind} models")
+            self.dispatcher.close(f"the pool of {self.kind} models")
 
     # Shared models
 
@@ -289,7 +284,7 @@ class SharedPool(ReplicaContents):
         """Current metrics."""
         pages = {model: tenant.pages for model, tenant in self._tenants.items()}
         return PoolMetrics(
-            kind=self._kind,
+            kind=self.kind,
             counters=self.counters,
             models=len(pages),
             replicas=self.pool.states(),

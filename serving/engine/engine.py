@@ -465,7 +465,7 @@ class Engine:
             if served in self._out_of_sync
         ]
         pools = [
-            {"pool": kind} for kind, shared in self._pools.items() if shared in self._out_of_sync
+            {"pool": shared.kind} for shared in self._pools if shared in self._out_of_sync
         ]
         return [*models, *pools]
 
@@ -540,7 +540,8 @@ class Engine:
             if pool is not None:
                 replicas += [{**of_model, **member} for member in pool.members()]
                 deaths += [{**of_model, **dataclasses.asdict(death)} for death in pool.deaths]
-        for kind, shared in self._pools.items():
+        for shared in self._pools:
+            kind = shared.kind
             replicas += [{"pool": kind, **member} for member in shared.members()]
             deaths += [{"pool": kind, **dataclasses.asdict(d)} for d in shared.pool.deaths]
         return {"replicas": replicas, "deaths": deaths}
