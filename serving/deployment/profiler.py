@@ -1,7 +1,7 @@
-"""Profile a model in a replica of its own, before any request, for the scheduler.
+"""Profiles a model in a replica of its own, before any request, for the scheduler.
 
-The replica gets LOAD, then LOAD, UNLOAD, LOAD, ... beside the first, each with another largest
-batch. The first load, with one-time imports, counts only for batch times.
+The first load stays, and others follow beside it, each with another largest batch and an UNLOAD
+between. The first, with one-time imports, counts only for batch times.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class ModelProfile:
     stages_s: Mapping[int, tuple[float, float, float]] = dataclasses.field(default_factory=dict)
 
     def as_json(self) -> dict[str, Any]:
-        """Saved form."""
+        """Return the form in which it is saved."""
         told = self.told
         return {
             "signature": self.signature.as_json(),
@@ -62,7 +62,7 @@ class ModelProfile:
         }
 
     def facts(self) -> dict[str, Any]:
-        """Durations."""
+        """Return its durations in seconds as JSON."""
         return {
             "load_s": round(self.load_s, 6),
             "batch_s": {str(size): round(took_s, 6) for size, took_s in self.batch_s.items()},
@@ -214,20 +214,21 @@ class _ProfilingRun(ReplicaContents):
             try:
                 self.done.set_result(self._make_profile())
             except ServingError as error:
-                self.done.set_exception(error)
+                self._fail(error)
         return False
 
     def on_load_failed(self, _model: ModelId, error: ServingError) -> None:
         """Fail: the model cannot be loaded."""
-        if not self.done.done():
-            self.done.set_exception(error)
-            self.done.exception()
+        self._fail(error)
 
     def on_replica_death(self, reason: str, text: str) -> None:
         """Fail: the replica has ended."""
+        what = f"the replica that profiled {self.spec.label} ended ({reason}): {text}"
+        self._fail(ReplicaStartFailed(reason, what))
+
+    def _fail(self, error: ServingError) -> None:
         if not self.done.done():
-            what = f"the replica that profiled {self.spec.label} ended ({reason}): {text}"
-            self.done.set_exception(ReplicaStartFailed(reason, what))
+            self.done.set_exception(error)
             self.done.exception()  # retrieve it: if the pool's start failed, nobody awaits
 
     # Scheduler
@@ -247,7 +248,7 @@ class _ProfilingRun(ReplicaContents):
         self._due = True
 
     def plan(self, _now_s: float) -> Plan:
-        """Next load."""
+        """Return the next load, if it is due."""
         actions: list[Action] = []
         if self._due and self._sent < len(self._sizes):
             if self._sent > 1:  # the first stays, so that the others measure one more model

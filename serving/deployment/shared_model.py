@@ -23,31 +23,27 @@ FIRST_CALL_S = 1e-6
 MODELS_SHARE = 0.5
 
 
+@dataclasses.dataclass(slots=True, kw_only=True, eq=False)
 class SharedModel:
     """One model version of the pool."""
 
-    def __init__(
-        self,
-        spec: ModelSpec,
-        settings: ServingSettings,
-        root: pathlib.Path | None,
-        pages: int,
-        profile: ModelProfile,
-        on_batch: Callable[[BatchDone], None],
-        identity: Fingerprint | None,
-    ) -> None:
-        self.spec = spec
-        self.root = root
-        self.model = settings.model
-        self.pad_to = settings.batching.pad_to
-        self.weights = spec.weights(self.model.variant)
-        self.most = settings.batching.max_size
-        self.pages = pages
-        self.profile = profile
-        self.measured = RecentDurations(profile)
-        self.key: str | None = None
-        self.identity = identity
-        self.on_batch = on_batch
+    spec: ModelSpec
+    model: ModelSettings
+    pad_to: int | None
+    most: int
+    """Items of its largest batch."""
+    root: pathlib.Path | None
+    """Where its files are staged."""
+    pages: int
+    profile: ModelProfile
+    on_batch: Callable[[BatchDone], None]
+    identity: Fingerprint | None
+    key: str | None
+    """Of its profile in the store."""
+    measured: RecentDurations = dataclasses.field(init=False)
+
+    def __post_init__(self) -> None:
+        self.measured = RecentDurations(self.profile)
 
     def settings(self, pool: ServingSettings) -> ServingSettings:
         """The pool's settings with the model's own ones."""
@@ -73,16 +69,13 @@ class SharedModel:
             1,
             min(limits.warmup_s, FIRST_CALL_S),
             device=member.accelerator.device,
-            weights=self.weights,
+            weights=self.spec.weights(self.model.variant),
             root=self.root,
             pages=self.pages,
             budget=member.pages,
             digest=digest_of(self.identity),
             inputs=declared_inputs(
-                self.spec,
-                self.model,
-                pad_to=self.pad_to,
-                known=self.profile.signature,
+                self.spec, self.model, pad_to=self.pad_to, known=self.profile.signature
             ),
         )
 

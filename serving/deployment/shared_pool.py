@@ -175,9 +175,18 @@ class SharedPool(ReplicaContents):
         if model in self._tenants or self.dispatcher.has_numbered(model):
             # The old one still runs or is being unloaded under its own id.
             model = ModelId(spec.name, f"{spec.version} again {next(self._again)}")
-        tenant = SharedModel(spec, settings, root, pages, found, on_batch, identity)
-        self._tenants[model] = tenant
-        tenant.key = key
+        tenant = self._tenants[model] = SharedModel(
+            spec=spec,
+            model=settings.model,
+            pad_to=batching.pad_to,
+            most=batching.max_size,
+            root=root,
+            pages=pages,
+            profile=found,
+            on_batch=on_batch,
+            identity=identity,
+            key=key,
+        )
         self.dispatcher.set_item_axes(model, found.signature)
         self.dispatcher.model_up(ModelUp(model, pages, found.load_s, tenant.batch_s))
         return model, found

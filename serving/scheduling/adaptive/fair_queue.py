@@ -97,7 +97,7 @@ class FairQueue(DeadlineQueue):
         self._opened = 0
 
     def adopt(self, entries: Sequence[QueuedRequest]) -> None:
-        """Take over the entries of another queue, in order of arrival."""
+        """Take over the entries of another queue, given by arrival."""
         self.drain()
         for entry in entries:
             items = entry.waiting_items
@@ -109,7 +109,7 @@ class FairQueue(DeadlineQueue):
         self._now = 0
 
     def drain(self) -> list[QueuedRequest]:
-        """Remove and return all entries by arrival."""
+        """Remove and return all queued entries by arrival."""
         self._flows.clear()
         self._turns.clear()
         self._now = 0

@@ -69,14 +69,14 @@ class Shedding:
         starts_s: float,
         others_s: Sequence[float],
     ) -> None:
-        """Keep the state of the queue.
+        """Note the state of the queue.
 
         Args:
             shares: None for a single backlog.
-            size: of a full batch.
+            size: items of a full batch.
             waiting: items of all backlogs.
             starts_s: when the next batch starts.
-            others_s: starts of other workers' batches, ascending.
+            others_s: when those of other workers start, ascending.
         """
         self._profile = profile
         self._shares = shares

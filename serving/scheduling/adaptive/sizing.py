@@ -11,8 +11,8 @@ Source: Clipper (NSDI'17), sections 4.3.1 and 4.3.2. Pure.
 from __future__ import annotations
 
 import math
+import statistics
 from collections import deque
-from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -168,7 +168,9 @@ class Quantile(FixedSizing):
             for number, took_s in seen
             if number > oldest
         ]
-        base_s, slope_s = _line(fresh)
+        if len({size for size, _ in fresh}) < 2:
+            return
+        slope_s, base_s = statistics.linear_regression(*zip(*fresh, strict=True))
         if base_s < 0.0 or slope_s <= 0.0:
             return
         most = _OUT_OF_LINE * max(took_s / (base_s + slope_s * size) for size, took_s in fresh)
@@ -230,20 +232,6 @@ POLICIES: dict[str, type[FixedSizing]] = {"fixed": FixedSizing, "aimd": Aimd, "q
 def budget_s(settings: BatchingSettings) -> float:
     """Return the time that one batch may take."""
     return settings.slo_ms * 1e-3 / BATCHES_PER_REQUEST
-
-
-def _line(points: Sequence[tuple[int, float]]) -> tuple[float, float]:
-    """Return base and slope by least squares."""
-    count = len(points)
-    if not count:
-        return 0.0, 0.0
-    mean_size = sum(size for size, _ in points) / count
-    mean_s = sum(took_s for _, took_s in points) / count
-    spread = sum((size - mean_size) ** 2 for size, _ in points)
-    if not spread:
-        return mean_s, 0.0
-    slope_s = sum((size - mean_size) * (took_s - mean_s) for size, took_s in points) / spread
-    return mean_s - slope_s * mean_size, slope_s
 
 
 def quantile_line(

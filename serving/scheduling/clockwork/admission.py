@@ -98,9 +98,9 @@ class Admission:
         now_s: float,
         flow: FlowShare | None = None,
     ) -> RejectionReason | None:
-        """Queue items on a reserved worker; return the reason if none can take them.
+        """Queue items on a reserved worker, or return why none can take them.
 
-        `flow` None: admitted before.
+        `flow` is None if the request was admitted before.
         """
         for holding in tuple(model.holdings):
             if holding.is_idle and holding.is_needed_for_loads:  # evict it now; it may return later
@@ -164,8 +164,7 @@ class Admission:
     def unrun(self, sent: IssuedAction, now_s: float, *, too_large: bool = False) -> None:
         """Queue the items of a batch that was not run.
 
-        A request goes solo if it was too large with others, or was not run twice, since a large one
-        may arrive after its window.
+        Requests go solo that were too large together, or not run twice: a large one may come late.
         """
         if too_large:
             sent.holding.model.note_oversized_batch(now_s)

@@ -32,11 +32,6 @@ class NextBatch(NamedTuple):
     first: int | None
     """Index of the first queued item; None: not in a row."""
 
-    @property
-    def size(self) -> int:
-        """Items."""
-        return len(self.entries)
-
 
 class Batches:
     """Batches of a pool."""
@@ -70,15 +65,15 @@ class Batches:
         while (
             other is not None
             and other.holding.planned_eviction is not None
-            and other.size <= found.size
+            and len(other.entries) <= len(found.entries)
         ):
             popped.append(heapq.heappop(worker.heap))
             other = self._turn(worker, start_s) if len(popped) < MAX_PASSED_OVER else None
         for turn in popped:
             heapq.heappush(worker.heap, turn)
-        if other is None or other.size <= found.size or not self._is_kept(other, start_s):
+        if other is None or len(other.entries) <= len(found.entries):
             return found
-        return other
+        return other if self._is_kept(other, start_s) else found
 
     def _turn(self, worker: PoolWorker, start_s: float) -> NextBatch | None:
         """Return a batch of the model with the earliest reservation."""

@@ -2,7 +2,6 @@
 
 As in Clockwork (OSDI'20, section 5.1), whose 99th percentile of the last 10 measurements is their
 maximum. Unknown sizes are interpolated. A measurement sums a batch's stages (docs/decisions/0016).
-Pure; times are in seconds.
 """
 
 from __future__ import annotations
@@ -26,7 +25,6 @@ class SlidingMaximum:
     __slots__ = ("_duration_margin", "_seed_s", "_seen", "estimate_s")
 
     def __init__(self, seed_s: float, duration_margin: float) -> None:
-        """Start from a measurement or profile, with a margin of the share `duration_margin`."""
         self._duration_margin = 1.0 + duration_margin
         self._seed_s = seed_s
         self._seen: collections.deque[float] = collections.deque(maxlen=WINDOW)

@@ -1,7 +1,4 @@
-"""Eviction: which idle models leave a worker's memory, least recently used first.
-
-Pure; a step per instance.
-"""
+"""Eviction: which idle models leave a worker's memory, least recently used first. Pure."""
 
 from __future__ import annotations
 
@@ -52,10 +49,7 @@ def make_room(pool: PoolState, worker: PoolWorker, pages: int) -> bool:
 
 
 def lost_per_s(pool: PoolState, worker: PoolWorker, pages: int) -> float:
-    """Return the requests per second lost if idle models gave up so many pages.
-
-    Only those with deadlines too short for a new load.
-    """
+    """Return the requests per second, too urgent for a new load, that such an eviction would lose."""
     needed, lost = pages - worker.free_pages, 0.0
     for holding in worker.instances.values() if needed > 0 else ():
         if holding.is_idle:

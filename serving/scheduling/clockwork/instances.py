@@ -1,7 +1,4 @@
-"""Models, workers, and instances of models in workers' memory, with what is planned for them.
-
-Other modules decide. Pure.
-"""
+"""Models, workers, and instances of models in their memory, with what is planned for them."""
 
 from __future__ import annotations
 
@@ -57,7 +54,6 @@ class PoolModel:
         self.failures = 0
         """Failed loads in a row."""
         self.broken_until_s = 0.0
-        """When it may be loaded again."""
         self.solo_s = self.solo_until_s = 0.0
         """How long, and until when, its requests go solo, as some were too large together."""
         self.waiting = ModelQueue()
@@ -95,10 +91,7 @@ class PoolModel:
         self.load = SlidingMaximum(told.load_s, parameters.duration_margin)
 
     def note_oversized_batch(self, now_s: float) -> None:
-        """Make new requests solo for a while, as some exceeded a message together.
-
-        The time doubles if it happens again soon after.
-        """
+        """Make new requests solo for a while, twice as long if it happens again soon after."""
         if now_s < self.solo_until_s:
             return
         is_again = now_s < self.solo_until_s + self.solo_s
@@ -106,10 +99,7 @@ class PoolModel:
         self.solo_until_s = now_s + self.solo_s
 
     def broke(self, now_s: float, *, is_sure: bool) -> None:
-        """Record a failed load, which is not retried at once.
-
-        If only its worker was lost (not `is_sure`), the first failure is forgiven.
-        """
+        """Record a failed load; the first is forgiven if only its worker was lost (not `is_sure`)."""
         self.failures += 1
         if not is_sure and self.failures == 1:
             return
@@ -133,8 +123,7 @@ class PoolWorker:
         """Loaded models with queued requests, by first reserved bucket."""
         self.backlog = Backlog()
         self.longest = SlidingMaximum(0.0, 0.0)
-        """Maximum of recent batches.
-        One that has begun, or that others joined, may block work due earlier for so long."""
+        """Of recent batches: one that has begun, or that others joined, may block work for so long."""
         self.planned: collections.deque[ModelInstance] = collections.deque()
         """Planned loads; their time and memory follow."""
         self.planned_s = 0.0
@@ -145,8 +134,7 @@ class PoolWorker:
         """When it may prefetch again, if loads take batches' time."""
         self.next_check_s = NEVER_S
         self.paid_back_at_s = 0.0
-        """When spare time has paid for all swaps.
-        Cancelled ones count: less was reserved for others because of them."""
+        """When spare time has paid for all swaps, also cancelled ones."""
 
     @property
     def committed_work(self) -> tuple[float, int]:

@@ -86,11 +86,10 @@ class Loading:
         return not lost or self._pool.rate_of(model) >= lost
 
     def prefetch(self, model: PoolModel, deadline_s: float, items: int, now_s: float) -> None:
-        """Prefetch a model of a rejected request for later ones, in unused time.
+        """Prefetch the model of a request that was rejected only because it was not loaded.
 
-        Only if the request would have been in time with the model loaded. Evicts by the last
-        request but one (O'Neil et al., "The LRU-K Page Replacement Algorithm", SIGMOD 1993). An
-        executor shared with batches gives prefetches `AHEAD_SHARE` of its time.
+        Evicts by the last request but one (O'Neil et al., "The LRU-K Page Replacement Algorithm",
+        SIGMOD 1993). An executor shared with batches gives prefetches `AHEAD_SHARE` of its time.
         """
         if model.is_gone or now_s < model.broken_until_s:
             return
@@ -226,11 +225,13 @@ class Loading:
         """Remove an instance; return its model if now on no worker."""
         needless = self._swapping.cancel(holding)
         holding.forget()
-        lost = [] if holding.model.holdings else [holding.model]
-        if not lost:
-            self._queue.move(holding)
+        worker, others = holding.worker, holding.model.holdings
+        lost = [] if others else [holding.model]
+        if others:
+            by = min(others, key=lambda one: (one.worker.draining, one.worker is not worker))
+            self._queue.move(holding, by)
         for one in needless:
-            if one not in holding.worker.planned:  # already withdrawn
+            if one not in worker.planned:  # already withdrawn
                 continue
             lost += self.withdraw(one)
         return lost

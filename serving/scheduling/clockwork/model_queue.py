@@ -1,7 +1,4 @@
-"""Queued requests of one model by deadline, their batches and reservations.
-
-Pure; deadlines are searched by bisection.
-"""
+"""Queued requests of one model by deadline, their batches and reservations. Pure."""
 
 from __future__ import annotations
 
@@ -26,7 +23,7 @@ class Reservations:
     is_before_eviction: bool = False
 
     def add(self, bundle: BatchReservation) -> None:
-        """Add a bundle."""
+        """Add a bundle behind others of its bucket."""
         place = bisect.bisect_right(self.buckets_s, bundle.bucket_s)
         self.buckets_s.insert(place, bundle.bucket_s)
         self.bundles.insert(place, bundle)
@@ -96,7 +93,7 @@ class PendingRequest:
 
 
 class BatchCandidate(NamedTuple):
-    """A possible batch."""
+    """A batch that could be made of a queue."""
 
     latest_s: float
     place: int
@@ -155,10 +152,7 @@ class ModelQueue:
     def choose(
         self, start_s: float, sizes: Sequence[int], estimate_s: Sequence[float]
     ) -> BatchCandidate | None:
-        """Return the largest batch that could start then, if any item can.
-
-        Skips the first requests for a larger batch if some would be late anyway.
-        """
+        """Return the largest batch that could start then, without those that would be late anyway."""
         if self.solo:
             self.solo = [entry for entry in self.solo if entry.waits]
             if self.solo:

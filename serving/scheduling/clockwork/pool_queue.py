@@ -77,10 +77,7 @@ class PoolQueue:
         items: int,
         bundle: BatchReservation | None = None,
     ) -> None:
-        """Reserve a worker's time for `items` of an entry.
-
-        It joins `bundle`, if any.
-        """
+        """Reserve a worker's time for `items` of an entry, which joins `bundle` if given."""
         promises, leave = holding.promises, holding.planned_eviction
         backlog, until_s = promises.backlog, entry.deadline_s
         if leave is not None and leave.at_s < until_s:
@@ -150,18 +147,8 @@ class PoolQueue:
             if worker is not None:  # perhaps the memory is free now
                 self._pool.to_check[worker.id] = worker
 
-    def bring_forward(self, holding: ModelInstance) -> None:
-        """Move a leaving model's reservations to before it leaves."""
-        self._promise_again(holding, holding)
-
-    def move(self, holding: ModelInstance) -> None:
-        """Move a cancelled instance's reservations to another."""
-        here = holding.worker
-        others = holding.model.holdings
-        found = min(others, key=lambda one: (one.worker.draining, one.worker is not here))
-        self._promise_again(holding, found)
-
-    def _promise_again(self, holding: ModelInstance, by: ModelInstance) -> None:
+    def move(self, holding: ModelInstance, by: ModelInstance) -> None:
+        """Move an instance's reservations to another, or to before it leaves."""
         before, promises, leave = holding.promises, by.promises, by.planned_eviction
         for bundle in tuple(before.bundles):
             before.remove(bundle)

@@ -1,7 +1,4 @@
-"""State of the clockwork controller: models, workers, recent demand, actions to send and checks due.
-
-Other modules decide. Pure.
-"""
+"""State of the clockwork controller: models, workers, recent demand, actions and checks due."""
 
 from __future__ import annotations
 
@@ -47,8 +44,7 @@ class PoolState:
         """Shortest recent relative deadline."""
         self.schedule_ahead_s = parameters.schedule_ahead_s
         """How long before a worker is free its next action is issued.
-        Early batches miss later requests, so short deadlines reduce it, down to the message
-        latency."""
+        Early batches miss later requests, so short deadlines reduce it, to the message latency."""
         self.work = Rate()
         """Requested executor seconds, in the largest batches."""
         self.to_check: dict[int, PoolWorker] = {}

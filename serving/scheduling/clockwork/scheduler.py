@@ -14,8 +14,7 @@ admits all and drops in the queue.
              \-> batches -------------------------/
 
 Each module knows only those to its right. An event costs a few heap and bucket steps; planning a
-swap, a step per model of the worker and per request of an evicted one. Pure; times are in seconds
-on the controller's clock.
+swap, a step per model of the worker and per request of an evicted one. Pure.
 """
 
 from __future__ import annotations

@@ -1,13 +1,9 @@
 """Fair shares at admission: what a flow that has had its share must leave to others.
 
 Such a flow is admitted only where a worker has more time free, as in trunk reservation (Kelly, Loss
-Networks, Annals of Applied Probability 1, 1991).
-
-    requested recently  A: 4.0 s   B: 0.5 s   C: 0.2 s       of 2.0 s that could be admitted
-    the share           1.3 s: B and C get all they request, A the rest
-
-The share is max-min fair and applies only while work is rejected. It is recomputed after as many
-requests as flows, or `ANEW_S`: O(log flows) per request. Pure.
+Networks, Annals of Applied Probability 1, 1991). The share is max-min fair and applies only while
+work is rejected: if 2 s of work could be admitted of A's 4.0 s, B's 0.5 s and C's 0.2 s, it is
+1.3 s. It is recomputed after as many requests as flows, or `ANEW_S`. Pure.
 """
 
 from __future__ import annotations
@@ -83,7 +79,7 @@ class Shares:
         return flow
 
     def record_admitted(self, flow: FlowShare, work_s: float, alone_s: float) -> None:
-        """Record admitted work, in the largest batches and as a batch of its own."""
+        """Record a request's work, in the largest batches and as a batch of its own."""
         flow.had_s += work_s
         flow.requested_s += work_s
         flow.request_s = alone_s

@@ -62,7 +62,7 @@ class Swapping:
             one.use()
             one.planned_eviction = PlannedEviction(holding, swap.start_s)
             one.promises.is_before_eviction = True
-            self._queue.bring_forward(one)
+            self._queue.move(one, one)
             if one.model.waiting.entries:
                 self._queue.offer(one.model)
         self._pool.check_at(worker, swap.start_s)
