@@ -108,7 +108,7 @@ class Deployment:
 
     @property
     def inflight_count(self) -> int:
-        """Its in-flight requests."""
+        """Its requests that have no response yet."""
         return self.dispatcher.inflight_count_of(self.placement.model)
 
     @property
@@ -121,10 +121,7 @@ class Deployment:
     def submit(
         self, query: InferRequest, handler: ResponseHandler, flow: str = ""
     ) -> RequestHandle:
-        """Submit a request; its response handler is called once, later, in the event loop.
-
-        `flow` is its flow: flows share the replicas evenly.
-        """
+        """Submit a request; its handler is called once, later. Flows share the replicas evenly."""
         now_s = time.monotonic()
         limit_s = query.timeout_s
         if not limit_s:

@@ -1,7 +1,6 @@
-"""Store of model profiles, in memory and in a file.
+"""Store of model profiles, in memory and in a file; without the file, models are measured again.
 
-If the file fails, a warning is logged and models are measured. All methods belong to the event
-loop's thread; a second thread writes the file.
+All methods belong to the event loop's thread; a second thread writes the file.
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ MAX_SAVED = 10_000
 
 
 class ProfileStore:
-    """Profiles by key."""
+    """Profiles by the key of `key_of`."""
 
     def __init__(self, records: SqliteRecords | None = None) -> None:
         """Read the saved profiles from `records`, closed with this; None: memory only."""
@@ -56,7 +55,7 @@ class ProfileStore:
             return cls()
 
     def of(self, key: str | None) -> ModelProfile | None:
-        """Profile of a key of `key_of`, or None."""
+        """Return the profile of a key, or None."""
         return None if key is None else self._profiles.get(key)
 
     async def keep(self, key: str | None, profile: ModelProfile) -> None:
@@ -116,9 +115,9 @@ class ProfileStore:
 def key_of(
     spec: ModelSpec, settings: ServingSettings, identity: Fingerprint | None, software: str = ""
 ) -> str | None:
-    """Key of a model's profile, with all that it depends on; None: unknown. Blocking.
+    """Return the key of a model's profile, with all that it depends on; None: unknown. Blocking.
 
-    `identity` is that of the weights; `image_id` is `Spawner.image_id`.
+    `identity` is that of the weights; `software` is `Spawner.image_id`.
     """
     weights = spec.weights(settings.model.variant)
     if identity is None or str(weights) not in identity.stamps:  # code may use files beside it

@@ -74,7 +74,7 @@ class ModelProfile:
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Self:
-        """Inverse of `as_json`; `state.record_schema` has checked the shape."""
+        """Return the profile of `as_json`, whose shape `state.record_schema` has checked."""
         signature = dataclasses.replace(
             Signature.from_json(data["signature"]), reads_json=data["reads_json"]
         )
@@ -108,17 +108,17 @@ class RecentDurations:
         }
 
     def load(self, took_s: float) -> None:
-        """Add a load."""
+        """Add the seconds of a load."""
         self._loads_s.append(took_s)
 
     def batch(self, items: int, times: StageTimes) -> None:
-        """Add a batch."""
+        """Add the times of a batch."""
         seen = self._batches.get(items)
         if seen is not None:
             seen.append(times)
 
     def taught(self) -> ModelProfile:
-        """Profile updated with the medians, where enough was measured."""
+        """Return the profile with the medians, where enough was measured."""
         profile = self._profile
         batches = {
             size: (statistics.median(map(_sum_s, seen)), _each_median([one[1:] for one in seen]))
@@ -137,7 +137,7 @@ class RecentDurations:
 
 
 def sizes_to(most: int) -> tuple[int, ...]:
-    """1, 2, 4, ... and `most`."""
+    """Return 1, 2, 4, ... and `most`."""
     sizes = [1]
     while 2 * sizes[-1] < most:
         sizes.append(2 * sizes[-1])
@@ -154,8 +154,8 @@ async def profile(
 ) -> ModelProfile:
     """Measure a model.
 
-    `digest` is that of the model's file, if an optimised model may be loaded instead, which is
-    written first if missing.
+    Args:
+        digest: of the model's file, if an optimised model may be loaded and written.
 
     Raises:
         ServingError: the model cannot be loaded, or fails on samples.
@@ -192,7 +192,7 @@ class _ProfilingRun(ReplicaContents):
     # Pool contents
 
     def make_load_spec(self, model: ModelId, member: Member) -> LoadSpec:
-        """Load for a run, with its largest batch."""
+        """Return the load of one run, with its largest batch."""
         limits = member.limits
         known = self._told[-1].signature if self._told else None
         return LoadSpec(
@@ -266,7 +266,7 @@ class _ProfilingRun(ReplicaContents):
     # Result
 
     def _make_profile(self) -> ModelProfile:
-        """Profile of all loads.
+        """Return the profile of all loads.
 
         Raises:
             ServingError: no batch was run.

@@ -46,7 +46,7 @@ class SharedModel:
         self.measured = RecentDurations(self.profile)
 
     def settings(self, pool: ServingSettings) -> ServingSettings:
-        """The pool's settings with the model's own ones."""
+        """Return the pool's settings with the model's own ones."""
         return with_own(pool, self.model, most=self.most, pad_to=self.pad_to)
 
     @property
@@ -61,7 +61,7 @@ class SharedModel:
         return {size: took_s for size, took_s in self.profile.batch_s.items() if size <= most}
 
     def load_spec(self, member: Member) -> LoadSpec:
-        """How the model is loaded while serving: with its first call only."""
+        """Return how the model is loaded while serving: with its first call only."""
         limits = member.limits
         return LoadSpec(
             self.spec,
@@ -102,7 +102,7 @@ def with_own(
 
 
 def budget_of(settings: ServingSettings) -> int | None:
-    """Page budget of one replica; None: no limit."""
+    """Return the page budget of one replica; None: no limit."""
     memory_mb: float | None = settings.clockwork.memory_mb
     if memory_mb is None and settings.replica.memory_mb is not None:
         memory_mb = MODELS_SHARE * settings.replica.memory_mb
@@ -110,17 +110,17 @@ def budget_of(settings: ServingSettings) -> int | None:
 
 
 def memory_bytes_of(profile: ModelProfile, identity: Fingerprint | None) -> int:
-    """A model's bytes: as measured, at least those of its files."""
+    """Return a model's bytes in a replica: as measured, at least those of its files."""
     return max(profile.memory_bytes, 0 if identity is None else identity.size)
 
 
 def digest_of(identity: Fingerprint | None) -> str | None:
-    """SHA-256 of a model that is one file, which alone can be optimised."""
+    """Return the SHA-256 of a model that is one file, which alone can be optimised."""
     return identity.digest if identity is not None and identity.is_whole else None
 
 
 def still_holds(profile: ModelProfile) -> bool:
-    """Whether the optimised model that was profiled, if any, still exists."""
+    """Return whether the optimised model that was profiled, if any, still exists."""
     optimised = profile.told.optimised
     try:
         return optimised is None or pathlib.Path(optimised).is_dir()
@@ -129,11 +129,7 @@ def still_holds(profile: ModelProfile) -> bool:
 
 
 def check_fits(spec: ModelSpec, pages: int, settings: ServingSettings) -> None:
-    """Check that an empty replica can hold a model.
-
-    Raises:
-        InvalidSettings: it cannot.
-    """
+    """Raise `InvalidSettings` if not even an empty replica can hold a model."""
     budget = budget_of(settings)
     if budget is not None and pages > budget:
         raise InvalidSettings(

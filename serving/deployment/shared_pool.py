@@ -1,8 +1,5 @@
 """Shared pool: replicas of many models of one kind, whose scheduler decides which are in memory.
 
-    join: profile the model in its own replica -> the scheduler may load it
-    leave: reject its requests -> unload it
-
 Belongs to the event loop's thread.
 """
 
@@ -85,11 +82,7 @@ class SharedPool(ReplicaContents):
     # Life
 
     async def open(self) -> None:
-        """Start the replicas.
-
-        Raises:
-            ServingError: one does not become ready; all are ended.
-        """
+        """Start the replicas, or end all and raise a `ServingError`."""
         try:
             await self.pool.open()
         except BaseException:
@@ -97,10 +90,7 @@ class SharedPool(ReplicaContents):
             raise
 
     async def apply(self, settings: ServingSettings, *, fresh: bool, keep_learned: bool) -> None:
-        """Apply new settings while serving.
-
-        If the replicas' limits change, models are first measured under the new ones. Their pages
-        stay.
+        """Apply new settings while serving; models are first measured under new limits of replicas.
 
         Raises:
             ServingError: the old settings still serve.
@@ -290,7 +280,7 @@ class SharedPool(ReplicaContents):
         return [{"model": name, "version": version} for name, version in sorted(ids)]
 
     def metrics(self) -> PoolMetrics:
-        """Current metrics."""
+        """Return the metrics of this moment."""
         pages = {model: tenant.pages for model, tenant in self._tenants.items()}
         return PoolMetrics(
             kind=self.kind,

@@ -18,7 +18,7 @@ from serving.scheduling.interface import Rejection, RejectionReason
 
 
 def error_for(refusal: Rejection) -> ServingError:
-    """Error for a rejection."""
+    """Return the error that tells a client of a rejection."""
     match refusal.reason:
         case RejectionReason.QUEUE_FULL:
             return Overloaded(int(refusal.detail), retry_after_s=1.0)

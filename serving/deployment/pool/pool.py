@@ -113,10 +113,10 @@ class Pool:
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
     async def apply(self, settings: ServingSettings, *, fresh: bool, keep_learned: bool) -> None:
-        """Apply new settings while serving.
+        """Apply new settings while serving: new replicas are ready before old ones leave.
 
-        New replicas are ready before old ones leave; limits change live if possible. `fresh`
-        replaces every replica; `keep_learned` keeps the state of the scheduler and the back-off.
+        `fresh` replaces every replica, else limits change live if possible; `keep_learned` keeps
+        the state of the scheduler and the back-off.
 
         Raises:
             ReplicaStartFailed, ModelLoadFailed: the old settings still serve.
