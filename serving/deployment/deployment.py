@@ -14,7 +14,8 @@ from typing import Any, Protocol
 
 from serving.cache.response_cache import CacheKey
 from serving.cache.single_flight import SingleFlight
-from serving.deployment.dispatch import BatchDone, RequestFrame
+from serving.deployment.dispatch.inflight import RequestFrame
+from serving.deployment.dispatch.request_table import BatchDone
 from serving.deployment.placement import DedicatedPlacement, SharedPlacement
 from serving.deployment.pool import Spawner
 from serving.deployment.shared_pool import SharedPool
@@ -101,10 +102,8 @@ class Deployment:
         loaded = self.placement.load_report
         if loaded is None:
             return {}
-        facts: dict[str, Any] = {} if loaded.load_s is None else {"load_s": loaded.load_s}
-        if loaded.device is not None:
-            facts["device"] = loaded.device
-        return {**facts, "warmup": loaded.warmup} if loaded.warmup else facts
+        facts = {"load_s": loaded.load_s, "device": loaded.device, "warmup": loaded.warmup or None}
+        return {name: fact for name, fact in facts.items() if fact is not None}
 
     @property
     def inflight_count(self) -> int:

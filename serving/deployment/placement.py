@@ -10,13 +10,9 @@ import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from serving.deployment.dispatch import (
-    BatchDone,
-    Dispatcher,
-    LoadReport,
-    LoadSpec,
-    declared_inputs,
-)
+from serving.deployment.dispatch.dispatcher import Dispatcher
+from serving.deployment.dispatch.model_load import LoadReport, LoadSpec, declared_inputs
+from serving.deployment.dispatch.request_table import BatchDone
 from serving.deployment.pool import Member, Pool, ReplicaContents, Spawner
 from serving.deployment.shared_pool import SharedPool
 from serving.errors import InvalidSettings
@@ -52,13 +48,10 @@ class DedicatedPlacement(ReplicaContents):
         on_batch: Callable[[BatchDone], None],
         on_signature: Callable[[], None],
     ) -> None:
-        """Start nothing yet.
+        """Start nothing yet; `spawner` is open and `workers` yields numbers unique in it.
 
-        Args:
-            spawner: open.
-            workers: numbers unique in the spawner.
-            on_batch: called with each completed batch.
-            on_signature: called when replicas report another signature.
+        `on_batch` is called with each completed batch, `on_signature` when replicas report another
+        signature.
         """
         self.spec: ModelSpec = spec
         self.model = spec.id
@@ -85,11 +78,7 @@ class DedicatedPlacement(ReplicaContents):
         return self.pool.ready_count
 
     async def open(self) -> None:
-        """Start the replicas; each loads the model.
-
-        Raises:
-            ServingError: one does not become ready; all are ended.
-        """
+        """Start the replicas, which load the model; see `Pool.open`."""
         await self.pool.open()
 
     async def apply(self, settings: ServingSettings, *, fresh: bool, keep_learned: bool) -> None:
@@ -184,7 +173,7 @@ class SharedPlacement:
 
     @property
     def max_items(self) -> int | None:
-        """Items of the largest measured batch; see `SharedPool.max_items`."""
+        """Items of the largest measured batch."""
         return None if self.signature is None else self._shared.max_items(self.model)
 
     @property

@@ -13,7 +13,7 @@ import os
 import pathlib
 
 from serving import __version__, models
-from serving.deployment.dispatch import declared_inputs
+from serving.deployment.dispatch.model_load import declared_inputs
 from serving.deployment.profiler import ModelProfile
 from serving.errors import ServingError
 from serving.model_spec import ModelSpec

@@ -13,7 +13,8 @@ import statistics
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Self
 
-from serving.deployment.dispatch import Dispatcher, LoadReport, LoadSpec, declared_inputs
+from serving.deployment.dispatch.dispatcher import Dispatcher
+from serving.deployment.dispatch.model_load import LoadReport, LoadSpec, declared_inputs
 from serving.deployment.pool import Member, Pool, ReplicaContents, Spawner
 from serving.errors import InvalidSettings, ReplicaStartFailed, ServingError
 from serving.model_spec import ModelSpec
@@ -138,10 +139,7 @@ class RecentDurations:
 
 def sizes_to(most: int) -> tuple[int, ...]:
     """Return 1, 2, 4, ... and `most`."""
-    sizes = [1]
-    while 2 * sizes[-1] < most:
-        sizes.append(2 * sizes[-1])
-    return tuple(sizes) if sizes[-1] == most else (*sizes, most)
+    return tuple(sorted({most, *(2**power for power in range(most.bit_length()))}))
 
 
 async def profile(

@@ -8,7 +8,8 @@ import pathlib
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from serving.deployment.dispatch import BatchDone, LoadSpec, declared_inputs
+from serving.deployment.dispatch.model_load import LoadSpec, declared_inputs
+from serving.deployment.dispatch.request_table import BatchDone
 from serving.deployment.pool import Member
 from serving.deployment.profiler import ModelProfile, RecentDurations
 from serving.errors import InvalidSettings

@@ -14,7 +14,9 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from serving.deployment import profile_store, profiler
-from serving.deployment.dispatch import BatchDone, Dispatcher, LoadReport, LoadSpec
+from serving.deployment.dispatch.dispatcher import Dispatcher
+from serving.deployment.dispatch.model_load import LoadReport, LoadSpec
+from serving.deployment.dispatch.request_table import BatchDone
 from serving.deployment.pool import Member, Pool, ReplicaContents, Spawner
 from serving.deployment.profile_store import ProfileStore
 from serving.deployment.profiler import ModelProfile, RecentDurations
@@ -98,12 +100,10 @@ class SharedPool(ReplicaContents):
         settings = with_own(settings, ModelSettings(), pad_to=None)
         for tenant in self._tenants.values():
             check_fits(tenant.spec, tenant.pages, settings)
-        changed = {}
-        if _limits(self._settings) != _limits(settings):
-            changed = await self._measured_anew(settings)
+        has_other_limits = _limits(self._settings) != _limits(settings)
+        changed = await self._measured_anew(settings) if has_other_limits else {}
         is_fresh = fresh or budget_of(self._settings) != budget_of(settings)
         await self.pool.apply(settings, fresh=is_fresh, keep_learned=keep_learned)
-        has_other_limits = _limits(self._settings) != _limits(settings)
         self._settings = settings
         for model, tenant in self._tenants.items():
             if model in changed:

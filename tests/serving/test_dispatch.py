@@ -11,7 +11,9 @@ import pytest
 
 from serving import wire
 from serving.api.open_inference.requests import RequestDecoder
-from serving.deployment.dispatch import Dispatcher, LoadSpec, ReplicaConnection
+from serving.deployment.dispatch.connection import ReplicaConnection
+from serving.deployment.dispatch.dispatcher import Dispatcher
+from serving.deployment.dispatch.model_load import LoadSpec
 from serving.errors import InferenceFailed, Overloaded, RequestTooLarge, SplitTooLarge, TooManyItems
 from serving.model_spec import ModelSpec
 from serving.scheduling.adaptive.scheduler import AdaptiveScheduler

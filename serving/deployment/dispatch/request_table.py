@@ -31,11 +31,10 @@ _LATE_LOOK_S = 10.0
 class BatchDone:
     """A completed batch, for metrics."""
 
-    __slots__ = ("items", "late", "model", "parts", "times", "waited_s", "worker")
+    __slots__ = ("items", "late", "model", "parts", "times", "waited_s")
 
     def __init__(
         self,
-        worker: int,
         model: ModelId,
         items: int,
         times: StageTimes,
@@ -43,7 +42,6 @@ class BatchDone:
         waited_s: float,
         late: int,
     ) -> None:
-        self.worker = worker
         self.model = model
         self.items = items
         self.times = times
@@ -216,7 +214,7 @@ class RequestTable:
                 late += 1
         if answered:
             self._unfinished[action.model] -= answered
-        self._on_batch(BatchDone(action.worker, action.model, items, times, parts, waited_s, late))
+        self._on_batch(BatchDone(action.model, items, times, parts, waited_s, late))
 
     def _fail(self, id_: int, status: int, frame: memoryview) -> None:
         text = bytes(frame).decode("utf-8", "replace")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from serving.deployment.dispatch import LoadReport, LoadSpec
+from serving.deployment.dispatch.model_load import LoadReport, LoadSpec
 from serving.deployment.pool.member import Member
 from serving.errors import ServingError
 from serving.model_spec import ModelSpec

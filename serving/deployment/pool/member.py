@@ -7,7 +7,7 @@ import dataclasses
 import logging
 from typing import Any
 
-from serving.deployment.dispatch import ReplicaConnection
+from serving.deployment.dispatch.connection import ReplicaConnection
 from serving.deployment.pool.spawner import Replica
 from serving.errors import LimitsUnavailable
 from serving.settings import ServingSettings
@@ -57,7 +57,7 @@ class Member:
             return False
         if (self.model, self.pad_to) != (settings.model, settings.batching.pad_to):
             return False
-        if now.threads != wanted.threads or now.spawner != wanted.spawner:
+        if (now.threads, now.spawner) != (wanted.threads, wanted.spawner):
             return False
         if wanted.memory_mb is None or now.memory_mb == wanted.memory_mb:
             return True

@@ -15,7 +15,9 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from serving.deployment.dispatch import Dispatcher, LoadReport, LoadSpec, ReplicaConnection
+from serving.deployment.dispatch.connection import ReplicaConnection
+from serving.deployment.dispatch.dispatcher import Dispatcher
+from serving.deployment.dispatch.model_load import LoadReport, LoadSpec
 from serving.deployment.pool.contents import ReplicaContents
 from serving.deployment.pool.member import Death, Member
 from serving.deployment.pool.spawner import Replica, Spawner
@@ -49,12 +51,9 @@ class Pool:
         workers: Iterator[int],
         contents: ReplicaContents,
     ) -> None:
-        """Start nothing yet.
+        """Start nothing yet; `spawner` is open and `workers` yields numbers unique in it.
 
-        Args:
-            spawner: open.
-            on_death: called with the reason and the text of each unexpected end of a replica.
-            workers: numbers unique in the spawner.
+        `on_death` is called with the reason and the text of each unexpected end of a replica.
         """
         self._spawner = spawner
         self._dispatcher = dispatcher

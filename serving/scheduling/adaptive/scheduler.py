@@ -292,21 +292,22 @@ class AdaptiveScheduler(BatchPlanner):
             wake_s = min(wake_s, head.deadline_s, due_s)
         return None if wake_s == math.inf else wake_s
 
-    def _next_action(self) -> int:
-        self._last_action += 1
-        return self._last_action
+    def _action(
+        self, kind: ActionType, worker: AdaptiveWorker, parts: list[Part], expected_s: float
+    ) -> Action:
+        self._last_action = id_ = self._last_action + 1
+        return Action(id_, kind, worker.id, self._model, parts, 0.0, math.inf, expected_s)
 
     def _load(self, worker: AdaptiveWorker) -> Action:
-        action = self._next_action()
-        self._loads[action] = worker
-        return Action(action, ActionType.LOAD, worker.id, self._model, [], 0.0, math.inf, 0.0)
+        action = self._action(ActionType.LOAD, worker, [], 0.0)
+        self._loads[action.id] = worker
+        return action
 
     def _infer(self, worker: AdaptiveWorker, now_s: float) -> Action | None:
         """Return a batch for a worker; None if a request was rejected instead."""
         size = self._cap_to_measured(self._size_for(worker, now_s), now_s)
         if not size:
             return None
-        action = self._next_action()
         budget = self._budget(size) if self._has_large else COPIED
         if self._queue is self._plain:
             entries = self._plain.take(size, budget)
@@ -317,15 +318,14 @@ class AdaptiveScheduler(BatchPlanner):
             entry.outstanding += 1
             items += stop - start
         expected_s = self.profile.estimate_s(items)
+        parts = [part for _, part in entries]
+        action = self._action(ActionType.INFER, worker, parts, expected_s)
         worker.take(expected_s, now_s)
-        worker.last_turn = action
+        worker.last_turn = action.id
         wanted = self._sizing.size
         is_cut = size < wanted or self._has_large or entries[-1][0].is_solo
         filled = max(items, 0 if is_cut or not self._queue.items else wanted)
-        self._batches[action] = RunningBatch(
+        self._batches[action.id] = RunningBatch(
             worker, entries, items, expected_s, filled=filled, profile=self.profile
         )
-        parts = [part for _, part in entries]
-        return Action(
-            action, ActionType.INFER, worker.id, self._model, parts, 0.0, math.inf, expected_s
-        )
+        return action

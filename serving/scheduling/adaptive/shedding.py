@@ -69,14 +69,10 @@ class Shedding:
         starts_s: float,
         others_s: Sequence[float],
     ) -> None:
-        """Note the state of the queue.
+        """Note the state of the queue; `shares` is None for a single backlog.
 
-        Args:
-            shares: None for a single backlog.
-            size: items of a full batch.
-            waiting: items of all backlogs.
-            starts_s: when the next batch starts.
-            others_s: when those of other workers start, ascending.
+        A full batch has `size` items, and all backlogs `waiting`. The next batch starts at
+        `starts_s`, those of other workers at `others_s`, ascending.
         """
         self._profile = profile
         self._shares = shares

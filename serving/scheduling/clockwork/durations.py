@@ -12,7 +12,6 @@ import itertools
 import math
 import operator
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
 
 import numpy as np
 
@@ -45,20 +44,6 @@ class SlidingMaximum:
         return self.estimate_s < before_s
 
 
-class BatchSplits(NamedTuple):
-    """Fastest split of each number of items into batches."""
-
-    sizes: tuple[int, ...]
-    """Useful batch sizes, ascending, from 1."""
-    estimate_s: tuple[float, ...]
-    """Their seconds."""
-    quickest_s: tuple[float, ...]
-    """Of n items in the best batches, from n = 0."""
-
-
-_NO_SPLITS = BatchSplits((), (), (0.0,))
-
-
 class Durations:
     """Batch durations of one model by size.
 
@@ -83,7 +68,11 @@ class Durations:
         self._alike, self._seeds_s = _expand_profile(batch_s, most, pads)
         self._batch_s = [seed_s * (1.0 + duration_margin) for seed_s in self._seeds_s]
         self._windows: dict[int, SlidingMaximum] = {}
-        self._take(_splits(self._batch_s, _NO_SPLITS, 1))
+        self.sizes: list[int] = []
+        self.estimate_s: list[float] = []
+        self._quickest_s = [0.0]
+        """Seconds of n items in the best batches."""
+        self._split(1)
 
     def observe(self, count: int, took_s: float) -> None:
         """Record a batch; sizes beyond the largest are ignored."""
@@ -110,16 +99,28 @@ class Durations:
         for first in windows:
             alike, took_s = self._alike[first - 1], self._windows[first].estimate_s
             self._batch_s[first - 1 : alike.stop - 1] = [took_s] * len(alike)
-        self._take(_splits(self._batch_s, self._ways, min(windows)))
+        self._split(min(windows))
 
-    def _take(self, ways: BatchSplits) -> None:
-        self._ways = ways
-        self.sizes, self.estimate_s, _ = ways
+    def _split(self, first: int) -> None:
+        """Find the best splits of `first` and more items into batches."""
+        place, quickest_s = bisect.bisect_left(self.sizes, first), self._quickest_s
+        del self.sizes[place:], self.estimate_s[place:], quickest_s[first:]
+        for count in range(first, len(self._batch_s) + 1):
+            alone_s = self._batch_s[count - 1]
+            half = count // 2  # splits are symmetric
+            split_s = min(
+                map(operator.add, quickest_s[1 : half + 1], quickest_s[count - 1 : half - 1 : -1]),
+                default=math.inf,
+            )
+            if alone_s <= split_s:
+                self.sizes.append(count)
+                self.estimate_s.append(alone_s)
+            quickest_s.append(max(quickest_s[-1], min(alone_s, split_s)))
         self.item_s = self.estimate_s[-1] / self.sizes[-1]
 
     def quickest_s(self, count: int) -> float:
         """Return the seconds of `count` items in the best batches."""
-        quickest_s = self._ways.quickest_s
+        quickest_s = self._quickest_s
         whole, rest = divmod(count, len(quickest_s) - 1)
         return whole * quickest_s[-1] + quickest_s[rest]
 
@@ -141,22 +142,3 @@ def _expand_profile(
         alike += [same] * len(same)
         seconds_s += [batch_s[high]] * len(same)
     return alike, seconds_s
-
-
-def _splits(batch_s: Sequence[float], known: BatchSplits, first: int) -> BatchSplits:
-    """Return the best splits, reusing `known` below size `first`."""
-    place = bisect.bisect_left(known.sizes, first)
-    sizes, worth_s = list(known.sizes[:place]), list(known.estimate_s[:place])
-    quickest_s = list(known.quickest_s[:first])
-    for count in range(first, len(batch_s) + 1):
-        alone_s = batch_s[count - 1]
-        half = count // 2  # splits are symmetric
-        split_s = min(
-            map(operator.add, quickest_s[1 : half + 1], quickest_s[count - 1 : half - 1 : -1]),
-            default=math.inf,
-        )
-        if alone_s <= split_s:
-            sizes.append(count)
-            worth_s.append(alone_s)
-        quickest_s.append(max(quickest_s[-1], min(alone_s, split_s)))
-    return BatchSplits(tuple(sizes), tuple(worth_s), tuple(quickest_s))

@@ -13,9 +13,9 @@ from serving.scheduling.clockwork.backlog import Backlog, LoadReservation
 from serving.scheduling.clockwork.durations import Durations, SlidingMaximum
 from serving.scheduling.clockwork.model_queue import ModelQueue, PendingRequest, Reservations
 from serving.scheduling.clockwork.parameters import Parameters
-from serving.scheduling.clockwork.rates import Rate, relative_deadline_s
+from serving.scheduling.clockwork.rates import Rate
 from serving.scheduling.clockwork.timeline import Timeline
-from serving.scheduling.interface import ActionType, ModelUp, Profiled, WorkerUp
+from serving.scheduling.interface import ActionType, ModelUp, WorkerUp
 
 NEVER_S = math.inf
 ROUNDING_S = 1e-9
@@ -42,7 +42,8 @@ class PoolModel:
         self.index = index
         self.id = event.model
         self.pages = event.pages
-        self._told = event
+        self.profile = event
+        """Applies from the next `begin` on."""
         self.begin(parameters)
         self.measured_at_s = 0.0
         """When it was last measured, or measurements were dropped."""
@@ -63,20 +64,9 @@ class PoolModel:
         self.expiry_s = NEVER_S
         """When its first queued deadline becomes unreachable, if watched."""
 
-    def record_request(self, now_s: float, *, within_s: float, items: int) -> None:
-        """Record a request with a deadline in `within_s`."""
-        self.previous_request_s, self.last_request_s = self.last_request_s, now_s
-        self.rate.add(items, now_s)
-        if within_s >= self.durations.estimate_s[0]:  # a shorter deadline is unreachable anyway
-            self.relative_deadline_s = relative_deadline_s(self.relative_deadline_s, within_s)
-
-    def set_profile(self, event: Profiled) -> None:
-        """Set a new profile, which applies from the next `begin` on."""
-        self._told = self._told._replace(load_s=event.load_s, batch_s=event.batch_s)
-
     def begin(self, parameters: Parameters) -> None:
         """Reset the durations to the profile."""
-        told = self._told
+        told = self.profile
         batch_s = {
             size: took_s
             for size, took_s in told.batch_s.items()

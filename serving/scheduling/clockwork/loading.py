@@ -196,7 +196,11 @@ class Loading:
         if len(model.holdings) == 1:
             loaded_s = free_s + model.load.estimate_s + self._pool.result_latency.estimate_s
             self._queue.drop(model, loaded_s + model.durations.estimate_s[0])
-        if not model.waiting.entries and not _is_free_for(holding, free_s):
+        is_wanted = bool(model.waiting.entries)
+        if holding.is_prefetch and not is_wanted and not model.is_gone:
+            loaded_s = free_s + model.load.estimate_s
+            is_wanted = worker.concurrent_loads or worker.backlog.keeps(loaded_s)
+        if not is_wanted:
             return self._lose(holding)
         lost = [] if swap is None else self._swapping.begin(holding, swap)
         if not make_room(self._pool, worker, model.pages):
@@ -272,10 +276,3 @@ class Loading:
         """Mark a model as loaded."""
         holding.state = InstanceState.LOADED
         self._queue.settle(holding.model)
-
-
-def _is_free_for(holding: ModelInstance, free_s: float) -> bool:
-    worker, load_s = holding.worker, holding.model.load.estimate_s
-    if not holding.is_prefetch or holding.model.is_gone:
-        return False
-    return worker.concurrent_loads or worker.backlog.keeps(free_s + load_s)

@@ -93,9 +93,8 @@ class PendingRequest:
 
 
 class BatchCandidate(NamedTuple):
-    """A batch that could be made of a queue."""
+    """A batch that could be made of a queue: the index of its size, and of its first item."""
 
-    latest_s: float
     place: int
     first: int
 
@@ -170,10 +169,10 @@ class ModelQueue:
                 continue
             if first == 0:
                 if best is None or self._all_in_time(start_s + took_s, size, sizes, estimate_s):
-                    return BatchCandidate(deadlines_s[0] - took_s, place, 0)
+                    return BatchCandidate(place, 0)
                 return best
             if best is None:
-                best = BatchCandidate(deadlines_s[first] - took_s, place, first)
+                best = BatchCandidate(place, first)
         return best
 
     def _choose_apart(
@@ -197,7 +196,7 @@ class ModelQueue:
         place = bisect.bisect_right(sizes, count) - 1
         while deadlines_s[first] < start_s + estimate_s[place]:
             place -= 1
-        return BatchCandidate(deadlines_s[first] - estimate_s[place], place, first)
+        return BatchCandidate(place, first)
 
     def _all_in_time(
         self, start_s: float, gone: int, sizes: Sequence[int], estimate_s: Sequence[float]

@@ -50,22 +50,26 @@ class PoolState:
         self.to_check: dict[int, PoolWorker] = {}
         self._checks: list[tuple[float, int]] = []
         """Heap of (time, worker)."""
-        self._actions: list[Action] = []
+        self.actions: list[Action] = []
+        """Those of the next plan."""
         self._last_action = 0
 
     def record_request(self, model: PoolModel, items: int, within_s: float) -> None:
         """Record a request with a deadline in `within_s`."""
+        now_s = self.now_s
         if self.began_s == NEVER_S:
-            self.began_s = self.now_s
-        self.work.add(items * model.durations.item_s, self.now_s)
-        if within_s >= model.durations.estimate_s[0]:
+            self.began_s = now_s
+        self.work.add(items * model.durations.item_s, now_s)
+        model.rate.add(items, now_s)
+        model.previous_request_s, model.last_request_s = model.last_request_s, now_s
+        if within_s >= model.durations.estimate_s[0]:  # a shorter deadline is unreachable anyway
             self.relative_deadline_s = relative_deadline_s(self.relative_deadline_s, within_s)
+            model.relative_deadline_s = relative_deadline_s(model.relative_deadline_s, within_s)
         parameters = self.parameters
         min_s = parameters.message_latency_s + self.result_latency.estimate_s
         self.schedule_ahead_s = min(
             parameters.schedule_ahead_s, max(min_s, AHEAD_OF_DEADLINE * self.relative_deadline_s)
         )
-        model.record_request(self.now_s, within_s=within_s, items=items)
 
     def rate_of(self, model: PoolModel) -> float:
         """Return the requested items per second of a model."""
@@ -98,15 +102,10 @@ class PoolState:
         self._last_action = number = self._last_action + 1
         worker, model = holding.worker, holding.model
         worker.issued[number] = IssuedAction(kind, holding, items or [], self.now_s)
-        self._actions.append(
+        self.actions.append(
             Action(number, kind, worker.id, model.id, parts or [], 0.0, latest_s, expected_s)
         )
         return number
-
-    def take_actions(self) -> list[Action]:
-        """Return the actions since the last call."""
-        actions, self._actions = self._actions, []
-        return actions
 
     def start_s(self, worker: PoolWorker, executor: Timeline) -> float | None:
         """Return when an executor could start an action; None, and a check then, if not soon."""

@@ -88,29 +88,28 @@ class ClockworkScheduler:
     def on(self, event: Event, now_s: float) -> None:
         """Take note of an event."""
         self._pool.now_s = now_s
-        if isinstance(event, Submitted):
-            self._admission.submit(event, now_s)
-        elif type(event) is ActionResult:
-            self._result(event, now_s)
-        else:
-            match event:
-                case Cancelled():
-                    self._queue.cancel(event.id)
-                case ModelUp():
-                    model = PoolModel(next(self._indices), event, self._pool.parameters)
-                    self._pool.models[event.model] = model
-                case Profiled():
-                    self._on_profiled(event)
-                case ModelDown():
-                    self._model_down(event, now_s)
-                case WorkerUp():
-                    self._worker_up(event, now_s)
-                case WorkerDraining():
-                    self._worker_draining(event, now_s)
-                case WorkerDown():
-                    self._worker_down(event, now_s)
-                case SettingsChanged():
-                    self._on_settings_changed(event)
+        match event:
+            case Submitted():
+                self._admission.submit(event, now_s)
+            case ActionResult():
+                self._result(event, now_s)
+            case Cancelled():
+                self._queue.cancel(event.id)
+            case ModelUp():
+                model = PoolModel(next(self._indices), event, self._pool.parameters)
+                self._pool.models[event.model] = model
+            case Profiled():
+                self._on_profiled(event)
+            case ModelDown():
+                self._model_down(event, now_s)
+            case WorkerUp():
+                self._worker_up(event, now_s)
+            case WorkerDraining():
+                self._worker_draining(event, now_s)
+            case WorkerDown():
+                self._worker_down(event, now_s)
+            case SettingsChanged():
+                self._on_settings_changed(event)
 
     def plan(self, now_s: float) -> Plan:
         """Return what to do now."""
@@ -124,9 +123,10 @@ class ClockworkScheduler:
                 for model in lost:
                     self._admission.replace(model, now_s)
             self._batches.give(worker)
+        actions, self._pool.actions = self._pool.actions, []
         refusals, self._queue.refusals = self._queue.refusals, []
         wake_s = min(self._pool.next_check_s, self._queue.expiry_s(), self._batches.expiry_s())
-        return Plan(self._pool.take_actions(), refusals, None if wake_s == NEVER_S else wake_s)
+        return Plan(actions, refusals, None if wake_s == NEVER_S else wake_s)
 
     def _result(self, event: ActionResult, now_s: float) -> None:
         worker = self._pool.workers.get(event.worker)
@@ -218,7 +218,7 @@ class ClockworkScheduler:
     def _on_profiled(self, event: Profiled) -> None:
         model = self._pool.models.get(event.model)
         if model is not None:
-            model.set_profile(event)
+            model.profile = model.profile._replace(load_s=event.load_s, batch_s=event.batch_s)
             self._begin(model)
 
     def _begin(self, model: PoolModel) -> None:

@@ -59,19 +59,14 @@ class Shares:
         self.part = 0.0
         self.behind_s = 0.0
 
-    def __len__(self) -> int:
-        return len(self._flows)
-
     def flow(self, name: str, now_s: float, workers: int) -> FlowShare:
         """Return the flow of a new request."""
         flows = self._flows
+        if name not in flows and len(flows) >= MAX_FLOWS:
+            name = _UNNAMED
         flow = flows.get(name)
         if flow is None:
-            if len(flows) >= MAX_FLOWS:
-                name = _UNNAMED
-                flow = flows.get(name)
-            if flow is None:
-                flow = flows[name] = FlowShare(name)
+            flow = flows[name] = FlowShare(name)
         flow.asked_at_s = now_s
         self._count -= 1
         if self._count < 0 or now_s > self._anew_s:

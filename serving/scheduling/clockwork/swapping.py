@@ -12,7 +12,7 @@ model in a worker's memory.
 from __future__ import annotations
 
 from serving.scheduling.clockwork.backlog import LoadReservation
-from serving.scheduling.clockwork.eviction import evict, mark_evictable
+from serving.scheduling.clockwork.eviction import evict
 from serving.scheduling.clockwork.instances import (
     InstanceState,
     ModelInstance,
