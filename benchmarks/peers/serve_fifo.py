@@ -67,13 +67,8 @@ class Fifo:
         self._refusals: list[Rejection] = []
         self._last = 0
 
-    @property
-    def waiting_items(self) -> int:
-        """Items in the queue."""
-        return sum(one.items for one in self._waiting.values())
-
     def waiting_of(self, model: ModelId) -> int:
-        """Those of a model."""
+        """Items of a model in the queue."""
         return sum(one.items for one in self._waiting.values() if one.model == model)
 
     def on(self, event: Event, now_s: float) -> None:  # noqa: ARG002

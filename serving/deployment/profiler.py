@@ -231,8 +231,6 @@ class _ProfilingRun(ReplicaContents):
 
     # Scheduler
 
-    waiting_items = 0
-
     def waiting_of(self, _model: ModelId) -> int:
         """Return 0: nothing waits."""
         return 0

@@ -243,11 +243,6 @@ class Scheduler(Protocol):
         """Return what to do; called after events and at `wake_at_s`."""
         ...
 
-    @property
-    def waiting_items(self) -> int:
-        """Queued items, for metrics."""
-        ...
-
     def waiting_of(self, model: ModelId) -> int:
-        """Return the queued items of a model, 0 if unknown."""
+        """Return the queued items of a model, for metrics; 0 if unknown."""
         ...

@@ -205,19 +205,19 @@ async def test_requests_of_a_model_are_counted_however_they_end():
     dispatcher = bench.dispatcher
     waiters = [bench.submit() for _ in range(4)]
     cancelled = dispatcher.submit(bench.query, Waiting(), CARD.id, bench.now_s + 30, bench.now_s)
-    assert dispatcher.inflight_count_of(CARD.id) == dispatcher.inflight_count == 5
+    assert dispatcher.inflight_count_of(CARD.id) == len(dispatcher._jobs) == 5
     bench.result(2)
     bench.result(3, status=wire.ActionStatus.INVALID_INPUT)
     cancelled.cancel()
     cancelled.cancel()
-    assert dispatcher.inflight_count_of(CARD.id) == dispatcher.inflight_count == 2
+    assert dispatcher.inflight_count_of(CARD.id) == len(dispatcher._jobs) == 2
     bench.now_s += 31
     dispatcher._pump()
-    assert dispatcher.inflight_count_of(CARD.id) == dispatcher.inflight_count == 0
+    assert dispatcher.inflight_count_of(CARD.id) == len(dispatcher._jobs) == 0
     assert [len(waiter.errors) for waiter in waiters] == [0, 1, 1, 1]
     bench.submit()
     dispatcher.close(CARD.label)
-    assert dispatcher.inflight_count_of(CARD.id) == dispatcher.inflight_count == 0
+    assert dispatcher.inflight_count_of(CARD.id) == len(dispatcher._jobs) == 0
     assert dispatcher.inflight_count_of(CARD.id._replace(version="2")) == 0
 
 
@@ -229,7 +229,7 @@ async def test_a_broken_connection_gets_nothing_new(bench):
     for _ in range(4):
         bench.submit()
     assert (len(bench.replicas[1].sent), len(bench.replicas[2].sent)) == (2, 0)
-    assert bench.dispatcher.waiting_items == 2
+    assert bench.dispatcher.waiting_of(CARD.id) == 2
 
 
 async def test_a_request_loses_no_life_to_a_replica_that_never_had_it(bench):
@@ -313,7 +313,7 @@ async def test_a_request_too_large_for_a_message_is_refused_at_once(pair, mebiby
     for _ in range(3):  # together, the large one alone, the small one
         pair.dispatcher._pump()
     assert [type(error) for error in large.errors] == [RequestTooLarge]
-    assert (len(pair.replicas[1].sent), pair.dispatcher.inflight_count) == (1, 1)
+    assert (len(pair.replicas[1].sent), len(pair.dispatcher._jobs)) == (1, 1)
     pair.result(4)
     assert (len(small.answers), len(large.answers)) == (1, 0)
 
@@ -389,7 +389,7 @@ async def test_answers_of_parts_are_bounded_together(fit):
     else:
         assert [type(error) for error in waiter.errors] == [InferenceFailed]
         assert "too large for one message" in str(waiter.errors[0])
-    assert (bench.dispatcher.inflight_count, bench.dispatcher.waiting_items) == (0, 0)
+    assert (len(bench.dispatcher._jobs), bench.dispatcher.waiting_of(CARD.id)) == (0, 0)
     small = submitted(bench, rows(1))
     bench.dispatcher._pump()
     bench.result(5)
@@ -478,7 +478,7 @@ async def test_a_waiter_that_fails_keeps_nobody_else_waiting(how):
     else:
         dispatcher.close(CARD.label)
     assert [len(one.answers) + len(one.errors) for one in waiters] == [1] * 4
-    assert dispatcher.inflight_count == 0
+    assert len(dispatcher._jobs) == 0
     dispatcher.close(CARD.label)
 
 
@@ -556,8 +556,6 @@ async def test_a_batch_that_was_not_begun_took_no_time():
 
 class Planned:
     """A scheduler that does what it is told."""
-
-    waiting_items = 0
 
     def __init__(self):
         self.actions = []

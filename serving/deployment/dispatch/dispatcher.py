@@ -86,11 +86,6 @@ class Dispatcher(RequestTable):
         self._unsent: list[tuple[Action, ServingError]] = []
         self._told = LogRateLimiter(_LOG_EVERY_S)
 
-    @property
-    def waiting_items(self) -> int:
-        """Queued items of all models."""
-        return self._scheduler.waiting_items
-
     def waiting_of(self, model: ModelId) -> int:
         """Queued items of a model."""
         return self._scheduler.waiting_of(model)

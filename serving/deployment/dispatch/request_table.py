@@ -87,11 +87,6 @@ class RequestTable:
         """Batch whose responses are being delivered."""
         return None if self._current_batch is None else BatchInfo(*self._current_batch)
 
-    @property
-    def inflight_count(self) -> int:
-        """In-flight requests of all models."""
-        return len(self._jobs)
-
     def inflight_count_of(self, model: ModelId) -> int:
         """In-flight requests of a model."""
         return self._unfinished.get(model, 0)

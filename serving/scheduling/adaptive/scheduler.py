@@ -76,11 +76,6 @@ class AdaptiveScheduler(BatchPlanner):
         self._capacity = settings.scheduling.queue_capacity
         self._default_priority = settings.scheduling.default_priority
 
-    @property
-    def waiting_items(self) -> int:
-        """Queued items."""
-        return self._queue.items
-
     def waiting_of(self, model: ModelId) -> int:
         """Return all queued items if the model is this one, else 0."""
         return self._queue.items if model == self._model else 0

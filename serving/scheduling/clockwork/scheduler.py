@@ -75,11 +75,6 @@ class ClockworkScheduler:
         """Create a scheduler from settings."""
         return cls(Parameters.of(settings))
 
-    @property
-    def waiting_items(self) -> int:
-        """Queued items."""
-        return self._queue.items
-
     def waiting_of(self, model: ModelId) -> int:
         """Return the queued items of a model."""
         known = self._pool.models.get(model)

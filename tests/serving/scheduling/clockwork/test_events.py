@@ -148,7 +148,7 @@ def test_a_batch_of_before_smaller_batches_were_set_still_counts() -> None:
             assert sum(stop - start for _, start, stop in action.parts) <= 2
             bench.done(action)
     assert not bench.refusals
-    assert bench.scheduler.waiting_items == 0
+    assert bench.scheduler._queue.items == 0
 
 
 def test_a_model_that_was_measured_anew_keeps_who_waits() -> None:
@@ -435,7 +435,7 @@ def test_a_model_stays_where_nobody_waits_for_the_other_one_any_more() -> None:
     bench.now_s += 10.0
     bench.ask("a")
     drained(bench)
-    assert bench.scheduler.waiting_items == 0
+    assert bench.scheduler._queue.items == 0
     (worker,) = bench.scheduler._pool.workers.values()
     assert [holding.model.id for holding in worker.instances.values()] == [id_of("a")]
     assert not bench.refusals
@@ -469,7 +469,7 @@ def test_what_a_draining_worker_has_promised_is_done_by_another() -> None:
     asked = [bench.ask("a", within_s=0.5) for _ in range(3)]
     running = bench.taken()
     (worker,) = {action.worker for action in running}
-    assert bench.scheduler.waiting_items
+    assert bench.scheduler._queue.items
     bench.on(WorkerDraining(worker))
     (load,) = bench.taken()
     assert (load.kind, load.worker) == (ActionType.LOAD, 3 - worker)
@@ -621,11 +621,11 @@ def test_a_worker_that_comes_while_others_drain_is_given_what_waits() -> None:
         bench.ask("a", within_s=0.5)
     running = bench.taken()
     bench.on(WorkerDraining(1))
-    left = bench.scheduler.waiting_items
+    left = bench.scheduler._queue.items
     assert left
     bench.on(WorkerUp(2, 2, None))
     assert [(action.kind, action.worker) for action in bench.taken()] == [(ActionType.LOAD, 2)]
     for action in running:
         bench.done(action)
-    assert bench.scheduler.waiting_items == left
+    assert bench.scheduler._queue.items == left
     assert not bench.refusals

@@ -81,10 +81,6 @@ class Watched:
         self.deadlines_s: dict[int, float] = {}
         self.infers = 0
 
-    @property
-    def waiting_items(self) -> int:
-        return self.scheduler.waiting_items
-
     def on(self, event: Event, now_s: float) -> None:
         if isinstance(event, Submitted):
             self.deadlines_s[event.id] = event.deadline_s
@@ -170,7 +166,7 @@ def finished(scheduler: Watched, found: EmulatedPool, outcomes: Sequence[Emulate
         assert home.pages is not None
         assert home.max_pages <= home.pages, "memory is never exceeded"
     inside = scheduler.scheduler
-    assert inside.waiting_items == 0
+    assert inside._queue.items == 0
     assert inside.plan(1e6).wake_at_s is None, "nothing is waited for"
     for model in inside._pool.models.values():
         assert not model.waiting.entries
@@ -593,7 +589,7 @@ def test_a_cancelled_request_is_not_run() -> None:
     watched.on(Cancelled(1), 0.0)
     plan = watched.plan(0.0)
     assert [action.kind for action in plan.actions] == []
-    assert scheduler.waiting_items == 0
+    assert scheduler._queue.items == 0
 
 
 def test_a_model_that_goes_is_unloaded_and_its_requests_are_refused() -> None:
