@@ -87,7 +87,7 @@ class DedicatedPlacement(ReplicaContents):
 
     async def close(self) -> None:
         """End the replicas and reject waiting requests."""
-        await self.pool.close(grace_s=0.0)
+        await self.pool.close()
         self.dispatcher.close(self.spec.label)
 
     # Contents of the replicas

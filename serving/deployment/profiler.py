@@ -166,7 +166,7 @@ async def profile(
         await pool.open()
         return await run.done  # a load that takes too long ends the replica
     finally:
-        await pool.close(grace_s=0.0)
+        await pool.close()
         dispatcher.close(spec.label)
 
 

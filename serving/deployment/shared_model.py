@@ -46,15 +46,6 @@ class SharedModel:
     def __post_init__(self) -> None:
         self.measured = RecentDurations(self.profile)
 
-    def settings(self, pool: ServingSettings) -> ServingSettings:
-        """Return the pool's settings with the model's own ones."""
-        return with_own(pool, self.model, most=self.most, pad_to=self.pad_to)
-
-    @property
-    def memory_bytes(self) -> int:
-        """Bytes it takes in a replica."""
-        return memory_bytes_of(self.profile, self.identity)
-
     @property
     def batch_s(self) -> dict[int, float]:
         """Items -> seconds of permitted batches."""
@@ -84,7 +75,7 @@ class SharedModel:
         """Describe the model: profile, memory, and the replicas that hold it."""
         return {
             "load_s": round(self.measured.taught().load_s, 6),
-            "memory_mb": round(self.memory_bytes / 2**20, 2),
+            "memory_mb": round(memory_bytes_of(self.profile, self.identity) / 2**20, 2),
             "pages": self.pages,
             "in_memory": bool(replicas),
             "replicas": replicas,

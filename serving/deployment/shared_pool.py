@@ -120,7 +120,7 @@ class SharedPool(ReplicaContents):
         until_s = time.monotonic() + MAX_PROFILING_S
         changed: dict[ModelId, tuple[str | None, ModelProfile]] = {}
         for model, tenant in list(self._tenants.items()):
-            wanted = tenant.settings(settings)
+            wanted = with_own(settings, tenant.model, most=tenant.most, pad_to=tenant.pad_to)
             key = await self._key_of(tenant.spec, wanted, tenant.identity)
             if self._profiles.of(key) is None and time.monotonic() > until_s:
                 log.warning(
@@ -135,7 +135,7 @@ class SharedPool(ReplicaContents):
     async def close(self) -> None:
         """End the replicas and reject waiting requests."""
         try:
-            await self.pool.close(grace_s=0.0)
+            await self.pool.close()
         finally:
             self.dispatcher.close(f"the pool of {self.kind} models")
 

@@ -47,13 +47,10 @@ class ReplicaConnection(asyncio.Protocol):
         on_lost: Callable[[str | None], None],
         max_message_bytes: int = wire.MAX_RESULT_BYTES,
     ) -> None:
-        """Prepare the protocol.
+        """Prepare the protocol; a message longer than `max_message_bytes` ends the replica.
 
-        Args:
-            wanted: returns how to load a model.
-            on_loaded: called after each load.
-            on_lost: called with the replica's fault, if any.
-            max_message_bytes: a longer message ends the replica.
+        `wanted` returns how to load a model, `on_loaded` is called after each load, and `on_lost`
+        with the replica's fault, if any.
         """
         self.worker = worker
         self.wanted = wanted

@@ -100,13 +100,13 @@ class Pool:
         self._watch = asyncio.create_task(self._watch_hangs(), name="watch replicas")
         await self._start_many(self._settings.replica.count, self._settings)
 
-    async def close(self, grace_s: float) -> None:
-        """End all replicas; busy ones get `grace_s`."""
+    async def close(self) -> None:
+        """End all replicas, also busy ones."""
         self._closing = True
         await self._stop_restart()
         if self._watch is not None:
             self._watch.cancel()
-        await asyncio.gather(*(self._retire(m, grace_s) for m in list(self._members.values())))
+        await asyncio.gather(*(self._retire(m, 0.0) for m in list(self._members.values())))
         for task in list(self._tasks):
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)

@@ -149,9 +149,8 @@ class FairQueue(DeadlineQueue):
     def last(self, name: str = "", capacity: int | None = None) -> QueuedRequest | None:
         """Return the entry to reject when full: the last of the flow with the most items.
 
-        Args:
-            name: the newcomer's flow, rejected if cutting the others to its size is not enough.
-            capacity: in items; None: the fullest flow gives way.
+        Or of `name`, the newcomer's flow, if cutting the others to its size is not enough for
+        `capacity` items.
         """
         own = None if capacity is None else self._flows.get(name)
         if own is not None and capacity is not None:
