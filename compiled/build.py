@@ -32,7 +32,6 @@ MODULES = (
     "serving/deployment/dispatch/dispatcher.py",
     "serving/deployment/dispatch/inflight.py",
     "serving/deployment/dispatch/model_load.py",
-    "serving/deployment/dispatch/rejection_errors.py",
     "serving/deployment/dispatch/request_table.py",
     "serving/metrics/counters.py",
     "serving/metrics/statistics.py",

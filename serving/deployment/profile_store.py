@@ -36,7 +36,7 @@ class ProfileStore:
         """Read the saved profiles from `records`, closed with this; None: memory only."""
         self._records = records
         self._profiles: dict[str, ModelProfile] = {}
-        self._changes: dict[RecordKey, ModelProfile | None] = {}
+        self._changes: dict[RecordKey, str | None] = {}
         self._writing = asyncio.Lock()
         self._thread = concurrent.futures.ThreadPoolExecutor(1, "profiles")
         if records is not None:
@@ -64,7 +64,7 @@ class ProfileStore:
             return
         self._profiles.pop(key, None)
         self._profiles[key] = profile
-        self._changes[_row(key)] = profile
+        self._changes[_row(key)] = json.dumps(profile.as_json())
         while len(self._profiles) > MAX_SAVED:
             oldest = next(iter(self._profiles))
             del self._profiles[oldest]
@@ -74,11 +74,7 @@ class ProfileStore:
                 await self._write(self._records)
 
     async def _write(self, records: SqliteRecords) -> None:
-        found, self._changes = self._changes, {}
-        changes = {
-            row: None if profile is None else json.dumps(profile.as_json())
-            for row, profile in found.items()
-        }
+        changes, self._changes = self._changes, {}
         if not changes:
             return
         loop = asyncio.get_running_loop()

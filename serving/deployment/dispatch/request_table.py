@@ -7,13 +7,24 @@ later results are dropped. Knows no replicas.
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Callable, Mapping
 
 from serving import wire
 from serving.deployment.dispatch.inflight import NO_HANDLER, InflightRequest, RequestFrame
-from serving.deployment.dispatch.rejection_errors import error_for
-from serving.errors import InferenceFailed, InvalidRequest, NotReady, ServingError
+from serving.errors import (
+    CannotFinish,
+    CannotLoad,
+    DeadlineExceeded,
+    DeadlineTooShort,
+    DeadlineUnreachable,
+    InferenceFailed,
+    InvalidRequest,
+    NotReady,
+    Overloaded,
+    ReplicaFailed,
+    ServingError,
+    TooManyItems,
+)
 from serving.response_handler import (
     BatchInfo,
     ResponseHandler,
@@ -21,7 +32,7 @@ from serving.response_handler import (
     deliver_result,
     fail_handler,
 )
-from serving.scheduling.interface import Action, Cancelled, Rejection, Scheduler
+from serving.scheduling.interface import Action, Cancelled, Rejection, RejectionReason, Scheduler
 from serving.values import ModelId, Signature, StageTimes
 
 _LATE_LOOK_S = 10.0
@@ -58,7 +69,7 @@ class RequestTable:
         self,
         scheduler: Scheduler,
         on_batch: Callable[[BatchDone], None],
-        clock: Callable[[], float] = time.monotonic,
+        clock: Callable[[], float],
     ) -> None:
         self._scheduler = scheduler
         self._on_batch = on_batch
@@ -237,3 +248,28 @@ class RequestTable:
         else:
             deliver_result(job.release(), joined)
         return True
+
+
+def error_for(refusal: Rejection) -> ServingError:
+    """Return the error that tells a client of a rejection."""
+    match refusal.reason:
+        case RejectionReason.QUEUE_FULL:
+            return Overloaded(int(refusal.detail), retry_after_s=1.0)
+        case RejectionReason.TOO_MANY_ITEMS:
+            return TooManyItems(int(refusal.detail))
+        case RejectionReason.DEADLINE_UNREACHABLE:
+            return DeadlineUnreachable()
+        case RejectionReason.DEADLINE_IN_QUEUE:
+            return DeadlineExceeded("queue")
+        case RejectionReason.DEADLINE_IN_REPLICA:
+            return DeadlineExceeded("replica")
+        case RejectionReason.CANNOT_FINISH if refusal.detail:
+            return DeadlineTooShort(float(refusal.detail))
+        case RejectionReason.CANNOT_FINISH:
+            return CannotFinish(retry_after_s=1.0)
+        case RejectionReason.CANNOT_LOAD:
+            return CannotLoad(retry_after_s=1.0)
+        case RejectionReason.WORKER_LOST:
+            return ReplicaFailed(refusal.detail)
+        case RejectionReason.NOT_STARTED:
+            return InferenceFailed("two replicas did not start the batch that held the request")

@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from serving.deployment.dispatch.rejection_errors import error_for
+from serving.deployment.dispatch.request_table import error_for
 from serving.scheduling.clockwork.model_queue import PendingRequest
 from serving.scheduling.clockwork.parameters import Parameters
 from serving.scheduling.clockwork.rates import (
