@@ -67,18 +67,10 @@ class Deployment:
         self.placement: DedicatedPlacement | SharedPlacement
         if shared is None:
             self.placement = DedicatedPlacement(
-                spec,
-                settings,
-                spawner,
-                workers,
-                counters=self.counters,
-                on_batch=on_batch,
-                on_signature=on_signature,
+                spec, settings, spawner, workers, self.counters, on_batch, on_signature
             )
         else:
-            self.placement = SharedPlacement(
-                spec, settings, shared, on_batch=on_batch, on_signature=on_signature
-            )
+            self.placement = SharedPlacement(spec, settings, shared, on_batch, on_signature)
         self.dispatcher = self.placement.dispatcher
         self.cache = SingleFlight(settings.cache.capacity_mb * 2**20)
         self._caching = settings.cache.capacity_mb > 0

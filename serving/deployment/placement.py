@@ -43,7 +43,6 @@ class DedicatedPlacement(ReplicaContents):
         settings: ServingSettings,
         spawner: Spawner,
         workers: Iterator[int],
-        *,
         counters: Counters,
         on_batch: Callable[[BatchDone], None],
         on_signature: Callable[[], None],
@@ -151,7 +150,6 @@ class SharedPlacement:
         spec: ModelSpec,
         settings: ServingSettings,
         shared: SharedPool,
-        *,
         on_batch: Callable[[BatchDone], None],
         on_signature: Callable[[], None],
     ) -> None:

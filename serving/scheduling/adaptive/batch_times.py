@@ -135,10 +135,6 @@ class BatchTimeEstimator:
         """Largest measured size; 0 if none."""
         return self._sizes[-1] if self._sizes else 0
 
-    def covers(self, size: int) -> bool:
-        """Return whether `size` is at most the largest measured."""
-        return size <= self.max_measured
-
     def largest(self, within_s: float, most: int) -> int:
         """Return the most items, up to `most`, expected to run within `within_s`."""
         low, high = 0, most

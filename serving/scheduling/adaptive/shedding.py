@@ -141,7 +141,7 @@ class Shedding:
         if found[place].level != head.level or found[place].deadline_s <= head.deadline_s:
             return False
         profile = self._profile
-        if not profile.covers(batch):
+        if batch > profile.max_measured:
             return False  # the gain is unknown
         again_s = self._starts_s + profile.estimate_s(batch)
         waiting = self._waiting - batch
