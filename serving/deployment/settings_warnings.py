@@ -14,9 +14,7 @@ _OF_THE_POOL = ("replica.", "accelerator.", "clockwork.", "routing.", "schedulin
 def settings_warnings(settings: ServingSettings, served: Sequence[Deployment]) -> list[str]:
     """Return a warning for every setting without full effect."""
     names = {one.id.name for one in served}
-    shared = [
-        name for name in sorted(names) if settings.of(name).scheduling.policy == "clockwork"
-    ]
+    shared = [name for name in sorted(names) if settings.of(name).scheduling.policy == "clockwork"]
     found = settings.notes(names)
     for name in shared:
         found += [

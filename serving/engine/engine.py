@@ -464,9 +464,7 @@ class Engine:
             for served in self._catalogue.all()
             if served in self._out_of_sync
         ]
-        pools = [
-            {"pool": shared.kind} for shared in self._pools if shared in self._out_of_sync
-        ]
+        pools = [{"pool": shared.kind} for shared in self._pools if shared in self._out_of_sync]
         return [*models, *pools]
 
     def _check_serving(self) -> None:

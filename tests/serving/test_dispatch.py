@@ -538,9 +538,7 @@ async def test_a_batch_that_was_not_begun_took_no_time():
     """The replica tells when it gave it back, which says nothing about batches nor the way back."""
     scheduler = Planned()
     dispatcher = Dispatcher(scheduler, on_batch=lambda *_: None)
-    replica = connected(
-        dispatcher, written=[], wanted=lambda _: None, on_lost=lambda _: None
-    )
+    replica = connected(dispatcher, written=[], wanted=lambda _: None, on_lost=lambda _: None)
     scheduler.actions = [Action(2, ActionType.INFER, 1, CARD.id, [(1, 0, 1)], 0.0, 1e9, 0.001)]
     query = RequestDecoder("echo", SIGNATURE).query(BODY, None)
     dispatcher.submit(query, Waiting(), CARD.id, 1e9, 0.0)

@@ -225,7 +225,7 @@ class Delayed(FixedSizing):
         return min(self._max_gap_s, self._gap_s * max(0, self.size - waiting) + self._gap_s)
 
 
-POLICIES: dict[str, type[FixedSizing]] = {"fixed": FixedSizing, "aimd": Aimd, "quantile": Quantile, "delayed": Delayed}
+POLICIES = {"fixed": FixedSizing, "aimd": Aimd, "quantile": Quantile, "delayed": Delayed}
 """`batching.policy` -> policy."""
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from serving.scheduling.clockwork.eviction import evict, mark_evictable
 from serving.scheduling.clockwork.instances import (
     NEVER_S,
     ROUNDING_S,
@@ -11,7 +12,6 @@ from serving.scheduling.clockwork.instances import (
     PoolModel,
 )
 from serving.scheduling.clockwork.loading import Loading
-from serving.scheduling.clockwork.eviction import evict, mark_evictable
 from serving.scheduling.clockwork.model_queue import BatchReservation, PendingRequest
 from serving.scheduling.clockwork.pool_queue import PoolQueue
 from serving.scheduling.clockwork.pool_state import PoolState

@@ -7,8 +7,8 @@ import heapq
 import operator
 from typing import NamedTuple
 
-from serving.scheduling.clockwork.instances import NEVER_S, IssuedAction, ModelInstance, PoolWorker
 from serving.scheduling.clockwork.eviction import mark_evictable
+from serving.scheduling.clockwork.instances import NEVER_S, IssuedAction, ModelInstance, PoolWorker
 from serving.scheduling.clockwork.model_queue import (
     BatchCandidate,
     BatchReservation,

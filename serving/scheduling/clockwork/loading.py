@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from serving.scheduling.clockwork.eviction import is_evictable, lost_per_s, make_room
 from serving.scheduling.clockwork.instances import (
     NEVER_S,
     ROUNDING_S,
@@ -12,7 +13,6 @@ from serving.scheduling.clockwork.instances import (
     PoolWorker,
     Swap,
 )
-from serving.scheduling.clockwork.eviction import is_evictable, lost_per_s, make_room
 from serving.scheduling.clockwork.pool_queue import PoolQueue
 from serving.scheduling.clockwork.pool_state import PoolState
 from serving.scheduling.clockwork.schedulability import SchedulabilityTest

@@ -7,8 +7,8 @@ import itertools
 import math
 
 from serving.scheduling.clockwork.backlog import LoadReservation
-from serving.scheduling.clockwork.instances import NEVER_S, InstanceState, ModelInstance, PoolModel
 from serving.scheduling.clockwork.eviction import mark_evictable
+from serving.scheduling.clockwork.instances import NEVER_S, InstanceState, ModelInstance, PoolModel
 from serving.scheduling.clockwork.model_queue import BatchReservation, PendingRequest
 from serving.scheduling.clockwork.pool_state import PoolState
 from serving.scheduling.interface import Rejection, RejectionReason

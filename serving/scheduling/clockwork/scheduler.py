@@ -24,6 +24,7 @@ from typing import Self
 
 from serving.scheduling.clockwork.admission import Admission
 from serving.scheduling.clockwork.batches import Batches
+from serving.scheduling.clockwork.eviction import evict, mark_evictable
 from serving.scheduling.clockwork.instances import (
     NEVER_S,
     InstanceState,
@@ -32,7 +33,6 @@ from serving.scheduling.clockwork.instances import (
     PoolWorker,
 )
 from serving.scheduling.clockwork.loading import Loading
-from serving.scheduling.clockwork.eviction import evict, mark_evictable
 from serving.scheduling.clockwork.parameters import Parameters
 from serving.scheduling.clockwork.pool_queue import PoolQueue
 from serving.scheduling.clockwork.pool_state import PoolState
