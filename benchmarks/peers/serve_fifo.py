@@ -14,8 +14,8 @@ import collections
 import math
 import sys
 
-from serving import scheduling
 from serving.app.command import main
+from serving.scheduling.clockwork.scheduler import ClockworkScheduler
 from serving.scheduling.interface import (
     Action,
     ActionResult,
@@ -67,13 +67,8 @@ class Fifo:
         self._refusals: list[Rejection] = []
         self._last = 0
 
-    @property
-    def waiting_items(self) -> int:
-        """Items in the queue."""
-        return sum(one.items for one in self._waiting.values())
-
     def waiting_of(self, model: ModelId) -> int:
-        """Those of a model."""
+        """Items of a model in the queue."""
         return sum(one.items for one in self._waiting.values() if one.model == model)
 
     def on(self, event: Event, now_s: float) -> None:  # noqa: ARG002
@@ -164,5 +159,5 @@ class Fifo:
 
 
 if __name__ == "__main__":
-    scheduling.SHARED["clockwork"] = Fifo
+    ClockworkScheduler.of = staticmethod(Fifo)
     sys.exit(main(sys.argv[1:]))

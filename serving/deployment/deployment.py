@@ -14,8 +14,9 @@ from typing import Any, Protocol
 
 from serving.cache.response_cache import CacheKey
 from serving.cache.single_flight import SingleFlight
-from serving.deployment.dispatch import BatchDone, RequestFrame
-from serving.deployment.placement import DedicatedPlacement, Placement, SharedPlacement
+from serving.deployment.dispatch.inflight import RequestFrame
+from serving.deployment.dispatch.request_table import BatchDone
+from serving.deployment.placement import DedicatedPlacement, SharedPlacement
 from serving.deployment.pool import Spawner
 from serving.deployment.shared_pool import SharedPool
 from serving.metrics.counters import Counters
@@ -62,11 +63,14 @@ class Deployment:
         self._statistics = StatisticsCollector(spec.id)
         self.codecs: dict[str, Any] = {}
         """What protocols derive from the signature, cleared when it changes."""
-        self.placement: Placement = (
-            DedicatedPlacement(spec, settings, spawner, workers, self)
-            if shared is None
-            else SharedPlacement(spec, settings, shared, self)
-        )
+        on_batch, on_signature = self._batch_done, self.codecs.clear
+        self.placement: DedicatedPlacement | SharedPlacement
+        if shared is None:
+            self.placement = DedicatedPlacement(
+                spec, settings, spawner, workers, self.counters, on_batch, on_signature
+            )
+        else:
+            self.placement = SharedPlacement(spec, settings, shared, on_batch, on_signature)
         self.dispatcher = self.placement.dispatcher
         self.cache = SingleFlight(settings.cache.capacity_mb * 2**20)
         self._caching = settings.cache.capacity_mb > 0
@@ -90,10 +94,13 @@ class Deployment:
         loaded = self.placement.load_report
         if loaded is None:
             return {}
-        facts: dict[str, Any] = {} if loaded.load_s is None else {"load_s": loaded.load_s}
-        if loaded.device is not None:
-            facts["device"] = loaded.device
-        return {**facts, "warmup": loaded.warmup} if loaded.warmup else facts
+        facts = {"load_s": loaded.load_s, "device": loaded.device, "warmup": loaded.warmup or None}
+        return {name: fact for name, fact in facts.items() if fact is not None}
+
+    @property
+    def inflight_count(self) -> int:
+        """Its requests that have no response yet."""
+        return self.dispatcher.inflight_count_of(self.placement.model)
 
     @property
     def ready(self) -> bool:
@@ -105,10 +112,7 @@ class Deployment:
     def submit(
         self, query: InferRequest, handler: ResponseHandler, flow: str = ""
     ) -> RequestHandle:
-        """Submit a request; its response handler is called once, later, in the event loop.
-
-        `flow` is its flow: flows share the replicas evenly.
-        """
+        """Submit a request; its handler is called once, later. Flows share the replicas evenly."""
         now_s = time.monotonic()
         limit_s = query.timeout_s
         if not limit_s:
@@ -165,12 +169,7 @@ class Deployment:
             successes=counters.responses.get(_OK, 0), answered_s=counters.latency_s.sum
         )
 
-    def signature_changed(self) -> None:
-        """Clear what protocols derived from the old signature."""
-        self.codecs.clear()
-
-    def batch_done(self, done: BatchDone) -> None:
-        """Count a finished batch."""
+    def _batch_done(self, done: BatchDone) -> None:
         self.counters.batch_items.observe(done.items)
         self.counters.exec_s.observe(done.times.exec_s)
         self.counters.late += done.late
@@ -219,7 +218,7 @@ class Deployment:
     async def drain(self, within_s: float) -> bool:
         """Wait until all requests are answered; return False on timeout."""
         until_s = time.monotonic() + within_s
-        while self.placement.inflight_count:
+        while self.inflight_count:
             if time.monotonic() > until_s:
                 return False
             await asyncio.sleep(_RETRY_S)

@@ -5,115 +5,37 @@ Belongs to the event loop's thread.
 
 from __future__ import annotations
 
+import logging
 import time
-from collections.abc import Iterator
-from typing import Any, Protocol
+from collections.abc import Callable, Iterator
+from typing import Any
 
-from serving.deployment.dispatch import BatchDone, Dispatcher, LoadReport
-from serving.deployment.pool import Death, Pool, Spawner
+from serving.deployment.dispatch.dispatcher import Dispatcher
+from serving.deployment.dispatch.model_load import LoadReport, LoadSpec, declared_inputs
+from serving.deployment.dispatch.request_table import BatchDone
+from serving.deployment.pool import Member, Pool, ReplicaContents, Spawner
 from serving.deployment.shared_pool import SharedPool
-from serving.deployment.single_model import SingleModelContents
 from serving.errors import InvalidSettings
 from serving.metrics.counters import Counters
 from serving.model_spec import ModelSpec
-from serving.scheduling import SCHEDULERS
+from serving.scheduling.adaptive.scheduler import AdaptiveScheduler
 from serving.scheduling.interface import WarmupMeasured
 from serving.settings import ServingSettings
-from serving.settings.replica import ReplicaSettings
+from serving.settings.replica import ModelSettings
 from serving.values import ModelId, Signature
 
+log = logging.getLogger(__name__)
+
+NO_PAD = "no fill value for its inputs is set; set model.pad, as ids=0 (docs/batching.md)"
 _REAL = ("file", "model")
-OF_QUEUES = ("batching.policy", "batching.timeout_us", "routing.policy")
-_OF_THE_POOL = ("replica.", "accelerator.", "clockwork.", "routing.", "scheduling.queue_capacity")
 _OF_LOADING = ("model.", "batching.pad_to")
 
 
-class PlacementObserver(Protocol):
-    """Observer of a placement."""
+class DedicatedPlacement(ReplicaContents):
+    """Placement in its own replicas, which hold only this model, with a queue and scheduler."""
 
-    counters: Counters
-
-    def batch_done(self, done: BatchDone) -> None:
-        """Handle a finished batch."""
-        ...
-
-    def signature_changed(self) -> None:
-        """Handle a changed signature."""
-        ...
-
-
-class Placement(Protocol):
-    """Where one model version runs."""
-
-    dispatcher: Dispatcher
-
-    @property
-    def model(self) -> ModelId:
-        """The dispatcher's id of the model, once open."""
-        ...
-
-    @property
-    def signature(self) -> Signature | None:
-        """Inputs and outputs, once open."""
-        ...
-
-    @property
-    def load_report(self) -> LoadReport | None:
-        """Last load report."""
-        ...
-
-    @property
-    def facts(self) -> dict[str, Any]:
-        """Further facts for people."""
-        ...
-
-    @property
-    def ready_count(self) -> int:
-        """Number of replicas that take its batches."""
-        ...
-
-    @property
-    def inflight_count(self) -> int:
-        """Its in-flight requests."""
-        ...
-
-    @property
-    def waiting_items(self) -> int:
-        """Its queued items."""
-        ...
-
-    @property
-    def max_items(self) -> int | None:
-        """Maximum items of its batches regardless of settings."""
-        ...
-
-    def states(self) -> dict[str, int]:
-        """Its replicas by state."""
-        ...
-
-    def members(self) -> list[dict[str, Any]]:
-        """Its own replicas as plain data."""
-        ...
-
-    def deaths(self) -> list[Death]:
-        """Deaths of its own replicas."""
-        ...
-
-    async def open(self) -> None:
-        """Make it ready."""
-        ...
-
-    async def apply(self, settings: ServingSettings, *, fresh: bool, keep_learned: bool) -> None:
-        """Apply new settings while serving."""
-        ...
-
-    async def close(self) -> None:
-        """Release it and reject waiting requests."""
-        ...
-
-
-class DedicatedPlacement:
-    """Placement with its own replicas, queue and scheduler."""
+    max_items = None
+    """Maximum items of its batches regardless of settings."""
 
     def __init__(
         self,
@@ -121,28 +43,28 @@ class DedicatedPlacement:
         settings: ServingSettings,
         spawner: Spawner,
         workers: Iterator[int],
-        listener: PlacementObserver,
+        counters: Counters,
+        on_batch: Callable[[BatchDone], None],
+        on_signature: Callable[[], None],
     ) -> None:
-        """Start nothing yet; `spawner` is open and `workers` yields numbers unique in it."""
-        self._spec = spec
+        """Start nothing yet; `spawner` is open and `workers` yields numbers unique in it.
+
+        `on_batch` is called with each completed batch, `on_signature` when replicas report another
+        signature.
+        """
+        self.spec: ModelSpec = spec
         self.model = spec.id
-        self._listener = listener
-        self._scheduler = SCHEDULERS[settings.scheduling.policy](spec.id, settings)
-        self.dispatcher = Dispatcher(self._scheduler, on_batch=self._batch_done)
-        self._model = SingleModelContents(spec, listener.signature_changed, self._replica_loaded)
-        self._pool = Pool(
-            spawner, self.dispatcher, settings, listener.counters, workers, self._model
-        )
-
-    @property
-    def signature(self) -> Signature | None:
-        """See `Placement`."""
-        return self._model.signature
-
-    @property
-    def load_report(self) -> LoadReport | None:
-        """See `Placement`."""
-        return self._model.load_report
+        """The dispatcher's id of the model."""
+        self.signature: Signature | None = None
+        """Inputs and outputs, once open."""
+        self.load_report: LoadReport | None = None
+        """Report of the last load."""
+        self._on_signature = on_signature
+        self._judged_for: tuple[ModelSettings, int | None] | None = None
+        self._scheduler = AdaptiveScheduler(spec.id, settings)
+        self.dispatcher = Dispatcher(self._scheduler, on_batch=on_batch)
+        on_death = counters.on_replica_death
+        self.pool = Pool(spawner, self.dispatcher, settings, on_death, workers, self)
 
     @property
     def facts(self) -> dict[str, Any]:
@@ -150,83 +72,93 @@ class DedicatedPlacement:
         return {}
 
     @property
-    def max_items(self) -> int | None:
-        """No maximum."""
-        return None
-
-    @property
     def ready_count(self) -> int:
-        """See `Placement`."""
-        return self._pool.ready_count
-
-    @property
-    def inflight_count(self) -> int:
-        """See `Placement`."""
-        return self.dispatcher.inflight_count
-
-    @property
-    def waiting_items(self) -> int:
-        """See `Placement`."""
-        return self.dispatcher.waiting_items
-
-    def states(self) -> dict[str, int]:
-        """See `Placement`."""
-        return self._pool.states()
-
-    def members(self) -> list[dict[str, Any]]:
-        """See `Placement`."""
-        return self._pool.members()
-
-    def deaths(self) -> list[Death]:
-        """Deaths since the settings took effect."""
-        return list(self._pool.deaths)
+        """Number of replicas that take its batches."""
+        return self.pool.ready_count
 
     async def open(self) -> None:
-        """Start the replicas; each loads the model.
-
-        Raises:
-            ServingError: one does not become ready; all are ended.
-        """
-        await self._pool.open()
+        """Start the replicas, which load the model; see `Pool.open`."""
+        await self.pool.open()
 
     async def apply(self, settings: ServingSettings, *, fresh: bool, keep_learned: bool) -> None:
-        """Apply new settings; see `Pool.apply`."""
-        await self._pool.apply(settings, fresh=fresh, keep_learned=keep_learned)
+        """Apply new settings while serving; see `Pool.apply`."""
+        await self.pool.apply(settings, fresh=fresh, keep_learned=keep_learned)
 
     async def close(self) -> None:
-        """End the replicas."""
-        await self._pool.close(grace_s=0.0)
-        self.dispatcher.close(self._spec.label)
+        """End the replicas and reject waiting requests."""
+        await self.pool.close()
+        self.dispatcher.close(self.spec.label)
 
-    def _replica_loaded(self, loaded: LoadReport, limits: ReplicaSettings) -> None:
-        warmup = loaded.warmup
-        if warmup.get("source") in _REAL and "failure" not in warmup:
-            batch_s = loaded.batch_s
-            if batch_s:
-                self._scheduler.on(
-                    WarmupMeasured(batch_s, limits.cpu, limits.threads), time.monotonic()
-                )
+    # Contents of the replicas
 
-    def _batch_done(self, done: BatchDone) -> None:
-        self._pool.mark_healthy(done.worker)
-        self._listener.batch_done(done)
+    def make_load_spec(self, _model: ModelId, member: Member) -> LoadSpec:
+        """Return how a replica loads the model."""
+        limits = member.limits
+        known = self.signature if self._judged_for == (member.model, member.pad_to) else None
+        return LoadSpec(
+            self.spec,
+            limits.threads,
+            member.max_items,
+            limits.warmup_s,
+            device=member.accelerator.device,
+            weights=self.spec.weights(member.model.variant),
+            inputs=declared_inputs(self.spec, member.model, pad_to=member.pad_to, known=known),
+        )
+
+    def on_loaded(self, _model: ModelId, told: LoadReport, member: Member) -> bool:
+        """Handle a load; return whether the signature has changed."""
+        self.load_report = told
+        self._judged_for = (member.model, member.pad_to)
+        failure, batch_s = told.warmup.get("failure"), told.batch_s
+        if told.warmup.get("source") in _REAL and "failure" not in told.warmup and batch_s:
+            limits = member.limits
+            warmup = WarmupMeasured(batch_s, limits.cpu, limits.threads)
+            self._scheduler.on(warmup, time.monotonic())
+        if told.signature == self.signature:  # keep the object, and what is cached about it
+            return False
+        self.signature = told.signature
+        if isinstance(failure, str):
+            log.warning("not warmed up", extra={"model": self.spec.name, "reason": failure})
+        self._on_signature()
+        return True
+
+    def achievable(self, settings: ServingSettings) -> ServingSettings:
+        """Return settings that the model can follow; unbatched, it gets batches of 1."""
+        if self.signature is None:
+            return settings
+        changed: dict[str, int] = {}
+        if not self.signature.is_batched:
+            if settings.batching.max_size > 1:
+                facts = {"model": self.spec.name, "reason": self.signature.unbatched}
+                log.warning("requests are not batched, each runs alone", extra=facts)
+            changed = {"batching.max_size": 1, "batching.timeout_us": 0}
+        if (settings.batching.pad_to or 1) > 1 and self.signature.padding != "":
+            reason = self.signature.padding or NO_PAD
+            facts = {"model": self.spec.name, "reason": reason}
+            log.warning("batching.pad_to has no effect", extra=facts)
+        return settings.with_changes(changed)
 
 
 class SharedPlacement:
     """Placement in a shared pool."""
+
+    pool = None
+    """It has no replicas of its own."""
 
     def __init__(
         self,
         spec: ModelSpec,
         settings: ServingSettings,
         shared: SharedPool,
-        listener: PlacementObserver,
+        on_batch: Callable[[BatchDone], None],
+        on_signature: Callable[[], None],
     ) -> None:
         """Accept no requests yet."""
         self._spec = spec
         self._settings = settings
         self._shared = shared
-        self._listener = listener
+        self._on_batch = on_batch
+        self._on_signature = on_signature
         self.dispatcher = shared.dispatcher
         self.model = spec.id
         self.signature: Signature | None = None
@@ -239,7 +171,7 @@ class SharedPlacement:
 
     @property
     def max_items(self) -> int | None:
-        """Items of the largest measured batch; see `SharedPool.max_items`."""
+        """Items of the largest measured batch."""
         return None if self.signature is None else self._shared.max_items(self.model)
 
     @property
@@ -247,38 +179,15 @@ class SharedPlacement:
         """Number of replicas that could load it."""
         return self._shared.pool.ready_count if self.signature is not None else 0
 
-    @property
-    def inflight_count(self) -> int:
-        """See `Placement`."""
-        return self.dispatcher.inflight_count_of(self.model)
-
-    @property
-    def waiting_items(self) -> int:
-        """See `Placement`."""
-        return self.dispatcher.waiting_of(self.model)
-
-    def states(self) -> dict[str, int]:
-        """Return nothing: the pool reports its replicas."""
-        return {}
-
-    def members(self) -> list[dict[str, Any]]:
-        """Return nothing."""
-        return []
-
-    def deaths(self) -> list[Death]:
-        """Return nothing."""
-        return []
-
     async def open(self) -> None:
         """Profile it and accept requests.
 
         Raises:
             ServingError: it cannot be loaded or run on samples.
         """
-        joined = await self._shared.join(self._spec, self._settings, self._listener.batch_done)
-        self.model, found = joined
+        self.model, found = await self._shared.join(self._spec, self._settings, self._on_batch)
         self.signature, self.load_report = found.signature, found.told
-        self._listener.signature_changed()
+        self._on_signature()
 
     async def apply(self, settings: ServingSettings, *, fresh: bool, keep_learned: bool) -> None:  # noqa: ARG002
         """Apply settings of the model; the pool has the others already.
@@ -286,7 +195,8 @@ class SharedPlacement:
         Raises:
             InvalidSettings: the model would have to be reloaded.
         """
-        changed = _changed_of_loading(self._settings, settings)
+        old, new = self._settings.flat(), settings.flat()
+        changed = [name for name in new if name.startswith(_OF_LOADING) and new[name] != old[name]]
         if changed:
             raise InvalidSettings(
                 f"{', '.join(changed)} of {self._spec.name}: a model on shared replicas "
@@ -302,16 +212,3 @@ class SharedPlacement:
         if self.signature is not None:
             self.signature = None
             await self._shared.leave(self.model)
-
-
-def _changed_of_loading(before: ServingSettings, after: ServingSettings) -> list[str]:
-    old, new = before.flat(), after.flat()
-    return [
-        name for name, value in new.items() if name.startswith(_OF_LOADING) and value != old[name]
-    ]
-
-
-def own_settings_of_the_pool(settings: ServingSettings, model: str) -> list[str]:
-    """Settings of a model that have no effect in shared replicas."""
-    own = settings.models.get(model, {})
-    return [name for name in own if name.startswith(_OF_THE_POOL)]

@@ -1,7 +1,6 @@
-"""Store of model profiles, in memory and in a file.
+"""Store of model profiles, in memory and in a file; without the file, models are measured again.
 
-If the file fails, a warning is logged and models are measured. All methods belong to the event
-loop's thread; a second thread writes the file.
+All methods belong to the event loop's thread; a second thread writes the file.
 """
 
 from __future__ import annotations
@@ -14,7 +13,7 @@ import os
 import pathlib
 
 from serving import __version__, models
-from serving.deployment.dispatch import declared_inputs
+from serving.deployment.dispatch.model_load import declared_inputs
 from serving.deployment.profiler import ModelProfile
 from serving.errors import ServingError
 from serving.model_spec import ModelSpec
@@ -31,13 +30,13 @@ MAX_SAVED = 10_000
 
 
 class ProfileStore:
-    """Profiles by key."""
+    """Profiles by the key of `key_of`."""
 
     def __init__(self, records: SqliteRecords | None = None) -> None:
         """Read the saved profiles from `records`, closed with this; None: memory only."""
         self._records = records
         self._profiles: dict[str, ModelProfile] = {}
-        self._changes: dict[RecordKey, ModelProfile | None] = {}
+        self._changes: dict[RecordKey, str | None] = {}
         self._writing = asyncio.Lock()
         self._thread = concurrent.futures.ThreadPoolExecutor(1, "profiles")
         if records is not None:
@@ -56,7 +55,7 @@ class ProfileStore:
             return cls()
 
     def of(self, key: str | None) -> ModelProfile | None:
-        """Profile of a key of `key_of`, or None."""
+        """Return the profile of a key, or None."""
         return None if key is None else self._profiles.get(key)
 
     async def keep(self, key: str | None, profile: ModelProfile) -> None:
@@ -65,7 +64,7 @@ class ProfileStore:
             return
         self._profiles.pop(key, None)
         self._profiles[key] = profile
-        self._changes[_row(key)] = profile
+        self._changes[_row(key)] = json.dumps(profile.as_json())
         while len(self._profiles) > MAX_SAVED:
             oldest = next(iter(self._profiles))
             del self._profiles[oldest]
@@ -75,11 +74,7 @@ class ProfileStore:
                 await self._write(self._records)
 
     async def _write(self, records: SqliteRecords) -> None:
-        found, self._changes = self._changes, {}
-        changes = {
-            row: None if profile is None else json.dumps(profile.as_json())
-            for row, profile in found.items()
-        }
+        changes, self._changes = self._changes, {}
         if not changes:
             return
         loop = asyncio.get_running_loop()
@@ -116,9 +111,9 @@ class ProfileStore:
 def key_of(
     spec: ModelSpec, settings: ServingSettings, identity: Fingerprint | None, software: str = ""
 ) -> str | None:
-    """Key of a model's profile, with all that it depends on; None: unknown. Blocking.
+    """Return the key of a model's profile, with all that it depends on; None: unknown. Blocking.
 
-    `identity` is that of the weights; `image_id` is `Spawner.image_id`.
+    `identity` is that of the weights; `software` is `Spawner.image_id`.
     """
     weights = spec.weights(settings.model.variant)
     if identity is None or str(weights) not in identity.stamps:  # code may use files beside it

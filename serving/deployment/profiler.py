@@ -1,7 +1,7 @@
-"""Profile a model in a replica of its own, before any request, for the scheduler.
+"""Profiles a model in a replica of its own, before any request, for the scheduler.
 
-The replica gets LOAD, then LOAD, UNLOAD, LOAD, ... beside the first, each with another largest
-batch. The first load, with one-time imports, counts only for batch times.
+The first load stays, and others follow beside it, each with another largest batch and an UNLOAD
+between. The first, with one-time imports, counts only for batch times.
 """
 
 from __future__ import annotations
@@ -13,8 +13,9 @@ import statistics
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Self
 
-from serving.deployment.dispatch import Dispatcher, LoadReport, LoadSpec, declared_inputs
-from serving.deployment.pool import Member, Pool, Spawner
+from serving.deployment.dispatch.dispatcher import Dispatcher
+from serving.deployment.dispatch.model_load import LoadReport, LoadSpec, declared_inputs
+from serving.deployment.pool import Member, Pool, ReplicaContents, Spawner
 from serving.errors import InvalidSettings, ReplicaStartFailed, ServingError
 from serving.model_spec import ModelSpec
 from serving.scheduling.interface import Action, ActionResult, ActionType, Event, Plan, WorkerUp
@@ -46,7 +47,7 @@ class ModelProfile:
     stages_s: Mapping[int, tuple[float, float, float]] = dataclasses.field(default_factory=dict)
 
     def as_json(self) -> dict[str, Any]:
-        """Saved form."""
+        """Return the form in which it is saved."""
         told = self.told
         return {
             "signature": self.signature.as_json(),
@@ -62,7 +63,7 @@ class ModelProfile:
         }
 
     def facts(self) -> dict[str, Any]:
-        """Durations."""
+        """Return its durations in seconds as JSON."""
         return {
             "load_s": round(self.load_s, 6),
             "batch_s": {str(size): round(took_s, 6) for size, took_s in self.batch_s.items()},
@@ -74,7 +75,7 @@ class ModelProfile:
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Self:
-        """Inverse of `as_json`; `state.record_schema` has checked the shape."""
+        """Return the profile of `as_json`, whose shape `state.record_schema` has checked."""
         signature = dataclasses.replace(
             Signature.from_json(data["signature"]), reads_json=data["reads_json"]
         )
@@ -108,17 +109,17 @@ class RecentDurations:
         }
 
     def load(self, took_s: float) -> None:
-        """Add a load."""
+        """Add the seconds of a load."""
         self._loads_s.append(took_s)
 
     def batch(self, items: int, times: StageTimes) -> None:
-        """Add a batch."""
+        """Add the times of a batch."""
         seen = self._batches.get(items)
         if seen is not None:
             seen.append(times)
 
     def taught(self) -> ModelProfile:
-        """Profile updated with the medians, where enough was measured."""
+        """Return the profile with the medians, where enough was measured."""
         profile = self._profile
         batches = {
             size: (statistics.median(map(_sum_s, seen)), _each_median([one[1:] for one in seen]))
@@ -137,11 +138,8 @@ class RecentDurations:
 
 
 def sizes_to(most: int) -> tuple[int, ...]:
-    """1, 2, 4, ... and `most`."""
-    sizes = [1]
-    while 2 * sizes[-1] < most:
-        sizes.append(2 * sizes[-1])
-    return tuple(sizes) if sizes[-1] == most else (*sizes, most)
+    """Return 1, 2, 4, ... and `most`."""
+    return tuple(sorted({most, *(2**power for power in range(most.bit_length()))}))
 
 
 async def profile(
@@ -154,8 +152,8 @@ async def profile(
 ) -> ModelProfile:
     """Measure a model.
 
-    `digest` is that of the model's file, if an optimised model may be loaded instead, which is
-    written first if missing.
+    Args:
+        digest: of the model's file, if an optimised model may be loaded and written.
 
     Raises:
         ServingError: the model cannot be loaded, or fails on samples.
@@ -163,29 +161,28 @@ async def profile(
     one = settings.with_changes({"replica.count": 1})
     run = _ProfilingRun(spec, one, digest)
     dispatcher = Dispatcher(run, on_batch=lambda _: None)
-    pool = Pool(spawner, dispatcher, one, run, workers, run)
+    pool = Pool(spawner, dispatcher, one, run.on_replica_death, workers, run)
     try:
         await pool.open()
         return await run.done  # a load that takes too long ends the replica
     finally:
-        await pool.close(grace_s=0.0)
+        await pool.close()
         dispatcher.close(spec.label)
 
 
-class _ProfilingRun:
-    """One replica's loads: the pool's contents, scheduler and observer."""
+class _ProfilingRun(ReplicaContents):
+    """One replica's loads: the pool's contents and the scheduler."""
 
     is_shared = True
 
     def __init__(self, spec: ModelSpec, settings: ServingSettings, digest: str | None) -> None:
-        self.spec = spec
+        self.spec: ModelSpec = spec
         self._digest = digest
         self._settings = settings
         sizes = sizes_to(settings.batching.max_size)
         self._sizes = (sizes[0],) * (MIN_LOADS - len(sizes)) + sizes
         self.done: asyncio.Future[ModelProfile] = asyncio.get_running_loop().create_future()
         self._told: list[LoadReport] = []
-        self._reads_json = False
         self._worker = 0
         self._sent = 0
         self._due = False
@@ -193,7 +190,7 @@ class _ProfilingRun:
     # Pool contents
 
     def make_load_spec(self, model: ModelId, member: Member) -> LoadSpec:
-        """Load for a run, with its largest batch."""
+        """Return the load of one run, with its largest batch."""
         limits = member.limits
         known = self._told[-1].signature if self._told else None
         return LoadSpec(
@@ -208,42 +205,31 @@ class _ProfilingRun:
             optimises=model.version == "0",
         )
 
-    def pages(self, _settings: ServingSettings) -> int | None:
-        """Return None: no memory budget."""
-        return None
-
-    def on_loaded(
-        self, _model: ModelId, told: LoadReport, _member: Member, *, reads_json: bool
-    ) -> bool:
+    def on_loaded(self, _model: ModelId, told: LoadReport, _member: Member) -> bool:
         """Record a finished load."""
         self._told.append(told)
-        self._reads_json = reads_json
         if len(self._told) == len(self._sizes) and not self.done.done():
             try:
                 self.done.set_result(self._make_profile())
             except ServingError as error:
-                self.done.set_exception(error)
+                self._fail(error)
         return False
 
     def on_load_failed(self, _model: ModelId, error: ServingError) -> None:
         """Fail: the model cannot be loaded."""
-        if not self.done.done():
-            self.done.set_exception(error)
-            self.done.exception()
-
-    def achievable(self, settings: ServingSettings) -> ServingSettings:
-        return settings
+        self._fail(error)
 
     def on_replica_death(self, reason: str, text: str) -> None:
         """Fail: the replica has ended."""
+        what = f"the replica that profiled {self.spec.label} ended ({reason}): {text}"
+        self._fail(ReplicaStartFailed(reason, what))
+
+    def _fail(self, error: ServingError) -> None:
         if not self.done.done():
-            what = f"the replica that profiled {self.spec.label} ended ({reason}): {text}"
-            self.done.set_exception(ReplicaStartFailed(reason, what))
+            self.done.set_exception(error)
             self.done.exception()  # retrieve it: if the pool's start failed, nobody awaits
 
     # Scheduler
-
-    waiting_items = 0
 
     def waiting_of(self, _model: ModelId) -> int:
         """Return 0: nothing waits."""
@@ -258,7 +244,7 @@ class _ProfilingRun:
         self._due = True
 
     def plan(self, _now_s: float) -> Plan:
-        """Next load."""
+        """Return the next load, if it is due."""
         actions: list[Action] = []
         if self._due and self._sent < len(self._sizes):
             if self._sent > 1:  # the first stays, so that the others measure one more model
@@ -276,7 +262,7 @@ class _ProfilingRun:
     # Result
 
     def _make_profile(self) -> ModelProfile:
-        """Profile of all loads.
+        """Return the profile of all loads.
 
         Raises:
             ServingError: no batch was run.
@@ -295,32 +281,19 @@ class _ProfilingRun:
                 "synthetic inputs fail; give the model samples (docs/models.md)"
             )
         last = self._told[-1]
-        signature = dataclasses.replace(last.signature, reads_json=self._reads_json)
+        later = self._told[1:]
+        alone_bytes = max(told.memory_bytes or 0 for told in later)
+        share = SCATTERED_BY_PARSING if last.optimised is None else SCATTERED
         return ModelProfile(
-            signature=signature,
-            load_s=_later(
-                [
-                    (told.load_s or 0.0) - told.warmed_s + told.batch_s.get(1, 0.0)
-                    for told in self._told
-                ]
+            signature=last.signature,
+            load_s=statistics.median(
+                (told.load_s or 0.0) - told.warmed_s + told.batch_s.get(1, 0.0) for told in later
             ),
             batch_s={items: statistics.median(seconds) for items, seconds in took_s.items()},
-            memory_bytes=_among_others(
-                max(told.memory_bytes or 0 for told in self._told[1:]),
-                is_parsed=last.optimised is None,
-            ),
+            memory_bytes=alone_bytes + round(min(share * alone_bytes, MAX_SCATTERED_BYTES)),
             told=last,
             stages_s={items: _each_median(stages) for items, stages in stages_s.items()},
         )
-
-
-def _among_others(alone_bytes: int, *, is_parsed: bool) -> int:
-    share = SCATTERED_BY_PARSING if is_parsed else SCATTERED
-    return alone_bytes + round(min(share * alone_bytes, MAX_SCATTERED_BYTES))
-
-
-def _later(values: Sequence[float]) -> float:
-    return statistics.median(values[1:])
 
 
 def _sum_s(times: StageTimes) -> float:

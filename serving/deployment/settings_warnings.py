@@ -5,26 +5,28 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from serving.deployment.deployment import Deployment
-from serving.deployment.placement import OF_QUEUES, own_settings_of_the_pool
-from serving.scheduling import SHARED
 from serving.settings import SETTINGS, ServingSettings
+
+_OF_QUEUES = ("batching.policy", "batching.timeout_us", "routing.policy")
+_OF_THE_POOL = ("replica.", "accelerator.", "clockwork.", "routing.", "scheduling.queue_capacity")
 
 
 def settings_warnings(settings: ServingSettings, served: Sequence[Deployment]) -> list[str]:
-    """Warning for every setting without full effect."""
+    """Return a warning for every setting without full effect."""
     names = {one.id.name for one in served}
-    shared = [name for name in sorted(names) if settings.of(name).scheduling.policy in SHARED]
+    shared = [name for name in sorted(names) if settings.of(name).scheduling.policy == "clockwork"]
     found = settings.notes(names)
     for name in shared:
         found += [
             f"models.{name}.{own}: models on shared replicas have no such setting of their own"
-            for own in own_settings_of_the_pool(settings, name)
+            for own in settings.models.get(name, {})
+            if own.startswith(_OF_THE_POOL)
         ]
     flat = settings.flat()
     if shared:
         found += [
             f"{name}: has no effect on models on shared replicas ({', '.join(shared)})"
-            for name in OF_QUEUES
+            for name in _OF_QUEUES
             if flat[name] != SETTINGS[name].default
         ]
     return found + _notes_of_batches(settings, served)

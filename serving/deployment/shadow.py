@@ -49,7 +49,7 @@ class ShadowedDeployment:
 
     @property
     def id(self) -> ModelId:
-        """Id of the shadowed deployment."""
+        """Name and version of the shadowed deployment."""
         return self._first.id
 
     @property

@@ -8,12 +8,14 @@ import pathlib
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from serving.deployment.dispatch import BatchDone, LoadSpec, declared_inputs
+from serving.deployment.dispatch.model_load import LoadSpec, declared_inputs
+from serving.deployment.dispatch.request_table import BatchDone
 from serving.deployment.pool import Member
 from serving.deployment.profiler import ModelProfile, RecentDurations
 from serving.errors import InvalidSettings
 from serving.model_spec import ModelSpec
 from serving.settings import ServingSettings
+from serving.settings.replica import ModelSettings
 from serving.system.fingerprint import Fingerprint
 
 FIRST_CALL_S = 1e-6
@@ -22,56 +24,27 @@ FIRST_CALL_S = 1e-6
 MODELS_SHARE = 0.5
 
 
+@dataclasses.dataclass(slots=True, kw_only=True, eq=False)
 class SharedModel:
     """One model version of the pool."""
 
-    __slots__ = (
-        "identity",
-        "key",
-        "measured",
-        "model",
-        "most",
-        "on_batch",
-        "pad_to",
-        "pages",
-        "profile",
-        "root",
-        "spec",
-        "weights",
-    )
+    spec: ModelSpec
+    model: ModelSettings
+    pad_to: int | None
+    most: int
+    """Items of its largest batch."""
+    root: pathlib.Path | None
+    """Where its files are staged."""
+    pages: int
+    profile: ModelProfile
+    on_batch: Callable[[BatchDone], None]
+    identity: Fingerprint | None
+    key: str | None
+    """Of its profile in the store."""
+    measured: RecentDurations = dataclasses.field(init=False)
 
-    def __init__(
-        self,
-        spec: ModelSpec,
-        settings: ServingSettings,
-        root: pathlib.Path | None,
-        pages: int,
-        profile: ModelProfile,
-        on_batch: Callable[[BatchDone], None],
-        identity: Fingerprint | None,
-    ) -> None:
-        self.spec = spec
-        self.root = root
-        self.model = settings.model
-        self.pad_to = settings.batching.pad_to
-        self.weights = spec.weights(self.model.variant)
-        self.most = settings.batching.max_size
-        self.pages = pages
-        self.profile = profile
-        self.measured = RecentDurations(profile)
-        self.key: str | None = None
-        self.identity = identity
-        self.on_batch = on_batch
-
-    def settings(self, pool: ServingSettings) -> ServingSettings:
-        """The pool's settings with the model's own ones."""
-        batching = {"batching.max_size": self.most, "batching.pad_to": self.pad_to}
-        return dataclasses.replace(pool.with_changes(batching), model=self.model)
-
-    @property
-    def memory_bytes(self) -> int:
-        """Bytes it takes in a replica."""
-        return memory_bytes_of(self.profile, self.identity)
+    def __post_init__(self) -> None:
+        self.measured = RecentDurations(self.profile)
 
     @property
     def batch_s(self) -> dict[int, float]:
@@ -80,7 +53,7 @@ class SharedModel:
         return {size: took_s for size, took_s in self.profile.batch_s.items() if size <= most}
 
     def load_spec(self, member: Member) -> LoadSpec:
-        """How the model is loaded while serving: with its first call only."""
+        """Return how the model is loaded while serving: with its first call only."""
         limits = member.limits
         return LoadSpec(
             self.spec,
@@ -88,16 +61,13 @@ class SharedModel:
             1,
             min(limits.warmup_s, FIRST_CALL_S),
             device=member.accelerator.device,
-            weights=self.weights,
+            weights=self.spec.weights(self.model.variant),
             root=self.root,
             pages=self.pages,
             budget=member.pages,
             digest=digest_of(self.identity),
             inputs=declared_inputs(
-                self.spec,
-                self.model,
-                pad_to=self.pad_to,
-                known=self.profile.signature,
+                self.spec, self.model, pad_to=self.pad_to, known=self.profile.signature
             ),
         )
 
@@ -105,7 +75,7 @@ class SharedModel:
         """Describe the model: profile, memory, and the replicas that hold it."""
         return {
             "load_s": round(self.measured.taught().load_s, 6),
-            "memory_mb": round(self.memory_bytes / 2**20, 2),
+            "memory_mb": round(memory_bytes_of(self.profile, self.identity) / 2**20, 2),
             "pages": self.pages,
             "in_memory": bool(replicas),
             "replicas": replicas,
@@ -113,13 +83,18 @@ class SharedModel:
         }
 
 
-def page_bytes(settings: ServingSettings) -> float:
-    """Bytes of a page."""
-    return settings.clockwork.page_mb * 2**20
+def with_own(
+    pool: ServingSettings, model: ModelSettings, *, pad_to: int | None, most: int | None = None
+) -> ServingSettings:
+    """Replace the settings of a pool that each model has for itself; `most` None: keep it."""
+    batching: dict[str, Any] = {"batching.pad_to": pad_to}
+    if most is not None:
+        batching["batching.max_size"] = most
+    return dataclasses.replace(pool.with_changes(batching), model=model)
 
 
 def budget_of(settings: ServingSettings) -> int | None:
-    """Page budget of one replica; None: no limit."""
+    """Return the page budget of one replica; None: no limit."""
     memory_mb: float | None = settings.clockwork.memory_mb
     if memory_mb is None and settings.replica.memory_mb is not None:
         memory_mb = MODELS_SHARE * settings.replica.memory_mb
@@ -127,17 +102,17 @@ def budget_of(settings: ServingSettings) -> int | None:
 
 
 def memory_bytes_of(profile: ModelProfile, identity: Fingerprint | None) -> int:
-    """A model's bytes: as measured, at least those of its files."""
+    """Return a model's bytes in a replica: as measured, at least those of its files."""
     return max(profile.memory_bytes, 0 if identity is None else identity.size)
 
 
 def digest_of(identity: Fingerprint | None) -> str | None:
-    """SHA-256 of a model that is one file, which alone can be optimised."""
+    """Return the SHA-256 of a model that is one file, which alone can be optimised."""
     return identity.digest if identity is not None and identity.is_whole else None
 
 
 def still_holds(profile: ModelProfile) -> bool:
-    """Whether the optimised model that was profiled, if any, still exists."""
+    """Return whether the optimised model that was profiled, if any, still exists."""
     optimised = profile.told.optimised
     try:
         return optimised is None or pathlib.Path(optimised).is_dir()
@@ -146,11 +121,7 @@ def still_holds(profile: ModelProfile) -> bool:
 
 
 def check_fits(spec: ModelSpec, pages: int, settings: ServingSettings) -> None:
-    """Check that an empty replica can hold a model.
-
-    Raises:
-        InvalidSettings: it cannot.
-    """
+    """Raise `InvalidSettings` if not even an empty replica can hold a model."""
     budget = budget_of(settings)
     if budget is not None and pages > budget:
         raise InvalidSettings(

@@ -1,15 +1,11 @@
 """Shared pool: replicas of many models of one kind, whose scheduler decides which are in memory.
 
-    join: profile the model in its own replica -> the scheduler may load it
-    leave: reject its requests -> unload it
-
 Belongs to the event loop's thread.
 """
 
 from __future__ import annotations
 
 import asyncio
-import dataclasses
 import itertools
 import logging
 import math
@@ -18,14 +14,10 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from serving.deployment import profile_store, profiler
-from serving.deployment.dispatch import (
-    ActionEnded,
-    BatchDone,
-    Dispatcher,
-    LoadReport,
-    LoadSpec,
-)
-from serving.deployment.pool import Member, Pool, Spawner
+from serving.deployment.dispatch.dispatcher import Dispatcher
+from serving.deployment.dispatch.model_load import LoadReport, LoadSpec
+from serving.deployment.dispatch.request_table import BatchDone
+from serving.deployment.pool import Member, Pool, ReplicaContents, Spawner
 from serving.deployment.profile_store import ProfileStore
 from serving.deployment.profiler import ModelProfile, RecentDurations
 from serving.deployment.shared_model import (
@@ -34,14 +26,14 @@ from serving.deployment.shared_model import (
     check_fits,
     digest_of,
     memory_bytes_of,
-    page_bytes,
     still_holds,
+    with_own,
 )
 from serving.errors import ServingError
 from serving.metrics.counters import PoolCounters
 from serving.metrics.exposition import PoolMetrics
 from serving.model_spec import ModelSpec
-from serving.scheduling import SHARED
+from serving.scheduling.clockwork.scheduler import ClockworkScheduler
 from serving.scheduling.interface import ModelUp, Profiled
 from serving.settings import ServingSettings
 from serving.settings.replica import ModelSettings
@@ -53,39 +45,36 @@ log = logging.getLogger(__name__)
 MAX_PROFILING_S = 60.0
 
 
-class SharedPool:
+class SharedPool(ReplicaContents):
     """Replicas for one model kind."""
 
     is_shared = True
-    spec = None
 
     def __init__(
         self,
         kind: str,
-        policy: str,
         settings: ServingSettings,
         spawner: Spawner,
         workers: Iterator[int],
         profiles: ProfileStore,
     ) -> None:
-        """Start nothing yet.
-
-        `policy` is a key of `scheduling.SHARED`, `spawner` is open, `workers` yields numbers unique in
-        it.
-        """
-        settings = _of_no_model(settings)
-        self._kind = kind
+        """Start nothing yet; `spawner` is open, `workers` yields numbers unique in it."""
+        settings = with_own(settings, ModelSettings(), pad_to=None)
+        self.kind = kind
         self._settings = settings
         self._spawner = spawner
         self._workers = workers
         self._tenants: dict[ModelId, SharedModel] = {}
         self._again = itertools.count(2)
         self._profiles = profiles
-        self.dispatcher = Dispatcher(
-            SHARED[policy](settings), on_batch=self._batch_done, on_action=self._action_ended
-        )
         self.counters = PoolCounters()
-        self.pool = Pool(spawner, self.dispatcher, settings, self.counters, workers, self)
+        self.dispatcher = Dispatcher(
+            ClockworkScheduler.of(settings),
+            on_batch=self._batch_done,
+            on_action=self.counters.record_action,
+        )
+        on_death = self.counters.on_replica_death
+        self.pool = Pool(spawner, self.dispatcher, settings, on_death, workers, self)
 
     @property
     def is_empty(self) -> bool:
@@ -95,11 +84,7 @@ class SharedPool:
     # Life
 
     async def open(self) -> None:
-        """Start the replicas.
-
-        Raises:
-            ServingError: one does not become ready; all are ended.
-        """
+        """Start the replicas, or end all and raise a `ServingError`."""
         try:
             await self.pool.open()
         except BaseException:
@@ -107,29 +92,23 @@ class SharedPool:
             raise
 
     async def apply(self, settings: ServingSettings, *, fresh: bool, keep_learned: bool) -> None:
-        """Apply new settings while serving.
-
-        If the replicas' limits change, models are first measured under the new ones. Their pages
-        stay.
+        """Apply new settings while serving; models are first measured under new limits of replicas.
 
         Raises:
             ServingError: the old settings still serve.
         """
-        settings = _of_no_model(settings)
+        settings = with_own(settings, ModelSettings(), pad_to=None)
         for tenant in self._tenants.values():
             check_fits(tenant.spec, tenant.pages, settings)
-        changed = {}
-        if _limits(self._settings) != _limits(settings):
-            changed = await self._measured_anew(settings)
+        has_other_limits = _limits(self._settings) != _limits(settings)
+        changed = await self._measured_anew(settings) if has_other_limits else {}
         is_fresh = fresh or budget_of(self._settings) != budget_of(settings)
         await self.pool.apply(settings, fresh=is_fresh, keep_learned=keep_learned)
-        has_other_limits = _limits(self._settings) != _limits(settings)
         self._settings = settings
         for model, tenant in self._tenants.items():
             if model in changed:
                 tenant.key, tenant.profile = changed[model]
-                load_s = tenant.profile.load_s
-                self.dispatcher.update_profile(Profiled(model, load_s, tenant.batch_s))
+                self._announce_profile(model, tenant)
             elif has_other_limits:
                 tenant.key = None  # later measurements are of other limits
             if has_other_limits:
@@ -141,7 +120,7 @@ class SharedPool:
         until_s = time.monotonic() + MAX_PROFILING_S
         changed: dict[ModelId, tuple[str | None, ModelProfile]] = {}
         for model, tenant in list(self._tenants.items()):
-            wanted = tenant.settings(settings)
+            wanted = with_own(settings, tenant.model, most=tenant.most, pad_to=tenant.pad_to)
             key = await self._key_of(tenant.spec, wanted, tenant.identity)
             if self._profiles.of(key) is None and time.monotonic() > until_s:
                 log.warning(
@@ -156,9 +135,9 @@ class SharedPool:
     async def close(self) -> None:
         """End the replicas and reject waiting requests."""
         try:
-            await self.pool.close(grace_s=0.0)
+            await self.pool.close()
         finally:
-            self.dispatcher.close(f"the pool of {self._kind} models")
+            self.dispatcher.close(f"the pool of {self.kind} models")
 
     # Shared models
 
@@ -170,26 +149,34 @@ class SharedPool:
         Raises:
             ServingError: it cannot be loaded or run, or exceeds a replica's budget.
         """
-        own = {
-            "batching.max_size": settings.batching.max_size,
-            "batching.pad_to": settings.batching.pad_to,
-        }
-        # The rest is the pool's.
-        settings = dataclasses.replace(self._settings.with_changes(own), model=settings.model)
+        batching = settings.batching
+        settings = with_own(
+            self._settings, settings.model, most=batching.max_size, pad_to=batching.pad_to
+        )
         weights = spec.weights(settings.model.variant)
         identity = await asyncio.to_thread(fingerprint_of, spec.kind, weights)
         key = await self._key_of(spec, settings, identity)
         found = await self._profile(spec, settings, key, identity)
-        pages = max(1, math.ceil(memory_bytes_of(found, identity) / page_bytes(settings)))
+        page_bytes = settings.clockwork.page_mb * 2**20
+        pages = max(1, math.ceil(memory_bytes_of(found, identity) / page_bytes))
         check_fits(spec, pages, settings)
         root = await self._spawner.stage(spec)
         model = spec.id
         if model in self._tenants or self.dispatcher.has_numbered(model):
             # The old one still runs or is being unloaded under its own id.
             model = ModelId(spec.name, f"{spec.version} again {next(self._again)}")
-        tenant = SharedModel(spec, settings, root, pages, found, on_batch, identity)
-        self._tenants[model] = tenant
-        tenant.key = key
+        tenant = self._tenants[model] = SharedModel(
+            spec=spec,
+            model=settings.model,
+            pad_to=batching.pad_to,
+            most=batching.max_size,
+            root=root,
+            pages=pages,
+            profile=found,
+            on_batch=on_batch,
+            identity=identity,
+            key=key,
+        )
         self.dispatcher.set_item_axes(model, found.signature)
         self.dispatcher.model_up(ModelUp(model, pages, found.load_s, tenant.batch_s))
         return model, found
@@ -211,7 +198,10 @@ class SharedPool:
         before = tenant.batch_s
         tenant.most = most
         if tenant.batch_s != before:
-            self.dispatcher.update_profile(Profiled(model, tenant.profile.load_s, tenant.batch_s))
+            self._announce_profile(model, tenant)
+
+    def _announce_profile(self, model: ModelId, tenant: SharedModel) -> None:
+        self.dispatcher.notify(Profiled(model, tenant.profile.load_s, tenant.batch_s))
 
     async def leave(self, model: ModelId) -> None:
         """Reject requests for a model from now on."""
@@ -259,21 +249,14 @@ class SharedPool:
     # Contents of the replicas
 
     def make_load_spec(self, model: ModelId, member: Member) -> LoadSpec:
-        """How a model is loaded while serving: with its first call only."""
+        """Return how a model is loaded while serving: with its first call only."""
         return self._tenants[model].load_spec(member)
 
     def pages(self, settings: ServingSettings) -> int | None:
-        """Page budget."""
+        """Return the page budget of a replica."""
         return budget_of(settings)
 
-    def on_loaded(
-        self,
-        model: ModelId,
-        told: LoadReport,
-        _member: Member,
-        *,
-        reads_json: bool,  # noqa: ARG002 - of the Protocol
-    ) -> bool:
+    def on_loaded(self, model: ModelId, told: LoadReport, _member: Member) -> bool:
         """Record the load time; the profile holds the rest."""
         tenant = self._tenants.get(model)
         if tenant is not None and told.load_s is not None:
@@ -283,10 +266,6 @@ class SharedPool:
     def on_load_failed(self, model: ModelId, error: ServingError) -> None:
         """Log it; the scheduler retries and waiting requests are rejected."""
         log.warning("a model was not loaded", extra={"model": model.name, "error": str(error)})
-
-    def achievable(self, settings: ServingSettings) -> ServingSettings:
-        """All settings."""
-        return settings
 
     def members(self) -> list[dict[str, Any]]:
         """Each replica as plain data, with its loaded models."""
@@ -301,11 +280,11 @@ class SharedPool:
         return [{"model": name, "version": version} for name, version in sorted(ids)]
 
     def metrics(self) -> PoolMetrics:
-        """Current metrics."""
+        """Return the metrics of this moment."""
         pages = {model: tenant.pages for model, tenant in self._tenants.items()}
         loaded = self.dispatcher.loaded_models()
         return PoolMetrics(
-            kind=self._kind,
+            kind=self.kind,
             actions=self.counters.actions,
             replicas=self.pool.states(),
             replica_deaths=self.counters.replica_deaths,
@@ -321,21 +300,11 @@ class SharedPool:
             },
         )
 
-    def _action_ended(self, ended: ActionEnded) -> None:
-        self.counters.record_action(ended.kind.value, ended.outcome, ended.expected_s, ended.took_s)
-
     def _batch_done(self, done: BatchDone) -> None:
-        self.pool.mark_healthy(done.worker)
         tenant = self._tenants.get(done.model)
         if tenant is not None:
             tenant.measured.batch(done.items, done.times)
             tenant.on_batch(done)
-
-
-def _of_no_model(settings: ServingSettings) -> ServingSettings:
-    return dataclasses.replace(
-        settings.with_changes({"batching.pad_to": None}), model=ModelSettings()
-    )
 
 
 def _limits(settings: ServingSettings) -> tuple[object, ...]:

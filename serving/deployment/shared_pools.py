@@ -14,7 +14,6 @@ from serving.deployment.shared_pool import SharedPool
 from serving.deployment.spawner_registry import SpawnerRegistry
 from serving.errors import InvalidSettings
 from serving.model_spec import ModelSpec
-from serving.scheduling import SHARED
 from serving.settings import ServingSettings
 
 log = logging.getLogger(__name__)
@@ -22,8 +21,6 @@ log = logging.getLogger(__name__)
 
 class SharedPools:
     """Shared pools of a server."""
-
-    __slots__ = ("_by_kind", "_profiles", "_spawners")
 
     def __init__(self, spawners: SpawnerRegistry, profiles: ProfileStore) -> None:
         """Start with no pool."""
@@ -35,10 +32,6 @@ class SharedPools:
         """Iterate over a snapshot of the pools."""
         return iter(tuple(self._by_kind.values()))
 
-    def items(self) -> tuple[tuple[str, SharedPool], ...]:
-        """Pools with their kinds."""
-        return tuple(self._by_kind.items())
-
     async def of(
         self, spec: ModelSpec, spawner: Spawner, settings: ServingSettings
     ) -> SharedPool | None:
@@ -48,12 +41,11 @@ class SharedPools:
             InvalidSettings: the model is a program, which serves one model.
             ServingError: the replicas cannot be started.
         """
-        policy = settings.of(spec.name).scheduling.policy
-        if policy not in SHARED:
+        if settings.of(spec.name).scheduling.policy != "clockwork":
             return None
         if spec.program is not None:
             raise InvalidSettings(
-                f"scheduling.policy = {policy!r}: {spec.label} is a separate program and "
+                f"scheduling.policy = 'clockwork': {spec.label} is a separate program and "
                 f"serves one model; set models.{spec.name}.scheduling.policy to adaptive"
             )
         shared = self._by_kind.get(spec.kind)
@@ -61,18 +53,16 @@ class SharedPools:
             if not self._by_kind:
                 _warn_of_long_deadlines(settings)
             workers = self._spawners.workers
-            shared = SharedPool(
-                spec.kind, policy, settings.of(""), spawner, workers, self._profiles
-            )
+            shared = SharedPool(spec.kind, settings.of(""), spawner, workers, self._profiles)
             await shared.open()
             self._by_kind[spec.kind] = shared
         return shared
 
     async def give_up(self) -> None:
         """End pools without models."""
-        for kind, shared in self.items():
+        for shared in self:
             if shared.is_empty:
-                del self._by_kind[kind]
+                del self._by_kind[shared.kind]
                 await shared.close()
 
 

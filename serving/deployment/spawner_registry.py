@@ -42,22 +42,18 @@ class SpawnerRegistry:
             ReplicaStartFailed: it cannot be opened.
         """
         async with self._opening:
-            spawner = self._spawners.get(spec.kind)
-            if spawner is None:
-                spawner = self._spawners[spec.kind] = await self._open_spawner(spec.kind)
-            return spawner
-
-    async def _open_spawner(self, kind: str) -> Spawner:
-        spawner = self._make()
-        try:
-            await spawner.open(kind)
-        except BaseException as error:
-            await spawner.close()
-            if isinstance(error, OSError):  # no descriptor left, or no space
-                text = f"a spawner of replicas cannot be created: {error}"
-                raise ReplicaStartFailed("crash", text) from error
-            raise
-        return spawner
+            if spec.kind not in self._spawners:
+                spawner = self._make()
+                try:
+                    await spawner.open(spec.kind)
+                except BaseException as error:
+                    await spawner.close()
+                    if isinstance(error, OSError):  # no descriptor left, or no space
+                        text = f"a spawner of replicas cannot be created: {error}"
+                        raise ReplicaStartFailed("crash", text) from error
+                    raise
+                self._spawners[spec.kind] = spawner
+            return self._spawners[spec.kind]
 
     @property
     def limits_text(self) -> str:

@@ -318,7 +318,7 @@ class Engine:
     def inflight_count(self) -> int:
         """In-flight requests."""
         served = (*self.catalogue.all(), *self._draining_deployments.all())
-        return sum(one.placement.inflight_count for one in served)
+        return sum(one.inflight_count for one in served)
 
     async def close(self) -> None:
         """End replicas and spawners; waiting requests are rejected."""

@@ -17,9 +17,12 @@ def replicas(engine: Engine) -> dict[str, Any]:
     deaths: list[dict[str, Any]] = []
     for served in engine.catalogue.all():
         of_model = {"model": served.id.name, "version": served.id.version}
-        members += [{**of_model, **member} for member in served.placement.members()]
-        deaths += [{**of_model, **dataclasses.asdict(one)} for one in served.placement.deaths()]
-    for kind, shared in engine.pools.items():
+        pool = served.placement.pool
+        if pool is not None:
+            members += [{**of_model, **member} for member in pool.members()]
+            deaths += [{**of_model, **dataclasses.asdict(one)} for one in pool.deaths]
+    for shared in engine.pools:
+        kind = shared.kind
         members += [{"pool": kind, **member} for member in shared.members()]
         deaths += [{"pool": kind, **dataclasses.asdict(one)} for one in shared.pool.deaths]
     return {"replicas": members, "deaths": deaths}
@@ -57,9 +60,9 @@ def _metrics(served: Deployment) -> ModelMetrics:
         batch_items=counters.batch_items,
         batch_exec_seconds=counters.exec_s,
         replica_deaths=counters.replica_deaths,
-        queue_items=placement.waiting_items,
-        inflight_requests=placement.inflight_count,
-        replicas=placement.states(),
+        queue_items=served.dispatcher.waiting_of(placement.model),
+        inflight_requests=served.inflight_count,
+        replicas={} if placement.pool is None else placement.pool.states(),
         cache_lookups={"hit": cache.hits, "miss": cache.misses - shared, "shared": shared},
         cache_bytes=cache.bytes,
     )

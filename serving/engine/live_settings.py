@@ -90,7 +90,5 @@ class LiveSettings:
             for served in self._catalogue.all()
             if served in self._out_of_sync
         ]
-        pools = [
-            {"pool": kind} for kind, shared in self._pools.items() if shared in self._out_of_sync
-        ]
+        pools = [{"pool": shared.kind} for shared in self._pools if shared in self._out_of_sync]
         return [*models, *pools]

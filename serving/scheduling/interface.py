@@ -6,7 +6,6 @@
    or it was cancelled. Later results are ignored.
 4. A worker gets nothing before its `LOAD` has succeeded, only `UNLOAD` while it drains, nothing
    once it is down, and never more unfinished actions than slots.
-5. `wake_at_s` is the next time at which `plan` would return something new without an event.
 """
 
 from __future__ import annotations
@@ -90,7 +89,6 @@ class WorkerUp(NamedTuple):
     slots: int
     pages: int | None = None
     loaded: tuple[ModelId, ...] = ()
-    """Models already in its memory."""
     concurrent_loads: bool = False
     """Whether loads run beside batches."""
 
@@ -126,10 +124,7 @@ class ActionResult:
         self.ok = ok
         self.times = times
         self.too_large = too_large
-        """Whether an INFER or its responses exceeded one message.
-
-        Its requests then run alone, one part per action.
-        """
+        """Whether an INFER or its responses exceeded one message: its requests then run alone."""
 
 
 class WarmupMeasured(NamedTuple):
@@ -139,7 +134,6 @@ class WarmupMeasured(NamedTuple):
     """Items -> seconds of inputs, execution and outputs."""
     cpu: float | None = None
     threads: int = 1
-    """Threads inside one operator."""
 
 
 class SettingsChanged(NamedTuple):
@@ -165,7 +159,7 @@ Event = (
 
 
 class ActionType(enum.Enum):
-    """Type of an action."""
+    """What a worker is told to do."""
 
     LOAD = "load"
     INFER = "infer"
@@ -203,7 +197,7 @@ class Action:
 
 
 class RejectionReason(enum.Enum):
-    """Reason for a rejection."""
+    """Why a request is not executed."""
 
     QUEUE_FULL = "queue full"
     TOO_MANY_ITEMS = "more items than may be queued"
@@ -226,7 +220,7 @@ class Rejection(NamedTuple):
 
 
 class Plan:
-    """What to do now, in order, and when to plan again (None: after an event)."""
+    """What to do now, in order, and when `plan` would tell something new (None: after an event)."""
 
     __slots__ = ("actions", "refusals", "wake_at_s")
 
@@ -249,11 +243,6 @@ class Scheduler(Protocol):
         """Return what to do; called after events and at `wake_at_s`."""
         ...
 
-    @property
-    def waiting_items(self) -> int:
-        """Queued items, for metrics."""
-        ...
-
     def waiting_of(self, model: ModelId) -> int:
-        """Return the queued items of a model, 0 if unknown."""
+        """Return the queued items of a model, for metrics; 0 if unknown."""
         ...

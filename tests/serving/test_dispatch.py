@@ -11,7 +11,9 @@ import pytest
 
 from serving import wire
 from serving.api.open_inference.request_decoder import RequestDecoder
-from serving.deployment.dispatch import Dispatcher, LoadSpec, ReplicaConnection
+from serving.deployment.dispatch.connection import ReplicaConnection
+from serving.deployment.dispatch.dispatcher import Dispatcher
+from serving.deployment.dispatch.model_load import LoadSpec
 from serving.errors import InferenceFailed, Overloaded, RequestTooLarge, SplitTooLarge, TooManyItems
 from serving.model_spec import ModelSpec
 from serving.scheduling.adaptive.scheduler import AdaptiveScheduler
@@ -51,6 +53,15 @@ class Waiting:
         self.errors.append(error)
 
 
+def connected(dispatcher, worker=1, *, written=None, on_loaded=lambda *_: None, **handlers):
+    """A replica that is up; what is written to it is noted, if wanted."""
+    replica = ReplicaConnection(dispatcher, worker, on_loaded=on_loaded, **handlers)
+    if written is not None:
+        replica.connection_made(Line(written))
+    dispatcher.worker_up(replica)
+    return replica
+
+
 class Bench:
     """A dispatcher with workers that have loaded the model; their sockets lead nowhere."""
 
@@ -63,22 +74,22 @@ class Bench:
         self.dispatcher = Dispatcher(
             AdaptiveScheduler(CARD.id, settings),
             on_batch=self.done.append,
-            on_action=self.ended.append,
+            on_action=lambda *ended: self.ended.append(ended),
             clock=lambda: self.now_s,
         )
         self.query = RequestDecoder("echo", SIGNATURE).query(BODY, None)
         self.connection_lost = []
+        self.replicas = {}
         self.actions = 0
         for worker in range(1, workers + 1):
             self.up(worker)
 
     def up(self, worker):
-        connection = ReplicaConnection(self.dispatcher, worker)
-        self.dispatcher.worker_up(
-            connection,
+        self.replicas[worker] = connected(
+            self.dispatcher,
+            worker,
             wanted=lambda _: LoadSpec(CARD, 1),
-            on_loaded=lambda *_: None,
-            on_connection_lost=self.connection_lost.append,
+            on_lost=self.connection_lost.append,
         )
         self.actions += 1
         detail = {"signature": SIGNATURE.as_json(), "load_s": 0.0}
@@ -86,7 +97,8 @@ class Bench:
         self.hear(wire.MessageType.LOADED, message, worker)
 
     def hear(self, kind, message, worker=1):
-        self.dispatcher.on_message(worker, kind, memoryview(message)[wire.HEAD.size :])
+        body = memoryview(message)[wire.HEAD.size :]
+        self.dispatcher.on_message(self.replicas[worker], kind, body)
 
     def submit(self):
         waiter = Waiting()
@@ -111,15 +123,15 @@ async def _bench():
 
 async def test_a_buffered_batch_is_held_since_the_result_before_it(bench):
     """A batch that waits behind another has not hung: its time begins when the worker gets to it."""
-    assert bench.dispatcher.oldest_sent_s(1) is None
+    assert bench.replicas[1].oldest_sent_s is None
     bench.submit()
     bench.submit()
-    assert bench.dispatcher.oldest_sent_s(1) == 100.0
+    assert bench.replicas[1].oldest_sent_s == 100.0
     bench.now_s = 120.0
     bench.result(2)
-    assert bench.dispatcher.oldest_sent_s(1) == 120.0
+    assert bench.replicas[1].oldest_sent_s == 120.0
     bench.result(3)
-    assert bench.dispatcher.oldest_sent_s(1) is None
+    assert bench.replicas[1].oldest_sent_s is None
 
 
 async def test_an_answer_that_leaves_after_its_deadline_is_counted(bench):
@@ -171,14 +183,10 @@ async def test_every_action_ends_once(bench):
     bench.result(2)
     bench.result(3, status=wire.ActionStatus.TOO_LATE)
     bench.dispatcher.worker_down(1, "oom")
-    outcomes = [(ended.kind, ended.outcome) for ended in bench.ended]
-    assert outcomes[:3] == [
-        (ActionType.LOAD, "ok"),
-        (ActionType.INFER, "ok"),
-        (ActionType.INFER, "too_late"),
-    ]
-    assert set(outcomes[3:]) == {(ActionType.INFER, "lost")}
-    assert [ended.took_s is None for ended in bench.ended[:3]] == [False, False, True]
+    outcomes = [ended[:2] for ended in bench.ended]
+    assert outcomes[:3] == [("load", "ok"), ("infer", "ok"), ("infer", "too_late")]
+    assert set(outcomes[3:]) == {("infer", "lost")}
+    assert [took_s is None for *_, took_s in bench.ended[:3]] == [False, False, True]
     assert bench.dispatcher.loaded_models() == {}
 
 
@@ -188,7 +196,7 @@ async def test_a_batch_of_an_idle_worker_is_held_since_it_was_sent(bench):
     bench.result(2)
     bench.now_s = 150.0
     bench.submit()
-    assert bench.dispatcher.oldest_sent_s(1) == 150.0
+    assert bench.replicas[1].oldest_sent_s == 150.0
 
 
 async def test_requests_of_a_model_are_counted_however_they_end():
@@ -197,39 +205,39 @@ async def test_requests_of_a_model_are_counted_however_they_end():
     dispatcher = bench.dispatcher
     waiters = [bench.submit() for _ in range(4)]
     cancelled = dispatcher.submit(bench.query, Waiting(), CARD.id, bench.now_s + 30, bench.now_s)
-    assert dispatcher.inflight_count_of(CARD.id) == dispatcher.inflight_count == 5
+    assert dispatcher.inflight_count_of(CARD.id) == len(dispatcher._jobs) == 5
     bench.result(2)
     bench.result(3, status=wire.ActionStatus.INVALID_INPUT)
     cancelled.cancel()
     cancelled.cancel()
-    assert dispatcher.inflight_count_of(CARD.id) == dispatcher.inflight_count == 2
+    assert dispatcher.inflight_count_of(CARD.id) == len(dispatcher._jobs) == 2
     bench.now_s += 31
     dispatcher._pump()
-    assert dispatcher.inflight_count_of(CARD.id) == dispatcher.inflight_count == 0
+    assert dispatcher.inflight_count_of(CARD.id) == len(dispatcher._jobs) == 0
     assert [len(waiter.errors) for waiter in waiters] == [0, 1, 1, 1]
     bench.submit()
     dispatcher.close(CARD.label)
-    assert dispatcher.inflight_count_of(CARD.id) == dispatcher.inflight_count == 0
+    assert dispatcher.inflight_count_of(CARD.id) == len(dispatcher._jobs) == 0
     assert dispatcher.inflight_count_of(CARD.id._replace(version="2")) == 0
 
 
 async def test_a_broken_connection_gets_nothing_new(bench):
     """Between the loss of a socket and the news of the replica's end, its work goes to others."""
     bench.up(2)
-    bench.dispatcher.connection_lost(2, None)
+    bench.dispatcher.connection_lost(bench.replicas[2], None)
     assert bench.connection_lost == [None]
     for _ in range(4):
         bench.submit()
-    assert (bench.dispatcher.holds(1), bench.dispatcher.holds(2)) == (2, 0)
-    assert bench.dispatcher.waiting_items == 2
+    assert (len(bench.replicas[1].sent), len(bench.replicas[2].sent)) == (2, 0)
+    assert bench.dispatcher.waiting_of(CARD.id) == 2
 
 
 async def test_a_request_loses_no_life_to_a_replica_that_never_had_it(bench):
     """Two replicas die at once: what the first held waits for a third, and is answered."""
     bench.up(2)
     waiter = bench.submit()
-    bench.dispatcher.connection_lost(1, None)
-    bench.dispatcher.connection_lost(2, None)
+    bench.dispatcher.connection_lost(bench.replicas[1], None)
+    bench.dispatcher.connection_lost(bench.replicas[2], None)
     bench.dispatcher.worker_down(1, "oom")
     bench.dispatcher.worker_down(2, "oom")
     assert waiter.errors == []
@@ -291,7 +299,7 @@ async def test_requests_too_large_for_one_message_are_sent_one_by_one(pair):
     dispatcher._pump()
     assert [len(waiter.errors) for waiter in waiters] == [0, 0, 1]
     dispatcher._pump()
-    assert dispatcher.holds(1) == 2
+    assert len(pair.replicas[1].sent) == 2
     pair.result(3)
     pair.result(4)
     assert [len(waiter.answers) for waiter in waiters] == [1, 1, 0]
@@ -305,7 +313,7 @@ async def test_a_request_too_large_for_a_message_is_refused_at_once(pair, mebiby
     for _ in range(3):  # together, the large one alone, the small one
         pair.dispatcher._pump()
     assert [type(error) for error in large.errors] == [RequestTooLarge]
-    assert (pair.dispatcher.holds(1), pair.dispatcher.inflight_count) == (1, 1)
+    assert (len(pair.replicas[1].sent), len(pair.dispatcher._jobs)) == (1, 1)
     pair.result(4)
     assert (len(small.answers), len(large.answers)) == (1, 0)
 
@@ -370,18 +378,18 @@ async def test_answers_of_parts_are_bounded_together(fit):
     """As one alone is; what is left of a request that fails so is not run, and others are answered."""
     bench = Bench(batching__max_size=1)
     answer_bytes = len(frame_of(b"\7"))
-    bench.dispatcher._workers[1].connection.max_message_bytes = fit * answer_bytes
+    bench.replicas[1].max_message_bytes = fit * answer_bytes
     waiter = submitted(bench, rows(3))
     for action in (2, 3, 4):
         bench.dispatcher._pump()
-        assert bench.dispatcher.holds(1)
+        assert len(bench.replicas[1].sent)
         bench.result(action)
     if fit == 3:
         assert (len(waiter.answers), waiter.errors) == (1, [])
     else:
         assert [type(error) for error in waiter.errors] == [InferenceFailed]
         assert "too large for one message" in str(waiter.errors[0])
-    assert (bench.dispatcher.inflight_count, bench.dispatcher.waiting_items) == (0, 0)
+    assert (len(bench.dispatcher._jobs), bench.dispatcher.waiting_of(CARD.id)) == (0, 0)
     small = submitted(bench, rows(1))
     bench.dispatcher._pump()
     bench.result(5)
@@ -470,7 +478,7 @@ async def test_a_waiter_that_fails_keeps_nobody_else_waiting(how):
     else:
         dispatcher.close(CARD.label)
     assert [len(one.answers) + len(one.errors) for one in waiters] == [1] * 4
-    assert dispatcher.inflight_count == 0
+    assert len(dispatcher._jobs) == 0
     dispatcher.close(CARD.label)
 
 
@@ -495,13 +503,8 @@ async def test_a_replica_whose_memory_is_out_of_step_is_broken(kind):
     """It gets nothing new, and what it was given is lost with it: asking again would be answered as before."""
     scheduler, broken = Planned(), []
     dispatcher = Dispatcher(scheduler, on_batch=lambda *_: None)
-    connection = ReplicaConnection(dispatcher, 1)
-    connection.connection_made(Line([]))
-    dispatcher.worker_up(
-        connection,
-        wanted=lambda _: LoadSpec(CARD, 1),
-        on_loaded=lambda *_: None,
-        on_connection_lost=broken.append,
+    replica = connected(
+        dispatcher, written=[], wanted=lambda _: LoadSpec(CARD, 1), on_lost=broken.append
     )
     dispatcher.number_of(CARD.id)
     query = RequestDecoder("echo", SIGNATURE).query(BODY, None)
@@ -515,7 +518,7 @@ async def test_a_replica_whose_memory_is_out_of_step_is_broken(kind):
     else:
         told, status = wire.MessageType.RESULT, wire.ActionStatus.UNKNOWN_MODEL
         message = wire.result_head(1, status, wire.ReplicaTimes(0, 0, 0, 0), [(0, status)])
-    dispatcher.on_message(1, told, memoryview(message)[wire.HEAD.size :])
+    dispatcher.on_message(replica, told, memoryview(message)[wire.HEAD.size :])
     assert [type(event) for event in scheduler.events[-1:]] == [WorkerDraining]
     assert [text.split(":")[0] for text in broken] == ["its memory is inconsistent"]
     dispatcher.close(CARD.label)
@@ -535,14 +538,7 @@ async def test_a_batch_that_was_not_begun_took_no_time():
     """The replica tells when it gave it back, which says nothing about batches nor the way back."""
     scheduler = Planned()
     dispatcher = Dispatcher(scheduler, on_batch=lambda *_: None)
-    connection = ReplicaConnection(dispatcher, 1)
-    connection.connection_made(Line([]))
-    dispatcher.worker_up(
-        connection,
-        wanted=lambda _: None,
-        on_loaded=lambda *_: None,
-        on_connection_lost=lambda _: None,
-    )
+    replica = connected(dispatcher, written=[], wanted=lambda _: None, on_lost=lambda _: None)
     scheduler.actions = [Action(2, ActionType.INFER, 1, CARD.id, [(1, 0, 1)], 0.0, 1e9, 0.001)]
     query = RequestDecoder("echo", SIGNATURE).query(BODY, None)
     dispatcher.submit(query, Waiting(), CARD.id, 1e9, 0.0)
@@ -550,7 +546,7 @@ async def test_a_batch_that_was_not_begun_took_no_time():
     times = wire.ReplicaTimes(0, 0, 0, 0)
     late = wire.ActionStatus.TOO_LATE
     head = wire.result_head(2, late, times, [(0, late)])
-    dispatcher.on_message(1, wire.MessageType.RESULT, memoryview(head)[wire.HEAD.size :])
+    dispatcher.on_message(replica, wire.MessageType.RESULT, memoryview(head)[wire.HEAD.size :])
     ended = scheduler.events[-1]
     assert (ended.action, ended.ok, ended.times) == (2, False, None)
     dispatcher.close(CARD.label)
@@ -558,8 +554,6 @@ async def test_a_batch_that_was_not_begun_took_no_time():
 
 class Planned:
     """A scheduler that does what it is told."""
-
-    waiting_items = 0
 
     def __init__(self):
         self.actions = []
@@ -592,14 +586,13 @@ async def test_windows_and_unloading_go_over_the_wire():
     """Any scheduler's action reaches the replica with its window; what the replica says comes back."""
     scheduler = Planned()
     dispatcher = Dispatcher(scheduler, on_batch=lambda *_: None)
-    connection = ReplicaConnection(dispatcher, 1)
     sent = []
-    connection.connection_made(Line(sent))
-    dispatcher.worker_up(
-        connection,
+    replica = connected(
+        dispatcher,
+        written=sent,
         wanted=lambda _: LoadSpec(CARD, 2, 8, 0.5),
         on_loaded=lambda *_: pytest.fail("a load that was not begun says nothing of the model"),
-        on_connection_lost=sent.append,
+        on_lost=sent.append,
     )
     scheduler.actions = [
         Action(1, ActionType.LOAD, 1, CARD.id, [], 0.0, 9.5, 0.5),
@@ -624,15 +617,15 @@ async def test_windows_and_unloading_go_over_the_wire():
     message = wire.encode_loaded(
         1, wire.ActionStatus.TOO_LATE, {"error": "too late", "started_ns": -1, "load_s": True}
     )
-    dispatcher.on_message(1, wire.MessageType.LOADED, memoryview(message)[wire.HEAD.size :])
+    dispatcher.on_message(replica, wire.MessageType.LOADED, memoryview(message)[wire.HEAD.size :])
     ended = scheduler.events[-1]
     assert (ended.action, ended.ok, ended.times) == (1, False, None)
     message = wire.encode_unloaded(3, wire.ActionStatus.OK, {})
-    dispatcher.on_message(1, wire.MessageType.UNLOADED, memoryview(message)[wire.HEAD.size :])
+    dispatcher.on_message(replica, wire.MessageType.UNLOADED, memoryview(message)[wire.HEAD.size :])
     ended = scheduler.events[-1]
     assert isinstance(ended, ActionResult)
     assert (ended.action, ended.worker, ended.ok, ended.times) == (3, 1, True, None)
-    assert dispatcher.holds(1) == 1
+    assert len(replica.sent) == 1
     dispatcher.close(CARD.label)
 
 
@@ -641,16 +634,15 @@ async def test_two_models_of_a_worker_are_told_apart():
     scheduler = Planned()
     now_s = 50.0
     dispatcher = Dispatcher(scheduler, on_batch=lambda *_: None, clock=lambda: now_s)
-    connection = ReplicaConnection(dispatcher, 1)
     sent, loaded = [], []
-    connection.connection_made(Line(sent))
     other = ModelSpec(name="other", version="7", kind="echo", path=None)
     cards = {card.id: card for card in (CARD, other)}
-    dispatcher.worker_up(
-        connection,
+    replica = connected(
+        dispatcher,
+        written=sent,
         wanted=lambda model: LoadSpec(cards[model], 1),
         on_loaded=lambda model, outcome: loaded.append((model, outcome)),
-        on_connection_lost=sent.append,
+        on_lost=sent.append,
     )
     scheduler.actions = [
         Action(1, ActionType.LOAD, 1, CARD.id, [], 0.0, math.inf, 0.5),
@@ -672,7 +664,7 @@ async def test_two_models_of_a_worker_are_told_apart():
         "memory_bytes": 5,
     }
     message = wire.encode_loaded(2, wire.ActionStatus.OK, detail)
-    dispatcher.on_message(1, wire.MessageType.LOADED, memoryview(message)[wire.HEAD.size :])
+    dispatcher.on_message(replica, wire.MessageType.LOADED, memoryview(message)[wire.HEAD.size :])
     assert scheduler.events[-1].times == pytest.approx((1.0, 0.0, 2.0, 0.0))
     ((model, outcome),) = loaded
     assert model == other.id

@@ -245,7 +245,7 @@ def test_a_client_of_clipper_that_leaves_takes_all_its_queries_back():
             post(client, "/votes/predict", '{"input_batch": [[1], [2], [3], [4]]}')
             assert until(lambda: running.do(lambda: running.engine.inflight_count) == 12)
         assert until(lambda: running.do(lambda: running.engine.inflight_count) == 0)
-        waiting = [served.dispatcher.waiting_items for served in running.engine.deployments()]
+        waiting = [one.dispatcher.waiting_of(one.id) for one in running.engine.deployments()]
         assert waiting == [0, 0, 0]
         home.hold.clear()
         home.release.set()

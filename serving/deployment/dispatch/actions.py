@@ -21,7 +21,7 @@ MAX_RESENT_BYTES = 2**28
 def infer_message(
     action: Action, jobs: dict[int, InflightRequest], model: int, *, has_rows: bool
 ) -> list[Buffer]:
-    """INFER message in pieces.
+    """Return an INFER message in pieces.
 
     Args:
         jobs: by id.
@@ -60,10 +60,8 @@ def infer_message(
 
 
 def load_message(action: Action, wanted: LoadSpec, model: int) -> bytes:
-    """LOAD message; `model` is the wire id."""
+    """Return a LOAD message; `model` is the wire id."""
     spec = wanted.spec
-    weights = _wire_path(wanted.weights or spec.path, wanted.root)
-    samples = _wire_path(spec.sample, wanted.root)
     earliest_ns, latest_ns = window_ns(action)
     return wire.encode_load(
         action.id,
@@ -71,9 +69,9 @@ def load_message(action: Action, wanted: LoadSpec, model: int) -> bytes:
         name=spec.name,
         version=spec.version,
         kind=spec.kind,
-        path=weights,
+        path=_wire_path(wanted.weights or spec.path, wanted.root),
         threads=wanted.threads,
-        samples=samples,
+        samples=_wire_path(spec.sample, wanted.root),
         max_items=wanted.max_items,
         warmup_s=wanted.warmup_s,
         device=wanted.device,
@@ -89,13 +87,13 @@ def load_message(action: Action, wanted: LoadSpec, model: int) -> bytes:
 
 
 def unload_message(action: Action, model: int) -> bytes:
-    """UNLOAD message; `model` is the wire id."""
+    """Return an UNLOAD message; `model` is the wire id."""
     earliest_ns, latest_ns = window_ns(action)
     return wire.encode_unload(action.id, model=model, earliest_ns=earliest_ns, latest_ns=latest_ns)
 
 
 def window_ns(action: Action) -> tuple[int, int]:
-    """Window in nanoseconds of CLOCK_MONOTONIC; 0: open."""
+    """Return an action's window in nanoseconds of CLOCK_MONOTONIC; 0: open."""
     latest_ns = 0 if action.latest_s == math.inf else int(action.latest_s * 1e9)
     return int(action.earliest_s * 1e9), latest_ns
 

@@ -1,14 +1,17 @@
-"""The gateway's end of a replica's socket."""
+"""A connected replica: its socket, the models that it has loaded, and its unfinished actions."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Protocol, cast
 
 from serving import wire
-from serving.values import Buffer
+from serving.deployment.dispatch.model_load import LoadReport, LoadSpec
+from serving.errors import ServingError
+from serving.scheduling.interface import Action, ActionType
+from serving.values import Buffer, ModelId
 
 log = logging.getLogger(__name__)
 
@@ -16,7 +19,9 @@ log = logging.getLogger(__name__)
 class Receiver(Protocol):
     """Receiver of the messages."""
 
-    def on_message(self, worker: int, kind: wire.MessageType, body: memoryview) -> None:
+    def on_message(
+        self, replica: ReplicaConnection, kind: wire.MessageType, body: memoryview
+    ) -> None:
         """Handle a message.
 
         Raises:
@@ -24,7 +29,7 @@ class Receiver(Protocol):
         """
         ...
 
-    def connection_lost(self, worker: int, fault: str | None) -> None:
+    def connection_lost(self, replica: ReplicaConnection, fault: str | None) -> None:
         """Handle a connection lost by the replica's fault or its end (`fault` is None)."""
         ...
 
@@ -36,16 +41,46 @@ class ReplicaConnection(asyncio.Protocol):
         self,
         dispatcher: Receiver,
         worker: int,
+        *,
+        wanted: Callable[[ModelId], LoadSpec],
+        on_loaded: Callable[[ModelId, LoadReport | ServingError], None],
+        on_lost: Callable[[str | None], None],
         max_message_bytes: int = wire.MAX_RESULT_BYTES,
     ) -> None:
-        """Prepare the protocol; a message longer than `max_message_bytes` ends the replica."""
+        """Prepare the protocol; a message longer than `max_message_bytes` ends the replica.
+
+        `wanted` returns how to load a model, `on_loaded` is called after each load, and `on_lost`
+        with the replica's fault, if any.
+        """
         self.worker = worker
-        self._dispatcher = dispatcher
+        self.wanted = wanted
+        self.on_loaded = on_loaded
+        self.on_lost = on_lost
         self.max_message_bytes = max_message_bytes
+        self.loaded: set[ModelId] = set()
+        self.labels: dict[int, str] = {}
+        self.sent: dict[int, tuple[Action, float]] = {}
+        """Unfinished actions by id, and when each was sent."""
+        self.last_result_s = 0.0
+        self.has_answered = False
+        """Whether it has run a batch."""
+        self.ended = asyncio.Event()
+        self._dispatcher = dispatcher
         self._parser = wire.MessageParser(max_message_bytes=max_message_bytes)
         self._transport: asyncio.Transport | None = None
         self._is_lost = False
-        self.ended = asyncio.Event()
+
+    @property
+    def is_loading(self) -> bool:
+        """Whether its current action is a load."""
+        return bool(self.sent) and next(iter(self.sent.values()))[0].kind is ActionType.LOAD
+
+    @property
+    def oldest_sent_s(self) -> float | None:
+        """Start of its oldest unfinished action: a buffered one waits for the last result."""
+        if not self.sent:
+            return None
+        return max(self.last_result_s, next(iter(self.sent.values()))[1])
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Store the transport."""
@@ -57,19 +92,19 @@ class ReplicaConnection(asyncio.Protocol):
             return
         try:
             for kind, body in self._parser.feed(data):
-                self._dispatcher.on_message(self.worker, kind, body)
+                self._dispatcher.on_message(self, kind, body)
         except wire.WireError as error:
             self._is_lost = True
             log.error(
                 "invalid bytes from a replica", extra={"worker": self.worker, "error": str(error)}
             )
-            self._dispatcher.connection_lost(self.worker, f"invalid bytes on its socket: {error}")
+            self._dispatcher.connection_lost(self, f"invalid bytes on its socket: {error}")
 
     def connection_lost(self, _error: Exception | None) -> None:
         """Report the end of the replica."""
         self._transport = None
         self.ended.set()
-        self._dispatcher.connection_lost(self.worker, None)
+        self._dispatcher.connection_lost(self, None)
 
     def send(self, buffers: Sequence[Buffer]) -> None:
         """Queue one message."""
@@ -77,6 +112,7 @@ class ReplicaConnection(asyncio.Protocol):
             self._transport.writelines(buffers)
 
     def close(self) -> None:
-        """Abort the connection without sending the rest."""
+        """Abort the connection without sending the rest, and forget its actions."""
+        self.sent.clear()
         if self._transport is not None:
             self._transport.abort()

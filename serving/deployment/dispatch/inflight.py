@@ -17,17 +17,17 @@ class RequestFrame(Protocol):
 
     @property
     def frame(self) -> Sequence[Buffer]:
-        """The pieces."""
+        """The pieces of the frame."""
         ...
 
     @property
     def frame_bytes(self) -> int:
-        """Their total length."""
+        """Total length of the pieces."""
         ...
 
     @property
     def encoding(self) -> int:
-        """Encoding of the frame."""
+        """Encoding of the frame, as on the wire."""
         ...
 
     @property
@@ -49,11 +49,9 @@ class Canceller(Protocol):
 
 
 class _NoHandler:
-    def on_result(self, frame: memoryview) -> None:
-        """Never called."""
+    def on_result(self, frame: memoryview) -> None: ...
 
-    def on_error(self, error: ServingError) -> None:
-        """Never called."""
+    def on_error(self, error: ServingError) -> None: ...
 
 
 NO_HANDLER = _NoHandler()
@@ -62,7 +60,7 @@ NO_HANDLER = _NoHandler()
 class InflightRequest(Submitted):
     """An in-flight request, its handle, and the scheduler's `Submitted` event in one object.
 
-    A finished job drops its handler: a reference cycle would leave the buffers to the garbage
+    A finished one drops its handler: a reference cycle would leave the buffers to the garbage
     collector, which stops the server for milliseconds.
     """
 
@@ -105,5 +103,5 @@ class InflightRequest(Submitted):
         self._dispatcher.cancel(self.id)
 
     def batch(self) -> BatchInfo | None:
-        """See `HasBatch`."""
+        """Return the batch of the response that is being delivered."""
         return self._dispatcher.current_batch()

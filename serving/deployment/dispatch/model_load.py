@@ -99,7 +99,7 @@ def declared_inputs(
     pad_to: int | None,
     known: Signature | None = None,
 ) -> DeclaredInputs:
-    """Declared inputs of a model.
+    """Return a model's declared inputs.
 
     Args:
         settings: the model's own; they override the spec.
@@ -147,7 +147,7 @@ def parse_load_report(detail: Mapping[str, Any]) -> LoadReport:
 
 
 def load_times(detail: Mapping[str, Any], sent_s: float) -> StageTimes | None:
-    """Delay and duration of a load; None if not reported."""
+    """Return the delay and duration of a load; None if not reported."""
     started_ns, load_s = _number(detail, "started_ns", int), _number(detail, "load_s", float)
     if started_ns is None or load_s is None:
         return None

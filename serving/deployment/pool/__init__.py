@@ -1,12 +1,13 @@
 """Pools: keep the wanted replicas alive under the wanted limits.
 
-    pool --> contents (what replicas hold) --> member (one replica) --> home (their spawner)
+    pool --> contents (what replicas hold) --> member (one replica) --> spawner
 
 Each knows only those to its right.
 """
 
-from serving.deployment.pool.member import Death, Member
+from serving.deployment.pool.contents import ReplicaContents
+from serving.deployment.pool.member import Member
 from serving.deployment.pool.pool import Pool
 from serving.deployment.pool.spawner import Spawner
 
-__all__ = ["Death", "Member", "Pool", "Spawner"]
+__all__ = ["Member", "Pool", "ReplicaContents", "Spawner"]

@@ -1,10 +1,8 @@
-"""Protocol for the contents of a pool's replicas."""
+"""What the replicas of a pool hold."""
 
 from __future__ import annotations
 
-from typing import Protocol
-
-from serving.deployment.dispatch import LoadReport, LoadSpec
+from serving.deployment.dispatch.model_load import LoadReport, LoadSpec
 from serving.deployment.pool.member import Member
 from serving.errors import ServingError
 from serving.model_spec import ModelSpec
@@ -12,37 +10,29 @@ from serving.settings import ServingSettings
 from serving.values import ModelId
 
 
-class ReplicaContents(Protocol):
-    """Contents of a pool's replicas."""
+class ReplicaContents:
+    """The models of a pool's replicas; by default one for life, without a memory budget."""
 
-    @property
-    def is_shared(self) -> bool:
-        """Whether models come and go, so that a replica is ready once connected."""
-        ...
-
-    @property
-    def spec(self) -> ModelSpec | None:
-        """Model a replica is started for; None: shared models, each staged."""
-        ...
+    is_shared = False
+    """Whether models come and go, so that a replica is ready once connected."""
+    spec: ModelSpec | None = None
+    """Model a replica is started for; None: shared models, each staged."""
 
     def make_load_spec(self, model: ModelId, member: Member) -> LoadSpec:
-        """How a replica loads a model."""
-        ...
+        """Return how a replica loads a model."""
+        raise NotImplementedError
 
-    def pages(self, settings: ServingSettings) -> int | None:
-        """A replica's page budget; None: no limit."""
-        ...
+    def pages(self, _settings: ServingSettings) -> int | None:
+        """Return a replica's page budget; None: no limit."""
+        return None
 
-    def on_loaded(
-        self, model: ModelId, told: LoadReport, member: Member, *, reads_json: bool
-    ) -> bool:
+    def on_loaded(self, model: ModelId, told: LoadReport, member: Member) -> bool:
         """Handle a model's load; return whether `achievable` has changed."""
-        ...
+        raise NotImplementedError
 
     def on_load_failed(self, model: ModelId, error: ServingError) -> None:
-        """Handle a model's failed load."""
-        ...
+        """Handle a model's failed load, beside the start that waits for it."""
 
     def achievable(self, settings: ServingSettings) -> ServingSettings:
-        """Settings as far as the contents can follow them."""
-        ...
+        """Return the settings as far as the contents can follow them."""
+        return settings

@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import logging
-from typing import Any, Protocol
+from typing import Any
 
-from serving.deployment.dispatch import ReplicaConnection
+from serving.deployment.dispatch.connection import ReplicaConnection
 from serving.deployment.pool.spawner import Replica
 from serving.errors import LimitsUnavailable
 from serving.settings import ServingSettings
@@ -19,29 +19,8 @@ log = logging.getLogger(__name__)
 class Member:
     """One replica of the pool."""
 
-    __slots__ = (
-        "accelerator",
-        "connection",
-        "failure",
-        "leaving",
-        "limits",
-        "max_items",
-        "model",
-        "pad_to",
-        "pages",
-        "ready",
-        "replica",
-        "state",
-        "worker",
-    )
-
     def __init__(
-        self,
-        worker: int,
-        settings: ServingSettings,
-        *,
-        max_items: int,
-        pages: int | None,
+        self, worker: int, settings: ServingSettings, *, max_items: int, pages: int | None
     ) -> None:
         self.worker = worker
         self.limits = settings.replica
@@ -78,7 +57,7 @@ class Member:
             return False
         if (self.model, self.pad_to) != (settings.model, settings.batching.pad_to):
             return False
-        if now.threads != wanted.threads or now.spawner != wanted.spawner:
+        if (now.threads, now.spawner) != (wanted.threads, wanted.spawner):
             return False
         if wanted.memory_mb is None or now.memory_mb == wanted.memory_mb:
             return True
@@ -96,6 +75,21 @@ class Member:
             self.failure = ("crash", fault)
         if self.state != "ended" and replica is not None and not replica.ended.done():
             replica.kill(asked=fault is not None)
+
+    def kill_if_hung(self, now_s: float) -> None:
+        """Kill a replica that holds one batch or load for too long."""
+        connection, replica = self.connection, self.replica
+        sent_s = None if connection is None else connection.oldest_sent_s
+        if self.state != "ready" or connection is None or replica is None or sent_s is None:
+            return
+        limit_s = self.limits.hang_timeout_s
+        text = f"a batch ran for over {limit_s:g} s (replica.hang_timeout_s)"
+        if connection.is_loading:
+            limit_s = self.limits.ready_timeout_s
+            text = f"a load took over {limit_s:g} s (replica.ready_timeout_s)"
+        if now_s - sent_s > limit_s:
+            self.failure = ("hang", text)
+            replica.kill()
 
     async def limit(self, wanted: ReplicaSettings) -> bool:
         """Set limits; return False if refused, which needs a new replica."""
@@ -120,11 +114,3 @@ class Death:
     reason: str
     text: str
     at_s: float
-
-
-class DeathCounter(Protocol):
-    """Counter of deaths."""
-
-    def on_replica_death(self, reason: str, text: str) -> None:
-        """Count one unexpected end of a replica."""
-        ...

@@ -8,18 +8,21 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import dataclasses
 import logging
 import time
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
-from serving.deployment.dispatch import Dispatcher, LoadReport, ReplicaConnection
+from serving.deployment.dispatch.connection import ReplicaConnection
+from serving.deployment.dispatch.dispatcher import Dispatcher
+from serving.deployment.dispatch.model_load import LoadReport, LoadSpec
 from serving.deployment.pool.contents import ReplicaContents
-from serving.deployment.pool.hang_watch import watch_hangs
-from serving.deployment.pool.member import Death, DeathCounter, Member
+from serving.deployment.pool.member import Death, Member
 from serving.deployment.pool.spawner import Replica, Spawner
 from serving.errors import ReplicaStartFailed, ServingError
+from serving.scheduling.interface import SettingsChanged
 from serving.settings import ServingSettings
 from serving.settings.replica import ReplicaSettings
 from serving.values import ModelId
@@ -30,6 +33,7 @@ FIRST_BACKOFF_S = 0.1
 MAX_BACKOFF_S = 10.0
 _RETAINED_DEATHS = 100
 _LAST_WORDS_S = 0.5
+_WATCH_PERIOD_S = 0.25
 
 
 class Pool:
@@ -43,20 +47,22 @@ class Pool:
         spawner: Spawner,
         dispatcher: Dispatcher,
         settings: ServingSettings,
-        counting: DeathCounter,
+        on_death: Callable[[str, str], None],
         workers: Iterator[int],
         contents: ReplicaContents,
     ) -> None:
-        """Start nothing yet; `spawner` is open and `workers` yields numbers unique in it."""
+        """Start nothing yet; `spawner` is open and `workers` yields numbers unique in it.
+
+        `on_death` is called with the reason and the text of each unexpected end of a replica.
+        """
         self._spawner = spawner
         self._dispatcher = dispatcher
         self._settings = settings
-        self._counting = counting
+        self._on_death = on_death
         self._members: dict[int, Member] = {}
         self._workers = workers
         self._contents = contents
         self._failures = 0
-        self._served: set[int] = set()
         self._restart: asyncio.Task[None] | None = None
         self._watch: asyncio.Task[None] | None = None
         self._tasks: set[asyncio.Task[Any]] = set()
@@ -83,10 +89,6 @@ class Pool:
         """Each replica's worker, pid, state and usage."""
         return [member.facts() for member in self._members.values()]
 
-    def mark_healthy(self, worker: int) -> None:
-        """Count the worker as healthy, since it answered a batch."""
-        self._served.add(worker)
-
     # Life
 
     async def open(self) -> None:
@@ -95,26 +97,25 @@ class Pool:
         Raises:
             ReplicaStartFailed, ModelLoadFailed: one does not become ready; all are ended.
         """
-        watch = watch_hangs(self._members, self._dispatcher)
-        self._watch = asyncio.create_task(watch, name="watch replicas")
+        self._watch = asyncio.create_task(self._watch_hangs(), name="watch replicas")
         await self._start_many(self._settings.replica.count, self._settings)
 
-    async def close(self, grace_s: float) -> None:
-        """End all replicas; busy ones get `grace_s`."""
+    async def close(self) -> None:
+        """End all replicas, also busy ones."""
         self._closing = True
         await self._stop_restart()
         if self._watch is not None:
             self._watch.cancel()
-        await asyncio.gather(*(self._retire(m, grace_s) for m in list(self._members.values())))
+        await asyncio.gather(*(self._retire(m, 0.0) for m in list(self._members.values())))
         for task in list(self._tasks):
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
     async def apply(self, settings: ServingSettings, *, fresh: bool, keep_learned: bool) -> None:
-        """Apply new settings while serving.
+        """Apply new settings while serving: new replicas are ready before old ones leave.
 
-        New replicas are ready before old ones leave; limits change live if possible. `fresh`
-        replaces every replica; `keep_learned` keeps the state of the scheduler and the back-off.
+        `fresh` replaces every replica, else limits change live if possible; `keep_learned` keeps
+        the state of the scheduler and the back-off.
 
         Raises:
             ReplicaStartFailed, ModelLoadFailed: the old settings still serve.
@@ -160,12 +161,21 @@ class Pool:
         self._settings = settings
         if not keep_learned:
             self._failures = 0
-        possible = self._contents.achievable(settings)
-        self._dispatcher.settings_changed(possible, keep_learned=keep_learned)
+        self._inform_scheduler(keep_learned=keep_learned)
         await asyncio.gather(*(self._retire(m, settings.replica.hang_timeout_s) for m in leaving))
         dead = [m for m in started if m.state == "ended"]
         if dead:
             log.warning("replicas ended while settings were applied", extra={"count": len(dead)})
+
+    def _inform_scheduler(self, *, keep_learned: bool) -> None:
+        possible = self._contents.achievable(self._settings)
+        self._dispatcher.notify(SettingsChanged(possible, keep_learned))
+
+    async def _watch_hangs(self) -> None:
+        while True:
+            await asyncio.sleep(_WATCH_PERIOD_S)
+            for member in list(self._members.values()):
+                member.kill_if_hung(time.monotonic())
 
     # Starting
 
@@ -181,16 +191,13 @@ class Pool:
             self._members[member.worker] = member
             members.append(member)
         try:
-            outcomes = await asyncio.gather(
-                *(self._start(member) for member in members), return_exceptions=True
-            )
-        except asyncio.CancelledError:
+            starts = (self._start(member) for member in members)
+            for outcome in await asyncio.gather(*starts, return_exceptions=True):
+                if outcome is not None:
+                    raise outcome
+        except BaseException:
             await asyncio.gather(*(self._retire(member, 0.0) for member in members))
             raise
-        errors = [outcome for outcome in outcomes if isinstance(outcome, BaseException)]
-        if errors:
-            await asyncio.gather(*(self._retire(member, 0.0) for member in members))
-            raise errors[0]
         return members
 
     async def _start(self, member: Member) -> None:
@@ -228,12 +235,12 @@ class Pool:
         )
 
     async def _connect(self, member: Member, replica: Replica) -> None:
+        contents, reads_json = self._contents, "json" in replica.features
         max_response_bytes = self._settings.replica.max_response_mb << 20
-        connection = member.connection = ReplicaConnection(
-            self._dispatcher, member.worker, max_response_bytes
-        )
-        contents, loop = self._contents, asyncio.get_running_loop()
-        await loop.create_unix_connection(lambda: connection, sock=replica.sock)
+
+        def wanted(model: ModelId) -> LoadSpec:
+            spec = contents.make_load_spec(model, member)
+            return spec._replace(max_response_bytes=max_response_bytes)
 
         def on_loaded(model: ModelId, outcome: LoadReport | ServingError) -> None:
             if member.ready.done() and not contents.is_shared:
@@ -243,22 +250,23 @@ class Pool:
                 if not member.ready.done():
                     member.ready.set_exception(outcome)
                 return
-            reads_json = "json" in replica.features
             if not member.ready.done():
                 member.become_ready()
-            if contents.on_loaded(model, outcome, member, reads_json=reads_json):
-                possible = contents.achievable(self._settings)
-                self._dispatcher.settings_changed(possible, keep_learned=True)
+            signature = dataclasses.replace(outcome.signature, reads_json=reads_json)
+            if contents.on_loaded(model, outcome._replace(signature=signature), member):
+                self._inform_scheduler(keep_learned=True)
 
-        self._dispatcher.worker_up(
-            connection,
-            wanted=lambda model: contents.make_load_spec(model, member)._replace(
-                max_response_bytes=max_response_bytes
-            ),
+        connection = member.connection = ReplicaConnection(
+            self._dispatcher,
+            member.worker,
+            wanted=wanted,
             on_loaded=on_loaded,
-            on_connection_lost=member.connection_lost,
-            pages=member.pages,
+            on_lost=member.connection_lost,
+            max_message_bytes=max_response_bytes,
         )
+        loop = asyncio.get_running_loop()
+        await loop.create_unix_connection(lambda: connection, sock=replica.sock)
+        self._dispatcher.worker_up(connection, member.pages)
         if contents.is_shared and not member.ready.done():
             member.become_ready()
 
@@ -279,31 +287,30 @@ class Pool:
         self._dispatcher.worker_down(member.worker, text)
         if was == "draining" or self._closing:
             return
-        self._counting.on_replica_death(reason, text)
+        self._on_death(reason, text)
         death = Death(worker=member.worker, reason=reason, text=text, at_s=time.time())
         (self._deaths_of_leaving if member.leaving else self.deaths).append(death)
         log.warning(
             "replica ended", extra={"worker": member.worker, "reason": reason, "text": text}
         )
         if was == "ready":
-            self._failures = 0 if member.worker in self._served else self._failures + 1
-        self._served.discard(member.worker)
+            has_answered = member.connection is not None and member.connection.has_answered
+            self._failures = 0 if has_answered else self._failures + 1
         self._keep_count()
 
     # Replacement
 
-    def _keep_count(self) -> None:
-        if self._closing or self._applying or (self._restart and not self._restart.done()):
-            return
+    def _lacks_replicas(self) -> bool:
         alive = sum(member.state in {"starting", "ready"} for member in self._members.values())
-        if alive < self._settings.replica.count:
+        is_steady = not self._closing and not self._applying
+        return is_steady and alive < self._settings.replica.count
+
+    def _keep_count(self) -> None:
+        if (self._restart is None or self._restart.done()) and self._lacks_replicas():
             self._restart = asyncio.create_task(self._start_missing(), name="restart replicas")
 
     async def _start_missing(self) -> None:
-        while not self._closing and not self._applying:
-            alive = sum(m.state in {"starting", "ready"} for m in self._members.values())
-            if alive >= self._settings.replica.count:
-                return
+        while self._lacks_replicas():
             if self._failures:
                 delay_s = FIRST_BACKOFF_S * 2.0 ** min(self._failures - 1, 16)
                 await asyncio.sleep(min(MAX_BACKOFF_S, delay_s))
@@ -330,7 +337,7 @@ class Pool:
         self._dispatcher.worker_draining(member.worker)
         until_s = time.monotonic() + grace_s
         while (
-            self._dispatcher.holds(member.worker)
+            (member.connection is not None and member.connection.sent)
             and not replica.ended.done()
             and time.monotonic() < until_s
         ):
@@ -339,4 +346,3 @@ class Pool:
         replica.kill()
         await asyncio.shield(replica.ended)
         self._members.pop(member.worker, None)
-        self._served.discard(member.worker)

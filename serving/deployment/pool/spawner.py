@@ -75,9 +75,8 @@ class Spawner(Protocol):
 
         Args:
             worker: a new number in this spawner.
-            cpu: cores, None: no limit.
-            memory_mb: MiB, None: no limit.
-            ready_timeout_s: time limit.
+            cpu: cores; None: no limit.
+            memory_mb: MiB; None: no limit.
             accelerator: its view of the GPU.
             spec: the model it will load or, of kind command, become; None: staged models.
         """

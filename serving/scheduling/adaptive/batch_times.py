@@ -1,13 +1,10 @@
-"""Estimates of batch duration by size, from recent measurements.
+"""Estimates of batch duration by size: the 90th percentile of the last measurements.
 
-The estimate is the 90th percentile of a size's last measurements; the maximum, as in Clockwork
-(OSDI'20, section 5.1), would on shared cores let one hiccup decide ten estimates. Other sizes are
-interpolated, or extrapolated through the two largest.
+The maximum, as in Clockwork (OSDI'20, section 5.1), would on shared cores let one hiccup decide ten
+estimates. Other sizes are interpolated, or extrapolated through the two largest.
 
 A size that looks too slow is not run and never corrected. If it exceeds what its neighbours
-predict, it is tried again after a while; if still as slow, it is trusted for twice as long.
-
-Pure; times are in seconds.
+predict, it is tried again after a while; if still as slow, it is trusted for twice as long. Pure.
 """
 
 from __future__ import annotations
@@ -21,11 +18,8 @@ _RANK = 1
 """Index from the largest: the 90th percentile of ten."""
 _MIN_MEASUREMENTS = 3
 """With fewer, the longest counts."""
-
-
 SEEDS_LAST = 100
 """Batches after which warm-up times are dropped."""
-
 DOUBTED_AFTER = 20
 DOUBTED_AFTER_S = 0.25
 """Seconds after which a slow-looking size may be dropped; doubled each time this was wrong."""
@@ -62,25 +56,12 @@ class _Size:
 
     @property
     def estimate_s(self) -> float:
-        """Duration that most batches keep."""
         ranked = sorted(self.seen)
         return ranked[-1 - _RANK] if len(ranked) >= _MIN_MEASUREMENTS else ranked[-1]
 
 
 class BatchTimeEstimator:
     """Batch durations of one model on one kind of worker."""
-
-    __slots__ = (
-        "_batches",
-        "_estimates",
-        "_look",
-        "_measured",
-        "_seeds",
-        "_seeds_last",
-        "_seen",
-        "_sizes",
-        "_spent_s",
-    )
 
     def __init__(self) -> None:
         self._seen: dict[int, _Size] = {}
@@ -153,10 +134,6 @@ class BatchTimeEstimator:
     def max_measured(self) -> int:
         """Largest measured size; 0 if none."""
         return self._sizes[-1] if self._sizes else 0
-
-    def covers(self, size: int) -> bool:
-        """Return whether `size` is at most the largest measured."""
-        return size <= self.max_measured
 
     def largest(self, within_s: float, most: int) -> int:
         """Return the most items, up to `most`, expected to run within `within_s`."""

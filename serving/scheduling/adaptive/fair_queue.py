@@ -97,7 +97,7 @@ class FairQueue(DeadlineQueue):
         self._opened = 0
 
     def adopt(self, entries: Sequence[QueuedRequest]) -> None:
-        """Take over the entries of another queue, in order of arrival."""
+        """Take over the entries of another queue, given by arrival."""
         self.drain()
         for entry in entries:
             items = entry.waiting_items
@@ -109,7 +109,7 @@ class FairQueue(DeadlineQueue):
         self._now = 0
 
     def drain(self) -> list[QueuedRequest]:
-        """Remove and return all entries by arrival."""
+        """Remove and return all queued entries by arrival."""
         self._flows.clear()
         self._turns.clear()
         self._now = 0
@@ -149,9 +149,8 @@ class FairQueue(DeadlineQueue):
     def last(self, name: str = "", capacity: int | None = None) -> QueuedRequest | None:
         """Return the entry to reject when full: the last of the flow with the most items.
 
-        Args:
-            name: the newcomer's flow, rejected if cutting the others to its size is not enough.
-            capacity: in items; None: the fullest flow gives way.
+        Or of `name`, the newcomer's flow, if cutting the others to its size is not enough for
+        `capacity` items.
         """
         own = None if capacity is None else self._flows.get(name)
         if own is not None and capacity is not None:

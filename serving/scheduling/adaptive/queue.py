@@ -67,13 +67,8 @@ class QueuedRequest:
         """Whether it was rejected or cancelled; later results are ignored."""
 
     @property
-    def waiting(self) -> bool:
-        """Whether items are still queued."""
-        return bool(self.spans) and not self.left
-
-    @property
     def waiting_items(self) -> int:
-        """Number of queued items."""
+        """Items that are still queued."""
         items = 0
         for start, stop in self.spans:  # nearly always one: `sum` takes four times as long
             items += stop - start

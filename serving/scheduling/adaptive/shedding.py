@@ -69,14 +69,10 @@ class Shedding:
         starts_s: float,
         others_s: Sequence[float],
     ) -> None:
-        """Keep the state of the queue.
+        """Note the state of the queue; `shares` is None for a single backlog.
 
-        Args:
-            shares: None for a single backlog.
-            size: of a full batch.
-            waiting: items of all backlogs.
-            starts_s: when the next batch starts.
-            others_s: starts of other workers' batches, ascending.
+        A full batch has `size` items, and all backlogs `waiting`. The next batch starts at
+        `starts_s`, those of other workers at `others_s`, ascending.
         """
         self._profile = profile
         self._shares = shares
@@ -145,7 +141,7 @@ class Shedding:
         if found[place].level != head.level or found[place].deadline_s <= head.deadline_s:
             return False
         profile = self._profile
-        if not profile.covers(batch):
+        if batch > profile.max_measured:
             return False  # the gain is unknown
         again_s = self._starts_s + profile.estimate_s(batch)
         waiting = self._waiting - batch

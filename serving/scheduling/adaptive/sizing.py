@@ -11,9 +11,8 @@ Source: Clipper (NSDI'17), sections 4.3.1 and 4.3.2. Pure.
 from __future__ import annotations
 
 import math
+import statistics
 from collections import deque
-from collections.abc import Sequence
-from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -42,44 +41,25 @@ _STEPS = 60
 _RATE_WEIGHT = 0.1
 
 
-class Sizing(Protocol):
-    """A batching policy."""
-
-    size: int
-    """Most items in the next batch."""
-    watches_arrivals: bool
-
-    def wait_s(self, waiting: int) -> float:
-        """Return how long the oldest item waits from arrival."""
-        ...
-
-    def record_arrival(self, now_s: float) -> None:
-        """Record the arrival of a request."""
-        ...
-
-    def ran(self, items: int, took_s: float, filled: int) -> None:
-        """Record the duration of a batch that could have held `filled` items."""
-        ...
-
-
 class FixedSizing:
-    """The size and timeout of the settings."""
+    """The size and timeout of the settings, which other policies change."""
 
     watches_arrivals = False
 
     def __init__(self, settings: BatchingSettings) -> None:
         self.size = settings.max_size
+        """Most items in the next batch."""
         self._wait_s = settings.timeout_us * 1e-6
 
     def wait_s(self, _waiting: int) -> float:
-        """Return the timeout."""
+        """Return how long the oldest item waits from its arrival, with so many items queued."""
         return self._wait_s
 
     def record_arrival(self, _now_s: float) -> None:
-        """Do nothing."""
+        """Record the arrival of a request, if `watches_arrivals`."""
 
     def ran(self, _items: int, _took_s: float, _filled: int) -> None:
-        """Do nothing."""
+        """Record the duration of a batch that could have held `filled` items."""
 
 
 class Aimd(FixedSizing):
@@ -188,7 +168,9 @@ class Quantile(FixedSizing):
             for number, took_s in seen
             if number > oldest
         ]
-        base_s, slope_s = _line(fresh)
+        if len({size for size, _ in fresh}) < 2:
+            return
+        slope_s, base_s = statistics.linear_regression(*zip(*fresh, strict=True))
         if base_s < 0.0 or slope_s <= 0.0:
             return
         most = _OUT_OF_LINE * max(took_s / (base_s + slope_s * size) for size, took_s in fresh)
@@ -250,20 +232,6 @@ POLICIES = {"fixed": FixedSizing, "aimd": Aimd, "quantile": Quantile, "delayed":
 def budget_s(settings: BatchingSettings) -> float:
     """Return the time that one batch may take."""
     return settings.slo_ms * 1e-3 / BATCHES_PER_REQUEST
-
-
-def _line(points: Sequence[tuple[int, float]]) -> tuple[float, float]:
-    """Return base and slope by least squares."""
-    count = len(points)
-    if not count:
-        return 0.0, 0.0
-    mean_size = sum(size for size, _ in points) / count
-    mean_s = sum(took_s for _, took_s in points) / count
-    spread = sum((size - mean_size) ** 2 for size, _ in points)
-    if not spread:
-        return mean_s, 0.0
-    slope_s = sum((size - mean_size) * (took_s - mean_s) for size, took_s in points) / spread
-    return mean_s - slope_s * mean_size, slope_s
 
 
 def quantile_line(

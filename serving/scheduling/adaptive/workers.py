@@ -6,18 +6,7 @@ from collections.abc import Iterable
 
 
 class AdaptiveWorker:
-    """State of one worker."""
-
-    __slots__ = (
-        "draining",
-        "expected_s",
-        "id",
-        "last_turn",
-        "loaded",
-        "since_s",
-        "slots",
-        "unfinished",
-    )
+    """A worker: its slots, its batches, and when they should end."""
 
     def __init__(self, id_: int, slots: int) -> None:
         self.id = id_

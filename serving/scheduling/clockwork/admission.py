@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from serving.scheduling.clockwork.eviction import evict, mark_evictable
 from serving.scheduling.clockwork.instances import (
     NEVER_S,
     ROUNDING_S,
@@ -11,7 +12,6 @@ from serving.scheduling.clockwork.instances import (
     PoolModel,
 )
 from serving.scheduling.clockwork.loading import Loading
-from serving.scheduling.clockwork.memory import Memory
 from serving.scheduling.clockwork.model_queue import BatchReservation, PendingRequest
 from serving.scheduling.clockwork.pool_queue import PoolQueue
 from serving.scheduling.clockwork.pool_state import PoolState
@@ -26,10 +26,8 @@ DOUBTED_AFTER_S = 0.25
 class Admission:
     """Admission to a pool."""
 
-    __slots__ = ("_loading", "_memory", "_pool", "_queue")
-
-    def __init__(self, pool: PoolState, memory: Memory, queue: PoolQueue, loading: Loading) -> None:
-        self._pool, self._memory, self._queue, self._loading = pool, memory, queue, loading
+    def __init__(self, pool: PoolState, queue: PoolQueue, loading: Loading) -> None:
+        self._pool, self._queue, self._loading = pool, queue, loading
 
     def submit(self, event: Submitted, now_s: float) -> None:
         """Admit or reject a request."""
@@ -58,10 +56,10 @@ class Admission:
             return
         buffer_s = parameters.deadline_margin * (event.deadline_s - now_s)
         deadline_s = event.deadline_s - buffer_s - pool.result_latency.estimate_s
+        is_solo = now_s < model.solo_until_s
         entry = PendingRequest(
-            event.id, items, deadline_s, event.deadline_s, flow, durations.item_s
+            event.id, items, deadline_s, event.deadline_s, flow, durations.item_s, is_solo
         )
-        entry.is_solo = now_s < model.solo_until_s
         pool.record_request(model, items, deadline_s - now_s)
         reason = self._place(model, entry, items, now_s, flow)
         if reason is None:
@@ -100,13 +98,13 @@ class Admission:
         now_s: float,
         flow: FlowShare | None = None,
     ) -> RejectionReason | None:
-        """Queue items on a reserved worker; return the reason if none can take them.
+        """Queue items on a reserved worker, or return why none can take them.
 
-        `flow` None: admitted before.
+        `flow` is None if the request was admitted before.
         """
         for holding in tuple(model.holdings):
             if holding.is_idle and holding.is_needed_for_loads:  # evict it now; it may return later
-                self._memory.evict(holding)
+                evict(self._pool, holding)
         demand = SchedulabilityTest(
             self._pool, model, entry.deadline_s, now_s, items, is_alone=entry.is_solo, flow=flow
         )
@@ -161,13 +159,12 @@ class Admission:
             self._queue.items -= count
             self._queue.uncharge(entry, model, count)
             self._put_back(entry, model, count, now_s)
-        self._memory.mark_evictable(model)
+        mark_evictable(self._pool, model)
 
     def unrun(self, sent: IssuedAction, now_s: float, *, too_large: bool = False) -> None:
         """Queue the items of a batch that was not run.
 
-        A request goes solo if it was too large with others, or was not run twice, since a large one
-        may arrive after its window.
+        Requests go solo that were too large together, or not run twice: a large one may come late.
         """
         if too_large:
             sent.holding.model.note_oversized_batch(now_s)

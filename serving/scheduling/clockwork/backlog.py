@@ -2,11 +2,7 @@
 
 All is in time if no more work is due by any deadline than there is time (the demand bound of
 earliest deadline first: Baruah, Rosier and Howell, Real-Time Systems 2, 1990). Deadlines share
-buckets of a hundredth of the remaining time, so a test costs the same for any backlog.
-
-    from now:  |||||||| | | | | |   |   |   |   |       |       |       |               |
-
-Pure; times are in seconds.
+buckets of a hundredth of the remaining time, so a test costs the same for any backlog. Pure.
 """
 
 from __future__ import annotations

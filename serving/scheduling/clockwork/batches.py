@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import bisect
 import heapq
+import operator
 from typing import NamedTuple
 
+from serving.scheduling.clockwork.eviction import mark_evictable
 from serving.scheduling.clockwork.instances import NEVER_S, IssuedAction, ModelInstance, PoolWorker
-from serving.scheduling.clockwork.memory import Memory
 from serving.scheduling.clockwork.model_queue import (
     BatchCandidate,
     BatchReservation,
     PendingRequest,
 )
-from serving.scheduling.clockwork.outbox import ActionOutbox
 from serving.scheduling.clockwork.pool_queue import PoolQueue
 from serving.scheduling.clockwork.pool_state import PoolState
 from serving.scheduling.interface import ActionType, Part, RejectionReason
@@ -32,28 +32,19 @@ class NextBatch(NamedTuple):
     first: int | None
     """Index of the first queued item; None: not in a row."""
 
-    @property
-    def size(self) -> int:
-        """Items."""
-        return len(self.entries)
-
 
 class Batches:
     """Batches of a pool."""
 
-    __slots__ = ("_dues", "_memory", "_orders", "_pool", "_queue")
-
-    def __init__(
-        self, pool: PoolState, orders: ActionOutbox, memory: Memory, queue: PoolQueue
-    ) -> None:
-        self._pool, self._orders, self._memory, self._queue = pool, orders, memory, queue
+    def __init__(self, pool: PoolState, queue: PoolQueue) -> None:
+        self._pool, self._queue = pool, queue
         self._dues: list[tuple[float, int, PoolWorker]] = []
         """Heap of (first deadline, action, worker) of issued batches."""
 
-    def give(self, worker: PoolWorker, now_s: float) -> None:
+    def give(self, worker: PoolWorker) -> None:
         """Issue batches that the worker could start soon."""
         while worker.heap:
-            start_s = self._orders.start_s(worker, worker.exec, now_s)
+            start_s = self._pool.start_s(worker, worker.exec)
             if start_s is None:
                 return
             found = self._next(worker, start_s)
@@ -74,15 +65,15 @@ class Batches:
         while (
             other is not None
             and other.holding.planned_eviction is not None
-            and other.size <= found.size
+            and len(other.entries) <= len(found.entries)
         ):
             popped.append(heapq.heappop(worker.heap))
             other = self._turn(worker, start_s) if len(popped) < MAX_PASSED_OVER else None
         for turn in popped:
             heapq.heappush(worker.heap, turn)
-        if other is None or other.size <= found.size or not self._is_kept(other, start_s):
+        if other is None or len(other.entries) <= len(found.entries):
             return found
-        return other
+        return other if self._is_kept(other, start_s) else found
 
     def _turn(self, worker: PoolWorker, start_s: float) -> NextBatch | None:
         """Return a batch of the model with the earliest reservation."""
@@ -107,7 +98,7 @@ class Batches:
                 heapq.heappop(heap)
                 holding.key_s = NEVER_S
                 if len(model.holdings) == 1:
-                    self._queue.drop(model, start_s)
+                    self._queue.drop(model, start_s + durations.estimate_s[0])
                 continue
             found = self._fit_to_reservations(holding, chosen, start_s)
             if found is not None:
@@ -115,7 +106,7 @@ class Batches:
             heapq.heappop(heap)  # other workers reserved it all, and this one has no spare time
             holding.key_s = NEVER_S
         if worker.planned:  # a load may begin now
-            self._orders.to_check[worker.id] = worker
+            self._pool.to_check[worker.id] = worker
         return None
 
     def _fit_to_reservations(
@@ -153,7 +144,7 @@ class Batches:
         if found is not None or not bundles:
             return found
         members = [entry for entry in bundles[0].entries for _ in range(entry.waits)]
-        members.sort(key=_deadline_s)
+        members.sort(key=operator.attrgetter("deadline_s"))
         for place in range(bisect.bisect_right(sizes, count) - 1, -1, -1):
             found = NextBatch(holding, place, members[: sizes[place]], None)
             if start_s + worth_s[place] <= members[0].deadline_s and self._is_kept(found, start_s):
@@ -199,7 +190,7 @@ class Batches:
         latest_s = max(deadline_s - took_s, start_s)
         if not entries[0].is_solo:  # a large one may arrive after any window
             latest_s = min(latest_s, start_s + self._pool.parameters.window_s)
-        action = self._orders.send(
+        action = self._pool.send(
             ActionType.INFER,
             holding,
             latest_s=latest_s,
@@ -218,7 +209,7 @@ class Batches:
                 queue.watch(model)
             queue.offer(model)
         else:
-            self._memory.mark_evictable(model)
+            mark_evictable(self._pool, model)
 
     def ran(self, sent: IssuedAction, took_s: float) -> None:
         """Record a batch that was run."""
@@ -254,7 +245,3 @@ class Batches:
         while dues and dues[0][1] not in dues[0][2].issued:
             heapq.heappop(dues)
         return dues[0][0] if dues else NEVER_S
-
-
-def _deadline_s(entry: PendingRequest) -> float:
-    return entry.deadline_s

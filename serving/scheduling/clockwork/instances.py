@@ -1,22 +1,21 @@
-"""Models, workers, and instances of models in workers' memory, with what is planned for them.
-
-Other modules decide. Pure.
-"""
+"""Models, workers, and instances of models in their memory, with what is planned for them."""
 
 from __future__ import annotations
 
 import collections
+import dataclasses
 import enum
 import heapq
 import math
+from typing import NamedTuple
 
 from serving.scheduling.clockwork.backlog import Backlog, LoadReservation
 from serving.scheduling.clockwork.durations import Durations, SlidingMaximum
 from serving.scheduling.clockwork.model_queue import ModelQueue, PendingRequest, Reservations
 from serving.scheduling.clockwork.parameters import Parameters
-from serving.scheduling.clockwork.rates import Rate, relative_deadline_s
+from serving.scheduling.clockwork.rates import Rate
 from serving.scheduling.clockwork.timeline import Timeline
-from serving.scheduling.interface import ActionType, ModelUp, Profiled, WorkerUp
+from serving.scheduling.interface import ActionType, ModelUp, WorkerUp
 
 NEVER_S = math.inf
 ROUNDING_S = 1e-9
@@ -28,7 +27,7 @@ FIRST_BACKOFF_S, MAX_BACKOFF_S = 0.5, 30.0
 
 
 class InstanceState(enum.Enum):
-    """State of a model instance."""
+    """How far the load of an instance is."""
 
     PLANNED = "planned"
     """To be loaded; nothing is issued yet."""
@@ -39,38 +38,16 @@ class InstanceState(enum.Enum):
 class PoolModel:
     """A model of the pool and its queued requests."""
 
-    __slots__ = (
-        "_told",
-        "broken_until_s",
-        "durations",
-        "expiry_s",
-        "failures",
-        "holdings",
-        "id",
-        "index",
-        "is_gone",
-        "last_request_s",
-        "load",
-        "measured_at_s",
-        "pages",
-        "previous_request_s",
-        "rate",
-        "relative_deadline_s",
-        "solo_s",
-        "solo_until_s",
-        "waiting",
-    )
-
     def __init__(self, index: int, event: ModelUp, parameters: Parameters) -> None:
         self.index = index
         self.id = event.model
         self.pages = event.pages
-        self._told = event
+        self.profile = event
+        """Applies from the next `begin` on."""
         self.begin(parameters)
         self.measured_at_s = 0.0
         """When it was last measured, or measurements were dropped."""
         self.last_request_s = self.previous_request_s = -NEVER_S
-        """Times of the last and the previous request."""
         self.relative_deadline_s = NEVER_S
         """Shortest recent relative deadline."""
         self.rate = Rate()
@@ -78,7 +55,6 @@ class PoolModel:
         self.failures = 0
         """Failed loads in a row."""
         self.broken_until_s = 0.0
-        """When it may be loaded again."""
         self.solo_s = self.solo_until_s = 0.0
         """How long, and until when, its requests go solo, as some were too large together."""
         self.waiting = ModelQueue()
@@ -88,20 +64,9 @@ class PoolModel:
         self.expiry_s = NEVER_S
         """When its first queued deadline becomes unreachable, if watched."""
 
-    def record_request(self, now_s: float, *, within_s: float, items: int) -> None:
-        """Record a request with a deadline in `within_s`."""
-        self.previous_request_s, self.last_request_s = self.last_request_s, now_s
-        self.rate.add(items, now_s)
-        if within_s >= self.durations.estimate_s[0]:  # a shorter deadline is unreachable anyway
-            self.relative_deadline_s = relative_deadline_s(self.relative_deadline_s, within_s)
-
-    def set_profile(self, event: Profiled) -> None:
-        """Set a new profile, which applies from the next `begin` on."""
-        self._told = self._told._replace(load_s=event.load_s, batch_s=event.batch_s)
-
     def begin(self, parameters: Parameters) -> None:
         """Reset the durations to the profile."""
-        told = self._told
+        told = self.profile
         batch_s = {
             size: took_s
             for size, took_s in told.batch_s.items()
@@ -116,10 +81,7 @@ class PoolModel:
         self.load = SlidingMaximum(told.load_s, parameters.duration_margin)
 
     def note_oversized_batch(self, now_s: float) -> None:
-        """Make new requests solo for a while, as some exceeded a message together.
-
-        The time doubles if it happens again soon after.
-        """
+        """Make new requests solo for a while, twice as long if it happens again soon after."""
         if now_s < self.solo_until_s:
             return
         is_again = now_s < self.solo_until_s + self.solo_s
@@ -127,10 +89,7 @@ class PoolModel:
         self.solo_until_s = now_s + self.solo_s
 
     def broke(self, now_s: float, *, is_sure: bool) -> None:
-        """Record a failed load, which is not retried at once.
-
-        If only its worker was lost (not `is_sure`), the first failure is forgiven.
-        """
+        """Record a failed load; the first is forgiven if only its worker was lost (not `is_sure`)."""
         self.failures += 1
         if not is_sure and self.failures == 1:
             return
@@ -139,30 +98,9 @@ class PoolModel:
 
 
 class PoolWorker:
-    """State of a worker."""
-
-    __slots__ = (
-        "ahead_again_s",
-        "backlog",
-        "draining",
-        "evictable_pages",
-        "exec",
-        "free_pages",
-        "heap",
-        "id",
-        "instances",
-        "issued",
-        "load",
-        "longest",
-        "next_check_s",
-        "paid_back_at_s",
-        "planned",
-        "planned_pages",
-        "planned_s",
-    )
+    """A worker: its memory, its executors, and what it has reserved."""
 
     def __init__(self, event: WorkerUp, result_latency: SlidingMaximum) -> None:
-        """Start without reservations; `result_latency` is the latency of results."""
         self.id = event.worker
         self.free_pages: float = math.inf if event.pages is None else event.pages
         self.evictable_pages = 0
@@ -175,8 +113,7 @@ class PoolWorker:
         """Loaded models with queued requests, by first reserved bucket."""
         self.backlog = Backlog()
         self.longest = SlidingMaximum(0.0, 0.0)
-        """Maximum of recent batches.
-        One that has begun, or that others joined, may block work due earlier for so long."""
+        """Of recent batches: one that has begun, or that others joined, may block work for so long."""
         self.planned: collections.deque[ModelInstance] = collections.deque()
         """Planned loads; their time and memory follow."""
         self.planned_s = 0.0
@@ -186,10 +123,8 @@ class PoolWorker:
         self.ahead_again_s = 0.0
         """When it may prefetch again, if loads take batches' time."""
         self.next_check_s = NEVER_S
-        """Time of the next check."""
         self.paid_back_at_s = 0.0
-        """When spare time has paid for all swaps.
-        Cancelled ones count: less was reserved for others because of them."""
+        """When spare time has paid for all swaps, also cancelled ones."""
 
     @property
     def committed_work(self) -> tuple[float, int]:
@@ -211,50 +146,50 @@ class PoolWorker:
         return self.load is not self.exec
 
 
+@dataclasses.dataclass(slots=True, eq=False)
 class ModelInstance:
-    """A model instance: a model in a worker's memory, or on its way there."""
+    """A model in a worker's memory, or on its way there."""
 
-    __slots__ = (
-        "busy",
-        "charge",
-        "is_idle",
-        "is_prefetch",
-        "key_s",
-        "model",
-        "planned_eviction",
-        "planned_s",
-        "promises",
-        "ready_s",
-        "state",
-        "swap",
-        "worker",
-    )
+    model: PoolModel
+    worker: PoolWorker
+    state: InstanceState
+    ready_s: float
+    """When it should be loaded."""
+    planned_s: float = 0.0
+    """Seconds planned for its load."""
+    charge: LoadReservation | None = None
+    """Reserved time of its planned load, if requests wait and batches share the executor."""
+    key_s: float = NEVER_S
+    """Its first reserved bucket: its place in the worker's heap; `NEVER_S`: none."""
+    promises: Reservations = dataclasses.field(init=False)
+    busy: int = 0
+    """Batches with the worker."""
+    is_prefetch: bool = False
+    is_idle: bool = False
+    """Whether it may be evicted, and is counted in the worker's evictable pages."""
+    swap: Swap | None = None
+    """Of a planned load: the memory that it will get."""
+    planned_eviction: PlannedEviction | None = None
 
-    def __init__(
-        self, model: PoolModel, worker: PoolWorker, state: InstanceState, ready_s: float
-    ) -> None:
-        self.model = model
-        self.worker = worker
-        self.state = state
-        self.ready_s = ready_s
-        """When it should be loaded."""
-        self.planned_s = 0.0
-        """Seconds planned for its load."""
-        self.charge: LoadReservation | None = None
-        """Reserved time of its planned load, if requests wait and batches share the executor."""
-        self.key_s = NEVER_S
-        """Its first reserved bucket: its place in the worker's heap; `NEVER_S`: none."""
-        self.promises = Reservations(worker.id, worker.backlog)
-        self.busy = 0
-        """Batches with the worker."""
-        self.is_prefetch = False
-        """Whether it is a prefetch."""
-        self.is_idle = False
-        """Whether it may be evicted, and is counted in the worker's idle pages."""
-        self.swap: Swap | None = None
-        """Of a planned load: the memory that it will get."""
-        self.planned_eviction: PlannedEviction | None = None
-        """Its planned eviction."""
+    def __post_init__(self) -> None:
+        self.promises = Reservations(self.worker.id, self.worker.backlog)
+
+    def use(self) -> None:
+        """Mark it as in use, so that it is not evicted."""
+        if self.is_idle:
+            self.is_idle = False
+            self.worker.evictable_pages -= self.model.pages
+
+    def forget(self) -> None:
+        """Remove it; another instance of the model may be planned on that worker."""
+        held, model = self.worker.instances, self.model
+        model.holdings.remove(self)
+        if held.get(model.index) is not self:
+            return
+        del held[model.index]
+        for other in model.holdings:
+            if other.worker is self.worker:
+                held[model.index] = other
 
     @property
     def is_needed_for_loads(self) -> bool:
@@ -296,52 +231,35 @@ class ModelInstance:
         return waiting.deadlines_s[0] - self.model.durations.estimate_s[0]
 
 
+@dataclasses.dataclass(slots=True, eq=False)
 class Swap:
-    """A load that waits for the memory of others."""
+    """A load in place of other models, which leave first."""
 
-    __slots__ = ("charge", "due_s", "evicts", "pages", "start_s")
-
-    def __init__(
-        self, evicts: list[ModelInstance], start_s: float, due_s: float, pages: int
-    ) -> None:
-        self.evicts = evicts
-        """Instances to evict."""
-        self.start_s = start_s
-        """Latest start."""
-        self.due_s = due_s
-        """End of the load."""
-        self.pages = pages
-        """Free pages kept for it."""
-        self.charge: LoadReservation | None = None
-        """Its reserved time, if batches share the executor."""
+    worker: PoolWorker
+    start_s: float
+    """Latest start."""
+    evicts: list[ModelInstance]
+    payback_s: float = 0.0
+    """Seconds until spare time has paid it back."""
+    pages: int = 0
+    """Free pages kept for it."""
+    charge: LoadReservation | None = None
+    """Its reserved time, if batches share the executor."""
 
 
-class PlannedEviction:
-    """A planned eviction."""
+class PlannedEviction(NamedTuple):
+    """When an instance leaves its worker, and for which one."""
 
-    __slots__ = ("at_s", "to")
-
-    def __init__(self, to: ModelInstance, at_s: float) -> None:
-        self.to = to
-        """Instance that gets the memory."""
-        self.at_s = at_s
-        """When its reserved work must be done."""
+    to: ModelInstance
+    at_s: float
+    """When its reserved work must be done."""
 
 
-class IssuedAction:
-    """An issued action."""
+class IssuedAction(NamedTuple):
+    """An action with a worker."""
 
-    __slots__ = ("holding", "items", "kind", "sent_s")
-
-    def __init__(
-        self,
-        kind: ActionType,
-        holding: ModelInstance,
-        items: list[tuple[PendingRequest, int]],
-        sent_s: float,
-    ) -> None:
-        self.kind = kind
-        self.holding = holding
-        self.items = items
-        """Of a batch: each item's entry, and its number there."""
-        self.sent_s = sent_s
+    kind: ActionType
+    holding: ModelInstance
+    items: list[tuple[PendingRequest, int]]
+    """Of a batch: each item's entry, and its number there."""
+    sent_s: float

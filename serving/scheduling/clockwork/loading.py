@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from serving.scheduling.clockwork.eviction import is_evictable, lost_per_s, make_room
 from serving.scheduling.clockwork.instances import (
     NEVER_S,
     ROUNDING_S,
@@ -12,13 +13,10 @@ from serving.scheduling.clockwork.instances import (
     PoolWorker,
     Swap,
 )
-from serving.scheduling.clockwork.memory import Memory, is_evictable, lost_per_s
-from serving.scheduling.clockwork.outbox import ActionOutbox
 from serving.scheduling.clockwork.pool_queue import PoolQueue
 from serving.scheduling.clockwork.pool_state import PoolState
 from serving.scheduling.clockwork.schedulability import SchedulabilityTest
-from serving.scheduling.clockwork.swap_planner import SwapPlan, plan_swap
-from serving.scheduling.clockwork.swapping import Swapping
+from serving.scheduling.clockwork.swapping import Swapping, plan_swap
 from serving.scheduling.interface import ActionType
 
 AHEAD_SHARE = 0.05
@@ -28,13 +26,9 @@ AHEAD_SHARE = 0.05
 class Loading:
     """Loads of a pool."""
 
-    __slots__ = ("_memory", "_orders", "_pool", "_queue", "_swapping")
-
-    def __init__(
-        self, pool: PoolState, orders: ActionOutbox, memory: Memory, queue: PoolQueue
-    ) -> None:
-        self._pool, self._orders, self._memory, self._queue = pool, orders, memory, queue
-        self._swapping = Swapping(orders, memory, queue)
+    def __init__(self, pool: PoolState, queue: PoolQueue) -> None:
+        self._pool, self._queue = pool, queue
+        self._swapping = Swapping(pool, queue)
 
     def plan(self, model: PoolModel, demand: SchedulabilityTest) -> ModelInstance | None:
         """Plan to load a model where it is ready first, if in time."""
@@ -43,10 +37,10 @@ class Loading:
         found = self._at_once(model, demand)
         if found is not None:
             return found
-        place = plan_swap(self._pool, model, demand)
-        if place is None:
+        swap = plan_swap(self._pool, model, demand)
+        if swap is None:
             return None
-        return self._plan(place.worker, model, place.start_s + model.load.estimate_s, place)
+        return self._plan(swap.worker, model, swap.start_s + model.load.estimate_s, swap)
 
     def _at_once(self, model: PoolModel, demand: SchedulabilityTest) -> ModelInstance | None:
         """Plan to load it where there are memory and time."""
@@ -92,11 +86,10 @@ class Loading:
         return not lost or self._pool.rate_of(model) >= lost
 
     def prefetch(self, model: PoolModel, deadline_s: float, items: int, now_s: float) -> None:
-        """Prefetch a model of a rejected request for later ones, in unused time.
+        """Prefetch the model of a request that was rejected only because it was not loaded.
 
-        Only if the request would have been in time with the model loaded. Evicts by the last
-        request but one (O'Neil et al., "The LRU-K Page Replacement Algorithm", SIGMOD 1993). An
-        executor shared with batches gives prefetches `AHEAD_SHARE` of its time.
+        Evicts by the last request but one (O'Neil et al., "The LRU-K Page Replacement Algorithm",
+        SIGMOD 1993). An executor shared with batches gives prefetches `AHEAD_SHARE` of its time.
         """
         if model.is_gone or now_s < model.broken_until_s:
             return
@@ -132,7 +125,7 @@ class Loading:
             self._plan(chosen, model, begin_s + load_s).is_prefetch = True
 
     def _plan(
-        self, worker: PoolWorker, model: PoolModel, loaded_s: float, place: SwapPlan | None = None
+        self, worker: PoolWorker, model: PoolModel, loaded_s: float, swap: Swap | None = None
     ) -> ModelInstance:
         holding = ModelInstance(
             model, worker, InstanceState.PLANNED, loaded_s + self._pool.result_latency.estimate_s
@@ -140,14 +133,14 @@ class Loading:
         model.holdings.append(holding)
         worker.instances.setdefault(model.index, holding)
         worker.planned.append(holding)
-        if place is None or worker.concurrent_loads:  # else its time is reserved
+        if swap is None or worker.concurrent_loads:  # else its time is reserved
             holding.planned_s = model.load.estimate_s
             worker.planned_s += holding.planned_s
-        if place is None:
+        if swap is None:
             worker.planned_pages += model.pages
         else:
-            self._swapping.bind(holding, place, self._pool.now_s)
-        self._orders.to_check[worker.id] = worker
+            self._swapping.bind(holding, swap)
+        self._pool.to_check[worker.id] = worker
         return holding
 
     def give(self, worker: PoolWorker, now_s: float) -> list[PoolModel]:
@@ -157,7 +150,7 @@ class Loading:
             Models now on no worker: place their requests again, then call again.
         """
         while worker.planned:
-            free_s = self._orders.start_s(worker, worker.load, now_s)
+            free_s = self._pool.start_s(worker, worker.load)
             if free_s is None:
                 break
             holding = self._first(worker, free_s, now_s)
@@ -201,14 +194,16 @@ class Loading:
         worker, model, swap = holding.worker, holding.model, holding.swap
         self._unplan(holding)
         if len(model.holdings) == 1:
-            self._queue.drop(
-                model, free_s + model.load.estimate_s + self._pool.result_latency.estimate_s
-            )
-        is_wanted = bool(model.waiting.entries) or _is_free_for(holding, free_s)
+            loaded_s = free_s + model.load.estimate_s + self._pool.result_latency.estimate_s
+            self._queue.drop(model, loaded_s + model.durations.estimate_s[0])
+        is_wanted = bool(model.waiting.entries)
+        if holding.is_prefetch and not is_wanted and not model.is_gone:
+            loaded_s = free_s + model.load.estimate_s
+            is_wanted = worker.concurrent_loads or worker.backlog.keeps(loaded_s)
         if not is_wanted:
             return self._lose(holding)
         lost = [] if swap is None else self._swapping.begin(holding, swap)
-        if not self._memory.make_room(worker, model.pages):
+        if not make_room(self._pool, worker, model.pages):
             return lost + self._lose(holding)
         self._begin(holding, free_s)
         return lost
@@ -233,14 +228,14 @@ class Loading:
     def _lose(self, holding: ModelInstance) -> list[PoolModel]:
         """Remove an instance; return its model if now on no worker."""
         needless = self._swapping.cancel(holding)
-        self._memory.forget(holding)
-        if holding.model.holdings:
-            self._queue.move(holding)
-            lost = []
-        else:
-            lost = [holding.model]
+        holding.forget()
+        worker, others = holding.worker, holding.model.holdings
+        lost = [] if others else [holding.model]
+        if others:
+            by = min(others, key=lambda one: (one.worker.draining, one.worker is not worker))
+            self._queue.move(holding, by)
         for one in needless:
-            if one not in holding.worker.planned:  # already withdrawn
+            if one not in worker.planned:  # already withdrawn
                 continue
             lost += self.withdraw(one)
         return lost
@@ -254,7 +249,7 @@ class Loading:
         if model.waiting.entries:  # as long as it is of use to a queued request
             left_s = model.waiting.deadlines_s[-1] - model.durations.estimate_s[0]
             latest_s = max(latest_s, left_s - load_s)
-        action = self._orders.send(ActionType.LOAD, holding, latest_s=latest_s, expected_s=load_s)
+        action = self._pool.send(ActionType.LOAD, holding, latest_s=latest_s, expected_s=load_s)
         holding.ready_s = (
             worker.load.add(action, free_s, load_s) + self._pool.result_latency.estimate_s
         )
@@ -280,14 +275,4 @@ class Loading:
     def mark_loaded(self, holding: ModelInstance) -> None:
         """Mark a model as loaded."""
         holding.state = InstanceState.LOADED
-        if holding.model.waiting.entries:
-            self._queue.offer(holding.model)
-        else:
-            self._memory.mark_evictable(holding.model)
-
-
-def _is_free_for(holding: ModelInstance, free_s: float) -> bool:
-    worker, load_s = holding.worker, holding.model.load.estimate_s
-    if not holding.is_prefetch or holding.model.is_gone:
-        return False
-    return worker.concurrent_loads or worker.backlog.keeps(free_s + load_s)
+        self._queue.settle(holding.model)

@@ -1,11 +1,9 @@
-"""Queued requests of one model by deadline, their batches and reservations.
-
-Pure; deadlines are searched by bisection.
-"""
+"""Queued requests of one model by deadline, their batches and reservations. Pure."""
 
 from __future__ import annotations
 
 import bisect
+import dataclasses
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -13,28 +11,19 @@ from serving.scheduling.clockwork.backlog import Backlog
 from serving.scheduling.clockwork.shares import FlowShare
 
 
+@dataclasses.dataclass(slots=True, eq=False)
 class Reservations:
     """A worker's reservations for one of its models, by bucket."""
 
-    __slots__ = (
-        "backlog",
-        "buckets_s",
-        "bundles",
-        "is_before_eviction",
-        "reserved_items",
-        "worker",
-    )
-
-    def __init__(self, worker: int, backlog: Backlog) -> None:
-        self.worker = worker
-        self.backlog = backlog
-        self.buckets_s: list[float] = []
-        self.bundles: list[BatchReservation] = []
-        self.reserved_items = 0
-        self.is_before_eviction = False
+    worker: int
+    backlog: Backlog
+    buckets_s: list[float] = dataclasses.field(default_factory=list)
+    bundles: list[BatchReservation] = dataclasses.field(default_factory=list)
+    reserved_items: int = 0
+    is_before_eviction: bool = False
 
     def add(self, bundle: BatchReservation) -> None:
-        """Add a bundle."""
+        """Add a bundle behind others of its bucket."""
         place = bisect.bisect_right(self.buckets_s, bundle.bucket_s)
         self.buckets_s.insert(place, bundle.bucket_s)
         self.bundles.insert(place, bundle)
@@ -47,68 +36,42 @@ class Reservations:
         del self.buckets_s[place], self.bundles[place]
 
 
+@dataclasses.dataclass(slots=True, eq=False)
 class BatchReservation:
     """Items of one model that a worker has reserved time to run together."""
 
-    __slots__ = ("bucket_s", "by", "cost_s", "count", "entries", "until_s")
-
-    def __init__(self, by: Reservations, bucket_s: float, until_s: float) -> None:
-        self.by = by
-        self.bucket_s = bucket_s
-        self.until_s = until_s
-        """First deadline of its items so far, or when the model leaves."""
-        self.count = 0
-        self.cost_s = 0.0
-        self.entries: list[PendingRequest] = []
+    by: Reservations
+    bucket_s: float
+    until_s: float
+    """First deadline of its items so far, or when the model leaves."""
+    cost_s: float
+    count: int = 0
+    entries: list[PendingRequest] = dataclasses.field(default_factory=list)
 
 
+@dataclasses.dataclass(slots=True, eq=False)
 class PendingRequest:
     """One request; each item is queued, with a worker, or has its result."""
 
-    __slots__ = (
-        "bundle",
-        "cost_s",
-        "deadline_s",
-        "due_s",
-        "flow",
-        "id",
-        "is_solo",
-        "items",
-        "losses",
-        "next_item",
-        "open_items",
-        "returned",
-        "waits",
-        "was_unrun",
-    )
-
-    def __init__(
-        self,
-        id_: int,
-        items: int,
-        deadline_s: float,
-        due_s: float,
-        flow: FlowShare | None = None,
-        cost_s: float = 0.0,
-    ) -> None:
-        self.id = id_
-        self.items = items
-        self.deadline_s = deadline_s
-        """When its batch must end: before the client's deadline, by a margin."""
-        self.due_s = due_s
-        self.waits = 0
-        self.next_item = 0
-        self.returned: list[int] = []
-        """Not run by a worker, the next one last."""
-        self.open_items = items
-        self.losses = 0
-        self.is_solo = False
-        """Whether it runs solo, in adjoining parts."""
-        self.was_unrun = False
-        self.bundle: BatchReservation | None = None
-        self.flow = flow or FlowShare("")
-        self.cost_s = cost_s
-        """Charge per item to the flow's share."""
+    id: int
+    open_items: int
+    """Items without a result."""
+    deadline_s: float
+    """When its batch must end: before the client's deadline, by a margin."""
+    due_s: float
+    flow: FlowShare = dataclasses.field(default_factory=FlowShare)
+    cost_s: float = 0.0
+    """Charge per item to the flow's share."""
+    is_solo: bool = False
+    """Whether it runs solo, in adjoining parts."""
+    waits: int = 0
+    """Queued items."""
+    next_item: int = 0
+    returned: list[int] = dataclasses.field(default_factory=list)
+    """Items not run by a worker, the next one last."""
+    losses: int = 0
+    was_unrun: bool = False
+    bundle: BatchReservation | None = None
 
     def give(self) -> int:
         """Return the next item for a worker."""
@@ -130,9 +93,8 @@ class PendingRequest:
 
 
 class BatchCandidate(NamedTuple):
-    """A possible batch."""
+    """A batch that could be made of a queue: the index of its size, and of its first item."""
 
-    latest_s: float
     place: int
     first: int
 
@@ -189,10 +151,7 @@ class ModelQueue:
     def choose(
         self, start_s: float, sizes: Sequence[int], estimate_s: Sequence[float]
     ) -> BatchCandidate | None:
-        """Return the largest batch that could start then, if any item can.
-
-        Skips the first requests for a larger batch if some would be late anyway.
-        """
+        """Return the largest batch that could start then, without those that would be late anyway."""
         if self.solo:
             self.solo = [entry for entry in self.solo if entry.waits]
             if self.solo:
@@ -210,10 +169,10 @@ class ModelQueue:
                 continue
             if first == 0:
                 if best is None or self._all_in_time(start_s + took_s, size, sizes, estimate_s):
-                    return BatchCandidate(deadlines_s[0] - took_s, place, 0)
+                    return BatchCandidate(place, 0)
                 return best
             if best is None:
-                best = BatchCandidate(deadlines_s[first] - took_s, place, first)
+                best = BatchCandidate(place, first)
         return best
 
     def _choose_apart(
@@ -237,7 +196,7 @@ class ModelQueue:
         place = bisect.bisect_right(sizes, count) - 1
         while deadlines_s[first] < start_s + estimate_s[place]:
             place -= 1
-        return BatchCandidate(deadlines_s[first] - estimate_s[place], place, first)
+        return BatchCandidate(place, first)
 
     def _all_in_time(
         self, start_s: float, gone: int, sizes: Sequence[int], estimate_s: Sequence[float]

@@ -1,4 +1,4 @@
-"""Settings of the clockwork controller."""
+"""Settings of the clockwork controller, in its units."""
 
 from __future__ import annotations
 
@@ -10,32 +10,26 @@ from serving.settings import ServingSettings
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Parameters:
-    """Settings of the controller."""
+    """Settings of the controller in seconds; Clockwork's own values where it has them.
+
+    `serving.settings.scheduling` describes them.
+    """
 
     schedule_ahead_s: float = 0.010
-    """A worker gets its next action when it will be free within this.
-    Default 10 ms, Clockwork's: longer than a message and a plan; more would leave fewer requests to
-    choose from."""
     window_s: float = 0.010
-    """An action is not started this long after its expected start. Default 10 ms, Clockwork's."""
     duration_margin: float = 0.0
-    """Margin over the longest of the last ten durations, as a share.
-    Default 0, for a dedicated accelerator; shared cores need more."""
     deadline_margin: float = 0.05
-    """Share of a request's time left over as a margin.
-    Default 5 %, Clockwork's 5 ms of 100 ms; a share suits short deadlines too."""
     max_items: int = 16
     """Items of the largest batch."""
     max_waiting: int = 1_000_000
     """Items that may be queued."""
     max_exec_s: float = 0.025
-    """Longest batch of several items, as it holds up all others. Default 25 ms, Clockwork's."""
     message_latency_s: float = 0.0005
     """Message latency until it is measured."""
 
     @classmethod
     def of(cls, settings: ServingSettings) -> Self:
-        """Convert settings."""
+        """Return the parameters that the settings describe."""
         clockwork = settings.clockwork
         return cls(
             schedule_ahead_s=1e-3 * clockwork.schedule_ahead_ms,

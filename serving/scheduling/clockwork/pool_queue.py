@@ -7,10 +7,9 @@ import itertools
 import math
 
 from serving.scheduling.clockwork.backlog import LoadReservation
+from serving.scheduling.clockwork.eviction import mark_evictable
 from serving.scheduling.clockwork.instances import NEVER_S, InstanceState, ModelInstance, PoolModel
-from serving.scheduling.clockwork.memory import Memory
 from serving.scheduling.clockwork.model_queue import BatchReservation, PendingRequest
-from serving.scheduling.clockwork.outbox import ActionOutbox
 from serving.scheduling.clockwork.pool_state import PoolState
 from serving.scheduling.interface import Rejection, RejectionReason
 
@@ -18,19 +17,8 @@ from serving.scheduling.interface import Rejection, RejectionReason
 class PoolQueue:
     """All admitted requests of a pool that have not ended."""
 
-    __slots__ = (
-        "_expiry",
-        "_memory",
-        "_numbers",
-        "_orders",
-        "_pool",
-        "entries",
-        "items",
-        "refusals",
-    )
-
-    def __init__(self, pool: PoolState, orders: ActionOutbox, memory: Memory) -> None:
-        self._pool, self._orders, self._memory = pool, orders, memory
+    def __init__(self, pool: PoolState) -> None:
+        self._pool = pool
         self._expiry: list[tuple[float, int, PoolModel]] = []
         """Heap: when each model's first deadline becomes unreachable."""
         self._numbers = itertools.count(1)
@@ -54,11 +42,18 @@ class PoolQueue:
             if holding.planned_eviction is not None and holding.has_left(self._pool.now_s):
                 continue
             if holding.state is InstanceState.LOADED:
-                self._memory.use(holding)
+                holding.use()
                 first_s = holding.first_s
                 if first_s < holding.key_s:
                     self.turn(holding, first_s)
-                self._orders.wake(holding.worker)
+                self._pool.wake(holding.worker)
+
+    def settle(self, model: PoolModel) -> None:
+        """Give a model in memory its turns, or let it be evicted."""
+        if model.waiting.entries:
+            self.offer(model)
+        else:
+            mark_evictable(self._pool, model)
 
     def turn(self, holding: ModelInstance, key_s: float) -> None:
         """Place a model in its worker's heap by its first bucket."""
@@ -82,20 +77,17 @@ class PoolQueue:
         items: int,
         bundle: BatchReservation | None = None,
     ) -> None:
-        """Reserve a worker's time for `items` of an entry.
-
-        It joins `bundle`, if any.
-        """
+        """Reserve a worker's time for `items` of an entry, which joins `bundle` if given."""
         promises, leave = holding.promises, holding.planned_eviction
         backlog, until_s = promises.backlog, entry.deadline_s
         if leave is not None and leave.at_s < until_s:
             until_s = leave.at_s
         if bundle is None:
             bucket_s = backlog.bucket_s(until_s, self._pool.now_s)
-            bundle = BatchReservation(promises, bucket_s, until_s)
-            bundle.cost_s = model.durations.quickest_s(items)
+            cost_s = model.durations.quickest_s(items)
+            bundle = BatchReservation(promises, bucket_s, until_s, cost_s)
             promises.add(bundle)
-            backlog.add(bucket_s, until_s, bundle.cost_s)
+            backlog.add(bucket_s, until_s, cost_s)
         else:
             bundle.until_s = min(bundle.until_s, until_s)
             cost_s = model.durations.quickest_s(bundle.count + items)
@@ -153,20 +145,10 @@ class PoolQueue:
         if by.is_before_eviction:
             worker = self._pool.workers.get(by.worker)
             if worker is not None:  # perhaps the memory is free now
-                self._orders.to_check[worker.id] = worker
+                self._pool.to_check[worker.id] = worker
 
-    def bring_forward(self, holding: ModelInstance) -> None:
-        """Move a leaving model's reservations to before it leaves."""
-        self._promise_again(holding, holding)
-
-    def move(self, holding: ModelInstance) -> None:
-        """Move a cancelled instance's reservations to another."""
-        here = holding.worker
-        others = holding.model.holdings
-        found = min(others, key=lambda one: (one.worker.draining, one.worker is not here))
-        self._promise_again(holding, found)
-
-    def _promise_again(self, holding: ModelInstance, by: ModelInstance) -> None:
+    def move(self, holding: ModelInstance, by: ModelInstance) -> None:
+        """Move an instance's reservations to another, or to before it leaves."""
         before, promises, leave = holding.promises, by.promises, by.planned_eviction
         for bundle in tuple(before.bundles):
             before.remove(bundle)
@@ -189,9 +171,7 @@ class PoolQueue:
             self.items -= count
             model.waiting.remove(entry)
             self.uncharge(entry, model, count)
-            if model.waiting.entries:
-                self.watch(model)
-            self._memory.mark_evictable(model)
+            self._watch_or_let_go(model)
 
     def cancel(self, id_: int) -> None:
         """Cancel a request."""
@@ -208,13 +188,9 @@ class PoolQueue:
         self.unwait(entry, model)
         self.refusals.append(Rejection(entry.id, reason, detail))
 
-    def drop(self, model: PoolModel, start_s: float) -> None:
-        """Reject a model's requests that would be late if started then."""
-        self._drop(model, start_s + model.durations.estimate_s[0])
-
-    def _drop(self, model: PoolModel, before_s: float) -> None:
-        waiting = model.waiting
-        for entry in waiting.hopeless(before_s):
+    def drop(self, model: PoolModel, before_s: float) -> None:
+        """Reject a model's requests that are due before then."""
+        for entry in model.waiting.hopeless(before_s):
             count, entry.waits = entry.waits, 0
             self.items -= count
             self.uncharge(entry, model, count)
@@ -222,10 +198,13 @@ class PoolQueue:
                 continue
             self.refusals.append(Rejection(entry.id, RejectionReason.DEADLINE_UNREACHABLE, ""))
             self._pool.reserve.record_drop(self._pool.now_s)
-        if waiting.entries:
+        self._watch_or_let_go(model)
+
+    def _watch_or_let_go(self, model: PoolModel) -> None:
+        if model.waiting.entries:
             self.watch(model)
         else:
-            self._memory.mark_evictable(model)
+            mark_evictable(self._pool, model)
 
     def expire(self, now_s: float) -> None:
         """Reject requests whose deadline became unreachable."""
@@ -234,15 +213,14 @@ class PoolQueue:
             at_s, _, model = heapq.heappop(expiry)
             if at_s == model.expiry_s:
                 model.expiry_s = NEVER_S
-                self._drop_late(model, now_s)
+                if model.waiting.entries:
+                    self._drop_late(model, now_s)
 
     def _drop_late(self, model: PoolModel, now_s: float) -> None:
         """Drop late requests, or check again."""
-        if not model.waiting.entries:
-            return
         min_s, first_s = model.durations.estimate_s[0], model.waiting.deadlines_s[0]
         if first_s - min_s < now_s:
-            self._drop(model, max(now_s + min_s, math.nextafter(first_s, NEVER_S)))
+            self.drop(model, max(now_s + min_s, math.nextafter(first_s, NEVER_S)))
         else:
             self.watch(model)
 

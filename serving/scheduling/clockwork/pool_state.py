@@ -1,15 +1,24 @@
-"""State of the clockwork controller: its models, workers and recent demand.
-
-Other modules decide. Pure.
-"""
+"""State of the clockwork controller: models, workers, recent demand, actions and checks due."""
 
 from __future__ import annotations
 
+import heapq
+from collections.abc import Iterator
+
 from serving.scheduling.clockwork.durations import SlidingMaximum
-from serving.scheduling.clockwork.instances import NEVER_S, PoolModel, PoolWorker
+from serving.scheduling.clockwork.instances import (
+    NEVER_S,
+    IssuedAction,
+    ModelInstance,
+    PoolModel,
+    PoolWorker,
+)
+from serving.scheduling.clockwork.model_queue import PendingRequest
 from serving.scheduling.clockwork.parameters import Parameters
 from serving.scheduling.clockwork.rates import AdmissionMargin, Rate, relative_deadline_s
 from serving.scheduling.clockwork.shares import Shares
+from serving.scheduling.clockwork.timeline import Timeline
+from serving.scheduling.interface import Action, ActionType, Part
 from serving.values import ModelId
 
 AHEAD_OF_DEADLINE = 0.1
@@ -17,21 +26,7 @@ AHEAD_OF_DEADLINE = 0.1
 
 
 class PoolState:
-    """State of a pool."""
-
-    __slots__ = (
-        "began_s",
-        "models",
-        "now_s",
-        "parameters",
-        "relative_deadline_s",
-        "reserve",
-        "result_latency",
-        "schedule_ahead_s",
-        "shares",
-        "work",
-        "workers",
-    )
+    """A pool of workers, and what is to be done with them."""
 
     def __init__(self, parameters: Parameters) -> None:
         self.parameters = parameters
@@ -49,24 +44,32 @@ class PoolState:
         """Shortest recent relative deadline."""
         self.schedule_ahead_s = parameters.schedule_ahead_s
         """How long before a worker is free its next action is issued.
-        Early batches miss later requests, so short deadlines reduce it, down to the message
-        latency."""
+        Early batches miss later requests, so short deadlines reduce it, to the message latency."""
         self.work = Rate()
         """Requested executor seconds, in the largest batches."""
+        self.to_check: dict[int, PoolWorker] = {}
+        self._checks: list[tuple[float, int]] = []
+        """Heap of (time, worker)."""
+        self.actions: list[Action] = []
+        """Those of the next plan."""
+        self._last_action = 0
 
     def record_request(self, model: PoolModel, items: int, within_s: float) -> None:
         """Record a request with a deadline in `within_s`."""
+        now_s = self.now_s
         if self.began_s == NEVER_S:
-            self.began_s = self.now_s
-        self.work.add(items * model.durations.item_s, self.now_s)
-        if within_s >= model.durations.estimate_s[0]:
+            self.began_s = now_s
+        self.work.add(items * model.durations.item_s, now_s)
+        model.rate.add(items, now_s)
+        model.previous_request_s, model.last_request_s = model.last_request_s, now_s
+        if within_s >= model.durations.estimate_s[0]:  # a shorter deadline is unreachable anyway
             self.relative_deadline_s = relative_deadline_s(self.relative_deadline_s, within_s)
+            model.relative_deadline_s = relative_deadline_s(model.relative_deadline_s, within_s)
         parameters = self.parameters
         min_s = parameters.message_latency_s + self.result_latency.estimate_s
         self.schedule_ahead_s = min(
             parameters.schedule_ahead_s, max(min_s, AHEAD_OF_DEADLINE * self.relative_deadline_s)
         )
-        model.record_request(self.now_s, within_s=within_s, items=items)
 
     def rate_of(self, model: PoolModel) -> float:
         """Return the requested items per second of a model."""
@@ -82,3 +85,63 @@ class PoolState:
         count = max(1, sum(not worker.draining for worker in self.workers.values()))
         asked = self.work.per_s(self.now_s, self.began_s, count)  # initially all of it
         return max(0.0, 1.0 - asked / count)
+
+    # Actions and checks
+
+    def send(
+        self,
+        kind: ActionType,
+        holding: ModelInstance,
+        *,
+        latest_s: float,
+        expected_s: float,
+        items: list[tuple[PendingRequest, int]] | None = None,
+        parts: list[Part] | None = None,
+    ) -> int:
+        """Add an action to the plan; return its number."""
+        self._last_action = number = self._last_action + 1
+        worker, model = holding.worker, holding.model
+        worker.issued[number] = IssuedAction(kind, holding, items or [], self.now_s)
+        self.actions.append(
+            Action(number, kind, worker.id, model.id, parts or [], 0.0, latest_s, expected_s)
+        )
+        return number
+
+    def start_s(self, worker: PoolWorker, executor: Timeline) -> float | None:
+        """Return when an executor could start an action; None, and a check then, if not soon."""
+        now_s, ahead_s = self.now_s, self.schedule_ahead_s
+        free_s = executor.free_s(now_s)
+        if free_s <= now_s + ahead_s:
+            return max(free_s, now_s + self.parameters.message_latency_s)
+        self.check_at(worker, free_s - ahead_s)
+        return None
+
+    def wake(self, worker: PoolWorker) -> None:
+        """Check a worker, now or when it could start more."""
+        if self.start_s(worker, worker.exec) is not None:
+            self.to_check[worker.id] = worker
+
+    def check_at(self, worker: PoolWorker, at_s: float) -> None:
+        """Check a worker at a time."""
+        if at_s < worker.next_check_s:
+            worker.next_check_s = at_s
+            heapq.heappush(self._checks, (at_s, worker.id))
+
+    def due(self) -> Iterator[PoolWorker]:
+        """Yield the workers to check now; a check may add others."""
+        checks, workers = self._checks, self.workers
+        while checks and checks[0][0] <= self.now_s:
+            check_s, number = heapq.heappop(checks)
+            worker = workers.get(number)
+            if worker is not None and worker.next_check_s == check_s:
+                worker.next_check_s = NEVER_S
+                self.to_check[number] = worker
+        while self.to_check:
+            number, worker = self.to_check.popitem()
+            if workers.get(number) is worker:  # not lost
+                yield worker
+
+    @property
+    def next_check_s(self) -> float:
+        """When a worker is to be checked next."""
+        return self._checks[0][0] if self._checks else NEVER_S

@@ -8,9 +8,7 @@ STEP = 0.01
 """Increase of the margin per drop, as a share of a request's time."""
 MAX_DROPPED = 3e-5
 """Share of admitted requests that may be dropped before the margin grows.
-
-Robbins and Monro, Annals of Mathematical Statistics 22, 1951.
-"""
+Robbins and Monro, Annals of Mathematical Statistics 22, 1951."""
 FIRST_MARGIN, MAX_MARGIN = 0.2, 0.5
 ONE_CAUSE_S = 0.1
 """Drops within this time count once: they have one cause."""
@@ -40,13 +38,7 @@ class Rate:
         self._seen += amount
 
     def per_s(self, now_s: float, since_s: float, taken: float = 0.0) -> float:
-        """Return the amount per second.
-
-        Args:
-            now_s: current time.
-            since_s: start of counting.
-            taken: rate assumed for `FIRST_S` before that.
-        """
+        """Return the amount per second since `since_s`, and a rate `taken` for `FIRST_S` before."""
         left = math.exp((since_s - now_s) / REMEMBERS_S)
         first_s, counted_s = FIRST_S * left, REMEMBERS_S * (1.0 - left)
         seen = self._seen * math.exp((self._at_s - now_s) / REMEMBERS_S)

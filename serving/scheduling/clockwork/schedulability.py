@@ -44,7 +44,7 @@ class SchedulabilityTest:
         is_alone: bool = False,
         flow: FlowShare | None = None,
     ) -> None:
-        """Set up the test; a `flow` above its share also leaves others' time free."""
+        """Set up the test; a `flow` above its share leaves time for others."""
         self._durations = model.durations
         self._is_alone = is_alone
         shares = pool.shares

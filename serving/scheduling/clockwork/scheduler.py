@@ -10,23 +10,21 @@ unreachable (Gujarati et al., Serving DNNs like Clockwork, OSDI'20, sections 4 a
 Work is reserved on admission, so later requests hardly ever displace admitted ones; the paper
 admits all and drops in the queue.
 
-    scheduler -> admission -> loading -> swapping -> pool_queue -> memory -> outbox -> pool_state
-             \                      \-> swap_planner
-              \-> batches ------------------------------/
+    scheduler -> admission -> loading -> swapping -> pool_queue -> eviction -> pool_state
+             \-> batches -------------------------/
 
 Each module knows only those to its right. An event costs a few heap and bucket steps; planning a
-swap, a step per model of the worker and per request of an evicted one. Pure; times are in seconds
-on the controller's clock.
+swap, a step per model of the worker and per request of an evicted one. Pure.
 """
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Collection
 from typing import Self
 
 from serving.scheduling.clockwork.admission import Admission
 from serving.scheduling.clockwork.batches import Batches
+from serving.scheduling.clockwork.eviction import evict, mark_evictable
 from serving.scheduling.clockwork.instances import (
     NEVER_S,
     InstanceState,
@@ -35,8 +33,6 @@ from serving.scheduling.clockwork.instances import (
     PoolWorker,
 )
 from serving.scheduling.clockwork.loading import Loading
-from serving.scheduling.clockwork.memory import Memory
-from serving.scheduling.clockwork.outbox import ActionOutbox
 from serving.scheduling.clockwork.parameters import Parameters
 from serving.scheduling.clockwork.pool_queue import PoolQueue
 from serving.scheduling.clockwork.pool_state import PoolState
@@ -67,12 +63,10 @@ class ClockworkScheduler:
 
     def __init__(self, parameters: Parameters) -> None:
         self._pool = pool = PoolState(parameters)
-        self._orders = orders = ActionOutbox(pool)
-        self._memory = memory = Memory(orders)
-        self._queue = queue = PoolQueue(pool, orders, memory)
-        self._loading = Loading(pool, orders, memory, queue)
-        self._admission = Admission(pool, memory, queue, self._loading)
-        self._batches = Batches(pool, orders, memory, queue)
+        self._queue = queue = PoolQueue(pool)
+        self._loading = Loading(pool, queue)
+        self._admission = Admission(pool, queue, self._loading)
+        self._batches = Batches(pool, queue)
         self._indices = itertools.count()
         """Never reused: workers may hold models that are gone."""
 
@@ -81,73 +75,60 @@ class ClockworkScheduler:
         """Create a scheduler from settings."""
         return cls(Parameters.of(settings))
 
-    @property
-    def waiting_items(self) -> int:
-        """Queued items."""
-        return self._queue.items
-
     def waiting_of(self, model: ModelId) -> int:
         """Return the queued items of a model."""
         known = self._pool.models.get(model)
         return 0 if known is None else len(known.waiting)
 
-    def models(self) -> Collection[PoolModel]:
-        """Return all models, read-only."""
-        return self._pool.models.values()
-
-    def workers(self) -> Collection[PoolWorker]:
-        """Return all workers, read-only."""
-        return self._pool.workers.values()
-
     def on(self, event: Event, now_s: float) -> None:
         """Take note of an event."""
         self._pool.now_s = now_s
-        if isinstance(event, Submitted):
-            self._admission.submit(event, now_s)
-        elif type(event) is ActionResult:
-            self._result(event, now_s)
-        else:
-            match event:
-                case Cancelled():
-                    self._queue.cancel(event.id)
-                case ModelUp():
-                    model = PoolModel(next(self._indices), event, self._pool.parameters)
-                    self._pool.models[event.model] = model
-                case Profiled():
-                    self._on_profiled(event)
-                case ModelDown():
-                    self._model_down(event, now_s)
-                case WorkerUp():
-                    self._worker_up(event, now_s)
-                case WorkerDraining():
-                    self._worker_draining(event, now_s)
-                case WorkerDown():
-                    self._worker_down(event, now_s)
-                case SettingsChanged():
-                    self._on_settings_changed(event)
+        match event:
+            case Submitted():
+                self._admission.submit(event, now_s)
+            case ActionResult():
+                self._result(event, now_s)
+            case Cancelled():
+                self._queue.cancel(event.id)
+            case ModelUp():
+                model = PoolModel(next(self._indices), event, self._pool.parameters)
+                self._pool.models[event.model] = model
+            case Profiled():
+                self._on_profiled(event)
+            case ModelDown():
+                self._model_down(event, now_s)
+            case WorkerUp():
+                self._worker_up(event, now_s)
+            case WorkerDraining():
+                self._worker_draining(event, now_s)
+            case WorkerDown():
+                self._worker_down(event, now_s)
+            case SettingsChanged():
+                self._on_settings_changed(event)
 
     def plan(self, now_s: float) -> Plan:
         """Return what to do now."""
         self._pool.now_s = now_s
         self._queue.expire(now_s)
         self._batches.expire(now_s)
-        for worker in self._orders.due(now_s):
+        for worker in self._pool.due():
             if worker.draining:
                 continue
             while lost := self._loading.give(worker, now_s):
                 for model in lost:
                     self._admission.replace(model, now_s)
-            self._batches.give(worker, now_s)
+            self._batches.give(worker)
+        actions, self._pool.actions = self._pool.actions, []
         refusals, self._queue.refusals = self._queue.refusals, []
-        wake_s = min(self._orders.next_check_s, self._queue.expiry_s(), self._batches.expiry_s())
-        return Plan(self._orders.take_actions(), refusals, None if wake_s == NEVER_S else wake_s)
+        wake_s = min(self._pool.next_check_s, self._queue.expiry_s(), self._batches.expiry_s())
+        return Plan(actions, refusals, None if wake_s == NEVER_S else wake_s)
 
     def _result(self, event: ActionResult, now_s: float) -> None:
         worker = self._pool.workers.get(event.worker)
         sent = worker.issued.pop(event.action, None) if worker is not None else None
         if worker is None or sent is None:
             return
-        self._orders.to_check[worker.id] = worker
+        self._pool.to_check[worker.id] = worker
         times = event.times
         took_s, end_s = None, now_s
         if times is not None:
@@ -163,7 +144,7 @@ class ClockworkScheduler:
                 self._batches.ran(sent, took_s or 0.0)
             else:
                 self._admission.unrun(sent, now_s, too_large=event.too_large)
-            self._memory.mark_evictable(model)
+            mark_evictable(self._pool, model)
         elif sent.kind is ActionType.LOAD:
             worker.load.record_end(event.action, end_s)
             for model in self._loading.end_load(sent, now_s, ok=event.ok, took_s=took_s):
@@ -180,7 +161,7 @@ class ClockworkScheduler:
             worker.instances[model.index] = holding
             model.holdings.append(holding)
             self._loading.mark_loaded(holding)
-        self._orders.to_check[worker.id] = worker
+        self._pool.to_check[worker.id] = worker
         for model in self._pool.models.values():
             is_nowhere = all(holding.worker.draining for holding in model.holdings)
             if model.waiting.entries and is_nowhere:  # there was no worker
@@ -232,7 +213,7 @@ class ClockworkScheduler:
     def _on_profiled(self, event: Profiled) -> None:
         model = self._pool.models.get(event.model)
         if model is not None:
-            model.set_profile(event)
+            model.profile = model.profile._replace(load_s=event.load_s, batch_s=event.batch_s)
             self._begin(model)
 
     def _begin(self, model: PoolModel) -> None:
@@ -251,7 +232,7 @@ class ClockworkScheduler:
             self._queue.reject(entry, model, RejectionReason.CANNOT_LOAD)
         for holding in tuple(model.holdings):
             if holding.is_idle:
-                self._memory.evict(holding)
+                evict(self._pool, holding)
             elif holding.state is InstanceState.PLANNED and holding in holding.worker.planned:
                 for other in self._loading.withdraw(holding):
                     self._admission.replace(other, now_s)

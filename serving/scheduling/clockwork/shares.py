@@ -1,18 +1,16 @@
 """Fair shares at admission: what a flow that has had its share must leave to others.
 
 Such a flow is admitted only where a worker has more time free, as in trunk reservation (Kelly, Loss
-Networks, Annals of Applied Probability 1, 1991).
-
-    requested recently  A: 4.0 s   B: 0.5 s   C: 0.2 s       of 2.0 s that could be admitted
-    the share           1.3 s: B and C get all they request, A the rest
-
-The share is max-min fair and applies only while work is rejected. It is recomputed after as many
-requests as flows, or `ANEW_S`: O(log flows) per request. Pure.
+Networks, Annals of Applied Probability 1, 1991). The share is max-min fair and applies only while
+work is rejected: if 2 s of work could be admitted of A's 4.0 s, B's 0.5 s and C's 0.2 s, it is
+1.3 s. It is recomputed after as many requests as flows, or `ANEW_S`. Pure.
 """
 
 from __future__ import annotations
 
+import dataclasses
 import math
+import operator
 
 MAX_FLOWS = 256
 """Further flows share one share."""
@@ -33,36 +31,21 @@ MAX_ROOM = 0.5
 """Most of the time up to a deadline kept for a request of others."""
 
 
+@dataclasses.dataclass(slots=True, eq=False)
 class FlowShare:
     """Requested and admitted work of one flow."""
 
-    __slots__ = ("asked_at_s", "had_s", "name", "request_s", "requested_s", "reserved_s")
-
-    def __init__(self, name: str) -> None:
-        self.name = name
-        self.asked_at_s = -math.inf
-        self.requested_s = 0.0
-        self.had_s = 0.0
-        self.reserved_s = 0.0
-        self.request_s = 0.0
-        """Seconds of its last request as a batch of its own."""
+    name: str = ""
+    asked_at_s: float = -math.inf
+    requested_s: float = 0.0
+    had_s: float = 0.0
+    reserved_s: float = 0.0
+    request_s: float = 0.0
+    """Seconds of its last request as a batch of its own."""
 
 
 class Shares:
     """The flows of a pool."""
-
-    __slots__ = (
-        "_anew_s",
-        "_count",
-        "_flows",
-        "_refused_s",
-        "_requested_s",
-        "_since_s",
-        "behind_s",
-        "level_s",
-        "part",
-        "room_s",
-    )
 
     def __init__(self) -> None:
         self._flows: dict[str, FlowShare] = {}
@@ -76,19 +59,14 @@ class Shares:
         self.part = 0.0
         self.behind_s = 0.0
 
-    def __len__(self) -> int:
-        return len(self._flows)
-
     def flow(self, name: str, now_s: float, workers: int) -> FlowShare:
         """Return the flow of a new request."""
         flows = self._flows
+        if name not in flows and len(flows) >= MAX_FLOWS:
+            name = _UNNAMED
         flow = flows.get(name)
         if flow is None:
-            if len(flows) >= MAX_FLOWS:
-                name = _UNNAMED
-                flow = flows.get(name)
-            if flow is None:
-                flow = flows[name] = FlowShare(name)
+            flow = flows[name] = FlowShare(name)
         flow.asked_at_s = now_s
         self._count -= 1
         if self._count < 0 or now_s > self._anew_s:
@@ -96,7 +74,7 @@ class Shares:
         return flow
 
     def record_admitted(self, flow: FlowShare, work_s: float, alone_s: float) -> None:
-        """Record admitted work, in the largest batches and as a batch of its own."""
+        """Record a request's work, in the largest batches and as a batch of its own."""
         flow.had_s += work_s
         flow.requested_s += work_s
         flow.request_s = alone_s
@@ -138,7 +116,7 @@ class Shares:
 
     def _share(self, workers: int) -> None:
         """Set the highest share that the work of all flows allows."""
-        flows = sorted(self._flows.values(), key=_asked_s)
+        flows = sorted(self._flows.values(), key=operator.attrgetter("requested_s"))
         left_s, count = sum(flow.had_s for flow in flows), len(flows)
         for flow in flows:
             if flow.requested_s * count >= left_s:
@@ -157,7 +135,3 @@ class Shares:
         asked_s = sum(min(flow.requested_s, share_s) for flow in behind)
         self.part = min(1.0, asked_s / (REMEMBERS_S * workers))
         self.behind_s = sum(flow.reserved_s for flow in behind) / workers
-
-
-def _asked_s(flow: FlowShare) -> float:
-    return flow.requested_s

@@ -3,13 +3,16 @@
     planned -------- waits --------> evicted models have left -> LOAD
     evicted model -- reserved for what can be done until then --> UNLOAD
 
-A swap gets only time left after all reserved work. Starts increase along a chain of swaps, so
-nothing waits for itself. Pure.
+A swap costs the time for which an executor has less to do than requested, so each waits until spare
+time and `PAID` besides have paid earlier ones back. It gets only time left after all reserved work.
+Starts increase along a chain of swaps, so nothing waits for itself. Pure; a plan takes a step per
+model in a worker's memory.
 """
 
 from __future__ import annotations
 
 from serving.scheduling.clockwork.backlog import LoadReservation
+from serving.scheduling.clockwork.eviction import evict
 from serving.scheduling.clockwork.instances import (
     InstanceState,
     ModelInstance,
@@ -18,41 +21,51 @@ from serving.scheduling.clockwork.instances import (
     PoolWorker,
     Swap,
 )
-from serving.scheduling.clockwork.memory import Memory
-from serving.scheduling.clockwork.outbox import ActionOutbox
 from serving.scheduling.clockwork.pool_queue import PoolQueue
-from serving.scheduling.clockwork.swap_planner import SwapPlan
+from serving.scheduling.clockwork.pool_state import PoolState
+from serving.scheduling.clockwork.schedulability import SchedulabilityTest
 from serving.scheduling.interface import ActionType
+
+WAITS = 0.5
+"""Share of the available time by which a swap is put off, for requests to join."""
+MAX_WAIT = 50.0
+"""Longest such wait, in load times."""
+RESIDENCE = 5.0
+"""Shortest stay of a model in use, in load times."""
+BUSIER = 2.0
+"""Ratio of work above which a swap is free."""
+PAID = 0.05
+"""Share of an executor's time for swaps beyond the spare time."""
+SLACK = 0.25
+"""Margin for evicting a planned model, as a share of the time until then."""
 
 
 class Swapping:
     """Swaps of a pool."""
 
-    __slots__ = ("_memory", "_orders", "_queue")
+    def __init__(self, pool: PoolState, queue: PoolQueue) -> None:
+        self._pool, self._queue = pool, queue
 
-    def __init__(self, orders: ActionOutbox, memory: Memory, queue: PoolQueue) -> None:
-        self._orders, self._memory, self._queue = orders, memory, queue
-
-    def bind(self, holding: ModelInstance, place: SwapPlan, now_s: float) -> None:
+    def bind(self, holding: ModelInstance, swap: Swap) -> None:
         """Make a planned load wait for the memory of the models it evicts."""
-        worker, model = place.worker, holding.model
-        start_s, load_s = place.start_s, model.load.estimate_s
-        given = sum(one.model.pages for one in place.evicts)
-        kept = max(0, model.pages - given)
-        holding.swap = swap = Swap(place.evicts, start_s, start_s + load_s, kept)
-        worker.planned_pages += kept
-        worker.paid_back_at_s = max(worker.paid_back_at_s, now_s) + place.payback_s
+        worker, now_s = swap.worker, self._pool.now_s
+        holding.swap = swap
+        swap.pages = _missing_pages(holding, swap)
+        worker.planned_pages += swap.pages
+        worker.paid_back_at_s = max(worker.paid_back_at_s, now_s) + swap.payback_s
         if not worker.concurrent_loads:
-            bucket_s = worker.backlog.bucket_s(swap.due_s, now_s)
-            swap.charge = LoadReservation.of(worker.backlog, bucket_s, swap.due_s, load_s)
-        for one in place.evicts:
-            self._memory.use(one)
-            one.planned_eviction = PlannedEviction(holding, start_s)
+            load_s = holding.model.load.estimate_s
+            due_s = swap.start_s + load_s
+            bucket_s = worker.backlog.bucket_s(due_s, now_s)
+            swap.charge = LoadReservation.of(worker.backlog, bucket_s, due_s, load_s)
+        for one in swap.evicts:
+            one.use()
+            one.planned_eviction = PlannedEviction(holding, swap.start_s)
             one.promises.is_before_eviction = True
-            self._queue.bring_forward(one)
+            self._queue.move(one, one)
             if one.model.waiting.entries:
                 self._queue.offer(one.model)
-        self._orders.check_at(worker, start_s)
+        self._pool.check_at(worker, swap.start_s)
 
     def may_begin(self, holding: ModelInstance, swap: Swap, free_s: float, now_s: float) -> bool:
         """Whether the memory may be taken now, and the executor has time."""
@@ -62,7 +75,7 @@ class Swapping:
         if any(one.state is not InstanceState.LOADED or one.busy for one in swap.evicts):
             return False
         if now_s < swap.start_s:
-            self._orders.check_at(worker, swap.start_s)
+            self._pool.check_at(worker, swap.start_s)
             if any(one.model.waiting.entries for one in swap.evicts):
                 return False
             return worker.concurrent_loads or (
@@ -76,9 +89,9 @@ class Swapping:
     def begin(self, holding: ModelInstance, swap: Swap) -> list[PoolModel]:
         """Evict the models; return those now on no worker."""
         for one in swap.evicts:
-            self._stay(one)
-            self._memory.evict(one)
-        self._end(holding, swap)
+            _stay(one)
+            evict(self._pool, one)
+        _end(holding, swap)
         return [one.model for one in swap.evicts if not one.model.holdings]
 
     def cancel(self, holding: ModelInstance) -> list[ModelInstance]:
@@ -86,42 +99,25 @@ class Swapping:
         worker, swap, leave = holding.worker, holding.swap, holding.planned_eviction
         needless = []
         if leave is not None and leave.to.swap is not None:
-            self._stay(holding)
+            _stay(holding)
             leave.to.swap.evicts.remove(holding)
             if holding.state is InstanceState.PLANNED:
                 needless.append(leave.to)
             else:
-                given = sum(one.model.pages for one in leave.to.swap.evicts)
-                kept = max(0, leave.to.model.pages - given)
+                kept = _missing_pages(leave.to, leave.to.swap)
                 worker.planned_pages += kept - leave.to.swap.pages
                 leave.to.swap.pages = kept
         if swap is None:
             return needless
-        self._end(holding, swap)
+        _end(holding, swap)
         for one in swap.evicts:
-            self._stay(one)
-            self._settle(one)
+            _stay(one)
+            if one.state is InstanceState.LOADED:
+                self._queue.settle(one.model)
         stays = [one.model for one in swap.evicts]
         return needless + [
             one for one in worker.planned if one.model in stays and one not in swap.evicts
         ]
-
-    def _end(self, holding: ModelInstance, swap: Swap) -> None:
-        holding.swap = None
-        holding.worker.planned_pages -= swap.pages
-        if swap.charge is not None:
-            swap.charge.take_back()
-
-    def _settle(self, holding: ModelInstance) -> None:
-        if holding.state is InstanceState.LOADED:
-            if holding.model.waiting.entries:
-                self._queue.offer(holding.model)
-            else:
-                self._memory.mark_evictable(holding.model)
-
-    def _stay(self, holding: ModelInstance) -> None:
-        holding.planned_eviction = None
-        holding.promises.is_before_eviction = False
 
 
 def _is_awaited(worker: PoolWorker) -> bool:
@@ -130,3 +126,161 @@ def _is_awaited(worker: PoolWorker) -> bool:
         sent.kind is ActionType.LOAD and sent.holding.model.waiting.entries
         for sent in worker.issued.values()
     )
+
+
+def _missing_pages(holding: ModelInstance, swap: Swap) -> int:
+    """Return the pages of a model beyond those of the models that it evicts."""
+    return max(0, holding.model.pages - sum(one.model.pages for one in swap.evicts))
+
+
+def _end(holding: ModelInstance, swap: Swap) -> None:
+    holding.swap = None
+    holding.worker.planned_pages -= swap.pages
+    if swap.charge is not None:
+        swap.charge.take_back()
+
+
+def _stay(holding: ModelInstance) -> None:
+    holding.planned_eviction = None
+    holding.promises.is_before_eviction = False
+
+
+def plan_swap(pool: PoolState, model: PoolModel, demand: SchedulabilityTest) -> Swap | None:
+    """Return where a model could be loaded first, in time."""
+    workers = [worker for worker in pool.workers.values() if _may_come(worker, model)]
+    if not workers:
+        return None
+    load_s, now_s = model.load.estimate_s, demand.now_s
+    patience_s = min(model.relative_deadline_s, demand.deadline_s - now_s)
+    after_s = (
+        pool.result_latency.estimate_s
+        + pool.parameters.schedule_ahead_s
+        + pool.reserve.share * patience_s
+    )
+    last_s = now_s + patience_s - demand.min_s - after_s - load_s
+    chosen: Swap | None = None
+    for worker in workers:
+        swap = _place(pool, worker, model, demand, last_s - worker.longest.estimate_s)
+        if swap is None or (chosen is not None and swap.start_s >= chosen.start_s):
+            continue
+        if demand.is_in_time(
+            worker,
+            free_s=max(worker.exec.free_s(now_s), demand.start_s),
+            ready_s=swap.start_s + load_s,
+            blocking_s=demand.margin_s,
+            load_s=0.0 if worker.concurrent_loads else load_s,
+        ):
+            chosen = swap
+    return chosen
+
+
+def _place(
+    pool: PoolState, worker: PoolWorker, model: PoolModel, demand: SchedulabilityTest, last_s: float
+) -> Swap | None:
+    """Return when a worker could load a model, by `last_s`, and what it evicts."""
+    now_s, load_s = demand.now_s, model.load.estimate_s
+    done_s = max(worker.exec.free_s(now_s), demand.start_s) + worker.longest.estimate_s
+    done_s += worker.backlog.total_s  # all reserved work, whatever its deadline
+    start_s = max(worker.load.free_s(now_s), demand.start_s) + worker.planned_s
+    if not worker.concurrent_loads:
+        start_s = max(start_s, done_s)
+    held = worker.instances.get(model.index)
+    if held is not None and held.planned_eviction is not None:  # it returns behind its successor
+        start_s = max(
+            start_s, held.planned_eviction.at_s + held.planned_eviction.to.model.load.estimate_s
+        )
+    if start_s > last_s:
+        return None
+    start_s += min(WAITS * (last_s - start_s), MAX_WAIT * load_s)
+    gives = _find_evictions(worker, model, now_s, last_s)
+    if gives is None:
+        return None
+    in_use = [one for one in gives if not one.is_idle]
+    if in_use:
+        clear_s = now_s + (done_s - now_s) / (1.0 - pool.reserve.share)
+        left_s = max(_evictable_at_s(one, load_s, now_s) for one in in_use)
+        start_s = max(start_s, clear_s, left_s)
+        if not _is_busier(pool, model, in_use):
+            start_s = max(start_s, worker.paid_back_at_s)
+    if start_s > last_s:
+        return None
+    swap = Swap(worker, start_s, gives)
+    return swap if _pays(pool, swap, model, now_s, done_s - now_s) else None
+
+
+def _find_evictions(
+    worker: PoolWorker, model: PoolModel, now_s: float, last_s: float
+) -> list[ModelInstance] | None:
+    """Return the instances that could be evicted by then; None if too small."""
+    spare_pages = worker.free_pages - worker.planned_pages
+    pages = model.pages - max(0, spare_pages)
+    spare_pages += worker.evictable_pages  # less what planned loads need
+    gives: list[ModelInstance] = []
+    for holding in sorted(worker.instances.values(), key=_worth) if pages > 0 else ():
+        if holding.planned_eviction is not None or holding.model is model:
+            continue
+        if holding.is_idle:
+            if spare_pages < holding.model.pages:
+                continue
+            spare_pages -= holding.model.pages
+        elif _evictable_at_s(holding, model.load.estimate_s, now_s) > last_s:
+            continue
+        gives.append(holding)
+        pages -= holding.model.pages
+        if pages <= 0:
+            break
+    return None if pages > 0 else gives
+
+
+def _evictable_at_s(holding: ModelInstance, load_s: float, now_s: float) -> float:
+    left_s = holding.ready_s + RESIDENCE * load_s
+    if holding.state is InstanceState.PLANNED:
+        left_s += SLACK * (left_s - now_s)
+    return left_s
+
+
+def _is_busier(pool: PoolState, model: PoolModel, others: list[ModelInstance]) -> bool:
+    """Whether the model has `BUSIER` times the work of those it would replace."""
+    work = sum(pool.work_of(one.model) for one in others)
+    return pool.work_of(model) >= BUSIER * work
+
+
+def _pays(pool: PoolState, swap: Swap, model: PoolModel, now_s: float, busy_s: float) -> bool:
+    """Return whether a swap wins more requests than it loses; if so, set `payback_s`."""
+    load_s, stays_s = model.load.estimate_s, RESIDENCE * model.load.estimate_s
+    patient_s = (busy_s + stays_s + 2.0 * load_s) / (1.0 - pool.reserve.share)
+    work = lost = 0.0
+    for holding in swap.evicts:
+        rate = pool.rate_of(holding.model)
+        if holding.model.relative_deadline_s < patient_s:
+            lost += rate
+        if not holding.is_idle:
+            work += pool.work_of(holding.model)
+    won = 1 + int((swap.start_s - now_s) * pool.rate_of(model))
+    if lost * (2.0 * load_s + stays_s) > won:
+        return False
+    in_use = [one for one in swap.evicts if not one.is_idle]
+    if work and not _is_busier(pool, model, in_use):
+        cost_s = work * (2.0 * load_s + min(stays_s, model.durations.quickest_s(won)))
+        if not swap.worker.concurrent_loads:
+            cost_s += load_s
+        swap.payback_s = cost_s / (pool.spare + PAID)
+    return True
+
+
+def _may_come(worker: PoolWorker, model: PoolModel) -> bool:
+    """Whether only memory or executor time prevents a load."""
+    pages = worker.free_pages + worker.evictable_pages - worker.planned_pages
+    if worker.draining or (worker.concurrent_loads and pages >= model.pages):
+        return False
+    held = worker.instances.get(model.index)
+    if held is None:
+        return True
+    if held.planned_eviction is None:
+        return False
+    return all(one is held or one.worker is not worker for one in model.holdings)
+
+
+def _worth(holding: ModelInstance) -> tuple[bool, bool, float]:
+    is_planned = holding.state is InstanceState.PLANNED
+    return not holding.is_idle, is_planned, holding.model.previous_request_s

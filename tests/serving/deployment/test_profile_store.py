@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from serving.deployment import profile_store
-from serving.deployment.dispatch import LoadReport
+from serving.deployment.dispatch.model_load import LoadReport
 from serving.deployment.profile_store import FILE, ProfileStore, key_of
 from serving.deployment.profiler import ModelProfile, RecentDurations
 from serving.model_spec import ModelSpec

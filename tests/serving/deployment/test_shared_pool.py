@@ -914,7 +914,7 @@ def test_a_version_that_comes_back_is_another_one(card_of):
 def behind_its_back(running, worker, *messages):
     """Tell a replica what the controller does not know of."""
     dispatcher = running.engine.resolve("m", None).dispatcher
-    running.do(dispatcher._workers[worker].connection.send, messages)
+    running.do(dispatcher._workers[worker].send, messages)
 
 
 def foreign_load(card, pages):

@@ -190,7 +190,8 @@ def seen(running, home):
         work = [pool.submit(running.request, "POST", INFER, body(n)) for n in range(24)]
         until(lambda: running.do(lambda: running.engine.inflight_count) == 24)
         time.sleep(0.05)
-        waiting = running.do(lambda: running.engine.deployments()[0].dispatcher.waiting_items)
+        (served,) = running.engine.deployments()
+        waiting = running.do(lambda: served.dispatcher.waiting_of(served.id))
         home.hold.clear()
         home.release.set()
         assert {w.result(10)[0] for w in work} == {200}
@@ -421,7 +422,7 @@ def test_a_request_that_kills_its_replica_fails_alone():
         home.hold.set()  # the first waits, so that the others come together
         with concurrent.futures.ThreadPoolExecutor(12) as pool:
             asked = [pool.submit(running.request, "POST", INFER, body(i + 90)) for i in range(12)]
-            waiting = lambda: sum(s.dispatcher.inflight_count for s in running.engine.deployments())  # noqa: E731
+            waiting = lambda: sum(s.inflight_count for s in running.engine.deployments())  # noqa: E731
             assert until(lambda: running.do(waiting) == 12)
             home.hold.clear()
             home.release.set()

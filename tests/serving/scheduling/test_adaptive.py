@@ -466,7 +466,7 @@ def test_a_full_queue_belongs_to_all_applications():
     flood = bench.ask("flood", 4)
     small = bench.ask("small", 2)
     assert bench.refused() == [flood[3], flood[2]]
-    assert bench.scheduler.waiting_items == 4
+    assert bench.scheduler._queue.items == 4
     more = bench.ask("small")
     assert bench.refused() == more, "it has the most itself, then"
     again = bench.ask("flood")
@@ -483,7 +483,7 @@ def test_one_large_request_does_not_push_out_many():
     assert bench.refused() == [flood[3], flood[2]]
     (large,) = bench.ask("other", items=4)
     assert bench.refused() == [large]
-    assert bench.scheduler.waiting_items == 4
+    assert bench.scheduler._queue.items == 4
 
 
 def test_nobody_gives_way_in_vain():
@@ -494,7 +494,7 @@ def test_nobody_gives_way_in_vain():
     assert bench.refused() == [large]
     (fair,) = bench.ask("other", items=1000)
     assert len(bench.refused()) == 1000
-    assert bench.scheduler.waiting_items == 2048
+    assert bench.scheduler._queue.items == 2048
     assert fair in bench.scheduler._entries
 
 
@@ -529,7 +529,7 @@ def test_a_request_counts_with_all_its_items(flow):
     bench.ask(flow)
     bench.batches(0.0)
     assert [refusal.reason for refusal in bench.plan.refusals] == [RejectionReason.QUEUE_FULL]
-    assert bench.scheduler.waiting_items == 4
+    assert bench.scheduler._queue.items == 4
 
 
 def test_an_urgent_request_finds_room_in_its_applications_queue():
@@ -565,4 +565,4 @@ def test_flows_and_levels_survive_lost_workers_and_an_empty_queue():
     assert sorted(itertools.chain(*batches)) == sorted([*first, *second, other])
     assert [first[0]] in batches
     assert [second[0]] in batches
-    assert bench.scheduler.waiting_items == 0
+    assert bench.scheduler._queue.items == 0

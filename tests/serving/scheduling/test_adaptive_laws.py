@@ -121,10 +121,10 @@ class SchedulerMachine(RuleBasedStateMachine):
         self.requests[id_] = Request(
             items, self.now_s + limit_s, self.now_s, level=priority or 2, flow=flow
         )
-        before = self.scheduler.waiting_items
+        before = self.scheduler._queue.items
         self.tell(Submitted(id_, MODEL, items, self.now_s + limit_s, priority, flow))
         capacity = self.settings.scheduling.queue_capacity
-        waiting = self.scheduler.waiting_items
+        waiting = self.scheduler._queue.items
         assert waiting <= max(before, capacity), "over the queue's capacity"
 
     @rule()
@@ -238,7 +238,7 @@ class SchedulerMachine(RuleBasedStateMachine):
 
     @invariant()
     def counts_what_waits(self) -> None:
-        assert self.scheduler.waiting_items >= 0
+        assert self.scheduler._queue.items >= 0
 
     def teardown(self) -> None:
         """Everything submitted comes out exactly once when workers answer and time passes."""
@@ -261,7 +261,7 @@ class SchedulerMachine(RuleBasedStateMachine):
                 break
         assert all(request.over for request in self.requests.values()), "left hanging"
         self.look()
-        assert self.scheduler.waiting_items == 0
+        assert self.scheduler._queue.items == 0
         kept = (self.scheduler._entries, self.scheduler._batches, self.scheduler._refusals)
         assert not any(kept), "what is over is remembered"
 

@@ -77,9 +77,9 @@ def test_the_queue_tells_what_waits(first, steps):
             for entry, part in reversed(batch) if more else batch:
                 if not entry.left:
                     queue.give_back(entry, part)
-        elif what == "discard" and (left := [entry for entry in entries if entry.waiting]):
+        elif what == "discard" and (left := [entry for entry in entries if entry.spans]):
             queue.discard(left[number % len(left)])
-        left = [entry for entry in entries if entry.waiting]
+        left = [entry for entry in entries if entry.spans]
         assert queue.items == items_of(left)
         assert queue.oldest_arrival_s() == min((entry.arrived_s for entry in left), default=None)
         head = queue.head()
@@ -93,7 +93,7 @@ def test_the_queue_tells_what_waits(first, steps):
             last = queue.last()
             assert waiting[last.flow] == max(waiting.values())
             assert last is max((entry for entry in left if entry.flow == last.flow), key=order)
-    assert queue.drain() == [entry for entry in entries if entry.waiting]
+    assert queue.drain() == [entry for entry in entries if entry.spans]
     assert (queue.items, queue.first(), queue.last()) == (0, None, None)
 
 
@@ -118,7 +118,7 @@ def test_flows_that_wait_get_the_same(backlogs, before, size):
     for entry in entries:
         queue.push(entry)
     got = dict.fromkeys({entry.flow for entry in entries}, 0)
-    while got.keys() == {entry.flow for entry in entries if entry.waiting}:
+    while got.keys() == {entry.flow for entry in entries if entry.spans}:
         assert max(got.values()) - min(got.values()) <= 2 * size
         for entry, (_, start, stop) in queue.take(size):
             got[entry.flow] += stop - start
@@ -139,9 +139,9 @@ def test_large_items_count_for_more_and_are_by_themselves(costs, items, size):
     ]
     queue = queue_of(entries)
     got = dict.fromkeys({entry.flow for entry in entries}, 0)
-    while got.keys() == {entry.flow for entry in entries if entry.waiting}:
+    while got.keys() == {entry.flow for entry in entries if entry.spans}:
         assert max(got.values()) - min(got.values()) <= 2 * size * max(costs)
-        waiting = [entry for entry in entries if entry.waiting]
+        waiting = [entry for entry in entries if entry.spans]
         batch = queue.take(size)
         (are_large,) = {entry.cost > 1 for entry, _ in batch}
         alike = sum(entry.items for entry in waiting if (entry.cost > 1) == are_large)
@@ -158,7 +158,7 @@ def test_coming_and_going_gains_nothing(items, size, rounds):
     for number in range(rounds):
         sent = entry_of(1000 + number, items, flow="hasty")
         queue.push(sent)
-        while sent.waiting:
+        while sent.spans:
             for entry, (_, start, stop) in queue.take(size):
                 got[entry.flow] += stop - start
     assert got["hasty"] <= got["patient"] + 2 * size + items

@@ -20,7 +20,7 @@ FIRST = st.lists(st.tuples(st.just("push"), st.integers(1, 3), st.integers(1, 20
 
 
 def waiting(entries):
-    return [entry for entry in entries if entry.waiting]
+    return [entry for entry in entries if entry.spans]
 
 
 @given(FIRST, STEPS)

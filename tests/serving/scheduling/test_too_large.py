@@ -163,7 +163,7 @@ def test_what_is_too_large_together_goes_alone(
         assert one.given_up == (one.size > LIMIT)
         if not one.given_up:
             assert sorted(one.run) == list(range(one.items)), "each item is run, and once"
-    assert sender.scheduler.waiting_items == 0
+    assert sender.scheduler._queue.items == 0
     for worker in sender.sent:
         while sender.sent[worker]:
             sender.done(worker)

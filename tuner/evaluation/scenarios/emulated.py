@@ -69,11 +69,6 @@ class TimedScheduler:
         self._scheduler = scheduler
         self.took_s = 0.0
 
-    @property
-    def waiting_items(self) -> int:
-        """Items in the queue."""
-        return self._scheduler.waiting_items
-
     def waiting_of(self, model: ModelId) -> int:
         """Return the queued items of a model."""
         return self._scheduler.waiting_of(model)

@@ -16,7 +16,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from serving.scheduling import SCHEDULERS
+from serving.scheduling.adaptive.scheduler import AdaptiveScheduler
 from serving.scheduling.interface import (
     Action,
     ActionResult,
@@ -110,7 +110,7 @@ class _Engine:
         self._parts = [self._client, self._gateway, *self._replicas]
         model = ModelId("simulated", "1")
         self._model = model
-        self._scheduler = SCHEDULERS[settings.scheduling.policy](model, settings)
+        self._scheduler = AdaptiveScheduler(model, settings)
         self._now_s = 0.0
         self._wake_s: float | None = None
         self._next_id = 0

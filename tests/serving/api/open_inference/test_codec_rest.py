@@ -465,7 +465,7 @@ def test_full_queue_answers_429_with_retry_after():
             expected = (len(waiting), queued)
             until_s = time.monotonic() + 10
             while expected != running.do(
-                lambda: (running.engine.inflight_count, served.dispatcher.waiting_items)
+                lambda: (running.engine.inflight_count, served.dispatcher.waiting_of(served.id))
             ):
                 assert time.monotonic() < until_s
                 time.sleep(0.005)

@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from serving.deployment.dispatch.rejection_errors import error_for
+from serving.deployment.dispatch.request_table import error_for
 from serving.scheduling.clockwork.model_queue import PendingRequest
 from serving.scheduling.clockwork.parameters import Parameters
 from serving.scheduling.clockwork.rates import (
@@ -122,7 +122,7 @@ def test_a_model_refused_for_a_stall_is_never_predicted_to_take_longer() -> None
     """What is doubted is worth less each time; a profile longer than what was measured does not come back."""
     bench = Bench("a")
     bench.load("a")
-    (model,) = bench.scheduler.models()
+    (model,) = bench.scheduler._pool.models.values()
     before_s = model.durations.estimate_s[0], model.load.estimate_s
     for _ in range(5):
         bench.now_s += 1.0
@@ -148,7 +148,7 @@ def test_a_batch_of_before_smaller_batches_were_set_still_counts() -> None:
             assert sum(stop - start for _, start, stop in action.parts) <= 2
             bench.done(action)
     assert not bench.refusals
-    assert bench.scheduler.waiting_items == 0
+    assert bench.scheduler._queue.items == 0
 
 
 def test_a_model_that_was_measured_anew_keeps_who_waits() -> None:
@@ -160,7 +160,7 @@ def test_a_model_that_was_measured_anew_keeps_who_waits() -> None:
     slower = {size: 10 * took_s for size, took_s in BATCH_S.items()}
     bench.on(Profiled(id_of("a"), 10 * LOAD_S, slower))
     bench.on(Profiled(id_of("nobody"), LOAD_S, BATCH_S))
-    (model,) = bench.scheduler.models()
+    (model,) = bench.scheduler._pool.models.values()
     expected_s = 1.1 * 10 * BATCH_S[1]  # clockwork.duration_margin
     assert model.durations.estimate_s[0] == pytest.approx(expected_s)
     assert model.load.estimate_s == pytest.approx(1.1 * 10 * LOAD_S)
@@ -435,8 +435,8 @@ def test_a_model_stays_where_nobody_waits_for_the_other_one_any_more() -> None:
     bench.now_s += 10.0
     bench.ask("a")
     drained(bench)
-    assert bench.scheduler.waiting_items == 0
-    (worker,) = bench.scheduler.workers()
+    assert bench.scheduler._queue.items == 0
+    (worker,) = bench.scheduler._pool.workers.values()
     assert [holding.model.id for holding in worker.instances.values()] == [id_of("a")]
     assert not bench.refusals
 
@@ -449,7 +449,7 @@ def test_a_swap_leaves_alone_what_another_load_counts_on() -> None:
     bench.ask("b")
     bench.ask("c")
     bench.ask("d")
-    (worker,) = bench.scheduler.workers()
+    (worker,) = bench.scheduler._pool.workers.values()
     first, second = worker.planned
     assert (first.model.id.name, first.swap, second.model.id.name) == ("c", None, "d")
     assert second.swap is not None
@@ -469,7 +469,7 @@ def test_what_a_draining_worker_has_promised_is_done_by_another() -> None:
     asked = [bench.ask("a", within_s=0.5) for _ in range(3)]
     running = bench.taken()
     (worker,) = {action.worker for action in running}
-    assert bench.scheduler.waiting_items
+    assert bench.scheduler._queue.items
     bench.on(WorkerDraining(worker))
     (load,) = bench.taken()
     assert (load.kind, load.worker) == (ActionType.LOAD, 3 - worker)
@@ -506,11 +506,11 @@ def test_a_load_that_a_draining_worker_was_not_told_of_is_planned_elsewhere() ->
 def test_a_swap_for_a_model_that_goes_is_off() -> None:
     """Who was to give way for it stays, and is promised as before."""
     bench = in_use("a", "b")
-    (model,) = (one for one in bench.scheduler.models() if one.id == id_of("a"))
+    (model,) = (one for one in bench.scheduler._pool.models.values() if one.id == id_of("a"))
     assert any(holding.planned_eviction for holding in model.holdings)
     bench.on(ModelDown(id_of("b")))
     assert not any(holding.planned_eviction for holding in model.holdings)
-    (worker,) = bench.scheduler.workers()
+    (worker,) = bench.scheduler._pool.workers.values()
     assert not worker.planned
     assert worker.planned_pages == 0
 
@@ -520,7 +520,7 @@ def test_a_cancelled_request_is_not_owed_any_more() -> None:
     bench = in_use("a", "b")
     for _ in range(20):
         bench.ask("a", within_s=0.5)
-    (model,) = (one for one in bench.scheduler.models() if one.id == id_of("a"))
+    (model,) = (one for one in bench.scheduler._pool.models.values() if one.id == id_of("a"))
     (leaver,) = (holding for holding in model.holdings if holding.planned_eviction)
     assert leaver.promises.reserved_items == len(model.waiting) > 0
     for entry in dict.fromkeys(model.waiting.entries):
@@ -534,7 +534,7 @@ def test_what_is_too_late_by_a_rounding_error_ends() -> None:
     for number in range(200):
         bench = Bench()
         bench.on(ModelUp(id_of("a"), 1, LOAD_S, {1: 0.001 + 1e-5 * number}))
-        (model,) = bench.scheduler.models()
+        (model,) = bench.scheduler._pool.models.values()
         least_s = model.durations.estimate_s[0]
         now_s = 128.0 - 0.5 * least_s  # the sum is beyond a power of two, and has fewer places
         deadline_s = now_s + least_s
@@ -564,7 +564,7 @@ def test_a_deadline_that_is_too_short_for_the_model_alone_is_told() -> None:
 
 def test_who_could_not_have_been_answered_says_nothing_about_patience() -> None:
     bench = Bench("a")
-    (model,) = bench.scheduler.models()
+    (model,) = bench.scheduler._pool.models.values()
     bench.ask("a", within_s=5.0)
     patience_s = model.relative_deadline_s
     bench.ask("a", within_s=0.5 * BATCH_S[1])
@@ -577,7 +577,7 @@ def test_who_can_wait_is_answered_though_a_planned_load_counts_on_the_memory() -
     bench.load("a")
     bench.load("b")
     asked = [bench.ask(name, within_s=30.0) for name in ("b", "c")]
-    (worker,) = bench.scheduler.workers()
+    (worker,) = bench.scheduler._pool.workers.values()
     assert [(one.model.id.name, one.swap) for one in worker.planned] == [("c", None)]
     asked.append(bench.ask("a", within_s=30.0))
     run: set[int] = set()
@@ -621,11 +621,11 @@ def test_a_worker_that_comes_while_others_drain_is_given_what_waits() -> None:
         bench.ask("a", within_s=0.5)
     running = bench.taken()
     bench.on(WorkerDraining(1))
-    left = bench.scheduler.waiting_items
+    left = bench.scheduler._queue.items
     assert left
     bench.on(WorkerUp(2, 2, None))
     assert [(action.kind, action.worker) for action in bench.taken()] == [(ActionType.LOAD, 2)]
     for action in running:
         bench.done(action)
-    assert bench.scheduler.waiting_items == left
+    assert bench.scheduler._queue.items == left
     assert not bench.refusals

@@ -81,10 +81,6 @@ class Watched:
         self.deadlines_s: dict[int, float] = {}
         self.infers = 0
 
-    @property
-    def waiting_items(self) -> int:
-        return self.scheduler.waiting_items
-
     def on(self, event: Event, now_s: float) -> None:
         if isinstance(event, Submitted):
             self.deadlines_s[event.id] = event.deadline_s
@@ -105,12 +101,12 @@ class Watched:
                 "nothing starts that cannot finish"
             )
             assert action.latest_s >= now_s
-        for worker in self.scheduler.workers():
+        for worker in self.scheduler._pool.workers.values():
             assert worker.backlog.total_s >= -1e-9, "nobody promises less than nothing"
             assert worker.free_pages + worker.evictable_pages >= worker.planned_pages, (
                 "there is memory for what is planned"
             )
-        for model in self.scheduler.models():
+        for model in self.scheduler._pool.models.values():
             if model.waiting.entries:
                 check_promises(model)
                 continue
@@ -170,12 +166,12 @@ def finished(scheduler: Watched, found: EmulatedPool, outcomes: Sequence[Emulate
         assert home.pages is not None
         assert home.max_pages <= home.pages, "memory is never exceeded"
     inside = scheduler.scheduler
-    assert inside.waiting_items == 0
+    assert inside._queue.items == 0
     assert inside.plan(1e6).wake_at_s is None, "nothing is waited for"
-    for model in inside.models():
+    for model in inside._pool.models.values():
         assert not model.waiting.entries
         assert not any(one.promises.bundles for one in model.holdings)
-    for worker in inside.workers():
+    for worker in inside._pool.workers.values():
         assert not worker.issued
         assert not worker.planned
         assert (worker.planned_pages, worker.planned_s) == (0, 0.0)
@@ -593,7 +589,7 @@ def test_a_cancelled_request_is_not_run() -> None:
     watched.on(Cancelled(1), 0.0)
     plan = watched.plan(0.0)
     assert [action.kind for action in plan.actions] == []
-    assert scheduler.waiting_items == 0
+    assert scheduler._queue.items == 0
 
 
 def test_a_model_that_goes_is_unloaded_and_its_requests_are_refused() -> None:

@@ -29,7 +29,7 @@ def test_a_window_is_worth_its_longest_measurement_and_forgets_the_eleventh_last
 def test_only_sizes_that_are_the_quickest_way_are_run() -> None:
     """Five items as four and one take 8.6 ms, padded to eight 9.9; seven padded to eight are quicker than split."""
     durations = Durations(RESNET, most=16, duration_margin=0.0, pads=True)
-    assert durations.sizes == (1, 2, 3, 4, 6, 7, 8, 13, 14, 15, 16)
+    assert durations.sizes == [1, 2, 3, 4, 6, 7, 8, 13, 14, 15, 16]
     assert durations.quickest_s(5) == pytest.approx(RESNET[4] + RESNET[1])
     assert durations.quickest_s(33) == pytest.approx(2 * RESNET[16] + RESNET[1])
 
@@ -236,7 +236,6 @@ def test_every_member_of_a_chosen_batch_is_in_time(
     members = queue.take(chosen.first, SIZES[chosen.place])
     assert len(members) == SIZES[chosen.place]
     assert all(entry.deadline_s >= start_s + took_s for entry in members)
-    assert chosen.latest_s == min(entry.deadline_s for entry in members) - took_s
     assert len(queue) == len(deadlines_s) - len(members)
 
 

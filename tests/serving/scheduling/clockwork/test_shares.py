@@ -332,10 +332,10 @@ def test_names_of_flows_cost_no_memory() -> None:
     shares = Shares()
     for number in range(10 * MAX_FLOWS):
         shares.flow(str(number), 0.001 * number, 1)
-    assert len(shares) <= MAX_FLOWS + 1
+    assert len(shares._flows) <= MAX_FLOWS + 1
     unnamed = shares.flow("", 3.0, 1)
     assert shares.flow("another", 3.0, 1) is unnamed
     for number in range(2):
         shares.flow("", 4.0 + FORGOTTEN_S + number, 1)
-    assert len(shares) == 1
+    assert len(shares._flows) == 1
     assert shares.flow("another", 6.0 + FORGOTTEN_S, 1) is not unnamed
