@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tuner.load_generator import range_errors
-from tuner.load_generator.generator import message, reported_line
+from tuner.load_generator.client_process import message, reported_line
 from tuner.load_generator.oip_body import DTYPES
 from tuner.load_generator.payloads import Payloads
 

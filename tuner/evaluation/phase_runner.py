@@ -16,7 +16,7 @@ from tuner.evaluation.scenarios.requests import ScenarioRequests
 from tuner.launching.engine import EngineInfo, RunningEngine
 from tuner.launching.replica_facts import ReplicaFacts
 from tuner.load_generator import concatenation
-from tuner.load_generator.generator import LoadGenerator, PhaseResult
+from tuner.load_generator.client_process import LoadGenerator, PhaseResult
 from tuner.load_generator.multi_model_payloads import MultiModelPayloads
 from tuner.load_generator.payloads import Payloads
 from tuner.load_generator.plan import PhasePlan

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from tuner.load_generator.generator import PhaseResult
+from tuner.load_generator.client_process import PhaseResult
 from tuner.values.request_records import CpuTimeSeries, RequestRecords
 
 

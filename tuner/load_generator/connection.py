@@ -1,6 +1,6 @@
 """Keep-alive connection of the client with its current request.
 
-`client.Client` decides what to send, watches the socket and reads the time.
+`send_loop.Client` decides what to send, watches the socket and reads the time.
 """
 
 from __future__ import annotations

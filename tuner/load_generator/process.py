@@ -21,7 +21,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from serving.system.control_channel import Closed, ControlChannel
-from tuner.load_generator.client import Client
+from tuner.load_generator.send_loop import Client
 from tuner.load_generator.multi_model_payloads import LazyRequests
 from tuner.load_generator.plan import PhasePlan
 from tuner.load_generator.pool import ServerGone

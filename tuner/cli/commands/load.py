@@ -24,7 +24,7 @@ from tuner.evaluation.open_loop import make_open_loop_plan
 from tuner.launching import machine, readiness
 from tuner.load_generator import payloads, stacking
 from tuner.load_generator.endpoint import Endpoint, parse_header, parse_url
-from tuner.load_generator.generator import LoadGenerator, PhaseResult
+from tuner.load_generator.client_process import LoadGenerator, PhaseResult
 from tuner.load_generator.payload_files import MAX_BYTES
 from tuner.load_generator.payloads import Payloads
 from tuner.load_generator.plan import OpenLoopPlan, PhasePlan, Warmup
