@@ -14,9 +14,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tuner.load_generator import range_errors
-from tuner.load_generator.client_process import message, reported_line
-from tuner.load_generator.oip_body import DTYPES
+from serving.tensors.arrays import DTYPES
+from tuner.load_generator import error_responses
+from tuner.load_generator.error_responses import message, reported_line
 from tuner.load_generator.payloads import Payloads
 
 ITEMS = 64
@@ -78,7 +78,7 @@ def _rejection_reason(address: tuple[str, int], payloads: Payloads, body: bytes)
     if response.status == http.HTTPStatus.OK:
         return ""
     said = message(answer.decode(errors="replace"))
-    advice = range_errors.hint(said, payloads.indexes)
+    advice = error_responses.hint(said, payloads.indexes)
     return f"{response.status}: {reported_line(said)}" + (f"; {advice}" if advice else "")
 
 

@@ -7,7 +7,7 @@ import time
 from typing import NamedTuple
 
 from tuner.launching.replica_facts import ReplicaFacts
-from tuner.load_generator.client_process import PhaseResult
+from tuner.load_generator.phase_result import PhaseResult
 from tuner.load_generator.plan import PhasePlan
 from tuner.values.configuration import Configuration
 from tuner.values.measurement import HostNoise, Measurement

@@ -15,10 +15,10 @@ from tuner.evaluation.evaluation import JudgedPhase, ObservedPhase, TimeSlice
 from tuner.evaluation.scenarios.requests import ScenarioRequests
 from tuner.launching.engine import EngineInfo, RunningEngine
 from tuner.launching.replica_facts import ReplicaFacts
-from tuner.load_generator import concatenation
-from tuner.load_generator.client_process import LoadGenerator, PhaseResult
-from tuner.load_generator.multi_model_payloads import MultiModelPayloads
-from tuner.load_generator.payloads import Payloads
+from tuner.load_generator import phase_result
+from tuner.load_generator.client_process import LoadGenerator
+from tuner.load_generator.phase_result import PhaseResult
+from tuner.load_generator.payloads import MultiModelPayloads, Payloads
 from tuner.load_generator.plan import PhasePlan
 from tuner.measurement import energy, host, meters, summary
 from tuner.measurement.interference import InterferenceDetector
@@ -193,7 +193,7 @@ class PhaseRunner:
                 for one, mean_ms in zip(slices, slices_ms, strict=True)
             ]
             slices = quiet
-        load = concatenation.concatenate([one.load for one in slices])
+        load = phase_result.concatenate([one.load for one in slices])
         loaded_s = sum(one.load.measured_end_s for one in slices)
         noise = host.together([one.noise for one in slices], share=load.measured_s / loaded_s)
         whole = dataclasses.replace(first, load=load, noise=noise, after=after)

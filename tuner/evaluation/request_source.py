@@ -23,7 +23,7 @@ from serving.tensors.sizes import Size
 from serving.values import Signature, TensorSpec
 from tuner.engines.description import RequestFormat
 from tuner.errors import TunerError, UnknownSize, UsageError
-from tuner.load_generator import payload_files, plain_payloads, stacking, synthetic
+from tuner.load_generator import oip_body, payload_files, plain_payloads, synthetic
 from tuner.load_generator.payloads import Payloads
 from tuner.load_generator.synthetic import SyntheticInputs
 from tuner.settings.target import TargetSettings
@@ -114,7 +114,7 @@ class RequestSource:
         Raises:
             UsageError: an unsuitable file, unknown size, or unsupported client batch.
         """
-        stacking.check_free(self.signature, client_batch, model)
+        oip_body.check_client_batch(self.signature, client_batch, model)
         if self.file is None:
             rng = np.random.default_rng(seed)
             found = self.plan.payloads(rng, model=model, client_batch=client_batch)

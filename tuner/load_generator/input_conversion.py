@@ -9,10 +9,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from serving.tensors import sample_rows, shapes
+from serving.tensors.arrays import DTYPES
 from serving.tensors.sample_rows import SampleLayout
 from serving.values import Signature, TensorSpec
 from tuner.errors import UsageError
-from tuner.load_generator.oip_body import DTYPES
 
 
 def convert(

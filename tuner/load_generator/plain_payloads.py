@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from serving.system import user_files
 from tuner.errors import UsageError
-from tuner.load_generator import stacking
+from tuner.load_generator import oip_body
 from tuner.load_generator.payload_files import MAX_BYTES, MAX_REQUESTS
 from tuner.load_generator.payloads import Payloads
 
@@ -101,7 +101,7 @@ def instances(
         for i in range(len(next(iter(arrays.values()))))
     ]
     values = [next(iter(row.values())) if len(row) == 1 else row for row in rows]
-    places = stacking.groups(len(rows), client_batch)
+    places = oip_body.groups(len(rows), client_batch)
     bodies = [{"instances": [values[place] for place in group]} for group in places.tolist()]
     return Payloads(
         requests=tuple(json.dumps(body, separators=(",", ":")).encode() for body in bodies),

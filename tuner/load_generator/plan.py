@@ -24,7 +24,7 @@ class Warmup:
     """The first fills the batches, which shape the second."""
     cap_s: float = 10.0
     settling_s: float = 0.0
-    """Maximum further wait for steady latencies (`steady`)."""
+    """Maximum further wait for steady latencies (`phase.Settling`)."""
 
     def __post_init__(self) -> None:
         if min(self.seconds, self.round_trips, self.cap_s, self.settling_s) < 0:

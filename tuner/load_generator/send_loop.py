@@ -12,12 +12,16 @@ import time
 from collections.abc import Callable, Sequence
 
 from tuner.load_generator.columns import Columns, CpuReadings
-from tuner.load_generator.connection import ClientConnection, ConnectionState
-from tuner.load_generator.phase import Phase
+from tuner.load_generator.connections import (
+    RETRIES,
+    ClientConnection,
+    ConnectionPool,
+    ConnectionState,
+    ServerGone,
+)
+from tuner.load_generator.phase import Phase, Settling
 from tuner.load_generator.plan import PhasePlan
-from tuner.load_generator.pool import RETRIES, ConnectionPool, ServerGone
 from tuner.load_generator.response import BadResponse, ResponseHead, ResponseReader
-from tuner.load_generator.steady import Settling
 
 RECEIVE_BYTES = 65_536
 TICK_S = 0.02

@@ -21,7 +21,8 @@ import pytest
 
 from tuner.errors import LoadGeneratorFailed
 from tuner.load_generator import payloads
-from tuner.load_generator.client_process import MAX_REPORTED, LoadGenerator, message
+from tuner.load_generator.client_process import LoadGenerator
+from tuner.load_generator.error_responses import MAX_REPORTED, message
 from tuner.load_generator.plan import PhasePlan, Race, Warmup
 
 ROOT = pathlib.Path(__file__).parents[3]

@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from tests.tuner.load_generator.conftest import OK
-from tuner.load_generator.multi_model_payloads import LazyRequests, MultiModelPayloads, RequestRoute
+from tuner.load_generator.payloads import MultiModelPayloads, RequestRoute
+from tuner.load_generator.process import LazyRequests
 from tuner.load_generator.plan import PhasePlan, Warmup
 
 pytestmark = pytest.mark.processes

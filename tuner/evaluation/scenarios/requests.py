@@ -21,8 +21,7 @@ from tuner.evaluation.scenarios import arrivals
 from tuner.evaluation.scenarios.values import ModelGroup, Scenario, Stream
 from tuner.launching import readiness
 from tuner.load_generator import oip_body, payload_files, payloads, synthetic
-from tuner.load_generator.multi_model_payloads import MultiModelPayloads, RequestRoute
-from tuner.load_generator.payloads import Payloads
+from tuner.load_generator.payloads import MultiModelPayloads, Payloads, RequestRoute
 from tuner.load_generator.plan import PhasePlan, Warmup
 from tuner.values.study_record import InputSummary
 

@@ -29,7 +29,8 @@ from tuner.evaluation.scenarios.values import Scenario
 from tuner.launching import pool_metrics
 from tuner.launching.engine_process import SERVER, LuthierProcess
 from tuner.launching.pool_metrics import PoolCounts
-from tuner.load_generator.client_process import LoadGenerator, PhaseResult
+from tuner.load_generator.client_process import LoadGenerator
+from tuner.load_generator.phase_result import PhaseResult
 from tuner.report import formatting
 from tuner.values.configuration import Configuration, Value
 from tuner.values.measurement import LATE_S

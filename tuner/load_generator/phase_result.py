@@ -1,15 +1,70 @@
-"""Concatenation of a configuration's time slices into one result."""
+"""Result of a phase, and the concatenation of a configuration's time slices into one."""
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
-from tuner.load_generator.client_process import PhaseResult
+from tuner.load_generator import error_responses
+from tuner.load_generator.columns import COLUMNS
 from tuner.values.request_records import CpuTimeSeries, RequestRecords
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class PhaseResult:
+    """Result of one phase, in seconds since its first send."""
+
+    records: RequestRecords
+    origin_s: float
+    """First send, on the system's monotonic clock."""
+    warmup_end_s: float
+    measured_end_s: float
+    client_cpu_s: float
+    """In the measured part."""
+    client_cpu: CpuTimeSeries
+    """Over the whole phase."""
+    wall_s: float
+    reconnects: int
+    last_loss: str
+    fell_behind: float
+    first_error: str
+    hint: str = ""
+
+    @property
+    def measured_s(self) -> float:
+        """Length of the measured part."""
+        return self.measured_end_s - self.warmup_end_s
+
+    @property
+    def why_failed(self) -> str:
+        """Message about a failed request."""
+        if self.first_error:
+            hint = f"; {self.hint}" if self.hint else ""
+            return f'the first one said "{self.first_error}"{hint}'
+        return f"the last of them: {self.last_loss}" if self.last_loss else ""
+
+
+def parse(report: Mapping[str, Any], blob: bytes, indexes: Sequence[str]) -> PhaseResult:
+    """Result from the client's last frame; `indexes` are inputs that may be out of range."""
+    said = error_responses.message(report["first_error"])
+    count = report["requests"]
+    columns, start = {}, 0
+    for name, code in COLUMNS:
+        kind = np.dtype(code)
+        columns[name] = np.frombuffer(blob, kind, count, start).copy()  # aligned, and our own
+        start += kind.itemsize * count
+    readings = np.frombuffer(blob, np.float64, 2 * report["cpu_readings"], start).copy()
+    at_s, used_s = readings.reshape(2, -1)
+    return PhaseResult(
+        records=RequestRecords(**columns),
+        client_cpu=CpuTimeSeries(at_s=at_s, used_s=used_s),
+        first_error=error_responses.reported_line(said),
+        hint=error_responses.hint(said, indexes),
+        **report["result"],
+    )
 
 
 def concatenate(parts: Sequence[PhaseResult]) -> PhaseResult:
