@@ -87,10 +87,6 @@ def _wrong_shape(
     return UsageError(f"{where}: shape {list(array.shape)}, expected {shape_text(spec, signature)}")
 
 
-def _of_one(spec: TensorSpec, axis: int | None) -> tuple[int, ...]:
-    return tuple(1 if place == axis else size for place, size in enumerate(spec.shape))
-
-
 def convert_datatype(array: NDArray[Any], spec: TensorSpec, where: str) -> NDArray[Any]:
     """Array in the input's datatype.
 
@@ -121,7 +117,8 @@ def _is_convertible(given: np.dtype[Any], wanted: np.dtype[Any]) -> bool:
 
 def shape_text(spec: TensorSpec, signature: Signature) -> str:
     """Shape of an item, or of the whole input, as text."""
-    return str(list(_of_one(spec, shapes.item_axis(spec, signature))))
+    axis = shapes.item_axis(spec, signature)
+    return str([1 if place == axis else size for place, size in enumerate(spec.shape)])
 
 
 def inputs_text(signature: Signature) -> str:

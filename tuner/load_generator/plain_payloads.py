@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import pathlib
-import zipfile
 from collections.abc import Mapping
 from typing import Any
 
@@ -18,7 +17,7 @@ from numpy.typing import NDArray
 from serving.system import user_files
 from tuner.errors import UsageError
 from tuner.load_generator import oip_body
-from tuner.load_generator.payload_files import MAX_BYTES, MAX_REQUESTS
+from tuner.load_generator.payload_files import MAX_BYTES, MAX_REQUESTS, fitting, open_npz
 from tuner.load_generator.payloads import Payloads
 
 LABELS = "labels"
@@ -120,13 +119,8 @@ def _with(headers: Mapping[str, str], default: Mapping[str, str]) -> dict[str, s
 
 
 def _arrays(path: pathlib.Path) -> tuple[dict[str, NDArray[Any]], NDArray[Any] | None]:
-    if not path.is_file():
-        raise UsageError(f"payload file {path}: no such file")
-    try:
-        with np.load(path, allow_pickle=False) as found:
-            arrays = {name: found[name] for name in found.files}
-    except (OSError, ValueError, EOFError, zipfile.BadZipFile) as error:
-        raise UsageError(f"payload file {path}: not in npz format: {error}") from error
+    with open_npz(path) as found:
+        arrays = dict(found)
     labels = arrays.pop(LABELS, None)
     counts = {len(array) if array.ndim else 0 for array in arrays.values()}
     if len(counts) != 1 or 0 in counts:
@@ -134,8 +128,7 @@ def _arrays(path: pathlib.Path) -> tuple[dict[str, NDArray[Any]], NDArray[Any] |
             f"payload file {path}: expected arrays with the same number of items, at least 1"
         )
     (count,) = counts
-    each_bytes = sum(array.nbytes for array in arrays.values()) // count
-    most = min(count, MAX_REQUESTS, max(1, MAX_BYTES // max(1, each_bytes)))
+    most = fitting(count, sum(array.nbytes for array in arrays.values()) // count)
     cut = {name: array[:most] for name, array in arrays.items()}
     return cut, None if labels is None or len(labels) < most else labels[:most]
 

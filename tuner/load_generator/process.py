@@ -101,7 +101,7 @@ class GeneratorProcess:
         summary = {
             "event": "done",
             "requests": len(client.columns),
-            "cpu_readings": len(client.cpu_readings),
+            "cpu_readings": len(client.cpu_at_s),
             "first_error": client.first_error.decode(errors="replace"),
             "result": {
                 "origin_s": client.origin_s,
@@ -114,7 +114,8 @@ class GeneratorProcess:
                 "wall_s": time.monotonic() - begun_s,
             },
         }
-        self._tuner.send(summary, client.columns.as_bytes() + client.cpu_readings.as_bytes())
+        readings = client.cpu_at_s.tobytes() + client.cpu_used_s.tobytes()
+        self._tuner.send(summary, client.columns.as_bytes() + readings)
 
     def _tick(self, finished: int) -> None:
         """Send a heartbeat, and check that the tuner is alive."""

@@ -9,9 +9,10 @@ from __future__ import annotations
 import math
 import select
 import time
+from array import array
 from collections.abc import Callable, Sequence
 
-from tuner.load_generator.columns import Columns, CpuReadings
+from tuner.load_generator.columns import Columns
 from tuner.load_generator.connections import (
     RETRIES,
     ClientConnection,
@@ -37,17 +38,13 @@ class Client:
     def __init__(
         self, plan: PhasePlan, requests: Sequence[bytes], *, on_tick: Callable[[int], None]
     ) -> None:
-        """Prepare the phase.
-
-        Args:
-            requests: whole requests, sent in turn.
-            on_tick: called about every 20 ms with the finished requests.
-        """
+        """Send whole `requests` in turn; `on_tick` gets the finished ones about every 20 ms."""
         self.plan = plan
         self.columns = Columns()
         self.phase = Phase(plan)
         self.cpu_s = 0.0
-        self.cpu_readings = CpuReadings()
+        self.cpu_at_s, self.cpu_used_s = array("d"), array("d")
+        """Times and the process's CPU time then."""
         self.first_error = b""
         arrivals = self.phase.arrivals
         self.pool = ConnectionPool(plan.host, plan.port, arrivals.connections)
@@ -60,7 +57,8 @@ class Client:
         self._heads: dict[bytes, ResponseHead] = {}
         self._sent = 0
         self._finished = 0
-        self._origin = time.perf_counter()
+        self.origin_s = time.perf_counter()
+        """First send, on the system's monotonic clock."""
         self._next_tick_s = 0.0
         self._settling = Settling(plan.warmup.seconds, plan.warmup.settling_s)
 
@@ -73,7 +71,7 @@ class Client:
         try:
             self.pool.resolve()
             self._open_all()
-            self._origin = time.perf_counter()
+            self.origin_s = time.perf_counter()
             self._tick(0.0)
             self._dispatch()
             self._loop()
@@ -81,13 +79,8 @@ class Client:
             self.pool.close()
         self._advance(self._now(), closing=True)
 
-    @property
-    def origin_s(self) -> float:
-        """First send, on the system's monotonic clock."""
-        return self._origin
-
     def _now(self) -> float:
-        return time.perf_counter() - self._origin
+        return time.perf_counter() - self.origin_s
 
     def _open_all(self) -> None:
         pool = self.pool
@@ -112,7 +105,7 @@ class Client:
 
     def _loop(self) -> None:
         poll = self.pool.poll_finely if self._is_open else self.pool.poller.poll
-        clock, origin = time.perf_counter, self._origin
+        clock, origin = time.perf_counter, self.origin_s
         by_descriptor, heads, busy = self.pool.by_descriptor, self._heads, ConnectionState.BUSY
         now = clock() - origin
         while self._finished < self.phase.total:
@@ -150,7 +143,7 @@ class Client:
         free = self.pool.free
         self._next_due_s = math.inf
         while free and self._sent < self.phase.limit:
-            now = time.perf_counter() - self._origin
+            now = time.perf_counter() - self.origin_s
             due = self._due_s(self._sent, self._finished, now)
             if due is None:
                 return
@@ -204,7 +197,8 @@ class Client:
                     connection, f"no response within {self.plan.timeout_s:g} s", failures=RETRIES
                 )
         if self._is_open:
-            self._abandon(now)
+            reason = f"no connection was free within {self.plan.timeout_s:g} s"
+            self._drop_unsent(now, now - self.plan.timeout_s, reason)
             if self.plan.cuts_overload and self.phase.fell_behind:
                 self._cut()
         if self._sent < self.phase.limit:
@@ -218,29 +212,22 @@ class Client:
         decided_s = self.phase.next_s
         self._next_tick_s = min(now + TICK_S, decided_s) if decided_s > now else now + TICK_S
 
-    def _abandon(self, now: float) -> None:
-        due_before_s = now - self.plan.timeout_s
-        while (
-            self._sent < self.phase.limit
-            and (due := self._due_s(self._sent, self._finished, now)) is not None
-            and due < due_before_s
-        ):
+    def _drop_unsent(self, now: float, due_before_s: float, reason: str) -> None:
+        while self._sent < self.phase.limit:
+            due = self._due_s(self._sent, self._finished, now)
+            if due is None or due >= due_before_s:
+                return
             self._sent += 1
             self._finished += 1
-            self.pool.last_loss = f"no connection was free within {self.plan.timeout_s:g} s"
+            self.pool.last_loss = reason
             self.columns.append(due, now, now, 0, -1)
 
     def _cut(self) -> None:
+        reason = "the server fell behind"
         for connection in self.pool.connections:
             if connection.state is ConnectionState.BUSY:
-                self._lose(connection, "the server fell behind")
-        now = self._now()
-        while self._sent < self.phase.limit:
-            due = self._due_s(self._sent, self._finished, now)
-            assert due is not None, "an open loop"
-            self._sent += 1
-            self._finished += 1
-            self.columns.append(due, now, now, 0, -1)
+                self._lose(connection, reason)
+        self._drop_unsent(self._now(), math.inf, reason)
 
     def _advance(self, now: float, *, closing: bool = False) -> None:
         before = (self.phase.warmup_end_s, self.phase.measured_end_s)
@@ -254,7 +241,8 @@ class Client:
                 self.phase.look(self.columns.mean_ms(self.phase.warmup_end_s), sent=self._sent)
         after = (self.phase.warmup_end_s, self.phase.measured_end_s)
         cpu = time.process_time()
-        self.cpu_readings.append(now, cpu)
+        self.cpu_at_s.append(now)
+        self.cpu_used_s.append(cpu)
         self.cpu_s += cpu * ((after[1] is not None) - (before[1] is not None))
         self.cpu_s -= cpu * ((after[0] is not None) - (before[0] is not None))
 
@@ -315,16 +303,13 @@ class Client:
         self.first_error = self.first_error or reader.error_body
         if answer.keeps_alive and connection.unsent is None:
             if reader.plain is not None:
-                self._remember(reader.head, reader.plain)
+                if len(self._heads) >= MAX_HEADS:
+                    self._heads.clear()
+                self._heads[reader.head] = reader.plain
             self._on_response(connection, answer.status, self._now())
         else:
             self._note(connection, answer.status, self._now())
             self._renew(connection)
-
-    def _remember(self, head: bytes, plain: ResponseHead) -> None:
-        if len(self._heads) >= MAX_HEADS:
-            self._heads.clear()
-        self._heads[head] = plain
 
     def _renew(self, connection: ClientConnection) -> None:
         self.pool.renew(connection)
