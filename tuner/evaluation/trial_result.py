@@ -9,7 +9,7 @@ from scipy import special
 
 from tuner.evaluation.evaluation import Evaluation
 from tuner.measurement.blocks import MAX_BATCHES
-from tuner.measurement.cpu_per_request import log_cpu_per_request
+from tuner.measurement.host import log_cpu_per_request
 from tuner.measurement.outcome import EvaluationRequirements
 from tuner.metrics import objective as objectives
 from tuner.store.trial_rows import TrialResult

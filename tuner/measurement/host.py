@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 import os
 import pathlib
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
-from tuner.values.measurement import HostNoise
+from tuner.values.measurement import HostNoise, Measurement
 
 PROC = pathlib.Path("/proc")
 
@@ -98,6 +99,19 @@ def together(parts: Sequence[HostNoise], *, share: float) -> HostNoise:
         peak_memory_mb=max(peaks_mb, default=None),
         neighbour_cpu_s=total([part.neighbour_cpu_s for part in parts]),
     )
+
+
+def log_cpu_per_request(measurement: Measurement) -> float | None:
+    """Log of core-seconds per request in gateway, replicas and client, if known.
+
+    It tells machine drift from a slow configuration. Server time counts from the start of the
+    warm-up, client time from its end.
+    """
+    noise, rate = measurement.noise, measurement.throughput_per_s
+    if not noise.server_cpu_s or not noise.client_cpu_s or rate <= 0 or measurement.seconds <= 0:
+        return None
+    server = noise.server_cpu_s / (rate * (measurement.warmup_s + measurement.seconds))
+    return math.log(server + noise.client_cpu_s / (rate * measurement.seconds))
 
 
 def _used_s(before: Mapping[int, float], after: Mapping[int, float]) -> float:

@@ -36,6 +36,7 @@ MAX_ALIKE = 0.8
 """Upper bound of the autocorrelation."""
 FAR = 2.5
 MAX_STEPS = 50
+_legendre = functools.lru_cache(maxsize=1)(np.polynomial.legendre.leggauss)
 _MAD = float(special.ndtri(0.75))
 LATE = 2.0
 """Power of the pairs' share; 1 approximates O'Brien and Fleming's boundaries."""
@@ -197,48 +198,42 @@ def alpha_spending(share: float, alpha: float = ALPHA) -> float:
 @functools.lru_cache(maxsize=256)
 def _boundaries(at: tuple[int, ...], alpha: float) -> tuple[float, ...]:
     found: list[float] = []
+    density = _Density()
     before = 0.0
-    for index, count in enumerate(at):
-        is_last = index == len(at) - 1
-        now = alpha if is_last else min(alpha, alpha_spending(count / at[-1], alpha))
+    for count in at:
+        now = min(alpha, alpha_spending(count / at[-1], alpha))
         part = max(now - before, 1e-12) / 2
         before = max(before, now)
-        density = _Density(at[:index], tuple(found))
-        found.append(
-            float(
-                optimize.brentq(lambda z, d=density, n=count, p=part: d.beyond(n, z) - p, 0.0, 9.0)
-            )
+        boundary = float(
+            optimize.brentq(lambda z, n=count, p=part: density.beyond(n, z) - p, 0.0, 9.0)
         )
+        found.append(boundary)
+        density.go_on(count, boundary)
     return tuple(found)
 
 
 class _Density:
-    def __init__(self, at: tuple[int, ...], boundaries: tuple[float, ...]) -> None:
+    """Density of the sum of pairs that crossed no boundary so far."""
+
+    def __init__(self) -> None:
         self._count = 0
         self._sums: Array = np.zeros(1)
         self._weights: Array = np.ones(1)
-        for count, boundary in zip(at, boundaries, strict=True):
-            self._go_on(count, boundary)
 
     def beyond(self, count: int, z: float) -> float:
         """Chance of no earlier crossing and a statistic of `count` pairs above `z`."""
         away = z * math.sqrt(count) - self._sums
         return float(self._weights @ special.ndtr(-away / math.sqrt(count - self._count)))
 
-    def _go_on(self, count: int, boundary: float) -> None:
+    def go_on(self, count: int, boundary: float) -> None:
+        """Go on to a look at `count` pairs that does not cross its boundary."""
         step = count - self._count
-        nodes, weights = _legendre()
+        nodes, weights = _legendre(NODES)
         reach = min(boundary, _FARTHEST) * math.sqrt(count)
         sums = reach * nodes
         away = (sums[:, None] - self._sums) / math.sqrt(step)
         density = np.exp(-0.5 * away**2) @ self._weights / math.sqrt(2 * math.pi * step)
         self._count, self._sums, self._weights = count, sums, reach * weights * density
-
-
-@functools.lru_cache(maxsize=1)
-def _legendre() -> tuple[Array, Array]:
-    nodes, weights = np.polynomial.legendre.leggauss(NODES)
-    return np.asarray(nodes), np.asarray(weights)
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
