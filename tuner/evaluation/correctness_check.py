@@ -99,16 +99,18 @@ def read_oip(answer: bytes, header_bytes: int, *, items: int = 1) -> NDArray[Any
     """Return class or text by item, (items,), or None (Open Inference Protocol)."""
     start = header_bytes
     for output in json.loads(answer[:header_bytes])["outputs"]:
-        size = output.get("parameters", {}).get("binary_data_size")
+        size = output.get("parameters", {}).get("binary_data_size", 0)
+        data, start = answer[start : start + size], start + size
+        found: NDArray[Any] | None = None
+        kind = DTYPES.get(output["datatype"])
         if output["datatype"] == "BYTES":
-            texts = output["data"] if size is None else _texts(answer[start : start + size])
-            start += size or 0
-            if len(texts) == items:
-                return np.array(texts, dtype=str)
-            continue
-        values = _values(output, answer[start : start + (size or 0)])
-        start += size or 0
-        if values is not None and (found := _classes(values, items)) is not None:
+            texts = output["data"] if "data" in output else _texts(data)
+            found = np.array(texts, dtype=str) if len(texts) == items else None
+        elif kind is not None and "data" in output:
+            found = _classes(np.asarray(output["data"], dtype=kind).ravel(), items)
+        elif kind is not None:
+            found = _classes(np.frombuffer(data, dtype=kind), items)
+        if found is not None:
             return found
     return None
 
@@ -133,12 +135,3 @@ def _texts(data: bytes) -> list[str]:
         texts.append(data[start + 4 : stop].decode())
         start = stop
     return texts
-
-
-def _values(output: dict[str, Any], data: bytes) -> NDArray[Any] | None:
-    kind = DTYPES.get(output["datatype"])
-    if kind is None:
-        return None
-    if "data" in output:
-        return np.asarray(output["data"], dtype=kind).ravel()
-    return np.frombuffer(data, dtype=kind)

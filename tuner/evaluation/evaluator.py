@@ -13,7 +13,7 @@ import functools
 import logging
 import time
 from collections.abc import Callable, Sequence
-from typing import Self
+from typing import Self, TypeVar
 
 from tuner.errors import LaunchFailed, LoadGeneratorFailed, LoadGeneratorLost
 from tuner.evaluation import correctness_check, outcomes
@@ -42,6 +42,16 @@ from tuner.values.trial import Outcome
 
 _log = logging.getLogger(__name__)
 _RunPhase = Callable[[RunningEngine], JudgedPhase]
+T = TypeVar("T")
+
+
+def retry_lost(run: Callable[[], T]) -> T:
+    """Run a phase, and again if the load generator was lost, no fault of the configuration."""
+    try:
+        return run()
+    except LoadGeneratorLost as error:
+        _log.warning("the load is driven again", extra={"fields": {"error": str(error)}})
+        return run()
 
 
 class Evaluator:
@@ -209,12 +219,7 @@ class Evaluator:
         return self.launcher.why_not_interleaved
 
     def measure(
-        self,
-        engine: RunningEngine,
-        configuration: Configuration,
-        startup: Startup,
-        *,
-        is_new: bool,
+        self, engine: RunningEngine, configuration: Configuration, startup: Startup, *, is_new: bool
     ) -> Evaluation:
         """Evaluate the configuration of a running engine; `is_new` as of `time_slice`."""
         self._phases.is_new = is_new
@@ -266,10 +271,9 @@ class Evaluator:
     def close(self) -> None:
         """End both processes, and clean up after engines."""
         with contextlib.ExitStack() as ends:  # the last first
-            ends.enter_context(self._phases)
             ends.callback(self.launcher.close)
             ends.callback(self.stop_engine)
-            ends.callback(self._phases.generator.close)
+            ends.callback(self._phases.close)
 
     def _start_engine(self, configuration: Configuration | None) -> RunningEngine:
         self._engine, self._phases.is_new = self.launcher.start(configuration), True
@@ -293,18 +297,10 @@ class Evaluator:
         return Evaluation.of(configuration, startup, outcomes.of_refusal(error))
 
     def _measure(
-        self,
-        engine: RunningEngine,
-        configuration: Configuration,
-        startup: Startup,
-        run: _RunPhase,
+        self, engine: RunningEngine, configuration: Configuration, startup: Startup, run: _RunPhase
     ) -> Evaluation:
         try:
-            try:
-                found = run(engine)
-            except LoadGeneratorLost as error:  # not the configuration's fault: retry
-                _log.warning("the load is driven again", extra={"fields": {"error": str(error)}})
-                found = run(engine)
+            found = retry_lost(functools.partial(run, engine))
         except (LaunchFailed, LoadGeneratorFailed) as error:
             return self.fail_phase(engine, configuration, error, startup)
         return self._evaluation(configuration, found, startup, paid_s=found.load.measured_end_s)
@@ -335,17 +331,13 @@ class Evaluator:
             except LaunchFailed as silence:
                 error = silence
             else:
-                outcome = deaths or outcomes.load_generator_failed(str(error))
-                return Evaluation.of(configuration, startup, outcome)
-        return Evaluation.of(configuration, startup, self._silent(engine, error))
-
-    def _silent(self, engine: RunningEngine, error: LaunchFailed) -> Outcome:
-        """Return the outcome of a dead or unresponsive engine, and end it."""
-        is_running = engine.is_running()
+                outcome = Outcome(status="failed", cause="errors", reason=str(error))
+                return Evaluation.of(configuration, startup, deaths or outcome)
         outcome = outcomes.of_refusal(error)
-        if not is_running:
-            outcome = outcomes.engine_gone(engine.last_words())
+        if not engine.is_running():
+            reason = f"the server ended under load: {engine.last_words()}"
+            outcome = Outcome(status="failed", cause="crash", reason=reason)
         if engine is self._engine:
             self._engine = None
         engine.stop()
-        return outcome
+        return Evaluation.of(configuration, startup, outcome)

@@ -12,16 +12,15 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import logging
 import math
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent import futures
 from typing import Self
 
-from tuner.errors import LaunchFailed, LoadGeneratorFailed, LoadGeneratorLost, UsageError
+from tuner.errors import LaunchFailed, LoadGeneratorFailed, UsageError
 from tuner.evaluation.evaluation import Evaluation, Startup, Stopwatch, TimeSlice
-from tuner.evaluation.evaluator import Evaluator
+from tuner.evaluation.evaluator import Evaluator, retry_lost
 from tuner.launching import machine
 from tuner.launching.engine import EngineInfo, Launcher, RunningEngine
 from tuner.load_generator.payloads import Payloads
@@ -34,7 +33,6 @@ CLOCK = "accelerator.clock_mhz"
 """Common to all engines on a GPU."""
 _LONGER = 1.5
 """Growth of latency above which slices are laid out anew."""
-_log = logging.getLogger(__name__)
 
 
 class CannotInterleave(Exception):
@@ -85,16 +83,15 @@ class SequentialRounds:
 
     def _evaluate_arm(self, contender: Arm) -> Evaluation:
         watch = Stopwatch()
+        configuration = contender.configuration
         try:
-            engine = contender.launcher.start(contender.configuration)
+            engine = contender.launcher.start(configuration)
         except LaunchFailed as error:
-            return self._evaluator.fail_start(contender.configuration, error, watch.startup())
+            return self._evaluator.fail_start(configuration, error, watch.startup())
         try:
             if contender.payloads_of is not None:
                 self._evaluator.send(contender.payloads_of(engine.describe()))
-            return self._evaluator.measure(
-                engine, contender.configuration, watch.startup(), is_new=True
-            )
+            return self._evaluator.measure(engine, configuration, watch.startup(), is_new=True)
         finally:
             engine.stop()
 
@@ -144,9 +141,8 @@ class InterleavedRounds:
                         raise UsageError(f"{role}: {error}") from None
                     if not residents:
                         raise LaunchFailed(error.cause, f"{role}: {error.text}") from None
-                    raise CannotInterleave(
-                        f"{role} does not start beside the others: {error}"
-                    ) from None
+                    why = f"{role} does not start beside the others: {error}"
+                    raise CannotInterleave(why) from None
                 owned.callback(engine.stop)
                 startup_s = time.monotonic() - before_s
                 of = contender.payloads_of
@@ -156,7 +152,8 @@ class InterleavedRounds:
                     payloads=None if of is None else of(engine.describe()),
                     startup_s=startup_s,
                 )
-                needed_mb = max(needed_mb, _memory_mb(engine))
+                pids = (*engine.pids, *engine.replica_facts().pids)
+                needed_mb = max(needed_mb, machine.held_mb(pids))
             owned.pop_all()
         return cls(evaluator, residents, round_trip_s=round_trip_s)
 
@@ -253,7 +250,11 @@ class InterleavedRounds:
                 try:
                     parts[role].append(self._slice(role))
                 except (LaunchFailed, LoadGeneratorFailed) as error:
-                    found[role] = self._fail_phase(role, error, begun[role])
+                    one = self._residents[role]
+                    assert one.engine is not None, "it was launched"
+                    found[role] = self._evaluator.fail_phase(
+                        one.engine, one.contender.configuration, error, begun[role]
+                    )
             turn += 1
             if turn == turns:
                 joined = {
@@ -263,13 +264,12 @@ class InterleavedRounds:
                     for role in arms
                     if role not in found
                 }
-                short_s = max(map(self._short_s, joined.values()), default=0.0)
+                measured = [one.measurement for one in joined.values() if one.measurement]
+                short_s = max(
+                    map(self._evaluator.workload.seconds_short, measured), default=0.0
+                )
                 turns += 2 * math.ceil(short_s / (2 * self.slices.seconds) - 1e-9)
         return joined | found
-
-    def _short_s(self, launch: Evaluation) -> float:
-        measured = launch.measurement
-        return 0.0 if measured is None else self._evaluator.workload.seconds_short(measured)
 
     def _relaunch(self, arm: str) -> LaunchFailed | None:
         """Launch an arm anew; return any error."""
@@ -300,33 +300,15 @@ class InterleavedRounds:
         if loaded.payloads is not None:
             self._evaluator.send(loaded.payloads)
         idle = [pid for name, one in self._residents.items() if name != arm for pid in one.pids]
-        for is_last in (False, True):
-            try:
-                return self._evaluator.time_slice(
-                    engine,
-                    seconds=self.slices.seconds,
-                    warmup_s=self.slices.dropped_s,
-                    is_new=is_new,
-                    idle=idle,
-                )
-            except LoadGeneratorLost as error:  # not the configuration's fault: retry
-                if is_last:
-                    raise
-                _log.warning("the load is driven again", extra={"fields": {"error": str(error)}})
-        raise AssertionError("the second try returns or raises")
-
-    def _fail_phase(
-        self, arm: str, error: LaunchFailed | LoadGeneratorFailed, begun: Startup
-    ) -> Evaluation:
-        one = self._residents[arm]
-        assert one.engine is not None, "it was launched"
-        return self._evaluator.fail_phase(one.engine, one.contender.configuration, error, begun)
-
-
-def _memory_mb(engine: RunningEngine) -> float:
-    """Return the memory of engine and replicas in MiB."""
-    facts = engine.replica_facts()
-    return machine.held_mb((*engine.pids, *facts.pids))
+        return retry_lost(
+            lambda: self._evaluator.time_slice(
+                engine,
+                seconds=self.slices.seconds,
+                warmup_s=self.slices.dropped_s,
+                is_new=is_new,
+                idle=idle,
+            )
+        )
 
 
 def _check_memory(needed_mb: float) -> None:

@@ -8,10 +8,15 @@ import dataclasses
 import math
 import os
 from collections.abc import Sequence
-from typing import Self
 
 from tuner.evaluation import outcomes
-from tuner.evaluation.evaluation import JudgedPhase, ObservedPhase, TimeSlice
+from tuner.evaluation.evaluation import (
+    JudgedPhase,
+    ObservedPhase,
+    TimeSlice,
+    difference,
+    is_answered,
+)
 from tuner.evaluation.scenarios.requests import ScenarioRequests
 from tuner.launching.engine import EngineInfo, RunningEngine
 from tuner.launching.replica_facts import ReplicaFacts
@@ -20,7 +25,7 @@ from tuner.load_generator.client_process import LoadGenerator
 from tuner.load_generator.phase_result import PhaseResult
 from tuner.load_generator.payloads import MultiModelPayloads, Payloads
 from tuner.load_generator.plan import PhasePlan
-from tuner.measurement import energy, host, meters, summary
+from tuner.measurement import energy, host, meters
 from tuner.measurement.interference import InterferenceDetector
 from tuner.measurement.meters import EnergyMeter
 from tuner.measurement.outcome import REJECTIONS, measure_outcome
@@ -54,10 +59,9 @@ class PhaseRunner:
         self._mixture: MultiModelPayloads | None = None
         """Scenario requests that the generator has."""
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_exception: object) -> None:
+    def close(self) -> None:
+        """End the load generator, and close the counters."""
+        self.generator.close()
         self.counters = None
         self._owned.close()
 
@@ -83,25 +87,21 @@ class PhaseRunner:
         self, engine: RunningEngine, plan: PhasePlan, settings: MeasurementSettings
     ) -> JudgedPhase:
         """Run and judge a phase; repeat it if neighbours disturbed it."""
-        found = self._run_once(engine, plan, settings)
-        for repeats in range(1, MAX_REPEATS + 1):
+        loaded_s, repeats = 0.0, 0
+        while True:
+            found = self._run_once(engine, plan, settings)
+            loaded_s += found.loaded_s
             measured = found.measurement
-            if measured is None or not self._is_to_repeat(
-                measured.noise, found.load.measured_end_s
-            ):
+            if measured is None or repeats == MAX_REPEATS:
                 break
-            again = self._run_once(engine, plan, settings)
-            if again.measurement is not None:
-                measured = dataclasses.replace(again.measurement, repeats=repeats)
-                again = dataclasses.replace(again, measurement=measured)
-            found = dataclasses.replace(again, loaded_s=found.loaded_s + again.loaded_s)
-        return found
-
-    def _is_to_repeat(self, noise: HostNoise, loaded_s: float) -> bool:
-        """Whether a phase was disturbed and may be repeated."""
-        return self.others.is_disturbed(noise, loaded_s=loaded_s) and self.others.can_repeat(
-            loaded_s
-        )
+            once_s = found.load.measured_end_s
+            is_disturbed = self.others.is_disturbed(measured.noise, loaded_s=once_s)
+            if not is_disturbed or not self.others.can_repeat(once_s):
+                break
+            repeats += 1
+        if measured is not None:
+            measured = dataclasses.replace(measured, repeats=repeats)
+        return dataclasses.replace(found, measurement=measured, loaded_s=loaded_s)
 
     def _observe(
         self, engine: RunningEngine, plan: PhasePlan, idle: Sequence[int] = ()
@@ -112,21 +112,19 @@ class PhaseRunner:
                 plan, warmup=dataclasses.replace(plan.warmup, settling_s=0.0)
             )
         self.is_new = False
-        before = self._readings(engine, idle)
+        before, host_before = self._readings(engine, idle)
         load = self.generator.run(plan)
-        after = self._readings(engine, idle)
+        after, host_after = self._readings(engine, idle)
         noise = host.noise_between(
-            before.host,
-            after.host,
+            host_before,
+            host_after,
             client_cpu_s=load.client_cpu_s,
-            throttled_s=_difference(after.replicas.throttled_s, before.replicas.throttled_s),
-            peak_memory_mb=after.replicas.peak_memory_mb,
-            knows_server=bool(before.host.cpu_s) or not self.is_here,
+            throttled_s=difference(after.throttled_s, before.throttled_s),
+            peak_memory_mb=after.peak_memory_mb,
+            knows_server=bool(host_before.cpu_s) or not self.is_here,
             share=_in_time(load),
         )
-        return TimeSlice(
-            plan=plan, load=load, noise=noise, before=before.replicas, after=after.replicas
-        )
+        return TimeSlice(plan=plan, load=load, noise=noise, before=before, after=after)
 
     def _run_once(
         self, engine: RunningEngine, plan: PhasePlan, settings: MeasurementSettings
@@ -143,11 +141,7 @@ class PhaseRunner:
         )
 
     def slice(
-        self,
-        engine: RunningEngine,
-        plan: PhasePlan,
-        *,
-        idle: Sequence[int],
+        self, engine: RunningEngine, plan: PhasePlan, *, idle: Sequence[int]
     ) -> TimeSlice:
         """Run a phase without judging it, and repeat it if neighbours disturb it.
 
@@ -250,20 +244,14 @@ class PhaseRunner:
             client_cpu=found.load.client_cpu,
         )
 
-    def _readings(self, engine: RunningEngine, idle: Sequence[int]) -> _Readings:
-        """Read host and replicas; server time includes the gateway."""
+    def _readings(
+        self, engine: RunningEngine, idle: Sequence[int]
+    ) -> tuple[ReplicaFacts, host.HostReading]:
+        """Read replicas and host on one side of a phase; server time includes the gateway."""
         replicas = engine.replica_facts()
         client = [] if self.generator.pid is None else [self.generator.pid]
         beside = (os.getpid(), *client, *idle)
-        return _Readings(replicas=replicas, host=host.read((*engine.pids, *replicas.pids), beside))
-
-
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class _Readings:
-    """Replicas and host on one side of a phase."""
-
-    replicas: ReplicaFacts
-    host: host.HostReading
+        return replicas, host.read((*engine.pids, *replicas.pids), beside)
 
 
 def _with_energy(
@@ -282,7 +270,9 @@ def _with_energy(
         requests=measurement.requests,
     )
     if found is None and "energy" in settings.names:
-        return outcomes.no_energy(meter.failure), None
+        why = meter.failure or "the counters did not change"
+        reason = f"its energy could not be measured: {why}"
+        return Outcome(status="failed", cause="errors", reason=reason), None
     return OK, dataclasses.replace(measurement, energy=found)
 
 
@@ -294,11 +284,8 @@ def _in_time(load: PhaseResult) -> float:
 
 def _mean_ms(load: PhaseResult) -> float:
     """Return the mean latency of the measured part, or NaN."""
-    records = load.records
-    counted = summary.is_ok(records) & summary.is_measured(
-        records, warmup_s=load.warmup_end_s, seconds=load.measured_s
-    )
-    took_s = records.finished_s[counted] - records.intended_s[counted]
+    counted = is_answered(load)
+    took_s = load.records.finished_s[counted] - load.records.intended_s[counted]
     return 1e3 * float(took_s.mean()) if len(took_s) else math.nan
 
 
@@ -307,7 +294,3 @@ def _why_rejected(before: ReplicaFacts, after: ReplicaFacts) -> str:
     counts = collections.Counter(after.refusals)
     counts.subtract(before.refusals)
     return "; ".join(reason for reason, count in counts.most_common() if count > 0)
-
-
-def _difference(after: float | None, before: float | None) -> float | None:
-    return None if after is None or before is None else after - before

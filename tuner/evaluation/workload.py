@@ -7,11 +7,11 @@ import math
 
 from tuner.errors import LoadGeneratorFailed, LoadGeneratorLost
 from tuner.evaluation import outcomes
-from tuner.evaluation.evaluation import JudgedPhase
+from tuner.evaluation.evaluation import JudgedPhase, is_answered
 from tuner.evaluation.phase_runner import PhaseRunner
 from tuner.launching.engine import RunningEngine
 from tuner.load_generator.plan import OpenLoopPlan, PhasePlan, Race, Warmup
-from tuner.measurement import max_rate_search, summary
+from tuner.measurement import max_rate_search
 from tuner.measurement.outcome import EvaluationRequirements, no_rate
 from tuner.metrics import tail_latency
 from tuner.settings.measurement import RATE_WARMUP_S, SETTLING_S, MeasurementSettings
@@ -184,10 +184,7 @@ class EvaluationWorkload:
             warmup=Warmup(seconds=GUESSING_S / 2, round_trips=1),
         )
         found = self.phases.generator.run(brief)
-        measured = summary.is_measured(
-            found.records, warmup_s=found.warmup_end_s, seconds=found.measured_s
-        )
-        answered = int((measured & summary.is_ok(found.records)).sum())
+        answered = int(is_answered(found).sum())
         return GUESSED_SHARE * answered / found.measured_s if answered else load.rate_per_s
 
     def open_loop_plan(self, plan: PhasePlan, load: OpenLoopPlan) -> PhasePlan:

@@ -7,7 +7,6 @@ import math
 import os
 import pathlib
 from collections.abc import Iterable, Mapping, Sequence
-from typing import NamedTuple
 
 from tuner.values.measurement import HostNoise, Measurement
 
@@ -38,11 +37,9 @@ def read(
         return {pid: ticks / ticks_per_s for pid, ticks in times.items() if ticks is not None}
 
     machine = _machine_ticks(proc)
+    busy_s, steal_s = (None, None) if machine is None else [one / ticks_per_s for one in machine]
     return HostReading(
-        steal_s=None if machine is None else machine.steal / ticks_per_s,
-        cpu_s=used_s(pids),
-        busy_s=None if machine is None else machine.busy / ticks_per_s,
-        beside_s=used_s(beside),
+        steal_s=steal_s, cpu_s=used_s(pids), busy_s=busy_s, beside_s=used_s(beside)
     )
 
 
@@ -66,12 +63,11 @@ def noise_between(
     if knows_server and before.busy_s is not None and after.busy_s is not None:
         own_s = _used_s(before.cpu_s, after.cpu_s) + _used_s(before.beside_s, after.beside_s)
         foreign_s = max(0.0, after.busy_s - before.busy_s - own_s)
+    stolen_s: float | None = None
+    if before.steal_s is not None and after.steal_s is not None:
+        stolen_s = max(0.0, after.steal_s - before.steal_s)
     return HostNoise(
-        steal_s=(
-            None
-            if before.steal_s is None or after.steal_s is None
-            else max(0.0, after.steal_s - before.steal_s)
-        ),
+        steal_s=stolen_s,
         throttled_s=throttled_s,
         client_cpu_s=client_cpu_s,
         server_cpu_s=share * _used_s(before.cpu_s, after.cpu_s) if after.cpu_s else None,
@@ -118,20 +114,15 @@ def _used_s(before: Mapping[int, float], after: Mapping[int, float]) -> float:
     return sum(used_s - before.get(pid, 0.0) for pid, used_s in after.items())
 
 
-class _MachineTicks(NamedTuple):
-    busy: int
-    """User, nice and system time; interrupts belong to no process."""
-    steal: int
-
-
-def _machine_ticks(proc: pathlib.Path) -> _MachineTicks | None:
+def _machine_ticks(proc: pathlib.Path) -> tuple[int, int] | None:
+    """Return busy ticks (user, nice and system; interrupts belong to no process) and stolen ones."""
     # cpu user nice system idle iowait irq softirq steal ... (proc(5))
     try:
         fields = (proc / "stat").read_text(encoding="ascii").split("\n", 1)[0].split()
         if fields[0] != "cpu":
             return None
         user, nice, system, *_, steal = map(int, fields[1:9])
-        return _MachineTicks(busy=user + nice + system, steal=steal)
+        return user + nice + system, steal
     except (OSError, ValueError, IndexError):
         return None
 
