@@ -9,12 +9,11 @@ import collections
 import dataclasses
 import itertools
 import random
-import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 
 from serving.errors import InvalidSettings
 from serving.scheduling.clockwork.scheduler import ClockworkScheduler
-from serving.scheduling.interface import ActionType, Event, Plan, Scheduler
+from serving.scheduling.interface import ActionType, Scheduler
 from serving.settings import ServingSettings
 from serving.values import ModelId
 from tuner.errors import UsageError
@@ -60,36 +59,6 @@ class Emulation(results.ScenarioResult):
     def planned_per_s(self) -> float:
         """Requests per second that one core can plan."""
         return self.requests / self.planning_s if self.planning_s else float("inf")
-
-
-class TimedScheduler:
-    """Scheduler that is timed."""
-
-    def __init__(self, scheduler: Scheduler) -> None:
-        self._scheduler = scheduler
-        self.took_s = 0.0
-
-    @property
-    def waiting_items(self) -> int:
-        """Items in the queue."""
-        return self._scheduler.waiting_items
-
-    def waiting_of(self, model: ModelId) -> int:
-        """Return the queued items of a model."""
-        return self._scheduler.waiting_of(model)
-
-    def on(self, event: Event, now_s: float) -> None:
-        """Handle an event."""
-        began_s = time.perf_counter()
-        self._scheduler.on(event, now_s)
-        self.took_s += time.perf_counter() - began_s
-
-    def plan(self, now_s: float) -> Plan:
-        """Return the current plan."""
-        began_s = time.perf_counter()
-        plan = self._scheduler.plan(now_s)
-        self.took_s += time.perf_counter() - began_s
-        return plan
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -150,7 +119,6 @@ def run(
     Args:
         check: called regularly; may raise.
     """
-    timed = TimedScheduler(make(scenario))
     models = [model for group in scenario.groups for model in _models(group)]
     workers = [
         EmulatedWorker(number, pages=scenario.pages, concurrent_loads=scenario.concurrent_loads)
@@ -159,15 +127,14 @@ def run(
     rng = random.Random(scenario.seed)  # noqa: S311 - an emulation's luck
     half_s = 0.5 * scenario.emulated.message_latency_s
     pool = EmulatedPool(
-        timed,
+        make(scenario),
         models,
         workers,
         jitter=lambda: rng.choice(scenario.emulated.jitter),
         message_latency_s=lambda: half_s + (rng.expovariate(1.0 / half_s) if half_s else 0.0),
     )
-    timed.took_s = 0.0
     outcomes = pool.run(_Checked(arrivals.draw_arrivals(scenario), check))
-    return _result(scenario, outcomes, workers, timed), outcomes
+    return _result(scenario, pool), outcomes
 
 
 def _models(group: ModelGroup) -> Iterator[EmulatedModel]:
@@ -186,13 +153,9 @@ def _models(group: ModelGroup) -> Iterator[EmulatedModel]:
         )
 
 
-def _result(
-    scenario: Scenario,
-    outcomes: Sequence[EmulatedOutcome],
-    workers: Sequence[EmulatedWorker],
-    timed: TimedScheduler,
-) -> Emulation:
-    found = results.summarise(scenario, [_end(outcome) for outcome in outcomes])
+def _result(scenario: Scenario, pool: EmulatedPool) -> Emulation:
+    workers = pool.workers
+    found = results.summarise(scenario, [_end(outcome) for outcome in pool.outcomes])
     time_s = found.seconds * len(workers)
     return Emulation(
         **{field.name: getattr(found, field.name) for field in dataclasses.fields(found)},
@@ -206,7 +169,7 @@ def _result(
             missed_windows=sum(worker.too_late for worker in workers),
             most_pages=max(worker.max_pages for worker in workers),
         ),
-        planning_s=timed.took_s,
+        planning_s=pool.planning_s,
     )
 
 

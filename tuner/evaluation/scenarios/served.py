@@ -42,10 +42,9 @@ NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 PROFILES = "server.profiles_dir"
 MAX_MODELS = 1000
 MAX_SECONDS = 3600.0
-TOO_MANY, UNAVAILABLE, TOO_LATE = 429, 503, 504
-REJECTED = {TOO_MANY: "queue full (429)", UNAVAILABLE: "cannot be in time (503)"}
+REJECTED = {429: "queue full (429)", 503: "cannot be in time (503)"}
 """Statuses of requests rejected on arrival."""
-DROPPED = {0: "no answer", TOO_LATE: "too late (504)"}
+DROPPED = {0: "no answer", 504: "too late (504)"}
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -95,9 +94,8 @@ def open_server(
         TunerError: the server or a model does not start.
     """
     check(scenario)
-    with start_server(
-        scenario, configuration_of(scenario, settings or {}), program=program
-    ) as engine:
+    configuration = configuration_of(scenario, settings or {})
+    with start_server(scenario, configuration, program=program) as engine:
         yield engine
 
 
@@ -127,21 +125,17 @@ def start_server(
                 engine.admin.deploy(requests.model_of(group), name, timeout_s=DEPLOY_TIMEOUT_S)
     except LaunchFailed as error:
         engine.stop()
-        raise _in_words_of(scenario, error) from error
+        if scenario.pages is None or MEMORY not in error.text:
+            raise
+        text = (
+            f"{error.text}; in a scenario, memory_pages sets this budget, in pages of "
+            "clockwork.page_mb"
+        )
+        raise LaunchFailed(error.cause, text) from error
     except BaseException:
         engine.stop()
         raise
     return engine
-
-
-def _in_words_of(scenario: Scenario, error: LaunchFailed) -> LaunchFailed:
-    """Return the error in terms of the scenario's memory key."""
-    if scenario.pages is None or MEMORY not in error.text:
-        return error
-    text = (
-        f"{error.text}; in a scenario, memory_pages sets this budget, in pages of clockwork.page_mb"
-    )
-    return LaunchFailed(error.cause, text)
 
 
 def drive(scenario: Scenario, engine: LuthierProcess) -> ScenarioRun:
@@ -170,47 +164,48 @@ def check(scenario: Scenario) -> None:
     Raises:
         UsageError: with the reason.
     """
+    why = next(_why_not(scenario), None)
+    if why is not None:
+        raise UsageError(f"scenario {scenario.name}: {why}")
+
+
+def _why_not(scenario: Scenario) -> Iterator[str]:
     models = sum(group.copies for group in scenario.groups)
     for group in scenario.groups:
         if group.model is None:
-            raise UsageError(
-                f"scenario {scenario.name}: group {group.name!r} has no model to serve; "
+            yield (
+                f"group {group.name!r} has no model to serve; "
                 "add `model:` with a bundled model or a file (docs/scenarios.md)"
             )
     if models > MAX_MODELS:
-        raise UsageError(
-            f"scenario {scenario.name}: {models:,} models, expected at most "
-            f"{MAX_MODELS:,} to be served; emulate the scenario instead"
+        yield (
+            f"{models:,} models, expected at most {MAX_MODELS:,} to be served; "
+            "emulate the scenario instead"
         )
     if scenario.seconds > MAX_SECONDS:
-        raise UsageError(
-            f"scenario {scenario.name}: {scenario.seconds:g} s, expected at most "
-            f"{MAX_SECONDS:g} s to be served; emulate the scenario instead"
+        yield (
+            f"{scenario.seconds:g} s, expected at most {MAX_SECONDS:g} s to be served; "
+            "emulate the scenario instead"
         )
     for group in scenario.groups:
         if not NAME.fullmatch(group.name):
-            raise UsageError(
-                f"scenario {scenario.name}: the name of group {group.name!r} cannot be "
-                "served; use letters, digits, '.', '_' and '-'"
+            yield (
+                f"the name of group {group.name!r} cannot be served; "
+                "use letters, digits, '.', '_' and '-'"
             )
-    if not any(stream.clients for stream in scenario.streams) and not len(
-        arrivals.draw_arrivals(scenario).at_s
-    ):
-        raise UsageError(
-            f"scenario {scenario.name}: no request is due within {scenario.seconds:g} s; "
-            "use more time or higher rates"
-        )
+    has_clients = any(stream.clients for stream in scenario.streams)
+    if not has_clients and not len(arrivals.draw_arrivals(scenario).at_s):
+        yield f"no request is due within {scenario.seconds:g} s; use more time or higher rates"
     for stream in scenario.streams:
         if stream.clients and stream.deadline.factor != 1.0:
-            raise UsageError(
-                f"scenario {scenario.name}: stream {stream.name!r} has clients with "
-                "growing deadlines, which can only be emulated; use one deadline_ms"
+            yield (
+                f"stream {stream.name!r} has clients with growing deadlines, which can only be "
+                "emulated; use one deadline_ms"
             )
         if stream.clients * scenario.group(stream.group).copies > MAX_CONNECTIONS:
-            raise UsageError(
-                f"scenario {scenario.name}: stream {stream.name!r} has more than "
-                f"{MAX_CONNECTIONS} clients, too many to be served; emulate the scenario, "
-                "or use fewer"
+            yield (
+                f"stream {stream.name!r} has more than {MAX_CONNECTIONS} clients, too many to be "
+                "served; emulate the scenario, or use fewer"
             )
 
 
@@ -309,14 +304,14 @@ def _ends(
     ):
         stream = load.streams[place]
         at_s = begin_s + due_s
-        is_answered = 200 <= status < 300
+        refused = None
+        if not 200 <= status < 300:
+            refused = REJECTED.get(status) or DROPPED.get(status) or f"failed ({status})"
         yield results.RequestOutcome(
             stream=stream,
             at_s=at_s,
             deadline_s=scenario.streams[stream].deadline.at(at_s),
             done_s=begin_s + done_s,
-            refused=None
-            if is_answered
-            else REJECTED.get(status) or DROPPED.get(status) or f"failed ({status})",
+            refused=refused,
             at_once=status in REJECTED,
         )

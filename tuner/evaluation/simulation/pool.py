@@ -14,6 +14,7 @@ import collections
 import dataclasses
 import heapq
 import math
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Literal, Protocol
 
@@ -164,6 +165,8 @@ class EmulatedPool:
         ] = []
         self._count = 0
         self.outcomes: list[EmulatedOutcome] = []
+        self.planning_s = 0.0
+        """Time that the scheduler takes in the run."""
         for model in models:
             event = ModelUp(model.id, model.pages, model.load_s, model.batch_s, pads=True)
             scheduler.on(event, 0.0)
@@ -172,6 +175,7 @@ class EmulatedPool:
 
     def run(self, traffic: ArrivalSource, faults: Sequence[Fault] = ()) -> list[EmulatedOutcome]:
         """Run the workload until no event remains."""
+        self.planning_s = 0.0
         for fault in faults:
             self._later(fault.at_s, fault)
         coming = iter(traffic)
@@ -223,10 +227,12 @@ class EmulatedPool:
         model = self._models[request.model].id
         deadline_s = request.at_s + request.objective_s
         event = Submitted(id_, model, request.items, deadline_s, flow=request.flow)
-        self._scheduler.on(event, now_s)
+        self._report(event, now_s)
 
     def _plan(self, now_s: float, done: list[EmulatedOutcome]) -> float | None:
+        began_s = time.perf_counter()
         plan = self._scheduler.plan(now_s)
+        self.planning_s += time.perf_counter() - began_s
         for action in plan.actions:
             self._take(action, now_s)
         for refusal in plan.refusals:
@@ -238,11 +244,16 @@ class EmulatedPool:
             done.append(outcome)
         return plan.wake_at_s
 
+    def _report(self, event: Event, now_s: float) -> None:
+        began_s = time.perf_counter()
+        self._scheduler.on(event, now_s)
+        self.planning_s += time.perf_counter() - began_s
+
     def _up(self, worker: EmulatedWorker, now_s: float) -> None:
         event = WorkerUp(
             worker.number, SLOTS, worker.pages, tuple(worker.held), worker.concurrent_loads
         )
-        self._scheduler.on(event, now_s)
+        self._report(event, now_s)
 
     def _befall(self, fault: Fault, now_s: float) -> None:
         worker = self.workers[fault.worker]
@@ -250,12 +261,12 @@ class EmulatedPool:
             worker.factor = fault.factor
         elif fault.kind == "drains" and worker.is_up:
             worker.is_draining = True
-            self._scheduler.on(WorkerDraining(worker.number), now_s)
+            self._report(WorkerDraining(worker.number), now_s)
         elif fault.kind == "dies" and worker.is_up:
             worker.is_up = worker.is_draining = False
             worker.life += 1
             worker.held.clear()
-            self._scheduler.on(WorkerDown(worker.number, "killed"), now_s)
+            self._report(WorkerDown(worker.number, "killed"), now_s)
         elif fault.kind == "returns" and not worker.is_up:
             worker.is_up = True
             worker.free_s = dict.fromkeys(worker.free_s, now_s)
@@ -321,7 +332,7 @@ class EmulatedPool:
         assert action is not None
         if life != self.workers[event.worker].life:
             return
-        self._scheduler.on(event, now_s)
+        self._report(event, now_s)
         if action.kind is not ActionType.INFER or not event.ok:
             return
         items = sum(stop - start for _, start, stop in action.parts)
