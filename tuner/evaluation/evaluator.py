@@ -202,14 +202,17 @@ class Evaluator:
         seconds: float,
         warmup_s: float | None = None,
     ) -> ObservedPhase:
-        """Apply a configuration, and observe its replicas around a phase.
+        """Apply a configuration, and observe its replicas around a closed loop.
 
         Raises:
             LaunchFailed, LoadGeneratorFailed: it failed.
         """
         engine = self._ensure_engine(configuration)
-        plan = self.workload.phase_plan(
-            engine, concurrency=concurrency, seconds=seconds, warmup_s=warmup_s
+        plan = self.workload.closed_loop_plan(engine)
+        least_s = plan.warmup.seconds if warmup_s is None else warmup_s
+        warmup = dataclasses.replace(plan.warmup, seconds=least_s)
+        plan = dataclasses.replace(
+            plan, concurrency=concurrency, seconds=seconds, requests=None, answers=0, warmup=warmup
         )
         return self._phases.observe(engine, plan)
 

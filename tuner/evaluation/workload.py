@@ -220,18 +220,6 @@ class EvaluationWorkload:
             timeout_s=settings.timeout_s,
         )
 
-    def phase_plan(
-        self, engine: RunningEngine, *, concurrency: int, seconds: float, warmup_s: float | None
-    ) -> PhasePlan:
-        """Return the plan of a closed loop with other connections and times."""
-        plan = self.closed_loop_plan(engine)
-        warmup = plan.warmup
-        if warmup_s is not None:
-            warmup = dataclasses.replace(warmup, seconds=warmup_s)
-        return dataclasses.replace(
-            plan, concurrency=concurrency, seconds=seconds, requests=None, answers=0, warmup=warmup
-        )
-
     def slice_plan(self, engine: RunningEngine, *, seconds: float, warmup_s: float) -> PhasePlan:
         """Return the plan of a time slice; each connection gets one response in its warm-up."""
         return dataclasses.replace(

@@ -19,7 +19,6 @@ Spread = Literal["constant", "poisson", "burst", "trace", "listed"]
 BURST_PERIOD_S = 0.5
 BURST_S = 0.1
 BURST_FACTOR = 3.0
-MIN_OFFSETS = 2
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -28,12 +27,6 @@ class ClosedLoop:
 
     connections: int
     is_open = False
-
-    def __post_init__(self) -> None:
-        if self.connections < 1:
-            raise ValueError(
-                f"a closed loop of {self.connections} connections: expected at least 1"
-            )
 
     def due_s(self, sent: int, finished: int, now_s: float) -> float | None:
         """`now_s` while fewer than `connections` requests are in flight."""
@@ -161,37 +154,23 @@ def make_open_loop(
     seed: int = 0,
     offsets_s: Sequence[float] = (),
 ) -> OpenLoop:
-    """Open loop.
+    """Open loop with at most `connections` in flight.
 
     Args:
-        rate_per_s: mean rate, above 0.
-        connections: maximum requests in flight.
-        spread: one of the classes above; `listed` ignores the rate.
+        rate_per_s: mean rate; ignored by `listed`.
         offsets_s: ascending seconds of a trace or list.
 
     Raises:
-        ValueError: a value is out of its range.
+        ValueError: a trace without two arrivals at different seconds.
     """
-    if not (rate_per_s > 0 and math.isfinite(rate_per_s)):
-        raise ValueError(f"a rate of {rate_per_s} requests/s: expected more than 0")
-    if connections < 1:
-        raise ValueError(f"an open loop of {connections} connections: expected at least 1")
-    if (spread in {"trace", "listed"}) != bool(offsets_s):
-        raise ValueError(
-            f"arrivals {spread!r} with {len(offsets_s)} offsets: only a trace has offsets, "
-            "and it needs some"
-        )
     if spread == "listed":
         return ScheduledArrivals(offsets_s, connections)
-    if spread == "constant":
-        return Constant(rate_per_s, connections)
-    if spread == "poisson":
-        return Poisson(rate_per_s, connections, seed)
-    if spread == "burst":
-        return Burst(rate_per_s, connections, seed)
     if spread == "trace":
         return TraceArrivals(offsets_s, rate_per_s, connections)
-    raise ValueError(f"arrivals {spread!r}: expected constant, poisson, burst or trace")
+    if spread == "constant":
+        return Constant(rate_per_s, connections)
+    kind = Poisson if spread == "poisson" else Burst
+    return kind(rate_per_s, connections, seed)
 
 
 def traced_rate(offsets_s: Sequence[float]) -> float:
@@ -200,7 +179,7 @@ def traced_rate(offsets_s: Sequence[float]) -> float:
     Raises:
         ValueError: no two arrivals at different seconds.
     """
-    length_s = offsets_s[-1] - offsets_s[0] if len(offsets_s) >= MIN_OFFSETS else 0.0
+    length_s = offsets_s[-1] - offsets_s[0] if offsets_s else 0.0
     if length_s <= 0:
         raise ValueError("a trace needs at least two arrivals at different times")
     return (len(offsets_s) - 1) / length_s
