@@ -102,10 +102,7 @@ class Evaluator:
         self.close()
 
     def start(self, configuration: Configuration | None = None) -> EngineInfo:
-        """Start the engine and describe it.
-
-        Args:
-            configuration: None: that of the first start, else the engine's defaults.
+        """Start the engine, as at first without a configuration, and describe it.
 
         Raises:
             UsageError, LaunchFailed: the server does not start, with its own line.
@@ -237,12 +234,9 @@ class Evaluator:
         is_new: bool,
         idle: Sequence[int] = (),
     ) -> TimeSlice:
-        """Run a time slice, and repeat it if neighbours disturb it.
+        """Run a time slice, and repeat it if neighbours, besides `idle` engines, disturb it.
 
-        Args:
-            warmup_s: at least; each connection also gets one response.
-            is_new: whether its process has had no requests yet and has to settle.
-            idle: processes of waiting engines.
+        A process that `is_new` has had no requests yet and has to settle.
 
         Raises:
             LaunchFailed, LoadGeneratorFailed: it failed.

@@ -111,10 +111,7 @@ class InterleavedRounds:
     def open(
         cls, evaluator: Evaluator, contenders: Mapping[str, Arm], *, round_trip_s: float
     ) -> Self:
-        """Start each arm's engine; the evaluator's own ends.
-
-        Args:
-            round_trip_s: mean latency of the slowest, if known.
+        """Start each arm's engine; `round_trip_s` is the slowest's mean latency, or 0.
 
         Raises:
             CannotInterleave: they cannot run at once; all stopped.

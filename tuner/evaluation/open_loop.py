@@ -20,11 +20,7 @@ MAX_BYTES = 4 << 20
 def make_open_loop_plan(
     target: TargetSettings, *, seed: int = 0, rate_per_s: float | None = None
 ) -> OpenLoopPlan | None:
-    """Return the open-loop plan of a target, or None for a closed loop.
-
-    Args:
-        seed: for random arrivals.
-        rate_per_s: for an open loop without a rate of its own.
+    """Return a target's open-loop plan, at `rate_per_s` without its own; None: closed loop.
 
     Raises:
         UsageError: the trace is unreadable.

@@ -143,10 +143,7 @@ class PhaseRunner:
     def slice(
         self, engine: RunningEngine, plan: PhasePlan, *, idle: Sequence[int]
     ) -> TimeSlice:
-        """Run a phase without judging it, and repeat it if neighbours disturb it.
-
-        Args:
-            idle: processes of waiting engines.
+        """Run a phase without judging it; repeat it if neighbours, besides `idle`, disturb it.
 
         Raises:
             LaunchFailed, LoadGeneratorFailed: it failed.

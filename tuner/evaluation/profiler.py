@@ -25,10 +25,7 @@ WARMUP_S = 0.1
 def profile_model(
     evaluator: Evaluator, *, most: int, client_batch: int, threads: Iterable[int]
 ) -> CostProfile:
-    """Measure the costs.
-
-    Args:
-        most: items in the largest batch.
+    """Measure the costs of batches of up to `most` items.
 
     Raises:
         TunerError: single items fail.

@@ -137,10 +137,7 @@ class RequestSource:
 def make_request_source(
     target: TargetSettings, card: ModelSpec | None, signature: Signature
 ) -> RequestSource:
-    """Return a target's requests.
-
-    Args:
-        card: model spec; None: only the signature is known.
+    """Return a target's requests, with a model spec (`card`) or the signature alone.
 
     Raises:
         UsageError: options fit no input, or a file is unreadable.

@@ -91,12 +91,6 @@ class ClientConnection:
         self.state = ConnectionState.OPENING
         return opened.fileno()
 
-    def failure(self) -> str | None:
-        """Why the opening failed, or None."""
-        assert self.socket is not None
-        code = self.socket.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
-        return os.strerror(code) if code else None
-
     def close(self) -> None:
         """Close the socket; the kernel removes it from any poller."""
         if self.socket is not None:
@@ -171,9 +165,10 @@ class ConnectionPool:
 
     def decide_opening(self, connection: ClientConnection, event: int, now_s: float) -> None:
         """Handle an event on an opening connection."""
-        failure = connection.failure()
-        if failure is not None:
-            self.fail(connection, now_s, failure)
+        assert connection.socket is not None
+        code = connection.socket.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
+        if code:
+            self.fail(connection, now_s, os.strerror(code))
         elif event & select.EPOLLOUT:
             self.watch(connection, select.EPOLLIN)
             connection.state = ConnectionState.FREE

@@ -52,11 +52,7 @@ def from_npz(
     most: int = MAX_REQUESTS,
     client_batch: int = 1,
 ) -> Payloads:
-    """Payloads from arrays by input name, and optional `labels`.
-
-    Args:
-        most: maximum items taken.
-        client_batch: items per request.
+    """Payloads from at most `most` items of arrays by input name, and optional `labels`.
 
     Raises:
         UsageError: no such file, not npz, an input missing, a wrong shape or datatype, unequal

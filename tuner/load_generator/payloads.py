@@ -116,11 +116,7 @@ def of_items(
     labels: NDArray[np.generic] | None = None,
     client_batch: int = 1,
 ) -> Payloads:
-    """Open Inference Protocol requests with `client_batch` items each.
-
-    Args:
-        items: one array per input, batch dimension included.
-        labels: (n,) right answers.
+    """Open Inference Protocol requests with `client_batch` items each; `labels` is (n,).
 
     Raises:
         UsageError: no item, or items that cannot share a request.

@@ -32,14 +32,10 @@ def is_warm(
 
 
 def fell_behind(due: int, more_waiting: int) -> float:
-    """Share of due requests by which a server fell behind, or 0.
+    """Share of the due requests by which a server fell behind, or 0.
 
-    The backlog's growth counts if it exceeds `MAX_BEHIND` and three standard deviations (Poisson)
-    of the due requests.
-
-    Args:
-        due: requests due in the part.
-        more_waiting: unanswered requests at its end, less those at its start.
+    The backlog's growth, `more_waiting`, counts if it exceeds `MAX_BEHIND` and three standard
+    deviations (Poisson) of the due requests.
     """
     is_behind = more_waiting > max(MAX_BEHIND * due, 3 * math.sqrt(due))
     return more_waiting / due if is_behind else 0.0

@@ -28,11 +28,7 @@ BYTES_TYPE = {"Content-Type": "application/octet-stream"}
 def from_file(
     path: pathlib.Path, *, to: str, method: str, headers: Mapping[str, str], response: str = ""
 ) -> Payloads:
-    """File as one body, or JSON lines as one body each.
-
-    Args:
-        to: path of the request.
-        headers: completed by a content type from the file's ending.
+    """File as one body to the path `to`, or JSON lines as one body each.
 
     Raises:
         UsageError: unreadable or empty.

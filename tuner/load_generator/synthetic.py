@@ -45,16 +45,6 @@ class SyntheticInputs:
         """Whether requests differ in shape."""
         return any(size is not None and size.varies for axes in self.axes.values() for size in axes)
 
-    def require_complete(self) -> SyntheticInputs:
-        """Plan if complete.
-
-        Raises:
-            UnknownSize: a size is not known.
-        """
-        if lacking := self.missing:
-            raise unknown(self.signature, lacking)
-        return self
-
     def shape(self, spec: TensorSpec) -> str:
         """An input's shape without the item axis; `?`: missing."""
         items = shapes.item_axis(spec, self.signature)
@@ -71,7 +61,8 @@ class SyntheticInputs:
         Raises:
             UnknownSize: a size is not known.
         """
-        self.require_complete()
+        if self.missing:
+            raise unknown(self.signature, self.missing)
         made: list[list[oip_body.RequestInput]] = []
         left = MAX_BYTES
         for _ in range(VARYING_REQUESTS if self.varies else REQUESTS):

@@ -45,11 +45,9 @@ class BestArm:
 
 
 def choose(posterior: Posterior, values: Array, preference: Sequence[object]) -> BestArm:
-    """Choose among k configurations.
+    """Choose among k configurations by `values` (rounds, k), positive and minimised.
 
-    Args:
-        values: (rounds, k) positive, minimised objectives; may have no row.
-        preference: comparable key per configuration; the lowest wins ties.
+    The lowest `preference` wins ties.
     """
     logs = np.log(values)
     updated = _posterior_mean(posterior, logs)

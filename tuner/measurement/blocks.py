@@ -145,12 +145,7 @@ def part_of(
 
 
 def design_effect(is_above: NDArray[np.bool_], parts: NDArray[np.intp]) -> float:
-    """Design effect of the share above the percentile, at least 1.
-
-    Args:
-        is_above: (n,) whether each request lies above it; n at least 1.
-        parts: (n,) the part of each request.
-    """
+    """Design effect, at least 1, of the requests (n,) above a percentile, by `parts` (n,)."""
     counts = np.bincount(parts).astype(float)
     above = np.bincount(parts, weights=is_above, minlength=len(counts))
     counts, above = counts[counts > 0], above[counts > 0]

@@ -48,8 +48,7 @@ def measure_outcome(
 ) -> tuple[Outcome, Measurement | None]:
     """Judge and summarise the measured part of a phase; see `summary.summarise`.
 
-    `why_failed` and `why_refused` are one-line causes. A server that `fell_behind` has no latency
-    of its own, since it grows with the measuring time.
+    A server that `fell_behind` has no latency of its own, since it grows with the measuring time.
 
     Returns:
         A measurement only with ok. Else failed with cause `timeout` (nothing finished) or `errors`,
@@ -67,17 +66,16 @@ def measure_outcome(
     told = summary.statuses(records, measured)
     because = f"; {why_failed}" if why_failed and failed else ""
     is_broken = failed > most_error_share * finished
-    if is_broken and is_open:
-        overloaded = int(np.isin(status, sorted(OF_OVERLOAD.difference(refusals))).sum())
-        if 2 * overloaded > failed:
-            why = f"{failed} of {finished} failed: {told}{because}"
-            return overload_outcome(rate_per_s, why), None
+    overloaded = int(np.isin(status, sorted(OF_OVERLOAD.difference(refusals))).sum())
+    if is_broken and is_open and 2 * overloaded > failed:
+        why = f"{failed} of {finished} failed: {told}{because}"
+        return overload_outcome(rate_per_s, why), None
     if is_broken or failed == finished:
         why = summary.nothing_measured(records, measured, seconds, is_open=is_open)
         return _broken(finished, failed, why if failed == finished else told, because), None
     if turned_down + failed == finished:
         return _all_refused(finished, deadline_ms, why_refused or told), None
-    measurement = summary.summarise(
+    return OK, summary.summarise(
         records,
         concurrency=concurrency,
         warmup_s=warmup_s,
@@ -90,7 +88,6 @@ def measure_outcome(
         refusals=refusals,
         client_cpu=client_cpu,
     )
-    return OK, measurement
 
 
 def _broken(finished: int, failed: int, why: str, because: str) -> Outcome:

@@ -69,9 +69,7 @@ class ScenarioArrivals:
 def draw_arrivals(scenario: Scenario, draw: int = 0) -> ScenarioArrivals:
     """Return the requests of a scenario; every stream has its own random numbers.
 
-    Args:
-        draw: number of the realisation. Rates stay and times change; a trace begins elsewhere. 0 is
-            the first.
+    In each realisation `draw`, rates stay and times change; a trace begins elsewhere.
     """
     parts = []
     for place, stream in enumerate(scenario.streams):
@@ -103,10 +101,7 @@ def due(
 ) -> tuple[Array, Places]:
     """Return ascending seconds (n,) and models (n,) by index in the group.
 
-    Args:
-        copies: models of the group.
-        rng: for the models' rates.
-        times: for the arrival times; may be the same.
+    `rng` draws the models' rates, `times` the arrivals.
     """
     if stream.clients:
         models = np.repeat(np.arange(copies), stream.clients)

@@ -41,12 +41,7 @@ class ScenarioLauncher:
     """Whether each configuration gets a new process, which has to settle."""
 
     def __init__(self, scenario: Scenario, spawner: str | None = None) -> None:
-        """Prepare without starting anything.
-
-        Args:
-            scenario: already checked.
-            spawner: spawner of replicas; None: by the environment.
-        """
+        """Prepare for a checked scenario; `spawner` None: by the environment."""
         self.scenario = scenario
         self.spawner = spawner
         self.defaults = served.configuration_of(scenario)

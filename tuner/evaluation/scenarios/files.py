@@ -96,11 +96,9 @@ def read_text(path: pathlib.Path) -> str:
 
 @functools.lru_cache(maxsize=4)
 def parse(text: str, path: pathlib.Path) -> Scenario:
-    """Parse a scenario and the files that it names, cached as a trace may have millions of rows.
+    """Parse a scenario and the files that it names, which lie beside its `path`.
 
-    Args:
-        text: its content, now or when a study began.
-        path: of the file; files that it names lie beside it.
+    It is cached, as a trace may have millions of rows.
 
     Raises:
         InvalidScenario: an unknown key or a wrong value.

@@ -87,11 +87,7 @@ class ScenarioRequests:
         return [group.name for group in groups if _find_spec(model_of(group)).sample is None]
 
     def load(self, host: str, port: int, *, seed: int, seconds: float) -> ClientWorkload:
-        """Return the workload of an evaluation.
-
-        Args:
-            seed: of the arrivals; 0 is the scenario's own.
-            seconds: of requests.
+        """Return the workload of an evaluation; seed 0 is the scenario's own.
 
         Raises:
             UsageError: nothing is due in this time.

@@ -83,11 +83,7 @@ def open_server(
     settings: Mapping[str, Value] | None = None,
     program: Sequence[str] = SERVER,
 ) -> Iterator[LuthierProcess]:
-    """Run a server with all models of a scenario for a `with` block.
-
-    Args:
-        settings: added to the scenario's; the default `scheduling.policy` is clockwork.
-        program: Python arguments that run the server.
+    """Run a server with all models of a scenario, and further settings, for a `with` block.
 
     Raises:
         UsageError: the scenario cannot be served.
@@ -109,9 +105,7 @@ def start_server(
 ) -> LuthierProcess:
     """Start a server with all models of a checked scenario; the caller ends it.
 
-    Args:
-        spawner: spawner of replicas; None: by the environment.
-        profiles: folder of earlier servers' model profiles; None: measure all.
+    `profiles` is the folder of earlier servers' model profiles; None: measure all.
 
     Raises:
         TunerError: the server or a model does not start; then none is left.
