@@ -36,9 +36,7 @@ def check_responses(address: tuple[str, int], payloads: Payloads) -> str | None:
     connection = http.client.HTTPConnection(*address, timeout=TIMEOUT_S)
     try:
         for body, labels in zip(payloads.requests[:sent], payloads.labels[:sent], strict=True):
-            connection.request(payloads.method, payloads.path, body, dict(payloads.headers))
-            response = connection.getresponse()
-            answer = response.read()
+            response, answer = _send(connection, payloads, body)
             if response.status != http.HTTPStatus.OK:
                 return f"responses could not be checked: the server returned {response.status}"
             header_bytes = int(response.headers.get("Inference-Header-Content-Length", len(answer)))
@@ -52,6 +50,14 @@ def check_responses(address: tuple[str, int], payloads: Payloads) -> str | None:
         connection.close()
     count = sent * batch
     return f"answers checked: {right} of {count} labelled items right ({right / count:.0%})"
+
+
+def _send(
+    connection: http.client.HTTPConnection, payloads: Payloads, body: bytes
+) -> tuple[http.client.HTTPResponse, bytes]:
+    connection.request(payloads.method, payloads.path, body, dict(payloads.headers))
+    response = connection.getresponse()
+    return response, response.read()
 
 
 def rejection_reason(address: tuple[str, int], payloads: Payloads) -> str:
@@ -68,9 +74,7 @@ def rejection_reason(address: tuple[str, int], payloads: Payloads) -> str:
 def _rejection_reason(address: tuple[str, int], payloads: Payloads, body: bytes) -> str:
     connection = http.client.HTTPConnection(*address, timeout=TIMEOUT_S)
     try:
-        connection.request(payloads.method, payloads.path, body, dict(payloads.headers))
-        response = connection.getresponse()
-        answer = response.read()
+        response, answer = _send(connection, payloads, body)
     except (OSError, http.client.HTTPException) as error:
         return repr(error)
     finally:

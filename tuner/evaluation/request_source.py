@@ -10,8 +10,9 @@ nothing                      synthetic, if no size is free
 from __future__ import annotations
 
 import dataclasses
+import functools
 import pathlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
@@ -152,7 +153,7 @@ def make_request_source(
         contents = input_values.value_specs_of(
             [f"{name}={told}" for name, told in values.items()],
             signature,
-            read=_reading("--values"),
+            read=functools.partial(_read, flag="--values"),
         )
     except InvalidSettings as error:
         raise UsageError(str(error)) from error
@@ -202,14 +203,12 @@ def server_settings(target: TargetSettings) -> dict[str, str]:
         for name, told in _values(target).items()
         if not told.startswith("@") and not any(map(str.isspace, name + told))
     ]
-    told = {
-        "model.shapes": " ".join(
-            text
-            for text in sizes.to_texts(declared_sizes(target))
-            if not any(map(str.isspace, text))
-        ),
-        "model.values": " ".join(values),
-    }
+    shapes_told = [
+        text
+        for text in sizes.to_texts(declared_sizes(target))
+        if not any(map(str.isspace, text))
+    ]
+    told = {"model.shapes": " ".join(shapes_told), "model.values": " ".join(values)}
     return {name: text for name, text in told.items() if text}
 
 
@@ -222,22 +221,17 @@ def _values(target: TargetSettings) -> dict[str, str]:
 
 def _sizes(texts: Sequence[str], source: str) -> Mapping[str, tuple[Size, ...]]:
     try:
-        return sizes.sizes_of(texts, read=_reading(source), source=source)
+        return sizes.sizes_of(texts, read=functools.partial(_read, flag=source), source=source)
     except InvalidSettings as error:
         raise UsageError(str(error)) from error
 
 
-def _reading(flag: str) -> Callable[[str], str]:
-    """Return a reader that rejects unreadable or too large files."""
-
-    def read(path: str) -> str:
-        try:
-            return user_files.text(path, max_bytes=MAX_BYTES)
-        except (OSError, UnicodeDecodeError) as error:
-            reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8"
-            raise UsageError(f"{flag} @{path} cannot be read: {reason}") from error
-
-    return read
+def _read(path: str, *, flag: str) -> str:
+    try:
+        return user_files.text(path, max_bytes=MAX_BYTES)
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8"
+        raise UsageError(f"{flag} @{path} cannot be read: {reason}") from error
 
 
 def plain_requests(request: RequestFormat, target: TargetSettings, card: ModelSpec) -> Payloads:

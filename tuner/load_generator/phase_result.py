@@ -82,7 +82,10 @@ def concatenate(parts: Sequence[PhaseResult]) -> PhaseResult:
         for name, column in columns.items():
             values = getattr(records, name)[chosen]
             column.append(values + shift_s if name.endswith("_s") else values)
-        edges_s = np.linspace(part.warmup_end_s, part.measured_end_s, _readings(part))
+        read_s = part.client_cpu.at_s
+        inside = (read_s > part.warmup_end_s) & (read_s < part.measured_end_s)
+        readings = 2 + int(np.count_nonzero(inside))
+        edges_s = np.linspace(part.warmup_end_s, part.measured_end_s, readings)
         steps = np.concatenate([[0.0], np.cumsum(part.client_cpu.between(edges_s))])
         moments.append(edges_s + shift_s)
         used.append(used_s + steps)
@@ -105,9 +108,3 @@ def concatenate(parts: Sequence[PhaseResult]) -> PhaseResult:
         first_error=failed[0].first_error if failed else "",
         hint=failed[0].hint if failed else "",
     )
-
-
-def _readings(part: PhaseResult) -> int:
-    at_s = part.client_cpu.at_s
-    inside = (at_s > part.warmup_end_s) & (at_s < part.measured_end_s)
-    return 2 + int(np.count_nonzero(inside))

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import collections
 import dataclasses
+import functools
 import heapq
 import math
 import time
@@ -160,10 +161,10 @@ class EmulatedPool:
         self._by_id = {model.id: model for model in models}
         self.workers = workers
         self._jitter, self._message_latency_s = jitter, message_latency_s
-        self._events: list[
-            tuple[float, int, Event | EmulatedRequest | Fault, int, Action | None]
-        ] = []
+        self._events: list[tuple[float, int, Callable[[float], None]]] = []
         self._count = 0
+        self._done: list[EmulatedOutcome] = []
+        """Ended by the current event."""
         self.outcomes: list[EmulatedOutcome] = []
         self.planning_s = 0.0
         """Time that the scheduler takes in the run."""
@@ -177,7 +178,7 @@ class EmulatedPool:
         """Run the workload until no event remains."""
         self.planning_s = 0.0
         for fault in faults:
-            self._later(fault.at_s, fault)
+            self._later(fault.at_s, functools.partial(self._befall, fault))
         coming = iter(traffic)
         upcoming = next(coming, None)
         wake_s: float | None = None
@@ -185,24 +186,20 @@ class EmulatedPool:
             now_s = self._next_s(upcoming, wake_s)
             if now_s == math.inf:
                 return self.outcomes
-            done: list[EmulatedOutcome] = []
+            self._done = []
             if self._events and self._events[0][0] <= now_s:
-                _, _, what, life, action = heapq.heappop(self._events)
-                if isinstance(what, EmulatedRequest):
-                    self._submit(what, now_s)
-                elif isinstance(what, Fault):
-                    self._befall(what, now_s)
-                else:
-                    self._result(what, life, action, now_s, done)
+                _, _, act = heapq.heappop(self._events)
+                act(now_s)
             elif upcoming is not None and upcoming.at_s <= now_s:
                 self._submit(upcoming, now_s)
                 upcoming = next(coming, None)
-            wake_s = self._plan(now_s, done)
-            for outcome in done:
+            wake_s = self._plan(now_s)
+            for outcome in self._done:
                 if outcome.request.client >= 0:
                     following = traffic.next_request(outcome.request, now_s)
                     if following is not None:
-                        self._later(following.at_s, following)
+                        act = functools.partial(self._submit, following)
+                        self._later(following.at_s, act)
 
     def _next_s(self, upcoming: EmulatedRequest | None, wake_s: float | None) -> float:
         now_s = math.inf if upcoming is None else upcoming.at_s
@@ -211,15 +208,9 @@ class EmulatedPool:
         # Wake the scheduler just after the time it asked for, so that its condition holds.
         return now_s if wake_s is None else min(now_s, wake_s + 1e-9)
 
-    def _later(
-        self,
-        at_s: float,
-        what: Event | EmulatedRequest | Fault,
-        life: int = 0,
-        action: Action | None = None,
-    ) -> None:
+    def _later(self, at_s: float, act: Callable[[float], None]) -> None:
         self._count += 1
-        heapq.heappush(self._events, (at_s, self._count, what, life, action))
+        heapq.heappush(self._events, (at_s, self._count, act))
 
     def _submit(self, request: EmulatedRequest, now_s: float) -> None:
         id_ = len(self.outcomes)
@@ -229,7 +220,7 @@ class EmulatedPool:
         event = Submitted(id_, model, request.items, deadline_s, flow=request.flow)
         self._report(event, now_s)
 
-    def _plan(self, now_s: float, done: list[EmulatedOutcome]) -> float | None:
+    def _plan(self, now_s: float) -> float | None:
         began_s = time.perf_counter()
         plan = self._scheduler.plan(now_s)
         self.planning_s += time.perf_counter() - began_s
@@ -241,7 +232,7 @@ class EmulatedPool:
                 raise AssertionError(f"request {refusal.id} is refused after its end")
             outcome.refused = refusal.reason
             outcome.done_s = now_s
-            done.append(outcome)
+            self._done.append(outcome)
         return plan.wake_at_s
 
     def _report(self, event: Event, now_s: float) -> None:
@@ -289,7 +280,7 @@ class EmulatedPool:
         start_s = max(here_s, worker.free_s[executor], action.earliest_s)
         if start_s > action.latest_s:
             worker.too_late += 1
-            self._answer(action, worker, start_s, None, ok=False)  # it was not started
+            self._answer(action, worker, start_s, None)
             return
         if action.kind is ActionType.LOAD:
             took_s = model.load_s
@@ -309,27 +300,14 @@ class EmulatedPool:
         self._answer(action, worker, start_s + took_s, times)
 
     def _answer(
-        self,
-        action: Action,
-        worker: EmulatedWorker,
-        at_s: float,
-        times: StageTimes | None,
-        *,
-        ok: bool = True,
+        self, action: Action, worker: EmulatedWorker, at_s: float, times: StageTimes | None
     ) -> None:
-        result = ActionResult(action.id, worker.number, ok, times)
-        self._later(at_s + self._message_latency_s(), result, worker.life, action)
+        """Report the end of an action; without times it was not started."""
+        result = ActionResult(action.id, worker.number, times is not None, times)
+        act = functools.partial(self._result, result, action, worker.life)
+        self._later(at_s + self._message_latency_s(), act)
 
-    def _result(
-        self,
-        event: Event,
-        life: int,
-        action: Action | None,
-        now_s: float,
-        done: list[EmulatedOutcome],
-    ) -> None:
-        assert isinstance(event, ActionResult)
-        assert action is not None
+    def _result(self, event: ActionResult, action: Action, life: int, now_s: float) -> None:
         if life != self.workers[event.worker].life:
             return
         self._report(event, now_s)
@@ -344,4 +322,4 @@ class EmulatedPool:
             outcome.batch = items
             if not outcome.left:
                 outcome.done_s = now_s
-                done.append(outcome)
+                self._done.append(outcome)
