@@ -13,6 +13,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import math
+import operator
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent import futures
@@ -49,10 +50,8 @@ class Arm:
     """Makes its requests; None: the evaluator's."""
 
 
-@dataclasses.dataclass(slots=True, kw_only=True, eq=False)
+@dataclasses.dataclass(slots=True, eq=False)
 class _RunningArm:
-    """Running engine of an arm."""
-
     contender: Arm
     engine: RunningEngine | None
     payloads: Payloads | None
@@ -143,12 +142,8 @@ class InterleavedRounds:
                 owned.callback(engine.stop)
                 startup_s = time.monotonic() - before_s
                 of = contender.payloads_of
-                residents[role] = _RunningArm(
-                    contender=contender,
-                    engine=engine,
-                    payloads=None if of is None else of(engine.describe()),
-                    startup_s=startup_s,
-                )
+                payloads = None if of is None else of(engine.describe())
+                residents[role] = _RunningArm(contender, engine, payloads, startup_s)
                 pids = (*engine.pids, *engine.replica_facts().pids)
                 needed_mb = max(needed_mb, machine.held_mb(pids))
             owned.pop_all()
@@ -171,9 +166,7 @@ class InterleavedRounds:
         for one in self._residents.values():
             one.engine = None
         with futures.ThreadPoolExecutor(max_workers=max(1, len(engines))) as pool:
-            ended = [pool.submit(engine.stop) for engine in engines]
-        for one_end in ended:
-            one_end.result()
+            list(pool.map(operator.methodcaller("stop"), engines))
 
     def _slices(self) -> TimeSlices:
         """Lay out slices for the slowest latency."""
@@ -189,27 +182,20 @@ class InterleavedRounds:
         )
 
     def round(self, arms: Sequence[str]) -> Iterator[tuple[str, Evaluation]]:
-        """Yield one evaluation per arm, loaded in alternating slices.
-
-        Args:
-            arms: first order; each turn reverses it.
-        """
+        """Yield one evaluation per arm, loaded in alternating slices; each turn reverses them."""
         done: dict[str, Evaluation] = {}
         begun: dict[str, Startup] = {}
         for role in arms:
             watch = Stopwatch()
-            refused = self._relaunch(role)
+            try:
+                self._relaunch(self._residents[role])
+            except LaunchFailed as error:
+                configuration = self._residents[role].contender.configuration
+                done[role] = self._evaluator.fail_start(configuration, error, watch.startup())
             begun[role] = watch.startup()
-            if refused is not None:
-                done[role] = self._evaluator.fail_start(
-                    self._residents[role].contender.configuration, refused, begun[role]
-                )
         loaded = [role for role in arms if role not in done]
-        measured = (
-            self._in_slices(loaded, begun)
-            if self._evaluator.workload.uses_time_slices
-            else self._whole(loaded, begun)
-        )
+        is_cut = self._evaluator.workload.uses_time_slices
+        measured = self._in_slices(loaded, begun) if is_cut else self._whole(loaded, begun)
         done |= measured
         means_ms = [one.measurement.mean_ms for one in measured.values() if one.measurement]
         if 1e-3 * max(means_ms, default=0.0) > _LONGER * self._round_trip_s:
@@ -268,9 +254,7 @@ class InterleavedRounds:
                 turns += 2 * math.ceil(short_s / (2 * self.slices.seconds) - 1e-9)
         return joined | found
 
-    def _relaunch(self, arm: str) -> LaunchFailed | None:
-        """Launch an arm anew; return any error."""
-        one = self._residents[arm]
+    def _relaunch(self, one: _RunningArm) -> None:
         launcher = one.contender.launcher
         try:
             if one.engine is None or not one.engine.is_running():
@@ -286,8 +270,7 @@ class InterleavedRounds:
             if error.cause == "crash" and one.engine is not None:
                 one.engine.stop()  # it may hang; the next launch starts a new one
                 one.engine = None
-            return error
-        return None
+            raise
 
     def _slice(self, arm: str) -> TimeSlice:
         loaded = self._residents[arm]
@@ -309,11 +292,7 @@ class InterleavedRounds:
 
 
 def _check_memory(needed_mb: float) -> None:
-    """Check for memory of another engine as large as the largest so far.
-
-    Raises:
-        CannotInterleave: it does not fit.
-    """
+    """Raise CannotInterleave if another engine as large as the largest does not fit."""
     room_mb = machine.free_mb() - SPARE_SHARE * machine.read().memory_mb
     if needed_mb > room_mb:
         raise CannotInterleave(

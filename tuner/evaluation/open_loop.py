@@ -20,11 +20,7 @@ MAX_BYTES = 4 << 20
 def make_open_loop_plan(
     target: TargetSettings, *, seed: int = 0, rate_per_s: float | None = None
 ) -> OpenLoopPlan | None:
-    """Return a target's open-loop plan, at `rate_per_s` without its own; None: closed loop.
-
-    Raises:
-        UsageError: the trace is unreadable.
-    """
+    """Return a target's open-loop plan, at `rate_per_s` without its own; None: closed loop."""
     rate = target.rate or rate_per_s
     if target.scenario is not None:
         assert rate is not None, "a scenario has its rate"

@@ -42,10 +42,7 @@ def of_deaths(facts: ReplicaFacts) -> Outcome | None:
 def count_failures(
     starts: Iterable[RoundEvaluation], limits: Sequence[MetricConstraint] = ()
 ) -> dict[str, FailureCount]:
-    """Count round evaluations and failures by arm.
-
-    All fail if together they violate a constraint.
-    """
+    """Count evaluations and failures by arm: all, if together they violate a constraint."""
     found: dict[str, FailureCount] = {}
     measured: dict[str, list[Measurement]] = {}
     for start in starts:

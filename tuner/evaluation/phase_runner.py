@@ -159,11 +159,7 @@ class PhaseRunner:
             repeats += 1
 
     def observe(self, engine: RunningEngine, plan: PhasePlan) -> ObservedPhase:
-        """Run a phase between the replicas' facts.
-
-        Raises:
-            LaunchFailed, LoadGeneratorFailed: it failed.
-        """
+        """Run a phase between the replicas' facts; the engine or the load may fail."""
         before = engine.replica_facts()
         gateway = host.read(engine.pids)
         load = self.generator.run(plan)

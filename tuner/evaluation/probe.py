@@ -27,11 +27,7 @@ FILL_US = 200_000
 
 
 def probe_model(evaluator: Evaluator, environment: Environment, served: EngineInfo) -> ProbeResult:
-    """Probe a few batch sizes, or single items.
-
-    Raises:
-        TunerError: single items fail.
-    """
+    """Probe a few batch sizes, or single items; TunerError if these fail."""
     seen: dict[int, ObservedPhase] = {}
     memory_mb: dict[int, tuple[float, float]] = {}
     # A new server's first replica reads the file and tries two items together, so it takes more

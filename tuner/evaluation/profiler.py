@@ -25,11 +25,7 @@ WARMUP_S = 0.1
 def profile_model(
     evaluator: Evaluator, *, most: int, client_batch: int, threads: Iterable[int]
 ) -> CostProfile:
-    """Measure the costs of batches of up to `most` items.
-
-    Raises:
-        TunerError: single items fail.
-    """
+    """Measure batches of up to `most` items; TunerError if single items fail."""
     begun_s = time.monotonic()
     found: list[BatchCost] = []
     for count in sorted(set(threads)):

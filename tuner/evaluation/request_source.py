@@ -110,11 +110,7 @@ class RequestSource:
         return f"axis {axis}: the first axis of every input and output is free"
 
     def payloads(self, *, model: str, client_batch: int, seed: int) -> Payloads:
-        """Return the requests.
-
-        Raises:
-            UsageError: an unsuitable file, unknown size, or unsupported client batch.
-        """
+        """Return the requests; UsageError for an unsuitable file, size or client batch."""
         oip_body.check_client_batch(self.signature, client_batch, model)
         if self.file is None:
             rng = np.random.default_rng(seed)
@@ -174,30 +170,18 @@ def make_request_source(
 
 
 def declared_sizes(target: TargetSettings) -> Mapping[str, tuple[Size, ...]]:
-    """Return sizes from options.
-
-    Raises:
-        UsageError: malformed option or unreadable file.
-    """
+    """Return sizes from options; UsageError if malformed or unreadable."""
     return _sizes(target.shape, "--shape")
 
 
 def check(target: TargetSettings) -> None:
-    """Reject options invalid for any model.
-
-    Raises:
-        UsageError: malformed option or unreadable file.
-    """
+    """Raise UsageError for options that fit no model."""
     declared_sizes(target)
     _values(target)
 
 
 def server_settings(target: TargetSettings) -> dict[str, str]:
-    """Return server settings for warm-up inputs; omit values from files or with spaces.
-
-    Raises:
-        UsageError: malformed option or unreadable file.
-    """
+    """Return server settings for warm-up inputs; omit values from files or with spaces."""
     values = [
         f"{name}={told}"
         for name, told in _values(target).items()
@@ -235,11 +219,7 @@ def _read(path: str, *, flag: str) -> str:
 
 
 def plain_requests(request: RequestFormat, target: TargetSettings, card: ModelSpec) -> Payloads:
-    """Return requests to another engine, made without its help.
-
-    Raises:
-        UsageError: a file is missing, unreadable or unsuitable.
-    """
+    """Return requests to another engine, made without its help; UsageError if unsuitable."""
     for flag, told in (("--shape", target.shape), ("--values", target.values)):
         if told:
             raise UsageError(

@@ -118,11 +118,7 @@ def make_open_loop(
     seed: int = 0,
     offsets_s: Sequence[float] = (),
 ) -> OpenLoop:
-    """Open loop of a mean rate, or at the ascending `offsets_s` of a trace or list.
-
-    Raises:
-        ValueError: a trace without two arrivals at different seconds.
-    """
+    """Open loop of a mean rate, or at the ascending `offsets_s` of a trace or list."""
     if spread == "listed":
         times_s: Iterator[float] = itertools.chain(offsets_s, itertools.repeat(math.inf))
     elif spread == "trace":
@@ -137,11 +133,7 @@ def make_open_loop(
 
 
 def traced_rate(offsets_s: Sequence[float]) -> float:
-    """Mean rate of a trace, from first to last arrival.
-
-    Raises:
-        ValueError: no two arrivals at different seconds.
-    """
+    """Mean rate of a trace; ValueError without two arrivals at different seconds."""
     length_s = offsets_s[-1] - offsets_s[0] if offsets_s else 0.0
     if length_s <= 0:
         raise ValueError("a trace needs at least two arrivals at different times")

@@ -69,11 +69,7 @@ class ClientConnection:
         self.reader: ResponseReader | None = None
 
     def open(self, family: int, address: tuple[object, ...]) -> int:
-        """Start to connect; the descriptor turns writable on success or failure.
-
-        Raises:
-            OSError: it failed at once.
-        """
+        """Start to connect: the descriptor turns writable at the end; OSError: failed at once."""
         opened = socket.socket(family, socket.SOCK_STREAM)
         try:
             opened.setblocking(False)
@@ -118,11 +114,7 @@ class ConnectionPool:
         self.last_loss = ""
 
     def resolve(self) -> None:
-        """Resolve the server's address; of several, take the first that accepts.
-
-        Raises:
-            ServerGone: the host has no address.
-        """
+        """Resolve the address, of several the first that accepts; ServerGone without any."""
         try:
             found = socket.getaddrinfo(self._host, self._port, type=socket.SOCK_STREAM)
         except OSError as error:

@@ -73,11 +73,7 @@ def parse_url(url: str) -> Endpoint:
 
 
 def parse_header(text: str) -> tuple[str, str]:
-    """Parse a `--header 'Name: value'`.
-
-    Raises:
-        UsageError: no colon, a wrong name, or a line break inside.
-    """
+    """Parse a `--header 'Name: value'`; UsageError if it cannot be sent."""
     name, colon, value = text.partition(":")
     if not colon or not HEADER_NAME.fullmatch(name) or re.search(r"[\r\n\0]", value):
         raise UsageError(f"--header {text!r}: expected 'Name: value'")

@@ -41,11 +41,7 @@ def convert(
 def one_sample(
     array: NDArray[Any], spec: TensorSpec, signature: Signature, where: str
 ) -> NDArray[Any]:
-    """Array of one sample in the shape that is sent.
-
-    Raises:
-        UsageError: a wrong shape.
-    """
+    """Array of one sample in the shape that is sent; UsageError for a wrong shape."""
     given = array[np.newaxis]
     ways = sample_rows.layouts_of(given.shape, spec, signature)
     way = next((way for way in ways if way.samples == 1), None)
@@ -88,11 +84,7 @@ def _wrong_shape(
 
 
 def convert_datatype(array: NDArray[Any], spec: TensorSpec, where: str) -> NDArray[Any]:
-    """Array in the input's datatype.
-
-    Raises:
-        UsageError: another kind of datatype, or a value that does not fit.
-    """
+    """Array in the input's datatype; UsageError if more than precision would be lost."""
     if spec.datatype == "BYTES":
         elements = array.astype(object)
         if not all(isinstance(element, str | bytes) for element in elements.ravel()):

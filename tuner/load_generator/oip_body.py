@@ -1,11 +1,9 @@
 """Bodies of inference requests: Open Inference Protocol v2, binary tensor extension.
 
-A body is a JSON header, then the tensors' bytes (`serving.tensors.arrays`). Binary outputs keep
-number printing out of the latency. All bodies share one HTTP header, so JSON headers are padded
-with spaces. Source: the protocol's extension "binary_tensor_data", as in Triton.
-
-With a client batch, several items of equal shape are concatenated along the item axis in one
-request; inputs without that axis must be equal.
+A body is a JSON header, then the tensors' bytes (`serving.tensors.arrays`), as in Triton. Binary
+outputs keep number printing out of the latency. All bodies share one HTTP header, so JSON headers
+are padded with spaces. With a client batch, items of equal shape are concatenated along the item
+axis; inputs without that axis must be equal.
 """
 
 from __future__ import annotations
@@ -70,20 +68,13 @@ def tensor_bytes(item: RequestInput) -> bytes:
 
 
 def groups(items: int, client_batch: int) -> NDArray[np.intp]:
-    """Item indexes by request, (requests, client_batch).
-
-    The first items fill up the last request.
-    """
+    """Item indexes by request, (requests, client_batch); the first items fill up the last one."""
     requests = -(-items // client_batch)
     return (np.arange(requests * client_batch) % items).reshape(requests, client_batch)
 
 
 def stack(items: Sequence[Sequence[RequestInput]], where: str) -> Sequence[RequestInput]:
-    """Inputs of one request with all items; errors call it `where`.
-
-    Raises:
-        UsageError: they differ in shape, or in a shared input.
-    """
+    """Inputs of one request with all items; UsageError if they differ in shape or a shared input."""
     if len(items) == 1:
         return items[0]
     return [_stack_input(inputs, len(items), where) for inputs in zip(*items, strict=True)]
@@ -110,11 +101,7 @@ def _stack_input(inputs: Sequence[RequestInput], count: int, where: str) -> Requ
 
 
 def check_client_batch(signature: Signature, client_batch: int, model: str) -> None:
-    """Check that a model takes `client_batch` items per request.
-
-    Raises:
-        UsageError: several items for an unbatched model.
-    """
+    """Raise UsageError if an unbatched model is to take several items per request."""
     reason = shapes.why_unbatched(signature)
     if client_batch > 1 and reason:
         raise UsageError(

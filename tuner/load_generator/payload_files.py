@@ -32,11 +32,7 @@ MAX_BYTES = 256 << 20
 def from_file(
     path: pathlib.Path, signature: Signature, *, model: str, client_batch: int = 1
 ) -> Payloads:
-    """Payloads from a .npz, .jsonl, .ndjson or .json file.
-
-    Raises:
-        UsageError: another ending, or the reader's error.
-    """
+    """Payloads from a .npz, .jsonl, .ndjson or .json file; UsageError as of its reader."""
     if path.suffix == ".npz":
         return from_npz(path, signature, model=model, client_batch=client_batch)
     if path.suffix in {".jsonl", ".ndjson", ".json"}:
@@ -100,11 +96,7 @@ def from_npz(
 
 @contextlib.contextmanager
 def open_npz(path: pathlib.Path) -> Iterator[Mapping[str, NDArray[Any]]]:
-    """Arrays of a file, each read on access.
-
-    Raises:
-        UsageError: no such file, or not npz.
-    """
+    """Arrays of a file, each read on access; UsageError if it is no npz."""
     if not path.is_file():
         raise UsageError(f"payload file {path}: no such file")
     if not zipfile.is_zipfile(path):

@@ -1,7 +1,6 @@
 """Boundaries of a phase, and how many requests may be sent; seconds from the first send.
 
-warming --(warm-up rule)--> measuring --(seconds over | enough sent | race lost)--> draining
---(limit finished)--> over
+warming -> measuring -> draining (seconds over, enough sent, or race lost) -> over
 """
 
 from __future__ import annotations
@@ -20,10 +19,7 @@ LOOK_S = 0.1
 def is_warm(
     warmup: Warmup, connections: int, *, now_s: float, finished: int, min_round_trips: int
 ) -> bool:
-    """Whether the warm-up is over by the rule of `Warmup`.
-
-    `finished` are requests answered or lost, `min_round_trips` the fewest on one connection.
-    """
+    """Whether the warm-up is over by the rule of `Warmup`; `finished` are answered or lost."""
     if now_s < warmup.seconds:
         return False
     if min_round_trips >= warmup.round_trips:

@@ -28,11 +28,7 @@ BYTES_TYPE = {"Content-Type": "application/octet-stream"}
 def from_file(
     path: pathlib.Path, *, to: str, method: str, headers: Mapping[str, str], response: str = ""
 ) -> Payloads:
-    """File as one body to the path `to`, or JSON lines as one body each.
-
-    Raises:
-        UsageError: unreadable or empty.
-    """
+    """File as one body to the path `to`, or JSON lines as one body each; else UsageError."""
     try:
         data = user_files.read(path, max_bytes=MAX_BYTES)
     except OSError as error:
@@ -53,11 +49,7 @@ def from_file(
 def tensors(
     path: pathlib.Path, *, to: str, method: str, headers: Mapping[str, str], response: str
 ) -> Payloads:
-    """Bytes of one input as bodies.
-
-    Raises:
-        UsageError: unreadable, or not exactly one numeric input.
-    """
+    """Bytes of the only input as bodies; UsageError if it is not one of numbers."""
     arrays, labels = _arrays(path)
     if len(arrays) != 1:
         raise UsageError(
@@ -82,11 +74,7 @@ def tensors(
 def instances(
     path: pathlib.Path, *, to: str, headers: Mapping[str, str], client_batch: int = 1
 ) -> Payloads:
-    """Predict bodies of TensorFlow Serving: the only input's values, or mappings of all.
-
-    Raises:
-        UsageError: unreadable, or with values that JSON lacks.
-    """
+    """Predict bodies of TensorFlow Serving: the only input's values, or mappings of all."""
     arrays, labels = _arrays(path)
     rows = [
         {

@@ -1,8 +1,8 @@
 """Load generator's process: `python -m tuner.load_generator.process`.
 
-Frames in (see `control_channel`): {"do": "payloads", key, heads, sizes} with the bodies as blob, and
-for many models then the order; {"do": "forget", key}; {"do": "run", key, plan}. Frames out: {"event": "ready"}, "stored", "running" each
-second, then "done" with columns and CPU readings as blob, or "failed" with the reason.
+Frames in: {"do": "payloads", key, heads, sizes} with the bodies as blob, and for many models then
+the order; {"do": "forget", key}; {"do": "run", key, plan}. Frames out: {"event": "ready"},
+"stored", "running" each second, "done" with columns and CPU readings as blob, or "failed".
 
 It ends with the channel, so it cannot outlive the tuner, and ignores Ctrl-C. Imports are few, for a
 quick start and a quiet process.

@@ -83,11 +83,7 @@ class ResponseReader:
         return bytes(self._told if self._parser is None else self._parser.told)
 
     def feed(self, data: bytes) -> HttpResponse | None:
-        """Take bytes, and return the response once it is complete.
-
-        Raises:
-            BadResponse: this is no HTTP response.
-        """
+        """Take bytes, and return the response once it is complete; else BadResponse."""
         if self._parser is not None:
             return self._parser.feed(data)
         if self.plain is not None:

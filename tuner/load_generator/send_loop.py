@@ -63,11 +63,7 @@ class Client:
         self._settling = Settling(plan.warmup.seconds, plan.warmup.settling_s)
 
     def run(self) -> None:
-        """Open the connections, warm up, measure, finish in-flight requests and close.
-
-        Raises:
-            ServerGone: connections cannot be opened, or all were lost for good.
-        """
+        """Run the phase; ServerGone if connections cannot be opened, or all were lost."""
         try:
             self.pool.resolve()
             self._open_all()

@@ -56,11 +56,7 @@ class SyntheticInputs:
         return "x".join(sizes)
 
     def payloads(self, rng: np.random.Generator, *, model: str, client_batch: int = 1) -> Payloads:
-        """Newly drawn requests, at most `payload_files.MAX_BYTES` together.
-
-        Raises:
-            UnknownSize: a size is not known.
-        """
+        """Newly drawn requests, at most `MAX_BYTES` together; UnknownSize if one is missing."""
         if self.missing:
             raise unknown(self.signature, self.missing)
         made: list[list[oip_body.RequestInput]] = []
@@ -98,11 +94,7 @@ def plan_inputs(
     card: Sizes,
     told: str = "",
 ) -> SyntheticInputs:
-    """Bind sizes to the signature; options precede the model's file.
-
-    Raises:
-        UsageError: an unknown input or dimension, or a size that does not fit.
-    """
+    """Bind sizes to the signature, options first; UsageError for any that does not fit."""
     try:
         first = shapes.bind(signature, options)
         # Written for the batched or the unbatched model.

@@ -40,11 +40,7 @@ MAX_IN_PERCENT = 3.0
 def ratio_interval(
     numerators: Sequence[float], denominators: Sequence[float]
 ) -> tuple[float, Interval]:
-    """Geometric mean of paired ratios with its 95 % interval.
-
-    Raises:
-        UsageError: fewer than two pairs, or unequal numbers.
-    """
+    """Geometric mean of two or more paired ratios (else UsageError), with its 95 % interval."""
     _check_pairs(len(denominators), len(numerators))
     differences = np.log(numerators) - np.log(denominators)
     mean, pairs = float(differences.mean()), len(differences)
@@ -160,11 +156,7 @@ def compare_with_prediction(
     configuration: Configuration,
     objective: str,
 ) -> PredictionComparison:
-    """Compare the best with a prediction's choice over pairs of evaluations.
-
-    Raises:
-        UsageError: fewer than two pairs, or unequal numbers.
-    """
+    """Compare the best with a prediction's choice over two or more pairs of evaluations."""
     made_best = objectives.find_objective(objective)
     ratio, interval = _ratio(guess, best, made_best)
     assert ratio is not None, "both were measured"

@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-import itertools
 import math
 from collections.abc import Sequence
 from typing import NamedTuple, Self
@@ -72,17 +71,9 @@ class StoppingBoundaries:
     @classmethod
     def of(cls, at: Sequence[int], *, sd: float, alpha: float = ALPHA) -> Self:
         """Plan looks at ascending numbers of pairs; the last spends all of `alpha`."""
-        if not at or any(b <= a for a, b in itertools.pairwise(at)) or at[0] < 2:
-            raise ValueError(f"looks {tuple(at)}: expected ascending numbers from 2")
         if not sd > 0:
             raise ValueError(f"a presumed spread of {sd}: expected more than 0")
         return cls(tuple(at), _boundaries(tuple(at), alpha), sd)
-
-    def sd_for_look(self, differences: Sequence[float], look: int) -> float:
-        """Sd for a look: the assumed one, or the pairs' if larger at any look."""
-        return max(
-            self.sd, *(robust_mean(differences[:count]).sd for count in self.looks[: look + 1])
-        )
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -173,7 +164,9 @@ def read(plan: StoppingBoundaries, differences: Sequence[float], look: int) -> I
     """What the look with this index shows."""
     count = plan.looks[look]
     mean = robust_mean(differences[:count]).mean
-    reach = plan.boundaries[look] * plan.sd_for_look(differences, look) / math.sqrt(count)
+    # The assumed sd, or the pairs' if it was larger at any look.
+    sd = max(plan.sd, *(robust_mean(differences[:at]).sd for at in plan.looks[: look + 1]))
+    reach = plan.boundaries[look] * sd / math.sqrt(count)
     return InterimResult(is_crossed=abs(mean) > reach, low=mean - reach, high=mean + reach)
 
 

@@ -91,11 +91,7 @@ class _Checked:
 
 
 def settings_of(scenario: Scenario) -> ServingSettings:
-    """Return the engine's settings.
-
-    Raises:
-        UsageError: a setting is unknown, or out of its range.
-    """
+    """Return the engine's settings; UsageError for an unknown or invalid one."""
     try:
         policy = ServingSettings().with_changes({"scheduling.policy": "clockwork"})
         return policy.with_changes(scenario.settings, source=f"scenario {scenario.name}")
@@ -114,11 +110,7 @@ def run(
     *,
     check: Callable[[], None] = lambda: None,
 ) -> tuple[Emulation, list[EmulatedOutcome]]:
-    """Run a scenario; also return the outcome of each request in order of arrival.
-
-    Args:
-        check: called regularly; may raise.
-    """
+    """Run a scenario, calling `check` regularly; also return outcomes in order of arrival."""
     models = [model for group in scenario.groups for model in _models(group)]
     workers = [
         EmulatedWorker(number, pages=scenario.pages, concurrent_loads=scenario.concurrent_loads)

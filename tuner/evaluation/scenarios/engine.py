@@ -55,11 +55,7 @@ class ScenarioLauncher:
         return pathlib.Path(self._profiles.name)
 
     def start(self, configuration: Configuration | None) -> ScenarioServer:
-        """Start a server.
-
-        Raises:
-            UsageError, LaunchFailed: it does not start, or cannot load a model.
-        """
+        """Start a server; UsageError or LaunchFailed if it or a model does not start."""
         server = ScenarioServer(self)
         server.apply(configuration or Configuration({}))
         return server
@@ -115,11 +111,7 @@ class ScenarioServer:
         return time.monotonic() - before_s
 
     def describe(self) -> EngineInfo:
-        """Describe the engine under the scenario's name.
-
-        Raises:
-            LaunchFailed: the engine is gone (cause `crash`).
-        """
+        """Describe the engine under the scenario's name; LaunchFailed if it is gone."""
         admin = self._running().admin
         answer = admin.settings()
         devices = {model.get("device") for model in answer["models"]}
@@ -134,11 +126,7 @@ class ScenarioServer:
         )
 
     def replica_facts(self) -> ReplicaFacts:
-        """Return the replicas' current report, with rejections.
-
-        Raises:
-            LaunchFailed: the engine is gone (cause `crash`).
-        """
+        """Return the replicas' report, with rejections; LaunchFailed if the engine is gone."""
         running = self._running()
         counted = pool_metrics.parse(running.admin.metrics())
         return dataclasses.replace(running.replica_facts(), refusals=counted.refusals)

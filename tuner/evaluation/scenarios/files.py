@@ -73,20 +73,12 @@ SPREAD = ("poisson", "constant", "burst")
 
 
 def read(path: pathlib.Path) -> Scenario:
-    """Read a scenario file.
-
-    Raises:
-        InvalidScenario: unreadable, an unknown key or a wrong value.
-    """
+    """Read a scenario file; InvalidScenario if a key or value is wrong."""
     return parse(read_text(path), path)
 
 
 def read_text(path: pathlib.Path) -> str:
-    """Return the text of a file.
-
-    Raises:
-        InvalidScenario: it cannot be read.
-    """
+    """Return the text of a file; InvalidScenario if it cannot be read."""
     try:
         return user_files.text(path)
     except (OSError, UnicodeDecodeError) as error:

@@ -250,11 +250,7 @@ def _payloads(group: ModelGroup, signature: Signature, stream: Stream) -> Payloa
 
 
 def _find_spec(model: str) -> ModelSpec:
-    """Find a model's spec, with samples and shapes.
-
-    Raises:
-        UsageError: the model cannot be found.
-    """
+    """Find a model's spec, with samples and shapes; UsageError without one."""
     try:
         return zoo.find(model)
     except ServingError as error:

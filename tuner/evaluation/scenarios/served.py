@@ -133,11 +133,7 @@ def start_server(
 
 
 def drive(scenario: Scenario, engine: LuthierProcess) -> ScenarioRun:
-    """Send a scenario's requests to a server of its models.
-
-    Raises:
-        TunerError: the load generator fails, or the server is gone.
-    """
+    """Send a scenario's requests to a server of its models; TunerError if it or the load fails."""
     loads = list(requests.of_scenario(scenario, engine.host, engine.port))
     before = pool_metrics.parse(engine.admin.metrics())
     try:
@@ -153,11 +149,7 @@ def drive(scenario: Scenario, engine: LuthierProcess) -> ScenarioRun:
 
 
 def check(scenario: Scenario) -> None:
-    """Reject a scenario that can only be emulated.
-
-    Raises:
-        UsageError: with the reason.
-    """
+    """Raise UsageError if a scenario can only be emulated."""
     why = next(_why_not(scenario), None)
     if why is not None:
         raise UsageError(f"scenario {scenario.name}: {why}")
@@ -280,11 +272,7 @@ def _service(
 def _ends(
     scenario: Scenario, load: ClientWorkload, found: PhaseResult, begin_s: float
 ) -> Iterator[results.RequestOutcome]:
-    """Yield each request's outcome; its due second identifies it.
-
-    Args:
-        begin_s: start of the workload, in the scenario's time.
-    """
+    """Yield each request's outcome, from `begin_s` on; its due second identifies it."""
     records = found.records
     places = np.zeros(len(records), dtype=int)
     if load.plan.offsets_s:

@@ -23,11 +23,7 @@ MEMORY, PAGE = served.MEMORY, "clockwork.page_mb"
 
 
 def check(scenario: Scenario, *, seconds: float) -> None:
-    """Reject a scenario that cannot be tuned in evaluations of these seconds.
-
-    Raises:
-        UsageError: with the reason.
-    """
+    """Raise UsageError if a scenario cannot be tuned in evaluations of these seconds."""
     served.check(scenario)
     served.configuration_of(scenario)  # its settings are the serving core's
     for stream in scenario.streams:
@@ -79,10 +75,7 @@ def rate_per_s(scenario: Scenario) -> float:
 
 
 def default_space(scenario: Scenario) -> SearchSpace:
-    """Return the bundled search space around the scenario's own values.
-
-    Without a memory budget all models stay loaded, so it is no knob.
-    """
+    """Return the bundled space around the scenario's values; memory only if it has a budget."""
     found = files.load_bundled(SPACE)
     assert found is not None, "it is bundled"
     own = served.configuration_of(scenario)
@@ -97,10 +90,7 @@ def default_space(scenario: Scenario) -> SearchSpace:
 
 
 def with_baseline(space: SearchSpace, scenario: Scenario) -> SearchSpace:
-    """Return the space with the scenario's values, its baseline, as defaults.
-
-    Missing values are added.
-    """
+    """Return the space with the scenario's values, its baseline, as added defaults."""
     own = served.configuration_of(scenario)
     knobs = tuple(
         _with_own(knob, own[knob.name]) if knob.name in own else knob for knob in space.knobs

@@ -223,11 +223,7 @@ class _Engine:
 
 
 def mean_ms(profile: CostProfile, load: Workload, candidate: Mapping[str, Value]) -> float:
-    """Predict the mean latency.
-
-    Raises:
-        TunerError: nothing is answered in the simulated time.
-    """
+    """Predict the mean latency; TunerError if nothing is answered in the simulated time."""
     took_s = _Engine(profile, load, candidate).run()
     counted = took_s[int(WARMUP * len(took_s)) :]
     if not counted:
