@@ -22,7 +22,6 @@ class Startup(NamedTuple):
     """When an evaluation began, and the seconds until its engine was ready."""
 
     started_at: float
-    """Unix time."""
     startup_s: float
 
 
@@ -51,7 +50,6 @@ class Evaluation:
     loaded_s: float
     """Warm-up and measured time; 0 without a complete phase."""
     started_at: float
-    """Unix time."""
     slices_ms: tuple[float, ...] = ()
     """Mean latency of each time slice, 0 for one left out; empty without slices."""
 
@@ -85,7 +83,6 @@ class JudgedPhase:
     measurement: Measurement | None
     loaded_s: float
     slices_ms: tuple[float, ...] = ()
-    """As of an `Evaluation`."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True, eq=False)

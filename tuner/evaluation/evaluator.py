@@ -55,11 +55,9 @@ def retry_lost(run: Callable[[], T]) -> T:
 
 
 class Evaluator:
-    """Evaluator with one engine and one load generator.
+    """Evaluator with one engine, by default Luthier's own, and one load generator.
 
-    Args:
-        launcher: None: Luthier's own engine.
-        open_load: open loop with at most `concurrency` in flight; None: a closed loop.
+    Without an `open_load`, whose limit in flight is `concurrency`, the loop is closed.
     """
 
     def __init__(
@@ -77,8 +75,7 @@ class Evaluator:
         self.settings = settings
         self.open_load = open_load
         self.stream = 0
-        """Stream of random arrivals.
-        Evaluations of one stream share a schedule, so none is luckier."""
+        """Stream of random arrivals: evaluations of one share a schedule, so none is luckier."""
         self._rate_per_s: float | None = None
         """Highest rate of the last evaluation in a rate search."""
         self.sent, self.varies = "", False
@@ -199,17 +196,13 @@ class Evaluator:
         seconds: float,
         warmup_s: float | None = None,
     ) -> ObservedPhase:
-        """Apply a configuration, and observe its replicas around a closed loop.
-
-        Raises:
-            LaunchFailed, LoadGeneratorFailed: it failed.
-        """
+        """Apply a configuration, and observe its replicas around a closed loop, unless it fails."""
         engine = self._ensure_engine(configuration)
         plan = self.workload.closed_loop_plan(engine)
-        least_s = plan.warmup.seconds if warmup_s is None else warmup_s
-        warmup = dataclasses.replace(plan.warmup, seconds=least_s)
+        if warmup_s is not None:
+            plan = plan.with_warmup(seconds=warmup_s)
         plan = dataclasses.replace(
-            plan, concurrency=concurrency, seconds=seconds, requests=None, answers=0, warmup=warmup
+            plan, concurrency=concurrency, seconds=seconds, requests=None, answers=0
         )
         return self._phases.observe(engine, plan)
 
@@ -236,10 +229,7 @@ class Evaluator:
     ) -> TimeSlice:
         """Run a time slice, and repeat it if neighbours, besides `idle` engines, disturb it.
 
-        A process that `is_new` has had no requests yet and has to settle.
-
-        Raises:
-            LaunchFailed, LoadGeneratorFailed: it failed.
+        A process that `is_new` has had no requests yet and has to settle. Failures are raised.
         """
         self._phases.is_new = is_new
         plan = self.workload.slice_plan(engine, seconds=seconds, warmup_s=warmup_s)

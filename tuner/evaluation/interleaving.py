@@ -29,7 +29,6 @@ from tuner.measurement.time_slices import EXPECTED_STARTUP_S, TimeSlices
 from tuner.values.configuration import Configuration
 
 SPARE_SHARE = 0.1
-"""Share of memory left free."""
 CLOCK = "accelerator.clock_mhz"
 """Common to all engines on a GPU."""
 _LONGER = 1.5

@@ -15,7 +15,6 @@ from tuner.values.round_evaluation import FailureCount, RoundEvaluation
 from tuner.values.trial import Cause, Outcome
 
 BROKEN: frozenset[Cause] = frozenset({"crash", "limits"})
-"""Causes outside the configuration."""
 
 
 def of_refusal(error: LaunchFailed) -> Outcome:

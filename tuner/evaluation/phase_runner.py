@@ -34,7 +34,6 @@ from tuner.values.measurement import HostNoise, Measurement
 from tuner.values.trial import OK, Outcome
 
 MAX_REPEATS = 2
-"""Maximum repeats of a disturbed phase."""
 
 
 class PhaseRunner:
@@ -49,13 +48,10 @@ class PhaseRunner:
         self.is_new = True
         """Whether the engine's process has had no requests yet."""
         self.is_here = True
-        """Whether the engine runs on this machine."""
         self.payloads: Payloads | None = None
-        """Requests of one model."""
         self.requests: ScenarioRequests | None = None
         """Requests of a scenario; None for one model."""
         self.client_batch = 1
-        """Items per request."""
         self._mixture: MultiModelPayloads | None = None
         """Scenario requests that the generator has."""
 
@@ -108,9 +104,7 @@ class PhaseRunner:
     ) -> TimeSlice:
         """Run a phase between readings of host and replicas."""
         if not self.is_new:  # it has settled before
-            plan = dataclasses.replace(
-                plan, warmup=dataclasses.replace(plan.warmup, settling_s=0.0)
-            )
+            plan = plan.with_warmup(settling_s=0.0)
         self.is_new = False
         before, host_before = self._readings(engine, idle)
         load = self.generator.run(plan)
@@ -143,11 +137,7 @@ class PhaseRunner:
     def slice(
         self, engine: RunningEngine, plan: PhasePlan, *, idle: Sequence[int]
     ) -> TimeSlice:
-        """Run a phase without judging it; repeat it if neighbours, besides `idle`, disturb it.
-
-        Raises:
-            LaunchFailed, LoadGeneratorFailed: it failed.
-        """
+        """Run a phase without judging it; repeat it if neighbours, besides `idle`, disturb it."""
         repeats = 0
         while True:
             found = self._observe(engine, plan, idle)
@@ -208,10 +198,9 @@ class PhaseRunner:
         if load.mixture is not self._mixture:
             self._mixture = load.mixture
             self.generator.set_payloads(load.mixture)
-        warmup = dataclasses.replace(plan.warmup, round_trips=0, settling_s=0.0)
         return dataclasses.replace(
-            load.plan, host=plan.host, port=plan.port, seconds=plan.seconds, warmup=warmup
-        )
+            load.plan, host=plan.host, port=plan.port, seconds=plan.seconds, warmup=plan.warmup
+        ).with_warmup(round_trips=0, settling_s=0.0)
 
     def judge(
         self, found: TimeSlice, settings: MeasurementSettings

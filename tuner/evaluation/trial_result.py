@@ -17,7 +17,6 @@ from tuner.values.configuration import Configuration
 from tuner.values.measurement import Measurement
 
 MEMORY_LIMITS = ("replica.memory_mb", "engine.memory_mb")
-"""Memory limits of a replica, or of another engine."""
 OF_MOMENTS = frozenset({"mean", "p50", "throughput", "time-per-item"})
 """Objectives as sensitive to drift as CPU time, as shown for closed loops."""
 OF_RANKS = frozenset({"p50", "p95", "p99"})

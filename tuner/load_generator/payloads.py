@@ -68,7 +68,6 @@ class RequestRoute:
 
     path: str
     headers: Mapping[str, str]
-    """The client adds Host and Content-Length."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -83,7 +82,6 @@ class MultiModelPayloads:
     order: Sequence[tuple[int, int]]
     """Indexes of each request's head and body."""
     indexes: tuple[str, ...] = ()
-    """As of `Payloads`."""
 
     def __post_init__(self) -> None:
         if not len(self.order):

@@ -92,6 +92,10 @@ class PhasePlan:
         """Plan as an open loop."""
         return dataclasses.replace(self, **dataclasses.asdict(load))
 
+    def with_warmup(self, **changes: Any) -> PhasePlan:
+        """Plan with another warm-up."""
+        return dataclasses.replace(self, warmup=dataclasses.replace(self.warmup, **changes))
+
     def as_json(self) -> dict[str, Any]:
         """Fields as JSON for the client's process."""
         return dataclasses.asdict(self)

@@ -31,7 +31,6 @@ class StoredPayloads(NamedTuple):
     """Payloads of a phase."""
 
     heads: list[dict[str, Any]]
-    """Request line and headers."""
     bodies: list[bytes]
     order: bytes
     """Pairs of head and body, where requests are for many models; else empty."""
@@ -61,7 +60,6 @@ class GeneratorProcess:
     def __init__(self, tuner: ControlChannel) -> None:
         self._tuner = tuner
         self._stored: dict[int, StoredPayloads] = {}
-        """By the tuner's key."""
         self._reported_s = 0.0
 
     def serve(self) -> None:

@@ -58,7 +58,6 @@ class Client:
         self._sent = 0
         self._finished = 0
         self.origin_s = time.perf_counter()
-        """First send, on the system's monotonic clock."""
         self._next_tick_s = 0.0
         self._settling = Settling(plan.warmup.seconds, plan.warmup.settling_s)
 

@@ -2,7 +2,7 @@
 
 The choice combines the search's posterior with the evaluations. Comparisons use the evaluations
 alone: simultaneous intervals (Bonferroni) over the spread left without configuration and round
-effects. Of configurations tied with the leader, with a posterior mean within `CLOSE` of it, the
+effects. Of configurations tied with the leader, with a posterior mean within 3 % of it, the
 most preferred wins.
 """
 
@@ -16,12 +16,11 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import special
 
+from tuner.measurement.sequential import WITHIN
 from tuner.values.interval import Interval
 
 Array = NDArray[np.float64]
 
-CLOSE = math.log(1.03)
-"""Log difference too small to matter: 3 %."""
 PRIOR_DEGREES = 8.0
 
 
@@ -53,7 +52,7 @@ def choose(posterior: Posterior, values: Array, preference: Sequence[object]) ->
     updated = _posterior_mean(posterior, logs)
     leader = int(np.argmin(updated))
     means, reach = _comparison(logs, posterior.evaluation_sd)
-    is_close = updated - updated[leader] <= CLOSE
+    is_close = updated - updated[leader] <= WITHIN
     is_open = np.abs(means[leader] - means) <= reach
     tied = [one == leader or bool(is_close[one] and is_open[one]) for one in range(len(means))]
     chosen = min(

@@ -103,14 +103,19 @@ def ratio_interval(
     """
     if len(counts) < MIN_BLOCKS or not sums.sum():
         return UNKNOWN
-    size = math.ceil(len(counts) / MAX_BATCHES)
-    batches = len(counts) // size
-    counts = counts[: batches * size].reshape(batches, size).sum(axis=1)
-    sums = sums[: batches * size].reshape(batches, size).sum(axis=1)
+    counts, sums = _batches(counts).sum(axis=1), _batches(sums).sum(axis=1)
+    batches = len(counts)
     residuals = sums - counts * sums.sum() / counts.sum()
     error = math.sqrt(batches / (batches - 1) * float(residuals @ residuals)) / float(sums.sum())
     reach = math.exp(float(special.stdtrit(batches - 1, 0.975)) * error)
     return Interval(low=ratio / reach, high=ratio * reach)
+
+
+def _batches(values: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return values of blocks as at most about `MAX_BATCHES` rows of neighbours; drop the rest."""
+    size = math.ceil(len(values) / MAX_BATCHES)
+    count = len(values) // size
+    return values[: count * size].reshape(count, size)
 
 
 def spread_interval(blocks: tuple[Block, ...], spread_ms: float) -> Interval:
@@ -122,11 +127,9 @@ def spread_interval(blocks: tuple[Block, ...], spread_ms: float) -> Interval:
     known = [max(FINEST_MS, spread) for spread in spreads if spread is not None]
     if len(known) < MIN_BLOCKS or len(known) < len(spreads):
         return UNKNOWN
-    size = math.ceil(len(known) / MAX_BATCHES)
-    batches = len(known) // size
-    logs = np.log(known[: batches * size]).reshape(batches, size).mean(axis=1)
-    error = float(logs.std(ddof=1)) / math.sqrt(batches)
-    reach = math.exp(float(special.stdtrit(batches - 1, 0.975)) * error)
+    logs = _batches(np.log(known)).mean(axis=1)
+    error = float(logs.std(ddof=1)) / math.sqrt(len(logs))
+    reach = math.exp(float(special.stdtrit(len(logs) - 1, 0.975)) * error)
     return Interval(low=spread_ms / reach, high=spread_ms * reach)
 
 

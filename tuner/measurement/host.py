@@ -82,18 +82,18 @@ def together(parts: Sequence[HostNoise], *, share: float) -> HostNoise:
     `share` is the measured share of their time; client time is already measured time.
     """
 
-    def total(values: Sequence[float | None], share: float = share) -> float | None:
-        known = [value for value in values if value is not None]
-        return share * sum(known) if len(known) == len(values) else None
+    def total(name: str, share: float = share) -> float | None:
+        values = [getattr(part, name) for part in parts]
+        return None if None in values else share * sum(values)
 
     peaks_mb = [part.peak_memory_mb for part in parts if part.peak_memory_mb is not None]
     return HostNoise(
-        steal_s=total([part.steal_s for part in parts]),
-        throttled_s=total([part.throttled_s for part in parts]),
-        client_cpu_s=total([part.client_cpu_s for part in parts], 1.0),
-        server_cpu_s=total([part.server_cpu_s for part in parts]),
+        steal_s=total("steal_s"),
+        throttled_s=total("throttled_s"),
+        client_cpu_s=total("client_cpu_s", 1.0),
+        server_cpu_s=total("server_cpu_s"),
         peak_memory_mb=max(peaks_mb, default=None),
-        neighbour_cpu_s=total([part.neighbour_cpu_s for part in parts]),
+        neighbour_cpu_s=total("neighbour_cpu_s"),
     )
 
 

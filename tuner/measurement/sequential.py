@@ -32,7 +32,6 @@ ALIKE = -float(special.ndtri(1 / 3))
 """Neighbour correlation, in standard errors, that one null sample in three exceeds."""
 MIN_DEGREES = 3.0
 MAX_ALIKE = 0.8
-"""Upper bound of the autocorrelation."""
 FAR = 2.5
 MAX_STEPS = 50
 _legendre = functools.lru_cache(maxsize=1)(np.polynomial.legendre.leggauss)

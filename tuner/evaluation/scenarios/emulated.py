@@ -29,7 +29,6 @@ from tuner.evaluation.simulation.pool import (
 
 ROUNDING_S = 1e-9
 CHECKED_EVERY = 1024
-"""Requests between two checks."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,10 +37,8 @@ class WorkerUsage:
 
     loads: int
     load_share: float
-    """Share of the workers' time."""
     exec_share: float
     batches: Mapping[int, int]
-    """Items -> batches."""
     missed_windows: int
     most_pages: int
     """Largest memory in use on one worker."""

@@ -36,9 +36,7 @@ class ScenarioLauncher:
     """Launcher for servers of one scenario."""
 
     why_not_interleaved: str | None = "each holds all models of the scenario"
-    """Why two servers cannot run at once; None: they can."""
     is_restarted: bool = False
-    """Whether each configuration gets a new process, which has to settle."""
 
     def __init__(self, scenario: Scenario, spawner: str | None = None) -> None:
         """Prepare for a checked scenario; `spawner` None: by the environment."""
@@ -74,7 +72,6 @@ class ScenarioServer:
         self._launcher = launcher
         self._process: LuthierProcess | None = None
         self._now = Configuration({})
-        """Configuration that the process was given last."""
 
     @property
     def host(self) -> str:

@@ -43,7 +43,6 @@ PROFILES = "server.profiles_dir"
 MAX_MODELS = 1000
 MAX_SECONDS = 3600.0
 REJECTED = {429: "queue full (429)", 503: "cannot be in time (503)"}
-"""Statuses of requests rejected on arrival."""
 DROPPED = {0: "no answer", 504: "too late (504)"}
 
 
@@ -58,7 +57,6 @@ class ScenarioRun(results.ScenarioResult):
     client_cores: float
     """Load generators' CPU time over the run's time."""
     server: PoolCounts
-    """Counters of the server during the run."""
 
 
 def run(scenario: Scenario, *, say: Callable[[str], None] = lambda _: None) -> ScenarioRun:

@@ -18,7 +18,6 @@ from tuner.space.space import SearchSpace
 from tuner.values.configuration import Value
 
 SPACE = "clockwork"
-"""Bundled search space."""
 MEMORY, PAGE = served.MEMORY, "clockwork.page_mb"
 
 

@@ -34,13 +34,11 @@ from tuner.launching import apply
 from tuner.values.configuration import Value
 
 PERIOD_S = 0.1
-"""Period of a CPU quota."""
 SLOTS = 2
 """Batches that a replica may hold: one running, one buffered."""
 MIN_S = 0.4
 """Minimum virtual time: four periods of the quota."""
 MAX_REQUESTS = 4_000
-"""Responses that end a simulation."""
 WARMUP = 0.25
 """Share of the first responses that do not count."""
 INTO_GATEWAY = 0.6

@@ -59,7 +59,6 @@ class EmulatedRequest:
 
     at_s: float
     model: int
-    """Index of the model."""
     objective_s: float
     """Deadline, relative to `at_s`."""
     items: int = 1
@@ -68,7 +67,6 @@ class EmulatedRequest:
     stream: int = 0
     """Kind of request, for statistics."""
     flow: str = ""
-    """Flow that is charged for it."""
 
 
 class ArrivalSource(Protocol):
@@ -102,9 +100,7 @@ class EmulatedOutcome:
     """Time of the response or rejection; NaN: never."""
     refused: RejectionReason | None = None
     batch: int = 0
-    """Items of its last batch."""
     left: int = 0
-    """Items without a response."""
 
     @property
     def in_time(self) -> bool:
