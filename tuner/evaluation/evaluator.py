@@ -99,11 +99,7 @@ class Evaluator:
         self.close()
 
     def start(self, configuration: Configuration | None = None) -> EngineInfo:
-        """Start the engine, as at first without a configuration, and describe it.
-
-        Raises:
-            UsageError, LaunchFailed: the server does not start, with its own line.
-        """
+        """Start the engine, as at first without a configuration, and describe it."""
         self.stop_engine()
         self._first = self._first or configuration
         before_s = time.monotonic()

@@ -38,10 +38,9 @@ def make_open_loop_plan(
 
 
 def read_trace(path: pathlib.Path) -> tuple[float, ...]:
-    """Ascending seconds of a text file, one per line; empty lines and # comments are skipped.
+    """Return ascending seconds of a text file, one per line; empty lines and # comments are skipped.
 
-    Raises:
-        UsageError: unreadable, too large, an invalid or descending second, or no two different times.
+    UsageError: unreadable, too large, an invalid or descending second, or no two different times.
     """
     offsets: list[float] = []
     for number, line in enumerate(_text(path).splitlines(), start=1):

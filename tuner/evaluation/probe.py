@@ -76,11 +76,7 @@ def observe_batches(
     seconds: float = SECONDS,
     warmup_s: float | None = None,
 ) -> ObservedPhase:
-    """Observe one unlimited replica, with enough clients to fill every batch of `size` items.
-
-    Raises:
-        LaunchFailed, LoadGeneratorFailed: it failed, or answered nothing.
-    """
+    """Observe one unlimited replica, with clients to fill batches of `size`; errors if none."""
     configuration = Configuration(
         {
             "replica.count": 1,

@@ -134,11 +134,7 @@ class RequestSource:
 def make_request_source(
     target: TargetSettings, card: ModelSpec | None, signature: Signature
 ) -> RequestSource:
-    """Return a target's requests, with a model spec (`card`) or the signature alone.
-
-    Raises:
-        UsageError: options fit no input, or a file is unreadable.
-    """
+    """Return a target's requests, by its model spec (`card`) or the signature alone."""
     card, signature = card or NO_SPEC, signature.sizing_signature
     file = None if target.payload is None else pathlib.Path(target.payload)
     is_own = file is None and not (target.shape or target.values or card.shapes or card.values)

@@ -20,10 +20,7 @@ def convert(
 ) -> dict[str, NDArray[Any]]:
     """Samples of every input, along a new first axis, in the shape that is sent.
 
-    An input may have one sample for all.
-
-    Raises:
-        UsageError: a wrong shape, or unequal numbers of samples.
+    An input may have one sample for all. UsageError for a wrong shape, or unequal numbers.
     """
     ways = sample_rows.find_layouts(
         {name: array.shape for name, array in arrays.items()}, signature

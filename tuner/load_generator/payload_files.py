@@ -118,10 +118,7 @@ def from_json_lines(
 ) -> Payloads:
     """Payloads from one item per line: a protocol request or {input name: nested list}.
 
-    The list may have a batch dimension of 1.
-
-    Raises:
-        UsageError: no such file, or a line that is not JSON or does not fit.
+    The list may have a batch dimension of 1. UsageError for a file or line that does not fit.
     """
     items: list[list[oip_body.RequestInput]] = []
     try:

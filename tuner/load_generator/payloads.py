@@ -114,11 +114,7 @@ def of_items(
     labels: NDArray[np.generic] | None = None,
     client_batch: int = 1,
 ) -> Payloads:
-    """Open Inference Protocol requests with `client_batch` items each; `labels` is (n,).
-
-    Raises:
-        UsageError: no item, or items that cannot share a request.
-    """
+    """Open Inference Protocol requests with `client_batch` items each; `labels` is (n,)."""
     if not items:
         raise UsageError(f"{description}: no request to send")
     groups = oip_body.groups(len(items), client_batch)

@@ -67,10 +67,10 @@ class Phase:
     def next_look_s(self) -> float:
         """Time of the next look at the mean; infinite without one."""
         race = self.plan.race
-        if race is None or self.warmup_end_s is None or self.measured_end_s is not None:
+        is_measuring = self.warmup_end_s is not None and self.measured_end_s is None
+        if race is None or not is_measuring or self._looks >= len(race.limits_ms):
             return math.inf
-        if self._looks >= len(race.limits_ms):
-            return math.inf
+        assert self.warmup_end_s is not None
         return self.warmup_end_s + race.look_s * (self._looks + 1)
 
     def look(self, mean_ms: float, *, sent: int) -> None:

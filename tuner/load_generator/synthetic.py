@@ -71,7 +71,6 @@ class SyntheticInputs:
             if made and left < 0:
                 break
             made.append(request)
-        guessed = [name for name, content in self.contents.items() if content.is_guessed]
         told = f", with {self.told}" if self.told else ""
         return dataclasses.replace(
             payloads.of_requests(
@@ -81,7 +80,7 @@ class SyntheticInputs:
                 client_batch=client_batch,
             ),
             is_synthetic=True,
-            guessed=tuple(guessed),
+            guessed=tuple(name for name, content in self.contents.items() if content.is_guessed),
             indexes=tuple(name for name, content in self.contents.items() if content.is_whole),
         )
 

@@ -70,10 +70,10 @@ class DriftModel:
         }
         return {name: part / self.variance for name, part in parts.items()}
 
-    def covariance(self, message_latency_s: Array) -> Array:
+    def covariance(self, lag_s: Array) -> Array:
         """Covariance (...) of machine speed at this lag."""
         parts = (
-            part.sd**2 * np.exp(-np.abs(message_latency_s) / part.forgets_s)
+            part.sd**2 * np.exp(-np.abs(lag_s) / part.forgets_s)
             for part in (self.quick, self.slow)
         )
         return np.asarray(sum(parts))

@@ -89,11 +89,7 @@ class ScenarioServer:
         return () if self._process is None else self._process.pids
 
     def apply(self, configuration: Configuration) -> float:
-        """Apply a configuration, and return the seconds until it was ready.
-
-        Raises:
-            UsageError, LaunchFailed: it failed; `is_running` is whether the engine still serves.
-        """
+        """Return the seconds until a configuration was applied; UsageError, LaunchFailed: not."""
         before_s = time.monotonic()
         launcher = self._launcher
         wanted = Configuration({**launcher.defaults, **configuration})

@@ -88,12 +88,9 @@ def read_text(path: pathlib.Path) -> str:
 
 @functools.lru_cache(maxsize=4)
 def parse(text: str, path: pathlib.Path) -> Scenario:
-    """Parse a scenario and the files that it names, which lie beside its `path`.
+    """Parse a scenario and the files beside its `path` that it names; InvalidScenario if wrong.
 
     It is cached, as a trace may have millions of rows.
-
-    Raises:
-        InvalidScenario: an unknown key or a wrong value.
     """
     found = document.read(text, str(path), fault=InvalidScenario)
     root = Section.root(found, path.parent).of_keys(KEYS)

@@ -89,9 +89,7 @@ class ScenarioRequests:
     def load(self, host: str, port: int, *, seed: int, seconds: float) -> ClientWorkload:
         """Return the workload of an evaluation; seed 0 is the scenario's own.
 
-        Raises:
-            UsageError: nothing is due in this time.
-            LaunchFailed: the server has no model metadata.
+        UsageError if nothing is due in this time, LaunchFailed if a model has no metadata.
         """
         key = (seed, seconds)
         if self._last is None or self._last[0] != key:

@@ -60,12 +60,7 @@ class ScenarioRun(results.ScenarioResult):
 
 
 def run(scenario: Scenario, *, say: Callable[[str], None] = lambda _: None) -> ScenarioRun:
-    """Serve a scenario once.
-
-    Raises:
-        UsageError: it cannot be served.
-        TunerError: the server or a model does not start, or the load generator fails.
-    """
+    """Serve a scenario once; UsageError if it cannot be, TunerError if a part fails."""
     began_s = time.monotonic()
     with open_server(scenario) as engine:
         models = sum(group.copies for group in scenario.groups)
@@ -74,23 +69,16 @@ def run(scenario: Scenario, *, say: Callable[[str], None] = lambda _: None) -> S
         return drive(scenario, engine)
 
 
-@contextlib.contextmanager
 def open_server(
     scenario: Scenario,
     *,
     settings: Mapping[str, Value] | None = None,
     program: Sequence[str] = SERVER,
-) -> Iterator[LuthierProcess]:
-    """Run a server with all models of a scenario, and further settings, for a `with` block.
-
-    Raises:
-        UsageError: the scenario cannot be served.
-        TunerError: the server or a model does not start.
-    """
+) -> LuthierProcess:
+    """Start a server with all models of a scenario; UsageError if it cannot be served."""
     check(scenario)
     configuration = configuration_of(scenario, settings or {})
-    with start_server(scenario, configuration, program=program) as engine:
-        yield engine
+    return start_server(scenario, configuration, program=program)
 
 
 def start_server(
@@ -103,10 +91,7 @@ def start_server(
 ) -> LuthierProcess:
     """Start a server with all models of a checked scenario; the caller ends it.
 
-    `profiles` is the folder of earlier servers' model profiles; None: measure all.
-
-    Raises:
-        TunerError: the server or a model does not start; then none is left.
+    Model profiles are kept in the folder `profiles`, if any. TunerError if it does not start.
     """
     if profiles is not None:
         configuration = Configuration({**configuration, PROFILES: str(profiles)})

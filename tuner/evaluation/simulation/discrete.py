@@ -92,13 +92,9 @@ class _Engine:
         self, profile: CostProfile, load: Workload, candidate: Mapping[str, Value]
     ) -> None:
         self._load = load
-        settings = ServingSettings().with_changes(
-            {
-                name: value
-                for name, value in apply.to_settings(candidate).items()
-                if value is not None
-            }
-        )
+        given = apply.to_settings(candidate)
+        changes = {name: value for name, value in given.items() if value is not None}
+        settings = ServingSettings().with_changes(changes)
         count, threads = settings.replica.count, settings.replica.threads
         self._costs = profile.of(threads)
         quota = settings.replica.cpu or math.inf
