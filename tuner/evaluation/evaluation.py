@@ -118,9 +118,7 @@ class TimeSlice:
 
 def is_answered(load: PhaseResult) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
     """Return (n,) whether each request of a phase is measured and got status 2xx."""
-    return summary.is_answered(
-        load.records, warmup_s=load.warmup_end_s, seconds=load.measured_s
-    )
+    return summary.is_answered(load.records, warmup_s=load.warmup_end_s, seconds=load.measured_s)
 
 
 def difference(after: float | None, before: float | None) -> float | None:

@@ -247,9 +247,7 @@ class InterleavedRounds:
                     if role not in found
                 }
                 measured = [one.measurement for one in joined.values() if one.measurement]
-                short_s = max(
-                    map(self._evaluator.workload.seconds_short, measured), default=0.0
-                )
+                short_s = max(map(self._evaluator.workload.seconds_short, measured), default=0.0)
                 turns += 2 * math.ceil(short_s / (2 * self.slices.seconds) - 1e-9)
         return joined | found
 

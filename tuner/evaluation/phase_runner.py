@@ -22,15 +22,15 @@ from tuner.launching.engine import EngineInfo, RunningEngine
 from tuner.launching.replica_facts import ReplicaFacts
 from tuner.load_generator import phase_result
 from tuner.load_generator.client_process import LoadGenerator
-from tuner.load_generator.phase_result import PhaseResult
 from tuner.load_generator.payloads import MultiModelPayloads, Payloads
+from tuner.load_generator.phase_result import PhaseResult
 from tuner.load_generator.plan import PhasePlan
 from tuner.measurement import energy, host, meters
 from tuner.measurement.interference import InterferenceDetector
 from tuner.measurement.meters import EnergyMeter
 from tuner.measurement.outcome import REJECTIONS, measure_outcome
 from tuner.settings.measurement import MeasurementSettings
-from tuner.values.measurement import HostNoise, Measurement
+from tuner.values.measurement import Measurement
 from tuner.values.trial import OK, Outcome
 
 MAX_REPEATS = 2
@@ -134,9 +134,7 @@ class PhaseRunner:
             load=load, outcome=outcome, measurement=measurement, loaded_s=load.measured_end_s
         )
 
-    def slice(
-        self, engine: RunningEngine, plan: PhasePlan, *, idle: Sequence[int]
-    ) -> TimeSlice:
+    def slice(self, engine: RunningEngine, plan: PhasePlan, *, idle: Sequence[int]) -> TimeSlice:
         """Run a phase without judging it; repeat it if neighbours, besides `idle`, disturb it."""
         repeats = 0
         while True:

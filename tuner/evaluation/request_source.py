@@ -184,9 +184,7 @@ def server_settings(target: TargetSettings) -> dict[str, str]:
         if not told.startswith("@") and not any(map(str.isspace, name + told))
     ]
     shapes_told = [
-        text
-        for text in sizes.to_texts(declared_sizes(target))
-        if not any(map(str.isspace, text))
+        text for text in sizes.to_texts(declared_sizes(target)) if not any(map(str.isspace, text))
     ]
     told = {"model.shapes": " ".join(shapes_told), "model.values": " ".join(values)}
     return {name: text for name, text in told.items() if text}

@@ -95,10 +95,9 @@ def _burst(rate_per_s: float, seed: int) -> Iterator[float]:
     while True:
         expected += rng.expovariate(1.0)
         periods, rest = divmod(expected, each)
+        inside_s = BURST_S + (rest - in_burst) / low_per_s
         if rest < in_burst:
             inside_s = rest / high_per_s
-        else:
-            inside_s = BURST_S + (rest - in_burst) / low_per_s
         # Keeps the order of arrivals that are only a rounding error apart.
         at_s = max(at_s, periods * BURST_PERIOD_S + inside_s - begin_s)
         yield at_s

@@ -11,7 +11,6 @@ import pathlib
 from collections.abc import Mapping
 from typing import Any
 
-import numpy as np
 from numpy.typing import NDArray
 
 from serving.system import user_files

@@ -20,9 +20,9 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from serving.system.control_channel import Closed, ControlChannel
-from tuner.load_generator.send_loop import Client
-from tuner.load_generator.plan import PhasePlan
 from tuner.load_generator.connections import ServerGone
+from tuner.load_generator.plan import PhasePlan
+from tuner.load_generator.send_loop import Client
 
 HEARTBEAT_S = 1.0
 

@@ -73,8 +73,7 @@ class DriftModel:
     def covariance(self, lag_s: Array) -> Array:
         """Covariance (...) of machine speed at this lag."""
         parts = (
-            part.sd**2 * np.exp(-np.abs(lag_s) / part.forgets_s)
-            for part in (self.quick, self.slow)
+            part.sd**2 * np.exp(-np.abs(lag_s) / part.forgets_s) for part in (self.quick, self.slow)
         )
         return np.asarray(sum(parts))
 

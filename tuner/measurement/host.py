@@ -38,9 +38,7 @@ def read(
 
     machine = _machine_ticks(proc)
     busy_s, steal_s = (None, None) if machine is None else [one / ticks_per_s for one in machine]
-    return HostReading(
-        steal_s=steal_s, cpu_s=used_s(pids), busy_s=busy_s, beside_s=used_s(beside)
-    )
+    return HostReading(steal_s=steal_s, cpu_s=used_s(pids), busy_s=busy_s, beside_s=used_s(beside))
 
 
 def noise_between(

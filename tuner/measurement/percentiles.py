@@ -40,6 +40,3 @@ def interval(
         low=None if low is None else float(ordered[low - 1]),
         high=None if high is None else float(ordered[high - 1]),
     )
-
-
-

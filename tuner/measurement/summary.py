@@ -21,7 +21,6 @@ from numpy.typing import NDArray
 from tuner.errors import LoadGeneratorFailed
 from tuner.measurement import blocks, percentiles
 from tuner.values.histogram import LatencyHistogram
-from tuner.values.interval import UNKNOWN, Interval
 from tuner.values.measurement import LATE_S, HostNoise, Measurement
 from tuner.values.request_records import CpuTimeSeries, RequestRecords
 
@@ -95,6 +94,7 @@ def summarise(
         at_s[in_turn], took_s[answered][in_turn], warmup_s, seconds, block_s, client_cpu
     )
     parts = latencies["blocks"]
+    block_s = parts[0].seconds if parts else seconds
     finished = int(np.count_nonzero(measured))
     refused = int(np.count_nonzero(measured & np.isin(records.status, sorted(refusals))))
     little_error = None
@@ -102,11 +102,6 @@ def summarise(
         mean_finished_s = float(took_s[measured].mean())
         little_error = littles_law_error(finished / seconds, mean_finished_s, concurrency)
     within = is_answered(records, warmup_s=warmup_s, seconds=seconds)
-    goodput, goodput_interval = None, UNKNOWN
-    if deadline_ms is not None:
-        good_s = records.finished_s[within & (1e3 * took_s <= deadline_ms)]
-        each_s = parts[0].seconds if parts else seconds
-        goodput, goodput_interval = _goodput(good_s, warmup_s, seconds, each_s)
     late_s = (records.started_s - records.intended_s)[measured]
     return Measurement(
         requests=count,
@@ -114,8 +109,7 @@ def summarise(
         refused=refused,
         seconds=seconds,
         **latencies,
-        goodput=goodput,
-        goodput_interval=goodput_interval,
+        **_goodput_fields(records, within, deadline_ms, warmup_s, seconds, block_s),
         throughput_per_s=int(np.count_nonzero(within)) / seconds,
         little_error=little_error,
         warmup_s=warmup_s,
@@ -126,13 +120,23 @@ def summarise(
     )
 
 
-def _goodput(
-    at_s: NDArray[np.float64], warmup_s: float, seconds: float, block_s: float
-) -> tuple[float, Interval]:
+def _goodput_fields(
+    records: RequestRecords,
+    within: NDArray[np.bool_],
+    deadline_ms: float | None,
+    warmup_s: float,
+    seconds: float,
+    block_s: float,
+) -> dict[str, Any]:
+    if deadline_ms is None:
+        return {}
+    took_ms = 1e3 * (records.finished_s - records.intended_s)
+    at_s = records.finished_s[within & (took_ms <= deadline_ms)]
     rate = len(at_s) / seconds
     count = math.floor(seconds / block_s + 1e-6)
     counts, _ = np.histogram(at_s, bins=warmup_s + block_s * np.arange(count + 1))
-    return rate, blocks.ratio_interval(np.full(count, block_s), counts.astype(float), rate)
+    ends = blocks.ratio_interval(np.full(count, block_s), counts.astype(float), rate)
+    return {"goodput": rate, "goodput_interval": ends}
 
 
 def nothing_measured(

@@ -7,8 +7,8 @@ import pytest
 
 from tests.tuner.load_generator.conftest import OK
 from tuner.load_generator.payloads import MultiModelPayloads, RequestRoute
-from tuner.load_generator.process import LazyRequests
 from tuner.load_generator.plan import PhasePlan, Warmup
+from tuner.load_generator.process import LazyRequests
 
 pytestmark = pytest.mark.processes
 

@@ -23,11 +23,11 @@ from tuner.evaluation import request_source
 from tuner.evaluation.open_loop import make_open_loop_plan
 from tuner.launching import machine, readiness
 from tuner.load_generator import oip_body, payloads
-from tuner.load_generator.endpoint import Endpoint, parse_header, parse_url
 from tuner.load_generator.client_process import LoadGenerator
-from tuner.load_generator.phase_result import PhaseResult
+from tuner.load_generator.endpoint import Endpoint, parse_header, parse_url
 from tuner.load_generator.payload_files import MAX_BYTES
 from tuner.load_generator.payloads import Payloads
+from tuner.load_generator.phase_result import PhaseResult
 from tuner.load_generator.plan import OpenLoopPlan, PhasePlan, Warmup
 from tuner.measurement import host, summary
 from tuner.measurement.measurement_warnings import warnings_of

@@ -102,10 +102,14 @@ class Section:
                         continue
                     where = f"{file}, line {number}"
                     if len(found) == MAX_ARRIVALS:
-                        raise self.error(f"{where}: expected at most {MAX_ARRIVALS:,} arrivals", key)
+                        raise self.error(
+                            f"{where}: expected at most {MAX_ARRIVALS:,} arrivals", key
+                        )
                     found.append(self._arrival(row, copies, where, key))
                     if len(found) > 1 and found[-1][0] < found[-2][0]:
-                        text = f"{where}: seconds {row[0]} come after {found[-2][0]:g}; sort the file"
+                        text = (
+                            f"{where}: seconds {row[0]} come after {found[-2][0]:g}; sort the file"
+                        )
                         raise self.error(text, key)
         except (OSError, ValueError, csv.Error) as error:  # ValueError: invalid path
             reason = getattr(error, "strerror", None) or str(error)

@@ -172,9 +172,7 @@ def _profile(at: Section) -> EmulatedProfile:
     )
 
 
-def _streams(
-    given: Section, groups: Sequence[ModelGroup], seconds: float
-) -> tuple[Stream, ...]:
+def _streams(given: Section, groups: Sequence[ModelGroup], seconds: float) -> tuple[Stream, ...]:
     if not given.values:
         raise given.error("empty, expected streams of requests by their names")
     copies = {group.name: group.copies for group in groups}
