@@ -1,7 +1,4 @@
-"""Outcomes of evaluations without a measurement; `measurement.outcome` judges responses.
-
-A death by memory precedes response errors, which it explains. Pure.
-"""
+"""Outcomes of evaluations without a measurement; a death by memory explains others. Pure."""
 
 from __future__ import annotations
 

@@ -1,8 +1,7 @@
-"""Profile of a model, measured on one unlimited replica.
+"""Profile of a model, measured on one unlimited replica with full batches.
 
-Enough clients fill every batch. Its time is the replica's report, since a rate would include a slow
-gateway. Half a second per size and number of threads, at most five sizes: batch time is nearly
-linear in size.
+Its time is the replica's report, since a rate would include a slow gateway. Half a second per size
+and number of threads, at most five sizes: batch time is nearly linear in size.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
-"""Arrival schedules as pure functions of request counts and time.
+"""Arrival schedules as functions of request counts and seconds since the start of the phase.
 
-Seconds count from the start of the phase. A schedule returns when the next request is due, or None
-if it first needs a response (after vegeta's Pacer). An open loop counts the wait for a free
-connection, which avoids coordinated omission.
+They return when the next request is due, or None before a response (after vegeta's Pacer). An open
+loop counts the wait for a free connection, which avoids coordinated omission.
 """
 
 from __future__ import annotations

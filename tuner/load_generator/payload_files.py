@@ -1,7 +1,4 @@
-"""Payloads from npz arrays and JSON lines, checked against the model's signature.
-
-Conversions may lose only precision. Errors name the place and what was expected.
-"""
+"""Payloads from npz arrays and JSON lines, of which conversions may lose only precision."""
 
 from __future__ import annotations
 

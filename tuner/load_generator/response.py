@@ -1,7 +1,6 @@
 """HTTP/1.1 response parser without a socket (RFC 9112, sections 2 to 6 and 9).
 
-A *plain* response (status from 200, one Content-Length) is only counted; any other goes through
-llhttp by httptools. Surplus bytes prevent only the connection's reuse.
+A *plain* response (status from 200, one Content-Length) is only counted; llhttp reads any other.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
 """HTTP client that sends one phase of requests from one thread, on raw sockets and one epoll.
 
-Latency runs from just before the first byte goes to the kernel to just after the last byte of the
-response is read. Unlike uvloop, it stamps the time beside the system calls.
+Latency runs from just before the first byte is sent to just after the last of the response is read.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""Synthetic requests: random values in shapes from the signature and the user's options.
-
-A free dimension without a declared size is an error.
-"""
+"""Synthetic requests: random values in shapes from the signature and the user's options."""
 
 from __future__ import annotations
 

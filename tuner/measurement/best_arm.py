@@ -1,9 +1,8 @@
 """Choice of the best of a few configurations, from evaluations in rounds.
 
-The choice combines the search's posterior with the evaluations. Comparisons use the evaluations
-alone: simultaneous intervals (Bonferroni) over the spread left without configuration and round
-effects. Of configurations tied with the leader, with a posterior mean within 3 % of it, the
-most preferred wins.
+The search's posterior and the evaluations choose; the evaluations alone compare, by simultaneous
+intervals (Bonferroni) over the spread left without configuration and round effects. The most
+preferred wins among those tied with the leader, with a posterior mean within 3 % of it.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
-"""Verdict of default against best from pairs of evaluations: a ratio with an interval.
+"""Verdict of default against best from pairs of evaluations: their ratio with an interval.
 
-The ratio is best over default. Evaluations of a pair are close in time, so machine drift cancels.
-`measurement.sequential` decides when to stop, at an error of 5 % shared by the objectives. Other
-intervals are plain and decide nothing.
+Evaluations of a pair are close in time, so machine drift cancels. `measurement.sequential` decides
+when to stop, at an error of 5 % shared by the objectives. Other intervals decide nothing.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """Seeded arrivals for many models, the same for every scheduler.
 
 `serverless` follows cloud functions (Shahrad et al., "Serverless in the Wild", USENIX ATC 2020):
-popularity spans orders of magnitude; timers call three in ten models at equal distances; others get
-clusters of requests, with coefficients of variation above 1.
+popularity spans orders of magnitude; timers call three in ten models; others get clusters.
 """
 
 from __future__ import annotations

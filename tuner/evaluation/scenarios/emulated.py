@@ -1,7 +1,4 @@
-"""Emulation of a scenario in virtual time: the real scheduler on emulated workers.
-
-The clock jumps between events. The scheduler's own time is measured.
-"""
+"""Emulation of a scenario in virtual time: the real scheduler on emulated workers."""
 
 from __future__ import annotations
 

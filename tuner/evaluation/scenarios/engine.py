@@ -1,10 +1,8 @@
 """Engine with all models of a scenario, as a study launches it.
 
-    another size of batches or pages: a new server, whose models are profiled anew
-    anything else: the running server with new, empty replicas and its profiles
-
-Settings that a configuration lacks are the scenario's. Servers of one launcher share measured
-profiles. Blocking.
+Another size of batches or pages takes a new server, whose models are profiled anew; anything else
+the running server with new, empty replicas. Settings that a configuration lacks are the scenario's.
+Servers of one launcher share measured profiles. Blocking.
 """
 
 from __future__ import annotations
