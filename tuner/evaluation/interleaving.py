@@ -4,8 +4,6 @@ Machine speed drifts over seconds and minutes, for all alike (docs/measurement.m
 of a few tenths of a second alternate, A B B A, and drift cancels in the ratio. Each slice's
 beginning is not counted. A round evaluates each arm once, with new replicas if possible, and joins
 its slices.
-
-Owns the engines; a context manager.
 """
 
 from __future__ import annotations
