@@ -94,13 +94,13 @@ def parse(text: str, path: pathlib.Path) -> Scenario:
     """
     found = document.read(text, str(path), fault=InvalidScenario)
     root = Section.root(found, path.parent).of_keys(KEYS)
-    seconds = root.positive("seconds")
-    if seconds > MAX_S:
-        raise root.error(f"{seconds:g}, expected at most {MAX_S:g}", "seconds")
     pages = None
     if root.values.get("memory_pages") is not None:
         pages = root.whole("memory_pages", 0, 1, 2**31)
     groups = _groups(root.section("models"), pages)
+    seconds = root.positive("seconds")
+    if seconds > MAX_S:
+        raise root.error(f"{seconds:g}, expected at most {MAX_S:g}", "seconds")
     return Scenario(
         name=path.stem,
         seconds=seconds,
