@@ -26,7 +26,7 @@ import open_loop
 import result
 import server_process
 
-from tuner.load_generator.generator import LoadGenerator
+from tuner.load_generator.client_process import LoadGenerator
 from tuner.measurement.comparison import ratio_interval
 
 OBJECTIVE_S = 0.020

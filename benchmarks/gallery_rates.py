@@ -21,7 +21,7 @@ from gallery_models import Entry
 
 from serving.values import Signature
 from tuner.load_generator import oip_body, payloads
-from tuner.load_generator.generator import LoadGenerator
+from tuner.load_generator.client_process import LoadGenerator
 from tuner.load_generator.plan import PhasePlan
 
 CONCURRENCY = 8

@@ -27,7 +27,7 @@ import numpy as np
 import result
 
 from tuner.load_generator import payloads
-from tuner.load_generator.generator import LoadGenerator
+from tuner.load_generator.client_process import LoadGenerator
 from tuner.load_generator.plan import PhasePlan
 
 BODY_BYTES = 3_000

@@ -21,7 +21,7 @@ from serving import zoo
 from serving.values import Signature
 from tuner.errors import LoadGeneratorFailed
 from tuner.load_generator import payload_files
-from tuner.load_generator.generator import LoadGenerator
+from tuner.load_generator.client_process import LoadGenerator
 from tuner.load_generator.payloads import Payloads
 from tuner.load_generator.plan import PhasePlan, Warmup
 

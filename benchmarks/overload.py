@@ -30,7 +30,7 @@ import open_loop
 import result
 import server_process
 
-from tuner.load_generator.generator import LoadGenerator
+from tuner.load_generator.client_process import LoadGenerator
 from tuner.load_generator.plan import PhasePlan
 from tuner.measurement.comparison import ratio_interval
 from tuner.values.interval import Interval

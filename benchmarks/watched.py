@@ -18,7 +18,8 @@ import probe
 import result
 import server_process
 
-from tuner.load_generator.generator import LoadGenerator, PhaseResult
+from tuner.load_generator.client_process import LoadGenerator
+from tuner.load_generator.phase_result import PhaseResult
 from tuner.load_generator.plan import PhasePlan
 
 CLIENTS = 20

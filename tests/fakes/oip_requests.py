@@ -5,7 +5,7 @@ import struct
 
 import numpy as np
 
-from tuner.load_generator import oip_body
+from serving.tensors.arrays import DTYPES
 
 
 def parsed(requests):
@@ -26,7 +26,7 @@ def parsed(requests):
                     raw = raw[4 + count :]
                 array = np.array(data, dtype=object).reshape(item["shape"])
             else:
-                array = np.frombuffer(raw, oip_body.DTYPES[item["datatype"]]).reshape(item["shape"])
+                array = np.frombuffer(raw, DTYPES[item["datatype"]]).reshape(item["shape"])
             inputs[item["name"]] = (item["datatype"], array)
         assert not rest, "bytes that belong to no tensor"
         yield inputs

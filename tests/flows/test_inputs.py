@@ -13,7 +13,6 @@ import yaml
 from tests.fakes.adding import free_image
 from tests.fakes.commands import tune
 from tuner.launching.engine_process import LuthierProcess
-from tuner.load_generator import oip_body
 
 SHORT = ("--concurrency", "2", "--seconds", "0.4", "--warmup", "0.1")
 BUDGET = ("--trials", "1", "--initial", "1")
@@ -120,7 +119,7 @@ def test_a_model_that_is_served_whole_is_sent_whole_inputs(tmp_path: pathlib.Pat
 
 def test_a_payload_of_its_own_shapes_needs_no_sizes(model: str, tmp_path: pathlib.Path) -> None:
     """A file says all, and the sizes are not asked for; values beside it are refused."""
-    np.savez(tmp_path / "p.npz", x=np.zeros((4, 3, 5, 7), oip_body.DTYPES["FP32"]))
+    np.savez(tmp_path / "p.npz", x=np.zeros((4, 3, 5, 7), "f4"))
     done = tune(tmp_path, "inputs", model, "--payload", "p.npz")
     assert done.code == 0, done.err
     assert "source: --payload p.npz" in done.out

@@ -9,10 +9,10 @@ from tuner import document
 from tuner.cli.commands import load
 from tuner.engines import engine_lookup
 from tuner.errors import UsageError
-from tuner.evaluation import request_source
+from tuner.evaluation import open_loop, request_source
 from tuner.evaluation.scenarios import files as scenario_files
 from tuner.lab.tables import table_files
-from tuner.load_generator import payload_files, plain_payloads, trace_file
+from tuner.load_generator import payload_files, plain_payloads
 from tuner.load_generator.endpoint import parse_url
 from tuner.metrics import prices
 from tuner.settings.target import TargetSettings
@@ -52,7 +52,7 @@ READERS = {
         f"traffic: {{hot: {{rate: 2, deadline_ms: 9}}}}\nemulated: {{jitter: {path}}}",
     ),
     "--prices": lambda path: prices.read(str(path)),
-    "--arrivals": trace_file.read,
+    "--arrivals": open_loop.read_trace,
     "--shape": lambda path: request_source.declared_sizes(
         TargetSettings(model="echo", shape=(f"x=@{path}",))
     ),

@@ -14,9 +14,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tuner.load_generator import range_errors
-from tuner.load_generator.generator import message, reported_line
-from tuner.load_generator.oip_body import DTYPES
+from serving.tensors.arrays import DTYPES
+from tuner.load_generator import error_responses
+from tuner.load_generator.error_responses import message, reported_line
 from tuner.load_generator.payloads import Payloads
 
 ITEMS = 64
@@ -36,9 +36,7 @@ def check_responses(address: tuple[str, int], payloads: Payloads) -> str | None:
     connection = http.client.HTTPConnection(*address, timeout=TIMEOUT_S)
     try:
         for body, labels in zip(payloads.requests[:sent], payloads.labels[:sent], strict=True):
-            connection.request(payloads.method, payloads.path, body, dict(payloads.headers))
-            response = connection.getresponse()
-            answer = response.read()
+            response, answer = _send(connection, payloads, body)
             if response.status != http.HTTPStatus.OK:
                 return f"responses could not be checked: the server returned {response.status}"
             header_bytes = int(response.headers.get("Inference-Header-Content-Length", len(answer)))
@@ -52,6 +50,14 @@ def check_responses(address: tuple[str, int], payloads: Payloads) -> str | None:
         connection.close()
     count = sent * batch
     return f"answers checked: {right} of {count} labelled items right ({right / count:.0%})"
+
+
+def _send(
+    connection: http.client.HTTPConnection, payloads: Payloads, body: bytes
+) -> tuple[http.client.HTTPResponse, bytes]:
+    connection.request(payloads.method, payloads.path, body, dict(payloads.headers))
+    response = connection.getresponse()
+    return response, response.read()
 
 
 def rejection_reason(address: tuple[str, int], payloads: Payloads) -> str:
@@ -68,9 +74,7 @@ def rejection_reason(address: tuple[str, int], payloads: Payloads) -> str:
 def _rejection_reason(address: tuple[str, int], payloads: Payloads, body: bytes) -> str:
     connection = http.client.HTTPConnection(*address, timeout=TIMEOUT_S)
     try:
-        connection.request(payloads.method, payloads.path, body, dict(payloads.headers))
-        response = connection.getresponse()
-        answer = response.read()
+        response, answer = _send(connection, payloads, body)
     except (OSError, http.client.HTTPException) as error:
         return repr(error)
     finally:
@@ -78,7 +82,7 @@ def _rejection_reason(address: tuple[str, int], payloads: Payloads, body: bytes)
     if response.status == http.HTTPStatus.OK:
         return ""
     said = message(answer.decode(errors="replace"))
-    advice = range_errors.hint(said, payloads.indexes)
+    advice = error_responses.hint(said, payloads.indexes)
     return f"{response.status}: {reported_line(said)}" + (f"; {advice}" if advice else "")
 
 
@@ -99,16 +103,18 @@ def read_oip(answer: bytes, header_bytes: int, *, items: int = 1) -> NDArray[Any
     """Return class or text by item, (items,), or None (Open Inference Protocol)."""
     start = header_bytes
     for output in json.loads(answer[:header_bytes])["outputs"]:
-        size = output.get("parameters", {}).get("binary_data_size")
+        size = output.get("parameters", {}).get("binary_data_size", 0)
+        data, start = answer[start : start + size], start + size
+        found: NDArray[Any] | None = None
+        kind = DTYPES.get(output["datatype"])
         if output["datatype"] == "BYTES":
-            texts = output["data"] if size is None else _texts(answer[start : start + size])
-            start += size or 0
-            if len(texts) == items:
-                return np.array(texts, dtype=str)
-            continue
-        values = _values(output, answer[start : start + (size or 0)])
-        start += size or 0
-        if values is not None and (found := _classes(values, items)) is not None:
+            texts = output["data"] if "data" in output else _texts(data)
+            found = np.array(texts, dtype=str) if len(texts) == items else None
+        elif kind is not None and "data" in output:
+            found = _classes(np.asarray(output["data"], dtype=kind).ravel(), items)
+        elif kind is not None:
+            found = _classes(np.frombuffer(data, dtype=kind), items)
+        if found is not None:
             return found
     return None
 
@@ -133,12 +139,3 @@ def _texts(data: bytes) -> list[str]:
         texts.append(data[start + 4 : stop].decode())
         start = stop
     return texts
-
-
-def _values(output: dict[str, Any], data: bytes) -> NDArray[Any] | None:
-    kind = DTYPES.get(output["datatype"])
-    if kind is None:
-        return None
-    if "data" in output:
-        return np.asarray(output["data"], dtype=kind).ravel()
-    return np.frombuffer(data, dtype=kind)

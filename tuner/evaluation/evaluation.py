@@ -6,9 +6,12 @@ import dataclasses
 import time
 from typing import NamedTuple
 
+import numpy as np
+
 from tuner.launching.replica_facts import ReplicaFacts
-from tuner.load_generator.generator import PhaseResult
+from tuner.load_generator.phase_result import PhaseResult
 from tuner.load_generator.plan import PhasePlan
+from tuner.measurement import summary
 from tuner.values.configuration import Configuration
 from tuner.values.measurement import HostNoise, Measurement
 from tuner.values.request_records import RequestRecords
@@ -19,7 +22,6 @@ class Startup(NamedTuple):
     """When an evaluation began, and the seconds until its engine was ready."""
 
     started_at: float
-    """Unix time."""
     startup_s: float
 
 
@@ -48,7 +50,6 @@ class Evaluation:
     loaded_s: float
     """Warm-up and measured time; 0 without a complete phase."""
     started_at: float
-    """Unix time."""
     slices_ms: tuple[float, ...] = ()
     """Mean latency of each time slice, 0 for one left out; empty without slices."""
 
@@ -82,7 +83,6 @@ class JudgedPhase:
     measurement: Measurement | None
     loaded_s: float
     slices_ms: tuple[float, ...] = ()
-    """As of an `Evaluation`."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -98,11 +98,7 @@ class ObservedPhase:
     @property
     def answered(self) -> int:
         """Number of measured 2xx responses."""
-        load, records = self.load, self.load.records
-        is_measured = (records.finished_s > load.warmup_end_s) & (
-            records.finished_s <= load.measured_end_s
-        )
-        return int((is_measured & (records.status >= 200) & (records.status < 300)).sum())
+        return int(is_answered(self.load).sum())
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -118,3 +114,13 @@ class TimeSlice:
     """Earlier tries, disturbed by neighbours."""
     is_disturbed: bool = False
     """Whether the last try was disturbed too."""
+
+
+def is_answered(load: PhaseResult) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
+    """Return (n,) whether each request of a phase is measured and got status 2xx."""
+    return summary.is_answered(load.records, warmup_s=load.warmup_end_s, seconds=load.measured_s)
+
+
+def difference(after: float | None, before: float | None) -> float | None:
+    """Return how much a counter grew; None if unknown."""
+    return None if after is None or before is None else after - before

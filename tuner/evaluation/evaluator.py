@@ -13,7 +13,7 @@ import functools
 import logging
 import time
 from collections.abc import Callable, Sequence
-from typing import Self
+from typing import Self, TypeVar
 
 from tuner.errors import LaunchFailed, LoadGeneratorFailed, LoadGeneratorLost
 from tuner.evaluation import correctness_check, outcomes
@@ -42,14 +42,22 @@ from tuner.values.trial import Outcome
 
 _log = logging.getLogger(__name__)
 _RunPhase = Callable[[RunningEngine], JudgedPhase]
+T = TypeVar("T")
+
+
+def retry_lost(run: Callable[[], T]) -> T:
+    """Run a phase, and again if the load generator was lost, no fault of the configuration."""
+    try:
+        return run()
+    except LoadGeneratorLost as error:
+        _log.warning("the load is driven again", extra={"fields": {"error": str(error)}})
+        return run()
 
 
 class Evaluator:
-    """Evaluator with one engine and one load generator.
+    """Evaluator with one engine, by default Luthier's own, and one load generator.
 
-    Args:
-        launcher: None: Luthier's own engine.
-        open_load: open loop with at most `concurrency` in flight; None: a closed loop.
+    Without an `open_load`, whose limit in flight is `concurrency`, the loop is closed.
     """
 
     def __init__(
@@ -67,8 +75,7 @@ class Evaluator:
         self.settings = settings
         self.open_load = open_load
         self.stream = 0
-        """Stream of random arrivals.
-        Evaluations of one stream share a schedule, so none is luckier."""
+        """Stream of random arrivals: evaluations of one share a schedule, so none is luckier."""
         self._rate_per_s: float | None = None
         """Highest rate of the last evaluation in a rate search."""
         self.sent, self.varies = "", False
@@ -92,14 +99,7 @@ class Evaluator:
         self.close()
 
     def start(self, configuration: Configuration | None = None) -> EngineInfo:
-        """Start the engine and describe it.
-
-        Args:
-            configuration: None: that of the first start, else the engine's defaults.
-
-        Raises:
-            UsageError, LaunchFailed: the server does not start, with its own line.
-        """
+        """Start the engine, as at first without a configuration, and describe it."""
         self.stop_engine()
         self._first = self._first or configuration
         before_s = time.monotonic()
@@ -192,14 +192,13 @@ class Evaluator:
         seconds: float,
         warmup_s: float | None = None,
     ) -> ObservedPhase:
-        """Apply a configuration, and observe its replicas around a phase.
-
-        Raises:
-            LaunchFailed, LoadGeneratorFailed: it failed.
-        """
+        """Apply a configuration, and observe its replicas around a closed loop, unless it fails."""
         engine = self._ensure_engine(configuration)
-        plan = self.workload.phase_plan(
-            engine, concurrency=concurrency, seconds=seconds, warmup_s=warmup_s
+        plan = self.workload.closed_loop_plan(engine)
+        if warmup_s is not None:
+            plan = plan.with_warmup(seconds=warmup_s)
+        plan = dataclasses.replace(
+            plan, concurrency=concurrency, seconds=seconds, requests=None, answers=0
         )
         return self._phases.observe(engine, plan)
 
@@ -209,12 +208,7 @@ class Evaluator:
         return self.launcher.why_not_interleaved
 
     def measure(
-        self,
-        engine: RunningEngine,
-        configuration: Configuration,
-        startup: Startup,
-        *,
-        is_new: bool,
+        self, engine: RunningEngine, configuration: Configuration, startup: Startup, *, is_new: bool
     ) -> Evaluation:
         """Evaluate the configuration of a running engine; `is_new` as of `time_slice`."""
         self._phases.is_new = is_new
@@ -229,15 +223,9 @@ class Evaluator:
         is_new: bool,
         idle: Sequence[int] = (),
     ) -> TimeSlice:
-        """Run a time slice, and repeat it if neighbours disturb it.
+        """Run a time slice, and repeat it if neighbours, besides `idle` engines, disturb it.
 
-        Args:
-            warmup_s: at least; each connection also gets one response.
-            is_new: whether its process has had no requests yet and has to settle.
-            idle: processes of waiting engines.
-
-        Raises:
-            LaunchFailed, LoadGeneratorFailed: it failed.
+        A process that `is_new` has had no requests yet and has to settle. Failures are raised.
         """
         self._phases.is_new = is_new
         plan = self.workload.slice_plan(engine, seconds=seconds, warmup_s=warmup_s)
@@ -266,10 +254,9 @@ class Evaluator:
     def close(self) -> None:
         """End both processes, and clean up after engines."""
         with contextlib.ExitStack() as ends:  # the last first
-            ends.enter_context(self._phases)
             ends.callback(self.launcher.close)
             ends.callback(self.stop_engine)
-            ends.callback(self._phases.generator.close)
+            ends.callback(self._phases.close)
 
     def _start_engine(self, configuration: Configuration | None) -> RunningEngine:
         self._engine, self._phases.is_new = self.launcher.start(configuration), True
@@ -293,18 +280,10 @@ class Evaluator:
         return Evaluation.of(configuration, startup, outcomes.of_refusal(error))
 
     def _measure(
-        self,
-        engine: RunningEngine,
-        configuration: Configuration,
-        startup: Startup,
-        run: _RunPhase,
+        self, engine: RunningEngine, configuration: Configuration, startup: Startup, run: _RunPhase
     ) -> Evaluation:
         try:
-            try:
-                found = run(engine)
-            except LoadGeneratorLost as error:  # not the configuration's fault: retry
-                _log.warning("the load is driven again", extra={"fields": {"error": str(error)}})
-                found = run(engine)
+            found = retry_lost(functools.partial(run, engine))
         except (LaunchFailed, LoadGeneratorFailed) as error:
             return self.fail_phase(engine, configuration, error, startup)
         return self._evaluation(configuration, found, startup, paid_s=found.load.measured_end_s)
@@ -335,17 +314,13 @@ class Evaluator:
             except LaunchFailed as silence:
                 error = silence
             else:
-                outcome = deaths or outcomes.load_generator_failed(str(error))
-                return Evaluation.of(configuration, startup, outcome)
-        return Evaluation.of(configuration, startup, self._silent(engine, error))
-
-    def _silent(self, engine: RunningEngine, error: LaunchFailed) -> Outcome:
-        """Return the outcome of a dead or unresponsive engine, and end it."""
-        is_running = engine.is_running()
+                outcome = Outcome(status="failed", cause="errors", reason=str(error))
+                return Evaluation.of(configuration, startup, deaths or outcome)
         outcome = outcomes.of_refusal(error)
-        if not is_running:
-            outcome = outcomes.engine_gone(engine.last_words())
+        if not engine.is_running():
+            reason = f"the server ended under load: {engine.last_words()}"
+            outcome = Outcome(status="failed", cause="crash", reason=reason)
         if engine is self._engine:
             self._engine = None
         engine.stop()
-        return outcome
+        return Evaluation.of(configuration, startup, outcome)

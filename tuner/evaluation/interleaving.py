@@ -4,24 +4,22 @@ Machine speed drifts over seconds and minutes, for all alike (docs/measurement.m
 of a few tenths of a second alternate, A B B A, and drift cancels in the ratio. Each slice's
 beginning is not counted. A round evaluates each arm once, with new replicas if possible, and joins
 its slices.
-
-Owns the engines; a context manager.
 """
 
 from __future__ import annotations
 
 import contextlib
 import dataclasses
-import logging
 import math
+import operator
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent import futures
 from typing import Self
 
-from tuner.errors import LaunchFailed, LoadGeneratorFailed, LoadGeneratorLost, UsageError
+from tuner.errors import LaunchFailed, LoadGeneratorFailed, UsageError
 from tuner.evaluation.evaluation import Evaluation, Startup, Stopwatch, TimeSlice
-from tuner.evaluation.evaluator import Evaluator
+from tuner.evaluation.evaluator import Evaluator, retry_lost
 from tuner.launching import machine
 from tuner.launching.engine import EngineInfo, Launcher, RunningEngine
 from tuner.load_generator.payloads import Payloads
@@ -29,12 +27,10 @@ from tuner.measurement.time_slices import EXPECTED_STARTUP_S, TimeSlices
 from tuner.values.configuration import Configuration
 
 SPARE_SHARE = 0.1
-"""Share of memory left free."""
 CLOCK = "accelerator.clock_mhz"
 """Common to all engines on a GPU."""
 _LONGER = 1.5
 """Growth of latency above which slices are laid out anew."""
-_log = logging.getLogger(__name__)
 
 
 class CannotInterleave(Exception):
@@ -51,10 +47,8 @@ class Arm:
     """Makes its requests; None: the evaluator's."""
 
 
-@dataclasses.dataclass(slots=True, kw_only=True, eq=False)
+@dataclasses.dataclass(slots=True, eq=False)
 class _RunningArm:
-    """Running engine of an arm."""
-
     contender: Arm
     engine: RunningEngine | None
     payloads: Payloads | None
@@ -85,16 +79,15 @@ class SequentialRounds:
 
     def _evaluate_arm(self, contender: Arm) -> Evaluation:
         watch = Stopwatch()
+        configuration = contender.configuration
         try:
-            engine = contender.launcher.start(contender.configuration)
+            engine = contender.launcher.start(configuration)
         except LaunchFailed as error:
-            return self._evaluator.fail_start(contender.configuration, error, watch.startup())
+            return self._evaluator.fail_start(configuration, error, watch.startup())
         try:
             if contender.payloads_of is not None:
                 self._evaluator.send(contender.payloads_of(engine.describe()))
-            return self._evaluator.measure(
-                engine, contender.configuration, watch.startup(), is_new=True
-            )
+            return self._evaluator.measure(engine, configuration, watch.startup(), is_new=True)
         finally:
             engine.stop()
 
@@ -114,10 +107,7 @@ class InterleavedRounds:
     def open(
         cls, evaluator: Evaluator, contenders: Mapping[str, Arm], *, round_trip_s: float
     ) -> Self:
-        """Start each arm's engine; the evaluator's own ends.
-
-        Args:
-            round_trip_s: mean latency of the slowest, if known.
+        """Start each arm's engine; `round_trip_s` is the slowest's mean latency, or 0.
 
         Raises:
             CannotInterleave: they cannot run at once; all stopped.
@@ -144,19 +134,15 @@ class InterleavedRounds:
                         raise UsageError(f"{role}: {error}") from None
                     if not residents:
                         raise LaunchFailed(error.cause, f"{role}: {error.text}") from None
-                    raise CannotInterleave(
-                        f"{role} does not start beside the others: {error}"
-                    ) from None
+                    why = f"{role} does not start beside the others: {error}"
+                    raise CannotInterleave(why) from None
                 owned.callback(engine.stop)
                 startup_s = time.monotonic() - before_s
                 of = contender.payloads_of
-                residents[role] = _RunningArm(
-                    contender=contender,
-                    engine=engine,
-                    payloads=None if of is None else of(engine.describe()),
-                    startup_s=startup_s,
-                )
-                needed_mb = max(needed_mb, _memory_mb(engine))
+                payloads = None if of is None else of(engine.describe())
+                residents[role] = _RunningArm(contender, engine, payloads, startup_s)
+                pids = (*engine.pids, *engine.replica_facts().pids)
+                needed_mb = max(needed_mb, machine.held_mb(pids))
             owned.pop_all()
         return cls(evaluator, residents, round_trip_s=round_trip_s)
 
@@ -177,9 +163,7 @@ class InterleavedRounds:
         for one in self._residents.values():
             one.engine = None
         with futures.ThreadPoolExecutor(max_workers=max(1, len(engines))) as pool:
-            ended = [pool.submit(engine.stop) for engine in engines]
-        for one_end in ended:
-            one_end.result()
+            list(pool.map(operator.methodcaller("stop"), engines))
 
     def _slices(self) -> TimeSlices:
         """Lay out slices for the slowest latency."""
@@ -195,27 +179,20 @@ class InterleavedRounds:
         )
 
     def round(self, arms: Sequence[str]) -> Iterator[tuple[str, Evaluation]]:
-        """Yield one evaluation per arm, loaded in alternating slices.
-
-        Args:
-            arms: first order; each turn reverses it.
-        """
+        """Yield one evaluation per arm, loaded in alternating slices; each turn reverses them."""
         done: dict[str, Evaluation] = {}
         begun: dict[str, Startup] = {}
         for role in arms:
             watch = Stopwatch()
-            refused = self._relaunch(role)
+            try:
+                self._relaunch(self._residents[role])
+            except LaunchFailed as error:
+                configuration = self._residents[role].contender.configuration
+                done[role] = self._evaluator.fail_start(configuration, error, watch.startup())
             begun[role] = watch.startup()
-            if refused is not None:
-                done[role] = self._evaluator.fail_start(
-                    self._residents[role].contender.configuration, refused, begun[role]
-                )
         loaded = [role for role in arms if role not in done]
-        measured = (
-            self._in_slices(loaded, begun)
-            if self._evaluator.workload.uses_time_slices
-            else self._whole(loaded, begun)
-        )
+        is_cut = self._evaluator.workload.uses_time_slices
+        measured = self._in_slices(loaded, begun) if is_cut else self._whole(loaded, begun)
         done |= measured
         means_ms = [one.measurement.mean_ms for one in measured.values() if one.measurement]
         if 1e-3 * max(means_ms, default=0.0) > _LONGER * self._round_trip_s:
@@ -253,7 +230,11 @@ class InterleavedRounds:
                 try:
                     parts[role].append(self._slice(role))
                 except (LaunchFailed, LoadGeneratorFailed) as error:
-                    found[role] = self._fail_phase(role, error, begun[role])
+                    one = self._residents[role]
+                    assert one.engine is not None, "it was launched"
+                    found[role] = self._evaluator.fail_phase(
+                        one.engine, one.contender.configuration, error, begun[role]
+                    )
             turn += 1
             if turn == turns:
                 joined = {
@@ -263,17 +244,12 @@ class InterleavedRounds:
                     for role in arms
                     if role not in found
                 }
-                short_s = max(map(self._short_s, joined.values()), default=0.0)
+                measured = [one.measurement for one in joined.values() if one.measurement]
+                short_s = max(map(self._evaluator.workload.seconds_short, measured), default=0.0)
                 turns += 2 * math.ceil(short_s / (2 * self.slices.seconds) - 1e-9)
         return joined | found
 
-    def _short_s(self, launch: Evaluation) -> float:
-        measured = launch.measurement
-        return 0.0 if measured is None else self._evaluator.workload.seconds_short(measured)
-
-    def _relaunch(self, arm: str) -> LaunchFailed | None:
-        """Launch an arm anew; return any error."""
-        one = self._residents[arm]
+    def _relaunch(self, one: _RunningArm) -> None:
         launcher = one.contender.launcher
         try:
             if one.engine is None or not one.engine.is_running():
@@ -289,8 +265,7 @@ class InterleavedRounds:
             if error.cause == "crash" and one.engine is not None:
                 one.engine.stop()  # it may hang; the next launch starts a new one
                 one.engine = None
-            return error
-        return None
+            raise
 
     def _slice(self, arm: str) -> TimeSlice:
         loaded = self._residents[arm]
@@ -300,41 +275,19 @@ class InterleavedRounds:
         if loaded.payloads is not None:
             self._evaluator.send(loaded.payloads)
         idle = [pid for name, one in self._residents.items() if name != arm for pid in one.pids]
-        for is_last in (False, True):
-            try:
-                return self._evaluator.time_slice(
-                    engine,
-                    seconds=self.slices.seconds,
-                    warmup_s=self.slices.dropped_s,
-                    is_new=is_new,
-                    idle=idle,
-                )
-            except LoadGeneratorLost as error:  # not the configuration's fault: retry
-                if is_last:
-                    raise
-                _log.warning("the load is driven again", extra={"fields": {"error": str(error)}})
-        raise AssertionError("the second try returns or raises")
-
-    def _fail_phase(
-        self, arm: str, error: LaunchFailed | LoadGeneratorFailed, begun: Startup
-    ) -> Evaluation:
-        one = self._residents[arm]
-        assert one.engine is not None, "it was launched"
-        return self._evaluator.fail_phase(one.engine, one.contender.configuration, error, begun)
-
-
-def _memory_mb(engine: RunningEngine) -> float:
-    """Return the memory of engine and replicas in MiB."""
-    facts = engine.replica_facts()
-    return machine.held_mb((*engine.pids, *facts.pids))
+        return retry_lost(
+            lambda: self._evaluator.time_slice(
+                engine,
+                seconds=self.slices.seconds,
+                warmup_s=self.slices.dropped_s,
+                is_new=is_new,
+                idle=idle,
+            )
+        )
 
 
 def _check_memory(needed_mb: float) -> None:
-    """Check for memory of another engine as large as the largest so far.
-
-    Raises:
-        CannotInterleave: it does not fit.
-    """
+    """Raise CannotInterleave if another engine as large as the largest does not fit."""
     room_mb = machine.free_mb() - SPARE_SHARE * machine.read().memory_mb
     if needed_mb > room_mb:
         raise CannotInterleave(

@@ -1,7 +1,4 @@
-"""Outcomes of evaluations without a measurement; `measurement.outcome` judges responses.
-
-A death by memory precedes response errors, which it explains. Pure.
-"""
+"""Outcomes of evaluations without a measurement; a death by memory explains others. Pure."""
 
 from __future__ import annotations
 
@@ -15,7 +12,6 @@ from tuner.values.round_evaluation import FailureCount, RoundEvaluation
 from tuner.values.trial import Cause, Outcome
 
 BROKEN: frozenset[Cause] = frozenset({"crash", "limits"})
-"""Causes outside the configuration."""
 
 
 def of_refusal(error: LaunchFailed) -> Outcome:
@@ -32,37 +28,17 @@ def of_deaths(facts: ReplicaFacts) -> Outcome | None:
     if not facts.deaths:
         return None
     oom = facts.died_of("oom")
+    death = oom or facts.deaths[-1]
+    reason = f"{death.who} ended under load: {death.text}"
     if oom is not None:
-        reason = f"{oom.who} ended under load: {oom.text}"
         return Outcome(status="infeasible", cause="oom", reason=reason)
-    last = facts.deaths[-1]
-    reason = f"{last.who} ended under load: {last.text}"
     return Outcome(status="failed", cause="crash", reason=reason)
-
-
-def engine_gone(text: str) -> Outcome:
-    """Return the outcome of a dead server."""
-    return Outcome(status="failed", cause="crash", reason=f"the server ended under load: {text}")
-
-
-def load_generator_failed(text: str) -> Outcome:
-    """Return the outcome of a failed load generator."""
-    return Outcome(status="failed", cause="errors", reason=text)
-
-
-def no_energy(text: str) -> Outcome:
-    """Return the outcome of unknown energy."""
-    reason = f"its energy could not be measured: {text or 'the counters did not change'}"
-    return Outcome(status="failed", cause="errors", reason=reason)
 
 
 def count_failures(
     starts: Iterable[RoundEvaluation], limits: Sequence[MetricConstraint] = ()
 ) -> dict[str, FailureCount]:
-    """Count round evaluations and failures by arm.
-
-    All fail if together they violate a constraint.
-    """
+    """Count evaluations and failures by arm: all, if together they violate a constraint."""
     found: dict[str, FailureCount] = {}
     measured: dict[str, list[Measurement]] = {}
     for start in starts:

@@ -8,28 +8,32 @@ import dataclasses
 import math
 import os
 from collections.abc import Sequence
-from typing import Self
 
 from tuner.evaluation import outcomes
-from tuner.evaluation.evaluation import JudgedPhase, ObservedPhase, TimeSlice
+from tuner.evaluation.evaluation import (
+    JudgedPhase,
+    ObservedPhase,
+    TimeSlice,
+    difference,
+    is_answered,
+)
 from tuner.evaluation.scenarios.requests import ScenarioRequests
 from tuner.launching.engine import EngineInfo, RunningEngine
 from tuner.launching.replica_facts import ReplicaFacts
-from tuner.load_generator import concatenation
-from tuner.load_generator.generator import LoadGenerator, PhaseResult
-from tuner.load_generator.multi_model_payloads import MultiModelPayloads
-from tuner.load_generator.payloads import Payloads
+from tuner.load_generator import phase_result
+from tuner.load_generator.client_process import LoadGenerator
+from tuner.load_generator.payloads import MultiModelPayloads, Payloads
+from tuner.load_generator.phase_result import PhaseResult
 from tuner.load_generator.plan import PhasePlan
-from tuner.measurement import energy, host, meters, summary
+from tuner.measurement import energy, host, meters
 from tuner.measurement.interference import InterferenceDetector
 from tuner.measurement.meters import EnergyMeter
 from tuner.measurement.outcome import REJECTIONS, measure_outcome
 from tuner.settings.measurement import MeasurementSettings
-from tuner.values.measurement import HostNoise, Measurement
+from tuner.values.measurement import Measurement
 from tuner.values.trial import OK, Outcome
 
 MAX_REPEATS = 2
-"""Maximum repeats of a disturbed phase."""
 
 
 class PhaseRunner:
@@ -44,20 +48,16 @@ class PhaseRunner:
         self.is_new = True
         """Whether the engine's process has had no requests yet."""
         self.is_here = True
-        """Whether the engine runs on this machine."""
         self.payloads: Payloads | None = None
-        """Requests of one model."""
         self.requests: ScenarioRequests | None = None
         """Requests of a scenario; None for one model."""
         self.client_batch = 1
-        """Items per request."""
         self._mixture: MultiModelPayloads | None = None
         """Scenario requests that the generator has."""
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_exception: object) -> None:
+    def close(self) -> None:
+        """End the load generator, and close the counters."""
+        self.generator.close()
         self.counters = None
         self._owned.close()
 
@@ -83,50 +83,42 @@ class PhaseRunner:
         self, engine: RunningEngine, plan: PhasePlan, settings: MeasurementSettings
     ) -> JudgedPhase:
         """Run and judge a phase; repeat it if neighbours disturbed it."""
-        found = self._run_once(engine, plan, settings)
-        for repeats in range(1, MAX_REPEATS + 1):
+        loaded_s, repeats = 0.0, 0
+        while True:
+            found = self._run_once(engine, plan, settings)
+            loaded_s += found.loaded_s
             measured = found.measurement
-            if measured is None or not self._is_to_repeat(
-                measured.noise, found.load.measured_end_s
-            ):
+            if measured is None or repeats == MAX_REPEATS:
                 break
-            again = self._run_once(engine, plan, settings)
-            if again.measurement is not None:
-                measured = dataclasses.replace(again.measurement, repeats=repeats)
-                again = dataclasses.replace(again, measurement=measured)
-            found = dataclasses.replace(again, loaded_s=found.loaded_s + again.loaded_s)
-        return found
-
-    def _is_to_repeat(self, noise: HostNoise, loaded_s: float) -> bool:
-        """Whether a phase was disturbed and may be repeated."""
-        return self.others.is_disturbed(noise, loaded_s=loaded_s) and self.others.can_repeat(
-            loaded_s
-        )
+            once_s = found.load.measured_end_s
+            is_disturbed = self.others.is_disturbed(measured.noise, loaded_s=once_s)
+            if not is_disturbed or not self.others.can_repeat(once_s):
+                break
+            repeats += 1
+        if measured is not None:
+            measured = dataclasses.replace(measured, repeats=repeats)
+        return dataclasses.replace(found, measurement=measured, loaded_s=loaded_s)
 
     def _observe(
         self, engine: RunningEngine, plan: PhasePlan, idle: Sequence[int] = ()
     ) -> TimeSlice:
         """Run a phase between readings of host and replicas."""
         if not self.is_new:  # it has settled before
-            plan = dataclasses.replace(
-                plan, warmup=dataclasses.replace(plan.warmup, settling_s=0.0)
-            )
+            plan = plan.with_warmup(settling_s=0.0)
         self.is_new = False
-        before = self._readings(engine, idle)
+        before, host_before = self._readings(engine, idle)
         load = self.generator.run(plan)
-        after = self._readings(engine, idle)
+        after, host_after = self._readings(engine, idle)
         noise = host.noise_between(
-            before.host,
-            after.host,
+            host_before,
+            host_after,
             client_cpu_s=load.client_cpu_s,
-            throttled_s=_difference(after.replicas.throttled_s, before.replicas.throttled_s),
-            peak_memory_mb=after.replicas.peak_memory_mb,
-            knows_server=bool(before.host.cpu_s) or not self.is_here,
+            throttled_s=difference(after.throttled_s, before.throttled_s),
+            peak_memory_mb=after.peak_memory_mb,
+            knows_server=bool(host_before.cpu_s) or not self.is_here,
             share=_in_time(load),
         )
-        return TimeSlice(
-            plan=plan, load=load, noise=noise, before=before.replicas, after=after.replicas
-        )
+        return TimeSlice(plan=plan, load=load, noise=noise, before=before, after=after)
 
     def _run_once(
         self, engine: RunningEngine, plan: PhasePlan, settings: MeasurementSettings
@@ -142,21 +134,8 @@ class PhaseRunner:
             load=load, outcome=outcome, measurement=measurement, loaded_s=load.measured_end_s
         )
 
-    def slice(
-        self,
-        engine: RunningEngine,
-        plan: PhasePlan,
-        *,
-        idle: Sequence[int],
-    ) -> TimeSlice:
-        """Run a phase without judging it, and repeat it if neighbours disturb it.
-
-        Args:
-            idle: processes of waiting engines.
-
-        Raises:
-            LaunchFailed, LoadGeneratorFailed: it failed.
-        """
+    def slice(self, engine: RunningEngine, plan: PhasePlan, *, idle: Sequence[int]) -> TimeSlice:
+        """Run a phase without judging it; repeat it if neighbours, besides `idle`, disturb it."""
         repeats = 0
         while True:
             found = self._observe(engine, plan, idle)
@@ -168,11 +147,7 @@ class PhaseRunner:
             repeats += 1
 
     def observe(self, engine: RunningEngine, plan: PhasePlan) -> ObservedPhase:
-        """Run a phase between the replicas' facts.
-
-        Raises:
-            LaunchFailed, LoadGeneratorFailed: it failed.
-        """
+        """Run a phase between the replicas' facts; the engine or the load may fail."""
         before = engine.replica_facts()
         gateway = host.read(engine.pids)
         load = self.generator.run(plan)
@@ -193,7 +168,7 @@ class PhaseRunner:
                 for one, mean_ms in zip(slices, slices_ms, strict=True)
             ]
             slices = quiet
-        load = concatenation.concatenate([one.load for one in slices])
+        load = phase_result.concatenate([one.load for one in slices])
         loaded_s = sum(one.load.measured_end_s for one in slices)
         noise = host.together([one.noise for one in slices], share=load.measured_s / loaded_s)
         whole = dataclasses.replace(first, load=load, noise=noise, after=after)
@@ -221,10 +196,9 @@ class PhaseRunner:
         if load.mixture is not self._mixture:
             self._mixture = load.mixture
             self.generator.set_payloads(load.mixture)
-        warmup = dataclasses.replace(plan.warmup, round_trips=0, settling_s=0.0)
         return dataclasses.replace(
-            load.plan, host=plan.host, port=plan.port, seconds=plan.seconds, warmup=warmup
-        )
+            load.plan, host=plan.host, port=plan.port, seconds=plan.seconds, warmup=plan.warmup
+        ).with_warmup(round_trips=0, settling_s=0.0)
 
     def judge(
         self, found: TimeSlice, settings: MeasurementSettings
@@ -250,20 +224,14 @@ class PhaseRunner:
             client_cpu=found.load.client_cpu,
         )
 
-    def _readings(self, engine: RunningEngine, idle: Sequence[int]) -> _Readings:
-        """Read host and replicas; server time includes the gateway."""
+    def _readings(
+        self, engine: RunningEngine, idle: Sequence[int]
+    ) -> tuple[ReplicaFacts, host.HostReading]:
+        """Read replicas and host on one side of a phase; server time includes the gateway."""
         replicas = engine.replica_facts()
         client = [] if self.generator.pid is None else [self.generator.pid]
         beside = (os.getpid(), *client, *idle)
-        return _Readings(replicas=replicas, host=host.read((*engine.pids, *replicas.pids), beside))
-
-
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class _Readings:
-    """Replicas and host on one side of a phase."""
-
-    replicas: ReplicaFacts
-    host: host.HostReading
+        return replicas, host.read((*engine.pids, *replicas.pids), beside)
 
 
 def _with_energy(
@@ -282,7 +250,9 @@ def _with_energy(
         requests=measurement.requests,
     )
     if found is None and "energy" in settings.names:
-        return outcomes.no_energy(meter.failure), None
+        why = meter.failure or "the counters did not change"
+        reason = f"its energy could not be measured: {why}"
+        return Outcome(status="failed", cause="errors", reason=reason), None
     return OK, dataclasses.replace(measurement, energy=found)
 
 
@@ -294,11 +264,8 @@ def _in_time(load: PhaseResult) -> float:
 
 def _mean_ms(load: PhaseResult) -> float:
     """Return the mean latency of the measured part, or NaN."""
-    records = load.records
-    counted = summary.is_ok(records) & summary.is_measured(
-        records, warmup_s=load.warmup_end_s, seconds=load.measured_s
-    )
-    took_s = records.finished_s[counted] - records.intended_s[counted]
+    counted = is_answered(load)
+    took_s = load.records.finished_s[counted] - load.records.intended_s[counted]
     return 1e3 * float(took_s.mean()) if len(took_s) else math.nan
 
 
@@ -307,7 +274,3 @@ def _why_rejected(before: ReplicaFacts, after: ReplicaFacts) -> str:
     counts = collections.Counter(after.refusals)
     counts.subtract(before.refusals)
     return "; ".join(reason for reason, count in counts.most_common() if count > 0)
-
-
-def _difference(after: float | None, before: float | None) -> float | None:
-    return None if after is None or before is None else after - before

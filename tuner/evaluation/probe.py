@@ -1,16 +1,16 @@
 """Probe of a model, from which `tuner.space.derive` derives a space.
 
 One replica, one thread, no limits. Enough clients fill every batch, so that rate = batch size /
-service time. Memory and CPU time come from the engine, else /proc.
+service time. Memory comes from the engine, else /proc.
 """
 
 from __future__ import annotations
 
-import dataclasses
-import os
+import contextlib
 import pathlib
 
 from tuner.errors import LaunchFailed, LoadGeneratorFailed, TunerError
+from tuner.evaluation.evaluation import ObservedPhase, difference
 from tuner.evaluation.evaluator import Evaluator
 from tuner.launching.engine import EngineInfo
 from tuner.launching.replica_facts import ReplicaFacts
@@ -24,46 +24,38 @@ SIZES = (1, 2, 4, 8, 16, 32)
 SECONDS = 0.6
 FILL_US = 200_000
 """Batching timeout longer than clients take to resend, so never reached."""
-_PROC = pathlib.Path("/proc")
-
-
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class _Seen:
-    service_time_s: float
-    peak_memory_mb: float
-    idle_memory_mb: float
-    cpu_cores: float
 
 
 def probe_model(evaluator: Evaluator, environment: Environment, served: EngineInfo) -> ProbeResult:
-    """Probe a few batch sizes, or single items.
-
-    Raises:
-        TunerError: single items fail.
-    """
-    seen: dict[int, _Seen] = {}
+    """Probe a few batch sizes, or single items; TunerError if these fail."""
+    seen: dict[int, ObservedPhase] = {}
+    memory_mb: dict[int, tuple[float, float]] = {}
     # A new server's first replica reads the file and tries two items together, so it takes more
-    # memory
-    # than later ones. A limit that fits only those would fail every new server.
+    # memory than later ones. A limit that fits only those would fail every new server.
     evaluator.stop_engine()
     most = 1 if served.unbatched_reason else environment.items
     for size in (size for size in SIZES if size == 1 or size <= most):
         try:
-            seen[size] = _observe_size(evaluator, size, environment.client_batch)
+            found = observe_batches(evaluator, size, environment.client_batch)
+            memory_mb[size] = _peak_memory_mb(found.before), _peak_memory_mb(found.after)
         except (LaunchFailed, LoadGeneratorFailed) as error:
             if size == 1:
                 raise TunerError(
                     f"the model cannot be probed: {error}; it was sent {evaluator.sent}"
                 ) from error
             break  # the space ends below
+        seen[size] = found
     return ProbeResult(
         model=served.model,
         concurrency=environment.concurrency,
         machine=environment.machine,
-        idle_memory_mb=seen[1].idle_memory_mb,
-        peak_memory_mb={size: one.peak_memory_mb for size, one in seen.items()},
-        cpu_cores_used=max(one.cpu_cores for one in seen.values()),
-        service_time_s={size: one.service_time_s for size, one in seen.items()},
+        idle_memory_mb=memory_mb[1][0],
+        peak_memory_mb={size: peak_mb for size, (_, peak_mb) in memory_mb.items()},
+        cpu_cores_used=max(map(_cpu_cores, seen.values())),
+        service_time_s={
+            size: size * one.load.measured_s / (one.answered * environment.client_batch)
+            for size, one in seen.items()
+        },
         whole=served.unbatched_reason,
         client_batch=environment.client_batch,
         pads=evaluator.varies and served.signature is not None and served.signature.padding == "",
@@ -71,36 +63,41 @@ def probe_model(evaluator: Evaluator, environment: Environment, served: EngineIn
 
 
 def text(evaluator: Evaluator, environment: Environment, served: EngineInfo) -> str:
-    """Return the commented search-space file."""
+    """Return the commented search-space file of a probed model."""
     return derive.text(probe_model(evaluator, environment, served))
 
 
-def _observe_size(evaluator: Evaluator, size: int, client_batch: int) -> _Seen:
+def observe_batches(
+    evaluator: Evaluator,
+    size: int,
+    client_batch: int,
+    *,
+    threads: int = 1,
+    seconds: float = SECONDS,
+    warmup_s: float | None = None,
+) -> ObservedPhase:
+    """Observe one unlimited replica, with clients to fill batches of `size`; errors if none."""
     configuration = Configuration(
         {
             "replica.count": 1,
-            "replica.threads": 1,
+            "replica.threads": threads,
             "batching.max_size": size,
             "batching.timeout_us": FILL_US if size > 1 else 0,
         }
     )
     clients = max(2, -(-2 * size // client_batch))
-    found = evaluator.observe_phase(configuration, concurrency=clients, seconds=SECONDS)
-    answered = found.answered
-    if not answered:
+    found = evaluator.observe_phase(
+        configuration, concurrency=clients, seconds=seconds, warmup_s=warmup_s
+    )
+    if not found.answered:
         if not found.load.why_failed:
             raise LoadGeneratorFailed(
-                f"no request was answered at batch size {size} in {SECONDS:g} s"
+                f"no request was answered at batch size {size} in {seconds:g} s"
             )
         raise LoadGeneratorFailed(
             f"all requests at batch size {size} failed; {found.load.why_failed}"
         )
-    return _Seen(
-        service_time_s=size * found.load.measured_s / (answered * client_batch),
-        peak_memory_mb=_peak_memory_mb(found.after),
-        idle_memory_mb=_peak_memory_mb(found.before),
-        cpu_cores=max(0.01, (_cpu_s(found.after) - _cpu_s(found.before)) / found.load.wall_s),
-    )
+    return found
 
 
 def _peak_memory_mb(facts: ReplicaFacts) -> float:
@@ -109,28 +106,16 @@ def _peak_memory_mb(facts: ReplicaFacts) -> float:
     return max(map(_high_water_mb, facts.pids))
 
 
-def _cpu_s(facts: ReplicaFacts) -> float:
-    if facts.cpu_s is not None:
-        return facts.cpu_s
-    return sum(map(_process_cpu_s, facts.pids))
+def _cpu_cores(found: ObservedPhase) -> float:
+    used_s = difference(found.after.cpu_s, found.before.cpu_s) or 0.0
+    return max(0.01, used_s / found.load.wall_s)
 
 
 def _high_water_mb(pid: int) -> float:
     """Return a process's peak resident memory."""
-    for line in _read(pid, "status").splitlines():
-        if line.startswith("VmHWM:"):
-            return int(line.split()[1]) / 1024
+    with contextlib.suppress(OSError):
+        status = pathlib.Path(f"/proc/{pid}/status").read_text(encoding="utf-8")
+        for line in status.splitlines():
+            if line.startswith("VmHWM:"):
+                return int(line.split()[1]) / 1024
     raise LaunchFailed("crash", f"the replica's process {pid} has ended")
-
-
-def _process_cpu_s(pid: int) -> float:
-    """Return user + kernel time: stat fields 14 and 15, clock ticks."""
-    after_name = _read(pid, "stat").rpartition(")")[2].split()
-    return (int(after_name[11]) + int(after_name[12])) / os.sysconf("SC_CLK_TCK")
-
-
-def _read(pid: int, name: str) -> str:
-    try:
-        return (_PROC / str(pid) / name).read_text(encoding="utf-8")
-    except OSError as error:
-        raise LaunchFailed("crash", f"the replica's process {pid} has ended") from error

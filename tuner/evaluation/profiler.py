@@ -1,8 +1,7 @@
-"""Profile of a model, measured on one unlimited replica.
+"""Profile of a model, measured on one unlimited replica with full batches.
 
-Enough clients fill every batch. Its time is the replica's report, since a rate would include a slow
-gateway. Half a second per size and number of threads, at most five sizes: batch time is nearly
-linear in size.
+Its time is the replica's report, since a rate would include a slow gateway. Half a second per size
+and number of threads, at most five sizes: batch time is nearly linear in size.
 """
 
 from __future__ import annotations
@@ -11,11 +10,11 @@ import time
 from collections.abc import Iterable
 
 from tuner.errors import LaunchFailed, LoadGeneratorFailed, TunerError
+from tuner.evaluation.evaluation import difference
 from tuner.evaluation.evaluator import Evaluator
-from tuner.evaluation.probe import FILL_US
+from tuner.evaluation.probe import observe_batches
 from tuner.evaluation.simulation.profile import BatchCost, CostProfile
 from tuner.launching.statistics import BatchTimes
-from tuner.values.configuration import Configuration
 
 SIZES = (1, 4, 16, 64)
 SECONDS = 0.3
@@ -25,14 +24,7 @@ WARMUP_S = 0.1
 def profile_model(
     evaluator: Evaluator, *, most: int, client_batch: int, threads: Iterable[int]
 ) -> CostProfile:
-    """Measure the costs.
-
-    Args:
-        most: items in the largest batch.
-
-    Raises:
-        TunerError: single items fail.
-    """
+    """Measure batches of up to `most` items; TunerError if single items fail."""
     begun_s = time.monotonic()
     found: list[BatchCost] = []
     for count in sorted(set(threads)):
@@ -55,26 +47,15 @@ def _sizes(most: int) -> list[int]:
 
 
 def _cost(evaluator: Evaluator, threads: int, size: int, client_batch: int) -> BatchCost:
-    configuration = Configuration(
-        {
-            "replica.count": 1,
-            "replica.threads": threads,
-            "batching.max_size": size,
-            "batching.timeout_us": FILL_US if size > 1 else 0,
-        }
-    )
-    clients = max(2, -(-2 * size // client_batch))
     before = evaluator.batch_times()
-    found = evaluator.observe_phase(
-        configuration, concurrency=clients, seconds=SECONDS, warmup_s=WARMUP_S
+    found = observe_batches(
+        evaluator, size, client_batch, threads=threads, seconds=SECONDS, warmup_s=WARMUP_S
     )
-    batches = _since(before, evaluator.batch_times()).get(size)
-    answered, finished = found.answered, max(1, len(found.load.records))
-    if not answered:
-        raise LoadGeneratorFailed(f"no request was answered at batch size {size} in {SECONDS:g} s")
-    items = answered * client_batch
-    replica_s = _between(found.before.cpu_s, found.after.cpu_s)
-    service_s = size * found.load.measured_s / items if batches is None else batches
+    finished = max(1, len(found.load.records))
+    service_s = _batch_s(before, evaluator.batch_times(), size)
+    if service_s is None:
+        service_s = size * found.load.measured_s / (found.answered * client_batch)
+    replica_s = difference(found.after.cpu_s, found.before.cpu_s)
     return BatchCost(
         threads=threads,
         size=size,
@@ -86,15 +67,10 @@ def _cost(evaluator: Evaluator, threads: int, size: int, client_batch: int) -> B
     )
 
 
-def _since(before: BatchTimes, after: BatchTimes) -> dict[int, float]:
-    """Return the mean seconds of batches between, by size."""
-    found = {}
-    for size, (count, seconds) in after.items():
-        count_before, seconds_before = before.get(size, (0, 0.0))
-        if count > count_before:
-            found[size] = (seconds - seconds_before) / (count - count_before)
-    return found
-
-
-def _between(before: float | None, after: float | None) -> float | None:
-    return None if before is None or after is None else after - before
+def _batch_s(before: BatchTimes, after: BatchTimes, size: int) -> float | None:
+    """Return the mean seconds of the batches of a size between two counts, if any."""
+    count, seconds = after.get(size, (0, 0.0))
+    count_before, seconds_before = before.get(size, (0, 0.0))
+    if count <= count_before:
+        return None
+    return (seconds - seconds_before) / (count - count_before)

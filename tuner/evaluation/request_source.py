@@ -10,8 +10,9 @@ nothing                      synthetic, if no size is free
 from __future__ import annotations
 
 import dataclasses
+import functools
 import pathlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
@@ -23,7 +24,7 @@ from serving.tensors.sizes import Size
 from serving.values import Signature, TensorSpec
 from tuner.engines.description import RequestFormat
 from tuner.errors import TunerError, UnknownSize, UsageError
-from tuner.load_generator import payload_files, plain_payloads, stacking, synthetic
+from tuner.load_generator import oip_body, payload_files, plain_payloads, synthetic
 from tuner.load_generator.payloads import Payloads
 from tuner.load_generator.synthetic import SyntheticInputs
 from tuner.settings.target import TargetSettings
@@ -109,12 +110,8 @@ class RequestSource:
         return f"axis {axis}: the first axis of every input and output is free"
 
     def payloads(self, *, model: str, client_batch: int, seed: int) -> Payloads:
-        """Return the requests.
-
-        Raises:
-            UsageError: an unsuitable file, unknown size, or unsupported client batch.
-        """
-        stacking.check_free(self.signature, client_batch, model)
+        """Return the requests; UsageError for an unsuitable file, size or client batch."""
+        oip_body.check_client_batch(self.signature, client_batch, model)
         if self.file is None:
             rng = np.random.default_rng(seed)
             found = self.plan.payloads(rng, model=model, client_batch=client_batch)
@@ -137,14 +134,7 @@ class RequestSource:
 def make_request_source(
     target: TargetSettings, card: ModelSpec | None, signature: Signature
 ) -> RequestSource:
-    """Return a target's requests.
-
-    Args:
-        card: model spec; None: only the signature is known.
-
-    Raises:
-        UsageError: options fit no input, or a file is unreadable.
-    """
+    """Return a target's requests, by its model spec (`card`) or the signature alone."""
     card, signature = card or NO_SPEC, signature.sizing_signature
     file = None if target.payload is None else pathlib.Path(target.payload)
     is_own = file is None and not (target.shape or target.values or card.shapes or card.values)
@@ -155,7 +145,7 @@ def make_request_source(
         contents = input_values.value_specs_of(
             [f"{name}={told}" for name, told in values.items()],
             signature,
-            read=_reading("--values"),
+            read=functools.partial(_read, flag="--values"),
         )
     except InvalidSettings as error:
         raise UsageError(str(error)) from error
@@ -176,43 +166,27 @@ def make_request_source(
 
 
 def declared_sizes(target: TargetSettings) -> Mapping[str, tuple[Size, ...]]:
-    """Return sizes from options.
-
-    Raises:
-        UsageError: malformed option or unreadable file.
-    """
+    """Return sizes from options; UsageError if malformed or unreadable."""
     return _sizes(target.shape, "--shape")
 
 
 def check(target: TargetSettings) -> None:
-    """Reject options invalid for any model.
-
-    Raises:
-        UsageError: malformed option or unreadable file.
-    """
+    """Raise UsageError for options that fit no model."""
     declared_sizes(target)
     _values(target)
 
 
 def server_settings(target: TargetSettings) -> dict[str, str]:
-    """Return server settings for warm-up inputs; omit values from files or with spaces.
-
-    Raises:
-        UsageError: malformed option or unreadable file.
-    """
+    """Return server settings for warm-up inputs; omit values from files or with spaces."""
     values = [
         f"{name}={told}"
         for name, told in _values(target).items()
         if not told.startswith("@") and not any(map(str.isspace, name + told))
     ]
-    told = {
-        "model.shapes": " ".join(
-            text
-            for text in sizes.to_texts(declared_sizes(target))
-            if not any(map(str.isspace, text))
-        ),
-        "model.values": " ".join(values),
-    }
+    shapes_told = [
+        text for text in sizes.to_texts(declared_sizes(target)) if not any(map(str.isspace, text))
+    ]
+    told = {"model.shapes": " ".join(shapes_told), "model.values": " ".join(values)}
     return {name: text for name, text in told.items() if text}
 
 
@@ -225,30 +199,21 @@ def _values(target: TargetSettings) -> dict[str, str]:
 
 def _sizes(texts: Sequence[str], source: str) -> Mapping[str, tuple[Size, ...]]:
     try:
-        return sizes.sizes_of(texts, read=_reading(source), source=source)
+        return sizes.sizes_of(texts, read=functools.partial(_read, flag=source), source=source)
     except InvalidSettings as error:
         raise UsageError(str(error)) from error
 
 
-def _reading(flag: str) -> Callable[[str], str]:
-    """Return a reader that rejects unreadable or too large files."""
-
-    def read(path: str) -> str:
-        try:
-            return user_files.text(path, max_bytes=MAX_BYTES)
-        except (OSError, UnicodeDecodeError) as error:
-            reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8"
-            raise UsageError(f"{flag} @{path} cannot be read: {reason}") from error
-
-    return read
+def _read(path: str, *, flag: str) -> str:
+    try:
+        return user_files.text(path, max_bytes=MAX_BYTES)
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8"
+        raise UsageError(f"{flag} @{path} cannot be read: {reason}") from error
 
 
 def plain_requests(request: RequestFormat, target: TargetSettings, card: ModelSpec) -> Payloads:
-    """Return requests to another engine, made without its help.
-
-    Raises:
-        UsageError: a file is missing, unreadable or unsuitable.
-    """
+    """Return requests to another engine, made without its help; UsageError if unsuitable."""
     for flag, told in (("--shape", target.shape), ("--values", target.values)):
         if told:
             raise UsageError(

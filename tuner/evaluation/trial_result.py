@@ -9,7 +9,7 @@ from scipy import special
 
 from tuner.evaluation.evaluation import Evaluation
 from tuner.measurement.blocks import MAX_BATCHES
-from tuner.measurement.cpu_per_request import log_cpu_per_request
+from tuner.measurement.host import log_cpu_per_request
 from tuner.measurement.outcome import EvaluationRequirements
 from tuner.metrics import objective as objectives
 from tuner.store.trial_rows import TrialResult
@@ -17,7 +17,6 @@ from tuner.values.configuration import Configuration
 from tuner.values.measurement import Measurement
 
 MEMORY_LIMITS = ("replica.memory_mb", "engine.memory_mb")
-"""Memory limits of a replica, or of another engine."""
 OF_MOMENTS = frozenset({"mean", "p50", "throughput", "time-per-item"})
 """Objectives as sensitive to drift as CPU time, as shown for closed loops."""
 OF_RANKS = frozenset({"p50", "p95", "p99"})
@@ -41,24 +40,28 @@ class Judge:
             teaches = outcome.cause in {None, "constraint", "short"}
             if not (teaches and self.needs.tells_objectives(measurement)):
                 measurement = None
-        is_kept = outcome.status == "ok"
-        value = None if measurement is None else self.objective.to_minimise(measurement)
-        return TrialResult(
+        found = TrialResult(
             outcome=outcome,
-            measurement=measurement if is_kept else None,
-            objective=value if is_kept else None,
-            missed=None if is_kept else measurement,
-            value=None if is_kept else value,
-            second=None if measurement is None else self._second(measurement),
-            slacks={} if measurement is None else self._slacks(measurement),
+            measurement=None,
+            objective=None,
             startup_s=launch.startup_s,
             overhead_s=wall_s - launch.loaded_s,
             started_at=launch.started_at,
-            error=None
-            if measurement is None
-            else relative_standard_error(self.objective, measurement),
-            headroom=None if measurement is None else _headroom(launch.configuration, measurement),
-            effort=None if measurement is None else self._effort(measurement),
+        )
+        if measurement is None:
+            return found
+        value = self.objective.to_minimise(measurement)
+        if outcome.status == "ok":
+            found = dataclasses.replace(found, measurement=measurement, objective=value)
+        else:
+            found = dataclasses.replace(found, missed=measurement, value=value)
+        return dataclasses.replace(
+            found,
+            second=self._second(measurement),
+            slacks=self._slacks(measurement),
+            error=relative_standard_error(self.objective, measurement),
+            headroom=_headroom(launch.configuration, measurement),
+            effort=self._effort(measurement),
         )
 
     def _effort(self, measurement: Measurement) -> float | None:
@@ -79,11 +82,9 @@ class Judge:
         found: dict[str, tuple[float | None, float | None]] = {}
         for limit in self.needs.limits:
             same = limit.of.objective
-            error = (
-                None
-                if same is None
-                else relative_standard_error(objectives.find_objective(same), measurement)
-            )
+            error = None
+            if same is not None:
+                error = relative_standard_error(objectives.find_objective(same), measurement)
             slack = limit.log_excess(limit.of.value(measurement))
             found[limit.text] = (None if math.isnan(slack) else slack, error)
         return found

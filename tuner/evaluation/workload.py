@@ -7,18 +7,17 @@ import math
 
 from tuner.errors import LoadGeneratorFailed, LoadGeneratorLost
 from tuner.evaluation import outcomes
-from tuner.evaluation.evaluation import JudgedPhase
+from tuner.evaluation.evaluation import JudgedPhase, is_answered
 from tuner.evaluation.phase_runner import PhaseRunner
 from tuner.launching.engine import RunningEngine
 from tuner.load_generator.plan import OpenLoopPlan, PhasePlan, Race, Warmup
-from tuner.measurement import max_rate_search, summary
+from tuner.measurement import max_rate_search
 from tuner.measurement.outcome import EvaluationRequirements, no_rate
 from tuner.metrics import tail_latency
 from tuner.settings.measurement import RATE_WARMUP_S, SETTLING_S, MeasurementSettings
 from tuner.settings.workload import MAX_IN_FLIGHT, RATE
 from tuner.values.measurement import MIN_FOR_P99, Measurement
 
-WARMUP_RESPONSES = 3
 RESPONSES = 4
 """Fewest mean responses per connection, unless a time was set."""
 MAX_TIMES = 6.0
@@ -36,7 +35,6 @@ MIN_OPEN, OPEN_TIMES = 64, 8
 OPEN_S, OPEN_WARMUP_S = 1.2, 0.5
 """Minimum seconds of an open loop and its warm-up, unless set."""
 STREAMS = 1_000_003
-"""Random streams per seed."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -47,11 +45,8 @@ class EvaluationWorkload:
     settings: MeasurementSettings
     concurrency: int
     open_load: OpenLoopPlan | None
-    """Open loop with at most `concurrency` in flight; None: a closed loop."""
     stream: int
-    """Stream of random arrivals."""
     lengthens: bool
-    """Whether to measure longer for a required p99 with too few requests."""
     rate_per_s: float | None
     """Where a rate search begins; None: a short closed loop tells."""
 
@@ -118,12 +113,8 @@ class EvaluationWorkload:
         assert slo_ms is not None, "checked by the settings"
         limit_s = 1e-3 * slo_ms
         patience_s = max(MIN_PATIENCE_S, PATIENCE_TIMES * limit_s)
-        warmup_s = max(RATE_WARMUP_S, plan.warmup.seconds)
-        plan = dataclasses.replace(
-            plan,
-            timeout_s=min(plan.timeout_s, patience_s),
-            warmup=dataclasses.replace(plan.warmup, seconds=warmup_s),
-        )
+        plan = dataclasses.replace(plan, timeout_s=min(plan.timeout_s, patience_s))
+        plan = plan.with_warmup(seconds=max(RATE_WARMUP_S, plan.warmup.seconds))
         search = max_rate_search.MaxRateSearch(
             self.rate_per_s or self._guessed_rate(plan, load),
             min_per_s=max_rate_search.MIN_REQUESTS / self.settings.measured_s,
@@ -184,10 +175,7 @@ class EvaluationWorkload:
             warmup=Warmup(seconds=GUESSING_S / 2, round_trips=1),
         )
         found = self.phases.generator.run(brief)
-        measured = summary.is_measured(
-            found.records, warmup_s=found.warmup_end_s, seconds=found.measured_s
-        )
-        answered = int((measured & summary.is_ok(found.records)).sum())
+        answered = int(is_answered(found).sum())
         return GUESSED_SHARE * answered / found.measured_s if answered else load.rate_per_s
 
     def open_loop_plan(self, plan: PhasePlan, load: OpenLoopPlan) -> PhasePlan:
@@ -198,11 +186,8 @@ class EvaluationWorkload:
         is_free = self.settings.seconds is None and self.settings.objective != RATE
         if is_free and plan.seconds is not None:
             # A queue needs time to reach its length.
-            warmup = dataclasses.replace(
-                plan.warmup, seconds=max(OPEN_WARMUP_S, plan.warmup.seconds)
-            )
-            seconds = max(OPEN_S, plan.seconds)
-            plan = dataclasses.replace(plan, seconds=seconds, warmup=warmup)
+            plan = dataclasses.replace(plan, seconds=max(OPEN_S, plan.seconds))
+            plan = plan.with_warmup(seconds=max(OPEN_WARMUP_S, plan.warmup.seconds))
         return dataclasses.replace(plan.at(seeded), cuts_overload=True)
 
     def closed_loop_plan(self, engine: RunningEngine) -> PhasePlan:
@@ -215,24 +200,8 @@ class EvaluationWorkload:
             seconds=settings.measured_s if settings.requests is None else None,
             requests=settings.requests,
             answers=0 if settings.seconds is not None else RESPONSES * self.concurrency,
-            warmup=Warmup(
-                seconds=settings.warmup_s,
-                round_trips=WARMUP_RESPONSES,
-                settling_s=SETTLING_S,
-            ),
+            warmup=Warmup(seconds=settings.warmup_s, settling_s=SETTLING_S),
             timeout_s=settings.timeout_s,
-        )
-
-    def phase_plan(
-        self, engine: RunningEngine, *, concurrency: int, seconds: float, warmup_s: float | None
-    ) -> PhasePlan:
-        """Return the plan of a closed loop with other connections and times."""
-        plan = self.closed_loop_plan(engine)
-        warmup = plan.warmup
-        if warmup_s is not None:
-            warmup = dataclasses.replace(warmup, seconds=warmup_s)
-        return dataclasses.replace(
-            plan, concurrency=concurrency, seconds=seconds, requests=None, answers=0, warmup=warmup
         )
 
     def slice_plan(self, engine: RunningEngine, *, seconds: float, warmup_s: float) -> PhasePlan:

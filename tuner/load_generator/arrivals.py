@@ -1,25 +1,24 @@
-"""Arrival schedules as pure functions of request counts and time.
+"""Arrival schedules as functions of request counts and seconds since the start of the phase.
 
-Seconds count from the start of the phase. A schedule returns when the next request is due, or None
-if it first needs a response (after vegeta's Pacer). An open loop counts the wait for a free
-connection, which avoids coordinated omission.
+They return when the next request is due, or None before a response (after vegeta's Pacer). An open
+loop counts the wait for a free connection, which avoids coordinated omission.
 """
 
 from __future__ import annotations
 
 import bisect
 import dataclasses
+import itertools
 import math
 import random
 from array import array
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Literal
 
 Spread = Literal["constant", "poisson", "burst", "trace", "listed"]
 BURST_PERIOD_S = 0.5
 BURST_S = 0.1
 BURST_FACTOR = 3.0
-MIN_OFFSETS = 2
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -28,12 +27,6 @@ class ClosedLoop:
 
     connections: int
     is_open = False
-
-    def __post_init__(self) -> None:
-        if self.connections < 1:
-            raise ValueError(
-                f"a closed loop of {self.connections} connections: expected at least 1"
-            )
 
     def due_s(self, sent: int, finished: int, now_s: float) -> float | None:
         """`now_s` while fewer than `connections` requests are in flight."""
@@ -49,109 +42,71 @@ class OpenLoop:
 
     is_open = True
 
-    def __init__(self, connections: int) -> None:
+    def __init__(self, times_s: Iterator[float], connections: int) -> None:
         self.connections = connections
+        self._times_s = times_s
         self._known_s = array("d")
 
     def due_s(self, sent: int, _finished: int, _now_s: float) -> float:
         """Second at which request number `sent` (from 0) is due."""
         while len(self._known_s) <= sent:
-            self._known_s.append(self._next_s())
+            self._known_s.append(next(self._times_s))
         return self._known_s[sent]
 
     def belonging(self, sent: int, end_s: float) -> int:
         """How many requests of a phase that ends at `end_s` were due, sent or not."""
         while not self._known_s or self._known_s[-1] <= end_s:
-            self._known_s.append(self._next_s())
+            self._known_s.append(next(self._times_s))
         return max(sent, bisect.bisect_right(self._known_s, end_s))
 
-    def _next_s(self) -> float:
-        raise NotImplementedError
+
+def _constant(rate_per_s: float) -> Iterator[float]:
+    """Yield equal distances, without the rounding errors of a running sum."""
+    for number in itertools.count():
+        yield number / rate_per_s
 
 
-class Constant(OpenLoop):
-    """Arrivals at equal distances, without the rounding errors of a running sum."""
-
-    def __init__(self, rate_per_s: float, connections: int) -> None:
-        super().__init__(connections)
-        self._rate_per_s = rate_per_s
-
-    def _next_s(self) -> float:
-        return len(self._known_s) / self._rate_per_s
+def _poisson(rate_per_s: float, seed: int) -> Iterator[float]:
+    """Yield Poisson arrivals, as of many independent users (Kingman, Poisson Processes, 1993)."""
+    rng = random.Random(seed)  # noqa: S311  chance of a load, not of a secret
+    at_s = 0.0
+    while True:
+        at_s += rng.expovariate(rate_per_s)
+        yield at_s
 
 
-class Poisson(OpenLoop):
-    """Poisson arrivals, as of many independent users (Kingman, Poisson Processes, 1993)."""
-
-    def __init__(self, rate_per_s: float, connections: int, seed: int) -> None:
-        super().__init__(connections)
-        self._rate_per_s = rate_per_s
-        self._random = random.Random(seed)  # noqa: S311  chance of a load, not of a secret
-
-    def _next_s(self) -> float:
-        last_s = self._known_s[-1] if self._known_s else 0.0
-        return last_s + self._random.expovariate(self._rate_per_s)
-
-
-class Burst(OpenLoop):
-    """Poisson arrivals with a burst of `BURST_S` in every `BURST_PERIOD_S`.
+def _burst(rate_per_s: float, seed: int) -> Iterator[float]:
+    """Yield Poisson arrivals with a burst of `BURST_S` in every `BURST_PERIOD_S`.
 
     `rate_per_s` is the mean over whole periods. Drawn by inversion: a sum of unit exponentials is
     looked up in the integral of the rate (Cinlar, Introduction to Stochastic Processes, 1975,
     section 4.7).
     """
-
-    def __init__(self, rate_per_s: float, connections: int, seed: int) -> None:
-        super().__init__(connections)
-        self._random = random.Random(seed)  # noqa: S311  chance of a load, not of a secret
-        self._high_per_s = BURST_FACTOR * rate_per_s
-        in_burst = self._high_per_s * BURST_S
-        self._each = rate_per_s * BURST_PERIOD_S
-        self._in_burst = in_burst
-        self._low_per_s = (self._each - in_burst) / (BURST_PERIOD_S - BURST_S)
-        self._begin_s = self._random.uniform(0.0, BURST_PERIOD_S)
-        self._expected = self._expected_by(self._begin_s)
-
-    def _next_s(self) -> float:
-        self._expected += self._random.expovariate(1.0)
-        periods, rest = divmod(self._expected, self._each)
-        if rest < self._in_burst:
-            inside_s = rest / self._high_per_s
-        else:
-            inside_s = BURST_S + (rest - self._in_burst) / self._low_per_s
-        last_s = self._known_s[-1] if self._known_s else 0.0
+    rng = random.Random(seed)  # noqa: S311  chance of a load, not of a secret
+    high_per_s = BURST_FACTOR * rate_per_s
+    in_burst = high_per_s * BURST_S
+    each = rate_per_s * BURST_PERIOD_S
+    low_per_s = (each - in_burst) / (BURST_PERIOD_S - BURST_S)
+    begin_s = rng.uniform(0.0, BURST_PERIOD_S)
+    high_s = min(begin_s, BURST_S)
+    expected = high_per_s * high_s + low_per_s * (begin_s - high_s)
+    at_s = 0.0
+    while True:
+        expected += rng.expovariate(1.0)
+        periods, rest = divmod(expected, each)
+        inside_s = BURST_S + (rest - in_burst) / low_per_s
+        if rest < in_burst:
+            inside_s = rest / high_per_s
         # Keeps the order of arrivals that are only a rounding error apart.
-        return max(last_s, periods * BURST_PERIOD_S + inside_s - self._begin_s)
-
-    def _expected_by(self, second: float) -> float:
-        high_s = min(second, BURST_S)
-        return self._high_per_s * high_s + self._low_per_s * (second - high_s)
+        at_s = max(at_s, periods * BURST_PERIOD_S + inside_s - begin_s)
+        yield at_s
 
 
-class TraceArrivals(OpenLoop):
-    """Recorded arrivals, scaled to `rate_per_s` and repeated at the mean distance."""
-
-    def __init__(self, offsets_s: Sequence[float], rate_per_s: float, connections: int) -> None:
-        super().__init__(connections)
-        scale = traced_rate(offsets_s) / rate_per_s
-        first_s = offsets_s[0]
-        self._round_s = array("d", ((offset - first_s) * scale for offset in offsets_s))
-        self._length_s = len(offsets_s) / rate_per_s
-
-    def _next_s(self) -> float:
-        rounds, place = divmod(len(self._known_s), len(self._round_s))
-        return rounds * self._length_s + self._round_s[place]
-
-
-class ScheduledArrivals(OpenLoop):
-    """Arrivals at exactly these seconds."""
-
-    def __init__(self, offsets_s: Sequence[float], connections: int) -> None:
-        super().__init__(connections)
-        self._known_s = array("d", offsets_s)
-
-    def _next_s(self) -> float:
-        return math.inf
+def _trace(offsets_s: Sequence[float], scale: float, length_s: float) -> Iterator[float]:
+    """Yield recorded arrivals, scaled, and repeated every `length_s`."""
+    round_s = [(offset - offsets_s[0]) * scale for offset in offsets_s]
+    for number in itertools.count():
+        yield from (number * length_s + offset_s for offset_s in round_s)
 
 
 def make_open_loop(
@@ -161,46 +116,23 @@ def make_open_loop(
     seed: int = 0,
     offsets_s: Sequence[float] = (),
 ) -> OpenLoop:
-    """Open loop.
-
-    Args:
-        rate_per_s: mean rate, above 0.
-        connections: maximum requests in flight.
-        spread: one of the classes above; `listed` ignores the rate.
-        offsets_s: ascending seconds of a trace or list.
-
-    Raises:
-        ValueError: a value is out of its range.
-    """
-    if not (rate_per_s > 0 and math.isfinite(rate_per_s)):
-        raise ValueError(f"a rate of {rate_per_s} requests/s: expected more than 0")
-    if connections < 1:
-        raise ValueError(f"an open loop of {connections} connections: expected at least 1")
-    if (spread in {"trace", "listed"}) != bool(offsets_s):
-        raise ValueError(
-            f"arrivals {spread!r} with {len(offsets_s)} offsets: only a trace has offsets, "
-            "and it needs some"
-        )
+    """Open loop of a mean rate, or at the ascending `offsets_s` of a trace or list."""
     if spread == "listed":
-        return ScheduledArrivals(offsets_s, connections)
-    if spread == "constant":
-        return Constant(rate_per_s, connections)
-    if spread == "poisson":
-        return Poisson(rate_per_s, connections, seed)
-    if spread == "burst":
-        return Burst(rate_per_s, connections, seed)
-    if spread == "trace":
-        return TraceArrivals(offsets_s, rate_per_s, connections)
-    raise ValueError(f"arrivals {spread!r}: expected constant, poisson, burst or trace")
+        times_s: Iterator[float] = itertools.chain(offsets_s, itertools.repeat(math.inf))
+    elif spread == "trace":
+        # The mean distance separates the last arrival from the first.
+        scale = traced_rate(offsets_s) / rate_per_s
+        times_s = _trace(offsets_s, scale, len(offsets_s) / rate_per_s)
+    elif spread == "constant":
+        times_s = _constant(rate_per_s)
+    else:
+        times_s = (_poisson if spread == "poisson" else _burst)(rate_per_s, seed)
+    return OpenLoop(times_s, connections)
 
 
 def traced_rate(offsets_s: Sequence[float]) -> float:
-    """Mean rate of a trace, from first to last arrival.
-
-    Raises:
-        ValueError: no two arrivals at different seconds.
-    """
-    length_s = offsets_s[-1] - offsets_s[0] if len(offsets_s) >= MIN_OFFSETS else 0.0
+    """Mean rate of a trace; ValueError without two arrivals at different seconds."""
+    length_s = offsets_s[-1] - offsets_s[0] if offsets_s else 0.0
     if length_s <= 0:
         raise ValueError("a trace needs at least two arrivals at different times")
     return (len(offsets_s) - 1) / length_s

@@ -50,25 +50,3 @@ class Columns:
     def as_bytes(self) -> bytes:
         """All columns in the order of `COLUMNS`."""
         return b"".join(getattr(self, name).tobytes() for name, _ in COLUMNS)
-
-
-class CpuReadings:
-    """Readings of the client's CPU time."""
-
-    __slots__ = ("at_s", "used_s")
-
-    def __init__(self) -> None:
-        self.at_s = array("d")
-        self.used_s = array("d")
-
-    def __len__(self) -> int:
-        return len(self.at_s)
-
-    def append(self, at_s: float, used_s: float) -> None:
-        """Add a reading."""
-        self.at_s.append(at_s)
-        self.used_s.append(used_s)
-
-    def as_bytes(self) -> bytes:
-        """Times, then the CPU times."""
-        return self.at_s.tobytes() + self.used_s.tobytes()

@@ -7,9 +7,10 @@ import re
 import urllib.parse
 
 from tuner.errors import UsageError
+from tuner.load_generator.payloads import HEADER_NAME
 
 _OIP_PATH = re.compile(
-    r"(?P<prefix>.*)/v2/models/(?P<model>[^/?]+)(?P<version>/versions/[^/?]+)?(?P<infer>/infer)?/?"
+    r"(?P<metadata>.*/v2/models/(?P<model>[^/?]+)(/versions/[^/?]+)?)(/infer)?/?"
 )
 
 
@@ -31,11 +32,7 @@ class Endpoint:
     def metadata_path(self) -> str | None:
         """Path of the model's metadata, if any."""
         match = _OIP_PATH.fullmatch(self.path)
-        return (
-            f"{match['prefix']}/v2/models/{match['model']}{match['version'] or ''}"
-            if match
-            else None
-        )
+        return match["metadata"] if match else None
 
     @property
     def infer_path(self) -> str | None:
@@ -76,16 +73,8 @@ def parse_url(url: str) -> Endpoint:
 
 
 def parse_header(text: str) -> tuple[str, str]:
-    """Parse a `--header 'Name: value'`.
-
-    Raises:
-        UsageError: no colon, a wrong name, or a line break inside.
-    """
+    """Parse a `--header 'Name: value'`; UsageError if it cannot be sent."""
     name, colon, value = text.partition(":")
-    if (
-        not colon
-        or not re.fullmatch(r"[!#$%&'*+\-.^_`|~0-9A-Za-z]+", name)
-        or re.search(r"[\r\n\0]", value)
-    ):
+    if not colon or not HEADER_NAME.fullmatch(name) or re.search(r"[\r\n\0]", value):
         raise UsageError(f"--header {text!r}: expected 'Name: value'")
     return name, value.strip()

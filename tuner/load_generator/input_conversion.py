@@ -9,10 +9,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from serving.tensors import sample_rows, shapes
+from serving.tensors.arrays import DTYPES
 from serving.tensors.sample_rows import SampleLayout
 from serving.values import Signature, TensorSpec
 from tuner.errors import UsageError
-from tuner.load_generator.oip_body import DTYPES
 
 
 def convert(
@@ -20,10 +20,7 @@ def convert(
 ) -> dict[str, NDArray[Any]]:
     """Samples of every input, along a new first axis, in the shape that is sent.
 
-    An input may have one sample for all.
-
-    Raises:
-        UsageError: a wrong shape, or unequal numbers of samples.
+    An input may have one sample for all. UsageError for a wrong shape, or unequal numbers.
     """
     ways = sample_rows.find_layouts(
         {name: array.shape for name, array in arrays.items()}, signature
@@ -41,11 +38,7 @@ def convert(
 def one_sample(
     array: NDArray[Any], spec: TensorSpec, signature: Signature, where: str
 ) -> NDArray[Any]:
-    """Array of one sample in the shape that is sent.
-
-    Raises:
-        UsageError: a wrong shape.
-    """
+    """Array of one sample in the shape that is sent; UsageError for a wrong shape."""
     given = array[np.newaxis]
     ways = sample_rows.layouts_of(given.shape, spec, signature)
     way = next((way for way in ways if way.samples == 1), None)
@@ -87,16 +80,8 @@ def _wrong_shape(
     return UsageError(f"{where}: shape {list(array.shape)}, expected {shape_text(spec, signature)}")
 
 
-def _of_one(spec: TensorSpec, axis: int | None) -> tuple[int, ...]:
-    return tuple(1 if place == axis else size for place, size in enumerate(spec.shape))
-
-
 def convert_datatype(array: NDArray[Any], spec: TensorSpec, where: str) -> NDArray[Any]:
-    """Array in the input's datatype.
-
-    Raises:
-        UsageError: another kind of datatype, or a value that does not fit.
-    """
+    """Array in the input's datatype; UsageError if more than precision would be lost."""
     if spec.datatype == "BYTES":
         elements = array.astype(object)
         if not all(isinstance(element, str | bytes) for element in elements.ravel()):
@@ -121,7 +106,8 @@ def _is_convertible(given: np.dtype[Any], wanted: np.dtype[Any]) -> bool:
 
 def shape_text(spec: TensorSpec, signature: Signature) -> str:
     """Shape of an item, or of the whole input, as text."""
-    return str(list(_of_one(spec, shapes.item_axis(spec, signature))))
+    axis = shapes.item_axis(spec, signature)
+    return str([1 if place == axis else size for place, size in enumerate(spec.shape)])
 
 
 def inputs_text(signature: Signature) -> str:

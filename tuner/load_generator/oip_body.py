@@ -1,38 +1,26 @@
 """Bodies of inference requests: Open Inference Protocol v2, binary tensor extension.
 
-A body is a JSON header, then the tensors' bytes, little-endian and row-major; a BYTES element is a
-4-byte length and its bytes. Binary outputs keep number printing out of the latency. All bodies
-share one HTTP header, so JSON headers are padded with spaces. Source: the protocol's extension
-"binary_tensor_data", as in Triton.
+A body is a JSON header, then the tensors' bytes (`serving.tensors.arrays`), as in Triton. Binary
+outputs keep number printing out of the latency. All bodies share one HTTP header, so JSON headers
+are padded with spaces. With a client batch, items of equal shape are concatenated along the item
+axis; inputs without that axis must be equal.
 """
 
 from __future__ import annotations
 
 import json
-import struct
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from serving.values import TensorSpec
+from serving.tensors import shapes
+from serving.tensors.arrays import DTYPES, raw_of
+from serving.values import Signature, TensorSpec
+from tuner.errors import UsageError
 
 LENGTH_HEADER = "Inference-Header-Content-Length"
-DTYPES: dict[str, np.dtype[Any]] = {
-    "BOOL": np.dtype("?"),
-    "UINT8": np.dtype("<u1"),
-    "UINT16": np.dtype("<u2"),
-    "UINT32": np.dtype("<u4"),
-    "UINT64": np.dtype("<u8"),
-    "INT8": np.dtype("<i1"),
-    "INT16": np.dtype("<i2"),
-    "INT32": np.dtype("<i4"),
-    "INT64": np.dtype("<i8"),
-    "FP16": np.dtype("<f2"),
-    "FP32": np.dtype("<f4"),
-    "FP64": np.dtype("<f8"),
-}
 
 
 class RequestInput(NamedTuple):
@@ -44,34 +32,79 @@ class RequestInput(NamedTuple):
 
 def encode(items: Sequence[Sequence[RequestInput]]) -> tuple[tuple[bytes, ...], int]:
     """One body per item, and the common length of their JSON headers."""
-    parts = [_parts(inputs) for inputs in items]
-    header_bytes = max(len(header) for header, _ in parts)
-    return tuple(header.ljust(header_bytes) + data for header, data in parts), header_bytes
+    blobs = [[tensor_bytes(one) for one in inputs] for inputs in items]
+    headers = [
+        {
+            "inputs": [
+                {
+                    "name": one.spec.name,
+                    "shape": list(one.array.shape),
+                    "datatype": one.spec.datatype,
+                    "parameters": {"binary_data_size": len(blob)},
+                }
+                for one, blob in zip(inputs, parts, strict=True)
+            ],
+            "parameters": {"binary_data_output": True},
+        }
+        for inputs, parts in zip(items, blobs, strict=True)
+    ]
+    return join_bodies(headers, [b"".join(parts) for parts in blobs])
 
 
-def _parts(inputs: Sequence[RequestInput]) -> tuple[bytes, bytes]:
-    blobs = [tensor_bytes(item) for item in inputs]
-    header = {
-        "inputs": [
-            {
-                "name": item.spec.name,
-                "shape": list(item.array.shape),
-                "datatype": item.spec.datatype,
-                "parameters": {"binary_data_size": len(blob)},
-            }
-            for item, blob in zip(inputs, blobs, strict=True)
-        ],
-        "parameters": {"binary_data_output": True},
-    }
-    return json.dumps(header, separators=(",", ":")).encode(), b"".join(blobs)
+def join_bodies(
+    headers: Sequence[dict[str, Any]], data: Sequence[bytes]
+) -> tuple[tuple[bytes, ...], int]:
+    """Bodies of JSON headers and tensor bytes, and the common length of the headers."""
+    texts = [json.dumps(header, separators=(",", ":")).encode() for header in headers]
+    header_bytes = max(map(len, texts))
+    bodies = (text.ljust(header_bytes) + part for text, part in zip(texts, data, strict=True))
+    return tuple(bodies), header_bytes
 
 
 def tensor_bytes(item: RequestInput) -> bytes:
     """Raw bytes of a tensor."""
-    if item.spec.datatype != "BYTES":
-        return np.ascontiguousarray(item.array, DTYPES[item.spec.datatype]).tobytes()
-    elements = [
-        part.encode() if isinstance(part, str) else bytes(part)
-        for part in item.array.ravel().tolist()
-    ]
-    return b"".join(struct.pack("<I", len(part)) + part for part in elements)
+    kind = DTYPES.get(item.spec.datatype)
+    return bytes(raw_of(item.array if kind is None else np.ascontiguousarray(item.array, kind)))
+
+
+def groups(items: int, client_batch: int) -> NDArray[np.intp]:
+    """Item indexes by request, (requests, client_batch); the first items fill up the last one."""
+    requests = -(-items // client_batch)
+    return (np.arange(requests * client_batch) % items).reshape(requests, client_batch)
+
+
+def stack(items: Sequence[Sequence[RequestInput]], where: str) -> Sequence[RequestInput]:
+    """Inputs of one request with all items; UsageError if they differ in shape or a shared input."""
+    if len(items) == 1:
+        return items[0]
+    return [_stack_input(inputs, len(items), where) for inputs in zip(*items, strict=True)]
+
+
+def _stack_input(inputs: Sequence[RequestInput], count: int, where: str) -> RequestInput:
+    spec, first = inputs[0]
+    found = sorted({item.array.shape for item in inputs})
+    if len(found) > 1:
+        raise UsageError(
+            f"--client-batch {count}: items of {where} differ in the shape of input "
+            f"{spec.name!r} ({list(found[0])} and {list(found[-1])}), and one request "
+            "has one shape; pad them in the file, or use --client-batch 1"
+        )
+    if spec.item_axis is not None:
+        arrays = [item.array for item in inputs]
+        return RequestInput(spec, np.concatenate(arrays, axis=spec.item_axis))
+    if any(not np.array_equal(first, item.array) for item in inputs):
+        raise UsageError(
+            f"--client-batch {count}: items of {where} differ in input {spec.name!r}, which all items of a "
+            "request share; use --client-batch 1"
+        )
+    return inputs[0]
+
+
+def check_client_batch(signature: Signature, client_batch: int, model: str) -> None:
+    """Raise UsageError if an unbatched model is to take several items per request."""
+    reason = shapes.why_unbatched(signature)
+    if client_batch > 1 and reason:
+        raise UsageError(
+            f"--client-batch {client_batch}: {model} takes one request at a time, whole ({reason}), so that a "
+            "request cannot hold several items; use --client-batch 1"
+        )

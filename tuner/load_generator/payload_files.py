@@ -1,14 +1,13 @@
-"""Payloads from npz arrays and JSON lines, checked against the model's signature.
-
-Conversions may lose only precision. Errors name the place and what was expected.
-"""
+"""Payloads from npz arrays and JSON lines, of which conversions may lose only precision."""
 
 from __future__ import annotations
 
+import contextlib
 import io
 import json
 import pathlib
 import zipfile
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -30,11 +29,7 @@ MAX_BYTES = 256 << 20
 def from_file(
     path: pathlib.Path, signature: Signature, *, model: str, client_batch: int = 1
 ) -> Payloads:
-    """Payloads from a .npz, .jsonl, .ndjson or .json file.
-
-    Raises:
-        UsageError: another ending, or the reader's error.
-    """
+    """Payloads from a .npz, .jsonl, .ndjson or .json file; UsageError as of its reader."""
     if path.suffix == ".npz":
         return from_npz(path, signature, model=model, client_batch=client_batch)
     if path.suffix in {".jsonl", ".ndjson", ".json"}:
@@ -50,18 +45,21 @@ def from_npz(
     most: int = MAX_REQUESTS,
     client_batch: int = 1,
 ) -> Payloads:
-    """Payloads from arrays by input name, and optional `labels`.
-
-    Args:
-        most: maximum items taken.
-        client_batch: items per request.
+    """Payloads from at most `most` items of arrays by input name, and optional `labels`.
 
     Raises:
         UsageError: no such file, not npz, an input missing, a wrong shape or datatype, unequal
             counts.
     """
     wanted = [spec.name for spec in signature.inputs]
-    arrays = _arrays(path, signature)
+    with open_npz(path) as data:
+        for name in wanted:
+            if name not in data:
+                raise UsageError(
+                    f"payload file {path}: no array {name!r}{nearest(name, data)} (arrays: "
+                    f"{', '.join(data)}; expected {input_conversion.inputs_text(signature)})"
+                )
+        arrays = {name: data[name] for name in data if name in {*wanted, "labels"}}
     where = f"payload file {path}, array"
     found = input_conversion.convert({name: arrays[name] for name in wanted}, signature, where)
     count = max(map(len, found.values()))
@@ -70,7 +68,7 @@ def from_npz(
             f"{where} 'labels': {len(arrays['labels'])} items, expected as many as of the inputs, {count}"
         )
     each = sum(one.nbytes // len(one) for one in found.values())
-    taken = min(count, most, max(1, MAX_BYTES // max(1, each)))
+    taken = fitting(count, each, most)
     batches = {
         spec.name: input_conversion.convert_datatype(
             found[spec.name][:taken], spec, f"{where} {spec.name!r}"
@@ -93,47 +91,35 @@ def from_npz(
     )
 
 
-def _arrays(path: pathlib.Path, signature: Signature) -> dict[str, NDArray[Any]]:
-    wanted = [spec.name for spec in signature.inputs]
+@contextlib.contextmanager
+def open_npz(path: pathlib.Path) -> Iterator[Mapping[str, NDArray[Any]]]:
+    """Arrays of a file, each read on access; UsageError if it is no npz."""
     if not path.is_file():
         raise UsageError(f"payload file {path}: no such file")
     if not zipfile.is_zipfile(path):
         raise UsageError(f"payload file {path} is not an npz, a zip with one array per input")
     try:
         with np.load(path, allow_pickle=False) as data:
-            for name in wanted:
-                if name not in data.files:
-                    raise UsageError(
-                        f"payload file {path}: no array "
-                        f"{name!r}{nearest(name, data.files)} (arrays: "
-                        f"{', '.join(data.files)}; expected "
-                        f"{input_conversion.inputs_text(signature)})"
-                    )
-            return {name: data[name] for name in data.files if name in {*wanted, "labels"}}
+            yield data
     except (OSError, ValueError, EOFError, zipfile.BadZipFile) as error:
         raise UsageError(f"payload file {path} cannot be read as npz: {error}") from error
 
 
+def fitting(items: int, item_bytes: int, most: int = MAX_REQUESTS) -> int:
+    """How many of the items are taken: `most`, within `MAX_BYTES`, and at least one."""
+    return min(items, most, max(1, MAX_BYTES // max(1, item_bytes)))
+
+
 def from_json_lines(
-    path: pathlib.Path,
-    signature: Signature,
-    *,
-    model: str,
-    client_batch: int = 1,
+    path: pathlib.Path, signature: Signature, *, model: str, client_batch: int = 1
 ) -> Payloads:
     """Payloads from one item per line: a protocol request or {input name: nested list}.
 
-    The list may have a batch dimension of 1.
-
-    Raises:
-        UsageError: no such file, or a line that is not JSON or does not fit.
+    The list may have a batch dimension of 1. UsageError for a file or line that does not fit.
     """
     items: list[list[oip_body.RequestInput]] = []
     try:
-        with (
-            user_files.open_file(path) as opened,
-            io.TextIOWrapper(opened, encoding="utf-8") as file,
-        ):
+        with io.TextIOWrapper(user_files.open_file(path), encoding="utf-8") as file:
             lines = iter(lambda: file.readline(MAX_BYTES + 1), "")
             for number, line in enumerate(lines, start=1):
                 where = f"payload file {path}, line {number}"
@@ -163,30 +149,27 @@ def _line(line: str, signature: Signature, where: str) -> list[oip_body.RequestI
             f"{where}: {type(data).__name__}, expected an object with "
             f"{input_conversion.inputs_text(signature)}"
         )
-    names = {spec.name for spec in signature.inputs}
-    given = (
-        _oip_inputs(data["inputs"], where) if "inputs" in data and "inputs" not in names else data
-    )
+    names = [spec.name for spec in signature.inputs]
+    given = data
+    if "inputs" in data and "inputs" not in names:
+        given = _oip_inputs(data["inputs"], where)
     for name in given:
         if name not in names:
             raise UsageError(
                 f"{where}: unknown input {name!r}{nearest(name, names)}; "
                 f"expected {input_conversion.inputs_text(signature)}"
             )
-    found = []
-    for spec in signature.inputs:
-        if spec.name not in given:
+    for name in names:
+        if name not in given:
             raise UsageError(
-                f"{where}: input {spec.name!r} is missing; "
+                f"{where}: input {name!r} is missing; "
                 f"expected {input_conversion.inputs_text(signature)}"
             )
-        found.append(
-            oip_body.RequestInput(
-                spec,
-                _one_item(given[spec.name], spec, signature, f"{where}, input {spec.name!r}"),
-            )
-        )
-    return found
+    items = [
+        _one_item(given[spec.name], spec, signature, f"{where}, input {spec.name!r}")
+        for spec in signature.inputs
+    ]
+    return list(map(oip_body.RequestInput, signature.inputs, items))
 
 
 def _oip_inputs(inputs: object, where: str) -> dict[str, Any]:

@@ -1,24 +1,23 @@
-"""Request bodies with their request line and headers.
-
-Bodies for models are Open Inference Protocol v2 requests in binary form (`oip_body`).
-"""
+"""Request bodies with their request line and headers, for one model or many."""
 
 from __future__ import annotations
 
 import dataclasses
 import re
 import urllib.parse
+from array import array
 from collections.abc import Mapping, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 
 from tuner.errors import UsageError
-from tuner.load_generator import oip_body, stacking
+from tuner.load_generator import oip_body
 from tuner.values.study_record import InputSummary
 
 METHODS = ("GET", "POST", "PUT", "PATCH", "DELETE")
 """Without HEAD, whose responses announce a body but have none."""
+HEADER_NAME = re.compile(r"[!#$%&'*+\-.^_`|~0-9A-Za-z]+")
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -57,12 +56,40 @@ class Payloads:
         if not re.fullmatch(r"/[!-~]*", self.path):
             raise UsageError(f"path {self.path!r}: expected /... in ASCII, without spaces")
         for name, value in self.headers.items():
-            if not re.fullmatch(r"[!#$%&'*+\-.^_`|~0-9A-Za-z]+", name) or not re.fullmatch(
-                r"[\t -~\x80-\xff]*", value
-            ):
+            if not (HEADER_NAME.fullmatch(name) and re.fullmatch(r"[\t -~\x80-\xff]*", value)):
                 raise UsageError(f"header {name!r}: {value!r} is not allowed in an HTTP request")
             if name.lower() in {"content-length", "transfer-encoding", "connection"}:
                 raise UsageError(f"header {name!r} is set by the client itself")
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class RequestRoute:
+    """Path and headers of a request."""
+
+    path: str
+    headers: Mapping[str, str]
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class MultiModelPayloads:
+    """Requests for many models in the order they are sent, again and again.
+
+    The client joins head and body when it sends them, so that a thousand models can share bodies.
+    """
+
+    heads: tuple[RequestRoute, ...]
+    bodies: tuple[bytes, ...]
+    order: Sequence[tuple[int, int]]
+    """Indexes of each request's head and body."""
+    indexes: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        if not len(self.order):
+            raise ValueError("a mixture of no requests: expected at least one")
+
+    def order_bytes(self) -> bytes:
+        """The pairs of `order` in turn, as C integers."""
+        return array("i", [place for pair in self.order for place in pair]).tobytes()
 
 
 def raw(
@@ -87,19 +114,11 @@ def of_items(
     labels: NDArray[np.generic] | None = None,
     client_batch: int = 1,
 ) -> Payloads:
-    """Open Inference Protocol requests with `client_batch` items each.
-
-    Args:
-        items: one array per input, batch dimension included.
-        labels: (n,) right answers.
-
-    Raises:
-        UsageError: no item, or items that cannot share a request.
-    """
+    """Open Inference Protocol requests with `client_batch` items each; `labels` is (n,)."""
     if not items:
         raise UsageError(f"{description}: no request to send")
-    groups = stacking.groups(len(items), client_batch)
-    stacked = [stacking.stack([items[place] for place in group], description) for group in groups]
+    groups = oip_body.groups(len(items), client_batch)
+    stacked = [oip_body.stack([items[place] for place in group], description) for group in groups]
     return of_requests(
         stacked,
         path=path,

@@ -1,25 +1,25 @@
 """Boundaries of a phase, and how many requests may be sent; seconds from the first send.
 
-warming --(warm-up rule)--> measuring --(seconds over | enough sent | race lost)--> draining
---(limit finished)--> over
+warming -> measuring -> draining (seconds over, enough sent, or race lost) -> over
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 from tuner.load_generator.plan import PhasePlan, Warmup
 
 MAX_BEHIND = 0.1
+BATCH = 5
+MIN_BATCHES, MAX_BATCHES = 8, 40
+LOOK_S = 0.1
 
 
 def is_warm(
     warmup: Warmup, connections: int, *, now_s: float, finished: int, min_round_trips: int
 ) -> bool:
-    """Whether the warm-up is over by the rule of `Warmup`.
-
-    `finished` are requests answered or lost, `min_round_trips` the fewest on one connection.
-    """
+    """Whether the warm-up is over by the rule of `Warmup`; `finished` are answered or lost."""
     if now_s < warmup.seconds:
         return False
     if min_round_trips >= warmup.round_trips:
@@ -28,14 +28,10 @@ def is_warm(
 
 
 def fell_behind(due: int, more_waiting: int) -> float:
-    """Share of due requests by which a server fell behind, or 0.
+    """Share of the due requests by which a server fell behind, or 0.
 
-    The backlog's growth counts if it exceeds `MAX_BEHIND` and three standard deviations (Poisson)
-    of the due requests.
-
-    Args:
-        due: requests due in the part.
-        more_waiting: unanswered requests at its end, less those at its start.
+    The backlog's growth, `more_waiting`, counts if it exceeds `MAX_BEHIND` and three standard
+    deviations (Poisson) of the due requests.
     """
     is_behind = more_waiting > max(MAX_BEHIND * due, 3 * math.sqrt(due))
     return more_waiting / due if is_behind else 0.0
@@ -71,10 +67,10 @@ class Phase:
     def next_look_s(self) -> float:
         """Time of the next look at the mean; infinite without one."""
         race = self.plan.race
-        if race is None or self.warmup_end_s is None or self.measured_end_s is not None:
+        is_measuring = self.warmup_end_s is not None and self.measured_end_s is None
+        if race is None or not is_measuring or self._looks >= len(race.limits_ms):
             return math.inf
-        if self._looks >= len(race.limits_ms):
-            return math.inf
+        assert self.warmup_end_s is not None
         return self.warmup_end_s + race.look_s * (self._looks + 1)
 
     def look(self, mean_ms: float, *, sent: int) -> None:
@@ -145,3 +141,58 @@ class Phase:
         """Close the finished phase."""
         if self.measured_end_s is None:
             self.measured_end_s = last_finish_s
+
+
+class Settling:
+    """Wait at the end of a warm-up until latencies have settled.
+
+    They have if the initial part to drop is at most half of them. It minimises the marginal
+    standard error (MSER-5: White, "An Effective Truncation Heuristic for Bias Reduction in
+    Simulation Output", Simulation 69:323, 1997).
+    """
+
+    def __init__(self, start_s: float, max_s: float) -> None:
+        """Wait from `start_s`, the end of the least warm-up, for at most `max_s`."""
+        self._start_s, self._longest_s = start_s, max_s
+        self._look_s = 0.0
+        self._has_settled = False
+
+    def is_waiting(
+        self, now_s: float, intended_s: Sequence[float], finished_s: Sequence[float]
+    ) -> bool:
+        """Whether the warm-up goes on, by all requests so far in order of completion."""
+        if not self._longest_s:
+            return False
+        if not self._start_s <= now_s < self._start_s + self._longest_s:
+            return now_s < self._start_s
+        if now_s >= self._look_s:
+            self._look_s = now_s + LOOK_S
+            took_s = [end - begin for end, begin in zip(finished_s, intended_s, strict=True)]
+            self._has_settled = has_settled(took_s)
+        return not self._has_settled
+
+
+def has_settled(took: Sequence[float]) -> bool:
+    """Whether latencies, in order of completion, are steady after their first half."""
+    size = max(BATCH, len(took) // MAX_BATCHES)
+    count = len(took) // size
+    if count < MIN_BATCHES:
+        return False
+    means = [sum(took[size * place : size * (place + 1)]) / size for place in range(count)]
+    return beginning(means) <= count // 2
+
+
+def beginning(means: Sequence[float]) -> int:
+    """How many values, at most three quarters, to drop for the least standard error of the mean."""
+    best, least = 0, float("inf")
+    total = squares = 0.0
+    for place in range(len(means) - 1, -1, -1):
+        total += means[place]
+        squares += means[place] ** 2
+        kept = len(means) - place
+        if 4 * kept < len(means) or kept < 2:
+            continue
+        error = max(0.0, squares - total**2 / kept) / kept**2
+        if error <= least:
+            best, least = place, error
+    return best

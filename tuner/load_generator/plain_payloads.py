@@ -8,17 +8,15 @@ from __future__ import annotations
 
 import json
 import pathlib
-import zipfile
 from collections.abc import Mapping
 from typing import Any
 
-import numpy as np
 from numpy.typing import NDArray
 
 from serving.system import user_files
 from tuner.errors import UsageError
-from tuner.load_generator import stacking
-from tuner.load_generator.payload_files import MAX_BYTES, MAX_REQUESTS
+from tuner.load_generator import oip_body
+from tuner.load_generator.payload_files import MAX_BYTES, MAX_REQUESTS, fitting, open_npz
 from tuner.load_generator.payloads import Payloads
 
 LABELS = "labels"
@@ -29,15 +27,7 @@ BYTES_TYPE = {"Content-Type": "application/octet-stream"}
 def from_file(
     path: pathlib.Path, *, to: str, method: str, headers: Mapping[str, str], response: str = ""
 ) -> Payloads:
-    """File as one body, or JSON lines as one body each.
-
-    Args:
-        to: path of the request.
-        headers: completed by a content type from the file's ending.
-
-    Raises:
-        UsageError: unreadable or empty.
-    """
+    """File as one body to the path `to`, or JSON lines as one body each; else UsageError."""
     try:
         data = user_files.read(path, max_bytes=MAX_BYTES)
     except OSError as error:
@@ -58,11 +48,7 @@ def from_file(
 def tensors(
     path: pathlib.Path, *, to: str, method: str, headers: Mapping[str, str], response: str
 ) -> Payloads:
-    """Bytes of one input as bodies.
-
-    Raises:
-        UsageError: unreadable, or not exactly one numeric input.
-    """
+    """Bytes of the only input as bodies; UsageError if it is not one of numbers."""
     arrays, labels = _arrays(path)
     if len(arrays) != 1:
         raise UsageError(
@@ -87,11 +73,7 @@ def tensors(
 def instances(
     path: pathlib.Path, *, to: str, headers: Mapping[str, str], client_batch: int = 1
 ) -> Payloads:
-    """Predict bodies of TensorFlow Serving: the only input's values, or mappings of all.
-
-    Raises:
-        UsageError: unreadable, or with values that JSON lacks.
-    """
+    """Predict bodies of TensorFlow Serving: the only input's values, or mappings of all."""
     arrays, labels = _arrays(path)
     rows = [
         {
@@ -101,7 +83,7 @@ def instances(
         for i in range(len(next(iter(arrays.values()))))
     ]
     values = [next(iter(row.values())) if len(row) == 1 else row for row in rows]
-    places = stacking.groups(len(rows), client_batch)
+    places = oip_body.groups(len(rows), client_batch)
     bodies = [{"instances": [values[place] for place in group]} for group in places.tolist()]
     return Payloads(
         requests=tuple(json.dumps(body, separators=(",", ":")).encode() for body in bodies),
@@ -120,13 +102,8 @@ def _with(headers: Mapping[str, str], default: Mapping[str, str]) -> dict[str, s
 
 
 def _arrays(path: pathlib.Path) -> tuple[dict[str, NDArray[Any]], NDArray[Any] | None]:
-    if not path.is_file():
-        raise UsageError(f"payload file {path}: no such file")
-    try:
-        with np.load(path, allow_pickle=False) as found:
-            arrays = {name: found[name] for name in found.files}
-    except (OSError, ValueError, EOFError, zipfile.BadZipFile) as error:
-        raise UsageError(f"payload file {path}: not in npz format: {error}") from error
+    with open_npz(path) as found:
+        arrays = dict(found)
     labels = arrays.pop(LABELS, None)
     counts = {len(array) if array.ndim else 0 for array in arrays.values()}
     if len(counts) != 1 or 0 in counts:
@@ -134,8 +111,7 @@ def _arrays(path: pathlib.Path) -> tuple[dict[str, NDArray[Any]], NDArray[Any] |
             f"payload file {path}: expected arrays with the same number of items, at least 1"
         )
     (count,) = counts
-    each_bytes = sum(array.nbytes for array in arrays.values()) // count
-    most = min(count, MAX_REQUESTS, max(1, MAX_BYTES // max(1, each_bytes)))
+    most = fitting(count, sum(array.nbytes for array in arrays.values()) // count)
     cut = {name: array[:most] for name, array in arrays.items()}
     return cut, None if labels is None or len(labels) < most else labels[:most]
 

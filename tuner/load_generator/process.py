@@ -1,9 +1,8 @@
 """Load generator's process: `python -m tuner.load_generator.process`.
 
-Frames in (see `control_channel`): {"do": "payloads", key, method, path, headers, sizes} with the bodies as
-blob; {"do": "mixture", key, heads, sizes} with the bodies and then the order; {"do": "forget",
-key}; {"do": "run", key} with a plan. Frames out: {"event": "ready"}, "stored", "running" each
-second, then "done" with columns and CPU readings as blob, or "failed" with the reason.
+Frames in: {"do": "payloads", key, heads, sizes} with the bodies as blob, and for many models then
+the order; {"do": "forget", key}; {"do": "run", key, plan}. Frames out: {"event": "ready"},
+"stored", "running" each second, "done" with columns and CPU readings as blob, or "failed".
 
 It ends with the channel, so it cannot outlive the tuner, and ignores Ctrl-C. Imports are few, for a
 quick start and a quiet process.
@@ -12,32 +11,47 @@ quick start and a quiet process.
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import gc
 import os
 import signal
 import time
+from array import array
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from serving.system.control_channel import Closed, ControlChannel
-from tuner.load_generator.client import Client
-from tuner.load_generator.multi_model_payloads import LazyRequests
+from tuner.load_generator.connections import ServerGone
 from tuner.load_generator.plan import PhasePlan
-from tuner.load_generator.pool import ServerGone
+from tuner.load_generator.send_loop import Client
 
 HEARTBEAT_S = 1.0
 
 
-@dataclasses.dataclass(slots=True)
-class StoredPayloads:
+class StoredPayloads(NamedTuple):
     """Payloads of a phase."""
 
-    request_line: str
-    headers: list[tuple[str, str]]
+    heads: list[dict[str, Any]]
     bodies: list[bytes]
-    mixture: tuple[list[dict[str, Any]], bytes] | None
-    """Heads and order of a mixture."""
+    order: bytes
+    """Pairs of head and body, where requests are for many models; else empty."""
+
+
+class LazyRequests(Sequence[bytes]):
+    """Whole requests, built on access."""
+
+    def __init__(self, heads: Sequence[bytes], bodies: Sequence[bytes], order: bytes) -> None:
+        """Take `heads` up to the value of Content-Length, their last header."""
+        self._heads = heads
+        self._bodies = bodies
+        self._order = array("i", order)
+
+    def __len__(self) -> int:
+        return len(self._order) // 2
+
+    def __getitem__(self, place: int) -> bytes:  # type: ignore[override]
+        """One request; slices are not supported."""
+        body = self._bodies[self._order[2 * place + 1]]
+        return b"%b%d\r\n\r\n%b" % (self._heads[self._order[2 * place]], len(body), body)
 
 
 class GeneratorProcess:
@@ -46,7 +60,6 @@ class GeneratorProcess:
     def __init__(self, tuner: ControlChannel) -> None:
         self._tuner = tuner
         self._stored: dict[int, StoredPayloads] = {}
-        """By the tuner's key."""
         self._reported_s = 0.0
 
     def serve(self) -> None:
@@ -55,7 +68,7 @@ class GeneratorProcess:
             self._tuner.send({"event": "ready", "pid": os.getpid()})
             while True:
                 command, blob = self._tuner.receive()
-                if command["do"] in {"payloads", "mixture"}:
+                if command["do"] == "payloads":
                     self._store(command, blob)
                 elif command["do"] == "forget":
                     self._stored.pop(command["key"], None)
@@ -67,13 +80,7 @@ class GeneratorProcess:
         for size in command["sizes"]:
             bodies.append(blob[start : start + size])
             start += size
-        is_mixture = command["do"] == "mixture"
-        self._stored[command["key"]] = StoredPayloads(
-            request_line="" if is_mixture else f"{command['method']} {command['path']} HTTP/1.1",
-            headers=[] if is_mixture else command["headers"],
-            bodies=bodies,
-            mixture=(command["heads"], blob[start:]) if is_mixture else None,
-        )
+        self._stored[command["key"]] = StoredPayloads(command["heads"], bodies, blob[start:])
         self._tuner.send({"event": "stored"})
 
     def _run(self, plan: PhasePlan, stored: StoredPayloads) -> None:
@@ -92,18 +99,21 @@ class GeneratorProcess:
         summary = {
             "event": "done",
             "requests": len(client.columns),
-            "cpu_readings": len(client.cpu_readings),
-            "origin_s": client.origin_s,
-            "warmup_end_s": client.phase.warmup_end_s,
-            "measured_end_s": client.phase.measured_end_s,
-            "client_cpu_s": client.cpu_s,
-            "reconnects": client.pool.reconnects,
-            "last_loss": client.pool.last_loss,
-            "fell_behind": client.phase.fell_behind,
+            "cpu_readings": len(client.cpu_at_s),
             "first_error": client.first_error.decode(errors="replace"),
-            "wall_s": time.monotonic() - begun_s,
+            "result": {
+                "origin_s": client.origin_s,
+                "warmup_end_s": client.phase.warmup_end_s,
+                "measured_end_s": client.phase.measured_end_s,
+                "client_cpu_s": client.cpu_s,
+                "reconnects": client.pool.reconnects,
+                "last_loss": client.pool.last_loss,
+                "fell_behind": client.phase.fell_behind,
+                "wall_s": time.monotonic() - begun_s,
+            },
         }
-        self._tuner.send(summary, client.columns.as_bytes() + client.cpu_readings.as_bytes())
+        readings = client.cpu_at_s.tobytes() + client.cpu_used_s.tobytes()
+        self._tuner.send(summary, client.columns.as_bytes() + readings)
 
     def _tick(self, finished: int) -> None:
         """Send a heartbeat, and check that the tuner is alive."""
@@ -118,30 +128,25 @@ class GeneratorProcess:
 
 
 def _requests(plan: PhasePlan, stored: StoredPayloads) -> Sequence[bytes]:
-    if stored.mixture is not None:
-        heads, order = stored.mixture
-        begun = [
-            _head(plan, f"POST {head['path']} HTTP/1.1", head["headers"], "Content-Length: ")
-            for head in heads
-        ]
-        return LazyRequests(begun, stored.bodies, order)
-    return [_request(plan, stored, body) for body in stored.bodies]
+    if stored.order:
+        begun = [_head(plan, head, "Content-Length: ") for head in stored.heads]
+        return LazyRequests(begun, stored.bodies, stored.order)
+    (head,) = stored.heads
+    found = []
+    for body in stored.bodies:
+        has_length = body or not head["line"].startswith("GET ")
+        length = f"Content-Length: {len(body)}\r\n" if has_length else ""
+        found.append(_head(plan, head, f"{length}\r\n") + body)
+    return found
 
 
-def _request(plan: PhasePlan, stored: StoredPayloads, body: bytes) -> bytes:
-    length = f"Content-Length: {len(body)}\r\n"
-    if not body and stored.request_line.startswith("GET "):
-        length = ""
-    return _head(plan, stored.request_line, stored.headers, f"{length}\r\n") + body
-
-
-def _head(plan: PhasePlan, line: str, headers: Sequence[tuple[str, str]], end: str) -> bytes:
+def _head(plan: PhasePlan, head: dict[str, Any], end: str) -> bytes:
     """Return request line and headers, followed by `end`."""
-    lines = [line]
-    if "host" not in {name.lower() for name, _ in headers}:
+    lines = [head["line"]]
+    if "host" not in {name.lower() for name, _ in head["headers"]}:
         host = f"[{plan.host}]" if ":" in plan.host else plan.host
         lines.append(f"Host: {host}" if plan.port == 80 else f"Host: {host}:{plan.port}")
-    lines += [f"{name}: {value}" for name, value in headers]
+    lines += [f"{name}: {value}" for name, value in head["headers"]]
     return ("\r\n".join([*lines, ""]) + end).encode("latin-1")
 
 

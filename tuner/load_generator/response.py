@@ -1,7 +1,6 @@
 """HTTP/1.1 response parser without a socket (RFC 9112, sections 2 to 6 and 9).
 
-A *plain* response (status from 200, one Content-Length) is only counted; any other goes through
-llhttp by httptools. Surplus bytes prevent only the connection's reuse.
+A *plain* response (status from 200, one Content-Length) is only counted; llhttp reads any other.
 """
 
 from __future__ import annotations
@@ -83,11 +82,7 @@ class ResponseReader:
         return bytes(self._told if self._parser is None else self._parser.told)
 
     def feed(self, data: bytes) -> HttpResponse | None:
-        """Take bytes, and return the response once it is complete.
-
-        Raises:
-            BadResponse: this is no HTTP response.
-        """
+        """Take bytes, and return the response once it is complete; else BadResponse."""
         if self._parser is not None:
             return self._parser.feed(data)
         if self.plain is not None:

@@ -1,7 +1,4 @@
-"""Synthetic requests: random values in shapes from the signature and the user's options.
-
-A free dimension without a declared size is an error.
-"""
+"""Synthetic requests: random values in shapes from the signature and the user's options."""
 
 from __future__ import annotations
 
@@ -45,16 +42,6 @@ class SyntheticInputs:
         """Whether requests differ in shape."""
         return any(size is not None and size.varies for axes in self.axes.values() for size in axes)
 
-    def require_complete(self) -> SyntheticInputs:
-        """Plan if complete.
-
-        Raises:
-            UnknownSize: a size is not known.
-        """
-        if lacking := self.missing:
-            raise unknown(self.signature, lacking)
-        return self
-
     def shape(self, spec: TensorSpec) -> str:
         """An input's shape without the item axis; `?`: missing."""
         items = shapes.item_axis(spec, self.signature)
@@ -66,12 +53,9 @@ class SyntheticInputs:
         return "x".join(sizes)
 
     def payloads(self, rng: np.random.Generator, *, model: str, client_batch: int = 1) -> Payloads:
-        """Newly drawn requests, at most `payload_files.MAX_BYTES` together.
-
-        Raises:
-            UnknownSize: a size is not known.
-        """
-        self.require_complete()
+        """Newly drawn requests, at most `MAX_BYTES` together; UnknownSize if one is missing."""
+        if self.missing:
+            raise unknown(self.signature, self.missing)
         made: list[list[oip_body.RequestInput]] = []
         left = MAX_BYTES
         for _ in range(VARYING_REQUESTS if self.varies else REQUESTS):
@@ -84,7 +68,6 @@ class SyntheticInputs:
             if made and left < 0:
                 break
             made.append(request)
-        guessed = [name for name, content in self.contents.items() if content.is_guessed]
         told = f", with {self.told}" if self.told else ""
         return dataclasses.replace(
             payloads.of_requests(
@@ -94,7 +77,7 @@ class SyntheticInputs:
                 client_batch=client_batch,
             ),
             is_synthetic=True,
-            guessed=tuple(guessed),
+            guessed=tuple(name for name, content in self.contents.items() if content.is_guessed),
             indexes=tuple(name for name, content in self.contents.items() if content.is_whole),
         )
 
@@ -107,11 +90,7 @@ def plan_inputs(
     card: Sizes,
     told: str = "",
 ) -> SyntheticInputs:
-    """Bind sizes to the signature; options precede the model's file.
-
-    Raises:
-        UsageError: an unknown input or dimension, or a size that does not fit.
-    """
+    """Bind sizes to the signature, options first; UsageError for any that does not fit."""
     try:
         first = shapes.bind(signature, options)
         # Written for the batched or the unbatched model.

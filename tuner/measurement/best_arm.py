@@ -1,9 +1,8 @@
 """Choice of the best of a few configurations, from evaluations in rounds.
 
-The choice combines the search's posterior with the evaluations. Comparisons use the evaluations
-alone: simultaneous intervals (Bonferroni) over the spread left without configuration and round
-effects. Of configurations tied with the leader, with a posterior mean within `CLOSE` of it, the
-most preferred wins.
+The search's posterior and the evaluations choose; the evaluations alone compare, by simultaneous
+intervals (Bonferroni) over the spread left without configuration and round effects. The most
+preferred wins among those tied with the leader, with a posterior mean within 3 % of it.
 """
 
 from __future__ import annotations
@@ -16,12 +15,11 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import special
 
+from tuner.measurement.sequential import WITHIN
 from tuner.values.interval import Interval
 
 Array = NDArray[np.float64]
 
-CLOSE = math.log(1.03)
-"""Log difference too small to matter: 3 %."""
 PRIOR_DEGREES = 8.0
 
 
@@ -45,31 +43,25 @@ class BestArm:
 
 
 def choose(posterior: Posterior, values: Array, preference: Sequence[object]) -> BestArm:
-    """Choose among k configurations.
+    """Choose among k configurations by `values` (rounds, k), positive and minimised.
 
-    Args:
-        values: (rounds, k) positive, minimised objectives; may have no row.
-        preference: comparable key per configuration; the lowest wins ties.
+    The lowest `preference` wins ties.
     """
     logs = np.log(values)
     updated = _posterior_mean(posterior, logs)
     leader = int(np.argmin(updated))
-    spread = _Spread.of(logs, posterior.evaluation_sd)
-    tied = [
-        one == leader
-        or bool(updated[one] - updated[leader] <= CLOSE and spread.is_open(leader, one))
-        for one in range(len(updated))
-    ]
+    means, reach = _comparison(logs, posterior.evaluation_sd)
+    is_close = updated - updated[leader] <= WITHIN
+    is_open = np.abs(means[leader] - means) <= reach
+    tied = [one == leader or bool(is_close[one] and is_open[one]) for one in range(len(means))]
     chosen = min(
         (one for one in range(len(tied)) if tied[one]),
         key=lambda one: (preference[one], updated[one]),
     )
-    ratios, intervals = zip(
-        *(spread.ratio(one, chosen) for one in range(len(updated))), strict=True
-    )
-    return BestArm(
-        chosen=chosen, ratios=tuple(ratios), intervals=tuple(intervals), tied=tuple(tied)
-    )
+    found = [_ratio(float(mean - means[chosen]), reach) for mean in means]
+    found[chosen] = 1.0, Interval(low=1.0, high=1.0)
+    ratios, intervals = zip(*found, strict=True)
+    return BestArm(chosen=chosen, ratios=ratios, intervals=intervals, tied=tuple(tied))
 
 
 def evaluation_sd(logs: Array, presumed: float) -> float:
@@ -95,39 +87,18 @@ def _posterior_mean(posterior: Posterior, logs: Array) -> Array:
     return np.asarray(posterior.mean + posterior.covariance @ pull)
 
 
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class _Spread:
-    means: Array  # (k,)
-    error: float
-    reach: float
-    """Half width of a simultaneous interval, in standard errors."""
+def _comparison(logs: Array, evaluation_sd: float) -> tuple[Array, float]:
+    """Return means (k,), and the half width of their differences' simultaneous intervals."""
+    rounds, count = logs.shape
+    if not rounds:
+        return np.zeros(count), math.inf
+    sd, degrees = _pooled_sd(logs, evaluation_sd)
+    tail = 0.025 / max(1, count - 1)
+    reach = float(special.stdtrit(degrees, 1 - tail)) * (math.sqrt(2 / rounds) * sd)
+    return logs.mean(axis=0), reach
 
-    @classmethod
-    def of(cls, logs: Array, evaluation_sd: float) -> _Spread:
-        rounds, count = logs.shape
-        if not rounds:
-            return cls(means=np.zeros(count), error=math.inf, reach=math.inf)
-        sd, degrees = _pooled_sd(logs, evaluation_sd)
-        tail = 0.025 / max(1, count - 1)
-        return cls(
-            means=logs.mean(axis=0),
-            error=math.sqrt(2 / rounds) * sd,
-            reach=float(special.stdtrit(degrees, 1 - tail)),
-        )
 
-    def ratio(self, one: int, other: int) -> tuple[float, Interval]:
-        """Ratio of one configuration to another."""
-        if one == other:
-            return 1.0, Interval(low=1.0, high=1.0)
-        if math.isinf(self.error):
-            return math.nan, Interval(low=None, high=None)
-        middle, reach = float(self.means[one] - self.means[other]), self.reach * self.error
-        return math.exp(middle), Interval(
-            low=math.exp(middle - reach), high=math.exp(middle + reach)
-        )
-
-    def is_open(self, one: int, other: int) -> bool:
-        """Whether the evaluations leave open which is better."""
-        if math.isinf(self.error):
-            return True
-        return abs(float(self.means[one] - self.means[other])) <= self.reach * self.error
+def _ratio(middle: float, reach: float) -> tuple[float, Interval]:
+    if math.isinf(reach):
+        return math.nan, Interval(low=None, high=None)
+    return math.exp(middle), Interval(low=math.exp(middle - reach), high=math.exp(middle + reach))

@@ -1,8 +1,16 @@
-"""Blocks of a measured phase, and intervals from their means.
+"""Blocks of a measured phase, intervals from their means, and what requests are worth.
 
 Consecutive requests are alike; means of long blocks are nearly independent (batch means: Schmeiser
 1982, Operations Research 30:556; 10 to 30 suffice). A block is a multiple of 0.1 s, the CPU quota
 period, and spans at least two mean latencies.
+
+Behind a percentile of n requests are only n / design effect independent ones, with
+
+    design effect = Var(share above) / (p (1 - p) / n)
+
+The variance is a ratio's over parts of the phase, which gives Kish's design effect (Survey
+Sampling, 1965, section 8.2). The binomial interval is Korn and Graubard's (Survey Methodology
+24:193, 1998).
 """
 
 from __future__ import annotations
@@ -26,6 +34,9 @@ MIN_LATENCIES = 2
 MIN_FOR_SPREAD = 20
 """Requests of a block that tell p5 and p95 from the extremes."""
 FINEST_MS = 1e-6
+MAX_PARTS = 20
+MIN_PARTS = 5
+"""Parts of a phase under which each of them counts as one request."""
 
 
 def block_seconds(block_s: float, mean_s: float) -> float:
@@ -92,14 +103,19 @@ def ratio_interval(
     """
     if len(counts) < MIN_BLOCKS or not sums.sum():
         return UNKNOWN
-    size = math.ceil(len(counts) / MAX_BATCHES)
-    batches = len(counts) // size
-    counts = counts[: batches * size].reshape(batches, size).sum(axis=1)
-    sums = sums[: batches * size].reshape(batches, size).sum(axis=1)
+    counts, sums = _batches(counts).sum(axis=1), _batches(sums).sum(axis=1)
+    batches = len(counts)
     residuals = sums - counts * sums.sum() / counts.sum()
     error = math.sqrt(batches / (batches - 1) * float(residuals @ residuals)) / float(sums.sum())
     reach = math.exp(float(special.stdtrit(batches - 1, 0.975)) * error)
     return Interval(low=ratio / reach, high=ratio * reach)
+
+
+def _batches(values: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return values of blocks as at most about `MAX_BATCHES` rows of neighbours; drop the rest."""
+    size = math.ceil(len(values) / MAX_BATCHES)
+    count = len(values) // size
+    return values[: count * size].reshape(count, size)
 
 
 def spread_interval(blocks: tuple[Block, ...], spread_ms: float) -> Interval:
@@ -111,9 +127,37 @@ def spread_interval(blocks: tuple[Block, ...], spread_ms: float) -> Interval:
     known = [max(FINEST_MS, spread) for spread in spreads if spread is not None]
     if len(known) < MIN_BLOCKS or len(known) < len(spreads):
         return UNKNOWN
-    size = math.ceil(len(known) / MAX_BATCHES)
-    batches = len(known) // size
-    logs = np.log(known[: batches * size]).reshape(batches, size).mean(axis=1)
-    error = float(logs.std(ddof=1)) / math.sqrt(batches)
-    reach = math.exp(float(special.stdtrit(batches - 1, 0.975)) * error)
+    logs = _batches(np.log(known)).mean(axis=1)
+    error = float(logs.std(ddof=1)) / math.sqrt(len(logs))
+    reach = math.exp(float(special.stdtrit(len(logs) - 1, 0.975)) * error)
     return Interval(low=spread_ms / reach, high=spread_ms * reach)
+
+
+def part_of(
+    at_s: NDArray[np.float64], *, start_s: float, seconds: float, mean_s: float
+) -> NDArray[np.intp]:
+    """Number (n,) of each request's part of the phase.
+
+    `at_s` (n,) is when requests count, `start_s` the end of the warm-up.
+    """
+    shortest_s = block_seconds(QUOTA_PERIOD_S, mean_s)
+    each_s = shortest_s * max(1, math.ceil(seconds / (MAX_PARTS * shortest_s) - 1e-9))
+    count = max(1, math.floor(seconds / each_s + 1e-6))
+    # A remainder at the end belongs to the last part.
+    return np.clip(((at_s - start_s) // each_s).astype(np.intp), 0, count - 1)
+
+
+def design_effect(is_above: NDArray[np.bool_], parts: NDArray[np.intp]) -> float:
+    """Design effect, at least 1, of the requests (n,) above a percentile, by `parts` (n,)."""
+    counts = np.bincount(parts).astype(float)
+    above = np.bincount(parts, weights=is_above, minlength=len(counts))
+    counts, above = counts[counts > 0], above[counts > 0]
+    size, total = float(counts.sum()), float(above.sum())
+    if len(counts) < MIN_PARTS:
+        return size / len(counts)
+    share = total / size
+    if not 0 < share < 1:
+        return 1.0
+    residuals = above - share * counts
+    spread = len(counts) / (len(counts) - 1) * float(residuals @ residuals)
+    return min(size, max(1.0, spread / (size * share * (1 - share))))

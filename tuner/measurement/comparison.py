@@ -1,8 +1,7 @@
-"""Verdict of default against best from pairs of evaluations: a ratio with an interval.
+"""Verdict of default against best from pairs of evaluations: their ratio with an interval.
 
-The ratio is best over default. Evaluations of a pair are close in time, so machine drift cancels.
-`measurement.sequential` decides when to stop, at an error of 5 % shared by the objectives. Other
-intervals are plain and decide nothing.
+Evaluations of a pair are close in time, so machine drift cancels. `measurement.sequential` decides
+when to stop, at an error of 5 % shared by the objectives. Other intervals decide nothing.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ from scipy import special
 from tuner.errors import UsageError
 from tuner.measurement import sequential
 from tuner.measurement.power import gain_from_differences
-from tuner.measurement.sequential import WITHIN, StoppingRule
+from tuner.measurement.sequential import WITHIN, Estimate, StoppingRule
 from tuner.metrics import objective as objectives
 from tuner.metrics.objective import Objective
 from tuner.values.configuration import Configuration
@@ -40,20 +39,21 @@ MAX_IN_PERCENT = 3.0
 def ratio_interval(
     numerators: Sequence[float], denominators: Sequence[float]
 ) -> tuple[float, Interval]:
-    """Geometric mean of paired ratios with its 95 % interval.
+    """Geometric mean of two or more paired ratios (else UsageError), with its 95 % interval."""
+    _check_pairs(len(denominators), len(numerators))
+    differences = np.log(numerators) - np.log(denominators)
+    mean, pairs = float(differences.mean()), len(differences)
+    error = float(differences.std(ddof=1)) / math.sqrt(pairs)
+    reach = float(special.stdtrit(pairs - 1, 0.975)) * error
+    return math.exp(mean), Interval(low=math.exp(mean - reach), high=math.exp(mean + reach))
 
-    Raises:
-        UsageError: fewer than two pairs, or unequal numbers.
-    """
-    if len(numerators) != len(denominators) or len(numerators) < MIN_PAIRS:
+
+def _check_pairs(default: int, best: int) -> None:
+    if default != best or best < MIN_PAIRS:
         raise UsageError(
-            f"{len(denominators)} launches of the default and {len(numerators)} of the best configuration: "
+            f"{default} launches of the default and {best} of the best configuration: "
             f"expected as many of each, at least {MIN_PAIRS}"
         )
-    differences = np.log(numerators) - np.log(denominators)
-    mean, error = float(differences.mean()), _standard_error(differences)
-    reach = float(special.stdtrit(len(differences) - 1, 0.975)) * error
-    return math.exp(mean), Interval(low=math.exp(mean - reach), high=math.exp(mean + reach))
 
 
 def is_enough(
@@ -65,7 +65,8 @@ def is_enough(
     """Whether the pairs so far end the comparison in every objective."""
     if len(best) < MIN_PAIRS:
         return False
-    return all(rule.is_enough(differences_of(default, best, name)) for name in names)
+    found = map(objectives.find_objective, names)
+    return all(rule.is_enough(_differences(default, best, one)) for one in found)
 
 
 def compare(
@@ -94,41 +95,29 @@ def compare(
         default, best, objectives.find_objective("throughput")
     )
     p99_ratio, p99_interval = _p99_ratio(default, best)
-    later = between_session_interval(ratio, interval, alpha=alpha)
     outcome: VerdictOutcome = "no difference shown"
     if found.is_shown:
         outcome = "worse" if (ratio > 1) == made_best.is_minimised else "better"
-    sentence = _Sentence(
-        default,
-        best,
-        made_best,
-        differences,
-        names,
-        is_shared=rule is not None and rule.objectives > 1,
-    )
-    return Verdict(
+    verdict = Verdict(
         outcome=outcome,
         ratio=ratio,
         interval=interval,
-        between_session_interval=later,
+        between_session_interval=between_session_interval(ratio, interval, alpha=alpha),
         throughput_ratio=throughput_ratio,
         throughput_interval=throughput_interval,
         p99_ratio=p99_ratio,
         p99_interval=p99_interval,
         default=tuple(default),
         best=tuple(best),
-        text=sentence.text(
-            outcome,
-            ratio,
-            interval,
-            later,
-            is_small=found.low >= -WITHIN and found.high <= WITHIN,
-        ),
-        second=None if second is None else _second_objective_verdict(default, best, second, rule),
+        text="",
+        second=None if second is None else _second_verdict(default, best, second, rule),
     )
+    is_shared = rule is not None and rule.objectives > 1
+    text = _sentence(verdict, made_best, found, differences, names, is_shared=is_shared)
+    return dataclasses.replace(verdict, text=text)
 
 
-def _second_objective_verdict(
+def _second_verdict(
     default: Sequence[Measurement],
     best: Sequence[Measurement],
     objective: str,
@@ -166,11 +155,7 @@ def compare_with_prediction(
     configuration: Configuration,
     objective: str,
 ) -> PredictionComparison:
-    """Compare the best with a prediction's choice over pairs of evaluations.
-
-    Raises:
-        UsageError: fewer than two pairs, or unequal numbers.
-    """
+    """Compare the best with a prediction's choice over two or more pairs of evaluations."""
     made_best = objectives.find_objective(objective)
     ratio, interval = _ratio(guess, best, made_best)
     assert ratio is not None, "both were measured"
@@ -183,21 +168,11 @@ def compare_with_prediction(
     )
 
 
-def differences_of(
-    default: Sequence[Measurement], best: Sequence[Measurement], objective: str
-) -> list[float]:
-    """Pairs' log ratios, best over default."""
-    return _differences(default, best, objectives.find_objective(objective))
-
-
 def _differences(
     default: Sequence[Measurement], best: Sequence[Measurement], objective: Objective
 ) -> list[float]:
-    if len(default) != len(best) or len(best) < MIN_PAIRS:
-        raise UsageError(
-            f"{len(default)} launches of the default and {len(best)} of the best configuration: "
-            f"expected as many of each, at least {MIN_PAIRS}"
-        )
+    """Return the pairs' log ratios, best over default."""
+    _check_pairs(len(default), len(best))
     return [
         math.log(objective.value(ours)) - math.log(objective.value(theirs))
         for ours, theirs in zip(best, default, strict=True)
@@ -237,57 +212,42 @@ def _p99_ratio(
     )
 
 
-def _standard_error(differences: np.ndarray[tuple[int], np.dtype[np.float64]]) -> float:
-    return float(differences.std(ddof=1)) / math.sqrt(len(differences))
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class _Sentence:
-    default: Sequence[Measurement]
-    best: Sequence[Measurement]
-    objective: Objective
-    differences: Sequence[float]
-    names: tuple[str, str]
-    is_shared: bool
-
-    def text(
-        self,
-        outcome: VerdictOutcome,
-        ratio: float,
-        interval: Interval,
-        later: Interval,
-        *,
-        is_small: bool,
-    ) -> str:
-        """The verdict as a sentence."""
-        objective, pairs = self.objective, len(self.best)
-        values = middles(self.default, self.best, objective.name)
-        assert values is not None, "the pairs have a ratio"
-        before, now = (f"{value:.4g} {objective.unit}".strip() for value in values)
-        of, subject = self.names[0], self.names[1][0].upper() + self.names[1][1:]
-        sides = f"{objective.label} {now} against {before} of {of}"
-        if interval.is_vague:
-            return (
-                f"No difference shown: {sides}; {pairs} pairs of evaluations that differ "
-                "this much are too few (--max-time)."
-            )
-        both = ", both objectives together" if self.is_shared else ""
-        figures = (
-            f"{sides}, {_change(ratio)} "
-            f"(95 % interval here and now{both}: {_span(interval)}; on another day: {_span(later)}; "
-            f"{pairs} pairs of launches)"
-        )
-        if outcome != "no difference shown":
-            return f"{subject} is {outcome} than {of}: {figures}."
-        if is_small:
-            return f"No difference that matters: {figures}; it is shown to be under 3 %."
-        spread = sequential.robust_mean(self.differences).sd
-        unseen = gain_from_differences(spread, pairs)
+def _sentence(
+    verdict: Verdict,
+    objective: Objective,
+    found: Estimate,
+    differences: Sequence[float],
+    names: tuple[str, str],
+    *,
+    is_shared: bool,
+) -> str:
+    pairs = len(differences)
+    values = middles(verdict.default, verdict.best, objective.name)
+    assert values is not None, "the pairs have a ratio"
+    before, now = (f"{value:.4g} {objective.unit}".strip() for value in values)
+    of, subject = names[0], names[1][0].upper() + names[1][1:]
+    sides = f"{objective.label} {now} against {before} of {of}"
+    if verdict.interval.is_vague:
         return (
-            f"No difference shown: {figures}; differences under about {100 * unseen:.2g} "
-            f"% cannot be seen in this time, and under {50 * unseen:.2g} % in four times "
-            "the time."
+            f"No difference shown: {sides}; {pairs} pairs of evaluations that differ "
+            "this much are too few (--max-time)."
         )
+    both = ", both objectives together" if is_shared else ""
+    figures = (
+        f"{sides}, {_change(verdict.ratio)} "
+        f"(95 % interval here and now{both}: {_span(verdict.interval)}; "
+        f"on another day: {_span(verdict.between_session_interval)}; {pairs} pairs of launches)"
+    )
+    if found.is_shown:
+        return f"{subject} is {verdict.outcome} than {of}: {figures}."
+    if found.low >= -WITHIN and found.high <= WITHIN:
+        return f"No difference that matters: {figures}; it is shown to be under 3 %."
+    unseen = gain_from_differences(sequential.robust_mean(differences).sd, pairs)
+    return (
+        f"No difference shown: {figures}; differences under about {100 * unseen:.2g} "
+        f"% cannot be seen in this time, and under {50 * unseen:.2g} % in four times "
+        "the time."
+    )
 
 
 def _span(interval: Interval) -> str:

@@ -22,7 +22,7 @@ from scipy import optimize
 Array = NDArray[np.float64]
 
 QUICK_S, SLOW_S = (0.5, 20.0), (20.0, 600.0)
-MIN_SD, MAX_SD = 1e-4, 1.0
+SD = (1e-4, 1.0)
 STARTS = ((0.05, 5.0, 0.05, 100.0, 0.02, 0.05), (0.02, 2.0, 0.02, 60.0, 0.05, 0.03))
 
 
@@ -70,11 +70,10 @@ class DriftModel:
         }
         return {name: part / self.variance for name, part in parts.items()}
 
-    def covariance(self, message_latency_s: Array) -> Array:
+    def covariance(self, lag_s: Array) -> Array:
         """Covariance (...) of machine speed at this lag."""
         parts = (
-            part.sd**2 * np.exp(-np.abs(message_latency_s) / part.forgets_s)
-            for part in (self.quick, self.slow)
+            part.sd**2 * np.exp(-np.abs(lag_s) / part.forgets_s) for part in (self.quick, self.slow)
         )
         return np.asarray(sum(parts))
 
@@ -85,8 +84,8 @@ def fit(blocks: Blocks) -> DriftModel | None:
     launches = len(np.unique(blocks.launch))
     if launches < columns.shape[1] + 1 or len(blocks.logs) < launches + 2:
         return None
-    bounds = [_log(MIN_SD, MAX_SD), _log(*QUICK_S), _log(MIN_SD, MAX_SD), _log(*SLOW_S)]
-    bounds += [_log(MIN_SD, MAX_SD)] * 2
+    ranges = (SD, QUICK_S, SD, SLOW_S, SD, SD)
+    bounds = [(math.log(low), math.log(high)) for low, high in ranges]
     steps = _steps(blocks)
 
     def minus(parameters: Array) -> float:
@@ -99,10 +98,6 @@ def fit(blocks: Blocks) -> DriftModel | None:
         for start in STARTS
     ]
     return _drift_model(min(tried, key=lambda one: float(one.fun)).x)
-
-
-def _log(low: float, high: float) -> tuple[float, float]:
-    return math.log(low), math.log(high)
 
 
 def _drift_model(parameters: Array) -> DriftModel:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 import os
 import pathlib
 from collections.abc import Iterable, Mapping, Sequence
-from typing import NamedTuple
 
-from tuner.values.measurement import HostNoise
+from tuner.values.measurement import HostNoise, Measurement
 
 PROC = pathlib.Path("/proc")
 
@@ -37,12 +37,8 @@ def read(
         return {pid: ticks / ticks_per_s for pid, ticks in times.items() if ticks is not None}
 
     machine = _machine_ticks(proc)
-    return HostReading(
-        steal_s=None if machine is None else machine.steal / ticks_per_s,
-        cpu_s=used_s(pids),
-        busy_s=None if machine is None else machine.busy / ticks_per_s,
-        beside_s=used_s(beside),
-    )
+    busy_s, steal_s = (None, None) if machine is None else [one / ticks_per_s for one in machine]
+    return HostReading(steal_s=steal_s, cpu_s=used_s(pids), busy_s=busy_s, beside_s=used_s(beside))
 
 
 def noise_between(
@@ -65,12 +61,11 @@ def noise_between(
     if knows_server and before.busy_s is not None and after.busy_s is not None:
         own_s = _used_s(before.cpu_s, after.cpu_s) + _used_s(before.beside_s, after.beside_s)
         foreign_s = max(0.0, after.busy_s - before.busy_s - own_s)
+    stolen_s: float | None = None
+    if before.steal_s is not None and after.steal_s is not None:
+        stolen_s = max(0.0, after.steal_s - before.steal_s)
     return HostNoise(
-        steal_s=(
-            None
-            if before.steal_s is None or after.steal_s is None
-            else max(0.0, after.steal_s - before.steal_s)
-        ),
+        steal_s=stolen_s,
         throttled_s=throttled_s,
         client_cpu_s=client_cpu_s,
         server_cpu_s=share * _used_s(before.cpu_s, after.cpu_s) if after.cpu_s else None,
@@ -85,39 +80,47 @@ def together(parts: Sequence[HostNoise], *, share: float) -> HostNoise:
     `share` is the measured share of their time; client time is already measured time.
     """
 
-    def total(values: Sequence[float | None], share: float = share) -> float | None:
-        known = [value for value in values if value is not None]
-        return share * sum(known) if len(known) == len(values) else None
+    def total(name: str, share: float = share) -> float | None:
+        values = [getattr(part, name) for part in parts]
+        return None if None in values else share * sum(values)
 
     peaks_mb = [part.peak_memory_mb for part in parts if part.peak_memory_mb is not None]
     return HostNoise(
-        steal_s=total([part.steal_s for part in parts]),
-        throttled_s=total([part.throttled_s for part in parts]),
-        client_cpu_s=total([part.client_cpu_s for part in parts], 1.0),
-        server_cpu_s=total([part.server_cpu_s for part in parts]),
+        steal_s=total("steal_s"),
+        throttled_s=total("throttled_s"),
+        client_cpu_s=total("client_cpu_s", 1.0),
+        server_cpu_s=total("server_cpu_s"),
         peak_memory_mb=max(peaks_mb, default=None),
-        neighbour_cpu_s=total([part.neighbour_cpu_s for part in parts]),
+        neighbour_cpu_s=total("neighbour_cpu_s"),
     )
+
+
+def log_cpu_per_request(measurement: Measurement) -> float | None:
+    """Log of core-seconds per request in gateway, replicas and client, if known.
+
+    It tells machine drift from a slow configuration. Server time counts from the start of the
+    warm-up, client time from its end.
+    """
+    noise, rate = measurement.noise, measurement.throughput_per_s
+    if not noise.server_cpu_s or not noise.client_cpu_s or rate <= 0 or measurement.seconds <= 0:
+        return None
+    server = noise.server_cpu_s / (rate * (measurement.warmup_s + measurement.seconds))
+    return math.log(server + noise.client_cpu_s / (rate * measurement.seconds))
 
 
 def _used_s(before: Mapping[int, float], after: Mapping[int, float]) -> float:
     return sum(used_s - before.get(pid, 0.0) for pid, used_s in after.items())
 
 
-class _MachineTicks(NamedTuple):
-    busy: int
-    """User, nice and system time; interrupts belong to no process."""
-    steal: int
-
-
-def _machine_ticks(proc: pathlib.Path) -> _MachineTicks | None:
+def _machine_ticks(proc: pathlib.Path) -> tuple[int, int] | None:
+    """Return busy ticks (user, nice and system; interrupts belong to no process) and stolen ones."""
     # cpu user nice system idle iowait irq softirq steal ... (proc(5))
     try:
         fields = (proc / "stat").read_text(encoding="ascii").split("\n", 1)[0].split()
         if fields[0] != "cpu":
             return None
         user, nice, system, *_, steal = map(int, fields[1:9])
-        return _MachineTicks(busy=user + nice + system, steal=steal)
+        return user + nice + system, steal
     except (OSError, ValueError, IndexError):
         return None
 

@@ -30,23 +30,12 @@ MAX_MISSES = 0.01
 
 
 class MaxRateSearch:
-    """Search for one configuration's highest rate.
-
-    ```
-    found = Highest(400.0)
-    while (rate := found.next_per_s) is not None:
-        found.tell(is_kept=keeps(rate))
-    found.per_s  # None where no rate kept the limit
-    ```
-    """
+    """Search for one configuration's highest rate: try `next_per_s` and `tell` until it is None."""
 
     def __init__(
         self, first_per_s: float, *, min_per_s: float = 0.0, most: int = RATE_LOADS
     ) -> None:
-        """Start at `first_per_s`, above 0, and try at most `most` rates.
-
-        Later ones are at least `min_per_s`.
-        """
+        """Start at `first_per_s`, and try at most `most` rates, later ones from `min_per_s` on."""
         if not (first_per_s > 0 and math.isfinite(first_per_s)):
             raise ValueError(f"first rate {first_per_s}, expected a finite number above 0")
         self.kept_per_s: float | None = None

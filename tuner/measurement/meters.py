@@ -12,7 +12,7 @@ import pathlib
 import threading
 import time
 from collections.abc import Iterator
-from typing import NamedTuple, Protocol, Self
+from typing import NamedTuple, Self
 
 import numpy as np
 
@@ -28,23 +28,8 @@ _JOIN_S = 5.0
 _log = logging.getLogger(__name__)
 
 
-class EnergyCounter(Protocol):
-    """Energy counter of one device."""
-
-    name: str
-    text: str
-
-    def joules(self) -> float:
-        """Joules used so far, from any origin.
-
-        Raises:
-            AcceleratorUnavailable, OSError, ValueError: the counter can no longer be read.
-        """
-        ...
-
-
 class GpuCounter:
-    """Energy counter of the GPU's whole board."""
+    """Energy counter of the GPU's whole board, from any origin."""
 
     name = "gpu"
 
@@ -93,6 +78,9 @@ class PackageCounter:
             self._sum_uj += (now - self._last[place]) % (self._ranges[place] + 1)
             self._last[place] = now
         return self._sum_uj / 1e6
+
+
+EnergyCounter = GpuCounter | PackageCounter
 
 
 class AvailableCounters(NamedTuple):

@@ -20,7 +20,6 @@ from tuner.metrics.benchmark import MIN_UNITS, NonInferiority, NonInferiorityRes
 Array = NDArray[np.float64]
 
 MARGIN = 0.01
-"""One percentage point of regret."""
 LEVEL = 0.05
 ROUNDING = 1e-12
 

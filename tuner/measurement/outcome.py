@@ -17,7 +17,7 @@ from tuner.settings.measurement import MeasurementSettings
 from tuner.settings.workload import rate_in_words
 from tuner.values.measurement import MIN_FOR_P99, HostNoise, Measurement
 from tuner.values.request_records import CpuTimeSeries, RequestRecords
-from tuner.values.trial import OK, Outcome
+from tuner.values.trial import OK, Cause, Outcome
 
 MAX_ERROR_SHARE = 0.01
 """Tolerable share of failed requests; errors are often fast, and flatter a phase."""
@@ -48,8 +48,7 @@ def measure_outcome(
 ) -> tuple[Outcome, Measurement | None]:
     """Judge and summarise the measured part of a phase; see `summary.summarise`.
 
-    `why_failed` and `why_refused` are one-line causes. A server that `fell_behind` has no latency
-    of its own, since it grows with the measuring time.
+    A server that `fell_behind` has no latency of its own, since it grows with the measuring time.
 
     Returns:
         A measurement only with ok. Else failed with cause `timeout` (nothing finished) or `errors`,
@@ -60,18 +59,23 @@ def measure_outcome(
         return overload_outcome(rate_per_s, why), None
     is_open = concurrency is None
     measured = summary.is_measured(records, warmup_s=warmup_s, seconds=seconds, is_open=is_open)
-    counts = _RequestCounts.of(records, measured, refusals)
-    finished, failed = counts.finished, counts.failed
+    status = records.status[measured]
+    finished = len(status)
+    turned_down = int(np.isin(status, sorted(refusals)).sum())
+    failed = int((measured & ~summary.is_ok(records)).sum()) - turned_down
+    told = summary.statuses(records, measured)
     because = f"; {why_failed}" if why_failed and failed else ""
-    if is_open and failed > most_error_share * finished and 2 * counts.overloaded > failed:
-        why = f"{failed} of {finished} failed: {summary.statuses(records, measured)}{because}"
+    is_broken = failed > most_error_share * finished
+    overloaded = int(np.isin(status, sorted(OF_OVERLOAD.difference(refusals))).sum())
+    if is_broken and is_open and 2 * overloaded > failed:
+        why = f"{failed} of {finished} failed: {told}{because}"
         return overload_outcome(rate_per_s, why), None
-    if failed == finished or failed > most_error_share * finished:
-        return _too_many_failed(records, measured, counts, seconds, because, is_open=is_open), None
-    if counts.turned_down and counts.turned_down + failed == finished:
-        why = why_refused or summary.statuses(records, measured)
-        return _all_refused(finished, deadline_ms, why), None
-    measurement = summary.summarise(
+    if is_broken or failed == finished:
+        why = summary.nothing_measured(records, measured, seconds, is_open=is_open)
+        return _broken(finished, failed, why if failed == finished else told, because), None
+    if turned_down + failed == finished:
+        return _all_refused(finished, deadline_ms, why_refused or told), None
+    return OK, summary.summarise(
         records,
         concurrency=concurrency,
         warmup_s=warmup_s,
@@ -84,50 +88,14 @@ def measure_outcome(
         refusals=refusals,
         client_cpu=client_cpu,
     )
-    return OK, measurement
 
 
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class _RequestCounts:
-    finished: int
-    failed: int
-    overloaded: int
-    turned_down: int
-
-    @classmethod
-    def of(
-        cls,
-        records: RequestRecords,
-        measured: np.ndarray[tuple[int], np.dtype[np.bool_]],
-        refusals: Collection[int],
-    ) -> Self:
-        turned_down = int(np.count_nonzero(measured & np.isin(records.status, sorted(refusals))))
-        of_overload = sorted(OF_OVERLOAD.difference(refusals))
-        return cls(
-            finished=int(np.count_nonzero(measured)),
-            failed=int(np.count_nonzero(measured & ~summary.is_ok(records))) - turned_down,
-            overloaded=int(np.count_nonzero(measured & np.isin(records.status, of_overload))),
-            turned_down=turned_down,
-        )
-
-
-def _too_many_failed(
-    records: RequestRecords,
-    measured: np.ndarray[tuple[int], np.dtype[np.bool_]],
-    counts: _RequestCounts,
-    seconds: float,
-    because: str,
-    *,
-    is_open: bool,
-) -> Outcome:
-    finished, failed = counts.finished, counts.failed
+def _broken(finished: int, failed: int, why: str, because: str) -> Outcome:
     if failed == finished:
-        reason = summary.nothing_measured(records, measured, seconds, is_open=is_open) + because
-        return Outcome(status="failed", cause="errors" if finished else "timeout", reason=reason)
-    reason = (
-        f"{failed} of {finished} requests ({100 * failed / finished:.1f} %) failed: "
-        f"{summary.statuses(records, measured)}{because}"
-    )
+        cause: Cause = "errors" if finished else "timeout"
+        return Outcome(status="failed", cause=cause, reason=why + because)
+    share = 100 * failed / finished
+    reason = f"{failed} of {finished} requests ({share:.1f} %) failed: {why}{because}"
     return Outcome(status="failed", cause="errors", reason=reason)
 
 

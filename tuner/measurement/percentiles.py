@@ -16,13 +16,10 @@ from tuner.values.interval import Interval
 
 
 def percentile(ordered: NDArray[np.float64], share: float) -> float:
-    """Smallest value with at least this share of values at or below it.
-
-    Args:
-        ordered: (n,) ascending, n at least 1.
-        share: 0.99 for p99; above 0, at most 1.
-    """
-    return float(ordered[_nearest_rank(len(ordered), share) - 1])
+    """Smallest of ascending values (n,) with at least this share of them at or below it."""
+    # Rounding may lift the product of share and count just above a whole number.
+    rank = max(1, math.ceil(share * len(ordered) - 1e-9))
+    return float(ordered[rank - 1])
 
 
 def spread(ordered: NDArray[np.float64]) -> float:
@@ -37,20 +34,9 @@ def spread(ordered: NDArray[np.float64]) -> float:
 def interval(
     ordered: NDArray[np.float64], share: float, *, effective: float | None = None
 ) -> Interval:
-    """95 % interval of the true percentile.
-
-    Args:
-        ordered: (n,) ascending.
-        share: 0.99 for p99; between 0 and 1.
-        effective: effective number of values, at most n; None: n.
-    """
+    """95 % interval of the true percentile of ascending values (n,), worth `effective` ones."""
     low, high = tail_latency.ranks_of(len(ordered), share, effective=effective)
     return Interval(
         low=None if low is None else float(ordered[low - 1]),
         high=None if high is None else float(ordered[high - 1]),
     )
-
-
-def _nearest_rank(count: int, share: float) -> int:
-    # Rounding may lift the product of share and count just above a whole number.
-    return max(1, math.ceil(share * count - 1e-9))

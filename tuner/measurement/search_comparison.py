@@ -12,9 +12,7 @@ from collections.abc import Iterable, Sequence
 
 from tuner.measurement import comparison
 from tuner.metrics.objective import Objective
-from tuner.values.interval import Interval
 from tuner.values.sampler_comparison import SamplerDifference, SamplerRun
-from tuner.values.verdict import VerdictOutcome
 
 Pair = tuple[float, float]
 """Objectives of both winners, in the objective's unit."""
@@ -49,25 +47,16 @@ def _of(runs: Sequence[SamplerRun], sampler: str) -> list[SamplerRun]:
 def _pairs(
     first: Sequence[SamplerRun], second: Sequence[SamplerRun], objective: Objective
 ) -> list[Pair]:
-    by_repeat = [
-        [
-            (objective.value(a), objective.value(b))
-            for a, b in zip(one.remeasured, other.remeasured, strict=True)
-        ]
-        if one.remeasured and other.remeasured
-        else []
-        for one, other in zip(first, second, strict=True)
-    ]
-    if len(by_repeat) == 1:
-        return by_repeat[0]
-    return [
-        (
-            statistics.geometric_mean(a for a, _ in rounds),
-            statistics.geometric_mean(b for _, b in rounds),
-        )
-        for rounds in by_repeat
-        if rounds
-    ]
+    by_repeat: list[list[Pair]] = []
+    for one, other in zip(first, second, strict=True):
+        if one.remeasured and other.remeasured:
+            values = map(objective.value, one.remeasured)
+            others = map(objective.value, other.remeasured)
+            by_repeat.append(list(zip(values, others, strict=True)))
+    if len(first) == 1:
+        return by_repeat[0] if by_repeat else []
+    mean = statistics.geometric_mean
+    return [(mean(a for a, _ in rounds), mean(b for _, b in rounds)) for rounds in by_repeat]
 
 
 def _difference(
@@ -75,23 +64,17 @@ def _difference(
 ) -> SamplerDifference:
     ratio, interval = comparison.ratio_interval([a for a, _ in pairs], [b for _, b in pairs])
     outcome = objective.judge(interval)
+    ends = f"95 % interval {interval.low:.3g} to {interval.high:.3g}, {len(pairs)} pairs"
+    if interval.is_vague:
+        ends = f"{len(pairs)} pairs that differ this much are too few"
+    text = f"The winners of {first} are {outcome} than those of {second}"
+    if outcome == "no difference shown":
+        text = f"No difference shown between the winners of {first} and {second}"
     return SamplerDifference(
         first=first,
         second=second,
         outcome=outcome,
         ratio=ratio,
         interval=interval,
-        text=_sentence(first, second, outcome, ratio, interval, len(pairs)),
+        text=f"{text} (ratio {ratio:.3g}, {ends}).",
     )
-
-
-def _sentence(
-    first: str, second: str, outcome: VerdictOutcome, ratio: float, interval: Interval, count: int
-) -> str:
-    ends = f"95 % interval {interval.low:.3g} to {interval.high:.3g}, {count} pairs"
-    if interval.is_vague:
-        ends = f"{count} pairs that differ this much are too few"
-    figures = f"ratio {ratio:.3g}, {ends}"
-    if outcome == "no difference shown":
-        return f"No difference shown between the winners of {first} and {second} ({figures})."
-    return f"The winners of {first} are {outcome} than those of {second} ({figures})."

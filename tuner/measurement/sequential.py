@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-import itertools
 import math
 from collections.abc import Sequence
 from typing import NamedTuple, Self
@@ -33,9 +32,9 @@ ALIKE = -float(special.ndtri(1 / 3))
 """Neighbour correlation, in standard errors, that one null sample in three exceeds."""
 MIN_DEGREES = 3.0
 MAX_ALIKE = 0.8
-"""Upper bound of the autocorrelation."""
 FAR = 2.5
 MAX_STEPS = 50
+_legendre = functools.lru_cache(maxsize=1)(np.polynomial.legendre.leggauss)
 _MAD = float(special.ndtri(0.75))
 LATE = 2.0
 """Power of the pairs' share; 1 approximates O'Brien and Fleming's boundaries."""
@@ -71,17 +70,9 @@ class StoppingBoundaries:
     @classmethod
     def of(cls, at: Sequence[int], *, sd: float, alpha: float = ALPHA) -> Self:
         """Plan looks at ascending numbers of pairs; the last spends all of `alpha`."""
-        if not at or any(b <= a for a, b in itertools.pairwise(at)) or at[0] < 2:
-            raise ValueError(f"looks {tuple(at)}: expected ascending numbers from 2")
         if not sd > 0:
             raise ValueError(f"a presumed spread of {sd}: expected more than 0")
         return cls(tuple(at), _boundaries(tuple(at), alpha), sd)
-
-    def sd_for_look(self, differences: Sequence[float], look: int) -> float:
-        """Sd for a look: the assumed one, or the pairs' if larger at any look."""
-        return max(
-            self.sd, *(robust_mean(differences[:count]).sd for count in self.looks[: look + 1])
-        )
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -172,7 +163,9 @@ def read(plan: StoppingBoundaries, differences: Sequence[float], look: int) -> I
     """What the look with this index shows."""
     count = plan.looks[look]
     mean = robust_mean(differences[:count]).mean
-    reach = plan.boundaries[look] * plan.sd_for_look(differences, look) / math.sqrt(count)
+    # The assumed sd, or the pairs' if it was larger at any look.
+    sd = max(plan.sd, *(robust_mean(differences[:at]).sd for at in plan.looks[: look + 1]))
+    reach = plan.boundaries[look] * sd / math.sqrt(count)
     return InterimResult(is_crossed=abs(mean) > reach, low=mean - reach, high=mean + reach)
 
 
@@ -197,48 +190,42 @@ def alpha_spending(share: float, alpha: float = ALPHA) -> float:
 @functools.lru_cache(maxsize=256)
 def _boundaries(at: tuple[int, ...], alpha: float) -> tuple[float, ...]:
     found: list[float] = []
+    density = _Density()
     before = 0.0
-    for index, count in enumerate(at):
-        is_last = index == len(at) - 1
-        now = alpha if is_last else min(alpha, alpha_spending(count / at[-1], alpha))
+    for count in at:
+        now = min(alpha, alpha_spending(count / at[-1], alpha))
         part = max(now - before, 1e-12) / 2
         before = max(before, now)
-        density = _Density(at[:index], tuple(found))
-        found.append(
-            float(
-                optimize.brentq(lambda z, d=density, n=count, p=part: d.beyond(n, z) - p, 0.0, 9.0)
-            )
+        boundary = float(
+            optimize.brentq(lambda z, n=count, p=part: density.beyond(n, z) - p, 0.0, 9.0)
         )
+        found.append(boundary)
+        density.go_on(count, boundary)
     return tuple(found)
 
 
 class _Density:
-    def __init__(self, at: tuple[int, ...], boundaries: tuple[float, ...]) -> None:
+    """Density of the sum of pairs that crossed no boundary so far."""
+
+    def __init__(self) -> None:
         self._count = 0
         self._sums: Array = np.zeros(1)
         self._weights: Array = np.ones(1)
-        for count, boundary in zip(at, boundaries, strict=True):
-            self._go_on(count, boundary)
 
     def beyond(self, count: int, z: float) -> float:
         """Chance of no earlier crossing and a statistic of `count` pairs above `z`."""
         away = z * math.sqrt(count) - self._sums
         return float(self._weights @ special.ndtr(-away / math.sqrt(count - self._count)))
 
-    def _go_on(self, count: int, boundary: float) -> None:
+    def go_on(self, count: int, boundary: float) -> None:
+        """Go on to a look at `count` pairs that does not cross its boundary."""
         step = count - self._count
-        nodes, weights = _legendre()
+        nodes, weights = _legendre(NODES)
         reach = min(boundary, _FARTHEST) * math.sqrt(count)
         sums = reach * nodes
         away = (sums[:, None] - self._sums) / math.sqrt(step)
         density = np.exp(-0.5 * away**2) @ self._weights / math.sqrt(2 * math.pi * step)
         self._count, self._sums, self._weights = count, sums, reach * weights * density
-
-
-@functools.lru_cache(maxsize=1)
-def _legendre() -> tuple[Array, Array]:
-    nodes, weights = np.polynomial.legendre.leggauss(NODES)
-    return np.asarray(nodes), np.asarray(weights)
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)

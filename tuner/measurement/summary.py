@@ -11,23 +11,19 @@ All but 2xx are errors, except for allowed rejections. Little's law counts every
 
 from __future__ import annotations
 
-import dataclasses
 import math
 from collections.abc import Collection
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from tuner.errors import LoadGeneratorFailed
-from tuner.measurement import blocks, effective_sample_size, percentiles
-from tuner.measurement.littles_law import littles_law_error
+from tuner.measurement import blocks, percentiles
 from tuner.values.histogram import LatencyHistogram
-from tuner.values.interval import UNKNOWN, Interval
-from tuner.values.measurement import LATE_S, Block, HostNoise, Measurement
+from tuner.values.measurement import LATE_S, HostNoise, Measurement
 from tuner.values.request_records import CpuTimeSeries, RequestRecords
 
-SHARES = (0.5, 0.95, 0.99)
 _ROUNDING_S = 1e-9
 
 
@@ -42,6 +38,24 @@ def is_measured(
     """(n,) whether each request finished (open loop: was due) in the measured part."""
     at_s = records.intended_s if is_open else records.finished_s
     return (at_s > warmup_s) & (at_s <= warmup_s + seconds + _ROUNDING_S)
+
+
+def is_answered(
+    records: RequestRecords, *, warmup_s: float, seconds: float, is_open: bool = False
+) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
+    """(n,) whether each request is measured and got status 2xx."""
+    measured = is_measured(records, warmup_s=warmup_s, seconds=seconds, is_open=is_open)
+    return measured & is_ok(records)
+
+
+def littles_law_error(throughput_per_s: float, mean_s: float, concurrency: int) -> float:
+    """|throughput x mean / concurrency - 1| over finished requests of any status.
+
+    Little's law (1961, Operations Research 9:383): requests in flight = throughput x mean latency.
+    A large error in a closed loop means too few requests in flight, or a phase too short for its
+    latencies.
+    """
+    return abs(throughput_per_s * mean_s / concurrency - 1)
 
 
 def summarise(
@@ -74,64 +88,55 @@ def summarise(
         why = nothing_measured(records, measured, seconds)
         raise LoadGeneratorFailed(f"nothing measured: {why}")
     took_s = records.finished_s - records.intended_s
-    at_s = records.intended_s if is_open else records.finished_s
-    latencies = _Latencies(at_s[answered], took_s[answered], warmup_s, seconds)
-    parts = latencies.blocks(block_s, client_cpu)
+    at_s = (records.intended_s if is_open else records.finished_s)[answered]
+    in_turn = np.argsort(at_s, kind="stable")
+    latencies = _latency_fields(
+        at_s[in_turn], took_s[answered][in_turn], warmup_s, seconds, block_s, client_cpu
+    )
+    parts = latencies["blocks"]
+    block_s = parts[0].seconds if parts else seconds
     finished = int(np.count_nonzero(measured))
     refused = int(np.count_nonzero(measured & np.isin(records.status, sorted(refusals))))
-    block_s = parts[0].seconds if parts else seconds
     little_error = None
     if concurrency is not None:
         mean_finished_s = float(took_s[measured].mean())
         little_error = littles_law_error(finished / seconds, mean_finished_s, concurrency)
-    good, good_interval = _goodput(
-        records, warmup_s, seconds, deadline_ms=deadline_ms, block_s=block_s
-    )
+    within = is_answered(records, warmup_s=warmup_s, seconds=seconds)
+    late_s = (records.started_s - records.intended_s)[measured]
     return Measurement(
         requests=count,
         errors=finished - count - refused,
         refused=refused,
         seconds=seconds,
-        **latencies.fields(parts),
-        goodput=good,
-        goodput_interval=good_interval,
-        throughput_per_s=_answered_within(records, warmup_s, seconds) / seconds,
+        **latencies,
+        **_goodput_fields(records, within, deadline_ms, warmup_s, seconds, block_s),
+        throughput_per_s=int(np.count_nonzero(within)) / seconds,
         little_error=little_error,
         warmup_s=warmup_s,
         noise=noise,
         client_batch=client_batch,
         rate_per_s=rate_per_s,
-        late_share=float(np.mean(_late_s(records)[measured] > LATE_S)) if is_open else None,
+        late_share=float(np.mean(late_s > LATE_S)) if is_open else None,
     )
 
 
-def _late_s(records: RequestRecords) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
-    return records.started_s - records.intended_s
-
-
-def _answered_within(records: RequestRecords, warmup_s: float, seconds: float) -> int:
-    finished = is_measured(records, warmup_s=warmup_s, seconds=seconds)
-    return int(np.count_nonzero(finished & is_ok(records)))
-
-
-def _goodput(
+def _goodput_fields(
     records: RequestRecords,
+    within: NDArray[np.bool_],
+    deadline_ms: float | None,
     warmup_s: float,
     seconds: float,
-    *,
-    deadline_ms: float | None,
     block_s: float,
-) -> tuple[float | None, Interval]:
+) -> dict[str, Any]:
     if deadline_ms is None:
-        return None, UNKNOWN
+        return {}
     took_ms = 1e3 * (records.finished_s - records.intended_s)
-    chosen = is_measured(records, warmup_s=warmup_s, seconds=seconds) & is_ok(records)
-    at_s = records.finished_s[chosen & (took_ms <= deadline_ms)]
+    at_s = records.finished_s[within & (took_ms <= deadline_ms)]
     rate = len(at_s) / seconds
     count = math.floor(seconds / block_s + 1e-6)
     counts, _ = np.histogram(at_s, bins=warmup_s + block_s * np.arange(count + 1))
     ends = blocks.ratio_interval(np.full(count, block_s), counts.astype(float), rate)
-    return rate, ends
+    return {"goodput": rate, "goodput_interval": ends}
 
 
 def nothing_measured(
@@ -169,76 +174,41 @@ def statuses(records: RequestRecords, chosen: np.ndarray[tuple[int], np.dtype[np
     )
 
 
-class _Latencies:
-    def __init__(
-        self,
-        at_s: NDArray[np.float64],
-        took_s: NDArray[np.float64],
-        warmup_s: float,
-        seconds: float,
-    ) -> None:
-        self._at_s, self._took_s = at_s, took_s
-        self._warmup_s, self._seconds = warmup_s, seconds
-        self.ordered_s = np.sort(took_s)
-        self.mean_s = float(self.ordered_s.mean())
-
-    def blocks(self, block_s: float, client_cpu: CpuTimeSeries | None) -> tuple[Block, ...]:
-        """Blocks, longer than `block_s` for long latencies."""
-        in_turn = np.argsort(self._at_s, kind="stable")
-        return blocks.cut(
-            self._at_s[in_turn],
-            self._took_s[in_turn],
-            start_s=self._warmup_s,
-            seconds=self._seconds,
-            block_s=blocks.block_seconds(block_s, self.mean_s),
-            client_cpu=client_cpu,
-        )
-
-    def fields(self, parts: tuple[Block, ...]) -> dict[str, Any]:
-        """Fields of a `Measurement` about latencies."""
-        mean_ms = 1e3 * self.mean_s
-        spread_ms = max(blocks.FINEST_MS, 1e3 * percentiles.spread(self.ordered_s))
-        found = self._percentiles()
-        return {
-            "blocks": parts,
-            "mean_ms": mean_ms,
-            "mean_interval": blocks.mean_interval(parts, mean_ms),
-            "p50_ms": found[0.5].value_ms,
-            "p50_interval": found[0.5].interval,
-            "p95_ms": found[0.95].value_ms,
-            "p95_interval": found[0.95].interval,
-            "p99_ms": found[0.99].value_ms,
-            "p99_interval": found[0.99].interval,
-            "p99_effective": found[0.99].effective,
-            "spread_ms": spread_ms,
-            "spread_interval": blocks.spread_interval(parts, spread_ms),
-            "histogram": LatencyHistogram.of(1e3 * self.ordered_s),
-        }
-
-    def _percentiles(self) -> dict[float, _Percentile]:
-        alike = effective_sample_size.part_of(
-            self._at_s, start_s=self._warmup_s, seconds=self._seconds, mean_s=self.mean_s
-        )
-        return {
-            share: _Percentile.of(self._took_s, self.ordered_s, alike, share) for share in SHARES
-        }
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class _Percentile:
-    value_ms: float
-    interval: Interval
-    effective: float
-
-    @classmethod
-    def of(
-        cls,
-        took_s: NDArray[np.float64],
-        ordered_s: NDArray[np.float64],
-        parts: NDArray[np.intp],
-        share: float,
-    ) -> Self:
+def _latency_fields(
+    at_s: NDArray[np.float64],
+    took_s: NDArray[np.float64],
+    warmup_s: float,
+    seconds: float,
+    block_s: float,
+    client_cpu: CpuTimeSeries | None,
+) -> dict[str, Any]:
+    """Return the fields of a `Measurement` about latencies (n,) at ascending times (n,)."""
+    ordered_s = np.sort(took_s)
+    mean_s = float(ordered_s.mean())
+    parts = blocks.cut(
+        at_s,
+        took_s,
+        start_s=warmup_s,
+        seconds=seconds,
+        block_s=blocks.block_seconds(block_s, mean_s),
+        client_cpu=client_cpu,
+    )
+    mean_ms = 1e3 * mean_s
+    spread_ms = max(blocks.FINEST_MS, 1e3 * percentiles.spread(ordered_s))
+    found: dict[str, Any] = {
+        "blocks": parts,
+        "mean_ms": mean_ms,
+        "mean_interval": blocks.mean_interval(parts, mean_ms),
+        "spread_ms": spread_ms,
+        "spread_interval": blocks.spread_interval(parts, spread_ms),
+        "histogram": LatencyHistogram.of(1e3 * ordered_s),
+    }
+    alike = blocks.part_of(at_s, start_s=warmup_s, seconds=seconds, mean_s=mean_s)
+    for name, share in (("p50", 0.5), ("p95", 0.95), ("p99", 0.99)):
         value_s = percentiles.percentile(ordered_s, share)
-        worth = len(took_s) / effective_sample_size.design_effect(took_s > value_s, parts)
-        ends = percentiles.interval(1e3 * ordered_s, share, effective=worth)
-        return cls(1e3 * value_s, ends, worth)
+        effective = len(took_s) / blocks.design_effect(took_s > value_s, alike)
+        found[f"{name}_ms"] = 1e3 * value_s
+        found[f"{name}_interval"] = percentiles.interval(
+            1e3 * ordered_s, share, effective=effective
+        )
+    return {**found, "p99_effective": effective}

@@ -32,15 +32,10 @@ class TimeSlices:
     def of(
         cls, *, round_trip_s: float, startup_s: float, measured_s: float = 0.0, arms: int = 2
     ) -> Self:
-        """Layout for these latencies and launch times.
+        """Layout for the slowest arm's mean latency, the mean launch, and the least `measured_s`.
 
         Slices get as much time as the launch, which is optimal if evaluations and quartets vary
         alike (Cochran, Sampling Techniques, section 10.6).
-
-        Args:
-            round_trip_s: mean latency of the slowest.
-            startup_s: mean of the arms.
-            measured_s: least; 0 if only means are compared.
         """
         seconds = max(SLICE_S, LATENCIES * round_trip_s, measured_s / PARTS)
         seconds = math.ceil(10 * seconds - 1e-9) / 10

@@ -9,7 +9,7 @@ from serving.errors import InvalidSettings
 from serving.tensors import input_values
 from serving.tensors.arrays import DTYPES
 from serving.values import ITEM_BYTES, Signature, TensorSpec
-from tuner.load_generator import range_errors
+from tuner.load_generator import error_responses
 
 NUMBERS = [name for name in DTYPES if name != "BOOL"]
 
@@ -114,6 +114,6 @@ def test_what_does_not_fit_is_refused(datatype, text, file, said):
 )
 def test_an_index_out_of_range_names_the_option(answer, option):
     """With the range where the runtime tells it; not for inputs that the user gave."""
-    assert range_errors.hint(answer, ["ids"]).endswith(option)
-    assert not range_errors.hint(answer, [])
-    assert not range_errors.hint("the queue is full", ["ids"])
+    assert error_responses.hint(answer, ["ids"]).endswith(option)
+    assert not error_responses.hint(answer, [])
+    assert not error_responses.hint("the queue is full", ["ids"])

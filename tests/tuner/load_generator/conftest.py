@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from tuner.load_generator.generator import LoadGenerator
+from tuner.load_generator.client_process import LoadGenerator
 
 OK = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"
 

@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 
 from tests.tuner.load_generator.conftest import OK
-from tuner.load_generator.multi_model_payloads import LazyRequests, MultiModelPayloads, RequestRoute
+from tuner.load_generator.payloads import MultiModelPayloads, RequestRoute
 from tuner.load_generator.plan import PhasePlan, Warmup
+from tuner.load_generator.process import LazyRequests
 
 pytestmark = pytest.mark.processes
 

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from serving.tensors.arrays import DTYPES
 from serving.values import ITEM_BYTES, TensorSpec
 from tests.fakes.oip_requests import parsed
 from tuner.errors import UsageError
@@ -15,7 +16,7 @@ NUMERIC = [name for name in ITEM_BYTES if name != "BYTES"]
 def test_tensors_are_little_endian_and_row_major(datatype):
     """Whatever the array's own order in memory is."""
     spec = TensorSpec(name="x", datatype=datatype, shape=(-1, 2, 3))
-    kind = oip_body.DTYPES[datatype]
+    kind = DTYPES[datatype]
     array = np.arange(6).reshape(1, 2, 3).astype(kind)
     foreign = np.asfortranarray(array.astype(kind.newbyteorder(">")))
     assert oip_body.tensor_bytes(oip_body.RequestInput(spec, foreign)) == array.tobytes()

@@ -83,7 +83,7 @@ def test_a_file_that_is_none_is_named(tmp_path: pathlib.Path) -> None:
         plain_payloads.instances(tmp_path / "no.npz", to="/x", headers={})
     broken = tmp_path / "broken.npz"
     broken.write_bytes(b"no")
-    with pytest.raises(UsageError, match="not in npz format"):
+    with pytest.raises(UsageError, match="is not an npz"):
         plain_payloads.instances(broken, to="/x", headers={})
     with pytest.raises(UsageError, match="No such file"):
         plain_payloads.from_file(tmp_path / "no.json", to="/x", method="POST", headers={})

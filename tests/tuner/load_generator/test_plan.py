@@ -34,19 +34,8 @@ def test_a_plan_survives_json(plan):
     assert PhasePlan.from_json(json.loads(json.dumps(plan.as_json()))) == plan
 
 
-@pytest.mark.parametrize(
-    ("changes", "text"),
-    [
-        ({}, "one of the two"),
-        ({"seconds": 1.0, "requests": 5}, "one of the two"),
-        ({"seconds": 0.0}, "more than 0"),
-        ({"requests": 0}, "more than 0"),
-        ({"requests": 1, "timeout_s": 0.0}, "timeout_s"),
-        ({"requests": 1, "concurrency": 0}, "at least 1"),
-        ({"requests": 1, "rate_per_s": 0.0}, "a rate of"),
-    ],
-)
-def test_a_plan_without_sense_is_refused(changes, text):
-    """Neither or both of seconds and requests, and numbers that are none."""
-    with pytest.raises(ValueError, match=text):
+@pytest.mark.parametrize("changes", [{}, {"seconds": 1.0, "requests": 5}])
+def test_a_plan_without_sense_is_refused(changes):
+    """Neither or both of seconds and requests."""
+    with pytest.raises(ValueError, match="one of the two"):
         PhasePlan(**{"host": "h", "port": 1, "concurrency": 1, **changes})

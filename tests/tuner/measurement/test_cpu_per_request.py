@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from tests.fakes import studies
-from tuner.measurement.cpu_per_request import log_cpu_per_request
+from tuner.measurement.host import log_cpu_per_request
 from tuner.values.measurement import HostNoise, Measurement
 
 

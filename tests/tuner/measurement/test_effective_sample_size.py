@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from tuner.measurement import effective_sample_size, percentiles
+from tuner.measurement import blocks, percentiles
 from tuner.metrics import tail_latency
 
 
@@ -22,9 +22,9 @@ def in_batches(
 
 def worth(took: NDArray[np.float64], at_s: NDArray[np.float64], share: float) -> float:
     """Effective requests of a phase."""
-    parts = effective_sample_size.part_of(at_s, start_s=0.0, seconds=float(at_s[-1]), mean_s=0.01)
+    parts = blocks.part_of(at_s, start_s=0.0, seconds=float(at_s[-1]), mean_s=0.01)
     value = percentiles.percentile(np.sort(took), share)
-    return len(took) / effective_sample_size.design_effect(took > value, parts)
+    return len(took) / blocks.design_effect(took > value, parts)
 
 
 @given(
@@ -47,8 +47,8 @@ def test_every_request_twice_is_worth_half(seed: int, count: int) -> None:
     rng = np.random.default_rng(seed)
     above = rng.random(count) < 0.3
     parts = np.sort(rng.integers(0, 20, count))
-    once = effective_sample_size.design_effect(above, parts)
-    twice = effective_sample_size.design_effect(np.repeat(above, 2), np.repeat(parts, 2))
+    once = blocks.design_effect(above, parts)
+    twice = blocks.design_effect(np.repeat(above, 2), np.repeat(parts, 2))
     if once > 1:
         assert twice == pytest.approx(min(2 * count, 2 * once))
     else:
@@ -92,14 +92,14 @@ def test_parts_are_whole_quota_periods_of_two_round_trips(
 ) -> None:
     """At most 20, fewer where round trips are long; what remains at the end belongs to the last."""
     at_s = 3.0 + np.linspace(1e-6, seconds, 5_000)
-    found = effective_sample_size.part_of(at_s, start_s=3.0, seconds=seconds, mean_s=mean_s)
+    found = blocks.part_of(at_s, start_s=3.0, seconds=seconds, mean_s=mean_s)
     assert sorted(set(found.tolist())) == list(range(parts))
 
 
 def test_where_round_trips_are_long_a_part_counts_as_one() -> None:
     """Four parts of 500 requests tell nothing of how alike these are."""
     parts = np.repeat(np.arange(4), 500)
-    assert effective_sample_size.design_effect(np.arange(2_000) % 7 == 0, parts) == 500
+    assert blocks.design_effect(np.arange(2_000) % 7 == 0, parts) == 500
 
 
 @pytest.mark.parametrize(("effective_n", "seconds"), [(459, 3.0), (100, 13.0), (10_000, 0.2)])

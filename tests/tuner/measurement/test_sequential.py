@@ -151,12 +151,6 @@ def test_equal_differences_have_no_width() -> None:
     assert not read(plan, [0.0] * 6, 0).is_crossed
 
 
-@pytest.mark.parametrize("at", [[], [1], [6, 6], [8, 6]])
-def test_looks_that_do_not_ascend_are_refused(at: list[int]) -> None:
-    with pytest.raises(ValueError, match="looks"):
-        StoppingBoundaries.of(at, sd=1.0)
-
-
 def test_a_spread_of_nothing_is_refused() -> None:
     with pytest.raises(ValueError, match="spread"):
         StoppingBoundaries.of([6], sd=0.0)

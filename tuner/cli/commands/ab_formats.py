@@ -13,7 +13,7 @@ import rich.table
 import rich.text
 
 import serving
-from tuner.load_generator.generator import reported_line
+from tuner.load_generator.error_responses import reported_line
 from tuner.measurement import comparison
 from tuner.metrics import objective as objectives
 from tuner.metrics import tail_latency

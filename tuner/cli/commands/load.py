@@ -22,11 +22,12 @@ from tuner.errors import LaunchFailed, LoadGeneratorFailed, TunerError, UsageErr
 from tuner.evaluation import request_source
 from tuner.evaluation.open_loop import make_open_loop_plan
 from tuner.launching import machine, readiness
-from tuner.load_generator import payloads, stacking
+from tuner.load_generator import oip_body, payloads
+from tuner.load_generator.client_process import LoadGenerator
 from tuner.load_generator.endpoint import Endpoint, parse_header, parse_url
-from tuner.load_generator.generator import LoadGenerator, PhaseResult
 from tuner.load_generator.payload_files import MAX_BYTES
 from tuner.load_generator.payloads import Payloads
+from tuner.load_generator.phase_result import PhaseResult
 from tuner.load_generator.plan import OpenLoopPlan, PhasePlan, Warmup
 from tuner.measurement import host, summary
 from tuner.measurement.measurement_warnings import warnings_of
@@ -146,7 +147,7 @@ def _payloads(target: Endpoint, asked: TargetSettings, headers: list[str]) -> Pa
         return _raw(target, asked.payload, extra)
     name = target.model or ""
     signature = _signature(target, extra)
-    stacking.check_free(signature, asked.client_batch, name)
+    oip_body.check_client_batch(signature, asked.client_batch, name)
     found = _choose_payloads(asked, name, signature)
     path = target.infer_path or found.path
     return dataclasses.replace(found, path=path, headers={**found.headers, **extra})

@@ -1,8 +1,7 @@
 """Seeded arrivals for many models, the same for every scheduler.
 
 `serverless` follows cloud functions (Shahrad et al., "Serverless in the Wild", USENIX ATC 2020):
-popularity spans orders of magnitude; timers call three in ten models at equal distances; others get
-clusters of requests, with coefficients of variation above 1.
+popularity spans orders of magnitude; timers call three in ten models; others get clusters.
 """
 
 from __future__ import annotations
@@ -69,9 +68,7 @@ class ScenarioArrivals:
 def draw_arrivals(scenario: Scenario, draw: int = 0) -> ScenarioArrivals:
     """Return the requests of a scenario; every stream has its own random numbers.
 
-    Args:
-        draw: number of the realisation. Rates stay and times change; a trace begins elsewhere. 0 is
-            the first.
+    In each realisation `draw`, rates stay and times change; a trace begins elsewhere.
     """
     parts = []
     for place, stream in enumerate(scenario.streams):
@@ -103,10 +100,7 @@ def due(
 ) -> tuple[Array, Places]:
     """Return ascending seconds (n,) and models (n,) by index in the group.
 
-    Args:
-        copies: models of the group.
-        rng: for the models' rates.
-        times: for the arrival times; may be the same.
+    `rng` draws the models' rates, `times` the arrivals.
     """
     if stream.clients:
         models = np.repeat(np.arange(copies), stream.clients)

@@ -1,7 +1,4 @@
-"""Emulation of a scenario in virtual time: the real scheduler on emulated workers.
-
-The clock jumps between events. The scheduler's own time is measured.
-"""
+"""Emulation of a scenario in virtual time: the real scheduler on emulated workers."""
 
 from __future__ import annotations
 
@@ -9,12 +6,11 @@ import collections
 import dataclasses
 import itertools
 import random
-import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 
 from serving.errors import InvalidSettings
 from serving.scheduling.clockwork.scheduler import ClockworkScheduler
-from serving.scheduling.interface import ActionType, Event, Plan, Scheduler
+from serving.scheduling.interface import ActionType, Scheduler
 from serving.settings import ServingSettings
 from serving.values import ModelId
 from tuner.errors import UsageError
@@ -30,7 +26,6 @@ from tuner.evaluation.simulation.pool import (
 
 ROUNDING_S = 1e-9
 CHECKED_EVERY = 1024
-"""Requests between two checks."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,10 +34,8 @@ class WorkerUsage:
 
     loads: int
     load_share: float
-    """Share of the workers' time."""
     exec_share: float
     batches: Mapping[int, int]
-    """Items -> batches."""
     missed_windows: int
     most_pages: int
     """Largest memory in use on one worker."""
@@ -60,31 +53,6 @@ class Emulation(results.ScenarioResult):
     def planned_per_s(self) -> float:
         """Requests per second that one core can plan."""
         return self.requests / self.planning_s if self.planning_s else float("inf")
-
-
-class TimedScheduler:
-    """Scheduler that is timed."""
-
-    def __init__(self, scheduler: Scheduler) -> None:
-        self._scheduler = scheduler
-        self.took_s = 0.0
-
-    def waiting_of(self, model: ModelId) -> int:
-        """Return the queued items of a model."""
-        return self._scheduler.waiting_of(model)
-
-    def on(self, event: Event, now_s: float) -> None:
-        """Handle an event."""
-        began_s = time.perf_counter()
-        self._scheduler.on(event, now_s)
-        self.took_s += time.perf_counter() - began_s
-
-    def plan(self, now_s: float) -> Plan:
-        """Return the current plan."""
-        began_s = time.perf_counter()
-        plan = self._scheduler.plan(now_s)
-        self.took_s += time.perf_counter() - began_s
-        return plan
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -117,11 +85,7 @@ class _Checked:
 
 
 def settings_of(scenario: Scenario) -> ServingSettings:
-    """Return the engine's settings.
-
-    Raises:
-        UsageError: a setting is unknown, or out of its range.
-    """
+    """Return the engine's settings; UsageError for an unknown or invalid one."""
     try:
         policy = ServingSettings().with_changes({"scheduling.policy": "clockwork"})
         return policy.with_changes(scenario.settings, source=f"scenario {scenario.name}")
@@ -140,12 +104,7 @@ def run(
     *,
     check: Callable[[], None] = lambda: None,
 ) -> tuple[Emulation, list[EmulatedOutcome]]:
-    """Run a scenario; also return the outcome of each request in order of arrival.
-
-    Args:
-        check: called regularly; may raise.
-    """
-    timed = TimedScheduler(make(scenario))
+    """Run a scenario, calling `check` regularly; also return outcomes in order of arrival."""
     models = [model for group in scenario.groups for model in _models(group)]
     workers = [
         EmulatedWorker(number, pages=scenario.pages, concurrent_loads=scenario.concurrent_loads)
@@ -154,15 +113,14 @@ def run(
     rng = random.Random(scenario.seed)  # noqa: S311 - an emulation's luck
     half_s = 0.5 * scenario.emulated.message_latency_s
     pool = EmulatedPool(
-        timed,
+        make(scenario),
         models,
         workers,
         jitter=lambda: rng.choice(scenario.emulated.jitter),
         message_latency_s=lambda: half_s + (rng.expovariate(1.0 / half_s) if half_s else 0.0),
     )
-    timed.took_s = 0.0
     outcomes = pool.run(_Checked(arrivals.draw_arrivals(scenario), check))
-    return _result(scenario, outcomes, workers, timed), outcomes
+    return _result(scenario, pool), outcomes
 
 
 def _models(group: ModelGroup) -> Iterator[EmulatedModel]:
@@ -181,13 +139,9 @@ def _models(group: ModelGroup) -> Iterator[EmulatedModel]:
         )
 
 
-def _result(
-    scenario: Scenario,
-    outcomes: Sequence[EmulatedOutcome],
-    workers: Sequence[EmulatedWorker],
-    timed: TimedScheduler,
-) -> Emulation:
-    found = results.summarise(scenario, [_end(outcome) for outcome in outcomes])
+def _result(scenario: Scenario, pool: EmulatedPool) -> Emulation:
+    workers = pool.workers
+    found = results.summarise(scenario, [_end(outcome) for outcome in pool.outcomes])
     time_s = found.seconds * len(workers)
     return Emulation(
         **{field.name: getattr(found, field.name) for field in dataclasses.fields(found)},
@@ -201,7 +155,7 @@ def _result(
             missed_windows=sum(worker.too_late for worker in workers),
             most_pages=max(worker.max_pages for worker in workers),
         ),
-        planning_s=timed.took_s,
+        planning_s=pool.planning_s,
     )
 
 

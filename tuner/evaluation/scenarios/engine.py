@@ -1,10 +1,8 @@
 """Engine with all models of a scenario, as a study launches it.
 
-    another size of batches or pages: a new server, whose models are profiled anew
-    anything else: the running server with new, empty replicas and its profiles
-
-Settings that a configuration lacks are the scenario's. Servers of one launcher share measured
-profiles. Blocking.
+Another size of batches or pages takes a new server, whose models are profiled anew; anything else
+the running server with new, empty replicas. Settings that a configuration lacks are the scenario's.
+Servers of one launcher share measured profiles. Blocking.
 """
 
 from __future__ import annotations
@@ -36,17 +34,10 @@ class ScenarioLauncher:
     """Launcher for servers of one scenario."""
 
     why_not_interleaved: str | None = "each holds all models of the scenario"
-    """Why two servers cannot run at once; None: they can."""
     is_restarted: bool = False
-    """Whether each configuration gets a new process, which has to settle."""
 
     def __init__(self, scenario: Scenario, spawner: str | None = None) -> None:
-        """Prepare without starting anything.
-
-        Args:
-            scenario: already checked.
-            spawner: spawner of replicas; None: by the environment.
-        """
+        """Prepare for a checked scenario; `spawner` None: by the environment."""
         self.scenario = scenario
         self.spawner = spawner
         self.defaults = served.configuration_of(scenario)
@@ -60,11 +51,7 @@ class ScenarioLauncher:
         return pathlib.Path(self._profiles.name)
 
     def start(self, configuration: Configuration | None) -> ScenarioServer:
-        """Start a server.
-
-        Raises:
-            UsageError, LaunchFailed: it does not start, or cannot load a model.
-        """
+        """Start a server; UsageError or LaunchFailed if it or a model does not start."""
         server = ScenarioServer(self)
         server.apply(configuration or Configuration({}))
         return server
@@ -83,7 +70,6 @@ class ScenarioServer:
         self._launcher = launcher
         self._process: LuthierProcess | None = None
         self._now = Configuration({})
-        """Configuration that the process was given last."""
 
     @property
     def host(self) -> str:
@@ -101,11 +87,7 @@ class ScenarioServer:
         return () if self._process is None else self._process.pids
 
     def apply(self, configuration: Configuration) -> float:
-        """Apply a configuration, and return the seconds until it was ready.
-
-        Raises:
-            UsageError, LaunchFailed: it failed; `is_running` is whether the engine still serves.
-        """
+        """Return the seconds until a configuration was applied; UsageError, LaunchFailed: not."""
         before_s = time.monotonic()
         launcher = self._launcher
         wanted = Configuration({**launcher.defaults, **configuration})
@@ -120,11 +102,7 @@ class ScenarioServer:
         return time.monotonic() - before_s
 
     def describe(self) -> EngineInfo:
-        """Describe the engine under the scenario's name.
-
-        Raises:
-            LaunchFailed: the engine is gone (cause `crash`).
-        """
+        """Describe the engine under the scenario's name; LaunchFailed if it is gone."""
         admin = self._running().admin
         answer = admin.settings()
         devices = {model.get("device") for model in answer["models"]}
@@ -139,11 +117,7 @@ class ScenarioServer:
         )
 
     def replica_facts(self) -> ReplicaFacts:
-        """Return the replicas' current report, with rejections.
-
-        Raises:
-            LaunchFailed: the engine is gone (cause `crash`).
-        """
+        """Return the replicas' report, with rejections; LaunchFailed if the engine is gone."""
         running = self._running()
         counted = pool_metrics.parse(running.admin.metrics())
         return dataclasses.replace(running.replica_facts(), refusals=counted.refusals)

@@ -3,126 +3,148 @@
 from __future__ import annotations
 
 import csv
+import dataclasses
 import io
 import math
 import pathlib
-from collections.abc import Collection
-from typing import Any
+from collections.abc import Collection, Mapping
+from typing import Any, Self
 
 import numpy as np
 from scipy import special
 
 from serving.system import user_files
 from tuner.document import Document, Path
+from tuner.errors import InvalidDocument
 from tuner.evaluation.scenarios.values import MAX_ARRIVALS
 
-MIN_S = 1e-6
-"""Times below it are rejected, being practically zero."""
 MAX_BYTES = 256 << 20
 STEPS = 1000
 """Factors for a jitter given as one number."""
 
 
-class ScenarioValues:
-    """Reader of values; errors name file, key and line."""
+@dataclasses.dataclass(frozen=True, slots=True)
+class Section:
+    """Mapping in a scenario file; errors name file, key and line."""
 
-    def __init__(self, found: Document, folder: pathlib.Path) -> None:
-        self._found = found
-        self._folder = folder
+    document: Document
+    folder: pathlib.Path
+    """Of the file, and of the files that it names."""
+    path: Path
+    values: Mapping[str, Any]
 
-    def mapping(self, given: object, path: Path, keys: Collection[str]) -> dict[str, Any]:
-        """Return a mapping of known keys."""
-        found = self._found.mapping(given, path)
-        for key in found:
-            self._found.reject_unknown(key, keys, (*path, key), "key")
-        return found
+    @classmethod
+    def root(cls, document: Document, folder: pathlib.Path) -> Self:
+        """Return the whole file."""
+        return cls(document, folder, (), document.mapping(document.value, ()))
 
-    def positive(self, given: object, path: Path) -> float:
+    def section(self, key: str, default: object = None) -> Self:
+        """Return the mapping of a key."""
+        path = (*self.path, key)
+        values = self.document.mapping(self.values.get(key, default), path)
+        return dataclasses.replace(self, path=path, values=values)
+
+    def of_keys(self, keys: Collection[str]) -> Self:
+        """Return it with known keys only."""
+        for key in self.values:
+            self.document.reject_unknown(key, keys, (*self.path, key), "key")
+        return self
+
+    def error(self, text: str, *keys: str) -> InvalidDocument:
+        """Return an error of the mapping, or of a key in it."""
+        return self.document.error((*self.path, *keys), text)
+
+    def number(self, key: str, default: float | None = None) -> float:
+        """Return a finite number."""
+        return self.document.number(self.values.get(key, default), (*self.path, key))
+
+    def positive(self, key: str, default: float | None = None) -> float:
         """Return a number above 0."""
-        number = self._found.number(given, path)
+        number = self.number(key, default)
         if number <= 0:
-            raise self.error(path, f"{given!r}, expected a number above 0")
+            raise self.error(f"{self.values[key]!r}, expected a number above 0", key)
         return number
 
-    def from_zero(self, given: object, path: Path) -> float:
+    def from_zero(self, key: str, default: float = 0) -> float:
         """Return a number from 0."""
-        number = self._found.number(given, path)
+        number = self.number(key, default)
         if number < 0:
-            raise self.error(path, f"{given!r}, expected a number from 0")
+            raise self.error(f"{self.values[key]!r}, expected a number from 0", key)
         return number
 
-    def every(self, given: object, path: Path) -> float:
-        """Return an interval in seconds; 0 is none."""
-        number = self.from_zero(given, path)
-        if 0 < number < MIN_S:
-            raise self.error(path, f"{number:g}, expected 0, or at least {MIN_S:g} s")
-        return number
-
-    def whole(self, given: object, path: Path, least: int, most: int) -> int:
+    def whole(self, key: str, default: int, least: int, most: int) -> int:
         """Return a whole number in a range."""
-        number = self._found.whole_number(given, path)
+        number = self.document.whole_number(self.values.get(key, default), (*self.path, key))
         if not least <= number <= most:
-            raise self.error(path, f"{number}, expected a whole number from {least} to {most:,}")
+            raise self.error(f"{number}, expected a whole number from {least} to {most:,}", key)
         return number
 
-    def error(self, path: Path, text: str) -> Exception:
-        """Return an error at a place in the file."""
-        return self._found.error(path, text)
+    def text(self, key: str, default: str | None = None) -> str:
+        """Return a non-empty text."""
+        return self.document.text(self.values.get(key, default), (*self.path, key))
 
-    def trace(self, name: str, copies: int, path: Path) -> tuple[tuple[float, int], ...]:
-        """Return rows of seconds and a model's index in its group."""
-        file = self._folder / name
+    def name(self, key: str, default: str | None, valid: Collection[str], noun: str) -> str:
+        """Return a known name."""
+        name = self.text(key, default)
+        self.document.reject_unknown(name, valid, (*self.path, key), noun)
+        return name
+
+    def trace(self, key: str, copies: int) -> tuple[tuple[float, int], ...]:
+        """Return a file's rows of seconds and a model's index in its group."""
+        file = self.folder / self.text(key)
         found: list[tuple[float, int]] = []
         try:
-            with (
-                user_files.open_file(file, max_bytes=MAX_BYTES) as opened,
-                io.TextIOWrapper(opened, encoding="utf-8", newline="") as rows,
-            ):
+            with io.TextIOWrapper(
+                user_files.open_file(file, max_bytes=MAX_BYTES), encoding="utf-8", newline=""
+            ) as rows:
                 for number, row in enumerate(csv.reader(rows), start=1):
                     if not row or row[0].startswith("#") or row[0] == "seconds":
                         continue
+                    where = f"{file}, line {number}"
                     if len(found) == MAX_ARRIVALS:
-                        text = f"{file}, line {number}: expected at most {MAX_ARRIVALS:,} arrivals"
-                        raise self.error(path, text)
-                    found.append(self._arrival(row, copies, file, number, path))
+                        raise self.error(
+                            f"{where}: expected at most {MAX_ARRIVALS:,} arrivals", key
+                        )
+                    found.append(self._arrival(row, copies, where, key))
                     if len(found) > 1 and found[-1][0] < found[-2][0]:
-                        text = f"{file}, line {number}: seconds {row[0]} come after {found[-2][0]:g}; sort the file"
-                        raise self.error(path, text)
+                        text = (
+                            f"{where}: seconds {row[0]} come after {found[-2][0]:g}; sort the file"
+                        )
+                        raise self.error(text, key)
         except (OSError, ValueError, csv.Error) as error:  # ValueError: invalid path
             reason = getattr(error, "strerror", None) or str(error)
-            raise self.error(path, f"{file} cannot be read: {reason}") from error
+            raise self.error(f"{file} cannot be read: {reason}", key) from error
         if not found:
-            raise self.error(path, f"{file}: no arrivals, expected rows of seconds,model")
+            raise self.error(f"{file}: no arrivals, expected rows of seconds,model", key)
         return tuple(found)
 
-    def _arrival(
-        self, row: list[str], copies: int, file: pathlib.Path, number: int, path: Path
-    ) -> tuple[float, int]:
+    def _arrival(self, row: list[str], copies: int, where: str, key: str) -> tuple[float, int]:
         try:
             at_s, model = float(row[0]), int(row[1])
         except (ValueError, IndexError):
             at_s, model = math.nan, -1
         if not (0 <= at_s < math.inf) or not 0 <= model < copies:
             raise self.error(
-                path,
-                f"{file}, line {number}: {','.join(row)!r}, expected seconds from 0 and a model from 0 to "
+                f"{where}: {','.join(row)!r}, expected seconds from 0 and a model from 0 to "
                 f"{copies - 1}",
+                key,
             )
         return at_s, model
 
-    def jitter(self, given: object, path: Path) -> tuple[float, ...]:
+    def jitter(self, key: str) -> tuple[float, ...]:
         """Return a file's factors, one per line, or those of a half-normal distribution."""
+        given = self.values.get(key, 0)
         if not isinstance(given, str):
-            spread = self.from_zero(given, path)
+            spread = self.from_zero(key)
             shares = (np.arange(STEPS) + 0.5) / STEPS
             return tuple((1.0 + spread * special.ndtri((1.0 + shares) / 2.0)).tolist())
-        file = self._folder / given
+        file = self.folder / given
         try:
             lines = user_files.text(file, max_bytes=MAX_BYTES).split()
             factors = tuple(map(float, lines))
         except (OSError, UnicodeDecodeError, ValueError) as error:
             reason = getattr(error, "strerror", None) or str(error)
-            raise self.error(path, f"{file}: {reason}; expected a factor in each line") from error
+            raise self.error(f"{file}: {reason}; expected a factor in each line", key) from error
         if not factors or not all(0 < factor < math.inf for factor in factors):
-            raise self.error(path, f"{file}: expected factors above 0, one in each line")
+            raise self.error(f"{file}: expected factors above 0, one in each line", key)
         return factors

@@ -21,8 +21,7 @@ from tuner.evaluation.scenarios import arrivals
 from tuner.evaluation.scenarios.values import ModelGroup, Scenario, Stream
 from tuner.launching import readiness
 from tuner.load_generator import oip_body, payload_files, payloads, synthetic
-from tuner.load_generator.multi_model_payloads import MultiModelPayloads, RequestRoute
-from tuner.load_generator.payloads import Payloads
+from tuner.load_generator.payloads import MultiModelPayloads, Payloads, RequestRoute
 from tuner.load_generator.plan import PhasePlan, Warmup
 from tuner.values.study_record import InputSummary
 
@@ -74,28 +73,23 @@ class ScenarioRequests:
     @property
     def is_synthetic(self) -> bool:
         """Whether some inputs are random."""
-        return any(_find_spec(model_of(group)).sample is None for group in self._scenario.groups)
+        return bool(self._random_groups)
 
     @property
     def description(self) -> str:
         """Description for notes and reports."""
-        random = [
-            group.name
-            for group in self._scenario.groups
-            if _find_spec(model_of(group)).sample is None
-        ]
-        return f"random inputs for {', '.join(random)}" if random else "samples of the models"
+        random = ", ".join(self._random_groups)
+        return f"random inputs for {random}" if random else "samples of the models"
+
+    @property
+    def _random_groups(self) -> list[str]:
+        groups = self._scenario.groups
+        return [group.name for group in groups if _find_spec(model_of(group)).sample is None]
 
     def load(self, host: str, port: int, *, seed: int, seconds: float) -> ClientWorkload:
-        """Return the workload of an evaluation.
+        """Return the workload of an evaluation; seed 0 is the scenario's own.
 
-        Args:
-            seed: of the arrivals; 0 is the scenario's own.
-            seconds: of requests.
-
-        Raises:
-            UsageError: nothing is due in this time.
-            LaunchFailed: the server has no model metadata.
+        UsageError if nothing is due in this time, LaunchFailed if a model has no metadata.
         """
         key = (seed, seconds)
         if self._last is None or self._last[0] != key:
@@ -205,30 +199,25 @@ class _Book:
     """Distinct heads and bodies."""
 
     def __init__(self) -> None:
-        self._heads: dict[tuple[str, int], int] = {}
-        self._made: list[RequestRoute] = []
-        self._first: dict[int, int] = {}
-        """Id of payloads -> index of their first body."""
+        self._heads: list[RequestRoute] = []
         self._bodies: list[bytes] = []
-        self._kept: list[Payloads] = []
+        self._places: dict[int, tuple[Payloads, int, dict[str, int]]] = {}
+        """Id of payloads -> these, the index of their first body, and of heads by model."""
 
     def pair(self, sent: Payloads, name: str, number: int) -> tuple[int, int]:
         """Return head and body indexes of a model's request by its number."""
-        first = self._first.get(id(sent))
-        if first is None:
-            first = self._first[id(sent)] = len(self._bodies)
+        if id(sent) not in self._places:
+            self._places[id(sent)] = sent, len(self._bodies), {}
             self._bodies += sent.requests
-            self._kept.append(sent)  # keeps its id from being reused
-        key = (name, id(sent))
-        head = self._heads.get(key)
-        if head is None:
-            head = self._heads[key] = len(self._made)
-            self._made.append(RequestRoute(path=payloads.infer_path(name), headers=sent.headers))
-        return head, first + number % len(sent.requests)
+        _, first, heads = self._places[id(sent)]
+        if name not in heads:
+            heads[name] = len(self._heads)
+            self._heads.append(RequestRoute(path=payloads.infer_path(name), headers=sent.headers))
+        return heads[name], first + number % len(sent.requests)
 
     def mixture(self, order: Sequence[tuple[int, int]]) -> MultiModelPayloads:
         """Return everything with the order."""
-        return MultiModelPayloads(heads=tuple(self._made), bodies=tuple(self._bodies), order=order)
+        return MultiModelPayloads(heads=tuple(self._heads), bodies=tuple(self._bodies), order=order)
 
 
 def _payloads(group: ModelGroup, signature: Signature, stream: Stream) -> Payloads:
@@ -259,11 +248,7 @@ def _payloads(group: ModelGroup, signature: Signature, stream: Stream) -> Payloa
 
 
 def _find_spec(model: str) -> ModelSpec:
-    """Find a model's spec, with samples and shapes.
-
-    Raises:
-        UsageError: the model cannot be found.
-    """
+    """Find a model's spec, with samples and shapes; UsageError without one."""
     try:
         return zoo.find(model)
     except ServingError as error:
@@ -273,16 +258,11 @@ def _find_spec(model: str) -> ModelSpec:
 def _with_timeout(sent: Payloads, deadline_s: float) -> Payloads:
     """Return the requests with the protocol's parameter `timeout`."""
     length = int(sent.headers[oip_body.LENGTH_HEADER])
-    heads = []
-    for body in sent.requests:
-        head = json.loads(body[:length])
+    heads = [json.loads(body[:length]) for body in sent.requests]
+    for head in heads:
         head["parameters"]["timeout"] = max(1, round(1e6 * deadline_s))
-        heads.append(json.dumps(head, separators=(",", ":")).encode())
-    longest = max(map(len, heads))
-    requests = tuple(
-        head.ljust(longest) + body[length:] for head, body in zip(heads, sent.requests, strict=True)
-    )
-    headers = {**sent.headers, oip_body.LENGTH_HEADER: str(longest)}
+    requests, header_bytes = oip_body.join_bodies(heads, [body[length:] for body in sent.requests])
+    headers = {**sent.headers, oip_body.LENGTH_HEADER: str(header_bytes)}
     return dataclasses.replace(sent, requests=requests, headers=headers)
 
 

@@ -21,12 +21,9 @@ class RequestOutcome(NamedTuple):
 
     stream: int
     at_s: float
-    """When it was due."""
     deadline_s: float
-    """Relative deadline."""
     done_s: float
     refused: str | None
-    """Reason of a rejection, or None."""
     at_once: bool = False
     """Whether it was rejected on arrival."""
 
@@ -38,7 +35,6 @@ class Counts:
     requests: int
     in_time: int
     late: int
-    """Responses after their deadline."""
     far_late: int
     """Those over 5 ms late."""
     refused_at_once: Mapping[str, int]

@@ -29,7 +29,8 @@ from tuner.evaluation.scenarios.values import Scenario
 from tuner.launching import pool_metrics
 from tuner.launching.engine_process import SERVER, LuthierProcess
 from tuner.launching.pool_metrics import PoolCounts
-from tuner.load_generator.generator import LoadGenerator, PhaseResult
+from tuner.load_generator.client_process import LoadGenerator
+from tuner.load_generator.phase_result import PhaseResult
 from tuner.report import formatting
 from tuner.values.configuration import Configuration, Value
 from tuner.values.measurement import LATE_S
@@ -41,10 +42,8 @@ NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 PROFILES = "server.profiles_dir"
 MAX_MODELS = 1000
 MAX_SECONDS = 3600.0
-TOO_MANY, UNAVAILABLE, TOO_LATE = 429, 503, 504
-REJECTED = {TOO_MANY: "queue full (429)", UNAVAILABLE: "cannot be in time (503)"}
-"""Statuses of requests rejected on arrival."""
-DROPPED = {0: "no answer", TOO_LATE: "too late (504)"}
+REJECTED = {429: "queue full (429)", 503: "cannot be in time (503)"}
+DROPPED = {0: "no answer", 504: "too late (504)"}
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,16 +57,10 @@ class ScenarioRun(results.ScenarioResult):
     client_cores: float
     """Load generators' CPU time over the run's time."""
     server: PoolCounts
-    """Counters of the server during the run."""
 
 
 def run(scenario: Scenario, *, say: Callable[[str], None] = lambda _: None) -> ScenarioRun:
-    """Serve a scenario once.
-
-    Raises:
-        UsageError: it cannot be served.
-        TunerError: the server or a model does not start, or the load generator fails.
-    """
+    """Serve a scenario once; UsageError if it cannot be, TunerError if a part fails."""
     began_s = time.monotonic()
     with open_server(scenario) as engine:
         models = sum(group.copies for group in scenario.groups)
@@ -76,28 +69,16 @@ def run(scenario: Scenario, *, say: Callable[[str], None] = lambda _: None) -> S
         return drive(scenario, engine)
 
 
-@contextlib.contextmanager
 def open_server(
     scenario: Scenario,
     *,
     settings: Mapping[str, Value] | None = None,
     program: Sequence[str] = SERVER,
-) -> Iterator[LuthierProcess]:
-    """Run a server with all models of a scenario for a `with` block.
-
-    Args:
-        settings: added to the scenario's; the default `scheduling.policy` is clockwork.
-        program: Python arguments that run the server.
-
-    Raises:
-        UsageError: the scenario cannot be served.
-        TunerError: the server or a model does not start.
-    """
+) -> LuthierProcess:
+    """Start a server with all models of a scenario; UsageError if it cannot be served."""
     check(scenario)
-    with start_server(
-        scenario, configuration_of(scenario, settings or {}), program=program
-    ) as engine:
-        yield engine
+    configuration = configuration_of(scenario, settings or {})
+    return start_server(scenario, configuration, program=program)
 
 
 def start_server(
@@ -110,12 +91,7 @@ def start_server(
 ) -> LuthierProcess:
     """Start a server with all models of a checked scenario; the caller ends it.
 
-    Args:
-        spawner: spawner of replicas; None: by the environment.
-        profiles: folder of earlier servers' model profiles; None: measure all.
-
-    Raises:
-        TunerError: the server or a model does not start; then none is left.
+    Model profiles are kept in the folder `profiles`, if any. TunerError if it does not start.
     """
     if profiles is not None:
         configuration = Configuration({**configuration, PROFILES: str(profiles)})
@@ -126,29 +102,21 @@ def start_server(
                 engine.admin.deploy(requests.model_of(group), name, timeout_s=DEPLOY_TIMEOUT_S)
     except LaunchFailed as error:
         engine.stop()
-        raise _in_words_of(scenario, error) from error
+        if scenario.pages is None or MEMORY not in error.text:
+            raise
+        text = (
+            f"{error.text}; in a scenario, memory_pages sets this budget, in pages of "
+            "clockwork.page_mb"
+        )
+        raise LaunchFailed(error.cause, text) from error
     except BaseException:
         engine.stop()
         raise
     return engine
 
 
-def _in_words_of(scenario: Scenario, error: LaunchFailed) -> LaunchFailed:
-    """Return the error in terms of the scenario's memory key."""
-    if scenario.pages is None or MEMORY not in error.text:
-        return error
-    text = (
-        f"{error.text}; in a scenario, memory_pages sets this budget, in pages of clockwork.page_mb"
-    )
-    return LaunchFailed(error.cause, text)
-
-
 def drive(scenario: Scenario, engine: LuthierProcess) -> ScenarioRun:
-    """Send a scenario's requests to a server of its models.
-
-    Raises:
-        TunerError: the load generator fails, or the server is gone.
-    """
+    """Send a scenario's requests to a server of its models; TunerError if it or the load fails."""
     loads = list(requests.of_scenario(scenario, engine.host, engine.port))
     before = pool_metrics.parse(engine.admin.metrics())
     try:
@@ -164,52 +132,49 @@ def drive(scenario: Scenario, engine: LuthierProcess) -> ScenarioRun:
 
 
 def check(scenario: Scenario) -> None:
-    """Reject a scenario that can only be emulated.
+    """Raise UsageError if a scenario can only be emulated."""
+    why = next(_why_not(scenario), None)
+    if why is not None:
+        raise UsageError(f"scenario {scenario.name}: {why}")
 
-    Raises:
-        UsageError: with the reason.
-    """
+
+def _why_not(scenario: Scenario) -> Iterator[str]:
     models = sum(group.copies for group in scenario.groups)
     for group in scenario.groups:
         if group.model is None:
-            raise UsageError(
-                f"scenario {scenario.name}: group {group.name!r} has no model to serve; "
+            yield (
+                f"group {group.name!r} has no model to serve; "
                 "add `model:` with a bundled model or a file (docs/scenarios.md)"
             )
     if models > MAX_MODELS:
-        raise UsageError(
-            f"scenario {scenario.name}: {models:,} models, expected at most "
-            f"{MAX_MODELS:,} to be served; emulate the scenario instead"
+        yield (
+            f"{models:,} models, expected at most {MAX_MODELS:,} to be served; "
+            "emulate the scenario instead"
         )
     if scenario.seconds > MAX_SECONDS:
-        raise UsageError(
-            f"scenario {scenario.name}: {scenario.seconds:g} s, expected at most "
-            f"{MAX_SECONDS:g} s to be served; emulate the scenario instead"
+        yield (
+            f"{scenario.seconds:g} s, expected at most {MAX_SECONDS:g} s to be served; "
+            "emulate the scenario instead"
         )
     for group in scenario.groups:
         if not NAME.fullmatch(group.name):
-            raise UsageError(
-                f"scenario {scenario.name}: the name of group {group.name!r} cannot be "
-                "served; use letters, digits, '.', '_' and '-'"
+            yield (
+                f"the name of group {group.name!r} cannot be served; "
+                "use letters, digits, '.', '_' and '-'"
             )
-    if not any(stream.clients for stream in scenario.streams) and not len(
-        arrivals.draw_arrivals(scenario).at_s
-    ):
-        raise UsageError(
-            f"scenario {scenario.name}: no request is due within {scenario.seconds:g} s; "
-            "use more time or higher rates"
-        )
+    has_clients = any(stream.clients for stream in scenario.streams)
+    if not has_clients and not len(arrivals.draw_arrivals(scenario).at_s):
+        yield f"no request is due within {scenario.seconds:g} s; use more time or higher rates"
     for stream in scenario.streams:
         if stream.clients and stream.deadline.factor != 1.0:
-            raise UsageError(
-                f"scenario {scenario.name}: stream {stream.name!r} has clients with "
-                "growing deadlines, which can only be emulated; use one deadline_ms"
+            yield (
+                f"stream {stream.name!r} has clients with growing deadlines, which can only be "
+                "emulated; use one deadline_ms"
             )
         if stream.clients * scenario.group(stream.group).copies > MAX_CONNECTIONS:
-            raise UsageError(
-                f"scenario {scenario.name}: stream {stream.name!r} has more than "
-                f"{MAX_CONNECTIONS} clients, too many to be served; emulate the scenario, "
-                "or use fewer"
+            yield (
+                f"stream {stream.name!r} has more than {MAX_CONNECTIONS} clients, too many to be "
+                "served; emulate the scenario, or use fewer"
             )
 
 
@@ -290,11 +255,7 @@ def _service(
 def _ends(
     scenario: Scenario, load: ClientWorkload, found: PhaseResult, begin_s: float
 ) -> Iterator[results.RequestOutcome]:
-    """Yield each request's outcome; its due second identifies it.
-
-    Args:
-        begin_s: start of the workload, in the scenario's time.
-    """
+    """Yield each request's outcome, from `begin_s` on; its due second identifies it."""
     records = found.records
     places = np.zeros(len(records), dtype=int)
     if load.plan.offsets_s:
@@ -308,14 +269,14 @@ def _ends(
     ):
         stream = load.streams[place]
         at_s = begin_s + due_s
-        is_answered = 200 <= status < 300
+        refused = None
+        if not 200 <= status < 300:
+            refused = REJECTED.get(status) or DROPPED.get(status) or f"failed ({status})"
         yield results.RequestOutcome(
             stream=stream,
             at_s=at_s,
             deadline_s=scenario.streams[stream].deadline.at(at_s),
             done_s=begin_s + done_s,
-            refused=None
-            if is_answered
-            else REJECTED.get(status) or DROPPED.get(status) or f"failed ({status})",
+            refused=refused,
             at_once=status in REJECTED,
         )

@@ -18,19 +18,11 @@ from tuner.space.space import SearchSpace
 from tuner.values.configuration import Value
 
 SPACE = "clockwork"
-"""Bundled search space."""
 MEMORY, PAGE = served.MEMORY, "clockwork.page_mb"
 
 
 def check(scenario: Scenario, *, seconds: float) -> None:
-    """Reject a scenario that cannot be tuned.
-
-    Args:
-        seconds: of requests in each evaluation.
-
-    Raises:
-        UsageError: with the reason.
-    """
+    """Raise UsageError if a scenario cannot be tuned in evaluations of these seconds."""
     served.check(scenario)
     served.configuration_of(scenario)  # its settings are the serving core's
     for stream in scenario.streams:
@@ -82,29 +74,22 @@ def rate_per_s(scenario: Scenario) -> float:
 
 
 def default_space(scenario: Scenario) -> SearchSpace:
-    """Return the bundled search space around the scenario's own values.
-
-    Without a memory budget all models stay loaded, so it is no knob.
-    """
+    """Return the bundled space around the scenario's values; memory only if it has a budget."""
     found = files.load_bundled(SPACE)
     assert found is not None, "it is bundled"
     own = served.configuration_of(scenario)
     knobs = [_around(knob, own.get(knob.name)) for knob in found.knobs]
-    if own.get(MEMORY) is not None:
-        return dataclasses.replace(found, name=scenario.name, knobs=tuple(knobs))
-    return SearchSpace(
-        name=scenario.name,
-        knobs=tuple(knob for knob in knobs if knob.name != MEMORY),
-        constraints=tuple(one for one in found.constraints if MEMORY not in one),
-        equivalence=found.equivalence,
+    constraints = found.constraints
+    if own.get(MEMORY) is None:
+        knobs = [knob for knob in knobs if knob.name != MEMORY]
+        constraints = tuple(one for one in constraints if MEMORY not in one)
+    return dataclasses.replace(
+        found, name=scenario.name, knobs=tuple(knobs), constraints=constraints
     )
 
 
 def with_baseline(space: SearchSpace, scenario: Scenario) -> SearchSpace:
-    """Return the space with the scenario's values, its baseline, as defaults.
-
-    Missing values are added.
-    """
+    """Return the space with the scenario's values, its baseline, as added defaults."""
     own = served.configuration_of(scenario)
     knobs = tuple(
         _with_own(knob, own[knob.name]) if knob.name in own else knob for knob in space.knobs
@@ -117,17 +102,14 @@ def with_room(
 ) -> tuple[SearchSpace, str | None]:
     """Return the space without memory budgets too small for the largest model, and a note.
 
-    Args:
-        scenario: gives the page size where that is no knob.
-        max_model_mb: largest model in MiB, held in whole pages.
+    Models are held in whole pages, of the scenario's size where that is no knob.
     """
-    memory = next((knob for knob in space.knobs if knob.name == MEMORY), None)
+    knobs = {knob.name: knob for knob in space.knobs}
+    memory, page = knobs.get(MEMORY), knobs.get(PAGE)
     if not isinstance(memory, IntKnob):
         return space, None
-    page = next(
-        (knob for knob in space.knobs if isinstance(knob, FloatKnob) and knob.name == PAGE), None
-    )
-    sizes = (settings_of(scenario).clockwork.page_mb,) if page is None else page.values()
+    own_mb = settings_of(scenario).clockwork.page_mb
+    sizes = page.values() if isinstance(page, FloatKnob) else (own_mb,)
     needed = {size: size * max(1, math.ceil(max_model_mb / size)) for size in sizes}
     least = min(needed.values())
     kept = memory.only(lambda value: value >= least)

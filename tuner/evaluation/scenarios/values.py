@@ -24,7 +24,6 @@ class EmulatedProfile:
 
 
 MAX_ARRIVALS = 10_000_000
-"""Maximum of requests in a scenario."""
 REFERENCE = EmulatedProfile(
     pages=7,
     load_s=0.00831,
@@ -112,7 +111,6 @@ class Scenario:
     groups: tuple[ModelGroup, ...]
     streams: tuple[Stream, ...]
     settings: Mapping[str, Any]
-    """Engine settings by dotted name."""
     emulated: EmulationSettings
 
     def first_of(self, group: str) -> int:

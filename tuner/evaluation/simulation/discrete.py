@@ -34,13 +34,11 @@ from tuner.launching import apply
 from tuner.values.configuration import Value
 
 PERIOD_S = 0.1
-"""Period of a CPU quota."""
 SLOTS = 2
 """Batches that a replica may hold: one running, one buffered."""
 MIN_S = 0.4
 """Minimum virtual time: four periods of the quota."""
 MAX_REQUESTS = 4_000
-"""Responses that end a simulation."""
 WARMUP = 0.25
 """Share of the first responses that do not count."""
 INTO_GATEWAY = 0.6
@@ -94,13 +92,9 @@ class _Engine:
         self, profile: CostProfile, load: Workload, candidate: Mapping[str, Value]
     ) -> None:
         self._load = load
-        settings = ServingSettings().with_changes(
-            {
-                name: value
-                for name, value in apply.to_settings(candidate).items()
-                if value is not None
-            }
-        )
+        given = apply.to_settings(candidate)
+        changes = {name: value for name, value in given.items() if value is not None}
+        settings = ServingSettings().with_changes(changes)
         count, threads = settings.replica.count, settings.replica.threads
         self._costs = profile.of(threads)
         quota = settings.replica.cpu or math.inf
@@ -223,11 +217,7 @@ class _Engine:
 
 
 def mean_ms(profile: CostProfile, load: Workload, candidate: Mapping[str, Value]) -> float:
-    """Predict the mean latency.
-
-    Raises:
-        TunerError: nothing is answered in the simulated time.
-    """
+    """Predict the mean latency; TunerError if nothing is answered in the simulated time."""
     took_s = _Engine(profile, load, candidate).run()
     counted = took_s[int(WARMUP * len(took_s)) :]
     if not counted:

@@ -12,8 +12,10 @@ from __future__ import annotations
 
 import collections
 import dataclasses
+import functools
 import heapq
 import math
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Literal, Protocol
 
@@ -57,7 +59,6 @@ class EmulatedRequest:
 
     at_s: float
     model: int
-    """Index of the model."""
     objective_s: float
     """Deadline, relative to `at_s`."""
     items: int = 1
@@ -66,7 +67,6 @@ class EmulatedRequest:
     stream: int = 0
     """Kind of request, for statistics."""
     flow: str = ""
-    """Flow that is charged for it."""
 
 
 class ArrivalSource(Protocol):
@@ -100,9 +100,7 @@ class EmulatedOutcome:
     """Time of the response or rejection; NaN: never."""
     refused: RejectionReason | None = None
     batch: int = 0
-    """Items of its last batch."""
     left: int = 0
-    """Items without a response."""
 
     @property
     def in_time(self) -> bool:
@@ -159,11 +157,13 @@ class EmulatedPool:
         self._by_id = {model.id: model for model in models}
         self.workers = workers
         self._jitter, self._message_latency_s = jitter, message_latency_s
-        self._events: list[
-            tuple[float, int, Event | EmulatedRequest | Fault, int, Action | None]
-        ] = []
+        self._events: list[tuple[float, int, Callable[[float], None]]] = []
         self._count = 0
+        self._done: list[EmulatedOutcome] = []
+        """Ended by the current event."""
         self.outcomes: list[EmulatedOutcome] = []
+        self.planning_s = 0.0
+        """Time that the scheduler takes in the run."""
         for model in models:
             event = ModelUp(model.id, model.pages, model.load_s, model.batch_s, pads=True)
             scheduler.on(event, 0.0)
@@ -172,8 +172,9 @@ class EmulatedPool:
 
     def run(self, traffic: ArrivalSource, faults: Sequence[Fault] = ()) -> list[EmulatedOutcome]:
         """Run the workload until no event remains."""
+        self.planning_s = 0.0
         for fault in faults:
-            self._later(fault.at_s, fault)
+            self._later(fault.at_s, functools.partial(self._befall, fault))
         coming = iter(traffic)
         upcoming = next(coming, None)
         wake_s: float | None = None
@@ -181,24 +182,20 @@ class EmulatedPool:
             now_s = self._next_s(upcoming, wake_s)
             if now_s == math.inf:
                 return self.outcomes
-            done: list[EmulatedOutcome] = []
+            self._done = []
             if self._events and self._events[0][0] <= now_s:
-                _, _, what, life, action = heapq.heappop(self._events)
-                if isinstance(what, EmulatedRequest):
-                    self._submit(what, now_s)
-                elif isinstance(what, Fault):
-                    self._befall(what, now_s)
-                else:
-                    self._result(what, life, action, now_s, done)
+                _, _, act = heapq.heappop(self._events)
+                act(now_s)
             elif upcoming is not None and upcoming.at_s <= now_s:
                 self._submit(upcoming, now_s)
                 upcoming = next(coming, None)
-            wake_s = self._plan(now_s, done)
-            for outcome in done:
+            wake_s = self._plan(now_s)
+            for outcome in self._done:
                 if outcome.request.client >= 0:
                     following = traffic.next_request(outcome.request, now_s)
                     if following is not None:
-                        self._later(following.at_s, following)
+                        act = functools.partial(self._submit, following)
+                        self._later(following.at_s, act)
 
     def _next_s(self, upcoming: EmulatedRequest | None, wake_s: float | None) -> float:
         now_s = math.inf if upcoming is None else upcoming.at_s
@@ -207,15 +204,9 @@ class EmulatedPool:
         # Wake the scheduler just after the time it asked for, so that its condition holds.
         return now_s if wake_s is None else min(now_s, wake_s + 1e-9)
 
-    def _later(
-        self,
-        at_s: float,
-        what: Event | EmulatedRequest | Fault,
-        life: int = 0,
-        action: Action | None = None,
-    ) -> None:
+    def _later(self, at_s: float, act: Callable[[float], None]) -> None:
         self._count += 1
-        heapq.heappush(self._events, (at_s, self._count, what, life, action))
+        heapq.heappush(self._events, (at_s, self._count, act))
 
     def _submit(self, request: EmulatedRequest, now_s: float) -> None:
         id_ = len(self.outcomes)
@@ -223,10 +214,12 @@ class EmulatedPool:
         model = self._models[request.model].id
         deadline_s = request.at_s + request.objective_s
         event = Submitted(id_, model, request.items, deadline_s, flow=request.flow)
-        self._scheduler.on(event, now_s)
+        self._report(event, now_s)
 
-    def _plan(self, now_s: float, done: list[EmulatedOutcome]) -> float | None:
+    def _plan(self, now_s: float) -> float | None:
+        began_s = time.perf_counter()
         plan = self._scheduler.plan(now_s)
+        self.planning_s += time.perf_counter() - began_s
         for action in plan.actions:
             self._take(action, now_s)
         for refusal in plan.refusals:
@@ -235,14 +228,19 @@ class EmulatedPool:
                 raise AssertionError(f"request {refusal.id} is refused after its end")
             outcome.refused = refusal.reason
             outcome.done_s = now_s
-            done.append(outcome)
+            self._done.append(outcome)
         return plan.wake_at_s
+
+    def _report(self, event: Event, now_s: float) -> None:
+        began_s = time.perf_counter()
+        self._scheduler.on(event, now_s)
+        self.planning_s += time.perf_counter() - began_s
 
     def _up(self, worker: EmulatedWorker, now_s: float) -> None:
         event = WorkerUp(
             worker.number, SLOTS, worker.pages, tuple(worker.held), worker.concurrent_loads
         )
-        self._scheduler.on(event, now_s)
+        self._report(event, now_s)
 
     def _befall(self, fault: Fault, now_s: float) -> None:
         worker = self.workers[fault.worker]
@@ -250,12 +248,12 @@ class EmulatedPool:
             worker.factor = fault.factor
         elif fault.kind == "drains" and worker.is_up:
             worker.is_draining = True
-            self._scheduler.on(WorkerDraining(worker.number), now_s)
+            self._report(WorkerDraining(worker.number), now_s)
         elif fault.kind == "dies" and worker.is_up:
             worker.is_up = worker.is_draining = False
             worker.life += 1
             worker.held.clear()
-            self._scheduler.on(WorkerDown(worker.number, "killed"), now_s)
+            self._report(WorkerDown(worker.number, "killed"), now_s)
         elif fault.kind == "returns" and not worker.is_up:
             worker.is_up = True
             worker.free_s = dict.fromkeys(worker.free_s, now_s)
@@ -278,7 +276,7 @@ class EmulatedPool:
         start_s = max(here_s, worker.free_s[executor], action.earliest_s)
         if start_s > action.latest_s:
             worker.too_late += 1
-            self._answer(action, worker, start_s, None, ok=False)  # it was not started
+            self._answer(action, worker, start_s, None)
             return
         if action.kind is ActionType.LOAD:
             took_s = model.load_s
@@ -298,30 +296,17 @@ class EmulatedPool:
         self._answer(action, worker, start_s + took_s, times)
 
     def _answer(
-        self,
-        action: Action,
-        worker: EmulatedWorker,
-        at_s: float,
-        times: StageTimes | None,
-        *,
-        ok: bool = True,
+        self, action: Action, worker: EmulatedWorker, at_s: float, times: StageTimes | None
     ) -> None:
-        result = ActionResult(action.id, worker.number, ok, times)
-        self._later(at_s + self._message_latency_s(), result, worker.life, action)
+        """Report the end of an action; without times it was not started."""
+        result = ActionResult(action.id, worker.number, times is not None, times)
+        act = functools.partial(self._result, result, action, worker.life)
+        self._later(at_s + self._message_latency_s(), act)
 
-    def _result(
-        self,
-        event: Event,
-        life: int,
-        action: Action | None,
-        now_s: float,
-        done: list[EmulatedOutcome],
-    ) -> None:
-        assert isinstance(event, ActionResult)
-        assert action is not None
+    def _result(self, event: ActionResult, action: Action, life: int, now_s: float) -> None:
         if life != self.workers[event.worker].life:
             return
-        self._scheduler.on(event, now_s)
+        self._report(event, now_s)
         if action.kind is not ActionType.INFER or not event.ok:
             return
         items = sum(stop - start for _, start, stop in action.parts)
@@ -333,4 +318,4 @@ class EmulatedPool:
             outcome.batch = items
             if not outcome.left:
                 outcome.done_s = now_s
-                done.append(outcome)
+                self._done.append(outcome)

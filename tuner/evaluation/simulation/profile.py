@@ -16,7 +16,6 @@ class BatchCost:
     service_s: float
     """Wall time of a replica with always another batch waiting."""
     cpu_s: float
-    """CPU time of the replica."""
     gateway_s: float | None
     """CPU time of the gateway per request; None if unknown."""
     client_s: float | None
@@ -31,7 +30,6 @@ class CostProfile:
     """Includes single items with one thread."""
     client_batch: int
     seconds: float
-    """Time that the measurement took."""
 
     @property
     def threads(self) -> tuple[int, ...]:

@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 from tuner.measurement import blocks as block_means
 from tuner.measurement import measurement_warnings
-from tuner.measurement.littles_law import littles_law_error
+from tuner.measurement.summary import littles_law_error
 from tuner.metrics import prices, tail_latency
 from tuner.metrics.objective import Objective, find_objective
 from tuner.metrics.prices import DEFAULT, Prices

@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from tuner.evaluation.evaluation import Evaluation
 from tuner.lab.tables.table import BenchmarkTable, RecordedEvaluation
 from tuner.load_generator.plan import Race
-from tuner.measurement.cpu_per_request import log_cpu_per_request
+from tuner.measurement.host import log_cpu_per_request
 from tuner.metrics.objective import Objective
 from tuner.sampling.candidates import CandidateSet
 from tuner.sampling.surrogates import gaussian_process

@@ -50,7 +50,7 @@ def test_every_request_ends_once(found: served.ScenarioRun, file: pathlib.Path) 
     scenario = files.read(file)
     for one in found.streams.values():
         assert one.admitted == one.in_time + one.late + sum(one.dropped.values())
-        assert set(one.dropped) <= {served.DROPPED[served.TOO_LATE]}, "nothing failed"
+        assert set(one.dropped) <= {served.DROPPED[504]}, "nothing failed"
     due = arrivals.draw_arrivals(scenario)
     for place, name in ((0, "hot"), (1, "rare")):
         assert found.streams[name].requests == (due.streams == place).sum()
@@ -88,7 +88,7 @@ def test_deadlines_reach_the_server(file: pathlib.Path) -> None:
     )
     one: Counts = found.streams["hot"]
     assert sum(one.refused_at_once.values()) == one.requests > 0
-    assert list(one.refused_at_once) == [served.REJECTED[served.UNAVAILABLE]]
+    assert list(one.refused_at_once) == [served.REJECTED[503]]
     assert sum(found.server.refusals.values()) == one.requests, "the server has counted the same"
 
 

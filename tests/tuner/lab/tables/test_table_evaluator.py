@@ -12,7 +12,7 @@ from tuner.lab import prepared_table, replay_search
 from tuner.lab.tables import table_evaluator
 from tuner.lab.tables.ground_truth import split
 from tuner.lab.tables.table_evaluator import Perturbations, TableEvaluator
-from tuner.measurement.cpu_per_request import log_cpu_per_request
+from tuner.measurement.host import log_cpu_per_request
 from tuner.sampling.candidates import CandidateSet
 from tuner.values.measurement import HostNoise
 

@@ -1,15 +1,19 @@
-"""Connection pool of the client, which also detects a lost server.
+"""Keep-alive connections of the client, and their pool, which detects a lost server.
 
-`free` holds exactly the open, idle connections. Failed ones are retried after a pause that doubles.
+`send_loop.Client` decides what to send, watches the sockets and reads the time.
 """
 
 from __future__ import annotations
 
 import collections
+import enum
+import errno
+import os
 import select
 import socket
+from collections.abc import Callable
 
-from tuner.load_generator.connection import ClientConnection, ConnectionState
+from tuner.load_generator.response import ResponseReader
 
 RETRIES = 6
 FIRST_PAUSE_S = 0.02
@@ -21,8 +25,83 @@ class ServerGone(Exception):
     """The server cannot be reached, or no longer."""
 
 
+class ConnectionState(enum.Enum):
+    """Connection state: closed -> opening -> free <-> busy, and any -> closed."""
+
+    CLOSED = enum.auto()
+    OPENING = enum.auto()
+    FREE = enum.auto()
+    BUSY = enum.auto()
+
+
+class ClientConnection:
+    """One connection; times are seconds since the start of the phase."""
+
+    __slots__ = (
+        "index",
+        "intended_s",
+        "losses",
+        "reader",
+        "receive",
+        "retry_s",
+        "round_trips",
+        "socket",
+        "started_s",
+        "state",
+        "unsent",
+        "write",
+    )
+
+    receive: Callable[[int], bytes]
+    write: Callable[[bytes | memoryview], int]
+
+    def __init__(self, index: int) -> None:
+        self.index = index
+        self.state = ConnectionState.CLOSED
+        self.socket: socket.socket | None = None
+        self.intended_s = 0.0
+        self.started_s = 0.0
+        self.retry_s = 0.0
+        self.losses = 0
+        self.round_trips = 0
+        self.unsent: memoryview | None = None
+        """Unsent rest of a request; empty if unsendable."""
+        self.reader: ResponseReader | None = None
+
+    def open(self, family: int, address: tuple[object, ...]) -> int:
+        """Start to connect: the descriptor turns writable at the end; OSError: failed at once."""
+        opened = socket.socket(family, socket.SOCK_STREAM)
+        try:
+            opened.setblocking(False)
+            opened.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            code = opened.connect_ex(address)
+            if code not in {0, errno.EINPROGRESS}:
+                raise OSError(code, os.strerror(code))
+        except BaseException:
+            opened.close()
+            raise
+        self.socket = opened
+        # Saves a lookup per request.
+        self.receive = opened.recv
+        self.write = opened.send
+        self.state = ConnectionState.OPENING
+        return opened.fileno()
+
+    def close(self) -> None:
+        """Close the socket; the kernel removes it from any poller."""
+        if self.socket is not None:
+            self.socket.close()
+        self.socket = None
+        self.reader = None
+        self.unsent = None
+        self.state = ConnectionState.CLOSED
+
+
 class ConnectionPool:
-    """Connections of one phase and their epoll."""
+    """Connections of one phase and their epoll.
+
+    `free` holds exactly the open, idle ones. Failed ones are retried after a pause that doubles.
+    """
 
     def __init__(self, host: str, port: int, count: int) -> None:
         self.where = f"http://{host}:{port}"
@@ -35,11 +114,7 @@ class ConnectionPool:
         self.last_loss = ""
 
     def resolve(self) -> None:
-        """Resolve the server's address; of several, take the first that accepts.
-
-        Raises:
-            ServerGone: the host has no address.
-        """
+        """Resolve the address, of several the first that accepts; ServerGone without any."""
         try:
             found = socket.getaddrinfo(self._host, self._port, type=socket.SOCK_STREAM)
         except OSError as error:
@@ -82,9 +157,10 @@ class ConnectionPool:
 
     def decide_opening(self, connection: ClientConnection, event: int, now_s: float) -> None:
         """Handle an event on an opening connection."""
-        failure = connection.failure()
-        if failure is not None:
-            self.fail(connection, now_s, failure)
+        assert connection.socket is not None
+        code = connection.socket.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
+        if code:
+            self.fail(connection, now_s, os.strerror(code))
         elif event & select.EPOLLOUT:
             self.watch(connection, select.EPOLLIN)
             connection.state = ConnectionState.FREE

@@ -6,67 +6,22 @@ stalls is replaced.
 
 from __future__ import annotations
 
-import contextlib
-import dataclasses
-import json
 import subprocess
 import tempfile
-import types
-from collections.abc import Sequence
 from typing import Any, Self
 
-import numpy as np
-
-from serving.error_text import printable_line
 from serving.system.control_channel import Closed, ControlledProcess
 from tuner.errors import LoadGeneratorFailed, LoadGeneratorLost
-from tuner.load_generator import range_errors
-from tuner.load_generator.columns import COLUMNS
-from tuner.load_generator.multi_model_payloads import MultiModelPayloads
-from tuner.load_generator.payloads import Payloads
+from tuner.load_generator import phase_result
+from tuner.load_generator.payloads import MultiModelPayloads, Payloads
+from tuner.load_generator.phase_result import PhaseResult
 from tuner.load_generator.plan import PhasePlan
-from tuner.values.request_records import CpuTimeSeries, RequestRecords
 
 START_TIMEOUT_S = 30.0
 SILENCE_TIMEOUT_S = 30.0
 """Maximum silence of a client; allows a short swap or sleep."""
 END_TIMEOUT_S = 2.0
 MAX_RETAINED = 2
-MAX_REPORTED = 200
-
-
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class PhaseResult:
-    """Result of one phase, in seconds since its first send."""
-
-    records: RequestRecords
-    origin_s: float
-    """First send, on the system's monotonic clock."""
-    warmup_end_s: float
-    measured_end_s: float
-    client_cpu_s: float
-    """In the measured part."""
-    client_cpu: CpuTimeSeries
-    """Over the whole phase."""
-    wall_s: float
-    reconnects: int
-    last_loss: str
-    fell_behind: float
-    first_error: str
-    hint: str = ""
-
-    @property
-    def measured_s(self) -> float:
-        """Length of the measured part."""
-        return self.measured_end_s - self.warmup_end_s
-
-    @property
-    def why_failed(self) -> str:
-        """Message about a failed request."""
-        if self.first_error:
-            hint = f"; {self.hint}" if self.hint else ""
-            return f'the first one said "{self.first_error}"{hint}'
-        return f"the last of them: {self.last_loss}" if self.last_loss else ""
 
 
 class LoadGenerator:
@@ -82,12 +37,7 @@ class LoadGenerator:
         self._start()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: types.TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_exception: object) -> None:
         self.close()
 
     @property
@@ -135,8 +85,7 @@ class LoadGenerator:
             raise
         if report["event"] == "failed":
             raise LoadGeneratorFailed(report["reason"])
-        indexes = self._payloads.indexes if isinstance(self._payloads, Payloads) else ()
-        return _result(report, blob, indexes)
+        return phase_result.parse(report, blob, self._payloads.indexes)
 
     def close(self) -> None:
         """Kill the client process."""
@@ -163,26 +112,21 @@ class LoadGenerator:
         while len(self._kept) >= MAX_RETAINED:
             self._send({"do": "forget", "key": id(self._kept.pop(0))})
         if isinstance(payloads, MultiModelPayloads):
-            header = {
-                "do": "mixture",
-                "key": id(payloads),
-                "heads": [
-                    {"path": head.path, "headers": list(head.headers.items())}
-                    for head in payloads.heads
-                ],
-                "sizes": [len(body) for body in payloads.bodies],
-            }
-            self._send(header, b"".join(payloads.bodies) + payloads.order_bytes())
+            heads = [("POST", head.path, head.headers) for head in payloads.heads]
+            bodies, order = payloads.bodies, payloads.order_bytes()
         else:
-            header = {
-                "do": "payloads",
-                "key": id(payloads),
-                "method": payloads.method,
-                "path": payloads.path,
-                "headers": list(payloads.headers.items()),
-                "sizes": [len(body) for body in payloads.requests],
-            }
-            self._send(header, b"".join(payloads.requests))
+            heads = [(payloads.method, payloads.path, payloads.headers)]
+            bodies, order = payloads.requests, b""
+        header = {
+            "do": "payloads",
+            "key": id(payloads),
+            "heads": [
+                {"line": f"{method} {path} HTTP/1.1", "headers": list(headers.items())}
+                for method, path, headers in heads
+            ],
+            "sizes": [len(body) for body in bodies],
+        }
+        self._send(header, b"".join(bodies) + order)
         self._await("stored")
 
     def _send(self, header: dict[str, Any], blob: bytes = b"") -> None:
@@ -211,45 +155,3 @@ class LoadGenerator:
         last = next((line.strip() for line in reversed(lines) if line.strip()), "")
         self.close()
         return f" (exit status {code})" + (f": {last}" if last else "")
-
-
-def _result(report: dict[str, Any], blob: bytes, indexes: Sequence[str]) -> PhaseResult:
-    said = message(report["first_error"])
-    count = report["requests"]
-    columns, start = {}, 0
-    for name, code in COLUMNS:
-        kind = np.dtype(code)
-        columns[name] = np.frombuffer(blob, kind, count, start).copy()  # aligned, and our own
-        start += kind.itemsize * count
-    readings = np.frombuffer(blob, np.float64, 2 * report["cpu_readings"], start).copy()
-    at_s, used_s = readings.reshape(2, -1)
-    return PhaseResult(
-        records=RequestRecords(**columns),
-        origin_s=report["origin_s"],
-        warmup_end_s=report["warmup_end_s"],
-        measured_end_s=report["measured_end_s"],
-        client_cpu_s=report["client_cpu_s"],
-        client_cpu=CpuTimeSeries(at_s=at_s, used_s=used_s),
-        wall_s=report["wall_s"],
-        reconnects=report["reconnects"],
-        last_loss=report["last_loss"],
-        fell_behind=report["fell_behind"],
-        first_error=reported_line(said),
-        hint=range_errors.hint(said, indexes),
-    )
-
-
-def message(body: str) -> str:
-    """`error` text of a JSON body, perhaps truncated, else the body."""
-    for whole in (body, f'{body}"}}'):
-        with contextlib.suppress(ValueError, RecursionError):
-            found = json.loads(whole)
-            if isinstance(found, dict) and isinstance(text := found.get("error"), str) and text:
-                return text
-    return body
-
-
-def reported_line(text: str) -> str:
-    """Text as one printable line of at most `MAX_REPORTED` characters."""
-    line = printable_line(text)
-    return line if len(line) <= MAX_REPORTED else f"{line[: MAX_REPORTED - 4]} ..."

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tuner.errors import UsageError
-from tuner.load_generator import trace_file
+from tuner.evaluation import open_loop
 
 
 def written(folder: pathlib.Path, text: str | bytes) -> pathlib.Path:
@@ -29,7 +29,7 @@ def test_what_was_written_is_read(
     """One second a line, in order; empty lines and remarks are not read."""
     ordered = sorted(seconds)
     text = "# arrivals\n" + "".join(f"{second!r}{ending}" for second in ordered)
-    assert trace_file.read(written(tmp_path_factory.mktemp("t"), text)) == tuple(ordered)
+    assert open_loop.read_trace(written(tmp_path_factory.mktemp("t"), text)) == tuple(ordered)
 
 
 @pytest.mark.parametrize(
@@ -51,7 +51,7 @@ def test_what_is_wrong_is_one_line(tmp_path: pathlib.Path, text: str | bytes, sa
     """With the file, the line where there is one, and what was expected."""
     path = written(tmp_path, text)
     with pytest.raises(UsageError) as caught:
-        trace_file.read(path)
+        open_loop.read_trace(path)
     assert str(caught.value).startswith(f"trace {path}")
     assert said in str(caught.value)
     assert "\n" not in str(caught.value)
@@ -59,14 +59,14 @@ def test_what_is_wrong_is_one_line(tmp_path: pathlib.Path, text: str | bytes, sa
 
 def test_a_trace_has_a_largest_size(tmp_path: pathlib.Path) -> None:
     """The line of the first arrival too many is named; a file that is too large is not read to its end."""
-    lines = "".join(f"{number}\n" for number in range(trace_file.MAX_ARRIVALS + 1))
+    lines = "".join(f"{number}\n" for number in range(open_loop.MAX_ARRIVALS + 1))
     with pytest.raises(UsageError, match=r"line 100001: expected at most 100,000 arrivals"):
-        trace_file.read(written(tmp_path, lines))
+        open_loop.read_trace(written(tmp_path, lines))
     with pytest.raises(UsageError, match="larger than 4 MiB"):
-        trace_file.read(written(tmp_path, b"#" * (trace_file.MAX_BYTES + 1)))
+        open_loop.read_trace(written(tmp_path, b"#" * (open_loop.MAX_BYTES + 1)))
 
 
 def test_a_file_that_is_not_there(tmp_path: pathlib.Path) -> None:
     """One line with the system's reason."""
     with pytest.raises(UsageError, match="No such file"):
-        trace_file.read(tmp_path / "none.txt")
+        open_loop.read_trace(tmp_path / "none.txt")

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tuner.load_generator.steady import BATCH, LOOK_S, MIN_BATCHES, Settling, beginning, has_settled
+from tuner.load_generator.phase import BATCH, LOOK_S, MIN_BATCHES, Settling, beginning, has_settled
 
 
 def decaying(count, *, slow, factor=3.0, seed=0):

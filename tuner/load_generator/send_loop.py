@@ -1,7 +1,6 @@
 """HTTP client that sends one phase of requests from one thread, on raw sockets and one epoll.
 
-Latency runs from just before the first byte goes to the kernel to just after the last byte of the
-response is read. Unlike uvloop, it stamps the time beside the system calls.
+Latency runs from just before the first byte is sent to just after the last of the response is read.
 """
 
 from __future__ import annotations
@@ -9,15 +8,20 @@ from __future__ import annotations
 import math
 import select
 import time
+from array import array
 from collections.abc import Callable, Sequence
 
-from tuner.load_generator.columns import Columns, CpuReadings
-from tuner.load_generator.connection import ClientConnection, ConnectionState
-from tuner.load_generator.phase import Phase
+from tuner.load_generator.columns import Columns
+from tuner.load_generator.connections import (
+    RETRIES,
+    ClientConnection,
+    ConnectionPool,
+    ConnectionState,
+    ServerGone,
+)
+from tuner.load_generator.phase import Phase, Settling
 from tuner.load_generator.plan import PhasePlan
-from tuner.load_generator.pool import RETRIES, ConnectionPool, ServerGone
 from tuner.load_generator.response import BadResponse, ResponseHead, ResponseReader
-from tuner.load_generator.steady import Settling
 
 RECEIVE_BYTES = 65_536
 TICK_S = 0.02
@@ -33,17 +37,13 @@ class Client:
     def __init__(
         self, plan: PhasePlan, requests: Sequence[bytes], *, on_tick: Callable[[int], None]
     ) -> None:
-        """Prepare the phase.
-
-        Args:
-            requests: whole requests, sent in turn.
-            on_tick: called about every 20 ms with the finished requests.
-        """
+        """Send whole `requests` in turn; `on_tick` gets the finished ones about every 20 ms."""
         self.plan = plan
         self.columns = Columns()
         self.phase = Phase(plan)
         self.cpu_s = 0.0
-        self.cpu_readings = CpuReadings()
+        self.cpu_at_s, self.cpu_used_s = array("d"), array("d")
+        """Times and the process's CPU time then."""
         self.first_error = b""
         arrivals = self.phase.arrivals
         self.pool = ConnectionPool(plan.host, plan.port, arrivals.connections)
@@ -56,20 +56,16 @@ class Client:
         self._heads: dict[bytes, ResponseHead] = {}
         self._sent = 0
         self._finished = 0
-        self._origin = time.perf_counter()
+        self.origin_s = time.perf_counter()
         self._next_tick_s = 0.0
         self._settling = Settling(plan.warmup.seconds, plan.warmup.settling_s)
 
     def run(self) -> None:
-        """Open the connections, warm up, measure, finish in-flight requests and close.
-
-        Raises:
-            ServerGone: connections cannot be opened, or all were lost for good.
-        """
+        """Run the phase; ServerGone if connections cannot be opened, or all were lost."""
         try:
             self.pool.resolve()
             self._open_all()
-            self._origin = time.perf_counter()
+            self.origin_s = time.perf_counter()
             self._tick(0.0)
             self._dispatch()
             self._loop()
@@ -77,13 +73,8 @@ class Client:
             self.pool.close()
         self._advance(self._now(), closing=True)
 
-    @property
-    def origin_s(self) -> float:
-        """First send, on the system's monotonic clock."""
-        return self._origin
-
     def _now(self) -> float:
-        return time.perf_counter() - self._origin
+        return time.perf_counter() - self.origin_s
 
     def _open_all(self) -> None:
         pool = self.pool
@@ -108,7 +99,7 @@ class Client:
 
     def _loop(self) -> None:
         poll = self.pool.poll_finely if self._is_open else self.pool.poller.poll
-        clock, origin = time.perf_counter, self._origin
+        clock, origin = time.perf_counter, self.origin_s
         by_descriptor, heads, busy = self.pool.by_descriptor, self._heads, ConnectionState.BUSY
         now = clock() - origin
         while self._finished < self.phase.total:
@@ -146,7 +137,7 @@ class Client:
         free = self.pool.free
         self._next_due_s = math.inf
         while free and self._sent < self.phase.limit:
-            now = time.perf_counter() - self._origin
+            now = time.perf_counter() - self.origin_s
             due = self._due_s(self._sent, self._finished, now)
             if due is None:
                 return
@@ -200,7 +191,8 @@ class Client:
                     connection, f"no response within {self.plan.timeout_s:g} s", failures=RETRIES
                 )
         if self._is_open:
-            self._abandon(now)
+            reason = f"no connection was free within {self.plan.timeout_s:g} s"
+            self._drop_unsent(now, now - self.plan.timeout_s, reason)
             if self.plan.cuts_overload and self.phase.fell_behind:
                 self._cut()
         if self._sent < self.phase.limit:
@@ -214,29 +206,22 @@ class Client:
         decided_s = self.phase.next_s
         self._next_tick_s = min(now + TICK_S, decided_s) if decided_s > now else now + TICK_S
 
-    def _abandon(self, now: float) -> None:
-        due_before_s = now - self.plan.timeout_s
-        while (
-            self._sent < self.phase.limit
-            and (due := self._due_s(self._sent, self._finished, now)) is not None
-            and due < due_before_s
-        ):
+    def _drop_unsent(self, now: float, due_before_s: float, reason: str) -> None:
+        while self._sent < self.phase.limit:
+            due = self._due_s(self._sent, self._finished, now)
+            if due is None or due >= due_before_s:
+                return
             self._sent += 1
             self._finished += 1
-            self.pool.last_loss = f"no connection was free within {self.plan.timeout_s:g} s"
+            self.pool.last_loss = reason
             self.columns.append(due, now, now, 0, -1)
 
     def _cut(self) -> None:
+        reason = "the server fell behind"
         for connection in self.pool.connections:
             if connection.state is ConnectionState.BUSY:
-                self._lose(connection, "the server fell behind")
-        now = self._now()
-        while self._sent < self.phase.limit:
-            due = self._due_s(self._sent, self._finished, now)
-            assert due is not None, "an open loop"
-            self._sent += 1
-            self._finished += 1
-            self.columns.append(due, now, now, 0, -1)
+                self._lose(connection, reason)
+        self._drop_unsent(self._now(), math.inf, reason)
 
     def _advance(self, now: float, *, closing: bool = False) -> None:
         before = (self.phase.warmup_end_s, self.phase.measured_end_s)
@@ -250,7 +235,8 @@ class Client:
                 self.phase.look(self.columns.mean_ms(self.phase.warmup_end_s), sent=self._sent)
         after = (self.phase.warmup_end_s, self.phase.measured_end_s)
         cpu = time.process_time()
-        self.cpu_readings.append(now, cpu)
+        self.cpu_at_s.append(now)
+        self.cpu_used_s.append(cpu)
         self.cpu_s += cpu * ((after[1] is not None) - (before[1] is not None))
         self.cpu_s -= cpu * ((after[0] is not None) - (before[0] is not None))
 
@@ -311,16 +297,13 @@ class Client:
         self.first_error = self.first_error or reader.error_body
         if answer.keeps_alive and connection.unsent is None:
             if reader.plain is not None:
-                self._remember(reader.head, reader.plain)
+                if len(self._heads) >= MAX_HEADS:
+                    self._heads.clear()
+                self._heads[reader.head] = reader.plain
             self._on_response(connection, answer.status, self._now())
         else:
             self._note(connection, answer.status, self._now())
             self._renew(connection)
-
-    def _remember(self, head: bytes, plain: ResponseHead) -> None:
-        if len(self._heads) >= MAX_HEADS:
-            self._heads.clear()
-        self._heads[head] = plain
 
     def _renew(self, connection: ClientConnection) -> None:
         self.pool.renew(connection)

@@ -5,8 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tuner.load_generator.concatenation import concatenate
-from tuner.load_generator.generator import PhaseResult
+from tuner.load_generator.phase_result import PhaseResult, concatenate
 from tuner.measurement import summary
 from tuner.values.measurement import HostNoise
 from tuner.values.request_records import CpuTimeSeries, RequestRecords

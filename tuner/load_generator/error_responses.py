@@ -1,9 +1,15 @@
-"""Hints for index-out-of-range errors, which synthetic inputs may cause."""
+"""Messages in error responses, and hints for what synthetic inputs may cause."""
 
 from __future__ import annotations
 
+import contextlib
+import json
 import re
 from collections.abc import Sequence
+
+from serving.error_text import printable_line
+
+MAX_REPORTED = 200
 
 _OUT_OF_RANGE = re.compile(
     r"\bind(ex|ices)\b.*\b(out of (data )?(bounds|range)|not in \[)|out of (bounds|range).*\bind(ex|ices)\b",
@@ -11,6 +17,22 @@ _OUT_OF_RANGE = re.compile(
 )
 _LAST = re.compile(r"inclusive range \[-?\d+, ?(\d+)\]")
 _COUNT = re.compile(r"with size (\d+)|not in \[0, (\d+)\)")
+
+
+def message(body: str) -> str:
+    """`error` text of a JSON body, perhaps truncated, else the body."""
+    for whole in (body, f'{body}"}}'):
+        with contextlib.suppress(ValueError, RecursionError):
+            found = json.loads(whole)
+            if isinstance(found, dict) and isinstance(text := found.get("error"), str) and text:
+                return text
+    return body
+
+
+def reported_line(text: str) -> str:
+    """Text as one printable line of at most `MAX_REPORTED` characters."""
+    line = printable_line(text)
+    return line if len(line) <= MAX_REPORTED else f"{line[: MAX_REPORTED - 4]} ..."
 
 
 def hint(response: str, inputs: Sequence[str]) -> str:

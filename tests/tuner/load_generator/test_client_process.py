@@ -21,7 +21,8 @@ import pytest
 
 from tuner.errors import LoadGeneratorFailed
 from tuner.load_generator import payloads
-from tuner.load_generator.generator import MAX_REPORTED, LoadGenerator, message
+from tuner.load_generator.client_process import LoadGenerator
+from tuner.load_generator.error_responses import MAX_REPORTED, message
 from tuner.load_generator.plan import PhasePlan, Race, Warmup
 
 ROOT = pathlib.Path(__file__).parents[3]
@@ -500,7 +501,7 @@ def test_the_client_ends_with_the_tuner(serve, is_busy):
     script = f"""
         import sys, time
         from tuner.load_generator import payloads
-        from tuner.load_generator.generator import LoadGenerator
+        from tuner.load_generator.client_process import LoadGenerator
         from tuner.load_generator.plan import PhasePlan
         with LoadGenerator() as generator:
             generator.set_payloads(payloads.raw([b""], path="/", method="GET", headers={{}},
