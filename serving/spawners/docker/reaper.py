@@ -18,8 +18,8 @@ import subprocess
 import sys
 import time
 
-from serving.spawners.docker import client
-from serving.spawners.docker.client import DockerError
+from serving.spawners.docker import containers
+from serving.spawners.docker.containers import DockerError
 from serving.system.control_channel import Closed, ControlChannel, ControlledProcess
 from serving.system.daemon_threads import run_in_daemon_thread
 from serving.system.end_with_parent import ignore_requests_to_end
@@ -120,8 +120,8 @@ def _remove_all(name: str) -> None:
         if rounds:
             time.sleep(_ROUND_S)
         try:
-            with contextlib.closing(client.DockerClient.connect()) as engine:
-                client.remove_all(engine, engine.of_owner(name))
+            with contextlib.closing(containers.DockerClient.connect()) as engine:
+                containers.remove_all(engine, engine.of_owner(name))
             rounds += 1
         except DockerError:
             if time.monotonic() > until_s:

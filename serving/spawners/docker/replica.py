@@ -12,8 +12,8 @@ from collections.abc import Callable
 from typing import Literal
 
 from serving.errors import LimitsUnavailable, NotReady
-from serving.spawners.docker.client import DockerClient, DockerError
-from serving.spawners.docker.container import Exit
+from serving.spawners.docker.container_spec import Exit
+from serving.spawners.docker.containers import DockerClient, DockerError
 from serving.spawners.exit_status import ExitStatus, from_code, from_signal, oom_text
 from serving.system.cgroups.cgroup import ControlGroup, Usage
 from serving.system.daemon_threads import run_in_daemon_thread

@@ -24,9 +24,9 @@ from serving.model_spec import ModelSpec
 from serving.models import EXTRAS
 from serving.settings.replica import AcceleratorSettings
 from serving.spawners import handshake
-from serving.spawners.docker import client
-from serving.spawners.docker.client import ContainerGone, DockerClient, DockerError
-from serving.spawners.docker.container import FILES_FOLDER, SOCKET_FOLDER, ContainerSpec
+from serving.spawners.docker import containers
+from serving.spawners.docker.container_spec import FILES_FOLDER, SOCKET_FOLDER, ContainerSpec
+from serving.spawners.docker.containers import ContainerGone, DockerClient, DockerError
 from serving.spawners.docker.replica import ContainerReplica
 from serving.spawners.docker.session import DockerSession
 from serving.spawners.exit_status import ExitStatus
@@ -316,7 +316,7 @@ async def _clean_up() -> None:
     """Clean up after killed gateways."""
     await run_in_daemon_thread(manager.cleanup_stale)
     try:
-        for name in await run_in_daemon_thread(client.cleanup_stale):
+        for name in await run_in_daemon_thread(containers.cleanup_stale):
             log.info("removed what a killed gateway left behind", extra={"container": name})
     except DockerError as error:  # harmless
         log.warning("what a killed gateway left behind stays", extra={"error": str(error)})

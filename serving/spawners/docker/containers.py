@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from serving.error_text import one_line
 from serving.errors import ServingError
-from serving.spawners.docker.container import SOCKET_FOLDER, ContainerSpec, Exit
+from serving.spawners.docker.container_spec import SOCKET_FOLDER, ContainerSpec, Exit
 from serving.system import process_identity
 
 if TYPE_CHECKING:
