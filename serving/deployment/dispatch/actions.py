@@ -64,9 +64,9 @@ def load_message(action: Action, wanted: LoadSpec, model: int) -> bytes:
     spec = wanted.spec
     weights = _wire_path(wanted.weights or spec.path, wanted.root)
     samples = _wire_path(spec.sample, wanted.root)
-    earliest_ns, latest_ns = window_ns(action)
-    return wire.encode_load(
+    load = wire.LoadMessage(
         action.id,
+        *window_ns(action),
         model=model,
         name=spec.name,
         version=spec.version,
@@ -83,9 +83,8 @@ def load_message(action: Action, wanted: LoadSpec, model: int) -> bytes:
         optimises=wanted.optimises,
         inputs=wanted.inputs,
         max_response_bytes=wanted.max_response_bytes,
-        earliest_ns=earliest_ns,
-        latest_ns=latest_ns,
     )
+    return wire.encode_load(load)
 
 
 def unload_message(action: Action, model: int) -> bytes:
