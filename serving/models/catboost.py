@@ -15,7 +15,7 @@ import catboost
 import numpy as np
 from numpy.typing import NDArray
 
-from serving.models import Arrays, tabular
+from serving.models import Arrays, as_load_failure, check_file, tabular
 from serving.values import Signature, TensorSpec
 
 PLATFORM = "catboost"
@@ -30,9 +30,9 @@ class Model:
     is_pure = True
 
     def __init__(self, path: pathlib.Path | None, *, threads: int) -> None:
-        path = tabular.check_file(path, "the kind catboost needs a .cbm file written by save_model")
+        path = check_file(path, "the kind catboost needs a .cbm file written by save_model")
         self._threads = threads
-        with tabular.as_load_failure(path, f"CatBoost {catboost.__version__}"):
+        with as_load_failure(path, f"CatBoost {catboost.__version__}"):
             self._model = catboost.CatBoost().load_model(str(path))
             if self._model.get_embedding_feature_indices():
                 raise ValueError("it has embedding features, which cannot be served")
@@ -47,7 +47,7 @@ class Model:
                 )
                 for name, columns in self._columns.items()
             )
-            answer = self._answer({spec.name: _blank(spec) for spec in specs})
+            answer = self._answer({spec.name: tabular.blank(spec) for spec in specs})
         self._output = tabular.SCORES if is_score else tabular.PREDICTION
         self.signature = tabular.signature(specs, self._output, answer, PLATFORM)
 
@@ -57,9 +57,8 @@ class Model:
 
     def _answer(self, inputs: Arrays) -> NDArray[np.generic]:
         if self._columns.keys() == {tabular.INPUT}:
-            rows = np.asfortranarray(
-                inputs[tabular.INPUT]
-            )  # column-major arrays are used in place, row-major ones copied
+            # Column-major arrays are used in place, row-major ones copied.
+            rows = np.asfortranarray(inputs[tabular.INPUT])
         else:
             rows = self._build_pool(inputs)
         return np.asarray(
@@ -96,8 +95,3 @@ def _form(model: catboost.CatBoost, *, is_score: bool) -> str:
         return "Probability"
     loss = str(model.get_params().get("loss_function", ""))
     return "Exponent" if loss.startswith(_OF_ONE_SIGN) else "RawFormulaVal"
-
-
-def _blank(spec: TensorSpec) -> NDArray[np.generic]:
-    shape = (1, *spec.shape[1:])
-    return np.zeros(shape, np.float32) if spec.datatype == "FP32" else np.full(shape, b"", object)

@@ -14,7 +14,7 @@ import lightgbm
 import numpy as np
 from numpy.typing import NDArray
 
-from serving.models import Arrays, tabular
+from serving.models import Arrays, as_load_failure, check_file, tabular
 from serving.values import Signature
 
 PLATFORM = "lightgbm"
@@ -39,12 +39,12 @@ class Model:
     is_pure = True
 
     def __init__(self, path: pathlib.Path | None, *, threads: int) -> None:
-        path = tabular.check_file(
+        path = check_file(
             path, "the kind lightgbm needs a file written by Booster.save_model"
         )
         self._threads = threads
         lightgbm.register_logger(_Silence())
-        with tabular.as_load_failure(path, f"LightGBM {lightgbm.__version__}"):
+        with as_load_failure(path, f"LightGBM {lightgbm.__version__}"):
             objective = _checked_objective(path)
             self._booster = lightgbm.Booster(model_file=path)
             features = self._booster.num_feature()

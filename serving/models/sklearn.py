@@ -17,21 +17,20 @@ or BYTES).
 
 from __future__ import annotations
 
-import contextlib
 import pathlib
 import zipfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 import skops.io
+import sklearn
 import threadpoolctl  # type: ignore[import-untyped]  # has no types, comes with scikit-learn
 from numpy.typing import NDArray
 from sklearn.linear_model import LogisticRegression
 
-from serving.error_text import one_line
 from serving.errors import InvalidRequest, ModelLoadFailed
-from serving.models import Arrays
+from serving.models import Arrays, as_load_failure, check_file, decode_texts
 from serving.values import Signature, TensorSpec
 
 PLATFORM = "sklearn"
@@ -67,13 +66,10 @@ class Model:
     is_pure = True
 
     def __init__(self, path: pathlib.Path | None, *, threads: int) -> None:
-        if path is None or not path.is_file():
-            raise ModelLoadFailed(
-                str(path), "no such file; the kind sklearn needs a .skops or .npz file"
-            )
+        path = check_file(path, "the kind sklearn needs a .skops or .npz file")
         self._threads = threads
         self._pools = _Pools()
-        with _as_load_failure(path):
+        with as_load_failure(path, f"scikit-learn {sklearn.__version__}"):
             self._estimator, declared = _read(path)
             jobs = [name for name in self._estimator.get_params() if name.endswith("n_jobs")]
             self._estimator.set_params(**dict.fromkeys(jobs, threads))
@@ -111,7 +107,7 @@ class Model:
         return {name: answer.astype(wanted, copy=False)}
 
     def _answer(self, array: NDArray[np.generic]) -> tuple[str, NDArray[Any]]:
-        rows = _as_text(array) if self._input.datatype == "BYTES" else array
+        rows = decode_texts(array) if self._input.datatype == "BYTES" else array
         if rows.ndim > 2:
             rows = rows.reshape(len(rows), -1)
         self._pools.limit(self._threads)
@@ -194,20 +190,3 @@ def _input_spec(estimator: Any, declared: Mapping[str, Any] | None) -> TensorSpe
             '{"name": ..., "datatype": ..., "shape": [...]} on it before storing it'
         )
     return TensorSpec(name="input", datatype="FP64", shape=(-1, int(features)))
-
-
-def _as_text(array: NDArray[np.generic]) -> NDArray[np.object_]:
-    """Decode strings, as scikit-learn does not support bytes."""
-    flat = [item.decode() if isinstance(item, bytes) else str(item) for item in array.ravel()]
-    return np.array(flat, dtype=object).reshape(array.shape)
-
-
-@contextlib.contextmanager
-def _as_load_failure(path: pathlib.Path) -> Iterator[None]:
-    try:
-        yield
-    except ModelLoadFailed:
-        raise
-    except Exception as error:
-        text = f"{type(error).__name__}: {one_line(error)}"
-        raise ModelLoadFailed(str(path), text) from error

@@ -15,6 +15,7 @@ from typing import Any
 
 from serving.errors import ModelLoadFailed
 from serving.models import Arrays, as_load_failure
+from serving.tensors import arrays
 from serving.values import Signature, TensorSpec
 
 # Read on import; without it, build details are logged as warnings.
@@ -26,21 +27,7 @@ PLATFORM = "tensorflow_savedmodel"
 SIGNATURE = "serving_default"
 MODEL_FILES = ("saved_model.pb", "saved_model.pbtxt")
 
-DATATYPES: dict[str, str] = {
-    "bool": "BOOL",
-    "uint8": "UINT8",
-    "uint16": "UINT16",
-    "uint32": "UINT32",
-    "uint64": "UINT64",
-    "int8": "INT8",
-    "int16": "INT16",
-    "int32": "INT32",
-    "int64": "INT64",
-    "float16": "FP16",
-    "float32": "FP32",
-    "float64": "FP64",
-    "string": "BYTES",
-}
+DATATYPES = {dtype.name: name for name, dtype in arrays.DTYPES.items()} | {"string": "BYTES"}
 
 
 class Model:

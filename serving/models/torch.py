@@ -27,7 +27,7 @@ from numpy.typing import NDArray
 from torch.utils import _pytree as trees
 
 from serving.errors import InferenceFailed, InvalidRequest, ModelLoadFailed
-from serving.models import Arrays, as_load_failure, cuda
+from serving.models import Arrays, as_load_failure, check_file, cuda
 from serving.models.torch_signature import (
     SIGNATURE_FILE,
     example_signature,
@@ -59,11 +59,9 @@ class Model:
     is_pure = True
 
     def __init__(self, path: pathlib.Path | None, *, threads: int, device: str = "auto") -> None:
-        if path is None or not path.is_file():
-            raise ModelLoadFailed(
-                str(path),
-                "no such file; the kind torch needs a TorchScript file or an exported program (.pt2)",
-            )
+        path = check_file(
+            path, "the kind torch needs a TorchScript file or an exported program (.pt2)"
+        )
         form, has_example = _form_of(path)
         torch.set_num_threads(threads)
         with contextlib.suppress(RuntimeError):  # can be set once per process

@@ -15,7 +15,7 @@ import numpy as np
 import xgboost
 from numpy.typing import NDArray
 
-from serving.models import Arrays, tabular
+from serving.models import Arrays, as_load_failure, check_file, tabular
 from serving.values import Signature
 
 PLATFORM = "xgboost"
@@ -29,10 +29,10 @@ class Model:
     is_pure = True
 
     def __init__(self, path: pathlib.Path | None, *, threads: int) -> None:
-        path = tabular.check_file(
+        path = check_file(
             path, "the kind xgboost needs a file written by Booster.save_model"
         )
-        with tabular.as_load_failure(path, f"XGBoost {xgboost.__version__}"):
+        with as_load_failure(path, f"XGBoost {xgboost.__version__}"):
             self._booster = xgboost.Booster()
             # From a buffer the format is detected by content, from a file by suffix.
             self._booster.load_model(bytearray(path.read_bytes()))

@@ -24,7 +24,6 @@ from typing import Any
 
 import numpy as np
 
-from serving.models import command
 from serving.replica import main_loop
 from serving.replica.preload import run_small_model
 from serving.system.end_with_parent import end_with, ignore_requests_to_end
@@ -70,11 +69,16 @@ def serve(path: str, *, root: pathlib.Path | None = None) -> int:
 
 
 def become_program(order: Mapping[str, Any]) -> int:
-    """Become the order's program, keeping groups, parent and ignored signals."""
+    """Become the order's program, keeping groups, parent and ignored signals.
+
+    Its last argument is the gateway's Unix socket (docs/replica-wire.md).
+    """
+    program = order["program"]
     try:
-        command.become(order["program"], order["folder"], order["socket"])
+        os.chdir(order["folder"])
+        os.execv(program[0], [*program, order["socket"]])  # noqa: S606 - no shell is meant
     except OSError as error:
-        facts = {"program": order["program"][0], "error": str(error)}
+        facts = {"program": program[0], "error": str(error)}
         log.error("the program of a replica cannot be started", extra=facts)
         return exit_codes.NO_PROGRAM
 
