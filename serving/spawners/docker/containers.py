@@ -42,7 +42,7 @@ class DockerError(ServingError):
 
 
 class ContainerGone(DockerError):
-    """The container no longer exists."""
+    """The container no longer exists, or there is no such image."""
 
 
 class DockerClient:
@@ -87,14 +87,12 @@ class DockerClient:
 
     def image_id(self, image: str) -> str | None:
         """Return an image's id, or None if it does not exist."""
-        import docker.errors  # noqa: PLC0415 - only an installation with containers has it
-
-        with self._translate_errors(f"image {image} cannot be inspected") as api:
-            try:
-                found = api.inspect_image(image)  # type: ignore[no-untyped-call]
-            except docker.errors.ImageNotFound:
-                return None
-        return str(found["Id"])
+        with (
+            contextlib.suppress(ContainerGone),
+            self._translate_errors(f"image {image} cannot be inspected") as api,
+        ):
+            return str(api.inspect_image(image)["Id"])  # type: ignore[no-untyped-call]
+        return None
 
     # One container
 
@@ -104,14 +102,11 @@ class DockerClient:
         Raises:
             DockerError: the engine refuses.
         """
-        import docker.types  # noqa: PLC0415
+        import docker.types  # noqa: PLC0415 - only an installation with containers has it
 
         mounts = [
-            docker.types.Mount(SOCKET_FOLDER, str(spec.socket_folder), "bind", read_only=True)
-        ]
-        mounts += [
             docker.types.Mount(where, str(file), "bind", read_only=True)
-            for where, file in spec.files.items()
+            for where, file in {SOCKET_FOLDER: spec.socket_folder, **spec.files}.items()
         ]
         gpus = None
         if spec.gpu is not None:
@@ -198,13 +193,9 @@ class DockerClient:
             if state["Running"]:
                 return None
             said = api.logs(container, tail=20)[-_SAID_BYTES:].decode(errors="replace").splitlines()
-        lines = [line.strip() for line in said if line.strip()]
-        error = str(state.get("Error") or "")
-        return Exit(
-            code=int(state["ExitCode"]),
-            oom=bool(state["OOMKilled"]),
-            said=error or (lines[-1] if lines else ""),
-        )
+        lines = ["", *[line.strip() for line in said if line.strip()]]
+        said_last = str(state.get("Error") or lines[-1])
+        return Exit(code=int(state["ExitCode"]), oom=bool(state["OOMKilled"]), said=said_last)
 
     def kill(self, container: str) -> None:
         """Kill it, unless it has ended or is gone.
@@ -233,22 +224,22 @@ class DockerClient:
         Raises:
             DockerError: the engine does not respond.
         """
-        with self._translate_errors("containers cannot be listed") as api:
-            found = api.containers(all=True, filters={"label": f"{OWNER_LABEL}={name}"})
-        return [str(container["Id"]) for container in found]
+        return [str(container["Id"]) for container in self._list(f"{OWNER_LABEL}={name}")]
 
     def stale(self) -> dict[str, str]:
         """Return containers of owners that are gone: id -> name."""
-        with self._translate_errors("containers cannot be listed") as api:
-            found = api.containers(all=True, filters={"label": OWNER_LABEL})
         stale = {}
-        for container in found:
+        for container in self._list(OWNER_LABEL):
             maker = process_identity.of(container["Labels"].get(OWNER_LABEL, ""))
             if maker is not None and maker.is_gone():
                 # No name while being removed.
                 names = container["Names"] or [container["Id"]]
                 stale[str(container["Id"])] = str(names[0]).removeprefix("/")
         return stale
+
+    def _list(self, label: str) -> Any:
+        with self._translate_errors("containers cannot be listed") as api:
+            return api.containers(all=True, filters={"label": label})
 
     # The connection
 
@@ -310,7 +301,7 @@ class DockerClient:
     def _harmless(self, what: str, request: Any) -> None:
         import docker.errors  # noqa: PLC0415
 
-        with self._translate_errors(what) as api, contextlib.suppress(docker.errors.NotFound):
+        with contextlib.suppress(ContainerGone), self._translate_errors(what) as api:
             try:
                 request(api)
             except docker.errors.APIError as error:
@@ -324,14 +315,14 @@ def remove_all(engine: DockerClient, containers: Sequence[str]) -> None:
     Raises:
         DockerError: the first error.
     """
-    first: DockerError | None = None
+    errors: list[DockerError] = []
     for container in containers:
         try:
             engine.remove(container)
         except DockerError as error:
-            first = first or error
-    if first is not None:
-        raise first
+            errors.append(error)
+    if errors:
+        raise errors[0]
 
 
 def cleanup_stale() -> list[str]:

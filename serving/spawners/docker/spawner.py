@@ -125,33 +125,19 @@ class DockerSpawner:
         folder.mkdir()
         # The container's user is another one; the parent folder keeps others out.
         folder.chmod(0o711)
-        replica = ContainerReplica(worker, engine, self._kill)
+        replica = ContainerReplica(worker, engine, memory_mb)
+        container = self._spec(worker, nest, memory_mb, spec, kind, accelerator, gpu)
         try:
             with handshake.listen(folder / _SOCKET, mode=0o666) as listener:
-                container = self._spec(worker, nest, memory_mb, spec, kind, accelerator, gpu)
                 self._begin(replica, container, engine)
-                async with asyncio.timeout(ready_timeout_s):
-                    greeting = handshake.greet(replica.ended, listener, replica.set_socket)
-                    hello = await handshake.while_alive(replica.ended, greeting)
-                    if hello is not None:  # its pid is only valid inside the container
-                        replica.features = hello.features
+                async with handshake.ready_within(replica, ready_timeout_s):
+                    # The pid that it tells is only valid inside the container.
+                    await handshake.while_alive(replica, handshake.greet(replica, listener))
                     if cpu is not None:
                         await replica.set_limits(cpu=cpu, memory_mb=memory_mb)
-        except TimeoutError:
-            replica.abandon()
-            raise ReplicaStartFailed(
-                "timeout",
-                f"a container did not connect within {ready_timeout_s:g} s (replica.ready_timeout_s)",
-            ) from None
         except LimitsUnavailable:
-            replica.abandon()
             if replica.ended.done():  # explains the refusal
-                how = replica.ended.result()
-                text = f"a replica ended before it was ready: {how.text}"
-                raise ReplicaStartFailed(how.reason, text) from None
-            raise
-        except BaseException:
-            replica.abandon()
+                raise handshake.end_as_failure(replica.ended.result()) from None
             raise
         return replica
 
@@ -252,7 +238,6 @@ class DockerSpawner:
         ended = ExitStatus(reason="crash", text="it was never started")
         try:
             container = await run_in_daemon_thread(engine.create, spec)
-            replica.record_memory_limit(spec.memory_mb)
             if not replica.ending.is_set():
                 pid = await run_in_daemon_thread(engine.start, container)
                 replica.runs(container, pid, manager.group_of(pid) if pid else None)
@@ -296,20 +281,6 @@ class DockerSpawner:
                 log.warning("a container is removed later", extra=facts)
                 return
             self._unremoved.discard(one)
-
-    def _kill(self, container: str) -> None:
-        """Request a container's end; `_live` sees it."""
-        assert self._engine is not None
-        engine = self._engine
-
-        def kill() -> None:
-            try:
-                engine.kill(container)
-            except DockerError as error:  # it will be removed
-                facts = {"container": container, "error": str(error)}
-                log.warning("a container was not stopped", extra=facts)
-
-        run_in_daemon_thread(kill)
 
 
 async def _clean_up() -> None:

@@ -20,7 +20,7 @@ from typing import Any
 
 from serving import wire
 from serving.accelerator import devices, mps
-from serving.errors import NotReady, ReplicaStartFailed
+from serving.errors import NotReady
 from serving.model_spec import ModelSpec, Program
 from serving.settings.replica import AcceleratorSettings
 from serving.spawners import handshake
@@ -103,27 +103,19 @@ class ProcessSpawner:
         group = nest.limits.group(worker)
         replica = ProcessReplica(worker, nest.forker, group)
         try:
-            replica.limit(cpu=cpu, memory_mb=memory_mb)
+            await replica.set_limits(cpu=cpu, memory_mb=memory_mb)
         except BaseException:
             if group is not None:
                 nest.limits.remove(group)
             raise
         self._replicas[worker] = replica
+        program = None if spec is None else spec.program
         try:
-            async with asyncio.timeout(ready_timeout_s):
-                program = None if spec is None else spec.program
+            async with handshake.ready_within(replica, ready_timeout_s):
                 await self._connect(replica, nest, environment, program)
-        except TimeoutError:
-            replica.abandon()
-            raise ReplicaStartFailed(
-                "timeout",
-                f"a replica did not connect within {ready_timeout_s:g} s (replica.ready_timeout_s)",
-            ) from None
-        except BaseException:
-            replica.abandon()
+        finally:
             if not replica.ordered:
                 self._finish(replica, ExitStatus(reason="crash", text="it was never started"))
-            raise
         return replica
 
     async def stage(self, _spec: ModelSpec) -> pathlib.Path | None:
@@ -213,7 +205,7 @@ class ProcessSpawner:
                 replica.worker, path=path, procs=procs, environment=environment, program=program
             )
             replica.ordered = True
-            await handshake.while_alive(replica.ended, _greet(replica, listener))
+            await handshake.while_alive(replica, _greet(replica, listener))
 
     # Events of the fork server
 
@@ -263,12 +255,9 @@ async def _greet(replica: ProcessReplica, listener: socket.socket) -> None:
         WireError: protocol error.
     """
     replica.pid = await asyncio.shield(replica.started)
-    hello = await handshake.greet(replica.ended, listener, replica.set_socket)
-    if hello is None:
-        return
-    if hello.pid != replica.pid:
+    pid = await handshake.greet(replica, listener)
+    if pid is not None and pid != replica.pid:
         raise wire.WireError(
-            f"its HELLO comes from process {hello.pid}, but {replica.pid} was started; a "
+            f"its HELLO comes from process {pid}, but {replica.pid} was started; a "
             "script that starts a program must `exec` it"
         )
-    replica.features = hello.features
