@@ -25,6 +25,7 @@ from serving.models import Arrays, LoadedModel
 from serving.replica.execution import Execution
 from serving.replica.output_frames import BrokenContract
 from serving.replica.padding import Padding
+from serving.replica.request_plan import pad
 from serving.replica.samples import Samples
 from serving.replica.warmup import entries_of
 from serving.tensors import arrays
@@ -123,10 +124,11 @@ def _laid_padding(
             sizes.setdefault(size, (spec.name, axis))
     short = _resize(request, signature, wanted)
     wide = Padding(multiple, told.pad, {})
-    filled = {
-        spec.name: _pad(short[spec.name], wide.pad_shape(spec, short[spec.name].shape), told, spec)
-        for spec in signature.inputs
-    }
+    filled: Arrays = {}
+    for spec in signature.inputs:
+        array = short[spec.name]
+        padded = wide.pad_shape(spec, array.shape)
+        filled[spec.name] = pad(array, array.shape, padded, told.pad.get(spec.name, 0.0))
     execution = Execution(model, quiet=True)
     alone = execution.together(entries_of([short], signature))[0]
     grown = execution.together(entries_of([filled], signature))[0]
@@ -274,11 +276,3 @@ def _resize(request: Arrays, signature: Signature, sizes: Mapping[str, int]) -> 
             array = np.take(array, places, axis)
         resized[spec.name] = array
     return resized
-
-
-def _pad(
-    array: NDArray[Any], shape: tuple[int, ...], told: DeclaredInputs, spec: TensorSpec
-) -> NDArray[Any]:
-    fill: Any = b"" if spec.datatype == "BYTES" else told.pad.get(spec.name, 0.0)
-    wider = [(0, more - size) for size, more in zip(array.shape, shape, strict=True)]
-    return np.pad(array, wider, constant_values=fill)

@@ -136,9 +136,11 @@ class MainLoop:
         if kind is MessageType.INFER:
             self._messages.send(self._infer(wire.parse_infer(body)))
         elif kind is MessageType.LOAD:
-            self._messages.send([self._load(wire.parse_load(body))])
+            load = wire.parse_load(body)
+            self._messages.send([wire.encode_loaded(load.action_id, *self._load(load))])
         elif kind is MessageType.UNLOAD:
-            self._messages.send([self._unload(wire.parse_unload(body))])
+            unload = wire.parse_unload(body)
+            self._messages.send([wire.encode_unloaded(unload.action_id, *self._unload(unload))])
         else:
             raise wire.WireError(f"message {kind.name} is not supported by a replica")
 
@@ -167,9 +169,7 @@ class MainLoop:
 
     def _place(self, path: str | None) -> pathlib.Path | None:
         """Return a gateway path as this process sees it."""
-        if path is None:
-            return None
-        return staged_path(path, self._root)
+        return None if path is None else staged_path(path, self._root)
 
     def _make_rejection(
         self,
@@ -181,22 +181,22 @@ class MainLoop:
         outcomes = [failure_outcome(Failure(status, text))] * len(message.entries)
         return _result(message.action_id, times, outcomes, status)
 
-    def _load(self, message: wire.LoadMessage) -> bytes:
+    def _load(self, message: wire.LoadMessage) -> tuple[ActionStatus, dict[str, object]]:
+        """Load a model; return the status and the detail of LOADED."""
         self._max_response_bytes = message.max_response_bytes
         settled = message.budget is None  # costs time while serving
         before_bytes = malloc.resident_bytes(settled=settled)
         began_ns = _start(message.earliest_ns, message.latest_ns)
         if began_ns is None:
-            refused = {"error": _TOO_LATE}
-            return wire.encode_loaded(message.action_id, ActionStatus.TOO_LATE, refused)
+            return ActionStatus.TOO_LATE, {"error": _TOO_LATE}
         lacking = self._room_lacking(message)
         if lacking:
-            return wire.encode_loaded(message.action_id, ActionStatus.NO_ROOM, {"error": lacking})
-        detail: dict[str, object]
+            return ActionStatus.NO_ROOM, {"error": lacking}
+        path = self._place(message.path)
         try:
             model = models.load(
                 message.kind,
-                self._place(message.path),
+                path,
                 threads=message.threads,
                 device=message.device,
                 # A container's cache does not outlive it.
@@ -206,27 +206,25 @@ class MainLoop:
             execution, warmed = self._settle(model, message)
         except (Exception, SystemExit) as error:  # a model may raise anything
             text = error.text if isinstance(error, ModelLoadFailed) else error_text(error)
-            if self._root is not None and message.path is not None:
-                text += _right_lacking(staged_path(message.path, self._root))
+            if self._root is not None and path is not None:
+                text += _right_lacking(path)
             log.info("a model was not loaded", extra={"model": message.name, "error": text})
-            detail = {"error": text, "is_missing": isinstance(error, ModelMissing)}
-            return wire.encode_loaded(message.action_id, ActionStatus.LOAD_FAILED, detail)
+            is_missing = isinstance(error, ModelMissing)
+            return ActionStatus.LOAD_FAILED, {"error": text, "is_missing": is_missing}
         self._models[message.model] = execution, message.pages
         gc.collect()
         if not self._shares:
             gc.freeze()
         self._shares = message.budget is not None
-        load_s = (time.monotonic_ns() - began_ns) * 1e-9
-        detail = {
+        return ActionStatus.OK, {
             "signature": execution.signature.as_json(),
-            "load_s": load_s,
+            "load_s": (time.monotonic_ns() - began_ns) * 1e-9,
             "warmup": warmed.as_json(),
             "device": getattr(model, "device", None),
             "optimised": getattr(model, "optimised", None),
             "started_ns": began_ns,
             "memory_bytes": max(0, malloc.resident_bytes(settled=settled) - before_bytes),
         }
-        return wire.encode_loaded(message.action_id, ActionStatus.OK, detail)
 
     def _settle(
         self, model: models.LoadedModel, message: wire.LoadMessage
@@ -269,9 +267,8 @@ class MainLoop:
         """Return why the model exceeds the page budget, or ""."""
         if message.budget is None:
             return ""
-        others = sum(
-            pages for number, (_, pages) in self._models.items() if number != message.model
-        )
+        others = sum([pages for _, pages in self._models.values()])
+        others -= self._models.get(message.model, (None, 0))[1]
         if others + message.pages <= message.budget:
             return ""
         return (
@@ -279,18 +276,16 @@ class MainLoop:
             "use: unload models first"
         )
 
-    def _unload(self, message: wire.UnloadMessage) -> bytes:
+    def _unload(self, message: wire.UnloadMessage) -> tuple[ActionStatus, dict[str, object]]:
         if _start(message.earliest_ns, message.latest_ns) is None:
-            detail = {"error": _TOO_LATE}
-            return wire.encode_unloaded(message.action_id, ActionStatus.TOO_LATE, detail)
+            return ActionStatus.TOO_LATE, {"error": _TOO_LATE}
         if self._models.pop(message.model, None) is None:
-            detail = {"error": _unknown(message.model)}
-            return wire.encode_unloaded(message.action_id, ActionStatus.UNKNOWN_MODEL, detail)
+            return ActionStatus.UNKNOWN_MODEL, {"error": _unknown(message.model)}
         if not self._shares:  # else the next LOAD collects
             gc.unfreeze()
             gc.collect()
             gc.freeze()
-        return wire.encode_unloaded(message.action_id, ActionStatus.OK, {})
+        return ActionStatus.OK, {}
 
 
 _TOO_LATE = "the action's window had closed before it could start"

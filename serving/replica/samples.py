@@ -156,10 +156,8 @@ def _random(
 ) -> NDArray[Any]:
     if content.is_guessed:
         return rng.integers(0, most + 1, shape).astype(arrays.DTYPES[content.spec.datatype])
-    if not content.text and content.spec.datatype == "BYTES":
-        return (
-            np.full(shape, b"", object) if most == _MAX_SYNTHETIC[0] else content.draw(rng, shape)
-        )
+    if most == _MAX_SYNTHETIC[0] and not content.text and content.spec.datatype == "BYTES":
+        return np.full(shape, b"", object)
     return content.draw(rng, shape)
 
 

@@ -22,7 +22,6 @@ import socket
 import struct
 import subprocess
 import sys
-import time
 from collections.abc import Mapping, Sequence
 from typing import IO, Any, Self
 
@@ -100,15 +99,11 @@ class ControlChannel:
 
     def can_send(self) -> bool:
         """Whether a small frame can be sent without waiting."""
-        poller = select.poll()
-        poller.register(self.sock, select.POLLOUT)
-        return bool(poller.poll(0))
+        return self._poll(select.POLLOUT, 0)
 
     def has_ended(self) -> bool:
         """Whether the other side is gone."""
-        poller = select.poll()
-        poller.register(self.sock, 0)  # hang-up is always reported
-        return bool(poller.poll(0))
+        return self._poll(0, 0)  # hang-up is always reported
 
     def _next(self) -> Frame | None:
         """Remove a complete frame from what was received."""
@@ -141,12 +136,13 @@ class ControlChannel:
         return True
 
     def _wait(self, event: int, timeout_s: float | None) -> None:
+        if not self._poll(event, timeout_s):
+            raise TimeoutError(f"the other side has stood still for {timeout_s:.1f} s")
+
+    def _poll(self, event: int, timeout_s: float | None) -> bool:
         poller = select.poll()
         poller.register(self.sock, event)
-        begun_s = time.monotonic()
-        if not poller.poll(None if timeout_s is None else timeout_s * 1000):
-            waited_s = time.monotonic() - begun_s
-            raise TimeoutError(f"the other side has stood still for {waited_s:.1f} s")
+        return bool(poller.poll(None if timeout_s is None else timeout_s * 1000))
 
 
 class ControlledProcess(ControlChannel):

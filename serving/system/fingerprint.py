@@ -40,23 +40,16 @@ class Fingerprint(NamedTuple):
 
     def still_holds(self) -> bool:
         """Whether the files are unchanged."""
-        return all(
-            stamp_or_none(pathlib.Path(path)) == known for path, known in self.stamps.items()
-        )
+        try:
+            return all(_stamp(path) == known for path, known in self.stamps.items())
+        except (OSError, ValueError):  # one is gone
+            return False
 
 
-def stamp(file: pathlib.Path) -> Stamp:
+def _stamp(file: str | pathlib.Path) -> Stamp:
     """Return a file's stamp; hard links have the same."""
-    seen = file.stat()
+    seen = os.stat(file)  # noqa: PTH116 - also takes a text
     return seen.st_dev, seen.st_ino, seen.st_size, seen.st_mtime_ns
-
-
-def stamp_or_none(file: pathlib.Path) -> Stamp | None:
-    """Return a file's stamp, or None if there is no such file."""
-    try:
-        return stamp(file)
-    except (OSError, ValueError):
-        return None
 
 
 def digest_of(file: pathlib.Path) -> str:
@@ -103,7 +96,7 @@ def _read(file: pathlib.Path, names: set[str] | None) -> tuple[Stamp, str]:
         OSError: it cannot be read.
         ValueError: it changes meanwhile.
     """
-    before, digest, end = stamp(file), hashlib.sha256(), b""
+    before, digest, end = _stamp(file), hashlib.sha256(), b""
     with file.open("rb") as opened:
         while block := opened.read(_BLOCK_BYTES):
             digest.update(block)
@@ -111,7 +104,7 @@ def _read(file: pathlib.Path, names: set[str] | None) -> tuple[Stamp, str]:
                 window = end + block
                 names.update(_names(window))
                 end = window[-_MAX_BYTES:]  # an entry may begin there
-    if stamp(file) != before:
+    if _stamp(file) != before:
         raise ValueError(f"{file} changed while it was read")
     return before, digest.hexdigest()
 

@@ -21,15 +21,12 @@ def cache_folder() -> pathlib.Path:
 
     By the XDG Base Directory Specification; without a home, temporary.
     """
-    given = os.environ.get("XDG_CACHE_HOME", "")
-    if given:
-        folder = pathlib.Path(given)
-    else:
-        try:
-            folder = pathlib.Path.home() / ".cache"
-        except RuntimeError:  # no home, as in many containers
-            folder = temporary_cache()
-    return folder / "luthier"
+    if given := os.environ.get("XDG_CACHE_HOME"):
+        return pathlib.Path(given, "luthier")
+    try:
+        return pathlib.Path.home() / ".cache" / "luthier"
+    except RuntimeError:  # no home, as in many containers
+        return temporary_cache() / "luthier"
 
 
 def temporary_cache() -> pathlib.Path:
@@ -45,30 +42,21 @@ def ensure(folder: pathlib.Path, *, advice: str) -> pathlib.Path:
     Raises:
         OSError: another user can change it, or it cannot be created.
     """
-    for one in (
-        *reversed(folder.parents),
-        folder,
-    ):  # `parents=True` would create parents with the umask
+    for one in (*reversed(folder.parents), folder):  # `parents=True` would follow the umask
         if not one.exists():
             one.mkdir(mode=0o700, exist_ok=True)
     real = folder.resolve()
     check(real, advice=advice)
     for above in real.parents:
-        check(above, advice=advice, owners=(0, os.geteuid()), sticky=True)
+        check(above, advice=advice, is_parent=True)
     return real
 
 
-def check(
-    folder: pathlib.Path,
-    *,
-    advice: str,
-    owners: tuple[int, ...] | None = None,
-    sticky: bool = False,
-) -> None:
+def check(folder: pathlib.Path, *, advice: str, is_parent: bool = False) -> None:
     """Check that nobody else can change what is in a folder, which must be no link.
 
-    `owners` may own it (None: only this user). `sticky` accepts a folder that others can write if
-    its sticky bit protects these files.
+    `is_parent`: it only holds the folder of such files, so it may be root's, or writable to others
+    if its sticky bit protects what it holds.
 
     Raises:
         OSError: somebody can, or it is no folder.
@@ -79,8 +67,9 @@ def check(
     writable = seen.st_mode & _OTHERS_WRITE
     if writable & stat.S_IWGRP and _is_of_one(seen.st_gid):
         writable &= ~stat.S_IWGRP
-    others = writable and not (sticky and seen.st_mode & stat.S_ISVTX)
-    if others or seen.st_uid not in (owners or (os.geteuid(),)):
+    others = writable and not (is_parent and seen.st_mode & stat.S_ISVTX)
+    owners = {os.geteuid(), 0} if is_parent else {os.geteuid()}
+    if others or seen.st_uid not in owners:
         raise PermissionError(
             f"{folder} belongs to user {seen.st_uid} with mode "
             f"{stat.S_IMODE(seen.st_mode):o}; expected user {os.geteuid()} and no write "

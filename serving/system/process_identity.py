@@ -44,7 +44,7 @@ class ProcessIdentity:
         except ProcessLookupError:
             return True
         except PermissionError:
-            return False
+            pass  # it is another user's
         return False
 
 

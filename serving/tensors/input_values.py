@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from serving.error_text import nearest
 from serving.errors import InvalidSettings
+from serving.tensors.arrays import DTYPES
 from serving.values import Signature, TensorSpec
 
 FORMS = "LOW..HIGH, one value, or @FILE with one value per line"
@@ -42,7 +43,7 @@ class ValueSpec:
     @property
     def is_whole(self) -> bool:
         """Whether the values are integers."""
-        return _is_whole(self.spec.datatype)
+        return "INT" in self.spec.datatype
 
 
 def value_specs_of(
@@ -89,18 +90,10 @@ def values_of(texts: Sequence[str], *, source: str = "--values") -> dict[str, st
     return found
 
 
-def _dtype(datatype: str) -> np.dtype[Any]:
-    return np.dtype(datatype.lower().replace("fp", "float"))
-
-
-def _is_whole(datatype: str) -> bool:
-    return datatype != "BYTES" and _dtype(datatype).kind in "iu"
-
-
 def _default(spec: TensorSpec) -> ValueSpec:
     if spec.datatype == "BYTES":
         return ValueSpec(spec=spec, text="", says="eight letters", draw=_letters)
-    kind = _dtype(spec.datatype)
+    kind = DTYPES[spec.datatype]
     if kind.kind == "f":
         return ValueSpec(
             spec=spec,
@@ -138,12 +131,12 @@ def _parse_value_spec(
     if ends[0] > ends[-1]:
         raise InvalidSettings(f"{where}: expected the smaller number first")
     says = f"uniform from {low} to {high}" if dots else low
-    draw = _uniform(_dtype(spec.datatype), ends[0], ends[-1])
+    draw = _uniform(DTYPES[spec.datatype], ends[0], ends[-1])
     return ValueSpec(spec=spec, text=told, says=says, draw=draw)
 
 
 def _numbers(spec: TensorSpec, texts: Sequence[str], where: str) -> NDArray[Any]:
-    kind = _dtype(spec.datatype)
+    kind = DTYPES[spec.datatype]
     found: list[Any] = []
     for text in texts:
         try:
@@ -177,10 +170,10 @@ def _uniform(kind: np.dtype[Any], low: Any, high: Any) -> Draw:
     if low == high:
         return lambda _rng, shape: np.full(shape, low, kind)
     if kind.kind != "f":
-        drawn = np.dtype("u1") if kind.kind == "b" else kind
+        drawn: Any = "u1" if kind.kind == "b" else kind.newbyteorder("=")
         first, last = int(low), int(high)
         return lambda rng, shape: np.asarray(
-            rng.integers(first, last, shape, dtype=drawn.newbyteorder("="), endpoint=True)
+            rng.integers(first, last, shape, dtype=drawn, endpoint=True)
         ).astype(kind)
 
     def draw(rng: np.random.Generator, shape: tuple[int, ...]) -> NDArray[Any]:
@@ -191,5 +184,5 @@ def _uniform(kind: np.dtype[Any], low: Any, high: Any) -> Draw:
 
 
 def _one_of(values: Sequence[Any] | NDArray[Any]) -> Draw:
-    array = values if isinstance(values, np.ndarray) else np.array(values, dtype=object)
+    array = values if isinstance(values, np.ndarray) else np.array(values, object)
     return lambda rng, shape: np.asarray(array[rng.integers(0, len(array), shape)])

@@ -131,9 +131,9 @@ def _size(text: str, where: str) -> Size:
         return _check(Size(text, int(found[1]), int(found[2])), where)
     if found := _LOGNORMAL.fullmatch(text):
         high = int(found[3])
-        size = Size(text, 1, high, median=float(found[1]), sigma=float(found[2]))
         if float(found[1]) < 1:
             raise InvalidSettings(f"{where}: a median of {found[1]}, expected 1 or more")
+        size = Size(text, 1, high, median=float(found[1]), sigma=float(found[2]))
         return _check(size, where)
     raise InvalidSettings(f"{where}: {text!r} is not a size; expected {FORMS}")
 

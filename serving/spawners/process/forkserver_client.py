@@ -94,15 +94,13 @@ class ForkServerClient:
         try:
             async with asyncio.timeout(timeout_s):
                 await self._warmed.wait()
-        except TimeoutError:
+        except (TimeoutError, asyncio.CancelledError) as error:
             self._child.process.kill()
             await self.close()
-            text = f"the fork server of kind {kind!r} was not ready after "
-            raise ReplicaStartFailed("timeout", f"{text}{timeout_s:g} s") from None
-        except asyncio.CancelledError:
-            self._child.process.kill()
-            await self.close()
-            raise
+            if isinstance(error, asyncio.CancelledError):
+                raise
+            text = f"the fork server of kind {kind!r} was not ready after {timeout_s:g} s"
+            raise ReplicaStartFailed("timeout", text) from None
         if not self.is_alive:
             await self.close()
             code = self._child.process.returncode

@@ -28,6 +28,17 @@ class Usage:
     throttled_s: float | None = None
     """Time it was runnable but out of quota."""
 
+    @classmethod
+    def of(
+        cls, peak_bytes: int | None, cpu: int | None, throttled: int | None, *, unit_s: float
+    ) -> Usage:
+        """Return the usage from the kernel's numbers, with times in units of `unit_s`."""
+        return cls(
+            peak_memory_mb=None if peak_bytes is None else peak_bytes / MIB,
+            cpu_s=None if cpu is None else cpu * unit_s,
+            throttled_s=None if throttled is None else throttled * unit_s,
+        )
+
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Hierarchy:

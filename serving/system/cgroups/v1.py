@@ -33,11 +33,7 @@ class GroupV1(ControlGroup):
         peak_bytes = self._files.number(self._memory / "memory.max_usage_in_bytes")
         cpu_ns = self._files.number(self._cpuacct / "cpuacct.usage")
         throttled_ns = self._files.table(self._cpu / "cpu.stat").get("throttled_time")
-        return Usage(
-            peak_memory_mb=None if peak_bytes is None else peak_bytes / MIB,
-            cpu_s=None if cpu_ns is None else cpu_ns * 1e-9,
-            throttled_s=None if throttled_ns is None else throttled_ns * 1e-9,
-        )
+        return Usage.of(peak_bytes, cpu_ns, throttled_ns, unit_s=1e-9)
 
     def oom_kills(self) -> int:
         """Return how many processes the kernel killed for memory."""

@@ -33,11 +33,7 @@ class GroupV2(ControlGroup):
         peak_bytes = self._files.number(self._directory / "memory.peak")  # from Linux 5.19
         cpu = self._files.table(self._directory / "cpu.stat")
         used_us, throttled_us = cpu.get("usage_usec"), cpu.get("throttled_usec")
-        return Usage(
-            peak_memory_mb=None if peak_bytes is None else peak_bytes / MIB,
-            cpu_s=None if used_us is None else used_us * 1e-6,
-            throttled_s=None if throttled_us is None else throttled_us * 1e-6,
-        )
+        return Usage.of(peak_bytes, used_us, throttled_us, unit_s=1e-6)
 
     def oom_kills(self) -> int:
         """Return how many processes the kernel killed for memory."""
