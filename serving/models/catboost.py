@@ -24,7 +24,7 @@ _OF_ONE_SIGN = ("Poisson", "Tweedie")
 
 
 class Model:
-    """One model."""
+    """CatBoost model of numbers, categories and texts."""
 
     signature: Signature
     is_pure = True
@@ -52,7 +52,7 @@ class Model:
         self.signature = tabular.signature(specs, self._output, answer, PLATFORM)
 
     def predict_batch(self, inputs: Arrays) -> Arrays:
-        """Predict a batch."""
+        """Return the scores or predictions of a batch."""
         return {self._output: self._answer(inputs)}
 
     def _answer(self, inputs: Arrays) -> NDArray[np.generic]:

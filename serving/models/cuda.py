@@ -16,7 +16,7 @@ _LIBRARY = "libcuda.so.1"
 
 
 def gpu_count() -> int:
-    """Number of visible GPUs; 0 without a driver."""
+    """Return the number of visible GPUs; 0 without a driver."""
     try:
         driver = ctypes.CDLL(_LIBRARY)
     except OSError:
@@ -30,8 +30,7 @@ def gpu_count() -> int:
 def choose_device(wanted: str, *, model: str, runtime: str, offers_cuda: bool, gpus: int) -> str:
     """Choose the device; `model` and `runtime` are for the error text.
 
-    Raises:
-        ModelLoadFailed: `cuda` is wanted and not available.
+    Raises ModelLoadFailed if `cuda` is wanted and not available.
     """
     if wanted == CPU or (wanted != CUDA and not (offers_cuda and gpus)):
         return CPU

@@ -33,7 +33,7 @@ class _Silence:
 
 
 class Model:
-    """One booster."""
+    """Booster of LightGBM's text format."""
 
     signature: Signature
     is_pure = True
@@ -56,7 +56,7 @@ class Model:
         )
 
     def predict_batch(self, inputs: Arrays) -> Arrays:
-        """Predict a batch."""
+        """Return the scores or predictions of a batch."""
         return {self._output: self._answer(inputs[tabular.INPUT])}
 
     def _answer(self, rows: NDArray[np.generic]) -> NDArray[np.generic]:
@@ -64,10 +64,9 @@ class Model:
 
 
 def _checked_objective(path: pathlib.Path) -> str:
-    """Objective of a file, empty if custom.
+    """Return the objective of a file, empty if custom.
 
-    Raises:
-        ValueError: the file is truncated, which would crash LightGBM.
+    Raises ValueError if the file is truncated, which would crash LightGBM.
     """
     with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as text:
         if text.find(_END) < 0:

@@ -80,11 +80,7 @@ class Model:
         self.signature = Signature(inputs=inputs, outputs=outputs, platform=PLATFORM)
 
     def predict_batch(self, inputs: Arrays) -> Arrays:
-        """Call `predict` once.
-
-        Raises:
-            InferenceFailed: an output is missing.
-        """
+        """Call `predict` once; raises InferenceFailed if an output is missing."""
         found = _arrays_by_name(self._predict(self._convert_inputs(inputs)))
         for spec in self.signature.outputs:
             if spec.name not in found:

@@ -51,7 +51,7 @@ _UNREADABLE = re.compile(r"parsing failed|No graph was found")
 
 
 class Model:
-    """One inference session."""
+    """ONNX graph in a session of ONNX Runtime."""
 
     signature: Signature
     is_pure = True
@@ -113,11 +113,7 @@ class Model:
         self._strings = [spec.name for spec in self.signature.inputs if spec.datatype == "BYTES"]
 
     def predict_batch(self, inputs: Arrays) -> Arrays:
-        """Run the graph once.
-
-        Raises:
-            InvalidRequest: missing, unknown or mismatched input.
-        """
+        """Run the graph once; raises InvalidRequest if an input is missing or does not fit."""
         for name in self._strings:
             if name in inputs:
                 inputs = {**inputs, name: decode_texts(inputs[name])}

@@ -60,7 +60,7 @@ _TYPES: dict[str, type] = {"FP64": np.float64, "INT64": np.int64, "BOOL": np.boo
 
 
 class Model:
-    """One estimator."""
+    """Fitted estimator of scikit-learn."""
 
     signature: Signature
     is_pure = True
@@ -88,11 +88,7 @@ class Model:
         )
 
     def predict_batch(self, inputs: Arrays) -> Arrays:
-        """Predict a batch.
-
-        Raises:
-            InvalidRequest: missing input, or wrong item shape.
-        """
+        """Predict a batch; raises InvalidRequest if the input is missing or of another shape."""
         expected = self._input
         if set(inputs) != {expected.name}:
             raise InvalidRequest(f"inputs {sorted(inputs)}: expected one, named {expected.name!r}")

@@ -80,11 +80,7 @@ class Model:
 
 
 def _set_threads(threads: int) -> None:
-    """Run one operator at a time.
-
-    Raises:
-        RuntimeError: another model set other limits.
-    """
+    """Run one operator at a time; raises RuntimeError if another model set other limits."""
     # Without visible GPUs no driver is read, which speeds up the start.
     with contextlib.suppress(RuntimeError):
         tf.config.set_visible_devices([], "GPU")

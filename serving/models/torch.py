@@ -53,7 +53,7 @@ Run = Callable[..., Any]
 
 
 class Model:
-    """One module."""
+    """TorchScript module or exported program."""
 
     signature: Signature
     is_pure = True
@@ -125,11 +125,7 @@ def _gpu_count() -> int:
 
 
 def _form_of(path: pathlib.Path) -> tuple[Literal["script", "program"], bool]:
-    """An archive's format, and whether it has a trace's example.
-
-    Raises:
-        ModelLoadFailed: unknown format, or pickled or native code.
-    """
+    """Return an archive's format, and whether it has a trace's example, or raise ModelLoadFailed."""
     if not zipfile.is_zipfile(path):
         with path.open("rb") as file:
             what = "a pickle" if file.read(1) == b"\x80" else "not a PyTorch archive"

@@ -23,7 +23,7 @@ _OF_SCORES = ("binary:logistic", "binary:logitraw", "multi:softprob", "rank:")
 
 
 class Model:
-    """One booster."""
+    """Booster of XGBoost's own file format."""
 
     signature: Signature
     is_pure = True
@@ -49,7 +49,7 @@ class Model:
         )
 
     def predict_batch(self, inputs: Arrays) -> Arrays:
-        """Predict a batch."""
+        """Return the scores or predictions of a batch."""
         return {self._output: self._answer(inputs[tabular.INPUT])}
 
     def _answer(self, rows: NDArray[np.generic]) -> NDArray[np.generic]:

@@ -107,12 +107,7 @@ class MainLoop:
         """Actions since the last collection."""
 
     def run(self) -> None:
-        """Serve until the socket is closed.
-
-        Raises:
-            WireError: the gateway broke the protocol.
-            ConnectionError: the socket was closed inside a message.
-        """
+        """Serve until the socket is closed; raises as `MessageSocket.receive`."""
         self._messages.send([wire.encode_hello(pid=os.getpid(), monotonic_ns=time.monotonic_ns())])
         while (message := self._receive()) is not None:
             self._act(*message)
@@ -229,11 +224,7 @@ class MainLoop:
     def _settle(
         self, model: models.LoadedModel, message: wire.LoadMessage
     ) -> tuple[Execution, warmup.WarmUp]:
-        """Find out how the model takes batches, and warm it up.
-
-        Raises:
-            ModelLoadFailed: real samples fail, or declared inputs do not fit.
-        """
+        """Find out how the model takes batches, and warm it up; raises ModelLoadFailed."""
         told = message.inputs
         model.signature = detect_item_axes(
             model.signature, item_axis=told.item_axis, shared=told.shared, where=message.name

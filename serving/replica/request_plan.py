@@ -48,11 +48,7 @@ def plan_request(
     signature: Signature,
     padding: Padding | None,
 ) -> RequestPlan:
-    """Return the plan for (name, datatype, shape) of a request's inputs.
-
-    Raises:
-        InvalidRequest: as for `check_inputs`.
-    """
+    """Return the plan for (name, datatype, shape) of a request's inputs; raises as `check_inputs`."""
     check_inputs(declared, signature)
     places = sorted(range(len(declared)), key=lambda place: declared[place][0])
     ordered = [declared[place] for place in places]

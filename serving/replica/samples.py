@@ -164,11 +164,7 @@ def _random(
 def _ways(
     shapes: Mapping[str, tuple[int, ...]], signature: Signature, where: str
 ) -> dict[str, SampleLayout]:
-    """Find how samples lie in arrays.
-
-    Raises:
-        ModelLoadFailed: a shape does not fit, or inputs differ in their number of samples.
-    """
+    """Find how samples lie in arrays; raises ModelLoadFailed if they do not fit."""
     found = find_layouts(shapes, signature)
     if found is not None:
         return found
@@ -190,12 +186,9 @@ def _ways(
 
 
 def _of_file(file: pathlib.Path, signature: Signature, count: int) -> Arrays:
-    """Return the first `count` samples of an npz.
+    """Return the first `count` samples of an npz; raises ModelLoadFailed if they do not fit.
 
     Only these rows are read if possible: a file may exceed the replica's memory.
-
-    Raises:
-        ModelLoadFailed: it cannot be read, lacks an input, or does not fit.
     """
     samples: Arrays = {}
     try:
@@ -220,11 +213,7 @@ def _of_file(file: pathlib.Path, signature: Signature, count: int) -> Arrays:
 
 
 def _head(stream: IO[bytes], name: str) -> tuple[tuple[int, ...], np.dtype[Any]]:
-    """Return shape and dtype of an array in an npz.
-
-    Raises:
-        ValueError: it is not stored in plain rows.
-    """
+    """Return shape and dtype of an array in an npz; raises ValueError unless in plain rows."""
     version = np.lib.format.read_magic(stream)
     read = np.lib.format.read_array_header_1_0
     if version != (1, 0):
@@ -236,11 +225,7 @@ def _head(stream: IO[bytes], name: str) -> tuple[tuple[int, ...], np.dtype[Any]]
 
 
 def _first_rows(stream: IO[bytes], name: str, count: int | None) -> NDArray[Any]:
-    """Return up to `count` rows of an array in an npz (None: all).
-
-    Raises:
-        ValueError: it is not stored in plain rows.
-    """
+    """Return up to `count` rows of an array in an npz (None: all)."""
     shape, dtype = _head(stream, name)
     if shape and count is not None:
         shape = (min(shape[0], count), *shape[1:])
@@ -249,11 +234,7 @@ def _first_rows(stream: IO[bytes], name: str, count: int | None) -> NDArray[Any]
 
 
 def _to_datatype(array: NDArray[Any], spec: TensorSpec, where: str) -> NDArray[Any]:
-    """Convert samples to the input's datatype; runs check their shape.
-
-    Raises:
-        ModelLoadFailed: there are none, or of another kind.
-    """
+    """Convert samples to the input's datatype, or raise ModelLoadFailed; runs check shapes."""
     if array.ndim and not len(array):
         raise _without_sample(where, spec)
     is_text = array.dtype.kind in "SUO"

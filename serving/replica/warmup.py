@@ -96,11 +96,7 @@ class _WarmupRun:
         self.stages_s: dict[int, tuple[float, float, float]] = {}
 
     def all_sizes(self, max_items: int) -> None:
-        """Run one item, then the largest batch that fits the time.
-
-        Raises:
-            _Failed: a sample failed.
-        """
+        """Run one item, then the largest batch that fits the time."""
         first_s = self._once(self._entries(1))
         until_s = time.monotonic() + self._within_s
         self._settle(1, first_s, until_s)
@@ -110,11 +106,7 @@ class _WarmupRun:
             self._settle(items, items * one_s, until_s)
 
     def _settle(self, items: int, expected_s: float, until_s: float) -> None:
-        """Run a batch until it takes no longer than expected, or time is up.
-
-        Raises:
-            _Failed: a sample failed.
-        """
+        """Run a batch until it takes no longer than expected, or time is up."""
         entries = self._entries(items)
         for _ in range(_MAX_RUNS):
             if time.monotonic() + expected_s > until_s:
@@ -128,7 +120,7 @@ class _WarmupRun:
         return entries_of(self._samples.requests(items), self._execution.signature)
 
     def _once(self, entries: list[wire.InferEntry]) -> float:
-        """Run a batch; return its seconds."""
+        """Run a batch; return its seconds. Raises _Failed if a sample failed."""
         items = len(entries)
         message = wire.InferMessage(0, 0, 0, 0, entries)
         outcomes, times = self._execution.run(message, time.monotonic_ns())

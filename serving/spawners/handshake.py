@@ -112,9 +112,7 @@ async def accept(listener: socket.socket) -> socket.socket:
 
 
 async def greet(replica: BaseReplica, listener: socket.socket) -> int | None:
-    """Accept a replica's connection and read exactly HELLO; return the pid that it tells.
-
-    None: the replica has ended.
+    """Accept a connection and read exactly HELLO; return its pid. None: the replica has ended.
 
     Raises:
         WireError: another message.

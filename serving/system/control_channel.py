@@ -89,11 +89,7 @@ class ControlChannel:
         return frame
 
     def receive_all(self) -> list[dict[str, Any]]:
-        """Return the messages that are there, without waiting.
-
-        Raises:
-            Closed: the writer is gone, and there are none.
-        """
+        """Return the messages that are there, without waiting; raises Closed if there are none."""
         self._read()
         return [message for message, _ in iter(self._next, None)]
 

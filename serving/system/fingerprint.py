@@ -53,11 +53,7 @@ def _stamp(file: str | pathlib.Path) -> Stamp:
 
 
 def digest_of(file: pathlib.Path) -> str:
-    """Return the SHA-256 of a file's content. Blocking.
-
-    Raises:
-        OSError: it cannot be read.
-    """
+    """Return the SHA-256 of a file's content; blocking, raises OSError if it cannot be read."""
     with file.open("rb") as opened:
         return hashlib.file_digest(opened, "sha256").hexdigest()
 
@@ -92,9 +88,7 @@ def fingerprint_of(kind: str, path: pathlib.Path | None) -> Fingerprint | None:
 def _read(file: pathlib.Path, names: set[str] | None) -> tuple[Stamp, str]:
     """Return a file's stamp and digest; add names of external files to `names`.
 
-    Raises:
-        OSError: it cannot be read.
-        ValueError: it changes meanwhile.
+    Raises OSError, or ValueError if it changes meanwhile.
     """
     before, digest, end = _stamp(file), hashlib.sha256(), b""
     with file.open("rb") as opened:

@@ -91,12 +91,9 @@ def _is_of_one(group: int) -> bool:
 
 
 def close_file(path: pathlib.Path) -> None:
-    """Make a file inaccessible to other users; create it empty if missing.
+    """Make a file inaccessible to other users, or raise OSError; create it empty if missing.
 
     An existing file is not opened, as closing it would drop this process's locks on it.
-
-    Raises:
-        OSError: it cannot be created, or is another user's.
     """
     try:
         os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))

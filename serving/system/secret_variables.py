@@ -18,7 +18,7 @@ SECRETS = (TOKEN_VARIABLE, ADMIN_TOKEN_VARIABLE, STORE_VARIABLE)
 
 
 def without_secrets(environment: Mapping[str, str]) -> dict[str, str]:
-    """Return an environment without the secrets."""
+    """Return an environment without the secrets of the server."""
     return {name: text for name, text in environment.items() if name not in SECRETS}
 
 

@@ -55,7 +55,7 @@ class Timer:
         self._libc.timerfd_settime(self._fd, _TFD_TIMER_ABSTIME, self._spec_pointer, None)
 
     def close(self) -> None:
-        """Stop for good."""
+        """Stop the timer for good."""
         if self._fd >= 0:
             self._loop.remove_reader(self._fd)
             os.close(self._fd)

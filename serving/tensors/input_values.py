@@ -74,11 +74,7 @@ def value_specs_of(
 
 
 def values_of(texts: Sequence[str], *, source: str = "--values") -> dict[str, str]:
-    """Return the declared values by input name.
-
-    Raises:
-        InvalidSettings: malformed text, or a repeated name.
-    """
+    """Return the declared values by input name; raises InvalidSettings."""
     found: dict[str, str] = {}
     for text in texts:
         name, separator, told = text.partition("=")

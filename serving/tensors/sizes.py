@@ -95,11 +95,7 @@ def to_texts(sizes: Sizes) -> tuple[str, ...]:
 
 
 def pads_of(text: str, *, source: str = "model.pad") -> dict[str, float]:
-    """Parse padding values by input, such as `ids=0 mask=0`.
-
-    Raises:
-        InvalidSettings: malformed.
-    """
+    """Parse padding values by input, such as `ids=0 mask=0`; raises InvalidSettings."""
     found = {}
     for part in text.split():
         name, _, value = part.partition("=")

@@ -143,11 +143,7 @@ def infer_head(
 
 
 def parse_infer(body: memoryview) -> InferMessage:
-    """Parse INFER's body into views.
-
-    Raises:
-        WireError: malformed.
-    """
+    """Parse INFER's body into views; raises WireError if it is malformed."""
     action_id, model, earliest_ns, latest_ns, count = unpack_start(_INFER, body, "INFER")
     table, position = _table(_INFER, _INFER_ENTRY, count, body, "INFER")
     entries: list[InferEntry] = []
@@ -190,11 +186,7 @@ def result_head(
 
 
 def parse_result(body: memoryview) -> ResultMessage:
-    """Parse RESULT's body into views.
-
-    Raises:
-        WireError: malformed.
-    """
+    """Parse RESULT's body into views; raises WireError if it is malformed."""
     action_id, status, started_ns, input_ns, exec_ns, output_ns, count = unpack_start(
         _RESULT, body, "RESULT"
     )
@@ -223,11 +215,7 @@ def _head(
     frames: Sequence[tuple[int, ...]],
     most: int,
 ) -> tuple[bytes, bytes]:
-    """Return the head of a message and its entries; `fixed_bytes` come between them.
-
-    Raises:
-        WireError: its body is larger than `most`.
-    """
+    """Return the head of a message, or raise WireError, and its entries."""
     count = len(frames)
     is_even = count > 0 and frames.count(frames[0]) == count  # most batches
     frames_bytes = frames[0][0] * count if is_even else sum([frame[0] for frame in frames])

@@ -101,11 +101,7 @@ def encode_hello(*, pid: int, monotonic_ns: int, features: Sequence[str] = FEATU
 
 
 def parse_hello(body: memoryview) -> HelloMessage:
-    """Parse HELLO's body.
-
-    Raises:
-        WireError: malformed, or another version of the wire.
-    """
+    """Parse HELLO's body; raises WireError if malformed or of another version."""
     data = _json_object(body, "HELLO")
     wire = _field(data, "wire", int, "HELLO")
     if wire != VERSION:
@@ -125,11 +121,7 @@ def encode_load(load: LoadMessage) -> bytes:
 
 
 def parse_load(body: memoryview) -> LoadMessage:
-    """Parse LOAD's body.
-
-    Raises:
-        WireError: malformed.
-    """
+    """Parse LOAD's body; raises WireError if it is malformed."""
     times = unpack_start(_LOAD, body, "LOAD")
     data = _json_object(body[_LOAD.size :], "LOAD")
     fields: dict[str, Any] = {
@@ -153,11 +145,7 @@ def encode_unload(action_id: int, *, model: int, earliest_ns: int = 0, latest_ns
 
 
 def parse_unload(body: memoryview) -> UnloadMessage:
-    """Parse UNLOAD's body.
-
-    Raises:
-        WireError: malformed.
-    """
+    """Parse UNLOAD's body; raises WireError if it is malformed."""
     return UnloadMessage(*unpack_start(_UNLOAD, body, "UNLOAD"))
 
 
@@ -172,11 +160,7 @@ encode_unloaded = functools.partial(_encode_action_response, MessageType.UNLOADE
 
 
 def parse_loaded(body: memoryview, what: str = "LOADED") -> ActionResponseMessage:
-    """Parse LOADED's body.
-
-    Raises:
-        WireError: malformed.
-    """
+    """Parse LOADED's body; raises WireError if it is malformed."""
     if len(body) > _MAX_ACTION_RESPONSE_BYTES:
         raise WireError(
             f"{what} has {len(body)} bytes, at most {_MAX_ACTION_RESPONSE_BYTES} are read"

@@ -85,11 +85,7 @@ def split_frame(view: memoryview) -> tuple[Layout, memoryview]:
 
 
 def decode_frame(view: memoryview) -> tuple[Tensor, ...]:
-    """Return the tensors of a frame, as views of `view`.
-
-    Raises:
-        WireError: see `split_frame`.
-    """
+    """Return the tensors of a frame, as views of `view`; raises as `split_frame`."""
     layout, data = split_frame(view)
     return tuple(
         [
@@ -102,16 +98,13 @@ def decode_frame(view: memoryview) -> tuple[Tensor, ...]:
 def encode_descriptor(tensors: Sequence[Tensor]) -> bytes:
     """Return the first buffer of a frame: u32 length and descriptor.
 
-    A tensor's data must be bytes, a bytearray or a memoryview of bytes.
-
-    Raises:
-        WireError: a name, rank or shape does not fit the format.
+    A tensor's data must be bytes, a bytearray or a memoryview of bytes. Raises as `describe`.
     """
     return describe(tuple([(name, kind, shape, len(data)) for name, kind, shape, data in tensors]))
 
 
 def describe(tensors: Description) -> bytes:
-    """Return the descriptor without data at hand; cached. Raises as `encode_descriptor`."""
+    """Return the descriptor without data at hand; cached. Raises WireError if it does not fit."""
     try:
         return _pack_descriptor(tensors)
     except (struct.error, UnicodeEncodeError, KeyError) as error:

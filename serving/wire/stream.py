@@ -51,11 +51,7 @@ def message(kind: MessageType, *parts: bytes) -> bytes:
 
 
 def unpack_start(form: struct.Struct, body: memoryview, what: str) -> tuple[int, ...]:
-    """Unpack the fixed fields at the start of a body.
-
-    Raises:
-        WireError: the body is too short.
-    """
+    """Unpack the fixed fields at the start of a body; raises WireError if the body is too short."""
     if len(body) < form.size:
         raise WireError(f"{what} has a body of {len(body)} bytes, expected at least {form.size}")
     return form.unpack_from(body, 0)

@@ -1,8 +1,7 @@
-"""Client of this machine's Docker engine: containers with limits and without privileges.
+"""Containers of this machine's Docker engine, with limits and without privileges.
 
-Blocking, with a timeout per request; for any thread. Errors of the Docker SDK become one-line
-`DockerError`s. The labels `luthier.owner` and `luthier.worker` mark Luthier's containers; others
-are never touched.
+Blocking, with a timeout per request; for any thread. The labels `luthier.owner` and
+`luthier.worker` mark Luthier's containers; others are never touched.
 """
 
 from __future__ import annotations
@@ -46,7 +45,10 @@ class ContainerGone(DockerError):
 
 
 class DockerClient:
-    """Connections to the engine; created by `connect`."""
+    """Connections to the engine; created by `connect`.
+
+    Every request raises a one-line DockerError if the engine refuses it or does not respond.
+    """
 
     def __init__(self, address: str) -> None:
         self.address = address
@@ -60,11 +62,7 @@ class DockerClient:
 
     @classmethod
     def connect(cls) -> DockerClient:
-        """Connect to the engine of DOCKER_HOST or the default one.
-
-        Raises:
-            DockerError: it is unusable.
-        """
+        """Connect to the engine of DOCKER_HOST or the default one."""
         address = os.environ.get("DOCKER_HOST") or "unix:///var/run/docker.sock"
         if not address.startswith("unix://"):
             raise DockerError(
@@ -97,11 +95,7 @@ class DockerClient:
     # One container
 
     def create(self, spec: ContainerSpec) -> str:
-        """Create a container without network, capabilities, swap or CPU limit; return its id.
-
-        Raises:
-            DockerError: the engine refuses.
-        """
+        """Create a container without network, capabilities, swap or CPU limit; return its id."""
         import docker.types  # noqa: PLC0415 - only an installation with containers has it
 
         mounts = [
@@ -141,21 +135,13 @@ class DockerClient:
         return str(made["Id"])
 
     def start(self, container: str) -> int:
-        """Start it; return its host pid, 0 if it has ended.
-
-        Raises:
-            DockerError: the engine refuses.
-        """
+        """Start it; return its host pid, 0 if it has ended."""
         with self._translate_errors("a container cannot be started") as api:
             api.start(container)
             return int(api.inspect_container(container)["State"]["Pid"])
 
     def limit(self, container: str, *, cpu: float | None, memory_mb: int | None) -> None:
-        """Set a running container's limits and read them back; memory None: unchanged.
-
-        Raises:
-            DockerError: the engine refuses, or another value was read back.
-        """
+        """Set the limits of a running container and read them back; memory None: unchanged."""
         wanted = {
             "CpuPeriod": PERIOD_US,
             "CpuQuota": -1 if cpu is None else round(cpu * PERIOD_US),
@@ -179,12 +165,7 @@ class DockerClient:
                 )
 
     def wait(self, container: str) -> Exit | None:
-        """Wait at most `WAIT_POLL_S` for its end; None: it still runs.
-
-        Raises:
-            ContainerGone: it was removed.
-            DockerError: the engine does not respond.
-        """
+        """Wait at most `WAIT_POLL_S` for its end; None: it runs. Raises ContainerGone if removed."""
         what = "the end of a container cannot be awaited"
         with contextlib.suppress(DockerError), self._translate_errors(what) as api:
             api.wait(container, timeout=WAIT_POLL_S)
@@ -198,19 +179,11 @@ class DockerClient:
         return Exit(code=int(state["ExitCode"]), oom=bool(state["OOMKilled"]), said=said_last)
 
     def kill(self, container: str) -> None:
-        """Kill it, unless it has ended or is gone.
-
-        Raises:
-            DockerError: the engine does not respond.
-        """
+        """Kill it, unless it has ended or is gone."""
         self._harmless("a container cannot be stopped", lambda api: api.kill(container))
 
     def remove(self, container: str) -> None:
-        """Kill and remove it, unless it is gone.
-
-        Raises:
-            DockerError: the engine does not respond.
-        """
+        """Kill and remove it, unless it is gone."""
         self._harmless(
             "a container cannot be removed",
             lambda api: api.remove_container(container, force=True, v=True),
@@ -219,11 +192,7 @@ class DockerClient:
     # Clean-up
 
     def of_owner(self, name: str) -> list[str]:
-        """Return the ids of an owner's containers, including ended ones.
-
-        Raises:
-            DockerError: the engine does not respond.
-        """
+        """Return the ids of an owner's containers, including ended ones."""
         return [str(container["Id"]) for container in self._list(f"{OWNER_LABEL}={name}")]
 
     def stale(self) -> dict[str, str]:
@@ -310,11 +279,7 @@ class DockerClient:
 
 
 def remove_all(engine: DockerClient, containers: Sequence[str]) -> None:
-    """Remove containers; errors are raised at the end.
-
-    Raises:
-        DockerError: the first error.
-    """
+    """Remove containers; at the end raises the first DockerError, if any."""
     errors: list[DockerError] = []
     for container in containers:
         try:
@@ -326,11 +291,7 @@ def remove_all(engine: DockerClient, containers: Sequence[str]) -> None:
 
 
 def cleanup_stale() -> list[str]:
-    """Remove containers of owners that are gone; return their names.
-
-    Raises:
-        DockerError: the engine is unusable or refuses.
-    """
+    """Remove containers of owners that are gone; return their names."""
     with contextlib.closing(DockerClient.connect()) as engine:
         stale = engine.stale()
         remove_all(engine, list(stale))

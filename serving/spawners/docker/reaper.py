@@ -38,14 +38,10 @@ _PATIENCE_S = 50.0
 
 
 class ReaperClient:
-    """Gateway-side client of its reaper. All methods belong to the event loop's thread."""
+    """Gateway-side client of its reaper, for the event loop's thread."""
 
     def __init__(self, name: str, directory: pathlib.Path) -> None:
-        """Start a reaper for an owner's containers and directory.
-
-        Raises:
-            OSError: the process cannot be started.
-        """
+        """Start a reaper for an owner's containers and directory; raises OSError if it cannot start."""
         self._words = (name, str(directory))
         self._child = _start_reaper(self._words)
         self._watching = asyncio.create_task(self._watch(), name="watch the reaper")
@@ -109,11 +105,7 @@ def _write_line(text: str) -> None:
 
 
 def _remove_all(name: str) -> None:
-    """Remove an owner's containers, including late ones.
-
-    Raises:
-        DockerError: the engine was unusable for `_PATIENCE_S`.
-    """
+    """Remove an owner's containers, including late ones; gives up after `_PATIENCE_S`."""
     until_s = time.monotonic() + _PATIENCE_S
     rounds = 0
     while rounds < _ROUNDS:

@@ -33,11 +33,7 @@ class DockerSession:
 
     @classmethod
     def open(cls) -> Self:
-        """Create the private directory and its reaper.
-
-        Raises:
-            OSError: it cannot be created.
-        """
+        """Create the private directory and its reaper; raises OSError if it cannot be created."""
         name = process_identity.this_process().new_name()
         directory = pathlib.Path(tempfile.gettempdir(), name)
         directory.mkdir(mode=0o700)
@@ -54,11 +50,7 @@ class DockerSession:
         return self.directory / str(worker)
 
     async def stage(self, files: Sequence[pathlib.Path]) -> pathlib.Path:
-        """Stage files; if cancelled, unstage them.
-
-        Raises:
-            OSError, NotReady: as for `StagingFolder.add`.
-        """
+        """Stage files, as `StagingFolder.add`; if cancelled, unstage them."""
         staging = run_in_daemon_thread(self.shelf.add, files)
         try:
             return await asyncio.shield(staging)

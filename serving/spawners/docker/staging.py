@@ -41,9 +41,6 @@ class StagingFolder:
         """Create an absolute folder that only its owner can list.
 
         Its parent must restrict access to models.
-
-        Raises:
-            OSError: it cannot be created.
         """
         folder.mkdir()
         folder.chmod(0o711)
@@ -148,11 +145,7 @@ class StagingFolder:
             self._to_copy.setdefault(target, (source, facts))
 
     def _copy_all(self, wanted: set[pathlib.Path]) -> None:
-        """Copy what cannot be linked, if all of it fits; only `wanted` files must be readable.
-
-        Raises:
-            OSError: no space, or a wanted file cannot be read.
-        """
+        """Copy what cannot be linked, if all of it fits; only `wanted` files must be readable."""
         new = {_key(facts): facts.st_size for _, facts in self._to_copy.values()}
         size = sum(size for key, size in new.items() if key not in self._copies)
         if not self._to_copy:
@@ -194,5 +187,4 @@ class StagingFolder:
 
 
 def _key(facts: os.stat_result) -> tuple[int, ...]:
-    """Return a file's identity."""
     return facts.st_dev, facts.st_ino, facts.st_mtime_ns, facts.st_size

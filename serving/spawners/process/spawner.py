@@ -70,11 +70,7 @@ class ProcessSpawner:
         return self._support.text
 
     async def open(self, kind: str) -> None:
-        """Start the fork server; clean up after killed gateways.
-
-        Raises:
-            ReplicaStartFailed: it does not become ready.
-        """
+        """Start the fork server; clean up after killed gateways. Raises ReplicaStartFailed."""
         for path in cleanup_stale():
             log.info("removed what a killed gateway left behind", extra={"path": str(path)})
         self._kind = kind
@@ -249,11 +245,7 @@ def _private_directory(name: str) -> pathlib.Path:
 
 
 async def _greet(replica: ProcessReplica, listener: socket.socket) -> None:
-    """Accept the connection and read HELLO.
-
-    Raises:
-        WireError: protocol error.
-    """
+    """Accept the connection and read HELLO; raises WireError if it breaks the protocol."""
     replica.pid = await asyncio.shield(replica.started)
     pid = await handshake.greet(replica, listener)
     if pid is not None and pid != replica.pid:

@@ -15,7 +15,7 @@ from serving.system.cgroups.cgroup import MIB, PERIOD_US, CgroupFiles, ControlGr
 
 
 class GroupV1(ControlGroup):
-    """Existing group; `directories` is by controller."""
+    """Group of version 1; `directories` is by controller."""
 
     def __init__(self, directories: Mapping[str, pathlib.Path], files: CgroupFiles) -> None:
         super().__init__(files)

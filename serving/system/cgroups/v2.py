@@ -17,7 +17,7 @@ CONTROLLERS = ("cpu", "memory")
 
 
 class GroupV2(ControlGroup):
-    """Existing group."""
+    """Group of version 2, in one directory."""
 
     def __init__(self, directory: pathlib.Path, files: CgroupFiles) -> None:
         super().__init__(files)
