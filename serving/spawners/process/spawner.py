@@ -14,7 +14,6 @@ import os
 import pathlib
 import shutil
 import socket
-import tempfile
 from collections.abc import Mapping
 from typing import Any
 
@@ -147,7 +146,7 @@ class ProcessSpawner:
     async def _new_nest(self, kind: str) -> _ForkServerSession:
         name = process_identity.this_process().new_name()
         limits = CgroupManager(name)
-        directory = _private_directory(name)
+        directory = process_identity.make_directory(name)
         try:
             self._support = limits.open()
             forker = await ForkServerClient.launch(
@@ -236,12 +235,6 @@ class ProcessSpawner:
                     break
                 await asyncio.sleep(_RETRY_S)
         replica.ended.set_result(ended)
-
-
-def _private_directory(name: str) -> pathlib.Path:
-    directory = pathlib.Path(tempfile.gettempdir(), name)
-    directory.mkdir(mode=0o700)
-    return directory
 
 
 async def _greet(replica: ProcessReplica, listener: socket.socket) -> None:
