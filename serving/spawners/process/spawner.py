@@ -23,10 +23,11 @@ from serving.errors import NotReady
 from serving.model_spec import ModelSpec, Program
 from serving.settings.replica import AcceleratorSettings
 from serving.spawners import handshake
-from serving.spawners.exit_status import ExitStatus
+from serving.spawners.base_replica import BaseReplica
+from serving.spawners.exit_status import ExitStatus, from_code, from_signal, oom_text
 from serving.spawners.process.forkserver_client import ForkServerClient
-from serving.spawners.process.replica import ProcessReplica
 from serving.system import process_identity
+from serving.system.cgroups.cgroup import ControlGroup
 from serving.system.cgroups.manager import CgroupManager, CgroupSupport, cleanup_stale
 
 log = logging.getLogger(__name__)
@@ -45,6 +46,41 @@ class _ForkServerSession:
     forker: ForkServerClient
     directory: pathlib.Path
     limits: CgroupManager
+
+
+class ProcessReplica(BaseReplica):
+    """One process of a spawner."""
+
+    def __init__(self, worker: int, forker: ForkServerClient, group: ControlGroup | None) -> None:
+        super().__init__(worker, group)
+        self.forker = forker
+        self.started: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+        """Its pid, once it exists."""
+        self.ordered = False
+        """Whether the fork server was asked for it and will report its end."""
+
+    async def set_limits(self, *, cpu: float | None, memory_mb: int | None) -> None:
+        """Change the limits; a no-op if they cannot be enforced.
+
+        Raises:
+            LimitsUnavailable: refused, e.g. memory below current use; the old limits hold.
+        """
+        if self.group is not None:
+            self.group.set_limits(cpu=cpu, memory_mb=memory_mb)
+        self._memory_mb = memory_mb
+
+    def ended_by(self, event: Mapping[str, Any]) -> ExitStatus:
+        """Return the exit status, from the fork server's event and the group's OOM kills."""
+        number = event.get("signal")
+        if number is None:
+            return from_code(event["code"])
+        oom = None
+        if self.group is not None and self.group.oom_kills():
+            oom = oom_text(self.group.usage().peak_memory_mb, self._memory_mb)
+        return from_signal(number, oom=oom, asked=self._was_killed)
+
+    def _request_end(self) -> None:
+        self.forker.kill(self.worker)
 
 
 class ProcessSpawner:

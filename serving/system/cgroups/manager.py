@@ -28,8 +28,7 @@ from serving.system.cgroups.cgroup import (
     hierarchies,
     mount_points,
 )
-from serving.system.cgroups.v1 import GroupV1
-from serving.system.cgroups.v2 import GroupV2, hand_down
+from serving.system.cgroups.groups import GroupV1, GroupV2, hand_down
 
 log = logging.getLogger(__name__)
 
