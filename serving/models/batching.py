@@ -1,7 +1,4 @@
-"""Runs requests of several callers through a model in one call, for servers other than Luthier.
-
-For hosts with arrays, such as a Triton backend or Ray Serve.
-"""
+"""One call of a model for requests of several callers, for servers with arrays (Triton, Ray Serve)."""
 
 from __future__ import annotations
 

@@ -1,10 +1,4 @@
-"""Kind catboost: a `.cbm` model, on the CPU.
-
-Inputs, if the model has such features, columns in training order: `input` FP32 [-1, n], numbers,
-NaN if missing; `categories` BYTES [-1, n], as in training; `texts` BYTES [-1, n]. Output: `scores`
-FP64 [-1, classes], probabilities in the training's class order; or for other losses `prediction`
-FP64, [-1] or [-1, targets].
-"""
+"""Kind catboost: a `.cbm` model, on the CPU (docs/models.md); each type of feature is one input."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Adapts a function with Clipper's contract to the kind python.
 
-It takes a list of inputs (arrays of int32, float32 or float64, strings, or bytes) and returns as
-many strings. Clipper's Python API appends a call of `wrap_function`.
+It takes a list of inputs (arrays, strings or bytes) and returns as many strings. Clipper's Python
+API appends a call of `wrap_function`.
 """
 
 from __future__ import annotations

@@ -1,9 +1,4 @@
-"""Kind lightgbm: a booster in LightGBM's text format, on the CPU.
-
-Input: `input` FP64 [-1, features], as thresholds are FP64; columns in training order, NaN if
-missing, categories as codes. Output, FP64: `scores`, class probabilities or ranks, [-1] (two
-classes) or [-1, classes]; `prediction` for other objectives.
-"""
+"""Kind lightgbm: a booster in LightGBM's text format, on the CPU (docs/models.md)."""
 
 from __future__ import annotations
 

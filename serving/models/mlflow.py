@@ -1,13 +1,9 @@
 """Kind mlflow: an MLflow model that runs code when loaded, such as a pickled estimator.
 
 The operator must allow these; other kinds serve MLflow models whose files they can load
-(`serving.zoo.mlflow_folder`). The flavor sklearn is unpickled without MLflow; others load as
-python_function with the package.
-
-Inputs follow the stored signature: per column one input [-1], joined to a data frame; or one per
-tensor (`input` if unnamed). An estimator without signature takes `input` FP64 [-1, features].
-Outputs are a data frame's columns, a dictionary's entries, or `prediction`, with types from the
-response to the input example, else from an estimator's response to zeros, else from the signature.
+(`serving.zoo.mlflow_folder`). The flavor sklearn is unpickled without MLflow. docs/models.md has the
+the inputs and outputs; types of outputs come from the response to the input example, else from an
+estimator's response to zeros, else from the signature.
 """
 
 from __future__ import annotations

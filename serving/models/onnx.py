@@ -1,8 +1,6 @@
 """Kind onnx: an ONNX file in ONNX Runtime, on the CPU or a CUDA GPU.
 
-Input strings are object arrays of bytes or str, output strings of str. The signature comes from the
-file; a dimension without a number is free (-1). On the CPU an optimised copy may be loaded instead
-(`onnx_copies`).
+Input strings are object arrays of bytes or str, output strings of str.
 """
 
 from __future__ import annotations

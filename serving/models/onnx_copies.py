@@ -1,11 +1,10 @@
 """Optimised copies of ONNX models: the graph as optimised for this processor.
 
-    key (SHA-256 of the file, runtime version, options, processor, version of Luthier)
-    -> folder in the user's cache, written by a replica on request
-
-A folder is complete once it exists and never changes, as replicas map its weights; it may be
-deleted at any time. The least recently loaded are removed beyond a total size. As the files
-determine responses, only folders that nobody else can write are used.
+A key (SHA-256 of the file, runtime version, options, processor, version of Luthier) names a folder
+in the user's cache, which a replica writes on request. A folder is complete once it exists and
+never changes, as replicas map its weights; it may be deleted at any time. The least recently loaded
+are removed beyond a total size. As the files determine responses, only folders that nobody else can
+write are used.
 """
 
 from __future__ import annotations

@@ -1,27 +1,8 @@
 """Kind python: a user's class or function, as `path/to/file.py:Name` or `package.module:Name`.
 
-A class is created once per replica, with `path` (of its file) and `threads` if its constructor has
-them.
-
-    class Model:
-        inputs = [{"name": "text", "datatype": "BYTES", "shape": [-1]}]     # optional
-        outputs = [{"name": "length", "datatype": "INT64", "shape": [-1]}]  # optional
-
-        def __init__(self, path): ...
-        def predict_batch(self, inputs):    # {name: (n, ...) array}, texts as arrays of bytes
-            ...                             # -> {name: (n, ...) array}, or n values (first output)
-        def preprocess(self, inputs): ...   # optional: makes the argument of predict_batch
-        def postprocess(self, outputs): ... # optional: takes the result of predict_batch
-        sample_inputs = {"text": [...]}     # optional, or a method: for warm-up
-
-Declared outputs are those of `postprocess`. A class with a `signature`, such as a subclass of
-another kind's `Model`, may omit what it inherits.
-
-A function takes a list of n items of one input and returns n values, as in Clipper; `inputs`,
-`outputs` and `sample_inputs` may be set on it. By default `input` and `output` are FP32 [-1, -1].
-Results are cast to the declared datatype.
-
-The code has the replica's rights.
+docs/models.md lists its attributes. Declared outputs are those of `postprocess`. A class with a
+`signature`, such as a subclass of another kind's `Model`, may omit what it inherits. The code has
+the replica's rights.
 """
 
 from __future__ import annotations

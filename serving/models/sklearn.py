@@ -1,18 +1,12 @@
 """Kind sklearn: a fitted scikit-learn estimator, from a file that cannot run code.
 
 - `.skops`: estimators and pipelines of scikit-learn's own parts, sure to load only with the version
-  that stored them. Other types and some rare ones are rejected.
+  that stored them.
 - `.npz`: arrays of a logistic regression, for any version: `coef` (classes, or 1 if binary;
   features), `intercept`, `classes`, optionally `input_name`, `input_datatype`, `input_shape` (of
   one item).
 
-Pickles, also joblib's, are rejected: loading them runs code.
-
-Input: `input` FP64 [-1, features], or as declared: in the `.npz`, or by an attribute set before
-storing, `estimator.serving_input = {"name": ..., "datatype": ..., "shape": [...]}` (of one item).
-Items of several dimensions are flattened; shape [] gives n single values. Output: `scores` FP32
-[-1, classes] in the order of `classes_` with `predict_proba`, else `prediction` (FP64, INT64, BOOL
-or BYTES).
+Inputs and outputs are those of docs/models.md; items of several dimensions are flattened.
 """
 
 from __future__ import annotations

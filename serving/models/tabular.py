@@ -1,7 +1,6 @@
 """Shared parts of the kinds for tabular models.
 
-Input: `input` [-1, features], columns in training order. Output: `scores` (classes, ranks) or
-`prediction`, in the library's shape.
+Input: `input` [-1, features]. Output: `scores` or `prediction`, in the library's shape.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """Kind tensorflow: a SavedModel folder in TensorFlow, on the CPU.
 
-Tensors follow the signature `serving_default`; texts are object arrays of bytes. Thread pools are
-process-wide: all models of a replica use the first one's. A SavedModel can read and write files:
-serve only what you trust.
+Thread pools are process-wide: all models of a replica use the first one's. A SavedModel can read
+and write files: serve only what you trust.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """Kind torch: a TorchScript archive or an exported program (`.pt2`), on the CPU or a GPU.
 
 Inputs are in the order of `forward`; a number argument gets the one in its array, of shape [].
-Outputs: one tensor, a tuple in signature order, or a dictionary by name. PyTorch has no texts. The
-signature is declared or read from the model (`torch_signature`).
+Outputs: one tensor, a tuple in signature order, or a dictionary by name.
 
 Pickles, also state dicts, are rejected because they run code. Both formats hold PyTorch code, which
 is not sandboxed: serve only what you trust.

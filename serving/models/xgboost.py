@@ -1,9 +1,6 @@
-"""Kind xgboost: a booster saved as UBJSON or JSON, on the CPU.
+"""Kind xgboost: a booster saved as UBJSON or JSON, on the CPU (docs/models.md).
 
-Input: `input` FP32 [-1, features], columns in training order, NaN if missing, categories as codes.
-Output, FP32: `scores`, probabilities, margins or ranks, [-1] (two classes) or [-1, classes];
-`prediction` for other objectives. Models of the scikit-learn interface with early stopping use
-trees up to the best iteration, others all.
+Models of the scikit-learn interface with early stopping use trees up to the best iteration.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Collation: groups the requests of a batch and joins them to arrays for a model.
+"""Collation: groups the requests of a batch and joins them to arrays for a model. Pure.
 
 Requests of a group have equal names, datatypes and shapes beside the item axis, perhaps after
 padding. An invalid request fails alone. A large batch of requests that differ only in their data is
-one block, without work per request. Pure.
+one block, without work per request.
 """
 
 from __future__ import annotations

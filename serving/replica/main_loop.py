@@ -1,13 +1,10 @@
 """Main loop of a replica: read an action, run it, respond; one thread, one blocking socket.
 
-In: messages of the replica wire. Out: one response per action, in order. The only clock is
-CLOCK_MONOTONIC, shared with the gateway.
-
-- An action after its window is rejected (TOO_LATE); one before its window waits.
+- An action after its window is rejected (TOO_LATE); one before its window waits. The only clock is
+  CLOCK_MONOTONIC, shared with the gateway.
 - A LOAD includes the warm-up, so no INFER pays for a first call.
 - The caller disables automatic garbage collection; the loop collects after a load and while idle.
-  Loaded models live long and are frozen. If models come and go in a budget, only the first load
-  is.
+  Loaded models live long and are frozen; if models come and go in a budget, only the first load is.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Conversion of a model's outputs into one frame per request.
+"""Conversion of a model's outputs into one frame per request. Pure.
 
 Frames view contiguous outputs; small frames of equal requests form one block. The contract is
-checked here: all outputs present, in the signature's datatypes, one entry per item. Pure.
+checked here: all outputs present, in the signature's datatypes, one entry per item.
 """
 
 from __future__ import annotations

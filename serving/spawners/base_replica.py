@@ -1,7 +1,4 @@
-"""Replica of any spawner: its socket, features, usage and end.
-
-All methods belong to the event loop's thread.
-"""
+"""Replica of any spawner: its socket, features, usage and end."""
 
 from __future__ import annotations
 
@@ -14,7 +11,7 @@ from serving.system.cgroups.cgroup import ControlGroup, Usage
 
 
 class BaseReplica:
-    """One process or container of a spawner; see `pool.spawner.Replica`."""
+    """One process or container of a spawner. All methods belong to the event loop's thread."""
 
     def __init__(self, worker: int, group: ControlGroup | None = None) -> None:
         self.worker = worker

@@ -1,7 +1,6 @@
 """Folders that no other user can change, for files that decide what is run and returned.
 
-One such folder is the user's cache, see `cache_folder`. All parents are checked up to the root:
-whoever can write to one could replace the folder.
+All parents are checked up to the root: whoever can write to one could replace the folder.
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@
     UNLOAD           = u64 action, i64 earliest_ns, i64 latest_ns, u32 model
     LOADED, UNLOADED = u64 action, u16 status, u16 reserved, JSON
 
-docs/replica-wire.md lists the keys. Unknown keys are ignored, so that later versions may add some.
+docs/replica-wire.md lists the keys; unknown ones are ignored.
 """
 
 from __future__ import annotations

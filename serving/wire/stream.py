@@ -1,7 +1,4 @@
-"""Parser of the message stream, in which each message is an 8-byte head and a body.
-
-A length is checked as soon as its head is complete, before any byte of the body is kept.
-"""
+"""Parser of the message stream, in which each message is an 8-byte head and a body."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""Container replica: its life, limits and exit status.
-
-All methods belong to the event loop's thread.
-"""
+"""Container replica: its life, limits and exit status."""
 
 from __future__ import annotations
 
@@ -29,7 +26,7 @@ _SIGNALLED = 128
 
 
 class ContainerReplica(BaseReplica):
-    """One container of a spawner."""
+    """One container of a spawner. All methods belong to the event loop's thread."""
 
     def __init__(self, engine: DockerClient, spec: ContainerSpec) -> None:
         """Create no container yet, see `run`."""

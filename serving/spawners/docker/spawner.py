@@ -1,11 +1,9 @@
 """Spawner of replicas as containers of this machine's Docker engine.
 
 The wire is a Unix socket in a mounted folder; there is no network. The CPU quota is set after
-HELLO, so a small one does not slow the start; the memory limit always holds. Mounts are fixed at
-creation: one model's files, or the staging folder if models come and go.
-
-Containers are removed when they end and by `close`; after a `kill -9` of the gateway the reaper
-cleans up, and after one of both the next spawner.
+HELLO, so a small one does not slow the start. Mounts are fixed at creation: one model's files, or
+the staging folder if models come and go. The reaper cleans up after a `kill -9` of the gateway, and
+the next spawner after one of both.
 """
 
 from __future__ import annotations

@@ -2,8 +2,6 @@
 
 Each model gets a numbered folder with its files at their absolute paths: hard links, which take no
 space and follow writes in place, or copies if the file is on another file system or another user's.
-A model deployed again gets a new folder.
-
 Blocking; for any thread.
 """
 

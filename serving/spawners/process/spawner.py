@@ -1,8 +1,7 @@
 """Spawner of replicas as processes of this machine.
 
-One fork server forks the replicas. They die with it; the next start makes a new one.
-`close` cleans up; after a `kill -9` of the gateway the fork server does, and after one of both the
-next spawner.
+One fork server forks the replicas. They die with it; the next start makes a new one. It cleans up
+after a `kill -9` of the gateway, and the next spawner does after one of both.
 """
 
 from __future__ import annotations
