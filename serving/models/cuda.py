@@ -12,13 +12,12 @@ from serving.errors import ModelLoadFailed
 
 CPU = "cpu"
 CUDA = "cuda"
-_LIBRARY = "libcuda.so.1"
 
 
 def gpu_count() -> int:
     """Return the number of visible GPUs; 0 without a driver."""
     try:
-        driver = ctypes.CDLL(_LIBRARY)
+        driver = ctypes.CDLL("libcuda.so.1")
     except OSError:
         return 0
     count = ctypes.c_int(0)
@@ -34,17 +33,11 @@ def choose_device(wanted: str, *, model: str, runtime: str, offers_cuda: bool, g
     """
     if wanted == CPU or (wanted != CUDA and not (offers_cuda and gpus)):
         return CPU
-    if not offers_cuda:
-        raise ModelLoadFailed(model, f"{_cuda_problem(runtime)} is built without it; {_WAY_OUT}")
-    if not gpus:
-        raise ModelLoadFailed(
-            model, f"{_cuda_problem(runtime)} finds no GPU through CUDA; {_WAY_OUT}"
-        )
-    return CUDA
-
-
-_WAY_OUT = "set it to auto or cpu, or install what is missing (docs/accelerator.md)"
-
-
-def _cuda_problem(runtime: str) -> str:
-    return f"accelerator.device is cuda, but {runtime}"
+    if offers_cuda and gpus:
+        return CUDA
+    problem = "finds no GPU through CUDA" if offers_cuda else "is built without it"
+    raise ModelLoadFailed(
+        model,
+        f"accelerator.device is cuda, but {runtime} {problem}; set it to auto or cpu, or install "
+        "what is missing (docs/accelerator.md)",
+    )

@@ -1,7 +1,7 @@
 """Kind mlflow: an MLflow model that runs code when loaded, such as a pickled estimator.
 
 The operator must allow these; other kinds serve MLflow models whose files they can load
-(`serving.zoo.mlflow_folder`). The flavor sklearn is unpickled without MLflow. docs/models.md has the
+(`serving.zoo.mlflow_folder`). The flavor sklearn is unpickled without MLflow. docs/models.md has
 the inputs and outputs; types of outputs come from the response to the input example, else from an
 estimator's response to zeros, else from the signature.
 """

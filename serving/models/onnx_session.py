@@ -41,12 +41,10 @@ def quieten() -> None:
 def choose_device(wanted: str, path: pathlib.Path) -> str:
     """Choose the device, asking the driver only if the runtime supports CUDA."""
     offers_cuda = CUDA_PROVIDER in onnxruntime.get_available_providers()
+    runtime = f"the installed ONNX Runtime {onnxruntime.__version__}"
+    gpus = cuda.gpu_count() if offers_cuda and wanted != cuda.CPU else 0
     return cuda.choose_device(
-        wanted,
-        model=str(path),
-        runtime=f"the installed ONNX Runtime {onnxruntime.__version__}",
-        offers_cuda=offers_cuda,
-        gpus=cuda.gpu_count() if offers_cuda and wanted != cuda.CPU else 0,
+        wanted, model=str(path), runtime=runtime, offers_cuda=offers_cuda, gpus=gpus
     )
 
 

@@ -137,16 +137,14 @@ def _read(path: pathlib.Path) -> tuple[Any, Mapping[str, Any] | None]:
     doubtful = set(skops.io.get_untrusted_types(file=path))
     untrusted = doubtful - TRUSTED_PARTS
     if untrusted:
-        raise ModelLoadFailed(
-            str(path),
+        raise ValueError(
             f"it holds types that are not trusted: {', '.join(sorted(untrusted))}; use "
-            "scikit-learn's own, convert the model to ONNX, or serve it with the kind python",
+            "scikit-learn's own, convert the model to ONNX, or serve it with the kind python"
         )
     estimator = skops.io.load(path, trusted=sorted(doubtful))
     if not hasattr(estimator, "predict") or not hasattr(estimator, "get_params"):
-        raise ModelLoadFailed(
-            str(path), f"it holds a {type(estimator).__name__}, expected a scikit-learn estimator"
-        )
+        name = type(estimator).__name__
+        raise ValueError(f"it holds a {name}, expected a scikit-learn estimator")
     return estimator, getattr(estimator, INPUT_ATTRIBUTE, None)
 
 
@@ -154,7 +152,7 @@ def _read_coefficients(path: pathlib.Path) -> tuple[Any, Mapping[str, Any] | Non
     with path.open("rb") as file, np.load(file, allow_pickle=False) as arrays:
         missing = {"coef", "intercept", "classes"} - set(arrays)
         if missing:
-            raise ModelLoadFailed(str(path), f"missing array {', '.join(sorted(missing))}")
+            raise ValueError(f"missing array {', '.join(sorted(missing))}")
         estimator = LogisticRegression()
         estimator.coef_ = arrays["coef"]
         estimator.intercept_ = arrays["intercept"]

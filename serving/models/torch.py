@@ -25,10 +25,11 @@ import torch.export.pt2_archive  # imported here so the fork server spends its s
 from numpy.typing import NDArray
 from torch.utils import _pytree as trees
 
-from serving.errors import InferenceFailed, InvalidRequest, ModelLoadFailed
+from serving.errors import InferenceFailed, InvalidRequest
 from serving.models import Arrays, as_load_failure, check_file, cuda
 from serving.models.torch_signature import (
     SIGNATURE_FILE,
+    Specs,
     example_signature,
     number_inputs,
     program_signature,
@@ -36,7 +37,7 @@ from serving.models.torch_signature import (
     signature_file,
     trace_signature,
 )
-from serving.values import Signature, TensorSpec
+from serving.values import Signature
 
 PLATFORMS = {"script": "pytorch_torchscript", "program": "pytorch_export"}
 
@@ -61,21 +62,25 @@ class Model:
         path = check_file(
             path, "the kind torch needs a TorchScript file or an exported program (.pt2)"
         )
-        form, has_example = _form_of(path)
         torch.set_num_threads(threads)
         with contextlib.suppress(RuntimeError):  # can be set once per process
             torch.set_num_interop_threads(1)
+        wants_gpu = device != cuda.CPU
         self.device = cuda.choose_device(
             device,
             model=str(path),
             runtime=f"the installed PyTorch {torch.__version__}",
             offers_cuda=torch.version.cuda is not None,
-            gpus=_gpu_count() if device != cuda.CPU else 0,
+            gpus=torch.cuda.device_count() if wants_gpu and torch.cuda.is_available() else 0,
         )
         self._device = torch.device(self.device)
         with as_load_failure(path, f"PyTorch {torch.__version__}"):
-            load = _load_script if form == "script" else _load_program
-            self._run, (inputs, outputs) = load(path, self._device, has_example=has_example)
+            form, has_example = _form_of(path)
+            if form == "script":
+                loaded = _load_script(path, self._device, has_example=has_example)
+            else:
+                loaded = _load_program(path, self._device)
+        self._run, (inputs, outputs) = loaded
         self.signature = Signature(inputs=inputs, outputs=outputs, platform=PLATFORMS[form])
         self._inputs = [spec.name for spec in inputs]
         self._numbers = number_inputs(self._run, self._inputs) if form == "script" else frozenset()
@@ -116,21 +121,15 @@ class Model:
         return array.item()
 
 
-def _gpu_count() -> int:
-    return torch.cuda.device_count() if torch.cuda.is_available() else 0
-
-
 # File formats
 
 
 def _form_of(path: pathlib.Path) -> tuple[Literal["script", "program"], bool]:
-    """Return an archive's format, and whether it has a trace's example, or raise ModelLoadFailed."""
+    """Return an archive's format, and whether it has a trace's example, or raise ValueError."""
     if not zipfile.is_zipfile(path):
         with path.open("rb") as file:
             what = "a pickle" if file.read(1) == b"\x80" else "not a PyTorch archive"
-        raise ModelLoadFailed(
-            str(path), f"it is {what}; pickles are refused, they run code: {_SAVE_AS}"
-        )
+        raise ValueError(f"it is {what}; pickles are refused, they run code: {_SAVE_AS}")
     with zipfile.ZipFile(path) as archive:
         parts = {name.partition("/")[2] for name in archive.namelist()}
     if "constants.pkl" in parts:
@@ -138,19 +137,17 @@ def _form_of(path: pathlib.Path) -> tuple[Literal["script", "program"], bool]:
     if "archive_format" in parts:
         doubtful = [part for part in parts if _is_doubtful(part)]
         if doubtful:
-            raise ModelLoadFailed(
-                str(path),
+            raise ValueError(
                 f"it contains {min(doubtful)}, which is pickled or native code; expected "
-                "only operators and tensors",
+                "only operators and tensors"
             )
         return "program", False
     if "data.pkl" in parts:
-        raise ModelLoadFailed(
-            str(path),
+        raise ValueError(
             "it is a pickle, such as a state dict; pickles are refused, because they run "
-            f"code, and weights alone are not a model: {_SAVE_AS}",
+            f"code, and weights alone are not a model: {_SAVE_AS}"
         )
-    raise ModelLoadFailed(str(path), f"it is an archive, but not one of PyTorch; {_SAVE_AS}")
+    raise ValueError(f"it is an archive, but not one of PyTorch; {_SAVE_AS}")
 
 
 def _is_doubtful(part: str) -> bool:
@@ -164,7 +161,7 @@ def _is_doubtful(part: str) -> bool:
 
 def _load_script(
     path: pathlib.Path, device: torch.device, *, has_example: bool
-) -> tuple[Run, tuple[tuple[TensorSpec, ...], tuple[TensorSpec, ...]]]:
+) -> tuple[Run, Specs]:
     extra: dict[str, Any] = {SIGNATURE_FILE: ""}
     on_cpu = device.type == "cpu"
     module = torch.jit.load(
@@ -197,10 +194,7 @@ def _load_script(
     return module, trace_signature(module, kinds, device, [item.name for item in arguments])
 
 
-def _load_program(
-    path: pathlib.Path, device: torch.device, *, has_example: bool
-) -> tuple[Run, tuple[tuple[TensorSpec, ...], tuple[TensorSpec, ...]]]:
-    del has_example
+def _load_program(path: pathlib.Path, device: torch.device) -> tuple[Run, Specs]:
     extra: dict[str, Any] = {SIGNATURE_FILE: ""}
     with _only_tensors_unpickled(), warnings.catch_warnings():
         # PyTorch warns about its own buffer.

@@ -23,6 +23,8 @@ from serving.system import bounded_yaml
 from serving.tensors import arrays
 from serving.values import TensorSpec
 
+Specs = tuple[tuple[TensorSpec, ...], tuple[TensorSpec, ...]]
+"""Inputs and outputs."""
 SIGNATURE_FILE = "signature.yaml"
 
 DATATYPES: dict[torch.dtype, str] = {
@@ -62,7 +64,7 @@ def example_signature(schema: Any) -> str:
 
 def trace_signature(
     module: Any, kinds: Sequence[Any], device: torch.device, names: Sequence[str]
-) -> tuple[tuple[TensorSpec, ...], tuple[TensorSpec, ...]]:
+) -> Specs:
     """Read inputs from the trace's example, and outputs from a run on zeros."""
     inputs = tuple(
         _spec(name, kind.dtype(), (-1, *kind.sizes()[1:]))
@@ -87,7 +89,7 @@ def trace_signature(
 
 def program_signature(
     program: torch.export.ExportedProgram,
-) -> tuple[tuple[TensorSpec, ...], tuple[TensorSpec, ...]]:
+) -> Specs:
     """Read an exported program's inputs and outputs."""
     values = {node.name: node.meta.get("val") for node in program.graph_module.graph.nodes}
     signature = program.graph_signature
@@ -129,7 +131,7 @@ def _spec(name: str, dtype: torch.dtype, shape: tuple[int, ...]) -> TensorSpec:
 
 def read_signature(
     path: pathlib.Path, inside: str | bytes
-) -> tuple[tuple[TensorSpec, ...], tuple[TensorSpec, ...]] | None:
+) -> Specs | None:
     """Read the declared signature, if any."""
     beside = signature_file(path)
     if not inside and not beside.is_file():

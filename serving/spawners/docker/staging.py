@@ -75,11 +75,10 @@ class StagingFolder:
                     self._make_folders(top, target.parent)
                     self._lay(source, target, source.stat().st_dev)
                 self._copy_all(wanted)
-            except RecursionError as error:
+            except BaseException as error:
                 shutil.rmtree(top, ignore_errors=True)
-                raise OSError(errno.ENAMETOOLONG, "folders are nested too deeply") from error
-            except BaseException:
-                shutil.rmtree(top, ignore_errors=True)
+                if isinstance(error, RecursionError):
+                    raise OSError(errno.ENAMETOOLONG, "folders are nested too deeply") from error
                 raise
         return root
 
@@ -121,7 +120,10 @@ class StagingFolder:
         elif stat.S_ISLNK(facts.st_mode):
             target.symlink_to(source.readlink())
         elif stat.S_ISREG(facts.st_mode):
-            self._lay_file(source, target, facts)
+            try:
+                target.hardlink_to(source)
+            except OSError:
+                self._to_copy.setdefault(target, (source, facts))
 
     def _lay_folder(
         self, source: pathlib.Path, target: pathlib.Path, facts: os.stat_result
@@ -136,24 +138,16 @@ class StagingFolder:
                     self._lay(inner, target / inner.name, facts.st_dev)
         target.chmod(stat.S_IMODE(facts.st_mode) | _OWN_RIGHTS)
 
-    def _lay_file(self, source: pathlib.Path, target: pathlib.Path, facts: os.stat_result) -> None:
-        try:
-            target.hardlink_to(source)
-        except OSError:
-            self._to_copy.setdefault(target, (source, facts))
-
     def _copy_all(self, wanted: set[pathlib.Path]) -> None:
         """Copy what cannot be linked, if all of it fits; only `wanted` files must be readable."""
         new = {_key(facts): facts.st_size for _, facts in self._to_copy.values()}
         size = sum(size for key, size in new.items() if key not in self._copies)
-        if not self._to_copy:
-            return
-        extra = {"mb": round(size / 2**20, 1), "folder": str(self.folder)}
         free = shutil.disk_usage(self.folder).free
         if size > free:
             text = f"{size / 2**20:.1f} MiB must be copied, but {free / 2**20:.1f} MiB are free"
             raise OSError(errno.ENOSPC, text, str(self.folder))
         if size:
+            extra = {"mb": round(size / 2**20, 1), "folder": str(self.folder)}
             log.info("files are copied for containers: hard links are not possible", extra=extra)
         for target, (source, facts) in self._to_copy.items():
             try:
