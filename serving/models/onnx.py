@@ -15,7 +15,7 @@ from onnxruntime.capi import onnxruntime_pybind11_state as states
 
 from serving.errors import InvalidRequest, ModelLoadFailed
 from serving.models import Arrays, check_file, cuda, decode_texts
-from serving.models.onnx_copies import find_copy
+from serving.models.onnx_copies import copy_of, open_copy, write_copy
 from serving.models.onnx_session import (
     CUDA_PROVIDER,
     choose_device,
@@ -71,9 +71,13 @@ class Model:
         path = check_file(path, "the kind onnx needs an .onnx file")
         quieten()
         self.device = choose_device(device, path)
-        self.optimised, quick = None, None
-        if digest is not None and self.device == cuda.CPU:
-            self.optimised, quick = find_copy(path, digest, threads, writes=optimises)
+        quick = None
+        copy = None if digest is None or self.device != cuda.CPU else copy_of(digest)
+        if digest is not None and copy is not None:
+            quick = open_copy(copy, threads)
+            if quick is None and optimises and write_copy(copy, path, digest):
+                quick = open_copy(copy, threads)
+        self.optimised = None if quick is None else str(copy)
         try:
             options = session_options(threads=threads)
             self._session = quick or open_session(path, options, self.device)

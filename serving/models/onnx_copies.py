@@ -49,23 +49,7 @@ _FITS = json.dumps([__version__, onnxruntime.__version__, _WRITING, machine.cpu_
 _ADVICE = "set XDG_CACHE_HOME"
 
 
-def find_copy(
-    path: pathlib.Path, digest: str, threads: int, *, writes: bool
-) -> tuple[str | None, onnxruntime.InferenceSession | None]:
-    """Return the folder of a file's optimised model and its session, or nothing.
-
-    `writes`: write a missing one first.
-    """
-    copy = _copy_of(digest)
-    if copy is None:
-        return None, None
-    session = _open_copy(copy, threads)
-    if session is None and writes and _write_copy(copy, path, digest):
-        session = _open_copy(copy, threads)
-    return (None if session is None else str(copy)), session
-
-
-def _copy_of(digest: str) -> pathlib.Path | None:
+def copy_of(digest: str) -> pathlib.Path | None:
     """Return the folder of a content's optimised model, existing or not; None: no safe one."""
     name = hashlib.sha256(f"{digest} {_FITS}".encode()).hexdigest()[:32]
     try:
@@ -84,7 +68,7 @@ def _tell(reason: str) -> None:
     log.warning("models are loaded from their original files", extra={"reason": reason})
 
 
-def _write_copy(copy: pathlib.Path, path: pathlib.Path, digest: str) -> bool:
+def write_copy(copy: pathlib.Path, path: pathlib.Path, digest: str) -> bool:
     """Write the optimised model of `path` to the folder `copy`; return whether it exists.
 
     The folder is created atomically, from a duplicate with SHA-256 `digest`, as the file may be
@@ -141,7 +125,7 @@ def _trim(folder: pathlib.Path) -> None:
             shutil.rmtree(copy, ignore_errors=True)
 
 
-def _open_copy(copy: pathlib.Path, threads: int) -> onnxruntime.InferenceSession | None:
+def open_copy(copy: pathlib.Path, threads: int) -> onnxruntime.InferenceSession | None:
     """Open a session of an optimised model, or return None; a broken one is removed."""
     if not copy.is_dir():
         return None
