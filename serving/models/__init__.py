@@ -125,18 +125,14 @@ def load(
     digest: str | None = None,
     optimises: bool = False,
 ) -> LoadedModel:
-    """Load a model.
+    """Load a model of one of `KINDS`, or raise ModelLoadFailed.
 
     Args:
-        kind: one of `KINDS`.
         path: its file or folder.
         threads: threads within one operator.
         device: `auto`, `cpu` or `cuda`.
         digest: SHA-256 of the file, by which the kind onnx finds an optimised model.
         optimises: whether to write a missing optimised model first.
-
-    Raises:
-        serving.errors.ModelLoadFailed: unknown kind, no runtime or device, or broken file.
     """
     if kind not in KINDS:
         raise ModelLoadFailed(str(path), f"kind {kind!r} is not one of {', '.join(KINDS)}")

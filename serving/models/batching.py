@@ -25,11 +25,8 @@ class BatchRunner:
     def run(self, requests: Sequence[Arrays]) -> list[Arrays | Exception]:
         """Run requests, those of equal shapes and datatypes in one call if the batch axis is free.
 
-        Args:
-            requests: {input name: (n, ...) array} each.
-
-        Returns:
-            Per request: {output name: (n, ...) array}, or the exception of its call.
+        Each request is {input name: (n, ...) array}; its response {output name: (n, ...) array}, or
+        the exception of its call.
         """
         groups: dict[object, list[int]] = {}
         for index, request in enumerate(requests):

@@ -27,10 +27,7 @@ def gpu_count() -> int:
 
 
 def choose_device(wanted: str, *, model: str, runtime: str, offers_cuda: bool, gpus: int) -> str:
-    """Choose the device; `model` and `runtime` are for the error text.
-
-    Raises ModelLoadFailed if `cuda` is wanted and not available.
-    """
+    """Choose the device, or raise ModelLoadFailed with the names of the model and the runtime."""
     if wanted == CPU or (wanted != CUDA and not (offers_cuda and gpus)):
         return CPU
     if offers_cuda and gpus:

@@ -76,11 +76,7 @@ class Model:
         self.postprocess = self._run_postprocess if self._finish is not None else None
 
     def predict_batch(self, inputs: Any) -> Any:
-        """Call the user's code, between `preprocess` and `postprocess`.
-
-        Raises:
-            InferenceFailed: an output is missing, or lacks entries.
-        """
+        """Call the user's code; raises InferenceFailed if an output is missing or lacks entries."""
         answer = self._predict(
             list(inputs[self.signature.inputs[0].name]) if self._takes_items else inputs
         )

@@ -62,12 +62,7 @@ class Model:
             )
 
     def predict_batch(self, inputs: Arrays) -> Arrays:
-        """Call the function once.
-
-        Raises:
-            MemoryError: out of memory.
-            RuntimeError: an operator failed; one-line reason.
-        """
+        """Call the function once; raises MemoryError, or RuntimeError with one line."""
         try:
             tensors = {spec.name: tf.constant(inputs[spec.name]) for spec in self.signature.inputs}
             answer = self._function(**tensors)

@@ -89,11 +89,8 @@ class Model:
     def predict_batch(self, inputs: Arrays) -> Arrays:
         """Call the module once.
 
-        Raises:
-            InvalidRequest: several values for a number.
-            InferenceFailed: outputs differ from the signature.
-            MemoryError: out of memory.
-            RuntimeError: TorchScript's error, in one line.
+        Raises InvalidRequest, InferenceFailed if outputs differ from the signature, MemoryError, or
+        RuntimeError with one line.
         """
         try:
             with torch.inference_mode():

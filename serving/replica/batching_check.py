@@ -100,10 +100,7 @@ def _padding_of(
 def _laid_padding(
     model: LoadedModel, request: Arrays, told: DeclaredInputs, multiple: int
 ) -> Padding | str:
-    """Return the padding.
-
-    Output axes are those that grow in a request whose free sizes all differ and grow.
-    """
+    """Return the padding, with the output axes that grow if all free sizes differ and grow."""
     signature = model.signature
     wanted: dict[str, int] = {}
     for spec in signature.inputs:
@@ -153,10 +150,7 @@ def _laid_padding(
 def _difference_filled_up(
     model: LoadedModel, samples: Samples, padding: Padding, within_s: float
 ) -> str:
-    """Return how outputs change with padding, or "".
-
-    Several requests are padded little, half and nearly fully, as few elements may not show.
-    """
+    """Return how outputs change with padding: little, half and nearly full; "" if they do not."""
     signature, multiple = model.signature, padding.multiple
     bare, filling = Execution(model, quiet=True), Execution(model, padding=padding, quiet=True)
     until_s = time.monotonic() + within_s

@@ -166,10 +166,7 @@ class Collator:
         return list(groups.values()), failures
 
     def block(self, message: wire.InferMessage) -> RequestGroup | None:
-        """Return the whole batch as one block.
-
-        None if its requests are few, or differ in more than their data, or one is invalid.
-        """
+        """Return a batch of many requests that differ only in their data as one block, else None."""
         entries = message.entries
         if message.even is None or len(entries) < MIN_ROWS:
             return None

@@ -82,11 +82,9 @@ class Execution:
         return Execution(self._model, padding=self._padding, quiet=True)
 
     def together(self, entries: Sequence[wire.InferEntry]) -> list[tuple[Tensor, ...]]:
-        """Return the outputs of requests run in one call.
+        """Return the outputs of requests run in one call, or raise InvalidRequest if they do not fit.
 
-        Raises:
-            InvalidRequest: a request is invalid, or they do not fit into one call.
-            Exception: any from the model; `output_frames.BrokenContract` if outputs are not per item.
+        It raises what the model raises, and `BrokenContract` if outputs are not per item.
         """
         groups, failures = self._collator.groups(entries)
         if failures or len(groups) != 1:

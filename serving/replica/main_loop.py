@@ -60,8 +60,7 @@ def serve(
 ) -> int:
     """Run as a replica on a connected, blocking socket; return the exit code.
 
-    A message above `max_message_bytes` ends it. The gateway's absolute paths lie below `root`. The
-    caller closes the socket.
+    A message above `max_message_bytes` ends it. The gateway's absolute paths lie below `root`.
     """
     try:
         with contextlib.suppress(ConnectionError):  # the gateway may end inside a message

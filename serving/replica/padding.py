@@ -33,9 +33,6 @@ class Padding(NamedTuple):
     def sizes_of(
         self, output: str, shapes: Mapping[str, tuple[int, ...]]
     ) -> Iterator[tuple[int, int]]:
-        """Yield an output's padded axes with their unpadded sizes.
-
-        `shapes` are the unpadded ones of the request's inputs.
-        """
+        """Yield an output's padded axes and unpadded sizes, from the unpadded shapes of inputs."""
         for axis, (name, input_axis) in self.outputs.get(output, {}).items():
             yield axis, shapes[name][input_axis]

@@ -69,10 +69,7 @@ def serve(path: str, *, root: pathlib.Path | None = None) -> int:
 
 
 def become_program(order: Mapping[str, Any]) -> int:
-    """Become the order's program, keeping groups, parent and ignored signals.
-
-    Its last argument is the gateway's Unix socket (docs/replica-wire.md).
-    """
+    """Become the order's program, whose last argument is the gateway's Unix socket."""
     program = order["program"]
     try:
         os.chdir(order["folder"])

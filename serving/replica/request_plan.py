@@ -124,11 +124,7 @@ def _check_range(items: int, start: int, stop: int) -> None:
 def check_inputs(
     declared: Sequence[tuple[str, str, tuple[int, ...]]], signature: Signature
 ) -> None:
-    """Check (name, datatype, shape) of a request's inputs.
-
-    Raises:
-        InvalidRequest: they do not match the signature, or their numbers of items differ.
-    """
+    """Check (name, datatype, shape) of a request's inputs, or raise InvalidRequest."""
     specs = {spec.name: spec for spec in signature.inputs}
     names = [name for name, _, _ in declared]
     if len(set(names)) < len(names) or set(names) != specs.keys():

@@ -131,10 +131,7 @@ def _made_up(
     *,
     most: int,
 ) -> list[Arrays]:
-    """Return random requests: declared values, floats around zero, integers up to `most`.
-
-    Shared inputs are equal in all of them.
-    """
+    """Return random requests: declared values, floats around zero, integers up to `most`."""
     rng = np.random.default_rng(0)
     requests: list[Arrays] = [{} for _ in range(count)]
     for spec in signature.inputs:

@@ -21,10 +21,7 @@ _MAX_HELLO_BYTES = 65_536
 def listen(path: pathlib.Path, *, mode: int | None = None) -> Iterator[socket.socket]:
     """Listen for one connection on a Unix socket; remove its file at the end.
 
-    `mode` is the file's mode; None: by umask.
-
-    Raises:
-        ReplicaStartFailed: the socket cannot be created.
+    `mode` is the file's mode; None: by umask. Raises ReplicaStartFailed if it cannot be created.
     """
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as listener:
         try:
@@ -45,11 +42,7 @@ def listen(path: pathlib.Path, *, mode: int | None = None) -> Iterator[socket.so
 
 @contextlib.asynccontextmanager
 async def ready_within(replica: BaseReplica, timeout_s: float) -> AsyncIterator[None]:
-    """Bound the start of a replica; abandon it if the start fails.
-
-    Raises:
-        ReplicaStartFailed: it was not ready in time.
-    """
+    """Bound the start of a replica, or raise ReplicaStartFailed; abandon it if the start fails."""
     try:
         async with asyncio.timeout(timeout_s):
             yield
@@ -63,11 +56,7 @@ async def ready_within(replica: BaseReplica, timeout_s: float) -> AsyncIterator[
 
 
 async def while_alive(replica: BaseReplica, work: Coroutine[Any, Any, object]) -> None:
-    """Await work that needs a living replica.
-
-    Raises:
-        ReplicaStartFailed: the replica ended first, or does not speak the wire.
-    """
+    """Await work that needs a living replica; raises ReplicaStartFailed if it ended first."""
     task = asyncio.ensure_future(work)
     try:
         waited: set[asyncio.Future[Any]] = {task, replica.ended}
@@ -112,10 +101,9 @@ async def accept(listener: socket.socket) -> socket.socket:
 
 
 async def greet(replica: BaseReplica, listener: socket.socket) -> int | None:
-    """Accept a connection and read exactly HELLO; return its pid. None: the replica has ended.
+    """Accept a connection and read exactly HELLO; return its pid, None if the replica has ended.
 
-    Raises:
-        WireError: another message.
+    Raises WireError for another message.
     """
     sock = await accept(listener)
     replica.set_socket(sock)

@@ -51,11 +51,5 @@ def parse(text: str | bytes, *, max_bytes: int = MAX_BYTES) -> Any:
 
 
 def read(file: pathlib.Path, *, max_bytes: int = MAX_BYTES) -> Any:
-    """Return the data of a file.
-
-    Raises:
-        OSError: unreadable, not a regular file, or too large.
-        yaml.YAMLError: invalid YAML.
-        ValueError: as for `parse`.
-    """
+    """Return the data of a file; raises as `user_files.read` and `parse`."""
     return parse(user_files.read(file, max_bytes=max_bytes), max_bytes=max_bytes)

@@ -77,12 +77,7 @@ class ControlChannel:
                     raise Closed from error
 
     def receive(self, *, timeout_s: float | None = None) -> Frame:
-        """Return the next frame; `timeout_s` as for `send`.
-
-        Raises:
-            Closed: the writer is gone.
-            TimeoutError: the writer stalls.
-        """
+        """Return the next frame; raises and waits as `send`."""
         while (frame := self._next()) is None:
             if not self._read():
                 self._wait(select.POLLIN, timeout_s)
@@ -157,14 +152,10 @@ class ControlledProcess(ControlChannel):
         environment: Mapping[str, str] | None = None,
         output: int | IO[bytes] = _STDERR,
     ) -> Self:
-        """Start a module in its own session, out of reach of Ctrl-C.
+        """Start a module in its own session, out of reach of Ctrl-C; `output` gets all that it prints.
 
-        Args:
-            environment: None: this process's, and the current folder does not shadow its packages.
-            output: gets all that it prints.
-
-        Raises:
-            OSError: it cannot be started.
+        Without `environment` it has this process's, and the current folder does not shadow packages.
+        Raises OSError.
         """
         command = [sys.executable, "-m", module, *words]
         if environment is None:

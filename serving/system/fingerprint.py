@@ -59,7 +59,7 @@ def digest_of(file: pathlib.Path) -> str:
 
 
 def fingerprint_of(kind: str, path: pathlib.Path | None) -> Fingerprint | None:
-    """Return the identity of a model's file, also of `FILE:NAME`. Blocking.
+    """Return the identity of a model's file, also of `FILE:NAME`; blocking.
 
     None for folders, modules, relative paths and missing files.
     """

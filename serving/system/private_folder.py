@@ -36,10 +36,7 @@ def temporary_cache() -> pathlib.Path:
 def ensure(folder: pathlib.Path, *, advice: str) -> pathlib.Path:
     """Return a folder without links that only this user can change, created if missing.
 
-    `advice` ends the error's text with an alternative.
-
-    Raises:
-        OSError: another user can change it, or it cannot be created.
+    Raises OSError if another user can change it; `advice` ends its text with an alternative.
     """
     for one in (*reversed(folder.parents), folder):  # `parents=True` would follow the umask
         if not one.exists():
@@ -52,13 +49,10 @@ def ensure(folder: pathlib.Path, *, advice: str) -> pathlib.Path:
 
 
 def check(folder: pathlib.Path, *, advice: str, is_parent: bool = False) -> None:
-    """Check that nobody else can change what is in a folder, which must be no link.
+    """Check that nobody else can change what is in a folder, which must be no link, or raise OSError.
 
     `is_parent`: it only holds the folder of such files, so it may be root's, or writable to others
     if its sticky bit protects what it holds.
-
-    Raises:
-        OSError: somebody can, or it is no folder.
     """
     seen = folder.lstat()
     if not stat.S_ISDIR(seen.st_mode):

@@ -19,8 +19,7 @@ MAX_BYTES = 1024 * 1024
 def open_file(path: str | pathlib.Path, *, max_bytes: int | None = None) -> BinaryIO:
     """Open a regular file for reading; `max_bytes` None: the reader bounds the size.
 
-    Raises:
-        OSError: unreadable, not a regular file, or too large.
+    Raises OSError if it is unreadable, not a regular file, or too large.
     """
     descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)  # a FIFO opens at once
     try:

@@ -53,13 +53,9 @@ def value_specs_of(
     read: Callable[[str], str] | None = None,
     source: str = "--values",
 ) -> dict[str, ValueSpec]:
-    """Return the generator of every input's values, from NAME=VALUES texts.
+    """Return the generator of every input's values, from NAME=VALUES texts, or raise InvalidSettings.
 
     `read` returns a file's text (None: no files); `source` is named in errors.
-
-    Raises:
-        InvalidSettings: malformed text, unknown input, or values that do not fit.
-        OSError: a file cannot be read.
     """
     specs = {spec.name: spec for spec in signature.inputs}
     found = {name: _default(spec) for name, spec in specs.items()}

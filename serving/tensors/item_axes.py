@@ -32,10 +32,8 @@ def detect_item_axes(
 ) -> Signature:
     """Return the signature with item axes, or with the reason why requests run alone.
 
-    `item_axis` and `shared` are declared in `model.yaml`; `where` names the model in errors.
-
-    Raises:
-        ModelLoadFailed: the declaration does not fit the signature.
+    `item_axis` and `shared` are declared in `model.yaml`; raises ModelLoadFailed, which names the
+    model by `where`, if they do not fit.
     """
     if item_axis or shared:
         return _apply_declared_axes(signature, item_axis, shared, where)

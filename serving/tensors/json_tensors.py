@@ -135,11 +135,7 @@ def _bytes_elements(name: str, data: list[Any], elements: int) -> bytes:
 
 
 def tensor_to_json(tensor: Tensor) -> dict[str, Any]:
-    """Return an output in JSON form, with flat data.
-
-    Raises:
-        InvalidRequest: BYTES that are not UTF-8, or numbers that are not finite.
-    """
+    """Return an output in JSON form, with flat data, or raise InvalidRequest."""
     head = {"name": tensor.name, "datatype": tensor.datatype, "shape": list(tensor.shape)}
     if tensor.datatype == "BYTES":
         texts = [_utf8(one, tensor.name) for some in elements(tensor) for one in some]

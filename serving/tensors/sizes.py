@@ -65,13 +65,9 @@ Sizes = Mapping[str, tuple[Size, ...]]
 def sizes_of(
     texts: Sequence[str], *, read: Callable[[str], str] | None = None, source: str = "--shape"
 ) -> dict[str, tuple[Size, ...]]:
-    """Parse NAME=SIZES texts.
+    """Parse NAME=SIZES texts, or raise InvalidSettings.
 
     `read` returns a file's text (None: no files); `source` is named in errors.
-
-    Raises:
-        InvalidSettings: a text is malformed, or a name comes twice.
-        OSError: a file cannot be read.
     """
     found: dict[str, tuple[Size, ...]] = {}
     for text in texts:

@@ -76,10 +76,7 @@ class InferMessage:
         entries: list[InferEntry],
         even: memoryview | None = None,
     ) -> None:
-        """Create the message; for the arguments see `infer_head`.
-
-        `even` holds all frames back to back if the entries are alike.
-        """
+        """Create it; `even` holds all frames back to back if the entries are alike."""
         self.action_id = action_id
         self.model = model
         self.earliest_ns = earliest_ns
@@ -128,13 +125,8 @@ def infer_head(
 ) -> bytes:
     """Build INFER up to its frames; 0 leaves a time open.
 
-    Args:
-        action_id: repeated in the result.
-        model: number of the model from LOAD.
-        frames: (bytes of the frame, encoding, start, stop) per request.
-
-    Raises:
-        WireError: larger than a replica's message limit.
+    `frames` gives (bytes of the frame, encoding, start, stop) per request. Raises WireError if it
+    is larger than a replica's message limit.
     """
     head, table = _head(
         MessageType.INFER, _INFER.size, _INFER_ENTRY, frames, DEFAULT_MAX_MESSAGE_BYTES
@@ -171,12 +163,9 @@ def result_head(
     frames: Sequence[tuple[int, int]],
     max_response_bytes: int | None = None,
 ) -> bytes:
-    """Build RESULT up to its frames.
+    """Build RESULT up to its frames, or raise WireError if it is larger than `max_response_bytes`.
 
     `frames` gives (bytes of the frame, status) in the INFER's order.
-
-    Raises:
-        WireError: larger than `max_response_bytes`.
     """
     most = MAX_RESULT_BYTES
     if max_response_bytes is not None and max_response_bytes < most:

@@ -60,11 +60,7 @@ _known_layout = _layouts.get
 
 
 def split_frame(view: memoryview) -> tuple[Layout, memoryview]:
-    """Return layout and data of a frame.
-
-    Raises:
-        WireError: the descriptor is malformed or does not match the frame's length.
-    """
+    """Return layout and data of a frame, or raise WireError if they do not match."""
     if len(view) < 4:
         raise WireError(f"a frame of {len(view)} bytes has no room for its descriptor's length")
     (length,) = _U32.unpack_from(view, 0)

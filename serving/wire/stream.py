@@ -55,11 +55,7 @@ def unpack_start(form: struct.Struct, body: memoryview, what: str) -> tuple[int,
 
 
 def parse_head(data: Buffer, position: int, max_message_bytes: int) -> tuple[MessageType, int]:
-    """Return type and body length from the 8 bytes at `position`.
-
-    Raises:
-        WireError: not this protocol, or a body above the limit.
-    """
+    """Return type and body length from the 8 bytes at `position`, or raise WireError."""
     magic, version, type_byte, length = HEAD.unpack_from(data, position)
     if magic != MAGIC:
         raise WireError(f"a message starts with {magic!r}, expected {MAGIC!r}")
@@ -76,10 +72,7 @@ def parse_head(data: Buffer, position: int, max_message_bytes: int) -> tuple[Mes
 
 
 class MessageParser:
-    """Incremental parser of messages.
-
-    A message inside one piece is not copied, so fed bytes must not change afterwards.
-    """
+    """Incremental parser of messages without copies: fed bytes must not change afterwards."""
 
     __slots__ = ("_buffered", "_held_bytes", "_max_message_bytes", "_needed_bytes")
 
@@ -95,11 +88,7 @@ class MessageParser:
         return self._needed_bytes - self._held_bytes
 
     def feed(self, data: Buffer) -> list[tuple[MessageType, memoryview]]:
-        """Add bytes; return the complete messages, as (type, body).
-
-        Raises:
-            WireError: not this protocol, or a message above the limit.
-        """
+        """Add bytes; return the complete messages, as (type, body), or raise WireError."""
         if self._buffered:
             self._buffered.append(data)
             self._held_bytes += len(data)

@@ -41,11 +41,7 @@ class ContainerReplica(BaseReplica):
         self._limiting = asyncio.Lock()
 
     async def run(self) -> ExitStatus:
-        """Create and start the container; return its exit status once it has stopped.
-
-        Raises:
-            DockerError: the engine refuses.
-        """
+        """Create and start the container; return its exit status once it has stopped."""
         container = await run_in_daemon_thread(self._engine.create, self.spec)
         if self._ending.is_set():
             return NEVER_STARTED
@@ -84,8 +80,7 @@ class ContainerReplica(BaseReplica):
     async def set_limits(self, *, cpu: float | None, memory_mb: int | None) -> None:
         """Change the limits; a no-op if the engine cannot enforce them.
 
-        Raises:
-            LimitsUnavailable: refused, e.g. memory below current use, or lifting a memory limit.
+        Raises LimitsUnavailable, as for memory below current use, or lifting a memory limit.
         """
         if self.container is None or self.ended.done():
             raise LimitsUnavailable(f"replica {self.worker} is not running")

@@ -66,8 +66,7 @@ class DockerSpawner:
     async def open(self, kind: str) -> None:
         """Connect to the engine for a model kind; clean up after killed gateways.
 
-        Raises:
-            ReplicaStartFailed: no usable engine, or no image.
+        Raises ReplicaStartFailed without a usable engine or an image.
         """
         image = self._image or image_of(kind)
         try:
@@ -101,10 +100,6 @@ class DockerSpawner:
         """Start a replica, see `Spawner.start`; if cancelled, end it.
 
         The model's files are mounted read-only. By default it sees the first GPU, if any.
-
-        Raises:
-            ReplicaStartFailed: it ended, or was not ready in time.
-            LimitsUnavailable: the engine refuses these limits.
         """
         accelerator = accelerator or AcceleratorSettings()
         gpu = await self._gpu(accelerator, self._opened().engine)
@@ -130,12 +125,7 @@ class DockerSpawner:
         return replica
 
     async def stage(self, spec: ModelSpec) -> pathlib.Path | None:
-        """Stage a model's files; see `Spawner.stage`.
-
-        Raises:
-            ReplicaStartFailed: they cannot be staged.
-            NotReady: the spawner is not open.
-        """
+        """Stage a model's files, see `Spawner.stage`, or raise ReplicaStartFailed."""
         try:
             return await self._opened().stage(spec.files)
         except OSError as error:
@@ -202,10 +192,7 @@ class DockerSpawner:
         shutil.rmtree(replica.spec.socket_folder, ignore_errors=True)
 
     async def _remove(self, name: str, engine: DockerClient) -> None:
-        """Remove a container if it was created, and those that failed before.
-
-        By name, because the response to its creation may be lost.
-        """
+        """Remove a container by its name, if it was created, and those that failed before."""
         for one in [name, *self._unremoved]:
             try:
                 await run_in_daemon_thread(engine.remove, one)

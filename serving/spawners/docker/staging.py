@@ -36,10 +36,7 @@ class StagingFolder:
     """Staging folder; its creator removes it."""
 
     def __init__(self, folder: pathlib.Path) -> None:
-        """Create an absolute folder that only its owner can list.
-
-        Its parent must restrict access to models.
-        """
+        """Create an absolute folder that only its owner can list, in one that others cannot read."""
         folder.mkdir()
         folder.chmod(0o711)
         self.folder = folder

@@ -75,10 +75,7 @@ class ForkServerClient:
         """Start a fork server and wait until it has imported the runtime of a model kind.
 
         The fork server removes `directory` and `groups` at its end. `on_event` gets "started",
-        "ended" and at last {"event": "closed"}.
-
-        Raises:
-            ReplicaStartFailed: it ended, or was not ready in time.
+        "ended" and at last {"event": "closed"}. Raises ReplicaStartFailed.
         """
         child = ControlledProcess.start(
             "serving.replica.forkserver",
@@ -132,10 +129,7 @@ class ForkServerClient:
         self._order(order)
 
     def kill(self, worker: int) -> None:
-        """Order the end of a replica, if it exists.
-
-        Only the process that reaps a child can trust its pid.
-        """
+        """Order the end of a replica: only the process that reaps a child can trust its pid."""
         self._order({"do": "kill", "worker": worker})
 
     async def close(self) -> None:

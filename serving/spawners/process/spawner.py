@@ -61,8 +61,7 @@ class ProcessReplica(BaseReplica):
     async def set_limits(self, *, cpu: float | None, memory_mb: int | None) -> None:
         """Change the limits; a no-op if they cannot be enforced.
 
-        Raises:
-            LimitsUnavailable: refused, e.g. memory below current use; the old limits hold.
+        Raises LimitsUnavailable, as for memory below current use; then the old limits hold.
         """
         if self.group is not None:
             self.group.set_limits(cpu=cpu, memory_mb=memory_mb)
@@ -122,12 +121,7 @@ class ProcessSpawner:
         spec: ModelSpec | None,
         accelerator: AcceleratorSettings | None = None,
     ) -> ProcessReplica:
-        """Start a replica, see `Spawner.start`; if cancelled, end it.
-
-        Raises:
-            ReplicaStartFailed: it ended, or was not ready in time.
-            LimitsUnavailable: the kernel refuses these limits.
-        """
+        """Start a replica, see `Spawner.start`; if cancelled, end it."""
         nest = await self._living_nest()
         environment = self._environment(accelerator or AcceleratorSettings())
         group = nest.limits.group(worker)

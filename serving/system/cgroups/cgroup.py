@@ -58,11 +58,8 @@ class ControlGroup(abc.ABC):
     def set_limits(self, *, cpu: float | None, memory_mb: int | None) -> None:
         """Set both limits (None: no limit) and read them back; restore those before on failure.
 
-        `cpu` is in cores, `memory_mb` in MiB without swap.
-
-        Raises:
-            LimitsUnavailable: the kernel refused, e.g. memory below current use, or another value
-                was read back.
+        `cpu` is in cores, `memory_mb` in MiB without swap. Raises LimitsUnavailable if the kernel
+        refuses, as for memory below current use, or another value was read back.
         """
         try:
             self._set_cpu(cpu)
@@ -121,11 +118,7 @@ class CgroupFiles:
             return None
 
     def write(self, file: pathlib.Path, text: str) -> None:
-        """Write to a file of the kernel.
-
-        Raises:
-            LimitsUnavailable: the file does not exist, or the kernel refuses.
-        """
+        """Write to a file of the kernel, or raise LimitsUnavailable."""
         try:
             descriptor = os.open(file, os.O_WRONLY | os.O_TRUNC | os.O_CLOEXEC)
             try:

@@ -130,11 +130,7 @@ class GroupV2(ControlGroup):
 
 
 def hand_down(directory: pathlib.Path, files: CgroupFiles) -> None:
-    """Delegate the controllers to subgroups.
-
-    Raises:
-        LimitsUnavailable: the group lacks a controller, has processes, or cannot be changed.
-    """
+    """Delegate the controllers to subgroups, or raise LimitsUnavailable."""
     offered = (files.read(directory / "cgroup.controllers") or "").split()
     missing = [name for name in CONTROLLERS_V2 if name not in offered]
     if missing:

@@ -87,11 +87,7 @@ class CgroupManager:
         return self.support
 
     def group(self, worker: int) -> ControlGroup | None:
-        """Create a replica's group; return None without support.
-
-        Raises:
-            LimitsUnavailable: the kernel refuses.
-        """
+        """Create a replica's group, or raise LimitsUnavailable; return None without support."""
         if self.support.kind is None:
             return None
         return self._group(self.support.kind, f"replica-{worker}")
@@ -158,10 +154,7 @@ def system_places() -> list[Hierarchy]:
 
 
 def group_of(pid: int) -> ControlGroup | None:
-    """Return the group of a process that is alone in it, to read its usage.
-
-    None if it is not visible.
-    """
+    """Return the group of a process that is alone in it, to read its usage; None: not visible."""
     try:
         own = pathlib.Path(f"/proc/{pid}/cgroup").read_text(encoding="utf-8")
         places = hierarchies(_MOUNTINFO.read_text(encoding="utf-8"), own)
@@ -190,10 +183,7 @@ def probe() -> CgroupSupport:
 def cleanup_stale(
     *, temporary: pathlib.Path | None = None, mounts: Sequence[pathlib.Path] | None = None
 ) -> list[pathlib.Path]:
-    """Remove groups, processes and directories of owners that are gone; return what was removed.
-
-    By default all cgroup mounts and the system's temporary folder are searched.
-    """
+    """Remove groups, processes and directories of owners that are gone; return what was removed."""
     removed = []
     for mount in _mounts() if mounts is None else mounts:
         removed += [root for root in _stale_groups(mount) if kill_and_remove(root)]
