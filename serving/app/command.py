@@ -24,7 +24,7 @@ from serving.model_spec import ModelSpec
 from serving.settings.sources import resolve
 from serving.system import bounded_yaml
 from serving.system.log_lines import log_lines
-from serving.system.yaml_problem import yaml_problem
+from serving.system.bounded_yaml import yaml_problem
 from serving.zoo import bundled
 
 PROGRAM = "python -m serving"

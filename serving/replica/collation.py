@@ -70,16 +70,13 @@ class RequestGroup:
         """Split at least two requests into two groups."""
         middle = len(self.indexes) // 2
         first, second = (
-            RequestGroup(
-                self.key,
-                self.has_items,
-                self.indexes[cut],
-                self.counts[cut],
-                self.parts[cut],
-                None if self.rows is None else self.rows[cut],
-                self.cuts,
-                self.axes,
-                self.shapes[cut],
+            dataclasses.replace(
+                self,
+                indexes=self.indexes[cut],
+                counts=self.counts[cut],
+                parts=self.parts[cut],
+                rows=None if self.rows is None else self.rows[cut],
+                shapes=self.shapes[cut],
             )
             for cut in (slice(None, middle), slice(middle, None))
         )

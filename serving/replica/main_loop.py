@@ -105,16 +105,14 @@ class MainLoop:
     def run(self) -> None:
         """Serve until the socket is closed; raises as `MessageSocket.receive`."""
         self._messages.send([wire.encode_hello(pid=os.getpid(), monotonic_ns=time.monotonic_ns())])
-        while (message := self._receive()) is not None:
+        while True:
+            if self._actions >= _ACTIONS_PER_COLLECTION and not self._actions % _ACTIONS_PER_LOOK:
+                self._collect_garbage()
+            message = self._messages.receive()
+            if message is None:
+                return
             self._act(*message)
             self._actions += 1
-
-    def _receive(self) -> tuple[MessageType, memoryview] | None:
-        """Return the next message; None if the socket was closed."""
-        actions = self._actions
-        if actions >= _ACTIONS_PER_COLLECTION and not actions % _ACTIONS_PER_LOOK:
-            self._collect_garbage()
-        return self._messages.receive()
 
     def _collect_garbage(self) -> None:
         if self._actions >= _ACTIONS_WITHOUT_COLLECTION or not self._poll.poll(_PAUSE_MS):

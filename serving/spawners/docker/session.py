@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-import dataclasses
 import functools
 import pathlib
 import shutil
 from collections.abc import Sequence
-from typing import Self
 
 from serving.accelerator import devices
 from serving.model_spec import ModelSpec
@@ -27,41 +25,24 @@ _SHELF = "files"
 _END_S = 10.0
 
 
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class DockerSession:
     """State of an open spawner. All methods belong to the event loop's thread."""
 
-    engine: DockerClient
-    kind: str
-    """Kind of the models."""
-    image: str
-    name: str
-    """Owner of the containers."""
-    directory: pathlib.Path
-    """Private folder of sockets and staged files."""
-    shelf: StagingFolder
-    keeper: ReaperClient
-
-    @classmethod
-    def open(cls, engine: DockerClient, kind: str, image: str) -> Self:
-        """Create the private directory and its reaper; raises OSError if it cannot be created."""
-        name = process_identity.this_process().new_name()
-        directory = process_identity.make_directory(name)
+    def __init__(self, engine: DockerClient, kind: str, image: str) -> None:
+        """Create a private directory and its reaper; raises OSError if it cannot be created."""
+        self.engine = engine
+        self._kind = kind
+        self._image = image
+        self.name = process_identity.this_process().new_name()
+        """Owner of the containers."""
+        self.directory = process_identity.make_directory(self.name)
+        """Private folder of sockets and staged files."""
         try:
-            shelf = StagingFolder(directory / _SHELF)
-            keeper = ReaperClient(name, directory)
+            self.shelf = StagingFolder(self.directory / _SHELF)
+            self.keeper = ReaperClient(self.name, self.directory)
         except OSError:
-            shutil.rmtree(directory, ignore_errors=True)
+            shutil.rmtree(self.directory, ignore_errors=True)
             raise
-        return cls(
-            engine=engine,
-            kind=kind,
-            image=image,
-            name=name,
-            directory=directory,
-            shelf=shelf,
-            keeper=keeper,
-        )
 
     def container_spec(
         self,
@@ -82,8 +63,8 @@ class DockerSession:
             name=f"{self.name}-{worker}",
             owner=self.name,
             worker=worker,
-            image=self.image,
-            command=(f"{SOCKET_FOLDER}/{SOCKET}", FILES_FOLDER, self.kind, *words),
+            image=self._image,
+            command=(f"{SOCKET_FOLDER}/{SOCKET}", FILES_FOLDER, self._kind, *words),
             socket_folder=self.directory / str(worker),
             files=files,
             memory_mb=memory_mb,

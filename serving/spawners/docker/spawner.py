@@ -85,7 +85,7 @@ class DockerSpawner:
         if engine.limits_text != "enforced":
             log.warning("limits are not enforced", extra={"reason": engine.limits_text})
         await _clean_up()
-        self._nest = DockerSession.open(engine, kind, image)
+        self._nest = DockerSession(engine, kind, image)
 
     async def start(
         self,
