@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import mmap
 import pathlib
 
@@ -14,17 +15,9 @@ from serving.values import Signature
 
 PLATFORM = "lightgbm"
 _OF_SCORES = ("binary", "multiclass", "lambdarank", "rank_xendcg")
+_SILENCE = logging.getLogger(f"{__name__}.silence")
+_SILENCE.setLevel(logging.CRITICAL)  # errors that matter are raised
 _OBJECTIVE, _END = b"\nobjective=", b"\nend of trees"
-
-
-class _Silence:
-    """Discards LightGBM's log; errors that matter are raised."""
-
-    def info(self, text: str) -> None:
-        """Ignore progress."""
-
-    def warning(self, text: str) -> None:
-        """Ignore warnings."""
 
 
 class Model:
@@ -38,7 +31,7 @@ class Model:
             path, "the kind lightgbm needs a file written by Booster.save_model"
         )
         self._threads = threads
-        lightgbm.register_logger(_Silence())
+        lightgbm.register_logger(_SILENCE)
         with as_load_failure(path, f"LightGBM {lightgbm.__version__}"):
             objective = _checked_objective(path)
             self._booster = lightgbm.Booster(model_file=path)

@@ -83,19 +83,21 @@ def values_of(texts: Sequence[str], *, source: str = "--values") -> dict[str, st
 
 
 def _default(spec: TensorSpec) -> ValueSpec:
-    if spec.datatype == "BYTES":
-        return ValueSpec(spec=spec, text="", says="eight letters", draw=_letters)
-    kind = DTYPES[spec.datatype]
-    if kind.kind == "f":
-        return ValueSpec(
-            spec=spec,
-            text="",
-            says="standard normal",
-            draw=lambda rng, shape: np.asarray(rng.standard_normal(shape)).astype(kind),
-        )
-    high = 1 if kind.kind == "b" else SMALL
-    says = "true or false" if kind.kind == "b" else f"whole numbers from 0 to {high}"
-    return ValueSpec(spec=spec, text="", says=says, draw=_uniform(kind, 0, high))
+    draw: Draw
+    kind = DTYPES.get(spec.datatype)
+    if kind is None:
+        says, draw = "eight letters", _letters
+    elif kind.kind == "f":
+        says, draw = "standard normal", _normal(kind)
+    elif kind.kind == "b":
+        says, draw = "true or false", _uniform(kind, 0, 1)
+    else:
+        says, draw = f"whole numbers from 0 to {SMALL}", _uniform(kind, 0, SMALL)
+    return ValueSpec(spec=spec, text="", says=says, draw=draw)
+
+
+def _normal(kind: np.dtype[Any]) -> Draw:
+    return lambda rng, shape: np.asarray(rng.standard_normal(shape)).astype(kind)
 
 
 def _letters(rng: np.random.Generator, shape: tuple[int, ...]) -> NDArray[Any]:

@@ -145,22 +145,19 @@ def _group_in(
 
 def system_places() -> list[Hierarchy]:
     """Return where this process may try to create groups."""
+    return hierarchies(_text(_MOUNTINFO), _text(_CGROUP))
+
+
+def _text(file: pathlib.Path) -> str:
     try:
-        return hierarchies(
-            _MOUNTINFO.read_text(encoding="utf-8"), _CGROUP.read_text(encoding="utf-8")
-        )
+        return file.read_text(encoding="utf-8")
     except OSError:
-        return []
+        return ""
 
 
 def group_of(pid: int) -> ControlGroup | None:
     """Return the group of a process that is alone in it, to read its usage; None: not visible."""
-    try:
-        own = pathlib.Path(f"/proc/{pid}/cgroup").read_text(encoding="utf-8")
-        places = hierarchies(_MOUNTINFO.read_text(encoding="utf-8"), own)
-    except OSError:
-        return None
-    for place in places:
+    for place in hierarchies(_text(_MOUNTINFO), _text(pathlib.Path(f"/proc/{pid}/cgroup"))):
         if any(parent.name == "" or not parent.is_dir() for parent in place.parents.values()):
             continue
         group = _group_in(place.kind, place.parents, CgroupFiles())
@@ -185,19 +182,12 @@ def cleanup_stale(
 ) -> list[pathlib.Path]:
     """Remove groups, processes and directories of owners that are gone; return what was removed."""
     removed = []
-    for mount in _mounts() if mounts is None else mounts:
+    for mount in mount_points(_text(_MOUNTINFO)) if mounts is None else mounts:
         removed += [root for root in _stale_groups(mount) if kill_and_remove(root)]
     for directory in _stale_directories(temporary or pathlib.Path(tempfile.gettempdir())):
         shutil.rmtree(directory, ignore_errors=True)
         removed.append(directory)
     return removed
-
-
-def _mounts() -> Sequence[pathlib.Path]:
-    try:
-        return mount_points(_MOUNTINFO.read_text(encoding="utf-8"))
-    except OSError:
-        return ()
 
 
 def _stale_groups(mount: pathlib.Path) -> list[pathlib.Path]:
