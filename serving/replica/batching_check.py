@@ -103,22 +103,17 @@ def _laid_padding(
     """Return the padding, with the output axes that grow if all free sizes differ and grow."""
     signature = model.signature
     wanted: dict[str, int] = {}
-    for spec in signature.inputs:
-        for axis in _free_axes(spec):
-            size = request[spec.name].shape[axis]
-            candidates = (
-                size + step for step in itertools.chain(range(0, -size, -1), itertools.count(1))
-            )
-            wanted.setdefault(
-                _dimension(spec, axis, size),
-                next(n for n in candidates if n % multiple and n not in wanted.values()),
-            )
     sizes: dict[int, tuple[str, int]] = {}
     """Size in the request -> input and axis."""
     for spec in signature.inputs:
         for axis in _free_axes(spec):
-            size = wanted[_dimension(spec, axis, request[spec.name].shape[axis])]
-            sizes.setdefault(size, (spec.name, axis))
+            size = request[spec.name].shape[axis]
+            key = _dimension(spec, axis, size)
+            if key not in wanted:
+                candidates = itertools.chain(range(size, 0, -1), itertools.count(size + 1))
+                used = wanted.values()
+                wanted[key] = next(n for n in candidates if n % multiple and n not in used)
+            sizes.setdefault(wanted[key], (spec.name, axis))
     short = _resize(request, signature, wanted)
     wide = Padding(multiple, told.pad, {})
     filled: Arrays = {}
