@@ -24,7 +24,6 @@ from serving.tensors import arrays
 from serving.values import TensorSpec
 
 Specs = tuple[tuple[TensorSpec, ...], tuple[TensorSpec, ...]]
-"""Inputs and outputs."""
 SIGNATURE_FILE = "signature.yaml"
 
 DATATYPES: dict[torch.dtype, str] = {

@@ -37,7 +37,6 @@ _OF_ANOTHER_SIZE = TOLERANCES | {"FP16": 5e-2, "FP32": 5e-2}
 """The same between batch sizes. On an H100, TF32 moved a ResNet-18 by 0.0006; bfloat16 is eight
 times as coarse, and nets are deeper."""
 _MIN_MULTIPLE = 8
-"""Default multiple for padding."""
 
 _UNTRIED = "batches of it could not be checked"
 _PADDED_REQUESTS = 8

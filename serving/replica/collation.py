@@ -52,9 +52,7 @@ class RequestGroup:
     key: tuple[tuple[str, str, tuple[int, ...]], ...]
     has_items: bool
     indexes: list[int] = dataclasses.field(default_factory=list)
-    """Indexes of the requests in the batch."""
     counts: list[int] = dataclasses.field(default_factory=list)
-    """Items per request."""
     parts: list[list[Any]] = dataclasses.field(default_factory=list)
     """Per request and tensor: raw bytes, or BYTES elements. Empty with `rows`."""
     rows: NDArray[np.uint8] | None = None

@@ -28,7 +28,6 @@ MAX_ERROR_CHARACTERS = 500
 _MAX_CULPRITS = 3
 """Requests that may fail alone without a success before the model is blamed."""
 _LOG_EVERY_S = 1.0
-"""Minimum interval between two logged errors of a model."""
 
 
 Outcome = tuple[int, int, list[Buffer]]

@@ -52,8 +52,7 @@ class ForkServer:
     def __init__(self, control: ControlChannel, *, forks: bool) -> None:
         self._control = control
         self._forks = forks
-        self._workers: dict[int, int] = {}
-        """Living replicas: pid -> worker number."""
+        self._workers: dict[int, int] = {}  # living replicas: pid -> worker number
         self._wake_in, self._wake_out = socket.socketpair()
         for end in (self._wake_in, self._wake_out):
             end.setblocking(False)

@@ -37,8 +37,7 @@ BLOCK_BYTES = 16 * 1024
 class FrameBlock(NamedTuple):
     """Consecutive frames of requests that differ only in their data."""
 
-    frame_bytes: int
-    """Bytes of each frame."""
+    frame_bytes: int  # of each
     requests: int
     data: Buffer
 

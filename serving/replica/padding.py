@@ -17,7 +17,6 @@ class Padding(NamedTuple):
     multiple: int
     """Free dimensions are padded to a multiple of it."""
     fills: Mapping[str, float]
-    """Fill value by input."""
     outputs: Mapping[str, Mapping[int, tuple[str, int]]]
     """Output -> axis -> input and axis whose size it follows."""
 

@@ -19,12 +19,9 @@ class TensorLayout(NamedTuple):
 
     axis: int | None
     """Item axis; None: shared by all items."""
-    shape: tuple[int, ...]
-    """Unpadded."""
+    shape: tuple[int, ...]  # as sent
     padded: tuple[int, ...]
-    """Padded shape."""
     fill: float
-    """Fill value."""
 
 
 class RequestPlan(NamedTuple):

@@ -42,7 +42,6 @@ class Samples(NamedTuple):
     source: str
     """`file`, `model`, or `made-up`."""
     where: str
-    """Readable location."""
     requests: Callable[[int], list[Arrays]]
     """Return so many requests, possibly repeated: {input: array}. Raises ModelLoadFailed."""
     pairs: Callable[[], Iterator[list[Arrays]]]

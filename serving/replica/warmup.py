@@ -20,7 +20,6 @@ from serving.tensors import arrays
 from serving.values import Signature, Tensor
 
 _MAX_RUNS = 5
-"""Maximum runs of one size."""
 _SETTLED = 1.25
 """A call within this factor of the expected time has no first-call cost."""
 

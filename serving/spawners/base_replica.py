@@ -17,7 +17,6 @@ class BaseReplica:
         self.worker = worker
         self.pid = 0
         self.features: tuple[str, ...] = ()
-        """From its HELLO."""
         self.ended: asyncio.Future[ExitStatus] = asyncio.get_running_loop().create_future()
         self.group = group
         """Its control group; None: there is none, or it is not visible."""

@@ -26,7 +26,6 @@ from collections.abc import Mapping, Sequence
 from typing import IO, Any, Self
 
 Frame = tuple[dict[str, Any], bytes]
-"""Message and blob."""
 
 MAX_FRAME_BYTES = 1 << 34
 """Far more than the payloads of a workload; more is garbage."""

@@ -17,7 +17,6 @@ _LOCATION = re.compile(rb"\n\x08location\x12([\x00-\x7f]|[\x80-\xff][\x01-\x7f])
 """Entry that names an external file of weights in an ONNX file: the key and the name's length
 (`StringStringEntryProto`). Other bytes may match; then no such file exists."""
 _MAX_BYTES = 2**14 + 16
-"""Maximum bytes of such an entry."""
 
 
 class Fingerprint(NamedTuple):
@@ -30,7 +29,7 @@ class Fingerprint(NamedTuple):
 
     @property
     def size(self) -> int:
-        """Total bytes."""
+        """Total size of the files in bytes."""
         return sum(size for _, _, size, _ in self.stamps.values())
 
     @property

@@ -16,8 +16,7 @@ from serving.tensors.arrays import DTYPES
 from serving.values import Signature, TensorSpec
 
 FORMS = "LOW..HIGH, one value, or @FILE with one value per line"
-SMALL = 9
-"""Largest default integer."""
+SMALL = 9  # the largest default integer
 MAX_LINES = 1_000_000
 _LETTERS = np.array(list("abcdefghijklmnopqrstuvwxyz"))
 _TRUTHS = {"true": 1, "false": 0}
@@ -31,7 +30,6 @@ class ValueSpec:
     spec: TensorSpec
     text: str
     says: str
-    """Description for people."""
     draw: Draw
     """Returns values of a shape, in the input's datatype."""
 

@@ -49,7 +49,7 @@ class Size:
         return (self.low + self.high) // 2
 
     def draw(self, rng: np.random.Generator) -> int:
-        """Draw a size."""
+        """Draw one size of the distribution."""
         if self.lengths:
             return int(self.lengths[rng.integers(len(self.lengths))])
         if self.median is not None and self.sigma is not None:

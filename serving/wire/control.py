@@ -35,7 +35,6 @@ _LOAD_KEYS: Mapping[str, type] = {
     "warmup_s": float,
     "inputs": dict,
 }
-"""Checked keys of LOAD and their types."""
 _LOAD_REQUIRED = ("model", "name", "version", "kind", "threads")
 
 
@@ -61,7 +60,6 @@ class LoadMessage(NamedTuple):
     path: str | None
     threads: int
     samples: str | None = None
-    """Path of an npz with real inputs."""
     max_items: int = 1
     """Items of the largest expected batch."""
     warmup_s: float = 0.0
@@ -87,7 +85,7 @@ class UnloadMessage(NamedTuple):
 
 
 class ActionResponseMessage(NamedTuple):
-    """LOADED or UNLOADED."""
+    """Response of a replica to LOAD or UNLOAD, as LOADED or UNLOADED."""
 
     action_id: int
     status: int
@@ -95,7 +93,7 @@ class ActionResponseMessage(NamedTuple):
 
 
 def encode_hello(*, pid: int, monotonic_ns: int, features: Sequence[str] = FEATURES) -> bytes:
-    """Encode HELLO."""
+    """Encode HELLO, the first message of a replica."""
     facts = {"pid": pid, "features": list(features), "monotonic_ns": monotonic_ns}
     return message(MessageType.HELLO, _json_bytes({"wire": VERSION, **facts}))
 
@@ -140,7 +138,7 @@ def parse_load(body: memoryview) -> LoadMessage:
 
 
 def encode_unload(action_id: int, *, model: int, earliest_ns: int = 0, latest_ns: int = 0) -> bytes:
-    """Encode UNLOAD."""
+    """Encode UNLOAD; times of 0 are open."""
     return message(MessageType.UNLOAD, _UNLOAD.pack(action_id, earliest_ns, latest_ns, model))
 
 

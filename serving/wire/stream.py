@@ -12,8 +12,7 @@ MAGIC = b"LW"
 VERSION = 1
 DEFAULT_MAX_MESSAGE_BYTES = 1 << 30
 """16 times the gateway's default limit of request bodies."""
-MAX_RESULT_BYTES = 2**31 - 1
-"""The gateway's limit."""
+MAX_RESULT_BYTES = 2**31 - 1  # what a gateway reads
 
 HEAD = struct.Struct("<2sBBI")
 """Magic, version, type, bytes of the body."""

@@ -53,7 +53,6 @@ class DockerClient:
     def __init__(self, address: str) -> None:
         self.address = address
         self._idle: list[docker.APIClient] = []
-        """Connections that no request uses."""
         self.limits_text = "enforced"
         self.limits_swap = True
         """Whether the kernel counts swap; else only memory is limited."""

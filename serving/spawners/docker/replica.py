@@ -37,7 +37,6 @@ class ContainerReplica(BaseReplica):
         self._engine = engine
         self._memory_mb = spec.memory_mb
         self._ending = asyncio.Event()
-        """Set when its end is requested."""
         self._limiting = asyncio.Lock()
 
     async def run(self) -> ExitStatus:

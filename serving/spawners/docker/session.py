@@ -20,7 +20,6 @@ from serving.system import process_identity
 from serving.system.daemon_threads import run_in_daemon_thread
 
 SOCKET = "gateway.sock"
-"""Name of the socket in a container's folder."""
 _SHELF = "files"
 _END_S = 10.0
 

@@ -56,7 +56,6 @@ class DockerSpawner:
         """Containers that the engine failed to remove."""
         self._limits_text = "not enforced: the spawner is not open"
         self.image_id = ""
-        """Image id, once open."""
 
     @property
     def limits_text(self) -> str:

@@ -32,7 +32,6 @@ from serving.system.cgroups.manager import CgroupManager, CgroupSupport, cleanup
 log = logging.getLogger(__name__)
 
 WARM_TIMEOUT_S = 60.0
-"""Time limit for importing a runtime."""
 _END_S = 5.0
 _REMOVAL_S = 2.0
 _RETRY_S = 0.005
