@@ -75,11 +75,8 @@ class Model:
 def _columns(model: catboost.CatBoost) -> Mapping[str, list[int]]:
     categories = model.get_cat_feature_indices()
     texts = model.get_text_feature_indices()
-    numbers = [
-        place
-        for place in range(len(model.feature_names_))
-        if place not in categories and place not in texts
-    ]
+    others = {*categories, *texts}
+    numbers = [place for place in range(len(model.feature_names_)) if place not in others]
     given = {tabular.INPUT: numbers, CATEGORIES: categories, TEXTS: texts}
     return {name: columns for name, columns in given.items() if columns}
 

@@ -2,10 +2,8 @@
 
 In: an order {"worker", "socket", "procs", "environment"} and the pid of the fork server. A forked
 child calls `run`; without forking it is `python -m serving.replica.process_entrypoint ORDER TEMPLATE_PID`.
-With {"program", "folder"} in the order the process becomes that program.
-
-Memory shared with the fork server counts as the fork server's. Replicas ignore requests to end: a
-service manager signals all processes at once, and the gateway drains first.
+With {"program", "folder"} in the order the process becomes that program. Memory shared with the fork
+server counts as the fork server's.
 """
 
 from __future__ import annotations
@@ -48,7 +46,7 @@ def run(order: Mapping[str, Any], *, parent: int) -> int:
     os.environ.update(order["environment"])
     os.setpgid(0, 0)  # the fork server kills the whole group
     end_with(parent, signal.SIGKILL)
-    ignore_requests_to_end()
+    ignore_requests_to_end()  # which a service manager sends to all; the gateway drains first
     if "program" in order:
         return become_program(order)
     return serve(order["socket"])

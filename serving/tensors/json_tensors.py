@@ -92,7 +92,7 @@ def _convert(
         if low < limits.min or high > limits.max:
             raise InvalidRequest(
                 f"input {name!r}: {datatype} takes {limits.min} to {limits.max}, data holds "
-                f"{_short(low)} to {_short(high)}"
+                f"{short_repr(low)} to {short_repr(high)}"
             )
     try:
         with np.errstate(over="raise"):
@@ -102,11 +102,6 @@ def _convert(
         raise InvalidRequest(
             f"input {name!r}: data holds numbers that are too large for {datatype}"
         ) from None
-
-
-def _short(value: object) -> str:
-    text = str(value)
-    return text if len(text) <= 40 else f"{text[:40]}..."
 
 
 def _flat(data: list[Any]) -> list[Any]:
