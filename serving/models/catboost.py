@@ -12,7 +12,6 @@ from numpy.typing import NDArray
 from serving.models import Arrays, as_load_failure, check_file, tabular
 from serving.values import Signature, TensorSpec
 
-PLATFORM = "catboost"
 CATEGORIES, TEXTS = "categories", "texts"
 _OF_ONE_SIGN = ("Poisson", "Tweedie")
 
@@ -43,7 +42,7 @@ class Model:
             )
             answer = self._answer({spec.name: tabular.blank(spec) for spec in specs})
         self._output = tabular.SCORES if is_score else tabular.PREDICTION
-        self.signature = tabular.signature(specs, self._output, answer, PLATFORM)
+        self.signature = tabular.signature(specs, self._output, answer, "catboost")
 
     def predict_batch(self, inputs: Arrays) -> Arrays:
         """Return the scores or predictions of a batch."""

@@ -13,7 +13,6 @@ from numpy.typing import NDArray
 from serving.models import Arrays, as_load_failure, check_file, tabular
 from serving.values import Signature
 
-PLATFORM = "lightgbm"
 _OF_SCORES = ("binary", "multiclass", "lambdarank", "rank_xendcg")
 _SILENCE = logging.getLogger(f"{__name__}.silence")
 _SILENCE.setLevel(logging.CRITICAL)  # errors that matter are raised
@@ -40,7 +39,7 @@ class Model:
         is_score = objective.startswith(_OF_SCORES)
         self._output = tabular.SCORES if is_score else tabular.PREDICTION
         self.signature = tabular.signature(
-            (tabular.rows_spec(features, "FP64"),), self._output, answer, PLATFORM
+            (tabular.rows_spec(features, "FP64"),), self._output, answer, "lightgbm"
         )
 
     def predict_batch(self, inputs: Arrays) -> Arrays:

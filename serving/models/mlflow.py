@@ -25,7 +25,6 @@ from serving.system import bounded_yaml
 from serving.tensors import arrays
 from serving.values import Signature, TensorSpec
 
-PLATFORM = "mlflow"
 FILE = "MLmodel"
 TYPES = {
     "boolean": "BOOL",
@@ -73,7 +72,7 @@ class Model:
             threadpoolctl.threadpool_limits(threads)  # of the libraries loaded by now
             self._samples = _example(path, data, inputs, self._fields)
             outputs = self._outputs(inputs, json.loads(signature.get("outputs") or "[]"))
-        self.signature = Signature(inputs=inputs, outputs=outputs, platform=PLATFORM)
+        self.signature = Signature(inputs=inputs, outputs=outputs, platform="mlflow")
 
     def predict_batch(self, inputs: Arrays) -> Arrays:
         """Call `predict` once; raises InferenceFailed if an output is missing."""

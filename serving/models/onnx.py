@@ -20,7 +20,6 @@ from serving.models.onnx_session import (
     CUDA_PROVIDER,
     choose_device,
     open_session,
-    quieten,
     reason_of,
     session_options,
 )
@@ -29,7 +28,6 @@ from serving.values import ITEM_BYTES, Signature, TensorSpec
 
 log = logging.getLogger(__name__)
 
-PLATFORM = "onnxruntime_onnx"
 
 _ELEMENTS = {"FP32": "float", "FP64": "double", "BYTES": "string"}
 DATATYPES = {
@@ -69,7 +67,8 @@ class Model:
         optimised model first; failures are logged.
         """
         path = check_file(path, "the kind onnx needs an .onnx file")
-        quieten()
+        onnxruntime.set_default_logger_severity(3)  # errors only
+        onnxruntime.disable_telemetry_events()
         self.device = choose_device(device, path)
         quick = None
         copy = None if digest is None or self.device != cuda.CPU else copy_of(digest)
@@ -103,7 +102,7 @@ class Model:
         self.signature = Signature(
             inputs=tuple(_spec(item, path) for item in self._session.get_inputs()),
             outputs=tuple(_spec(item, path) for item in self._session.get_outputs()),
-            platform=PLATFORM,
+            platform="onnxruntime_onnx",
             unbatched=_why_unbatched(path),
         )
         self._outputs = [spec.name for spec in self.signature.outputs]

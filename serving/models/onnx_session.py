@@ -11,8 +11,7 @@ import onnxruntime
 
 from serving.models import cuda
 
-_ERRORS_ONLY, _FATAL = 3, 4
-
+_FATAL = 4
 CPU_PROVIDER = "CPUExecutionProvider"
 CUDA_PROVIDER = "CUDAExecutionProvider"
 CUDA_OPTIONS: Mapping[str, Any] = {
@@ -30,12 +29,6 @@ def open_session(
 ) -> onnxruntime.InferenceSession:
     """Open a session on a device."""
     return onnxruntime.InferenceSession(str(path), options, providers=providers(device))
-
-
-def quieten() -> None:
-    """Log errors only, and send nothing."""
-    onnxruntime.set_default_logger_severity(_ERRORS_ONLY)
-    onnxruntime.disable_telemetry_events()
 
 
 def choose_device(wanted: str, path: pathlib.Path) -> str:

@@ -26,7 +26,6 @@ from serving.models import Arrays
 from serving.tensors import arrays
 from serving.values import Signature, TensorSpec
 
-PLATFORM = "python"
 
 _DEFAULT = Signature(
     inputs=(TensorSpec(name="input", datatype="FP32", shape=(-1, -1)),),
@@ -51,7 +50,7 @@ class Model:
             self.signature = Signature(
                 inputs=_specs(getattr(target, "inputs", known.inputs)),
                 outputs=_specs(getattr(target, "outputs", known.outputs)),
-                platform=PLATFORM,
+                platform="python",
             )
         except ModelMissing:
             raise

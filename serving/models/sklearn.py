@@ -27,7 +27,6 @@ from serving.errors import InvalidRequest, ModelLoadFailed
 from serving.models import Arrays, as_load_failure, check_file, decode_texts
 from serving.values import Signature, TensorSpec
 
-PLATFORM = "sklearn"
 
 TRUSTED_PARTS = frozenset(
     {
@@ -78,7 +77,7 @@ class Model:
         datatype = "FP32" if self._has_scores else _DATATYPES.get(answer.dtype.kind, "BYTES")
         self._output = TensorSpec(name=name, datatype=datatype, shape=(-1, *answer.shape[1:]))
         self.signature = Signature(
-            inputs=(self._input,), outputs=(self._output,), platform=PLATFORM
+            inputs=(self._input,), outputs=(self._output,), platform="sklearn"
         )
 
     def predict_batch(self, inputs: Arrays) -> Arrays:

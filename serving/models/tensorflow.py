@@ -22,7 +22,6 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 
 import tensorflow as tf
 
-PLATFORM = "tensorflow_savedmodel"
 SIGNATURE = "serving_default"
 MODEL_FILES = ("saved_model.pb", "saved_model.pbtxt")
 
@@ -58,7 +57,7 @@ class Model:
             self.signature = Signature(
                 inputs=specs,
                 outputs=tuple(_spec(name, outputs[name]) for name in sorted(outputs)),
-                platform=PLATFORM,
+                platform="tensorflow_savedmodel",
             )
 
     def predict_batch(self, inputs: Arrays) -> Arrays:

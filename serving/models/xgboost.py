@@ -15,7 +15,6 @@ from numpy.typing import NDArray
 from serving.models import Arrays, as_load_failure, check_file, tabular
 from serving.values import Signature
 
-PLATFORM = "xgboost"
 _OF_SCORES = ("binary:logistic", "binary:logitraw", "multi:softprob", "rank:")
 
 
@@ -42,7 +41,7 @@ class Model:
             is_score = learner["objective"]["name"].startswith(_OF_SCORES)
         self._output = tabular.SCORES if is_score else tabular.PREDICTION
         self.signature = tabular.signature(
-            (tabular.rows_spec(features, "FP32"),), self._output, answer, PLATFORM
+            (tabular.rows_spec(features, "FP32"),), self._output, answer, "xgboost"
         )
 
     def predict_batch(self, inputs: Arrays) -> Arrays:
