@@ -26,9 +26,7 @@ class Model:
     is_pure = True
 
     def __init__(self, path: pathlib.Path | None, *, threads: int) -> None:
-        path = check_file(
-            path, "the kind lightgbm needs a file written by Booster.save_model"
-        )
+        path = check_file(path, "the kind lightgbm needs a file written by Booster.save_model")
         self._threads = threads
         lightgbm.register_logger(_SILENCE)
         with as_load_failure(path, f"LightGBM {lightgbm.__version__}"):

@@ -26,7 +26,6 @@ from serving.models import Arrays
 from serving.tensors import arrays
 from serving.values import Signature, TensorSpec
 
-
 _DEFAULT = Signature(
     inputs=(TensorSpec(name="input", datatype="FP32", shape=(-1, -1)),),
     outputs=(TensorSpec(name="output", datatype="FP32", shape=(-1, -1)),),

@@ -17,8 +17,8 @@ from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
-import skops.io
 import sklearn
+import skops.io
 import threadpoolctl  # type: ignore[import-untyped]  # has no types, comes with scikit-learn
 from numpy.typing import NDArray
 from sklearn.linear_model import LogisticRegression
@@ -26,7 +26,6 @@ from sklearn.linear_model import LogisticRegression
 from serving.errors import InvalidRequest, ModelLoadFailed
 from serving.models import Arrays, as_load_failure, check_file, decode_texts
 from serving.values import Signature, TensorSpec
-
 
 TRUSTED_PARTS = frozenset(
     {

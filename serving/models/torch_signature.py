@@ -99,7 +99,8 @@ def program_signature(
         labels = form.context  # the module's names
     inputs = tuple(_program_spec(str(name), values.get(name)) for name in signature.user_inputs)
     outputs = tuple(
-        _program_spec(str(label), values.get(name)) for label, name in zip(labels, names, strict=True)
+        _program_spec(str(label), values.get(name))
+        for label, name in zip(labels, names, strict=True)
     )
     for spec in inputs:
         if spec.shape[:1] != (-1,):
@@ -128,9 +129,7 @@ def _spec(name: str, dtype: torch.dtype, shape: tuple[int, ...]) -> TensorSpec:
     return TensorSpec(name=name, datatype=DATATYPES[dtype], shape=shape)
 
 
-def read_signature(
-    path: pathlib.Path, inside: str | bytes
-) -> Specs | None:
+def read_signature(path: pathlib.Path, inside: str | bytes) -> Specs | None:
     """Read the declared signature, if any."""
     beside = signature_file(path)
     if not inside and not beside.is_file():

@@ -25,9 +25,7 @@ class Model:
     is_pure = True
 
     def __init__(self, path: pathlib.Path | None, *, threads: int) -> None:
-        path = check_file(
-            path, "the kind xgboost needs a file written by Booster.save_model"
-        )
+        path = check_file(path, "the kind xgboost needs a file written by Booster.save_model")
         with as_load_failure(path, f"XGBoost {xgboost.__version__}"):
             self._booster = xgboost.Booster()
             # From a buffer the format is detected by content, from a file by suffix.

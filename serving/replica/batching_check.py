@@ -15,7 +15,6 @@ import dataclasses
 import itertools
 import time
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray

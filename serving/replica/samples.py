@@ -1,9 +1,9 @@
 """Sample inputs of a model, real or synthetic: requests of one item each, or unbatched ones.
 
-    file     npz beside the model, one array per input (`ModelSpec.sample`)
-    model    `sample_inputs()` of the model, in the same form
-    made-up  random numbers and empty texts by the signature; only for kinds whose models are pure
-             functions (`is_pure`), and if all free dimensions have declared sizes
+file     npz beside the model, one array per input (`ModelSpec.sample`)
+model    `sample_inputs()` of the model, in the same form
+made-up  random numbers and empty texts by the signature; only for kinds whose models are pure
+functions (`is_pure`), and if all free dimensions have declared sizes
 """
 
 from __future__ import annotations

@@ -139,7 +139,10 @@ def entries_of(requests: Sequence[Arrays], signature: Signature) -> list[wire.In
     entries: list[wire.InferEntry] = []
     for request in requests:
         named = [(spec, request[spec.name]) for spec in signature.inputs]
-        tensors = [Tensor(spec.name, spec.datatype, array.shape, arrays.raw_of(array)) for spec, array in named]
+        tensors = [
+            Tensor(spec.name, spec.datatype, array.shape, arrays.raw_of(array))
+            for spec, array in named
+        ]
         frame = b"".join([wire.encode_descriptor(tensors), *[tensor.data for tensor in tensors]])
         entries.append((int(wire.Encoding.TENSORS), 0, 0, memoryview(frame)))
     return entries

@@ -130,7 +130,9 @@ class DockerSpawner:
         except OSError as error:
             text = f"the files of {spec.label} cannot be staged for running containers: {error}"
             if error.errno in {errno.ENOSPC, errno.EDQUOT}:
-                text += "; set TMPDIR to a folder of the models' file system, where they take no space"
+                text += (
+                    "; set TMPDIR to a folder of the models' file system, where they take no space"
+                )
             raise ReplicaStartFailed("load", text) from error
 
     async def unstage(self, root: pathlib.Path | None) -> None:
