@@ -211,10 +211,11 @@ def _head(
     body_bytes = fixed_bytes + entry.size * count + frames_bytes
     if body_bytes > most:
         raise WireError(f"{kind.name} would have a body of {body_bytes} bytes, at most {most} fit")
-    if is_even:
-        table = entry.pack(*frames[0]) * count
-    else:
-        table = b"".join(itertools.starmap(entry.pack, frames))
+    table = (
+        entry.pack(*frames[0]) * count
+        if is_even
+        else b"".join(itertools.starmap(entry.pack, frames))
+    )
     return HEAD.pack(MAGIC, VERSION, kind, body_bytes), table
 
 

@@ -94,20 +94,21 @@ class CgroupManager:
 
     def remove(self, group: ControlGroup) -> bool:
         """Remove a group; return False while its processes are ending."""
-        return all([_try_remove(path, self._files) for path in group.directories])
+        return not [path for path in group.directories if not _try_remove(path, self._files)]
 
     def clear(self, group: ControlGroup) -> bool:
         """Kill and remove a group without waiting; return False while processes are ending."""
-        return all([_try_kill_and_remove(path, self._files) for path in group.directories])
+        removed = [_try_kill_and_remove(path, self._files) for path in group.directories]
+        return all(removed)
 
     def kill(self, group: ControlGroup) -> bool:
         """Kill and remove a group; return False after a timeout."""
-        return all([kill_and_remove(path) for path in group.directories])
+        return not [path for path in group.directories if not kill_and_remove(path)]
 
     def close(self) -> bool:
         """Remove all groups, which must be empty; return False after a timeout."""
         return _within_time(
-            lambda: all([_try_remove_tree(root, self._files) for root in self.directories])
+            lambda: not [r for r in self.directories if not _try_remove_tree(r, self._files)]
         )
 
     def _make_roots(self, place: Hierarchy) -> None:
