@@ -36,7 +36,7 @@ import result
 import server_process
 import wrk
 
-from serving.spawners.docker.client import OWNER_LABEL
+from serving.spawners.docker.containers import OWNER_LABEL
 from tuner.measurement.comparison import ratio_interval
 
 MOST_START_S = 2.0

@@ -13,7 +13,7 @@ import yaml
 
 from serving.error_text import nearest
 from serving.system import bounded_yaml
-from serving.system.yaml_problem import yaml_problem
+from serving.system.bounded_yaml import yaml_problem
 from tuner.errors import InvalidDocument, InvalidSpace, list_names
 
 MAX_NUMBER = 1e15

@@ -23,8 +23,8 @@ from serving.errors import InvalidSettings, ModelMissing, ServingError
 from serving.model_spec import ModelSpec
 from serving.settings.sources import resolve
 from serving.system import bounded_yaml
+from serving.system.bounded_yaml import yaml_problem
 from serving.system.log_lines import log_lines
-from serving.system.yaml_problem import yaml_problem
 from serving.zoo import bundled
 
 PROGRAM = "python -m serving"

@@ -17,7 +17,7 @@ Only a replica (or its fork server) imports a kind's module. Its `class Model` h
 Kinds in `ON_DEVICE` also take `device`. The kind onnx also takes `digest` and `optimises`, as in
 `load`; its `optimised` is the folder of the optimised model that was loaded, or None.
 
-The kind `command` is a program that is the replica itself (docs/models.md).
+The kind `command` has no module: it is a program that is the replica itself (docs/models.md).
 """
 
 from __future__ import annotations
@@ -26,8 +26,9 @@ import contextlib
 import importlib
 import importlib.metadata
 import pathlib
+import re
 from collections.abc import Iterator
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -44,34 +45,14 @@ class LoadedModel(Protocol):
     signature: Signature
 
     def predict_batch(self, inputs: Arrays) -> Arrays:
-        """Outputs of a batch; axis 0 is the item axis."""
+        """Return the outputs of a batch; axis 0 is the item axis."""
         ...
 
 
-KINDS: dict[str, str] = {
-    "onnx": "serving.models.onnx",
-    "sklearn": "serving.models.sklearn",
-    "torch": "serving.models.torch",
-    "tensorflow": "serving.models.tensorflow",
-    "xgboost": "serving.models.xgboost",
-    "lightgbm": "serving.models.lightgbm",
-    "catboost": "serving.models.catboost",
-    "mlflow": "serving.models.mlflow",
-    "python": "serving.models.python",
-    "command": "serving.models.command",
-    "echo": "serving.models.echo",
-}
-
-EXTRAS = {
-    "sklearn": "sklearn",
-    "torch": "torch",
-    "tensorflow": "tensorflow",
-    "xgboost": "xgboost",
-    "lightgbm": "lightgbm",
-    "catboost": "catboost",
-    "mlflow": "mlflow",
-}
-
+KINDS = (
+    *("onnx", "sklearn", "torch", "tensorflow", "xgboost", "lightgbm", "catboost", "mlflow"),
+    *("python", "command", "echo"),
+)
 RUNTIMES: dict[str, tuple[str, ...]] = {
     "onnx": ("onnxruntime", "onnxruntime-gpu"),
     "sklearn": ("scikit-learn",),
@@ -82,6 +63,8 @@ RUNTIMES: dict[str, tuple[str, ...]] = {
     "catboost": ("catboost",),
     "mlflow": ("mlflow", "mlflow-skinny"),
 }
+EXTRAS = RUNTIMES.keys() - {"onnx"}
+"""Kinds whose runtime is an extra of the same name in pyproject.toml."""
 
 ONLY_TRUSTED = ("mlflow",)
 """Kinds whose files run code when loaded; the operator must allow them."""
@@ -92,7 +75,7 @@ OF_THEIR_OWN = ("python", "command")
 
 
 def runtime_of(kind: str) -> str:
-    """A kind's runtime and version, empty if unknown."""
+    """Return a kind's runtime and its version, or an empty text if unknown."""
     for package in RUNTIMES.get(kind, ()):
         try:
             return f"{package} {importlib.metadata.version(package)}"
@@ -101,17 +84,36 @@ def runtime_of(kind: str) -> str:
     return ""
 
 
+def check_file(path: pathlib.Path | None, needed: str) -> pathlib.Path:
+    """Return the model's file, or raise ModelLoadFailed."""
+    if path is None or not path.is_file():
+        raise ModelLoadFailed(str(path), f"no such file; {needed}")
+    return path
+
+
+_PLACE = re.compile(r"^(\[[\d:]+\] )?\S+\.(cc|cpp|h):\d+: ")
+"""Time and place in a library's source, before the text of an error."""
+
+
 @contextlib.contextmanager
 def as_load_failure(path: pathlib.Path, runtime: str) -> Iterator[None]:
-    """Convert a reader's error to a one-line ModelLoadFailed with the runtime's version."""
+    """Convert a library's error to a one-line ModelLoadFailed with the library's version."""
     try:
         yield
+    except ModelLoadFailed:
+        raise
     except Exception as error:
-        lines = str(error).strip().splitlines() or [type(error).__name__]
-        reason = (
-            lines[0] if isinstance(error, ValueError) else f"{type(error).__name__}: {lines[0]}"
-        )
+        lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+        reason = _PLACE.sub("", lines[0]) if lines else "no reason given"
+        if not isinstance(error, ValueError):
+            reason = f"{type(error).__name__}: {reason}"
         raise ModelLoadFailed(str(path), f"{reason} ({runtime})") from error
+
+
+def decode_texts(array: NDArray[Any]) -> NDArray[np.object_]:
+    """Return an array of bytes as one of text, for runtimes that do not take bytes."""
+    flat = [item.decode() if isinstance(item, bytes) else str(item) for item in array.ravel()]
+    return np.array(flat, dtype=object).reshape(array.shape)
 
 
 def load(
@@ -123,29 +125,27 @@ def load(
     digest: str | None = None,
     optimises: bool = False,
 ) -> LoadedModel:
-    """Load a model.
+    """Load a model of one of `KINDS`, or raise ModelLoadFailed.
 
     Args:
-        kind: one of `KINDS`.
         path: its file or folder.
         threads: threads within one operator.
         device: `auto`, `cpu` or `cuda`.
         digest: SHA-256 of the file, by which the kind onnx finds an optimised model.
         optimises: whether to write a missing optimised model first.
-
-    Raises:
-        serving.errors.ModelLoadFailed: unknown kind, no runtime or device, or broken file.
     """
     if kind not in KINDS:
         raise ModelLoadFailed(str(path), f"kind {kind!r} is not one of {', '.join(KINDS)}")
-    try:
-        module = importlib.import_module(KINDS[kind])
-    except ModuleNotFoundError as error:
-        hint = (
-            f"pip install '.[{EXTRAS[kind]}]' in a clone of Luthier"
-            if kind in EXTRAS
-            else "install Luthier again"
+    if kind == "command":
+        raise ModelLoadFailed(
+            str(path), "the kind command is a separate program, started instead of this replica"
         )
+    try:
+        module = importlib.import_module(f"{__name__}.{kind}")
+    except ModuleNotFoundError as error:
+        hint = "install Luthier again"
+        if kind in EXTRAS:
+            hint = f"pip install '.[{kind}]' in a clone of Luthier"
         package = (error.name or "").partition(".")[0]
         raise ModelLoadFailed(
             str(path), f"kind {kind!r} needs the Python package {package!r}: {hint}"
@@ -156,19 +156,16 @@ def load(
             f"kind {kind!r} needs a system library: {error}; on Debian, `apt-get install "
             "libgomp1` installs libgomp.so.1",
         ) from error
-    if kind == "onnx":
-        copied: LoadedModel = module.Model(
-            path, threads=threads, device=device, digest=digest, optimises=optimises
-        )
-        return copied
+    options: dict[str, object] = {"threads": threads}
     if kind in ON_DEVICE:
-        placed: LoadedModel = module.Model(path, threads=threads, device=device)
-        return placed
-    if device == "cuda" and kind not in OF_THEIR_OWN:
+        options["device"] = device
+    elif device == "cuda" and kind not in OF_THEIR_OWN:
         raise ModelLoadFailed(
             str(path),
             f"accelerator.device is cuda, but the kind {kind} runs only on the CPU; kinds "
             f"for GPUs are {', '.join(ON_DEVICE + OF_THEIR_OWN)}",
         )
-    model: LoadedModel = module.Model(path, threads=threads)
+    if kind == "onnx":
+        options |= {"digest": digest, "optimises": optimises}
+    model: LoadedModel = module.Model(path, **options)
     return model

@@ -1,7 +1,4 @@
-"""Runs requests of several callers through a model in one call, for servers other than Luthier.
-
-For hosts with arrays, such as a Triton backend or Ray Serve.
-"""
+"""One call of a model for requests of several callers, for servers with arrays (Triton, Ray Serve)."""
 
 from __future__ import annotations
 
@@ -28,11 +25,8 @@ class BatchRunner:
     def run(self, requests: Sequence[Arrays]) -> list[Arrays | Exception]:
         """Run requests, those of equal shapes and datatypes in one call if the batch axis is free.
 
-        Args:
-            requests: {input name: (n, ...) array} each.
-
-        Returns:
-            Per request: {output name: (n, ...) array}, or the exception of its call.
+        Each request is {input name: (n, ...) array}; its response {output name: (n, ...) array}, or
+        the exception of its call.
         """
         groups: dict[object, list[int]] = {}
         for index, request in enumerate(requests):

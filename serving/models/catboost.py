@@ -1,10 +1,4 @@
-"""Kind catboost: a `.cbm` model, on the CPU.
-
-Inputs, if the model has such features, columns in training order: `input` FP32 [-1, n], numbers,
-NaN if missing; `categories` BYTES [-1, n], as in training; `texts` BYTES [-1, n]. Output: `scores`
-FP64 [-1, classes], probabilities in the training's class order; or for other losses `prediction`
-FP64, [-1] or [-1, targets].
-"""
+"""Kind catboost: a `.cbm` model, on the CPU (docs/models.md); each type of feature is one input."""
 
 from __future__ import annotations
 
@@ -15,24 +9,23 @@ import catboost
 import numpy as np
 from numpy.typing import NDArray
 
-from serving.models import Arrays, tabular
+from serving.models import Arrays, as_load_failure, check_file, tabular
 from serving.values import Signature, TensorSpec
 
-PLATFORM = "catboost"
 CATEGORIES, TEXTS = "categories", "texts"
 _OF_ONE_SIGN = ("Poisson", "Tweedie")
 
 
 class Model:
-    """One model."""
+    """CatBoost model of numbers, categories and texts."""
 
     signature: Signature
     is_pure = True
 
     def __init__(self, path: pathlib.Path | None, *, threads: int) -> None:
-        path = tabular.check_file(path, "the kind catboost needs a .cbm file written by save_model")
+        path = check_file(path, "the kind catboost needs a .cbm file written by save_model")
         self._threads = threads
-        with tabular.as_load_failure(path, f"CatBoost {catboost.__version__}"):
+        with as_load_failure(path, f"CatBoost {catboost.__version__}"):
             self._model = catboost.CatBoost().load_model(str(path))
             if self._model.get_embedding_feature_indices():
                 raise ValueError("it has embedding features, which cannot be served")
@@ -47,19 +40,18 @@ class Model:
                 )
                 for name, columns in self._columns.items()
             )
-            answer = self._answer({spec.name: _blank(spec) for spec in specs})
+            answer = self._answer({spec.name: tabular.blank(spec) for spec in specs})
         self._output = tabular.SCORES if is_score else tabular.PREDICTION
-        self.signature = tabular.signature(specs, self._output, answer, PLATFORM)
+        self.signature = tabular.signature(specs, self._output, answer, "catboost")
 
     def predict_batch(self, inputs: Arrays) -> Arrays:
-        """Predict a batch."""
+        """Return the scores or predictions of a batch."""
         return {self._output: self._answer(inputs)}
 
     def _answer(self, inputs: Arrays) -> NDArray[np.generic]:
         if self._columns.keys() == {tabular.INPUT}:
-            rows = np.asfortranarray(
-                inputs[tabular.INPUT]
-            )  # column-major arrays are used in place, row-major ones copied
+            # Column-major arrays are used in place, row-major ones copied.
+            rows = np.asfortranarray(inputs[tabular.INPUT])
         else:
             rows = self._build_pool(inputs)
         return np.asarray(
@@ -82,11 +74,8 @@ class Model:
 def _columns(model: catboost.CatBoost) -> Mapping[str, list[int]]:
     categories = model.get_cat_feature_indices()
     texts = model.get_text_feature_indices()
-    numbers = [
-        place
-        for place in range(len(model.feature_names_))
-        if place not in categories and place not in texts
-    ]
+    others = {*categories, *texts}
+    numbers = [place for place in range(len(model.feature_names_)) if place not in others]
     given = {tabular.INPUT: numbers, CATEGORIES: categories, TEXTS: texts}
     return {name: columns for name, columns in given.items() if columns}
 
@@ -96,8 +85,3 @@ def _form(model: catboost.CatBoost, *, is_score: bool) -> str:
         return "Probability"
     loss = str(model.get_params().get("loss_function", ""))
     return "Exponent" if loss.startswith(_OF_ONE_SIGN) else "RawFormulaVal"
-
-
-def _blank(spec: TensorSpec) -> NDArray[np.generic]:
-    shape = (1, *spec.shape[1:])
-    return np.zeros(shape, np.float32) if spec.datatype == "FP32" else np.full(shape, b"", object)

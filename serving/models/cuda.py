@@ -12,13 +12,12 @@ from serving.errors import ModelLoadFailed
 
 CPU = "cpu"
 CUDA = "cuda"
-_LIBRARY = "libcuda.so.1"
 
 
 def gpu_count() -> int:
-    """Number of visible GPUs; 0 without a driver."""
+    """Return the number of visible GPUs; 0 without a driver."""
     try:
-        driver = ctypes.CDLL(_LIBRARY)
+        driver = ctypes.CDLL("libcuda.so.1")
     except OSError:
         return 0
     count = ctypes.c_int(0)
@@ -28,24 +27,14 @@ def gpu_count() -> int:
 
 
 def choose_device(wanted: str, *, model: str, runtime: str, offers_cuda: bool, gpus: int) -> str:
-    """Choose the device; `model` and `runtime` are for the error text.
-
-    Raises:
-        ModelLoadFailed: `cuda` is wanted and not available.
-    """
+    """Choose the device, or raise ModelLoadFailed with the names of the model and the runtime."""
     if wanted == CPU or (wanted != CUDA and not (offers_cuda and gpus)):
         return CPU
-    if not offers_cuda:
-        raise ModelLoadFailed(model, f"{_cuda_problem(runtime)} is built without it; {_WAY_OUT}")
-    if not gpus:
-        raise ModelLoadFailed(
-            model, f"{_cuda_problem(runtime)} finds no GPU through CUDA; {_WAY_OUT}"
-        )
-    return CUDA
-
-
-_WAY_OUT = "set it to auto or cpu, or install what is missing (docs/accelerator.md)"
-
-
-def _cuda_problem(runtime: str) -> str:
-    return f"accelerator.device is cuda, but {runtime}"
+    if offers_cuda and gpus:
+        return CUDA
+    problem = "finds no GPU through CUDA" if offers_cuda else "is built without it"
+    raise ModelLoadFailed(
+        model,
+        f"accelerator.device is cuda, but {runtime} {problem}; set it to auto or cpu, or install "
+        "what is missing (docs/accelerator.md)",
+    )

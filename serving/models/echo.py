@@ -14,7 +14,7 @@ _DATA = TensorSpec(name="data", datatype="UINT8", shape=(-1, -1))
 
 
 class Model:
-    """The identity, without a file."""
+    """Model that returns its input; it needs no file."""
 
     is_pure = True
 
@@ -23,5 +23,5 @@ class Model:
         self.signature = Signature(inputs=(_DATA,), outputs=(_DATA,), platform="echo")
 
     def predict_batch(self, inputs: Arrays) -> Arrays:
-        """The same array."""
+        """Return the same array."""
         return {"data": inputs["data"]}

@@ -1,12 +1,8 @@
-"""Kind lightgbm: a booster in LightGBM's text format, on the CPU.
-
-Input: `input` FP64 [-1, features], as thresholds are FP64; columns in training order, NaN if
-missing, categories as codes. Output, FP64: `scores`, class probabilities or ranks, [-1] (two
-classes) or [-1, classes]; `prediction` for other objectives.
-"""
+"""Kind lightgbm: a booster in LightGBM's text format, on the CPU (docs/models.md)."""
 
 from __future__ import annotations
 
+import logging
 import mmap
 import pathlib
 
@@ -14,37 +10,26 @@ import lightgbm
 import numpy as np
 from numpy.typing import NDArray
 
-from serving.models import Arrays, tabular
+from serving.models import Arrays, as_load_failure, check_file, tabular
 from serving.values import Signature
 
-PLATFORM = "lightgbm"
 _OF_SCORES = ("binary", "multiclass", "lambdarank", "rank_xendcg")
+_SILENCE = logging.getLogger(f"{__name__}.silence")
+_SILENCE.setLevel(logging.CRITICAL)  # errors that matter are raised
 _OBJECTIVE, _END = b"\nobjective=", b"\nend of trees"
 
 
-class _Silence:
-    """Discards LightGBM's log; errors that matter are raised."""
-
-    def info(self, text: str) -> None:
-        """Ignore progress."""
-
-    def warning(self, text: str) -> None:
-        """Ignore warnings."""
-
-
 class Model:
-    """One booster."""
+    """Booster of LightGBM's text format."""
 
     signature: Signature
     is_pure = True
 
     def __init__(self, path: pathlib.Path | None, *, threads: int) -> None:
-        path = tabular.check_file(
-            path, "the kind lightgbm needs a file written by Booster.save_model"
-        )
+        path = check_file(path, "the kind lightgbm needs a file written by Booster.save_model")
         self._threads = threads
-        lightgbm.register_logger(_Silence())
-        with tabular.as_load_failure(path, f"LightGBM {lightgbm.__version__}"):
+        lightgbm.register_logger(_SILENCE)
+        with as_load_failure(path, f"LightGBM {lightgbm.__version__}"):
             objective = _checked_objective(path)
             self._booster = lightgbm.Booster(model_file=path)
             features = self._booster.num_feature()
@@ -52,11 +37,11 @@ class Model:
         is_score = objective.startswith(_OF_SCORES)
         self._output = tabular.SCORES if is_score else tabular.PREDICTION
         self.signature = tabular.signature(
-            (tabular.rows_spec(features, "FP64"),), self._output, answer, PLATFORM
+            (tabular.rows_spec(features, "FP64"),), self._output, answer, "lightgbm"
         )
 
     def predict_batch(self, inputs: Arrays) -> Arrays:
-        """Predict a batch."""
+        """Return the scores or predictions of a batch."""
         return {self._output: self._answer(inputs[tabular.INPUT])}
 
     def _answer(self, rows: NDArray[np.generic]) -> NDArray[np.generic]:
@@ -64,10 +49,9 @@ class Model:
 
 
 def _checked_objective(path: pathlib.Path) -> str:
-    """Objective of a file, empty if custom.
+    """Return the objective of a file, empty if custom.
 
-    Raises:
-        ValueError: the file is truncated, which would crash LightGBM.
+    Raises ValueError if the file is truncated, which would crash LightGBM.
     """
     with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as text:
         if text.find(_END) < 0:

@@ -1,13 +1,9 @@
 """Kind mlflow: an MLflow model that runs code when loaded, such as a pickled estimator.
 
 The operator must allow these; other kinds serve MLflow models whose files they can load
-(`serving.zoo.mlflow_folder`). The flavor sklearn is unpickled without MLflow; others load as
-python_function with the package.
-
-Inputs follow the stored signature: per column one input [-1], joined to a data frame; or one per
-tensor (`input` if unnamed). An estimator without signature takes `input` FP64 [-1, features].
-Outputs are a data frame's columns, a dictionary's entries, or `prediction`, with types from the
-response to the input example, else from an estimator's response to zeros, else from the signature.
+(`serving.zoo.mlflow_folder`). The flavor sklearn is unpickled without MLflow. docs/models.md has
+the inputs and outputs; types of outputs come from the response to the input example, else from an
+estimator's response to zeros, else from the signature.
 """
 
 from __future__ import annotations
@@ -24,21 +20,19 @@ import threadpoolctl  # type: ignore[import-untyped]  # has no types
 from numpy.typing import NDArray
 
 from serving.errors import InferenceFailed, ModelLoadFailed
-from serving.models import Arrays, tabular
+from serving.models import Arrays, as_load_failure, tabular
 from serving.system import bounded_yaml
+from serving.tensors import arrays
 from serving.values import Signature, TensorSpec
 
-PLATFORM = "mlflow"
 FILE = "MLmodel"
 TYPES = {
-    "boolean": ("BOOL", "bool"),
-    "integer": ("INT32", "int32"),
-    "long": ("INT64", "int64"),
-    "float": ("FP32", "float32"),
-    "double": ("FP64", "float64"),
-    "string": ("BYTES", "object"),
-    "binary": ("BYTES", "object"),
-    "datetime": ("BYTES", "object"),
+    "boolean": "BOOL",
+    "integer": "INT32",
+    "long": "INT64",
+    "float": "FP32",
+    "double": "FP64",
+    **dict.fromkeys(("string", "binary", "datetime"), "BYTES"),
 }
 
 Predict = Callable[[Any], Any]
@@ -55,16 +49,17 @@ class Model:
             raise ModelLoadFailed(
                 str(path), f"no such folder; the kind mlflow needs one with {FILE}"
             )
-        with tabular.as_load_failure(path, "MLflow's folder"):
+        with as_load_failure(path, "MLflow's folder"):
             data = bounded_yaml.read(path / FILE)
             signature = data.get("signature") or {}
             self._fields: Fields = json.loads(signature.get("inputs") or "[]")
             self._is_frame = any("tensor-spec" not in one for one in self._fields)
-            estimator = data["flavors"].get("sklearn")
-            self.is_pure = estimator is not None
-            if estimator is not None:
-                loaded = _unpickle(path / estimator["pickled_model"], threads)
-                self._predict: Predict = getattr(loaded, _method(data))
+            flavors = data["flavors"]
+            self.is_pure = "sklearn" in flavors
+            if self.is_pure:
+                loaded = _unpickle(path / flavors["sklearn"]["pickled_model"], threads)
+                method = flavors.get("python_function", {}).get("predict_fn", "predict")
+                self._predict: Predict = getattr(loaded, str(method))
                 inputs = _inputs(self._fields) or (_matrix(loaded),)
             else:
                 self._predict = _python_function(path).predict
@@ -77,27 +72,20 @@ class Model:
             threadpoolctl.threadpool_limits(threads)  # of the libraries loaded by now
             self._samples = _example(path, data, inputs, self._fields)
             outputs = self._outputs(inputs, json.loads(signature.get("outputs") or "[]"))
-        self.signature = Signature(inputs=inputs, outputs=outputs, platform=PLATFORM)
+        self.signature = Signature(inputs=inputs, outputs=outputs, platform="mlflow")
 
     def predict_batch(self, inputs: Arrays) -> Arrays:
-        """Call `predict` once.
-
-        Raises:
-            InferenceFailed: an output is missing.
-        """
+        """Call `predict` once; raises InferenceFailed if an output is missing."""
         found = _arrays_by_name(self._predict(self._convert_inputs(inputs)))
         for spec in self.signature.outputs:
             if spec.name not in found:
                 raise InferenceFailed(
                     f"the model returned {sorted(found)}, its output {spec.name!r} is missing"
                 )
-        return {
-            spec.name: found[spec.name].astype(_dtype(spec), copy=False)
-            for spec in self.signature.outputs
-        }
+        return {spec.name: _cast(found[spec.name], spec) for spec in self.signature.outputs}
 
     def sample_inputs(self) -> Arrays | None:
-        """The model's stored input example, if any."""
+        """Return the model's stored input example, if any."""
         return self._samples
 
     def _convert_inputs(self, inputs: Arrays) -> Any:
@@ -112,7 +100,7 @@ class Model:
     def _outputs(self, inputs: Sequence[TensorSpec], declared: Fields) -> tuple[TensorSpec, ...]:
         samples = self._samples
         if samples is None and self.is_pure:  # an estimator only computes
-            samples = {spec.name: _blank(spec) for spec in inputs}
+            samples = {spec.name: tabular.blank(spec) for spec in inputs}
         if samples is not None:
             answer = _arrays_by_name(self._predict(self._convert_inputs(samples)))
             return tuple(tabular.output_spec(name, array) for name, array in answer.items())
@@ -130,10 +118,6 @@ def _unpickle(file: pathlib.Path, threads: int) -> Any:
     return estimator
 
 
-def _method(data: Mapping[str, Any]) -> str:
-    return str(data["flavors"].get("python_function", {}).get("predict_fn", "predict"))
-
-
 def _python_function(folder: pathlib.Path) -> Any:
     try:
         import mlflow.pyfunc  # noqa: PLC0415 - seconds, and not needed for estimators
@@ -141,11 +125,9 @@ def _python_function(folder: pathlib.Path) -> Any:
         return mlflow.pyfunc.load_model(str(folder))
     except ModuleNotFoundError as error:
         package = (error.name or "").partition(".")[0]
-        hint = (
-            "pip install '.[mlflow]' in a clone of Luthier"
-            if package == "mlflow"
-            else f"see {folder / 'requirements.txt'}"
-        )
+        hint = f"see {folder / 'requirements.txt'}"
+        if package == "mlflow":
+            hint = "pip install '.[mlflow]' in a clone of Luthier"
         raise ModelLoadFailed(
             str(folder), f"it needs the Python package {package!r}: {hint}"
         ) from error
@@ -164,19 +146,13 @@ def _inputs(fields: Fields, unnamed: str = tabular.INPUT) -> tuple[TensorSpec, .
 
 def _spec(field: Mapping[str, Any], name: str) -> TensorSpec:
     if "tensor-spec" in field:
-        dtype = np.dtype(field["tensor-spec"]["dtype"])
-        datatype = tabular.DATATYPES.get(dtype.str[1:], "BYTES")
-        shape = tuple(field["tensor-spec"]["shape"])
+        tensor = field["tensor-spec"]
+        datatype = arrays.datatype_of(np.empty(0, tensor["dtype"])) or "BYTES"
+        shape = tuple(tensor["shape"])
         return TensorSpec(name=name, datatype=datatype, shape=shape)
     if field["type"] not in TYPES:
         raise ValueError(f"{name!r} is of type {field['type']}, expected one of {', '.join(TYPES)}")
-    return TensorSpec(name=name, datatype=TYPES[field["type"]][0], shape=(-1,))
-
-
-def _dtype(spec: TensorSpec) -> np.dtype[Any]:
-    if spec.datatype == "BYTES":
-        return np.dtype(object)
-    return np.dtype(spec.datatype.lower().replace("fp", "float"))
+    return TensorSpec(name=name, datatype=TYPES[field["type"]], shape=(-1,))
 
 
 def _column(array: NDArray[Any], kind: str) -> Any:
@@ -185,11 +161,6 @@ def _column(array: NDArray[Any], kind: str) -> Any:
     if kind == "datetime":
         return pd.to_datetime([item.decode() for item in array.tolist()])
     return array
-
-
-def _blank(spec: TensorSpec) -> NDArray[Any]:
-    shape = (1, *(max(1, size) for size in spec.shape[1:]))
-    return np.full(shape, b"" if spec.datatype == "BYTES" else 0, _dtype(spec))
 
 
 def _example(
@@ -209,9 +180,14 @@ def _example(
     return {spec.name: _as_sent(given[spec.name], spec) for spec in inputs}
 
 
+def _cast(values: NDArray[Any], spec: TensorSpec) -> NDArray[Any]:
+    dtype = np.dtype(object) if spec.datatype == "BYTES" else arrays.DTYPES[spec.datatype]
+    return values.astype(dtype, copy=False)
+
+
 def _as_sent(values: Any, spec: TensorSpec) -> NDArray[Any]:
     if spec.datatype != "BYTES":
-        return np.asarray(values, _dtype(spec))
+        return np.asarray(values, arrays.DTYPES[spec.datatype])
     array = np.asarray(values, object)
     flat = [item if isinstance(item, bytes) else str(item).encode() for item in array.ravel()]
     return np.array(flat, object).reshape(array.shape)

@@ -1,8 +1,6 @@
 """Kind onnx: an ONNX file in ONNX Runtime, on the CPU or a CUDA GPU.
 
-Input strings are object arrays of bytes or str, output strings of str. The signature comes from the
-file; a dimension without a number is free (-1). On the CPU an optimised copy may be loaded instead
-(`onnx_copies`).
+Input strings are object arrays of bytes or str, output strings of str.
 """
 
 from __future__ import annotations
@@ -12,41 +10,28 @@ import mmap
 import pathlib
 import re
 
-import numpy as np
 import onnxruntime
 from onnxruntime.capi import onnxruntime_pybind11_state as states
 
 from serving.errors import InvalidRequest, ModelLoadFailed
-from serving.models import Arrays, cuda
+from serving.models import Arrays, check_file, cuda, decode_texts
 from serving.models.onnx_copies import copy_of, open_copy, write_copy
 from serving.models.onnx_session import (
     CUDA_PROVIDER,
     choose_device,
     open_session,
-    quieten,
     reason_of,
     session_options,
 )
-from serving.values import Signature, TensorSpec
+from serving.tensors import arrays
+from serving.values import ITEM_BYTES, Signature, TensorSpec
 
 log = logging.getLogger(__name__)
 
-PLATFORM = "onnxruntime_onnx"
 
-DATATYPES: dict[str, str] = {
-    "tensor(bool)": "BOOL",
-    "tensor(uint8)": "UINT8",
-    "tensor(uint16)": "UINT16",
-    "tensor(uint32)": "UINT32",
-    "tensor(uint64)": "UINT64",
-    "tensor(int8)": "INT8",
-    "tensor(int16)": "INT16",
-    "tensor(int32)": "INT32",
-    "tensor(int64)": "INT64",
-    "tensor(float16)": "FP16",
-    "tensor(float)": "FP32",
-    "tensor(double)": "FP64",
-    "tensor(string)": "BYTES",
+_ELEMENTS = {"FP32": "float", "FP64": "double", "BYTES": "string"}
+DATATYPES = {
+    f"tensor({_ELEMENTS.get(name) or arrays.DTYPES[name].name})": name for name in ITEM_BYTES
 }
 
 _DIMENSION = re.compile(r"(?!unk__\d|(?:p2o\.)?DynamicDimension\.)[A-Za-z_][\w.-]*")
@@ -62,7 +47,7 @@ _UNREADABLE = re.compile(r"parsing failed|No graph was found")
 
 
 class Model:
-    """One inference session."""
+    """ONNX graph in a session of ONNX Runtime."""
 
     signature: Signature
     is_pure = True
@@ -81,8 +66,9 @@ class Model:
         `digest` is the SHA-256 of the file; None: the file is loaded. `optimises` writes a missing
         optimised model first; failures are logged.
         """
-        path = _check_file(path)
-        quieten()
+        path = check_file(path, "the kind onnx needs an .onnx file")
+        onnxruntime.set_default_logger_severity(3)  # errors only
+        onnxruntime.disable_telemetry_events()
         self.device = choose_device(device, path)
         quick = None
         copy = None if digest is None or self.device != cuda.CPU else copy_of(digest)
@@ -92,9 +78,8 @@ class Model:
                 quick = open_copy(copy, threads)
         self.optimised = None if quick is None else str(copy)
         try:
-            self._session = quick or open_session(
-                path, session_options(threads=threads), self.device
-            )
+            options = session_options(threads=threads)
+            self._session = quick or open_session(path, options, self.device)
         except Exception as error:  # the runtime has a dozen unrelated exception classes
             reason = reason_of(error)
             if _UNREADABLE.search(reason):
@@ -117,32 +102,22 @@ class Model:
         self.signature = Signature(
             inputs=tuple(_spec(item, path) for item in self._session.get_inputs()),
             outputs=tuple(_spec(item, path) for item in self._session.get_outputs()),
-            platform=PLATFORM,
+            platform="onnxruntime_onnx",
             unbatched=_why_unbatched(path),
         )
         self._outputs = [spec.name for spec in self.signature.outputs]
         self._strings = [spec.name for spec in self.signature.inputs if spec.datatype == "BYTES"]
 
     def predict_batch(self, inputs: Arrays) -> Arrays:
-        """Run the graph once.
-
-        Raises:
-            InvalidRequest: missing, unknown or mismatched input.
-        """
+        """Run the graph once; raises InvalidRequest if an input is missing or does not fit."""
         for name in self._strings:
             if name in inputs:
-                inputs = {**inputs, name: _as_text(inputs[name])}
+                inputs = {**inputs, name: decode_texts(inputs[name])}
         try:
             results = self._session.run(self._outputs, inputs)
         except (states.InvalidArgument, ValueError) as error:
             raise InvalidRequest(reason_of(error, lines=2)) from error
         return dict(zip(self._outputs, results, strict=True))
-
-
-def _check_file(path: pathlib.Path | None) -> pathlib.Path:
-    if path is None or not path.is_file():
-        raise ModelLoadFailed(str(path), "no such file; the kind onnx needs an .onnx file")
-    return path
 
 
 def _spec(item: onnxruntime.NodeArg, path: pathlib.Path) -> TensorSpec:
@@ -170,11 +145,3 @@ def _why_unbatched(path: pathlib.Path) -> str | None:
         if any(data.find(mark) >= 0 for mark in _DYNAMIC):
             return "it is quantised dynamically, with scales that depend on all items of a batch"
     return None
-
-
-def _as_text(array: np.ndarray) -> np.ndarray:
-    """Decode strings, since the runtime would take the bytes' repr."""
-    flat = [
-        item.decode("utf-8") if isinstance(item, bytes) else str(item) for item in array.ravel()
-    ]
-    return np.array(flat, dtype=object).reshape(array.shape)

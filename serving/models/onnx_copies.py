@@ -1,11 +1,10 @@
 """Optimised copies of ONNX models: the graph as optimised for this processor.
 
-    key (SHA-256 of the file, runtime version, options, processor, version of Luthier)
-    -> folder in the user's cache, written by a replica on request
-
-A folder is complete once it exists and never changes, as replicas map its weights; it may be
-deleted at any time. The least recently loaded are removed beyond a total size. As the files
-determine responses, only folders that nobody else can write are used.
+A key (SHA-256 of the file, runtime version, options, processor, version of Luthier) names a folder
+in the user's cache, which a replica writes on request. A folder is complete once it exists and
+never changes, as replicas map its weights; it may be deleted at any time. The least recently loaded
+are removed beyond a total size. As the files determine responses, only folders that nobody else can
+write are used.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ import onnxruntime
 from serving import __version__
 from serving.models import cuda
 from serving.models.onnx_session import open_session, reason_of, session_options
-from serving.system import machine, private_folder
+from serving.system import fingerprint, machine, private_folder
 
 log = logging.getLogger(__name__)
 
@@ -48,11 +47,10 @@ _WRITING: Mapping[str, str] = {
 _FITS = json.dumps([__version__, onnxruntime.__version__, _WRITING, machine.cpu_digest()])
 """Key without the content, computed once, before replicas are forked."""
 _ADVICE = "set XDG_CACHE_HOME"
-_BLOCK_BYTES = 4 * 1024 * 1024
 
 
 def copy_of(digest: str) -> pathlib.Path | None:
-    """Folder of a content's optimised model, existing or not; None: no safe folder."""
+    """Return the folder of a content's optimised model, existing or not; None: no safe one."""
     name = hashlib.sha256(f"{digest} {_FITS}".encode()).hexdigest()[:32]
     try:
         folder = private_folder.ensure(private_folder.cache_folder() / COPIES, advice=_ADVICE)
@@ -86,7 +84,8 @@ def write_copy(copy: pathlib.Path, path: pathlib.Path, digest: str) -> bool:
             own, made = pathlib.Path(name, "own", "model.onnx"), pathlib.Path(name, "made")
             own.parent.mkdir(mode=0o700)
             made.mkdir(mode=0o700)
-            if _copy_file(path, own) != digest:
+            shutil.copyfile(path, own)
+            if fingerprint.digest_of(own) != digest:
                 raise ValueError("it has changed since it was deployed")
             _optimise(own, made)
             made.rename(copy)
@@ -97,15 +96,6 @@ def write_copy(copy: pathlib.Path, path: pathlib.Path, digest: str) -> bool:
             return False
     _trim(copy.parent)
     return True
-
-
-def _copy_file(file: pathlib.Path, copy: pathlib.Path) -> str:
-    digest = hashlib.sha256()
-    with file.open("rb") as read, copy.open("xb") as written:
-        while block := read.read(_BLOCK_BYTES):
-            digest.update(block)
-            written.write(block)
-    return digest.hexdigest()
 
 
 def _optimise(path: pathlib.Path, folder: pathlib.Path) -> None:
@@ -147,8 +137,7 @@ def open_copy(copy: pathlib.Path, threads: int) -> onnxruntime.InferenceSession 
     except Exception as error:  # removed meanwhile, or corrupt
         facts = {"folder": str(copy), "error": reason_of(error)}
         log.warning(
-            "the optimised copy cannot be loaded; the model's own file is loaded",
-            extra=facts,
+            "the optimised copy cannot be loaded; the model's own file is loaded", extra=facts
         )
         shutil.rmtree(copy, ignore_errors=True)
         return None

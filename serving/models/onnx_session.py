@@ -11,8 +11,7 @@ import onnxruntime
 
 from serving.models import cuda
 
-_ERRORS_ONLY, _FATAL = 3, 4
-
+_FATAL = 4
 CPU_PROVIDER = "CPUExecutionProvider"
 CUDA_PROVIDER = "CUDAExecutionProvider"
 CUDA_OPTIONS: Mapping[str, Any] = {
@@ -32,33 +31,25 @@ def open_session(
     return onnxruntime.InferenceSession(str(path), options, providers=providers(device))
 
 
-def quieten() -> None:
-    """Log errors only, and send nothing."""
-    onnxruntime.set_default_logger_severity(_ERRORS_ONLY)
-    onnxruntime.disable_telemetry_events()
-
-
 def choose_device(wanted: str, path: pathlib.Path) -> str:
     """Choose the device, asking the driver only if the runtime supports CUDA."""
     offers_cuda = CUDA_PROVIDER in onnxruntime.get_available_providers()
+    runtime = f"the installed ONNX Runtime {onnxruntime.__version__}"
+    gpus = cuda.gpu_count() if offers_cuda and wanted != cuda.CPU else 0
     return cuda.choose_device(
-        wanted,
-        model=str(path),
-        runtime=f"the installed ONNX Runtime {onnxruntime.__version__}",
-        offers_cuda=offers_cuda,
-        gpus=cuda.gpu_count() if offers_cuda and wanted != cuda.CPU else 0,
+        wanted, model=str(path), runtime=runtime, offers_cuda=offers_cuda, gpus=gpus
     )
 
 
 def providers(device: str) -> list[str | tuple[str, dict[str, Any]]]:
-    """Execution providers, best first; the CPU runs what CUDA does not support."""
+    """Return execution providers, best first; the CPU runs what CUDA does not support."""
     if device == cuda.CPU:
         return [CPU_PROVIDER]
     return [(CUDA_PROVIDER, dict(CUDA_OPTIONS)), CPU_PROVIDER]
 
 
 def session_options(*, threads: int) -> onnxruntime.SessionOptions:
-    """Session settings for a replica with shared cores and a memory limit."""
+    """Return session settings for a replica with shared cores and a memory limit."""
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = threads
     options.inter_op_num_threads = 1

@@ -1,27 +1,8 @@
 """Kind python: a user's class or function, as `path/to/file.py:Name` or `package.module:Name`.
 
-A class is created once per replica, with `path` (of its file) and `threads` if its constructor has
-them.
-
-    class Model:
-        inputs = [{"name": "text", "datatype": "BYTES", "shape": [-1]}]     # optional
-        outputs = [{"name": "length", "datatype": "INT64", "shape": [-1]}]  # optional
-
-        def __init__(self, path): ...
-        def predict_batch(self, inputs):    # {name: (n, ...) array}, texts as arrays of bytes
-            ...                             # -> {name: (n, ...) array}, or n values (first output)
-        def preprocess(self, inputs): ...   # optional: makes the argument of predict_batch
-        def postprocess(self, outputs): ... # optional: takes the result of predict_batch
-        sample_inputs = {"text": [...]}     # optional, or a method: for warm-up
-
-Declared outputs are those of `postprocess`. A class with a `signature`, such as a subclass of
-another kind's `Model`, may omit what it inherits.
-
-A function takes a list of n items of one input and returns n values, as in Clipper; `inputs`,
-`outputs` and `sample_inputs` may be set on it. By default `input` and `output` are FP32 [-1, -1].
-Results are cast to the declared datatype.
-
-The code has the replica's rights.
+docs/models.md lists its attributes. Declared outputs are those of `postprocess`. A class with a
+`signature`, such as a subclass of another kind's `Model`, may omit what it inherits. The code has
+the replica's rights.
 """
 
 from __future__ import annotations
@@ -42,9 +23,8 @@ from numpy.typing import NDArray
 from serving.error_text import nearest, one_line
 from serving.errors import InferenceFailed, ModelLoadFailed, ModelMissing
 from serving.models import Arrays
+from serving.tensors import arrays
 from serving.values import Signature, TensorSpec
-
-PLATFORM = "python"
 
 _DEFAULT = Signature(
     inputs=(TensorSpec(name="input", datatype="FP32", shape=(-1, -1)),),
@@ -69,7 +49,7 @@ class Model:
             self.signature = Signature(
                 inputs=_specs(getattr(target, "inputs", known.inputs)),
                 outputs=_specs(getattr(target, "outputs", known.outputs)),
-                platform=PLATFORM,
+                platform="python",
             )
         except ModelMissing:
             raise
@@ -94,22 +74,17 @@ class Model:
         self.postprocess = self._run_postprocess if self._finish is not None else None
 
     def predict_batch(self, inputs: Any) -> Any:
-        """Call the user's code, between `preprocess` and `postprocess`.
-
-        Raises:
-            InferenceFailed: an output is missing, or lacks entries.
-        """
-        if self._takes_items:
-            answer = self._predict(list(inputs[self.signature.inputs[0].name]))
-        else:
-            answer = self._predict(inputs)
+        """Call the user's code; raises InferenceFailed if an output is missing or lacks entries."""
+        answer = self._predict(
+            list(inputs[self.signature.inputs[0].name]) if self._takes_items else inputs
+        )
         if self.postprocess is not None:
             return answer
         is_counted = self.preprocess is None and self._has_items_first()
         return self._arrays(answer, len(next(iter(inputs.values()))) if is_counted else None)
 
     def sample_inputs(self) -> Mapping[str, Any] | None:
-        """The user's `sample_inputs`, if any; without names they are the first input's."""
+        """Return the user's `sample_inputs`, if any; without names they are the first input's."""
         samples = self._samples() if callable(self._samples) else self._samples
         if samples is None or isinstance(samples, Mapping):
             return samples
@@ -144,16 +119,14 @@ def _import(where: str) -> ModuleType:
         return importlib.import_module(where)
     file = pathlib.Path(where).absolute()
     module_name = f"served_{file.stem}"
-    spec = importlib.util.spec_from_file_location(
-        module_name, file, loader=_Uncached(module_name, str(file))
-    )
-    if spec is None or spec.loader is None:
-        raise ImportError(f"{file} is not a Python file")
+    loader = _Uncached(module_name, str(file))
+    spec = importlib.util.spec_from_loader(module_name, loader)
+    assert spec is not None, "the loader knows its file"
     module = importlib.util.module_from_spec(spec)
     if str(file.parent) not in sys.path:
         sys.path.insert(0, str(file.parent))
     sys.modules[module_name] = module  # dataclasses and pickle look it up
-    spec.loader.exec_module(module)
+    loader.exec_module(module)
     return module
 
 
@@ -195,14 +168,10 @@ def _check_output(
     if spec.datatype == "BYTES":  # NumPy would pad texts to one length and strip trailing zeros
         array: NDArray[Any] = np.asarray(given, dtype=object)
     else:
-        array = np.asarray(given).astype(_dtype(spec), copy=False)
+        array = np.asarray(given).astype(arrays.DTYPES[spec.datatype], copy=False)
     if count is not None and array.shape[:1] != (count,):
         raise InferenceFailed(
             f"the model returned {spec.name!r} of shape {list(array.shape)} for {count} items; "
             "expected one answer per item along the first axis"
         )
     return array
-
-
-def _dtype(spec: TensorSpec) -> np.dtype[Any]:
-    return np.dtype(spec.datatype.lower().replace("fp", "float"))

@@ -1,40 +1,31 @@
 """Kind sklearn: a fitted scikit-learn estimator, from a file that cannot run code.
 
 - `.skops`: estimators and pipelines of scikit-learn's own parts, sure to load only with the version
-  that stored them. Other types and some rare ones are rejected.
+  that stored them.
 - `.npz`: arrays of a logistic regression, for any version: `coef` (classes, or 1 if binary;
   features), `intercept`, `classes`, optionally `input_name`, `input_datatype`, `input_shape` (of
   one item).
 
-Pickles, also joblib's, are rejected: loading them runs code.
-
-Input: `input` FP64 [-1, features], or as declared: in the `.npz`, or by an attribute set before
-storing, `estimator.serving_input = {"name": ..., "datatype": ..., "shape": [...]}` (of one item).
-Items of several dimensions are flattened; shape [] gives n single values. Output: `scores` FP32
-[-1, classes] in the order of `classes_` with `predict_proba`, else `prediction` (FP64, INT64, BOOL
-or BYTES).
+Inputs and outputs are those of docs/models.md; items of several dimensions are flattened.
 """
 
 from __future__ import annotations
 
-import contextlib
 import pathlib
 import zipfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
+import sklearn
 import skops.io
 import threadpoolctl  # type: ignore[import-untyped]  # has no types, comes with scikit-learn
 from numpy.typing import NDArray
 from sklearn.linear_model import LogisticRegression
 
-from serving.error_text import one_line
 from serving.errors import InvalidRequest, ModelLoadFailed
-from serving.models import Arrays
+from serving.models import Arrays, as_load_failure, check_file, decode_texts
 from serving.values import Signature, TensorSpec
-
-PLATFORM = "sklearn"
 
 TRUSTED_PARTS = frozenset(
     {
@@ -61,19 +52,16 @@ _TYPES: dict[str, type] = {"FP64": np.float64, "INT64": np.int64, "BOOL": np.boo
 
 
 class Model:
-    """One estimator."""
+    """Fitted estimator of scikit-learn."""
 
     signature: Signature
     is_pure = True
 
     def __init__(self, path: pathlib.Path | None, *, threads: int) -> None:
-        if path is None or not path.is_file():
-            raise ModelLoadFailed(
-                str(path), "no such file; the kind sklearn needs a .skops or .npz file"
-            )
+        path = check_file(path, "the kind sklearn needs a .skops or .npz file")
         self._threads = threads
         self._pools = _Pools()
-        with _as_load_failure(path):
+        with as_load_failure(path, f"scikit-learn {sklearn.__version__}"):
             self._estimator, declared = _read(path)
             jobs = [name for name in self._estimator.get_params() if name.endswith("n_jobs")]
             self._estimator.set_params(**dict.fromkeys(jobs, threads))
@@ -88,15 +76,11 @@ class Model:
         datatype = "FP32" if self._has_scores else _DATATYPES.get(answer.dtype.kind, "BYTES")
         self._output = TensorSpec(name=name, datatype=datatype, shape=(-1, *answer.shape[1:]))
         self.signature = Signature(
-            inputs=(self._input,), outputs=(self._output,), platform=PLATFORM
+            inputs=(self._input,), outputs=(self._output,), platform="sklearn"
         )
 
     def predict_batch(self, inputs: Arrays) -> Arrays:
-        """Predict a batch.
-
-        Raises:
-            InvalidRequest: missing input, or wrong item shape.
-        """
+        """Predict a batch; raises InvalidRequest if the input is missing or of another shape."""
         expected = self._input
         if set(inputs) != {expected.name}:
             raise InvalidRequest(f"inputs {sorted(inputs)}: expected one, named {expected.name!r}")
@@ -111,7 +95,7 @@ class Model:
         return {name: answer.astype(wanted, copy=False)}
 
     def _answer(self, array: NDArray[np.generic]) -> tuple[str, NDArray[Any]]:
-        rows = _as_text(array) if self._input.datatype == "BYTES" else array
+        rows = decode_texts(array) if self._input.datatype == "BYTES" else array
         if rows.ndim > 2:
             rows = rows.reshape(len(rows), -1)
         self._pools.limit(self._threads)
@@ -151,16 +135,14 @@ def _read(path: pathlib.Path) -> tuple[Any, Mapping[str, Any] | None]:
     doubtful = set(skops.io.get_untrusted_types(file=path))
     untrusted = doubtful - TRUSTED_PARTS
     if untrusted:
-        raise ModelLoadFailed(
-            str(path),
+        raise ValueError(
             f"it holds types that are not trusted: {', '.join(sorted(untrusted))}; use "
-            "scikit-learn's own, convert the model to ONNX, or serve it with the kind python",
+            "scikit-learn's own, convert the model to ONNX, or serve it with the kind python"
         )
     estimator = skops.io.load(path, trusted=sorted(doubtful))
     if not hasattr(estimator, "predict") or not hasattr(estimator, "get_params"):
-        raise ModelLoadFailed(
-            str(path), f"it holds a {type(estimator).__name__}, expected a scikit-learn estimator"
-        )
+        name = type(estimator).__name__
+        raise ValueError(f"it holds a {name}, expected a scikit-learn estimator")
     return estimator, getattr(estimator, INPUT_ATTRIBUTE, None)
 
 
@@ -168,7 +150,7 @@ def _read_coefficients(path: pathlib.Path) -> tuple[Any, Mapping[str, Any] | Non
     with path.open("rb") as file, np.load(file, allow_pickle=False) as arrays:
         missing = {"coef", "intercept", "classes"} - set(arrays)
         if missing:
-            raise ModelLoadFailed(str(path), f"missing array {', '.join(sorted(missing))}")
+            raise ValueError(f"missing array {', '.join(sorted(missing))}")
         estimator = LogisticRegression()
         estimator.coef_ = arrays["coef"]
         estimator.intercept_ = arrays["intercept"]
@@ -194,20 +176,3 @@ def _input_spec(estimator: Any, declared: Mapping[str, Any] | None) -> TensorSpe
             '{"name": ..., "datatype": ..., "shape": [...]} on it before storing it'
         )
     return TensorSpec(name="input", datatype="FP64", shape=(-1, int(features)))
-
-
-def _as_text(array: NDArray[np.generic]) -> NDArray[np.object_]:
-    """Decode strings, as scikit-learn does not support bytes."""
-    flat = [item.decode() if isinstance(item, bytes) else str(item) for item in array.ravel()]
-    return np.array(flat, dtype=object).reshape(array.shape)
-
-
-@contextlib.contextmanager
-def _as_load_failure(path: pathlib.Path) -> Iterator[None]:
-    try:
-        yield
-    except ModelLoadFailed:
-        raise
-    except Exception as error:
-        text = f"{type(error).__name__}: {one_line(error)}"
-        raise ModelLoadFailed(str(path), text) from error

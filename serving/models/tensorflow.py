@@ -1,8 +1,7 @@
 """Kind tensorflow: a SavedModel folder in TensorFlow, on the CPU.
 
-Tensors follow the signature `serving_default`; texts are object arrays of bytes. Thread pools are
-process-wide: all models of a replica use the first one's. A SavedModel can read and write files:
-serve only what you trust.
+Thread pools are process-wide: all models of a replica use the first one's. A SavedModel can read
+and write files: serve only what you trust.
 """
 
 from __future__ import annotations
@@ -15,6 +14,7 @@ from typing import Any
 
 from serving.errors import ModelLoadFailed
 from serving.models import Arrays, as_load_failure
+from serving.tensors import arrays
 from serving.values import Signature, TensorSpec
 
 # Read on import; without it, build details are logged as warnings.
@@ -22,25 +22,10 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 
 import tensorflow as tf
 
-PLATFORM = "tensorflow_savedmodel"
 SIGNATURE = "serving_default"
 MODEL_FILES = ("saved_model.pb", "saved_model.pbtxt")
 
-DATATYPES: dict[str, str] = {
-    "bool": "BOOL",
-    "uint8": "UINT8",
-    "uint16": "UINT16",
-    "uint32": "UINT32",
-    "uint64": "UINT64",
-    "int8": "INT8",
-    "int16": "INT16",
-    "int32": "INT32",
-    "int64": "INT64",
-    "float16": "FP16",
-    "float32": "FP32",
-    "float64": "FP64",
-    "string": "BYTES",
-}
+DATATYPES = {dtype.name: name for name, dtype in arrays.DTYPES.items()} | {"string": "BYTES"}
 
 
 class Model:
@@ -72,16 +57,11 @@ class Model:
             self.signature = Signature(
                 inputs=specs,
                 outputs=tuple(_spec(name, outputs[name]) for name in sorted(outputs)),
-                platform=PLATFORM,
+                platform="tensorflow_savedmodel",
             )
 
     def predict_batch(self, inputs: Arrays) -> Arrays:
-        """Call the function once.
-
-        Raises:
-            MemoryError: out of memory.
-            RuntimeError: an operator failed; one-line reason.
-        """
+        """Call the function once; raises MemoryError, or RuntimeError with one line."""
         try:
             tensors = {spec.name: tf.constant(inputs[spec.name]) for spec in self.signature.inputs}
             answer = self._function(**tensors)
@@ -93,11 +73,7 @@ class Model:
 
 
 def _set_threads(threads: int) -> None:
-    """Run one operator at a time.
-
-    Raises:
-        RuntimeError: another model set other limits.
-    """
+    """Run one operator at a time; raises RuntimeError if another model set other limits."""
     # Without visible GPUs no driver is read, which speeds up the start.
     with contextlib.suppress(RuntimeError):
         tf.config.set_visible_devices([], "GPU")

@@ -1,8 +1,7 @@
 """Kind torch: a TorchScript archive or an exported program (`.pt2`), on the CPU or a GPU.
 
 Inputs are in the order of `forward`; a number argument gets the one in its array, of shape [].
-Outputs: one tensor, a tuple in signature order, or a dictionary by name. PyTorch has no texts. The
-signature is declared or read from the model (`torch_signature`).
+Outputs: one tensor, a tuple in signature order, or a dictionary by name.
 
 Pickles, also state dicts, are rejected because they run code. Both formats hold PyTorch code, which
 is not sandboxed: serve only what you trust.
@@ -26,10 +25,11 @@ import torch.export.pt2_archive  # imported here so the fork server spends its s
 from numpy.typing import NDArray
 from torch.utils import _pytree as trees
 
-from serving.errors import InferenceFailed, InvalidRequest, ModelLoadFailed
-from serving.models import Arrays, as_load_failure, cuda
+from serving.errors import InferenceFailed, InvalidRequest
+from serving.models import Arrays, as_load_failure, check_file, cuda
 from serving.models.torch_signature import (
     SIGNATURE_FILE,
+    Specs,
     example_signature,
     number_inputs,
     program_signature,
@@ -37,7 +37,7 @@ from serving.models.torch_signature import (
     signature_file,
     trace_signature,
 )
-from serving.values import Signature, TensorSpec
+from serving.values import Signature
 
 PLATFORMS = {"script": "pytorch_torchscript", "program": "pytorch_export"}
 
@@ -53,32 +53,34 @@ Run = Callable[..., Any]
 
 
 class Model:
-    """One module."""
+    """TorchScript module or exported program."""
 
     signature: Signature
     is_pure = True
 
     def __init__(self, path: pathlib.Path | None, *, threads: int, device: str = "auto") -> None:
-        if path is None or not path.is_file():
-            raise ModelLoadFailed(
-                str(path),
-                "no such file; the kind torch needs a TorchScript file or an exported program (.pt2)",
-            )
-        form, has_example = _form_of(path)
+        path = check_file(
+            path, "the kind torch needs a TorchScript file or an exported program (.pt2)"
+        )
         torch.set_num_threads(threads)
         with contextlib.suppress(RuntimeError):  # can be set once per process
             torch.set_num_interop_threads(1)
+        wants_gpu = device != cuda.CPU
         self.device = cuda.choose_device(
             device,
             model=str(path),
             runtime=f"the installed PyTorch {torch.__version__}",
             offers_cuda=torch.version.cuda is not None,
-            gpus=_gpu_count() if device != cuda.CPU else 0,
+            gpus=torch.cuda.device_count() if wants_gpu and torch.cuda.is_available() else 0,
         )
         self._device = torch.device(self.device)
         with as_load_failure(path, f"PyTorch {torch.__version__}"):
-            load = _load_script if form == "script" else _load_program
-            self._run, (inputs, outputs) = load(path, self._device, has_example=has_example)
+            form, has_example = _form_of(path)
+            if form == "script":
+                loaded = _load_script(path, self._device, has_example=has_example)
+            else:
+                loaded = _load_program(path, self._device)
+        self._run, (inputs, outputs) = loaded
         self.signature = Signature(inputs=inputs, outputs=outputs, platform=PLATFORMS[form])
         self._inputs = [spec.name for spec in inputs]
         self._numbers = number_inputs(self._run, self._inputs) if form == "script" else frozenset()
@@ -87,11 +89,8 @@ class Model:
     def predict_batch(self, inputs: Arrays) -> Arrays:
         """Call the module once.
 
-        Raises:
-            InvalidRequest: several values for a number.
-            InferenceFailed: outputs differ from the signature.
-            MemoryError: out of memory.
-            RuntimeError: TorchScript's error, in one line.
+        Raises InvalidRequest, InferenceFailed if outputs differ from the signature, MemoryError, or
+        RuntimeError with one line.
         """
         try:
             with torch.inference_mode():
@@ -119,25 +118,15 @@ class Model:
         return array.item()
 
 
-def _gpu_count() -> int:
-    return torch.cuda.device_count() if torch.cuda.is_available() else 0
-
-
 # File formats
 
 
 def _form_of(path: pathlib.Path) -> tuple[Literal["script", "program"], bool]:
-    """An archive's format, and whether it has a trace's example.
-
-    Raises:
-        ModelLoadFailed: unknown format, or pickled or native code.
-    """
+    """Return an archive's format, and whether it has a trace's example, or raise ValueError."""
     if not zipfile.is_zipfile(path):
         with path.open("rb") as file:
             what = "a pickle" if file.read(1) == b"\x80" else "not a PyTorch archive"
-        raise ModelLoadFailed(
-            str(path), f"it is {what}; pickles are refused, they run code: {_SAVE_AS}"
-        )
+        raise ValueError(f"it is {what}; pickles are refused, they run code: {_SAVE_AS}")
     with zipfile.ZipFile(path) as archive:
         parts = {name.partition("/")[2] for name in archive.namelist()}
     if "constants.pkl" in parts:
@@ -145,19 +134,17 @@ def _form_of(path: pathlib.Path) -> tuple[Literal["script", "program"], bool]:
     if "archive_format" in parts:
         doubtful = [part for part in parts if _is_doubtful(part)]
         if doubtful:
-            raise ModelLoadFailed(
-                str(path),
+            raise ValueError(
                 f"it contains {min(doubtful)}, which is pickled or native code; expected "
-                "only operators and tensors",
+                "only operators and tensors"
             )
         return "program", False
     if "data.pkl" in parts:
-        raise ModelLoadFailed(
-            str(path),
+        raise ValueError(
             "it is a pickle, such as a state dict; pickles are refused, because they run "
-            f"code, and weights alone are not a model: {_SAVE_AS}",
+            f"code, and weights alone are not a model: {_SAVE_AS}"
         )
-    raise ModelLoadFailed(str(path), f"it is an archive, but not one of PyTorch; {_SAVE_AS}")
+    raise ValueError(f"it is an archive, but not one of PyTorch; {_SAVE_AS}")
 
 
 def _is_doubtful(part: str) -> bool:
@@ -171,7 +158,7 @@ def _is_doubtful(part: str) -> bool:
 
 def _load_script(
     path: pathlib.Path, device: torch.device, *, has_example: bool
-) -> tuple[Run, tuple[tuple[TensorSpec, ...], tuple[TensorSpec, ...]]]:
+) -> tuple[Run, Specs]:
     extra: dict[str, Any] = {SIGNATURE_FILE: ""}
     on_cpu = device.type == "cpu"
     module = torch.jit.load(
@@ -204,10 +191,7 @@ def _load_script(
     return module, trace_signature(module, kinds, device, [item.name for item in arguments])
 
 
-def _load_program(
-    path: pathlib.Path, device: torch.device, *, has_example: bool
-) -> tuple[Run, tuple[tuple[TensorSpec, ...], tuple[TensorSpec, ...]]]:
-    del has_example
+def _load_program(path: pathlib.Path, device: torch.device) -> tuple[Run, Specs]:
     extra: dict[str, Any] = {SIGNATURE_FILE: ""}
     with _only_tensors_unpickled(), warnings.catch_warnings():
         # PyTorch warns about its own buffer.

@@ -20,30 +20,20 @@ from typing import Any
 import torch
 
 from serving.system import bounded_yaml
+from serving.tensors import arrays
 from serving.values import TensorSpec
 
+Specs = tuple[tuple[TensorSpec, ...], tuple[TensorSpec, ...]]
 SIGNATURE_FILE = "signature.yaml"
 
 DATATYPES: dict[torch.dtype, str] = {
-    torch.bool: "BOOL",
-    torch.uint8: "UINT8",
-    torch.uint16: "UINT16",
-    torch.uint32: "UINT32",
-    torch.uint64: "UINT64",
-    torch.int8: "INT8",
-    torch.int16: "INT16",
-    torch.int32: "INT32",
-    torch.int64: "INT64",
-    torch.float16: "FP16",
-    torch.float32: "FP32",
-    torch.float64: "FP64",
+    getattr(torch, dtype.name): name for name, dtype in arrays.DTYPES.items()
 }
-
 NUMBERS = {"int": "INT64", "float": "FP64", "bool": "BOOL", "number": "FP64", "Scalar": "FP64"}
 
 
 def number_inputs(module: Any, names: Sequence[str]) -> frozenset[str]:
-    """Inputs that the module takes as numbers."""
+    """Return the inputs that the module takes as numbers."""
     arguments = module.forward.schema.arguments[1:]
     pairs = zip(names, arguments, strict=False)  # arguments with defaults may be omitted
     return frozenset(name for name, item in pairs if _plain(item.type) in NUMBERS)
@@ -57,9 +47,8 @@ def example_signature(schema: Any) -> str:
     """Build a one-line YAML signature to complete, from the schema of `forward`."""
 
     def entry(name: str, kind: Any) -> str:
-        datatype, shape = NUMBERS.get(_plain(kind), "FP32"), "[]"
-        if _plain(kind) not in NUMBERS:
-            shape = "[-1, -1]"
+        datatype = NUMBERS.get(_plain(kind), "FP32")
+        shape = "[]" if _plain(kind) in NUMBERS else "[-1, -1]"
         return f"{{name: {name}, datatype: {datatype}, shape: {shape}}}"
 
     inputs = [
@@ -74,7 +63,7 @@ def example_signature(schema: Any) -> str:
 
 def trace_signature(
     module: Any, kinds: Sequence[Any], device: torch.device, names: Sequence[str]
-) -> tuple[tuple[TensorSpec, ...], tuple[TensorSpec, ...]]:
+) -> Specs:
     """Read inputs from the trace's example, and outputs from a run on zeros."""
     inputs = tuple(
         _spec(name, kind.dtype(), (-1, *kind.sizes()[1:]))
@@ -99,19 +88,19 @@ def trace_signature(
 
 def program_signature(
     program: torch.export.ExportedProgram,
-) -> tuple[tuple[TensorSpec, ...], tuple[TensorSpec, ...]]:
+) -> Specs:
     """Read an exported program's inputs and outputs."""
     values = {node.name: node.meta.get("val") for node in program.graph_module.graph.nodes}
     signature = program.graph_signature
     names = list(signature.user_outputs)
+    labels = names
     form = program.call_spec.out_spec
     if form is not None and form.type is dict and len(form.context) == len(names):
-        labels = [str(name) for name in form.context]  # the module's names
-    else:
-        labels = [str(name) for name in names]
+        labels = form.context  # the module's names
     inputs = tuple(_program_spec(str(name), values.get(name)) for name in signature.user_inputs)
     outputs = tuple(
-        _program_spec(label, values.get(name)) for label, name in zip(labels, names, strict=True)
+        _program_spec(str(label), values.get(name))
+        for label, name in zip(labels, names, strict=True)
     )
     for spec in inputs:
         if spec.shape[:1] != (-1,):
@@ -140,9 +129,7 @@ def _spec(name: str, dtype: torch.dtype, shape: tuple[int, ...]) -> TensorSpec:
     return TensorSpec(name=name, datatype=DATATYPES[dtype], shape=shape)
 
 
-def read_signature(
-    path: pathlib.Path, inside: str | bytes
-) -> tuple[tuple[TensorSpec, ...], tuple[TensorSpec, ...]] | None:
+def read_signature(path: pathlib.Path, inside: str | bytes) -> Specs | None:
     """Read the declared signature, if any."""
     beside = signature_file(path)
     if not inside and not beside.is_file():
@@ -167,5 +154,5 @@ def read_signature(
 
 
 def signature_file(path: pathlib.Path) -> pathlib.Path:
-    """File beside a model that declares its signature."""
+    """Return the file beside a model that declares its signature."""
     return path.with_suffix(f".{SIGNATURE_FILE}")

@@ -1,9 +1,6 @@
-"""Kind xgboost: a booster saved as UBJSON or JSON, on the CPU.
+"""Kind xgboost: a booster saved as UBJSON or JSON, on the CPU (docs/models.md).
 
-Input: `input` FP32 [-1, features], columns in training order, NaN if missing, categories as codes.
-Output, FP32: `scores`, probabilities, margins or ranks, [-1] (two classes) or [-1, classes];
-`prediction` for other objectives. Models of the scikit-learn interface with early stopping use
-trees up to the best iteration, others all.
+Models of the scikit-learn interface with early stopping use trees up to the best iteration.
 """
 
 from __future__ import annotations
@@ -15,24 +12,21 @@ import numpy as np
 import xgboost
 from numpy.typing import NDArray
 
-from serving.models import Arrays, tabular
+from serving.models import Arrays, as_load_failure, check_file, tabular
 from serving.values import Signature
 
-PLATFORM = "xgboost"
 _OF_SCORES = ("binary:logistic", "binary:logitraw", "multi:softprob", "rank:")
 
 
 class Model:
-    """One booster."""
+    """Booster of XGBoost's own file format."""
 
     signature: Signature
     is_pure = True
 
     def __init__(self, path: pathlib.Path | None, *, threads: int) -> None:
-        path = tabular.check_file(
-            path, "the kind xgboost needs a file written by Booster.save_model"
-        )
-        with tabular.as_load_failure(path, f"XGBoost {xgboost.__version__}"):
+        path = check_file(path, "the kind xgboost needs a file written by Booster.save_model")
+        with as_load_failure(path, f"XGBoost {xgboost.__version__}"):
             self._booster = xgboost.Booster()
             # From a buffer the format is detected by content, from a file by suffix.
             self._booster.load_model(bytearray(path.read_bytes()))
@@ -45,11 +39,11 @@ class Model:
             is_score = learner["objective"]["name"].startswith(_OF_SCORES)
         self._output = tabular.SCORES if is_score else tabular.PREDICTION
         self.signature = tabular.signature(
-            (tabular.rows_spec(features, "FP32"),), self._output, answer, PLATFORM
+            (tabular.rows_spec(features, "FP32"),), self._output, answer, "xgboost"
         )
 
     def predict_batch(self, inputs: Arrays) -> Arrays:
-        """Predict a batch."""
+        """Return the scores or predictions of a batch."""
         return {self._output: self._answer(inputs[tabular.INPUT])}
 
     def _answer(self, rows: NDArray[np.generic]) -> NDArray[np.generic]:

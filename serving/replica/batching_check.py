@@ -15,7 +15,6 @@ import dataclasses
 import itertools
 import time
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,6 +24,7 @@ from serving.models import Arrays, LoadedModel
 from serving.replica.execution import Execution
 from serving.replica.output_frames import BrokenContract
 from serving.replica.padding import Padding
+from serving.replica.request_plan import pad
 from serving.replica.samples import Samples
 from serving.replica.warmup import entries_of
 from serving.tensors import arrays
@@ -36,7 +36,6 @@ _OF_ANOTHER_SIZE = TOLERANCES | {"FP16": 5e-2, "FP32": 5e-2}
 """The same between batch sizes. On an H100, TF32 moved a ResNet-18 by 0.0006; bfloat16 is eight
 times as coarse, and nets are deeper."""
 _MIN_MULTIPLE = 8
-"""Default multiple for padding."""
 
 _UNTRIED = "batches of it could not be checked"
 _PADDED_REQUESTS = 8
@@ -99,34 +98,27 @@ def _padding_of(
 def _laid_padding(
     model: LoadedModel, request: Arrays, told: DeclaredInputs, multiple: int
 ) -> Padding | str:
-    """Return the padding.
-
-    Output axes are those that grow in a request whose free sizes all differ and grow.
-    """
+    """Return the padding, with the output axes that grow if all free sizes differ and grow."""
     signature = model.signature
     wanted: dict[str, int] = {}
-    for spec in signature.inputs:
-        for axis in _free_axes(spec):
-            size = request[spec.name].shape[axis]
-            candidates = (
-                size + step for step in itertools.chain(range(0, -size, -1), itertools.count(1))
-            )
-            wanted.setdefault(
-                _dimension(spec, axis, size),
-                next(n for n in candidates if n % multiple and n not in wanted.values()),
-            )
     sizes: dict[int, tuple[str, int]] = {}
     """Size in the request -> input and axis."""
     for spec in signature.inputs:
         for axis in _free_axes(spec):
-            size = wanted[_dimension(spec, axis, request[spec.name].shape[axis])]
-            sizes.setdefault(size, (spec.name, axis))
+            size = request[spec.name].shape[axis]
+            key = _dimension(spec, axis, size)
+            if key not in wanted:
+                candidates = itertools.chain(range(size, 0, -1), itertools.count(size + 1))
+                used = wanted.values()
+                wanted[key] = next(n for n in candidates if n % multiple and n not in used)
+            sizes.setdefault(wanted[key], (spec.name, axis))
     short = _resize(request, signature, wanted)
     wide = Padding(multiple, told.pad, {})
-    filled = {
-        spec.name: _pad(short[spec.name], wide.pad_shape(spec, short[spec.name].shape), told, spec)
-        for spec in signature.inputs
-    }
+    filled: Arrays = {}
+    for spec in signature.inputs:
+        array = short[spec.name]
+        padded = wide.pad_shape(spec, array.shape)
+        filled[spec.name] = pad(array, array.shape, padded, told.pad.get(spec.name, 0.0))
     execution = Execution(model, quiet=True)
     alone = execution.together(entries_of([short], signature))[0]
     grown = execution.together(entries_of([filled], signature))[0]
@@ -151,10 +143,7 @@ def _laid_padding(
 def _difference_filled_up(
     model: LoadedModel, samples: Samples, padding: Padding, within_s: float
 ) -> str:
-    """Return how outputs change with padding, or "".
-
-    Several requests are padded little, half and nearly fully, as few elements may not show.
-    """
+    """Return how outputs change with padding: little, half and nearly full; "" if they do not."""
     signature, multiple = model.signature, padding.multiple
     bare, filling = Execution(model, quiet=True), Execution(model, padding=padding, quiet=True)
     until_s = time.monotonic() + within_s
@@ -274,11 +263,3 @@ def _resize(request: Arrays, signature: Signature, sizes: Mapping[str, int]) -> 
             array = np.take(array, places, axis)
         resized[spec.name] = array
     return resized
-
-
-def _pad(
-    array: NDArray[Any], shape: tuple[int, ...], told: DeclaredInputs, spec: TensorSpec
-) -> NDArray[Any]:
-    fill: Any = b"" if spec.datatype == "BYTES" else told.pad.get(spec.name, 0.0)
-    wider = [(0, more - size) for size, more in zip(array.shape, shape, strict=True)]
-    return np.pad(array, wider, constant_values=fill)

@@ -1,8 +1,8 @@
-"""Collation: groups the requests of a batch and joins them to arrays for a model.
+"""Collation: groups the requests of a batch and joins them to arrays for a model. Pure.
 
 Requests of a group have equal names, datatypes and shapes beside the item axis, perhaps after
 padding. An invalid request fails alone. A large batch of requests that differ only in their data is
-one block, without work per request. Pure.
+one block, without work per request.
 """
 
 from __future__ import annotations
@@ -52,9 +52,7 @@ class RequestGroup:
     key: tuple[tuple[str, str, tuple[int, ...]], ...]
     has_items: bool
     indexes: list[int] = dataclasses.field(default_factory=list)
-    """Indexes of the requests in the batch."""
     counts: list[int] = dataclasses.field(default_factory=list)
-    """Items per request."""
     parts: list[list[Any]] = dataclasses.field(default_factory=list)
     """Per request and tensor: raw bytes, or BYTES elements. Empty with `rows`."""
     rows: NDArray[np.uint8] | None = None
@@ -70,16 +68,13 @@ class RequestGroup:
         """Split at least two requests into two groups."""
         middle = len(self.indexes) // 2
         first, second = (
-            RequestGroup(
-                self.key,
-                self.has_items,
-                self.indexes[cut],
-                self.counts[cut],
-                self.parts[cut],
-                None if self.rows is None else self.rows[cut],
-                self.cuts,
-                self.axes,
-                self.shapes[cut],
+            dataclasses.replace(
+                self,
+                indexes=self.indexes[cut],
+                counts=self.counts[cut],
+                parts=self.parts[cut],
+                rows=None if self.rows is None else self.rows[cut],
+                shapes=self.shapes[cut],
             )
             for cut in (slice(None, middle), slice(middle, None))
         )
@@ -166,10 +161,7 @@ class Collator:
         return list(groups.values()), failures
 
     def block(self, message: wire.InferMessage) -> RequestGroup | None:
-        """Return the whole batch as one block.
-
-        None if its requests are few, or differ in more than their data, or one is invalid.
-        """
+        """Return a batch of many requests that differ only in their data as one block, else None."""
         entries = message.entries
         if message.even is None or len(entries) < MIN_ROWS:
             return None

@@ -28,7 +28,6 @@ MAX_ERROR_CHARACTERS = 500
 _MAX_CULPRITS = 3
 """Requests that may fail alone without a success before the model is blamed."""
 _LOG_EVERY_S = 1.0
-"""Minimum interval between two logged errors of a model."""
 
 
 Outcome = tuple[int, int, list[Buffer]]
@@ -82,11 +81,9 @@ class Execution:
         return Execution(self._model, padding=self._padding, quiet=True)
 
     def together(self, entries: Sequence[wire.InferEntry]) -> list[tuple[Tensor, ...]]:
-        """Return the outputs of requests run in one call.
+        """Return the outputs of requests run in one call, or raise InvalidRequest if they do not fit.
 
-        Raises:
-            InvalidRequest: a request is invalid, or they do not fit into one call.
-            Exception: any from the model; `output_frames.BrokenContract` if outputs are not per item.
+        It raises what the model raises, and `BrokenContract` if outputs are not per item.
         """
         groups, failures = self._collator.groups(entries)
         if failures or len(groups) != 1:

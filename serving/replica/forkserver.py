@@ -52,18 +52,14 @@ class ForkServer:
     def __init__(self, control: ControlChannel, *, forks: bool) -> None:
         self._control = control
         self._forks = forks
-        self._workers: dict[int, int] = {}
-        """Living replicas: pid -> worker number."""
+        self._workers: dict[int, int] = {}  # living replicas: pid -> worker number
         self._wake_in, self._wake_out = socket.socketpair()
         for end in (self._wake_in, self._wake_out):
             end.setblocking(False)
 
-    def warm(self, warm_s: float) -> None:
-        """Report readiness."""
+    def run(self, warm_s: float) -> None:
+        """Report readiness after `warm_s`, then serve orders until the channel ends."""
         self._tell({"event": "warm", "forks": self._forks, "warm_s": warm_s})
-
-    def run(self) -> None:
-        """Serve orders until the channel ends."""
         signal.set_wakeup_fd(self._wake_in.fileno(), warn_on_full_buffer=False)
         signal.signal(signal.SIGCHLD, lambda *_: None)  # it wakes the loop
         poll = select.poll()
@@ -105,13 +101,8 @@ class ForkServer:
             pid = self._fork(order) if self._forks else _spawn(order)
         except OSError as error:  # no memory or process left: only this replica is lost
             log.warning("a replica cannot be created", extra={"error": str(error)})
-            self._tell(
-                {
-                    "event": "ended",
-                    "worker": order["worker"],
-                    "code": exit_codes.NOT_MADE,
-                }
-            )
+            ended = {"event": "ended", "worker": order["worker"], "code": exit_codes.NOT_MADE}
+            self._tell(ended)
             return
         self._workers[pid] = order["worker"]
         self._tell({"event": "started", "worker": order["worker"], "pid": pid})
@@ -178,10 +169,8 @@ def main() -> None:
     control = ControlChannel.to_parent()
     forks = import_runtime(kind)
     template = ForkServer(control, forks=forks)
-    warm_s = time.monotonic() - began_s
     try:
-        template.warm(warm_s)
-        template.run()
+        template.run(time.monotonic() - began_s)
     finally:
         template.kill_all()
         for root in groups:

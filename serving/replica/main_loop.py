@@ -1,13 +1,10 @@
 """Main loop of a replica: read an action, run it, respond; one thread, one blocking socket.
 
-In: messages of the replica wire. Out: one response per action, in order. The only clock is
-CLOCK_MONOTONIC, shared with the gateway.
-
-- An action after its window is rejected (TOO_LATE); one before its window waits.
+- An action after its window is rejected (TOO_LATE); one before its window waits. The only clock is
+  CLOCK_MONOTONIC, shared with the gateway.
 - A LOAD includes the warm-up, so no INFER pays for a first call.
 - The caller disables automatic garbage collection; the loop collects after a load and while idle.
-  Loaded models live long and are frozen. If models come and go in a budget, only the first load
-  is.
+  Loaded models live long and are frozen; if models come and go in a budget, only the first load is.
 """
 
 from __future__ import annotations
@@ -63,8 +60,7 @@ def serve(
 ) -> int:
     """Run as a replica on a connected, blocking socket; return the exit code.
 
-    A message above `max_message_bytes` ends it. The gateway's absolute paths lie below `root`. The
-    caller closes the socket.
+    A message above `max_message_bytes` ends it. The gateway's absolute paths lie below `root`.
     """
     try:
         with contextlib.suppress(ConnectionError):  # the gateway may end inside a message
@@ -107,23 +103,16 @@ class MainLoop:
         """Actions since the last collection."""
 
     def run(self) -> None:
-        """Serve until the socket is closed.
-
-        Raises:
-            WireError: the gateway broke the protocol.
-            ConnectionError: the socket was closed inside a message.
-        """
+        """Serve until the socket is closed; raises as `MessageSocket.receive`."""
         self._messages.send([wire.encode_hello(pid=os.getpid(), monotonic_ns=time.monotonic_ns())])
-        while (message := self._receive()) is not None:
+        while True:
+            if self._actions >= _ACTIONS_PER_COLLECTION and not self._actions % _ACTIONS_PER_LOOK:
+                self._collect_garbage()
+            message = self._messages.receive()
+            if message is None:
+                return
             self._act(*message)
             self._actions += 1
-
-    def _receive(self) -> tuple[MessageType, memoryview] | None:
-        """Return the next message; None if the socket was closed."""
-        actions = self._actions
-        if actions >= _ACTIONS_PER_COLLECTION and not actions % _ACTIONS_PER_LOOK:
-            self._collect_garbage()
-        return self._messages.receive()
 
     def _collect_garbage(self) -> None:
         if self._actions >= _ACTIONS_WITHOUT_COLLECTION or not self._poll.poll(_PAUSE_MS):
@@ -136,9 +125,11 @@ class MainLoop:
         if kind is MessageType.INFER:
             self._messages.send(self._infer(wire.parse_infer(body)))
         elif kind is MessageType.LOAD:
-            self._messages.send([self._load(wire.parse_load(body))])
+            load = wire.parse_load(body)
+            self._messages.send([wire.encode_loaded(load.action_id, *self._load(load))])
         elif kind is MessageType.UNLOAD:
-            self._messages.send([self._unload(wire.parse_unload(body))])
+            unload = wire.parse_unload(body)
+            self._messages.send([wire.encode_unloaded(unload.action_id, *self._unload(unload))])
         else:
             raise wire.WireError(f"message {kind.name} is not supported by a replica")
 
@@ -167,9 +158,7 @@ class MainLoop:
 
     def _place(self, path: str | None) -> pathlib.Path | None:
         """Return a gateway path as this process sees it."""
-        if path is None:
-            return None
-        return staged_path(path, self._root)
+        return None if path is None else staged_path(path, self._root)
 
     def _make_rejection(
         self,
@@ -181,22 +170,22 @@ class MainLoop:
         outcomes = [failure_outcome(Failure(status, text))] * len(message.entries)
         return _result(message.action_id, times, outcomes, status)
 
-    def _load(self, message: wire.LoadMessage) -> bytes:
+    def _load(self, message: wire.LoadMessage) -> tuple[ActionStatus, dict[str, object]]:
+        """Load a model; return the status and the detail of LOADED."""
         self._max_response_bytes = message.max_response_bytes
         settled = message.budget is None  # costs time while serving
         before_bytes = malloc.resident_bytes(settled=settled)
         began_ns = _start(message.earliest_ns, message.latest_ns)
         if began_ns is None:
-            refused = {"error": _TOO_LATE}
-            return wire.encode_loaded(message.action_id, ActionStatus.TOO_LATE, refused)
+            return ActionStatus.TOO_LATE, {"error": _TOO_LATE}
         lacking = self._room_lacking(message)
         if lacking:
-            return wire.encode_loaded(message.action_id, ActionStatus.NO_ROOM, {"error": lacking})
-        detail: dict[str, object]
+            return ActionStatus.NO_ROOM, {"error": lacking}
+        path = self._place(message.path)
         try:
             model = models.load(
                 message.kind,
-                self._place(message.path),
+                path,
                 threads=message.threads,
                 device=message.device,
                 # A container's cache does not outlive it.
@@ -206,36 +195,30 @@ class MainLoop:
             execution, warmed = self._settle(model, message)
         except (Exception, SystemExit) as error:  # a model may raise anything
             text = error.text if isinstance(error, ModelLoadFailed) else error_text(error)
-            if self._root is not None and message.path is not None:
-                text += _right_lacking(staged_path(message.path, self._root))
+            if self._root is not None and path is not None:
+                text += _right_lacking(path)
             log.info("a model was not loaded", extra={"model": message.name, "error": text})
-            detail = {"error": text, "is_missing": isinstance(error, ModelMissing)}
-            return wire.encode_loaded(message.action_id, ActionStatus.LOAD_FAILED, detail)
+            is_missing = isinstance(error, ModelMissing)
+            return ActionStatus.LOAD_FAILED, {"error": text, "is_missing": is_missing}
         self._models[message.model] = execution, message.pages
         gc.collect()
         if not self._shares:
             gc.freeze()
         self._shares = message.budget is not None
-        load_s = (time.monotonic_ns() - began_ns) * 1e-9
-        detail = {
+        return ActionStatus.OK, {
             "signature": execution.signature.as_json(),
-            "load_s": load_s,
+            "load_s": (time.monotonic_ns() - began_ns) * 1e-9,
             "warmup": warmed.as_json(),
             "device": getattr(model, "device", None),
             "optimised": getattr(model, "optimised", None),
             "started_ns": began_ns,
             "memory_bytes": max(0, malloc.resident_bytes(settled=settled) - before_bytes),
         }
-        return wire.encode_loaded(message.action_id, ActionStatus.OK, detail)
 
     def _settle(
         self, model: models.LoadedModel, message: wire.LoadMessage
     ) -> tuple[Execution, warmup.WarmUp]:
-        """Find out how the model takes batches, and warm it up.
-
-        Raises:
-            ModelLoadFailed: real samples fail, or declared inputs do not fit.
-        """
+        """Find out how the model takes batches, and warm it up; raises ModelLoadFailed."""
         told = message.inputs
         model.signature = detect_item_axes(
             model.signature, item_axis=told.item_axis, shared=told.shared, where=message.name
@@ -269,9 +252,8 @@ class MainLoop:
         """Return why the model exceeds the page budget, or ""."""
         if message.budget is None:
             return ""
-        others = sum(
-            pages for number, (_, pages) in self._models.items() if number != message.model
-        )
+        others = sum([pages for _, pages in self._models.values()])
+        others -= self._models.get(message.model, (None, 0))[1]
         if others + message.pages <= message.budget:
             return ""
         return (
@@ -279,18 +261,16 @@ class MainLoop:
             "use: unload models first"
         )
 
-    def _unload(self, message: wire.UnloadMessage) -> bytes:
+    def _unload(self, message: wire.UnloadMessage) -> tuple[ActionStatus, dict[str, object]]:
         if _start(message.earliest_ns, message.latest_ns) is None:
-            detail = {"error": _TOO_LATE}
-            return wire.encode_unloaded(message.action_id, ActionStatus.TOO_LATE, detail)
+            return ActionStatus.TOO_LATE, {"error": _TOO_LATE}
         if self._models.pop(message.model, None) is None:
-            detail = {"error": _unknown(message.model)}
-            return wire.encode_unloaded(message.action_id, ActionStatus.UNKNOWN_MODEL, detail)
+            return ActionStatus.UNKNOWN_MODEL, {"error": _unknown(message.model)}
         if not self._shares:  # else the next LOAD collects
             gc.unfreeze()
             gc.collect()
             gc.freeze()
-        return wire.encode_unloaded(message.action_id, ActionStatus.OK, {})
+        return ActionStatus.OK, {}
 
 
 _TOO_LATE = "the action's window had closed before it could start"

@@ -28,9 +28,7 @@ class MessageSocket:
     def receive(self) -> tuple[MessageType, memoryview] | None:
         """Return the next message; None if the socket was closed.
 
-        Raises:
-            WireError: it is too large, or garbage.
-            ConnectionError: the socket was closed inside a message.
+        Raises WireError for garbage, and ConnectionError if it was closed inside a message.
         """
         if not self._fill(memoryview(self._head)):
             return None

@@ -1,7 +1,7 @@
-"""Conversion of a model's outputs into one frame per request.
+"""Conversion of a model's outputs into one frame per request. Pure.
 
 Frames view contiguous outputs; small frames of equal requests form one block. The contract is
-checked here: all outputs present, in the signature's datatypes, one entry per item. Pure.
+checked here: all outputs present, in the signature's datatypes, one entry per item.
 """
 
 from __future__ import annotations
@@ -37,8 +37,7 @@ BLOCK_BYTES = 16 * 1024
 class FrameBlock(NamedTuple):
     """Consecutive frames of requests that differ only in their data."""
 
-    frame_bytes: int
-    """Bytes of each frame."""
+    frame_bytes: int  # of each
     requests: int
     data: Buffer
 
@@ -83,10 +82,8 @@ def frames(
                 f"the model returned output {output.name!r} of shape {list(array.shape)} for {count} "
                 f"items; expected one entry per item along {where}"
             )
-    if any(axes) or padding is not None:
+    if any(axes) or padding is not None or any(output.datatype == "BYTES" for output in named):
         return _frames_of_cuts(group, named, axes, padding)
-    if any(output.datatype == "BYTES" for output in named):
-        return _frames_of_rows(group, named)
     if as_block and count and group.counts.count(group.counts[0]) == len(group.counts):
         block = _block(group, named, count)
         if block is not None:
@@ -179,34 +176,25 @@ def _sized_descriptor(
     return len(descriptor) + sum(size for _, _, _, size in tensors), descriptor
 
 
-def _frames_of_rows(group: RequestGroup, named: list[_Output]) -> list[Frame]:
-    """Return frames with BYTES outputs, whose rows differ in size."""
-    result = []
-    position = 0
-    for items in group.counts:
-        end = position + items
-        rows = [_raw_output(out.name, out.datatype, out.array[position:end]) for out in named]
-        result.append(_frame(rows))
-        position = end
-    return result
-
-
 def _frames_of_cuts(
     group: RequestGroup, named: list[_Output], axes: list[int], padding: Padding | None
 ) -> list[Frame]:
-    """Return frames of items along any axis, without padding."""
+    """Return frames of items along any axis, without padding, also of BYTES."""
     result = []
     position = 0
     for place, items in enumerate(group.counts):
         end = position + items
         rows = []
         for out, axis in zip(named, axes, strict=True):
-            cut = [slice(None)] * out.array.ndim
-            cut[axis] = slice(position, end)
+            part = out.array[position:end] if axis == 0 else _along(out.array, axis, position, end)
             if padding is not None:
                 for padded, size in padding.sizes_of(out.name, group.shapes[place]):
-                    cut[padded] = slice(size)
-            rows.append(_raw_output(out.name, out.datatype, out.array[tuple(cut)]))
+                    part = _along(part, padded, 0, size)
+            rows.append(_raw_output(out.name, out.datatype, part))
         result.append(_frame(rows))
         position = end
     return result
+
+
+def _along(array: NDArray[Any], axis: int, start: int, stop: int) -> NDArray[Any]:
+    return array[(*[slice(None)] * axis, slice(start, stop))]

@@ -17,7 +17,6 @@ class Padding(NamedTuple):
     multiple: int
     """Free dimensions are padded to a multiple of it."""
     fills: Mapping[str, float]
-    """Fill value by input."""
     outputs: Mapping[str, Mapping[int, tuple[str, int]]]
     """Output -> axis -> input and axis whose size it follows."""
 
@@ -33,9 +32,6 @@ class Padding(NamedTuple):
     def sizes_of(
         self, output: str, shapes: Mapping[str, tuple[int, ...]]
     ) -> Iterator[tuple[int, int]]:
-        """Yield an output's padded axes with their unpadded sizes.
-
-        `shapes` are the unpadded ones of the request's inputs.
-        """
+        """Yield an output's padded axes and unpadded sizes, from the unpadded shapes of inputs."""
         for axis, (name, input_axis) in self.outputs.get(output, {}).items():
             yield axis, shapes[name][input_axis]

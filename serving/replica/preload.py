@@ -12,7 +12,6 @@ import logging
 import os
 import pathlib
 import sys
-import threading
 
 from serving import models
 from serving.replica import warmup
@@ -29,26 +28,23 @@ _WITHIN_S = 0.005
 
 def import_runtime(kind: str) -> bool:
     """Import the runtime of a kind; return whether the process can be forked afterwards."""
-    try:
-        importlib.import_module(models.KINDS[kind])
-    except (KeyError, ModuleNotFoundError):  # reported by LOAD
-        pass
-    except ImportError as error:
-        log.warning("a model runtime cannot be imported", extra={"error": str(error)})
+    if kind in models.KINDS:
+        try:
+            importlib.import_module(f"serving.models.{kind}")
+        except ModuleNotFoundError:  # reported by LOAD
+            pass
+        except ImportError as error:
+            log.warning("a model runtime cannot be imported", extra={"error": str(error)})
     gc.collect()
     gc.freeze()
     gc.disable()
-    try:
-        threads = len(os.listdir("/proc/self/task"))  # noqa: PTH208 - also counts native threads
-    except OSError:
-        return sys.platform != "darwin" and threading.active_count() == 1
-    return threads == 1
+    return len(os.listdir("/proc/self/task")) == 1  # noqa: PTH208 - also counts native threads
 
 
 def run_small_model() -> None:
     """Load and run a small model of each imported runtime; failures are only logged."""
     for kind, folder in SMALL.items():
-        if models.KINDS[kind] not in sys.modules:
+        if f"serving.models.{kind}" not in sys.modules:
             continue
         try:
             model = models.load(kind, folder / "model.onnx", threads=1, device="cpu")

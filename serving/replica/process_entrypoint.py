@@ -2,10 +2,8 @@
 
 In: an order {"worker", "socket", "procs", "environment"} and the pid of the fork server. A forked
 child calls `run`; without forking it is `python -m serving.replica.process_entrypoint ORDER TEMPLATE_PID`.
-With {"program", "folder"} in the order the process becomes that program.
-
-Memory shared with the fork server counts as the fork server's. Replicas ignore requests to end: a
-service manager signals all processes at once, and the gateway drains first.
+With {"program", "folder"} in the order the process becomes that program. Memory shared with the fork
+server counts as the fork server's.
 """
 
 from __future__ import annotations
@@ -24,7 +22,6 @@ from typing import Any
 
 import numpy as np
 
-from serving.models import command
 from serving.replica import main_loop
 from serving.replica.preload import run_small_model
 from serving.system.end_with_parent import end_with, ignore_requests_to_end
@@ -49,7 +46,7 @@ def run(order: Mapping[str, Any], *, parent: int) -> int:
     os.environ.update(order["environment"])
     os.setpgid(0, 0)  # the fork server kills the whole group
     end_with(parent, signal.SIGKILL)
-    ignore_requests_to_end()
+    ignore_requests_to_end()  # which a service manager sends to all; the gateway drains first
     if "program" in order:
         return become_program(order)
     return serve(order["socket"])
@@ -70,11 +67,13 @@ def serve(path: str, *, root: pathlib.Path | None = None) -> int:
 
 
 def become_program(order: Mapping[str, Any]) -> int:
-    """Become the order's program, keeping groups, parent and ignored signals."""
+    """Become the order's program, whose last argument is the gateway's Unix socket."""
+    program = order["program"]
     try:
-        command.become(order["program"], order["folder"], order["socket"])
+        os.chdir(order["folder"])
+        os.execv(program[0], [*program, order["socket"]])  # noqa: S606 - no shell is meant
     except OSError as error:
-        facts = {"program": order["program"][0], "error": str(error)}
+        facts = {"program": program[0], "error": str(error)}
         log.error("the program of a replica cannot be started", extra=facts)
         return exit_codes.NO_PROGRAM
 

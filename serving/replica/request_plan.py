@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -19,12 +19,9 @@ class TensorLayout(NamedTuple):
 
     axis: int | None
     """Item axis; None: shared by all items."""
-    shape: tuple[int, ...]
-    """Unpadded."""
+    shape: tuple[int, ...]  # as sent
     padded: tuple[int, ...]
-    """Padded shape."""
     fill: float
-    """Fill value."""
 
 
 class RequestPlan(NamedTuple):
@@ -48,11 +45,7 @@ def plan_request(
     signature: Signature,
     padding: Padding | None,
 ) -> RequestPlan:
-    """Return the plan for (name, datatype, shape) of a request's inputs.
-
-    Raises:
-        InvalidRequest: as for `check_inputs`.
-    """
+    """Return the plan for (name, datatype, shape) of a request's inputs; raises as `check_inputs`."""
     check_inputs(declared, signature)
     places = sorted(range(len(declared)), key=lambda place: declared[place][0])
     ordered = [declared[place] for place in places]
@@ -63,7 +56,11 @@ def plan_request(
         return RequestPlan(tuple(ordered), None, has_bytes, tuple(places), ())
     laid = tuple(_layout(specs[name], shape, padding) for name, _, shape in ordered)
     key = tuple(
-        (name, kind, one.padded if one.axis is None else _without(one.padded, one.axis))
+        (
+            name,
+            kind,
+            one.padded if one.axis is None else one.padded[: one.axis] + one.padded[one.axis + 1 :],
+        )
         for (name, kind, _), one in zip(ordered, laid, strict=True)
     )
     items = next(one.shape[one.axis] for one in laid if one.axis is not None)
@@ -77,18 +74,12 @@ def _layout(spec: TensorSpec, shape: tuple[int, ...], padding: Padding | None) -
     return TensorLayout(spec.item_axis if shape else None, shape, padded, fill)
 
 
-def _without(shape: tuple[int, ...], axis: int) -> tuple[int, ...]:
-    return shape[:axis] + shape[axis + 1 :]
-
-
 def padded_arrays(
     plan: RequestPlan, laid: tuple[TensorLayout, ...], parts: list[Any], start: int, stop: int
 ) -> list[Any]:
     """Return the padded arrays of a request, or of its items [start, stop)."""
-    if stop and not start < stop <= (plan.items or 0):
-        raise InvalidRequest(
-            f"items {start} to {stop} are outside of a request of {plan.items} items"
-        )
+    if stop:
+        _check_range(plan.items or 0, start, stop)
     found: list[Any] = []
     for (_, datatype, _), one, part in zip(plan.key, laid, parts, strict=True):
         if datatype == "BYTES":
@@ -97,18 +88,24 @@ def padded_arrays(
             array = arrays.array_of(datatype, one.shape, [part])
         if stop and one.axis is not None:
             array = array.take(range(start, stop), one.axis)
-        wider = [(0, more - size) for size, more in zip(one.shape, one.padded, strict=True)]
-        if any(more for _, more in wider):
-            fill: Any = b"" if datatype == "BYTES" else one.fill
-            array = np.pad(array, wider, constant_values=fill)
-        found.append(array)
+        found.append(pad(array, one.shape, one.padded, one.fill))
     return found
+
+
+def pad(
+    array: NDArray[Any], shape: tuple[int, ...], padded: tuple[int, ...], fill: float
+) -> NDArray[Any]:
+    """Return an array widened by as much as `padded` exceeds `shape`; texts are filled with ""."""
+    if padded == shape:
+        return array
+    wider = [(0, more - size) for size, more in zip(shape, padded, strict=True)]
+    value: Any = b"" if array.dtype == object else fill
+    return np.pad(array, wider, constant_values=value)
 
 
 def cut_items(items: int, parts: list[Any], start: int, stop: int) -> list[Any]:
     """Return items [start, stop) of a request."""
-    if not start < stop <= items:
-        raise InvalidRequest(f"items {start} to {stop} are outside of a request of {items} items")
+    _check_range(items, start, stop)
     cut = []
     for part in parts:
         row = len(part) // items
@@ -116,14 +113,15 @@ def cut_items(items: int, parts: list[Any], start: int, stop: int) -> list[Any]:
     return cut
 
 
+def _check_range(items: int, start: int, stop: int) -> None:
+    if not start < stop <= items:
+        raise InvalidRequest(f"items {start} to {stop} are outside of a request of {items} items")
+
+
 def check_inputs(
     declared: Sequence[tuple[str, str, tuple[int, ...]]], signature: Signature
 ) -> None:
-    """Check (name, datatype, shape) of a request's inputs.
-
-    Raises:
-        InvalidRequest: they do not match the signature, or their numbers of items differ.
-    """
+    """Check (name, datatype, shape) of a request's inputs, or raise InvalidRequest."""
     specs = {spec.name: spec for spec in signature.inputs}
     names = [name for name, _, _ in declared]
     if len(set(names)) < len(names) or set(names) != specs.keys():
@@ -151,9 +149,5 @@ def check_inputs(
         if shape and (axis := specs[name].item_axis) is not None
     }
     if len(set(items.values())) > 1:
-        raise InvalidRequest(f"inputs differ in their number of items: {_counts_text(items)}")
-
-
-def _counts_text(items: Mapping[str, int]) -> str:
-    """Describe the number of items of each input."""
-    return ", ".join(f"{name!r} has {count}" for name, count in items.items())
+        counts = ", ".join(f"{name!r} has {count}" for name, count in items.items())
+        raise InvalidRequest(f"inputs differ in their number of items: {counts}")

@@ -1,11 +1,9 @@
-"""Sample inputs of a model, real or synthetic.
+"""Sample inputs of a model, real or synthetic: requests of one item each, or unbatched ones.
 
-    file     npz beside the model, one array per input (`ModelSpec.sample`)
-    model    `sample_inputs()` of the model, in the same form
-    made-up  random numbers and empty texts by the signature; only for kinds whose models are pure
-             functions (`is_pure`), and if all free dimensions have declared sizes
-
-Out: requests of one item each, or unbatched ones, in the signature's datatypes.
+file     npz beside the model, one array per input (`ModelSpec.sample`)
+model    `sample_inputs()` of the model, in the same form
+made-up  random numbers and empty texts by the signature; only for kinds whose models are pure
+functions (`is_pure`), and if all free dimensions have declared sizes
 """
 
 from __future__ import annotations
@@ -44,7 +42,6 @@ class Samples(NamedTuple):
     source: str
     """`file`, `model`, or `made-up`."""
     where: str
-    """Readable location."""
     requests: Callable[[int], list[Arrays]]
     """Return so many requests, possibly repeated: {input: array}. Raises ModelLoadFailed."""
     pairs: Callable[[], Iterator[list[Arrays]]]
@@ -133,10 +130,7 @@ def _made_up(
     *,
     most: int,
 ) -> list[Arrays]:
-    """Return random requests: declared values, floats around zero, integers up to `most`.
-
-    Shared inputs are equal in all of them.
-    """
+    """Return random requests: declared values, floats around zero, integers up to `most`."""
     rng = np.random.default_rng(0)
     requests: list[Arrays] = [{} for _ in range(count)]
     for spec in signature.inputs:
@@ -156,21 +150,15 @@ def _random(
 ) -> NDArray[Any]:
     if content.is_guessed:
         return rng.integers(0, most + 1, shape).astype(arrays.DTYPES[content.spec.datatype])
-    if not content.text and content.spec.datatype == "BYTES":
-        return (
-            np.full(shape, b"", object) if most == _MAX_SYNTHETIC[0] else content.draw(rng, shape)
-        )
+    if most == _MAX_SYNTHETIC[0] and not content.text and content.spec.datatype == "BYTES":
+        return np.full(shape, b"", object)
     return content.draw(rng, shape)
 
 
 def _ways(
     shapes: Mapping[str, tuple[int, ...]], signature: Signature, where: str
 ) -> dict[str, SampleLayout]:
-    """Find how samples lie in arrays.
-
-    Raises:
-        ModelLoadFailed: a shape does not fit, or inputs differ in their number of samples.
-    """
+    """Find how samples lie in arrays; raises ModelLoadFailed if they do not fit."""
     found = find_layouts(shapes, signature)
     if found is not None:
         return found
@@ -192,12 +180,9 @@ def _ways(
 
 
 def _of_file(file: pathlib.Path, signature: Signature, count: int) -> Arrays:
-    """Return the first `count` samples of an npz.
+    """Return the first `count` samples of an npz; raises ModelLoadFailed if they do not fit.
 
     Only these rows are read if possible: a file may exceed the replica's memory.
-
-    Raises:
-        ModelLoadFailed: it cannot be read, lacks an input, or does not fit.
     """
     samples: Arrays = {}
     try:
@@ -222,11 +207,7 @@ def _of_file(file: pathlib.Path, signature: Signature, count: int) -> Arrays:
 
 
 def _head(stream: IO[bytes], name: str) -> tuple[tuple[int, ...], np.dtype[Any]]:
-    """Return shape and dtype of an array in an npz.
-
-    Raises:
-        ValueError: it is not stored in plain rows.
-    """
+    """Return shape and dtype of an array in an npz; raises ValueError unless in plain rows."""
     version = np.lib.format.read_magic(stream)
     read = np.lib.format.read_array_header_1_0
     if version != (1, 0):
@@ -238,11 +219,7 @@ def _head(stream: IO[bytes], name: str) -> tuple[tuple[int, ...], np.dtype[Any]]
 
 
 def _first_rows(stream: IO[bytes], name: str, count: int | None) -> NDArray[Any]:
-    """Return up to `count` rows of an array in an npz (None: all).
-
-    Raises:
-        ValueError: it is not stored in plain rows.
-    """
+    """Return up to `count` rows of an array in an npz (None: all)."""
     shape, dtype = _head(stream, name)
     if shape and count is not None:
         shape = (min(shape[0], count), *shape[1:])
@@ -251,11 +228,7 @@ def _first_rows(stream: IO[bytes], name: str, count: int | None) -> NDArray[Any]
 
 
 def _to_datatype(array: NDArray[Any], spec: TensorSpec, where: str) -> NDArray[Any]:
-    """Convert samples to the input's datatype; runs check their shape.
-
-    Raises:
-        ModelLoadFailed: there are none, or of another kind.
-    """
+    """Convert samples to the input's datatype, or raise ModelLoadFailed; runs check shapes."""
     if array.ndim and not len(array):
         raise _without_sample(where, spec)
     is_text = array.dtype.kind in "SUO"

@@ -20,7 +20,6 @@ from serving.tensors import arrays
 from serving.values import Signature, Tensor
 
 _MAX_RUNS = 5
-"""Maximum runs of one size."""
 _SETTLED = 1.25
 """A call within this factor of the expected time has no first-call cost."""
 
@@ -31,12 +30,15 @@ class WarmUp(NamedTuple):
     source: str
     """Source of samples: `file`, `model` or `made-up`; `none`: nothing ran."""
     took_s: float
-    batch_s: dict[int, float]
-    """Items -> seconds of the last batch: input, execution and output."""
     stages_s: dict[int, tuple[float, float, float]]
-    """Items -> the same by stage."""
+    """Items -> seconds of the last batch: input, execution and output."""
     failure: str | None = None
     """Why synthetic inputs failed or do not exist; not the model's fault."""
+
+    @property
+    def batch_s(self) -> dict[int, float]:
+        """Items -> seconds of the last batch."""
+        return {items: sum(stages) for items, stages in self.stages_s.items()}
 
     def as_json(self) -> dict[str, object]:
         """Return the form for LOADED."""
@@ -66,7 +68,7 @@ def warm_up(
         ModelLoadFailed: real samples cannot be read, do not fit, or make the model fail.
     """
     if isinstance(samples, str):
-        return WarmUp("none", 0.0, {}, {}, samples or None)
+        return WarmUp("none", 0.0, {}, samples or None)
     made_up = samples.source == MADE_UP
     run = _WarmupRun(execution.quiet() if made_up else execution, samples, within_s)
     began_s = time.monotonic()
@@ -82,7 +84,7 @@ def warm_up(
             ) from error
         failure = str(error)
     took_s = time.monotonic() - began_s
-    return WarmUp(samples.source, took_s, run.batch_s, run.stages_s, failure)
+    return WarmUp(samples.source, took_s, run.stages_s, failure)
 
 
 class _WarmupRun:
@@ -92,29 +94,20 @@ class _WarmupRun:
         self._execution = execution
         self._samples = samples
         self._within_s = within_s
-        self.batch_s: dict[int, float] = {}
         self.stages_s: dict[int, tuple[float, float, float]] = {}
 
     def all_sizes(self, max_items: int) -> None:
-        """Run one item, then the largest batch that fits the time.
-
-        Raises:
-            _Failed: a sample failed.
-        """
+        """Run one item, then the largest batch that fits the time."""
         first_s = self._once(self._entries(1))
         until_s = time.monotonic() + self._within_s
         self._settle(1, first_s, until_s)
-        one_s = max(self.batch_s[1], 1e-9)
+        one_s = max(sum(self.stages_s[1]), 1e-9)
         items = int(min(max_items, (until_s - time.monotonic()) / one_s))
         if items > 1:
             self._settle(items, items * one_s, until_s)
 
     def _settle(self, items: int, expected_s: float, until_s: float) -> None:
-        """Run a batch until it takes no longer than expected, or time is up.
-
-        Raises:
-            _Failed: a sample failed.
-        """
+        """Run a batch until it takes no longer than expected, or time is up."""
         entries = self._entries(items)
         for _ in range(_MAX_RUNS):
             if time.monotonic() + expected_s > until_s:
@@ -128,7 +121,7 @@ class _WarmupRun:
         return entries_of(self._samples.requests(items), self._execution.signature)
 
     def _once(self, entries: list[wire.InferEntry]) -> float:
-        """Run a batch; return its seconds."""
+        """Run a batch; return its seconds. Raises _Failed if a sample failed."""
         items = len(entries)
         message = wire.InferMessage(0, 0, 0, 0, entries)
         outcomes, times = self._execution.run(message, time.monotonic_ns())
@@ -138,18 +131,18 @@ class _WarmupRun:
                 raise _Failed(text if items == 1 else f"{text} (in a batch of {items} samples)")
         stages_s = (times.input_ns * 1e-9, times.exec_ns * 1e-9, times.output_ns * 1e-9)
         self.stages_s[items] = stages_s
-        took_s = self.batch_s[items] = sum(stages_s)
-        return took_s
+        return sum(stages_s)
 
 
 def entries_of(requests: Sequence[Arrays], signature: Signature) -> list[wire.InferEntry]:
     """Encode requests as wire entries."""
-    frames: list[memoryview] = []
+    entries: list[wire.InferEntry] = []
     for request in requests:
-        raws = [arrays.raw_of(request[spec.name]) for spec in signature.inputs]
+        named = [(spec, request[spec.name]) for spec in signature.inputs]
         tensors = [
-            Tensor(spec.name, spec.datatype, request[spec.name].shape, raw)
-            for spec, raw in zip(signature.inputs, raws, strict=True)
+            Tensor(spec.name, spec.datatype, array.shape, arrays.raw_of(array))
+            for spec, array in named
         ]
-        frames.append(memoryview(b"".join([wire.encode_descriptor(tensors), *raws])))
-    return [(int(wire.Encoding.TENSORS), 0, 0, frame) for frame in frames]
+        frame = b"".join([wire.encode_descriptor(tensors), *[tensor.data for tensor in tensors]])
+        entries.append((int(wire.Encoding.TENSORS), 0, 0, memoryview(frame)))
+    return entries

@@ -12,7 +12,7 @@ import yaml
 from serving.errors import InvalidSettings
 from serving.settings import ServingSettings, flatten
 from serving.system import bounded_yaml
-from serving.system.yaml_problem import yaml_problem
+from serving.system.bounded_yaml import yaml_problem
 
 ENVIRONMENT_PREFIX = "LUTHIER_"
 """`LUTHIER_BATCHING__MAX_SIZE=8` sets `batching.max_size`."""

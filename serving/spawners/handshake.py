@@ -6,14 +6,14 @@ import asyncio
 import contextlib
 import pathlib
 import socket
-from collections.abc import Callable, Coroutine, Iterator
-from typing import Any, TypeVar
+from collections.abc import AsyncIterator, Coroutine, Iterator
+from typing import Any
 
 from serving import wire
 from serving.errors import ReplicaStartFailed
+from serving.spawners.base_replica import BaseReplica
 from serving.spawners.exit_status import ExitStatus
 
-T = TypeVar("T")
 _MAX_HELLO_BYTES = 65_536
 
 
@@ -21,10 +21,7 @@ _MAX_HELLO_BYTES = 65_536
 def listen(path: pathlib.Path, *, mode: int | None = None) -> Iterator[socket.socket]:
     """Listen for one connection on a Unix socket; remove its file at the end.
 
-    `mode` is the file's mode; None: by umask.
-
-    Raises:
-        ReplicaStartFailed: the socket cannot be created.
+    `mode` is the file's mode; None: by umask. Raises ReplicaStartFailed if it cannot be created.
     """
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as listener:
         try:
@@ -43,21 +40,30 @@ def listen(path: pathlib.Path, *, mode: int | None = None) -> Iterator[socket.so
             path.unlink(missing_ok=True)
 
 
-async def while_alive(ended: asyncio.Future[ExitStatus], work: Coroutine[Any, Any, T]) -> T:
-    """Await work that needs a living replica.
-
-    Raises:
-        ReplicaStartFailed: the replica ended first, or does not speak the wire.
-    """
-    task = asyncio.ensure_future(work)
-    waited: set[asyncio.Future[Any]] = {task, ended}
+@contextlib.asynccontextmanager
+async def ready_within(replica: BaseReplica, timeout_s: float) -> AsyncIterator[None]:
+    """Bound the start of a replica, or raise ReplicaStartFailed; abandon it if the start fails."""
     try:
+        async with asyncio.timeout(timeout_s):
+            yield
+    except TimeoutError:
+        replica.abandon()
+        text = f"a replica did not connect within {timeout_s:g} s (replica.ready_timeout_s)"
+        raise ReplicaStartFailed("timeout", text) from None
+    except BaseException:
+        replica.abandon()
+        raise
+
+
+async def while_alive(replica: BaseReplica, work: Coroutine[Any, Any, object]) -> None:
+    """Await work that needs a living replica; raises ReplicaStartFailed if it ended first."""
+    task = asyncio.ensure_future(work)
+    try:
+        waited: set[asyncio.Future[Any]] = {task, replica.ended}
         await asyncio.wait(waited, return_when=asyncio.FIRST_COMPLETED)
-        if ended.done():
-            how = ended.result()
-            text = f"a replica ended before it was ready: {how.text}"
-            raise ReplicaStartFailed(how.reason, text)
-        return task.result()
+        if replica.ended.done():
+            raise end_as_failure(replica.ended.result())
+        task.result()  # raises what it raised
     except wire.WireError as error:
         text = f"a replica does not speak the wire: {error}"
         raise ReplicaStartFailed("crash", text) from error
@@ -65,6 +71,12 @@ async def while_alive(ended: asyncio.Future[ExitStatus], work: Coroutine[Any, An
         if not task.done():
             task.cancel()
             await asyncio.wait({task})
+
+
+def end_as_failure(ended: ExitStatus) -> ReplicaStartFailed:
+    """Return the error of a replica that ended too early."""
+    text = f"a replica ended before it was ready: {ended.text}"
+    return ReplicaStartFailed(ended.reason, text)
 
 
 async def accept(listener: socket.socket) -> socket.socket:
@@ -88,39 +100,25 @@ async def accept(listener: socket.socket) -> socket.socket:
             return sock
 
 
-async def greet(
-    ended: asyncio.Future[ExitStatus],
-    listener: socket.socket,
-    connected: Callable[[socket.socket], None],
-) -> wire.HelloMessage | None:
-    """Accept a replica's connection, pass it on and read HELLO; None: the replica has ended.
+async def greet(replica: BaseReplica, listener: socket.socket) -> int | None:
+    """Accept a connection and read exactly HELLO; return its pid, None if the replica has ended.
 
-    Raises:
-        WireError: another message.
+    Raises WireError for another message.
     """
     sock = await accept(listener)
-    connected(sock)
-    hello = await _hello_of(sock)
-    if hello is None:  # ending; `ended` has the reason
-        await asyncio.shield(ended)
-    return hello
-
-
-async def _hello_of(sock: socket.socket) -> wire.HelloMessage | None:
-    """Read exactly HELLO from a non-blocking socket; None: it was closed.
-
-    Raises:
-        WireError: another message.
-    """
+    replica.set_socket(sock)
     loop = asyncio.get_running_loop()
     parser = wire.MessageParser(_MAX_HELLO_BYTES)
     messages: list[tuple[wire.MessageType, memoryview]] = []
     while not messages:
         data = await loop.sock_recv(sock, parser.missing_bytes)
-        if not data:
+        if not data:  # ending; `ended` has the reason
+            await asyncio.shield(replica.ended)
             return None
         messages = parser.feed(data)
     kind, body = messages[0]
     if kind is not wire.MessageType.HELLO:
         raise wire.WireError(f"it began with a {kind.name}, expected HELLO")
-    return wire.parse_hello(body)
+    hello = wire.parse_hello(body)
+    replica.features = hello.features
+    return hello.pid

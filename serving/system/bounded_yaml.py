@@ -6,6 +6,7 @@ import pathlib
 from typing import Any
 
 import yaml
+from yaml.reader import ReaderError
 
 from serving.system import user_files
 
@@ -51,11 +52,20 @@ def parse(text: str | bytes, *, max_bytes: int = MAX_BYTES) -> Any:
 
 
 def read(file: pathlib.Path, *, max_bytes: int = MAX_BYTES) -> Any:
-    """Return the data of a file.
-
-    Raises:
-        OSError: unreadable, not a regular file, or too large.
-        yaml.YAMLError: invalid YAML.
-        ValueError: as for `parse`.
-    """
+    """Return the data of a file; raises as `user_files.read` and `parse`."""
     return parse(user_files.read(file, max_bytes=max_bytes), max_bytes=max_bytes)
+
+
+def yaml_problem(error: Exception) -> str:
+    """Return a YAML error as one line, with its line and column from 1.
+
+    PyYAML's own texts repeat the position and draw the line.
+    """
+    if isinstance(error, ReaderError):
+        code = error.character if isinstance(error.character, int) else ord(error.character)
+        return f"character #x{code:02x} at position {error.position}: {error.reason}"
+    if not isinstance(error, yaml.MarkedYAMLError) or error.problem_mark is None:
+        return " ".join(str(error).split())
+    mark = error.problem_mark
+    parts = " ".join(", ".join(filter(None, (error.context, error.problem))).split())
+    return f"{parts} (line {mark.line + 1}, column {mark.column + 1})"

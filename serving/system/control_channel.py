@@ -22,12 +22,10 @@ import socket
 import struct
 import subprocess
 import sys
-import time
 from collections.abc import Mapping, Sequence
 from typing import IO, Any, Self
 
 Frame = tuple[dict[str, Any], bytes]
-"""Message and blob."""
 
 MAX_FRAME_BYTES = 1 << 34
 """Far more than the payloads of a workload; more is garbage."""
@@ -78,37 +76,24 @@ class ControlChannel:
                     raise Closed from error
 
     def receive(self, *, timeout_s: float | None = None) -> Frame:
-        """Return the next frame; `timeout_s` as for `send`.
-
-        Raises:
-            Closed: the writer is gone.
-            TimeoutError: the writer stalls.
-        """
+        """Return the next frame; raises and waits as `send`."""
         while (frame := self._next()) is None:
             if not self._read():
                 self._wait(select.POLLIN, timeout_s)
         return frame
 
     def receive_all(self) -> list[dict[str, Any]]:
-        """Return the messages that are there, without waiting.
-
-        Raises:
-            Closed: the writer is gone, and there are none.
-        """
+        """Return the messages that are there, without waiting; raises Closed if there are none."""
         self._read()
         return [message for message, _ in iter(self._next, None)]
 
     def can_send(self) -> bool:
         """Whether a small frame can be sent without waiting."""
-        poller = select.poll()
-        poller.register(self.sock, select.POLLOUT)
-        return bool(poller.poll(0))
+        return self._poll(select.POLLOUT, 0)
 
     def has_ended(self) -> bool:
         """Whether the other side is gone."""
-        poller = select.poll()
-        poller.register(self.sock, 0)  # hang-up is always reported
-        return bool(poller.poll(0))
+        return self._poll(0, 0)  # hang-up is always reported
 
     def _next(self) -> Frame | None:
         """Remove a complete frame from what was received."""
@@ -141,12 +126,13 @@ class ControlChannel:
         return True
 
     def _wait(self, event: int, timeout_s: float | None) -> None:
+        if not self._poll(event, timeout_s):
+            raise TimeoutError(f"the other side has stood still for {timeout_s:.1f} s")
+
+    def _poll(self, event: int, timeout_s: float | None) -> bool:
         poller = select.poll()
         poller.register(self.sock, event)
-        begun_s = time.monotonic()
-        if not poller.poll(None if timeout_s is None else timeout_s * 1000):
-            waited_s = time.monotonic() - begun_s
-            raise TimeoutError(f"the other side has stood still for {waited_s:.1f} s")
+        return bool(poller.poll(None if timeout_s is None else timeout_s * 1000))
 
 
 class ControlledProcess(ControlChannel):
@@ -165,14 +151,10 @@ class ControlledProcess(ControlChannel):
         environment: Mapping[str, str] | None = None,
         output: int | IO[bytes] = _STDERR,
     ) -> Self:
-        """Start a module in its own session, out of reach of Ctrl-C.
+        """Start a module in its own session, out of reach of Ctrl-C; `output` gets all that it prints.
 
-        Args:
-            environment: None: this process's, and the current folder does not shadow its packages.
-            output: gets all that it prints.
-
-        Raises:
-            OSError: it cannot be started.
+        Without `environment` it has this process's, and the current folder does not shadow packages.
+        Raises OSError.
         """
         command = [sys.executable, "-m", module, *words]
         if environment is None:

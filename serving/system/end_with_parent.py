@@ -17,8 +17,7 @@ _REQUESTS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 def end_with(parent: int, number: signal.Signals) -> None:
     """Request a signal at the parent's end, or end now if it has ended already."""
-    if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, int(number))
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, int(number))
     if os.getppid() != parent:
         os._exit(0)
 

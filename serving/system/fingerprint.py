@@ -17,7 +17,6 @@ _LOCATION = re.compile(rb"\n\x08location\x12([\x00-\x7f]|[\x80-\xff][\x01-\x7f])
 """Entry that names an external file of weights in an ONNX file: the key and the name's length
 (`StringStringEntryProto`). Other bytes may match; then no such file exists."""
 _MAX_BYTES = 2**14 + 16
-"""Maximum bytes of such an entry."""
 
 
 class Fingerprint(NamedTuple):
@@ -30,7 +29,7 @@ class Fingerprint(NamedTuple):
 
     @property
     def size(self) -> int:
-        """Total bytes."""
+        """Total size of the files in bytes."""
         return sum(size for _, _, size, _ in self.stamps.values())
 
     @property
@@ -40,37 +39,26 @@ class Fingerprint(NamedTuple):
 
     def still_holds(self) -> bool:
         """Whether the files are unchanged."""
-        return all(
-            stamp_or_none(pathlib.Path(path)) == known for path, known in self.stamps.items()
-        )
+        try:
+            return all(_stamp(path) == known for path, known in self.stamps.items())
+        except (OSError, ValueError):  # one is gone
+            return False
 
 
-def stamp(file: pathlib.Path) -> Stamp:
+def _stamp(file: str | pathlib.Path) -> Stamp:
     """Return a file's stamp; hard links have the same."""
-    seen = file.stat()
+    seen = os.stat(file)  # noqa: PTH116 - also takes a text
     return seen.st_dev, seen.st_ino, seen.st_size, seen.st_mtime_ns
 
 
-def stamp_or_none(file: pathlib.Path) -> Stamp | None:
-    """Return a file's stamp, or None if there is no such file."""
-    try:
-        return stamp(file)
-    except (OSError, ValueError):
-        return None
-
-
 def digest_of(file: pathlib.Path) -> str:
-    """Return the SHA-256 of a file's content. Blocking.
-
-    Raises:
-        OSError: it cannot be read.
-    """
+    """Return the SHA-256 of a file's content; blocking, raises OSError if it cannot be read."""
     with file.open("rb") as opened:
         return hashlib.file_digest(opened, "sha256").hexdigest()
 
 
 def fingerprint_of(kind: str, path: pathlib.Path | None) -> Fingerprint | None:
-    """Return the identity of a model's file, also of `FILE:NAME`. Blocking.
+    """Return the identity of a model's file, also of `FILE:NAME`; blocking.
 
     None for folders, modules, relative paths and missing files.
     """
@@ -99,11 +87,9 @@ def fingerprint_of(kind: str, path: pathlib.Path | None) -> Fingerprint | None:
 def _read(file: pathlib.Path, names: set[str] | None) -> tuple[Stamp, str]:
     """Return a file's stamp and digest; add names of external files to `names`.
 
-    Raises:
-        OSError: it cannot be read.
-        ValueError: it changes meanwhile.
+    Raises OSError, or ValueError if it changes meanwhile.
     """
-    before, digest, end = stamp(file), hashlib.sha256(), b""
+    before, digest, end = _stamp(file), hashlib.sha256(), b""
     with file.open("rb") as opened:
         while block := opened.read(_BLOCK_BYTES):
             digest.update(block)
@@ -111,7 +97,7 @@ def _read(file: pathlib.Path, names: set[str] | None) -> tuple[Stamp, str]:
                 window = end + block
                 names.update(_names(window))
                 end = window[-_MAX_BYTES:]  # an entry may begin there
-    if stamp(file) != before:
+    if _stamp(file) != before:
         raise ValueError(f"{file} changed while it was read")
     return before, digest.hexdigest()
 

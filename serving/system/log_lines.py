@@ -12,7 +12,7 @@ class JsonLines(logging.Formatter):
     """Formatter with one JSON object per record, including its `extra` fields."""
 
     def format(self, record: logging.LogRecord) -> str:
-        """Return the line."""
+        """Return one line of JSON."""
         event: dict[str, object] = {
             "at": round(record.created, 3),
             "level": record.levelname.lower(),

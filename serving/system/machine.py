@@ -9,19 +9,19 @@ import platform
 
 
 @functools.cache
+def _cpu_lines() -> list[str]:
+    try:
+        return pathlib.Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+    except OSError:
+        return []
+
+
 def cpu_model() -> str:
     """Return the kernel's name of the processor, or `unknown`."""
-    unnamed = platform.processor() or "unknown"
-    try:
-        lines = pathlib.Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
-    except OSError:
-        return unnamed
-    names = (
-        line.split(":", 1)[1].strip()
-        for line in lines
-        if line.lower().startswith(("model name", "hardware"))
-    )
-    return next(names, unnamed)
+    for line in _cpu_lines():
+        if line.lower().startswith(("model name", "hardware")):
+            return line.split(":", 1)[1].strip()
+    return platform.processor() or "unknown"
 
 
 _KINDS_OF = (
@@ -36,9 +36,5 @@ def cpu_digest() -> str:
 
     One name covers several models, and virtual machines hide features.
     """
-    try:
-        lines = pathlib.Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
-    except OSError:
-        lines = []
-    facts = {line for line in lines if line.split(":", 1)[0].strip() in _KINDS_OF}
+    facts = {line for line in _cpu_lines() if line.split(":", 1)[0].strip() in _KINDS_OF}
     return hashlib.sha256("\n".join([cpu_model(), *sorted(facts)]).encode()).hexdigest()

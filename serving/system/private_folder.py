@@ -1,7 +1,6 @@
 """Folders that no other user can change, for files that decide what is run and returned.
 
-One such folder is the user's cache, see `cache_folder`. All parents are checked up to the root:
-whoever can write to one could replace the folder.
+All parents are checked up to the root: whoever can write to one could replace the folder.
 """
 
 from __future__ import annotations
@@ -21,15 +20,12 @@ def cache_folder() -> pathlib.Path:
 
     By the XDG Base Directory Specification; without a home, temporary.
     """
-    given = os.environ.get("XDG_CACHE_HOME", "")
-    if given:
-        folder = pathlib.Path(given)
-    else:
-        try:
-            folder = pathlib.Path.home() / ".cache"
-        except RuntimeError:  # no home, as in many containers
-            folder = temporary_cache()
-    return folder / "luthier"
+    if given := os.environ.get("XDG_CACHE_HOME"):
+        return pathlib.Path(given, "luthier")
+    try:
+        return pathlib.Path.home() / ".cache" / "luthier"
+    except RuntimeError:  # no home, as in many containers
+        return temporary_cache() / "luthier"
 
 
 def temporary_cache() -> pathlib.Path:
@@ -40,38 +36,23 @@ def temporary_cache() -> pathlib.Path:
 def ensure(folder: pathlib.Path, *, advice: str) -> pathlib.Path:
     """Return a folder without links that only this user can change, created if missing.
 
-    `advice` ends the error's text with an alternative.
-
-    Raises:
-        OSError: another user can change it, or it cannot be created.
+    Raises OSError if another user can change it; `advice` ends its text with an alternative.
     """
-    for one in (
-        *reversed(folder.parents),
-        folder,
-    ):  # `parents=True` would create parents with the umask
+    for one in (*reversed(folder.parents), folder):  # `parents=True` would follow the umask
         if not one.exists():
             one.mkdir(mode=0o700, exist_ok=True)
     real = folder.resolve()
     check(real, advice=advice)
     for above in real.parents:
-        check(above, advice=advice, owners=(0, os.geteuid()), sticky=True)
+        check(above, advice=advice, is_parent=True)
     return real
 
 
-def check(
-    folder: pathlib.Path,
-    *,
-    advice: str,
-    owners: tuple[int, ...] | None = None,
-    sticky: bool = False,
-) -> None:
-    """Check that nobody else can change what is in a folder, which must be no link.
+def check(folder: pathlib.Path, *, advice: str, is_parent: bool = False) -> None:
+    """Check that nobody else can change what is in a folder, which must be no link, or raise OSError.
 
-    `owners` may own it (None: only this user). `sticky` accepts a folder that others can write if
-    its sticky bit protects these files.
-
-    Raises:
-        OSError: somebody can, or it is no folder.
+    `is_parent`: it only holds the folder of such files, so it may be root's, or writable to others
+    if its sticky bit protects what it holds.
     """
     seen = folder.lstat()
     if not stat.S_ISDIR(seen.st_mode):
@@ -79,8 +60,9 @@ def check(
     writable = seen.st_mode & _OTHERS_WRITE
     if writable & stat.S_IWGRP and _is_of_one(seen.st_gid):
         writable &= ~stat.S_IWGRP
-    others = writable and not (sticky and seen.st_mode & stat.S_ISVTX)
-    if others or seen.st_uid not in (owners or (os.geteuid(),)):
+    others = writable and not (is_parent and seen.st_mode & stat.S_ISVTX)
+    owners = {os.geteuid(), 0} if is_parent else {os.geteuid()}
+    if others or seen.st_uid not in owners:
         raise PermissionError(
             f"{folder} belongs to user {seen.st_uid} with mode "
             f"{stat.S_IMODE(seen.st_mode):o}; expected user {os.geteuid()} and no write "
@@ -102,12 +84,9 @@ def _is_of_one(group: int) -> bool:
 
 
 def close_file(path: pathlib.Path) -> None:
-    """Make a file inaccessible to other users; create it empty if missing.
+    """Make a file inaccessible to other users, or raise OSError; create it empty if missing.
 
     An existing file is not opened, as closing it would drop this process's locks on it.
-
-    Raises:
-        OSError: it cannot be created, or is another user's.
     """
     try:
         os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))

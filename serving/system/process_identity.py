@@ -14,6 +14,7 @@ import os
 import pathlib
 import re
 import secrets
+import tempfile
 
 _NAME = re.compile(r"luthier-([0-9]{1,7})-([0-9]+)-([0-9]+)-[0-9a-f]{8}")
 """A pid has at most seven digits: others may create names, and no larger number is one."""
@@ -44,8 +45,15 @@ class ProcessIdentity:
         except ProcessLookupError:
             return True
         except PermissionError:
-            return False
+            pass  # it is another user's
         return False
+
+
+def make_directory(name: str) -> pathlib.Path:
+    """Create this user's temporary directory of an owner's name."""
+    directory = pathlib.Path(tempfile.gettempdir(), name)
+    directory.mkdir(mode=0o700)
+    return directory
 
 
 def this_process() -> ProcessIdentity:

@@ -9,16 +9,14 @@ from __future__ import annotations
 from collections.abc import Mapping, MutableMapping
 
 TOKEN_VARIABLE = "LUTHIER_TOKEN"  # noqa: S105 - the variable's name
-"""Token of the inference port."""
 ADMIN_TOKEN_VARIABLE = "LUTHIER_ADMIN_TOKEN"  # noqa: S105 - likewise
-"""Token of the admin port."""
 STORE_VARIABLE = "LUTHIER_STATE_STORE_PASSWORD"
 """Password of `server.state_store`."""
 SECRETS = (TOKEN_VARIABLE, ADMIN_TOKEN_VARIABLE, STORE_VARIABLE)
 
 
 def without_secrets(environment: Mapping[str, str]) -> dict[str, str]:
-    """Return an environment without the secrets."""
+    """Return an environment without the secrets of the server."""
     return {name: text for name, text in environment.items() if name not in SECRETS}
 
 

@@ -1,8 +1,7 @@
 """A timer of an event loop, finer than a millisecond.
 
-uvloop rounds timers to whole milliseconds, longer than most batches take. On Linux a timerfd is
-used, set to absolute CLOCK_MONOTONIC time, the clock of `time.monotonic`; elsewhere the loop's
-timer.
+uvloop rounds timers to whole milliseconds, longer than most batches take. So this is a timerfd, set
+to absolute CLOCK_MONOTONIC time, the clock of `time.monotonic`.
 """
 
 from __future__ import annotations
@@ -11,12 +10,9 @@ import asyncio
 import ctypes
 import math
 import os
-import sys
 import time
 from collections.abc import Callable
 
-_TFD_NONBLOCK = os.O_NONBLOCK
-_TFD_CLOEXEC = os.O_CLOEXEC if hasattr(os, "O_CLOEXEC") else 0
 _TFD_TIMER_ABSTIME = 1
 
 
@@ -40,35 +36,26 @@ class Timer:
         self._loop = loop
         self._on_expired = on_expired
         self._at_s = math.inf
-        self._handle: asyncio.TimerHandle | None = None
-        self._fd = -1
-        if sys.platform == "linux":
-            self._libc = ctypes.CDLL(None, use_errno=True)
-            self._fd = self._libc.timerfd_create(time.CLOCK_MONOTONIC, _TFD_NONBLOCK | _TFD_CLOEXEC)
-        if self._fd >= 0:
-            self._spec = _Timespec()
-            self._spec_pointer = ctypes.byref(self._spec)
-            loop.add_reader(self._fd, self._on_readable)
+        self._libc = ctypes.CDLL(None, use_errno=True)
+        self._fd = self._libc.timerfd_create(time.CLOCK_MONOTONIC, os.O_NONBLOCK | os.O_CLOEXEC)
+        if self._fd < 0:
+            raise OSError(ctypes.get_errno(), "no timer can be created")
+        self._spec = _Timespec()
+        self._spec_pointer = ctypes.byref(self._spec)
+        loop.add_reader(self._fd, self._on_readable)
 
     def set(self, at_s: float | None) -> None:
         """Expire at `at_s` (`time.monotonic`) at the latest; None changes nothing."""
         if at_s is None or at_s >= self._at_s:
             return
         self._at_s = at_s
-        if self._fd >= 0:
-            seconds, rest = divmod(max(at_s, 1e-9), 1.0)
-            self._spec.value_s = int(seconds)
-            self._spec.value_ns = min(999_999_999, math.ceil(rest * 1e9))
-            self._libc.timerfd_settime(self._fd, _TFD_TIMER_ABSTIME, self._spec_pointer, None)
-            return
-        if self._handle is not None:
-            self._handle.cancel()
-        self._handle = self._loop.call_later(max(0.0, at_s - time.monotonic()), self._fire)
+        seconds, rest = divmod(max(at_s, 1e-9), 1.0)
+        self._spec.value_s = int(seconds)
+        self._spec.value_ns = min(999_999_999, math.ceil(rest * 1e9))
+        self._libc.timerfd_settime(self._fd, _TFD_TIMER_ABSTIME, self._spec_pointer, None)
 
     def close(self) -> None:
-        """Stop for good."""
-        if self._handle is not None:
-            self._handle.cancel()
+        """Stop the timer for good."""
         if self._fd >= 0:
             self._loop.remove_reader(self._fd)
             os.close(self._fd)
@@ -79,9 +66,5 @@ class Timer:
             os.read(self._fd, 8)
         except BlockingIOError:
             return
-        self._fire()
-
-    def _fire(self) -> None:
         self._at_s = math.inf
-        self._handle = None
         self._on_expired()

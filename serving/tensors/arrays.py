@@ -62,8 +62,7 @@ def bytes_array(shape: tuple[int, ...], elements: Sequence[bytes]) -> NDArray[An
 def raw_of(array: NDArray[Any]) -> memoryview:
     """Return an array's raw bytes, as a view if it is contiguous.
 
-    Raises:
-        TypeError: an object is neither bytes nor text.
+    Raises TypeError if an object is neither bytes nor text.
     """
     if array.dtype.kind in "SUO":
         return memoryview(join_bytes([_as_bytes(element) for element in array.ravel().tolist()]))
@@ -75,11 +74,7 @@ def raw_of(array: NDArray[Any]) -> memoryview:
 
 
 def split_bytes(data: Buffer, count: int) -> list[bytes]:
-    """Return the elements of a BYTES tensor.
-
-    Raises:
-        InvalidRequest: the data do not hold exactly `count` elements.
-    """
+    """Return the `count` elements of a BYTES tensor, or raise InvalidRequest."""
     view = memoryview(data)
     size = len(view)
     elements: list[bytes] = []

@@ -12,11 +12,11 @@ from numpy.typing import NDArray
 
 from serving.error_text import nearest
 from serving.errors import InvalidSettings
+from serving.tensors.arrays import DTYPES
 from serving.values import Signature, TensorSpec
 
 FORMS = "LOW..HIGH, one value, or @FILE with one value per line"
-SMALL = 9
-"""Largest default integer."""
+SMALL = 9  # the largest default integer
 MAX_LINES = 1_000_000
 _LETTERS = np.array(list("abcdefghijklmnopqrstuvwxyz"))
 _TRUTHS = {"true": 1, "false": 0}
@@ -30,7 +30,6 @@ class ValueSpec:
     spec: TensorSpec
     text: str
     says: str
-    """Description for people."""
     draw: Draw
     """Returns values of a shape, in the input's datatype."""
 
@@ -42,7 +41,7 @@ class ValueSpec:
     @property
     def is_whole(self) -> bool:
         """Whether the values are integers."""
-        return _is_whole(self.spec.datatype)
+        return "INT" in self.spec.datatype
 
 
 def value_specs_of(
@@ -52,13 +51,9 @@ def value_specs_of(
     read: Callable[[str], str] | None = None,
     source: str = "--values",
 ) -> dict[str, ValueSpec]:
-    """Return the generator of every input's values, from NAME=VALUES texts.
+    """Return the generator of every input's values, from NAME=VALUES texts, or raise InvalidSettings.
 
     `read` returns a file's text (None: no files); `source` is named in errors.
-
-    Raises:
-        InvalidSettings: malformed text, unknown input, or values that do not fit.
-        OSError: a file cannot be read.
     """
     specs = {spec.name: spec for spec in signature.inputs}
     found = {name: _default(spec) for name, spec in specs.items()}
@@ -73,11 +68,7 @@ def value_specs_of(
 
 
 def values_of(texts: Sequence[str], *, source: str = "--values") -> dict[str, str]:
-    """Return the declared values by input name.
-
-    Raises:
-        InvalidSettings: malformed text, or a repeated name.
-    """
+    """Return the declared values by input name; raises InvalidSettings."""
     found: dict[str, str] = {}
     for text in texts:
         name, separator, told = text.partition("=")
@@ -89,28 +80,22 @@ def values_of(texts: Sequence[str], *, source: str = "--values") -> dict[str, st
     return found
 
 
-def _dtype(datatype: str) -> np.dtype[Any]:
-    return np.dtype(datatype.lower().replace("fp", "float"))
-
-
-def _is_whole(datatype: str) -> bool:
-    return datatype != "BYTES" and _dtype(datatype).kind in "iu"
-
-
 def _default(spec: TensorSpec) -> ValueSpec:
-    if spec.datatype == "BYTES":
-        return ValueSpec(spec=spec, text="", says="eight letters", draw=_letters)
-    kind = _dtype(spec.datatype)
-    if kind.kind == "f":
-        return ValueSpec(
-            spec=spec,
-            text="",
-            says="standard normal",
-            draw=lambda rng, shape: np.asarray(rng.standard_normal(shape)).astype(kind),
-        )
-    high = 1 if kind.kind == "b" else SMALL
-    says = "true or false" if kind.kind == "b" else f"whole numbers from 0 to {high}"
-    return ValueSpec(spec=spec, text="", says=says, draw=_uniform(kind, 0, high))
+    draw: Draw
+    kind = DTYPES.get(spec.datatype)
+    if kind is None:
+        says, draw = "eight letters", _letters
+    elif kind.kind == "f":
+        says, draw = "standard normal", _normal(kind)
+    elif kind.kind == "b":
+        says, draw = "true or false", _uniform(kind, 0, 1)
+    else:
+        says, draw = f"whole numbers from 0 to {SMALL}", _uniform(kind, 0, SMALL)
+    return ValueSpec(spec=spec, text="", says=says, draw=draw)
+
+
+def _normal(kind: np.dtype[Any]) -> Draw:
+    return lambda rng, shape: np.asarray(rng.standard_normal(shape)).astype(kind)
 
 
 def _letters(rng: np.random.Generator, shape: tuple[int, ...]) -> NDArray[Any]:
@@ -138,12 +123,12 @@ def _parse_value_spec(
     if ends[0] > ends[-1]:
         raise InvalidSettings(f"{where}: expected the smaller number first")
     says = f"uniform from {low} to {high}" if dots else low
-    draw = _uniform(_dtype(spec.datatype), ends[0], ends[-1])
+    draw = _uniform(DTYPES[spec.datatype], ends[0], ends[-1])
     return ValueSpec(spec=spec, text=told, says=says, draw=draw)
 
 
 def _numbers(spec: TensorSpec, texts: Sequence[str], where: str) -> NDArray[Any]:
-    kind = _dtype(spec.datatype)
+    kind = DTYPES[spec.datatype]
     found: list[Any] = []
     for text in texts:
         try:
@@ -177,10 +162,10 @@ def _uniform(kind: np.dtype[Any], low: Any, high: Any) -> Draw:
     if low == high:
         return lambda _rng, shape: np.full(shape, low, kind)
     if kind.kind != "f":
-        drawn = np.dtype("u1") if kind.kind == "b" else kind
+        drawn: Any = "u1" if kind.kind == "b" else kind.newbyteorder("=")
         first, last = int(low), int(high)
         return lambda rng, shape: np.asarray(
-            rng.integers(first, last, shape, dtype=drawn.newbyteorder("="), endpoint=True)
+            rng.integers(first, last, shape, dtype=drawn, endpoint=True)
         ).astype(kind)
 
     def draw(rng: np.random.Generator, shape: tuple[int, ...]) -> NDArray[Any]:
@@ -191,5 +176,5 @@ def _uniform(kind: np.dtype[Any], low: Any, high: Any) -> Draw:
 
 
 def _one_of(values: Sequence[Any] | NDArray[Any]) -> Draw:
-    array = values if isinstance(values, np.ndarray) else np.array(values, dtype=object)
+    array = values if isinstance(values, np.ndarray) else np.array(values, object)
     return lambda rng, shape: np.asarray(array[rng.integers(0, len(array), shape)])

@@ -32,10 +32,8 @@ def detect_item_axes(
 ) -> Signature:
     """Return the signature with item axes, or with the reason why requests run alone.
 
-    `item_axis` and `shared` are declared in `model.yaml`; `where` names the model in errors.
-
-    Raises:
-        ModelLoadFailed: the declaration does not fit the signature.
+    `item_axis` and `shared` are declared in `model.yaml`; raises ModelLoadFailed, which names the
+    model by `where`, if they do not fit.
     """
     if item_axis or shared:
         return _apply_declared_axes(signature, item_axis, shared, where)
@@ -49,22 +47,22 @@ def _apply_declared_axes(
 ) -> Signature:
     inputs = {spec.name for spec in signature.inputs}
     known = inputs | {spec.name for spec in signature.outputs}
-    for name, group, key in (
-        *((name, known, "item_axis") for name in item_axis),
-        *((name, inputs, "shared") for name in shared),
+    for key, names, group, kind in (
+        ("item_axis", item_axis, known, "input or output"),
+        ("shared", shared, inputs, "input"),
     ):
-        if name not in group:
-            kind = "input" if group is inputs else "input or output"
-            raise ModelLoadFailed(
-                where,
-                f"{key}: {name!r} is no {kind} of the model{nearest(name, group)} "
-                f"(known: {', '.join(sorted(group))})",
-            )
-        if key == "item_axis" and name in shared:
+        for name in names:
+            if name not in group:
+                raise ModelLoadFailed(
+                    where,
+                    f"{key}: {name!r} is no {kind} of the model{nearest(name, group)} "
+                    f"(known: {', '.join(sorted(group))})",
+                )
+    for name in item_axis:
+        if name in shared:
             raise ModelLoadFailed(
                 where, f"item_axis and shared: {name!r} is in both, expected in one"
             )
-
     if signature.inputs and inputs <= set(shared):
         raise ModelLoadFailed(
             where, "shared: all inputs are shared, expected at least one with items"
@@ -81,7 +79,7 @@ def _apply_declared_axes(
                 where,
                 f"item_axis: {spec.name!r} has no axis {axis}: its shape is {list(spec.shape)}{hint}",
             )
-        if spec.shape[axis] >= 0 and spec.name in inputs:
+        if spec.name in inputs and spec.shape[axis] >= 0:
             raise ModelLoadFailed(
                 where,
                 f"item_axis: axis {axis} of {spec.name!r} is fixed at {spec.shape[axis]}, expected a free one",
@@ -102,17 +100,16 @@ def why_no_rows(signature: Signature) -> str:
     They are in an unbatched model too if its inputs fix their number, or its shapes would allow
     batches.
     """
-    inputs = [(f"input {spec.name!r}", spec) for spec in signature.inputs]
+    inputs, outputs = _labelled(signature)
     if not signature.is_batched:
-        if all(spec.shape and spec.shape[0] >= 0 for _, spec in inputs):
-            return ""
-        return _why_not(signature)
+        is_fixed = all(spec.shape and spec.shape[0] >= 0 for spec in signature.inputs)
+        return "" if is_fixed else _why_not(signature)
     for label, spec in inputs:
         if spec.item_axis is None:
             return f"{label} is shared by all items"
         if not spec.shape:
             return f"{label} is a scalar"
-    for label, spec in (*inputs, *((f"output {spec.name!r}", spec) for spec in signature.outputs)):
+    for label, spec in inputs + outputs:
         if spec.item_axis:
             return f"the items of {label} lie along axis {spec.item_axis}"
     return ""
@@ -123,15 +120,21 @@ def _is_length(name: str) -> bool:
     return bool(words & _LENGTHS) and "batch" not in words
 
 
-def _why_not(signature: Signature) -> str:
+_Labelled = list[tuple[str, TensorSpec]]
+
+
+def _labelled(signature: Signature) -> tuple[_Labelled, _Labelled]:
+    """Return the inputs and the outputs, each with its name in messages."""
     inputs = [(f"input {spec.name!r}", spec) for spec in signature.inputs]
-    outputs = [(f"output {spec.name!r}", spec) for spec in signature.outputs]
+    return inputs, [(f"output {spec.name!r}", spec) for spec in signature.outputs]
+
+
+def _why_not(signature: Signature) -> str:
+    inputs, outputs = _labelled(signature)
     for label, spec in inputs:
         if not spec.shape:
             return f"{label} is a scalar"
-    outputs = [
-        (label, spec) for label, spec in outputs if spec.shape
-    ]  # an empty shape may be an unknown rank
+    outputs = [one for one in outputs if one[1].shape]  # an empty shape may be an unknown rank
     for label, spec in inputs + outputs:
         if spec.shape[0] >= 0:
             return f"{label} has a first dimension that is fixed at {spec.shape[0]}"

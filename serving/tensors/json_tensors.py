@@ -37,11 +37,7 @@ PIECE_BYTES = 64 * 1024
 
 
 def parse_input_header(item: Mapping[str, Any]) -> tuple[str, str, tuple[int, ...]]:
-    """Return the checked name, datatype and shape of an input.
-
-    Raises:
-        InvalidRequest: one is missing or wrong.
-    """
+    """Return the checked name, datatype and shape of an input, or raise InvalidRequest."""
     name, datatype, shape = item.get("name"), item.get("datatype"), item.get("shape")
     if not isinstance(name, str):
         raise InvalidRequest(f"an input's name is {short_repr(name)}, expected a string")
@@ -55,20 +51,12 @@ def parse_input_header(item: Mapping[str, Any]) -> tuple[str, str, tuple[int, ..
 
 
 def tensor_from_json(item: Mapping[str, Any]) -> Tensor:
-    """Return the tensor of one JSON input.
-
-    Raises:
-        InvalidRequest: the input is malformed.
-    """
+    """Return the tensor of one JSON input; raises InvalidRequest if the input is malformed."""
     return tensor_of(*parse_input_header(item), item.get("data"))
 
 
 def tensor_of(name: str, datatype: str, shape: tuple[int, ...], data: object) -> Tensor:
-    """Return the tensor of an input with a checked header.
-
-    Raises:
-        InvalidRequest: the data does not fit.
-    """
+    """Return the tensor of an input with a checked header, or raise InvalidRequest."""
     if not isinstance(data, list):
         raise InvalidRequest(f"input {name!r}: data is {type(data).__name__}, expected an array")
     elements = math.prod(shape)
@@ -104,7 +92,7 @@ def _convert(
         if low < limits.min or high > limits.max:
             raise InvalidRequest(
                 f"input {name!r}: {datatype} takes {limits.min} to {limits.max}, data holds "
-                f"{_short(low)} to {_short(high)}"
+                f"{short_repr(low)} to {short_repr(high)}"
             )
     try:
         with np.errstate(over="raise"):
@@ -114,11 +102,6 @@ def _convert(
         raise InvalidRequest(
             f"input {name!r}: data holds numbers that are too large for {datatype}"
         ) from None
-
-
-def _short(value: object) -> str:
-    text = str(value)
-    return text if len(text) <= 40 else f"{text[:40]}..."
 
 
 def _flat(data: list[Any]) -> list[Any]:
@@ -147,11 +130,7 @@ def _bytes_elements(name: str, data: list[Any], elements: int) -> bytes:
 
 
 def tensor_to_json(tensor: Tensor) -> dict[str, Any]:
-    """Return an output in JSON form, with flat data.
-
-    Raises:
-        InvalidRequest: BYTES that are not UTF-8, or numbers that are not finite.
-    """
+    """Return an output in JSON form, with flat data, or raise InvalidRequest."""
     head = {"name": tensor.name, "datatype": tensor.datatype, "shape": list(tensor.shape)}
     if tensor.datatype == "BYTES":
         texts = [_utf8(one, tensor.name) for some in elements(tensor) for one in some]
@@ -162,11 +141,7 @@ def tensor_to_json(tensor: Tensor) -> dict[str, Any]:
 
 
 def tensor_to_json_pieces(tensor: Tensor) -> Iterator[str]:
-    """Yield the JSON text of `tensor_to_json` in small pieces.
-
-    Raises:
-        InvalidRequest: as `tensor_to_json`.
-    """
+    """Yield the JSON text of `tensor_to_json` in small pieces; raises as it does."""
     head = {"name": tensor.name, "datatype": tensor.datatype, "shape": list(tensor.shape)}
     yield f'{_text(head)[:-1]},"data":['
     if tensor.datatype == "BYTES":
@@ -189,8 +164,7 @@ def tensor_to_json_pieces(tensor: Tensor) -> Iterator[str]:
 def elements(tensor: Tensor) -> Iterator[list[bytes]]:
     """Yield the elements of a BYTES tensor in small lists.
 
-    Raises:
-        InferenceFailed: they do not match the shape.
+    Raises InferenceFailed if they do not match the shape.
     """
     data, missing = memoryview(tensor.data), math.prod(tensor.shape)
     position, end = 0, len(data)
@@ -218,8 +192,7 @@ def elements(tensor: Tensor) -> Iterator[list[bytes]]:
 def written_texts(tensor: Tensor, text: Callable[[bytes], str]) -> Iterator[list[str]]:
     """Yield the JSON of BYTES elements in lists; an empty list is a pause.
 
-    Raises:
-        InferenceFailed: as `elements`; and what `text`, the decoder, raises.
+    Raises as `elements` and as `text`, the decoder.
     """
     for some in elements(tensor):
         if len(some[0]) <= PIECE_BYTES:
@@ -256,11 +229,7 @@ def _utf8(element: bytes, name: str) -> str:
 
 
 def decode_inputs(body: bytes | memoryview) -> tuple[Tensor, ...]:
-    """Return the input tensors of a JSON request.
-
-    Raises:
-        InvalidRequest: no JSON, or a wrong input.
-    """
+    """Return the input tensors of a JSON request, or raise InvalidRequest."""
     try:
         request = json.loads(bytes(body))
     except (ValueError, RecursionError) as error:

@@ -13,6 +13,7 @@ All inputs must have equally many samples, or one for all; the first such layout
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -81,7 +82,7 @@ def find_layouts(
 ) -> dict[str, SampleLayout] | None:
     """Return layouts, by input, with equally many samples for all; None: impossible."""
     ways = {spec.name: layouts_of(shapes[spec.name], spec, signature) for spec in signature.inputs}
-    best: tuple[tuple[int, int, int], dict[str, SampleLayout]] | None = None
+    found: list[tuple[tuple[int, int, int], dict[str, SampleLayout]]] = []
     for count in {way.samples for each in ways.values() for way in each if way.samples}:
         chosen: dict[str, SampleLayout] = {}
         repeated = unlikely = 0
@@ -96,10 +97,8 @@ def find_layouts(
             chosen[spec.name] = each[place]
             unlikely += place
         else:
-            rank = (repeated, unlikely, -count)
-            if best is None or rank < best[0]:
-                best = rank, chosen
-    return None if best is None else best[1]
+            found.append(((repeated, unlikely, -count), chosen))
+    return min(found, key=operator.itemgetter(0))[1] if found else None
 
 
 def _fits(given: Sequence[int], expected: Sequence[int]) -> bool:

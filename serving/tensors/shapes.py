@@ -132,10 +132,10 @@ def option_for(signature: Signature, lacking: Iterable[FreeAxis]) -> str:
     return " ".join(f"--shape {shlex.quote(text)}" for text in dict.fromkeys(texts))
 
 
-def typical(axes: Axes, *, items: int = 1) -> dict[str, tuple[int, ...]]:
-    """Return one shape per input: median sizes, and `items` along the item axis."""
+def typical(axes: Axes) -> dict[str, tuple[int, ...]]:
+    """Return one shape per input: median sizes, and 1 along the item axis."""
     return {
-        name: tuple(items if size is None else size.typical for size in each)
+        name: tuple(1 if size is None else size.typical for size in each)
         for name, each in axes.items()
     }
 

@@ -49,7 +49,7 @@ class Size:
         return (self.low + self.high) // 2
 
     def draw(self, rng: np.random.Generator) -> int:
-        """Draw a size."""
+        """Draw one size of the distribution."""
         if self.lengths:
             return int(self.lengths[rng.integers(len(self.lengths))])
         if self.median is not None and self.sigma is not None:
@@ -65,13 +65,9 @@ Sizes = Mapping[str, tuple[Size, ...]]
 def sizes_of(
     texts: Sequence[str], *, read: Callable[[str], str] | None = None, source: str = "--shape"
 ) -> dict[str, tuple[Size, ...]]:
-    """Parse NAME=SIZES texts.
+    """Parse NAME=SIZES texts, or raise InvalidSettings.
 
     `read` returns a file's text (None: no files); `source` is named in errors.
-
-    Raises:
-        InvalidSettings: a text is malformed, or a name comes twice.
-        OSError: a file cannot be read.
     """
     found: dict[str, tuple[Size, ...]] = {}
     for text in texts:
@@ -95,11 +91,7 @@ def to_texts(sizes: Sizes) -> tuple[str, ...]:
 
 
 def pads_of(text: str, *, source: str = "model.pad") -> dict[str, float]:
-    """Parse padding values by input, such as `ids=0 mask=0`.
-
-    Raises:
-        InvalidSettings: malformed.
-    """
+    """Parse padding values by input, such as `ids=0 mask=0`; raises InvalidSettings."""
     found = {}
     for part in text.split():
         name, _, value = part.partition("=")
@@ -131,9 +123,9 @@ def _size(text: str, where: str) -> Size:
         return _check(Size(text, int(found[1]), int(found[2])), where)
     if found := _LOGNORMAL.fullmatch(text):
         high = int(found[3])
-        size = Size(text, 1, high, median=float(found[1]), sigma=float(found[2]))
         if float(found[1]) < 1:
             raise InvalidSettings(f"{where}: a median of {found[1]}, expected 1 or more")
+        size = Size(text, 1, high, median=float(found[1]), sigma=float(found[2]))
         return _check(size, where)
     raise InvalidSettings(f"{where}: {text!r} is not a size; expected {FORMS}")
 

@@ -1,13 +1,7 @@
 """Replica wire, version 1: the messages between the gateway and one replica.
 
-docs/replica-wire.md describes the format; change both together.
-
-1. A message is an 8-byte head (magic, version, type, bytes of the body) and a body (`stream`).
-2. A length is checked against `max_message_bytes` before anything is allocated for it.
-3. Payloads are not copied; functions return views of their arguments.
-4. Equal descriptor bytes mean equal frame layouts, so a descriptor is parsed once (`frames`).
-
-Times are nanoseconds of CLOCK_MONOTONIC; 0 means "open".
+docs/replica-wire.md describes the format; change both together. Payloads are not copied: functions
+return views of their arguments. Times are nanoseconds of CLOCK_MONOTONIC; 0 means "open".
 
 WARNING: the numbers of `MessageType`, `Encoding` and `ActionStatus`, and the order of
 `serving.values.ITEM_BYTES`, are on the wire: never renumber, only add.
@@ -59,44 +53,3 @@ from serving.wire.stream import (
     WireError,
     parse_head,
 )
-
-__all__ = [
-    "DEFAULT_MAX_MESSAGE_BYTES",
-    "FEATURES",
-    "HEAD",
-    "MAX_CACHED_LAYOUTS",
-    "MAX_RESULT_BYTES",
-    "ActionStatus",
-    "Encoding",
-    "HelloMessage",
-    "InferEntry",
-    "InferMessage",
-    "Layout",
-    "LoadMessage",
-    "MessageParser",
-    "MessageType",
-    "ReplicaTimes",
-    "ResultMessage",
-    "TensorLayout",
-    "UnloadMessage",
-    "WireError",
-    "decode_frame",
-    "describe",
-    "encode_descriptor",
-    "encode_hello",
-    "encode_load",
-    "encode_loaded",
-    "encode_unload",
-    "encode_unloaded",
-    "infer_head",
-    "parse_head",
-    "parse_hello",
-    "parse_infer",
-    "parse_load",
-    "parse_loaded",
-    "parse_result",
-    "parse_unload",
-    "parse_unloaded",
-    "result_head",
-    "split_frame",
-]

@@ -12,7 +12,7 @@ This module builds the heads; the caller writes the frames.
 from __future__ import annotations
 
 import enum
-import functools
+import itertools
 import struct
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -29,14 +29,9 @@ from serving.wire.stream import (
 )
 
 _INFER = struct.Struct("<QIqqI")
-_INFER_ENTRY = struct.Struct("<IHHII")
-_RESULT = struct.Struct("<QHHqQQQI")
-_RESULT_ENTRY = struct.Struct("<IHH")
-
-
-@functools.lru_cache(maxsize=256)
-def _entries(entry: str, count: int) -> struct.Struct:
-    return struct.Struct("<" + entry * count)
+_INFER_ENTRY = struct.Struct("<IHxxII")
+_RESULT = struct.Struct("<QHxxqQQQI")
+_RESULT_ENTRY = struct.Struct("<IHxx")
 
 
 class Encoding(enum.IntEnum):
@@ -81,10 +76,7 @@ class InferMessage:
         entries: list[InferEntry],
         even: memoryview | None = None,
     ) -> None:
-        """Create the message; for the arguments see `infer_head`.
-
-        `even` holds all frames back to back if the entries are alike.
-        """
+        """Create it; `even` holds all frames back to back if the entries are alike."""
         self.action_id = action_id
         self.model = model
         self.earliest_ns = earliest_ns
@@ -133,52 +125,30 @@ def infer_head(
 ) -> bytes:
     """Build INFER up to its frames; 0 leaves a time open.
 
-    Args:
-        action_id: repeated in the result.
-        model: number of the model from LOAD.
-        frames: (bytes of the frame, encoding, start, stop) per request.
-
-    Raises:
-        WireError: larger than a replica's message limit.
+    `frames` gives (bytes of the frame, encoding, start, stop) per request. Raises WireError if it
+    is larger than a replica's message limit.
     """
-    count = len(frames)
-    total = _INFER.size + _INFER_ENTRY.size * count
-    if count and frames.count(frames[0]) == count:  # most batches
-        frame_bytes, encoding, start, stop = frames[0]
-        head = _head(MessageType.INFER, total + frame_bytes * count, DEFAULT_MAX_MESSAGE_BYTES)
-        table = _INFER_ENTRY.pack(frame_bytes, encoding, 0, start, stop) * count
-    else:
-        fields: list[int] = []
-        for frame_bytes, encoding, start, stop in frames:
-            total += frame_bytes
-            fields += (frame_bytes, encoding, 0, start, stop)
-        head = _head(MessageType.INFER, total, DEFAULT_MAX_MESSAGE_BYTES)
-        table = _entries("IHHII", count).pack(*fields)
-    return head + _INFER.pack(action_id, model, earliest_ns, latest_ns, count) + table
+    head, table = _head(
+        MessageType.INFER, _INFER.size, _INFER_ENTRY, frames, DEFAULT_MAX_MESSAGE_BYTES
+    )
+    return head + _INFER.pack(action_id, model, earliest_ns, latest_ns, len(frames)) + table
 
 
 def parse_infer(body: memoryview) -> InferMessage:
-    """Parse INFER's body into views.
-
-    Raises:
-        WireError: malformed.
-    """
+    """Parse INFER's body into views; raises WireError if it is malformed."""
     action_id, model, earliest_ns, latest_ns, count = unpack_start(_INFER, body, "INFER")
-    position = _end_of_entries(_INFER, _INFER_ENTRY, count, body, "INFER")
-    table = bytes(body[_INFER.size : position])
+    table, position = _table(_INFER, _INFER_ENTRY, count, body, "INFER")
     entries: list[InferEntry] = []
     even = None
     if table == table[: _INFER_ENTRY.size] * count:  # most batches
         even = body[position:]
-        size, encoding, _, start, stop = (
-            _INFER_ENTRY.unpack_from(table) if count else (0, 0, 0, 0, 0)
-        )
+        size, encoding, start, stop = _INFER_ENTRY.unpack_from(table) if count else (0, 0, 0, 0)
         for _each in range(count):
             end = position + size
             entries.append((encoding, start, stop, body[position:end]))
             position = end
     else:
-        for size, encoding, _, start, stop in _INFER_ENTRY.iter_unpack(table):
+        for size, encoding, start, stop in _INFER_ENTRY.iter_unpack(table):
             end = position + size
             entries.append((encoding, start, stop, body[position:end]))
             position = end
@@ -193,52 +163,32 @@ def result_head(
     frames: Sequence[tuple[int, int]],
     max_response_bytes: int | None = None,
 ) -> bytes:
-    """Build RESULT up to its frames.
+    """Build RESULT up to its frames, or raise WireError if it is larger than `max_response_bytes`.
 
     `frames` gives (bytes of the frame, status) in the INFER's order.
-
-    Raises:
-        WireError: larger than `max_response_bytes`.
     """
     most = MAX_RESULT_BYTES
     if max_response_bytes is not None and max_response_bytes < most:
         most = max_response_bytes
-    count = len(frames)
-    total = _RESULT.size + _RESULT_ENTRY.size * count
-    if count and frames.count(frames[0]) == count:  # most batches
-        frame_bytes, entry_status = frames[0]
-        head = _head(MessageType.RESULT, total + frame_bytes * count, most)
-        table = _RESULT_ENTRY.pack(frame_bytes, entry_status, 0) * count
-    else:
-        fields: list[int] = []
-        for frame_bytes, entry_status in frames:
-            total += frame_bytes
-            fields += (frame_bytes, entry_status, 0)
-        head = _head(MessageType.RESULT, total, most)
-        table = _entries("IHH", count).pack(*fields)
-    return head + _RESULT.pack(action_id, status, 0, *times, count) + table
+    head, table = _head(MessageType.RESULT, _RESULT.size, _RESULT_ENTRY, frames, most)
+    return head + _RESULT.pack(action_id, status, *times, len(frames)) + table
 
 
 def parse_result(body: memoryview) -> ResultMessage:
-    """Parse RESULT's body into views.
-
-    Raises:
-        WireError: malformed.
-    """
-    action_id, status, _, started_ns, input_ns, exec_ns, output_ns, count = unpack_start(
+    """Parse RESULT's body into views; raises WireError if it is malformed."""
+    action_id, status, started_ns, input_ns, exec_ns, output_ns, count = unpack_start(
         _RESULT, body, "RESULT"
     )
-    position = _end_of_entries(_RESULT, _RESULT_ENTRY, count, body, "RESULT")
+    table, position = _table(_RESULT, _RESULT_ENTRY, count, body, "RESULT")
     entries: list[tuple[int, memoryview]] = []
-    table = bytes(body[_RESULT.size : position])
     if table == table[: _RESULT_ENTRY.size] * count:  # most responses
-        size, entry_status, _ = _RESULT_ENTRY.unpack_from(table) if count else (0, 0, 0)
+        size, entry_status = _RESULT_ENTRY.unpack_from(table) if count else (0, 0)
         for _each in range(count):
             end = position + size
             entries.append((entry_status, body[position:end]))
             position = end
     else:
-        for size, entry_status, _ in _RESULT_ENTRY.iter_unpack(table):
+        for size, entry_status in _RESULT_ENTRY.iter_unpack(table):
             end = position + size
             entries.append((entry_status, body[position:end]))
             position = end
@@ -247,21 +197,38 @@ def parse_result(body: memoryview) -> ResultMessage:
     return ResultMessage(action_id, status, times, entries)
 
 
-def _head(kind: MessageType, body_bytes: int, most: int) -> bytes:
+def _head(
+    kind: MessageType,
+    fixed_bytes: int,
+    entry: struct.Struct,
+    frames: Sequence[tuple[int, ...]],
+    most: int,
+) -> tuple[bytes, bytes]:
+    """Return the head of a message, or raise WireError, and its entries."""
+    count = len(frames)
+    is_even = count > 0 and frames.count(frames[0]) == count  # most batches
+    frames_bytes = frames[0][0] * count if is_even else sum([frame[0] for frame in frames])
+    body_bytes = fixed_bytes + entry.size * count + frames_bytes
     if body_bytes > most:
         raise WireError(f"{kind.name} would have a body of {body_bytes} bytes, at most {most} fit")
-    return HEAD.pack(MAGIC, VERSION, kind, body_bytes)
+    table = (
+        entry.pack(*frames[0]) * count
+        if is_even
+        else b"".join(itertools.starmap(entry.pack, frames))
+    )
+    return HEAD.pack(MAGIC, VERSION, kind, body_bytes), table
 
 
-def _end_of_entries(
+def _table(
     form: struct.Struct, entry: struct.Struct, count: int, body: memoryview, what: str
-) -> int:
+) -> tuple[bytes, int]:
+    """Return the entries of a body, and where they end."""
     end = form.size + entry.size * count
     if end > len(body):
         raise WireError(
             f"{what} has a body of {len(body)} bytes, its {count} entries alone need {end}"
         )
-    return end
+    return bytes(body[form.size : end]), end
 
 
 def _check_end(position: int, body: memoryview, what: str) -> None:

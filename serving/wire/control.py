@@ -5,15 +5,16 @@
     UNLOAD           = u64 action, i64 earliest_ns, i64 latest_ns, u32 model
     LOADED, UNLOADED = u64 action, u16 status, u16 reserved, JSON
 
-docs/replica-wire.md lists the keys. Unknown keys are ignored, so that later versions may add some.
+docs/replica-wire.md lists the keys; unknown ones are ignored.
 """
 
 from __future__ import annotations
 
+import functools
 import json
 import struct
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
 from serving.values import DeclaredInputs
 from serving.wire.stream import VERSION, MessageType, WireError, message, unpack_start
@@ -28,7 +29,13 @@ _ACTION_RESPONSE = struct.Struct("<QHH")
 _MAX_ACTION_RESPONSE_BYTES = 2**20
 """Limit of LOADED and UNLOADED, which the event loop parses."""
 
-_Kind = TypeVar("_Kind", int, float, str, list[Any], dict[str, Any])
+_LOAD_KEYS: Mapping[str, type] = {
+    **dict.fromkeys(("model", "threads", "max_items", "pages", "budget", "max_answer_bytes"), int),
+    **dict.fromkeys(("name", "version", "kind", "path", "samples", "device", "digest"), str),
+    "warmup_s": float,
+    "inputs": dict,
+}
+_LOAD_REQUIRED = ("model", "name", "version", "kind", "threads")
 
 
 class HelloMessage(NamedTuple):
@@ -53,7 +60,6 @@ class LoadMessage(NamedTuple):
     path: str | None
     threads: int
     samples: str | None = None
-    """Path of an npz with real inputs."""
     max_items: int = 1
     """Items of the largest expected batch."""
     warmup_s: float = 0.0
@@ -79,7 +85,7 @@ class UnloadMessage(NamedTuple):
 
 
 class ActionResponseMessage(NamedTuple):
-    """LOADED or UNLOADED."""
+    """Response of a replica to LOAD or UNLOAD, as LOADED or UNLOADED."""
 
     action_id: int
     status: int
@@ -87,22 +93,13 @@ class ActionResponseMessage(NamedTuple):
 
 
 def encode_hello(*, pid: int, monotonic_ns: int, features: Sequence[str] = FEATURES) -> bytes:
-    """Encode HELLO."""
-    data = {
-        "wire": VERSION,
-        "pid": pid,
-        "features": list(features),
-        "monotonic_ns": monotonic_ns,
-    }
-    return message(MessageType.HELLO, _json_bytes(data))
+    """Encode HELLO, the first message of a replica."""
+    facts = {"pid": pid, "features": list(features), "monotonic_ns": monotonic_ns}
+    return message(MessageType.HELLO, _json_bytes({"wire": VERSION, **facts}))
 
 
 def parse_hello(body: memoryview) -> HelloMessage:
-    """Parse HELLO's body.
-
-    Raises:
-        WireError: malformed, or another version of the wire.
-    """
+    """Parse HELLO's body; raises WireError if malformed or of another version."""
     data = _json_object(body, "HELLO")
     wire = _field(data, "wire", int, "HELLO")
     if wire != VERSION:
@@ -112,147 +109,66 @@ def parse_hello(body: memoryview) -> HelloMessage:
     return HelloMessage(wire, pid, features, _field(data, "monotonic_ns", int, "HELLO"))
 
 
-def encode_load(
-    action_id: int,
-    *,
-    model: int,
-    name: str,
-    version: str,
-    kind: str,
-    path: str | None,
-    threads: int,
-    samples: str | None = None,
-    max_items: int = 1,
-    warmup_s: float = 0.0,
-    device: str = "auto",
-    pages: int = 0,
-    budget: int | None = None,
-    digest: str | None = None,
-    optimises: bool = False,
-    inputs: DeclaredInputs = _NOTHING_DECLARED,
-    max_response_bytes: int | None = None,
-    earliest_ns: int = 0,
-    latest_ns: int = 0,
-) -> bytes:
+def encode_load(load: LoadMessage) -> bytes:
     """Encode LOAD; paths are absolute."""
-    data = {
-        "model": model,
-        "name": name,
-        "version": version,
-        "kind": kind,
-        "path": path,
-        "threads": threads,
-        "samples": samples,
-        "max_items": max_items,
-        "warmup_s": warmup_s,
-        "device": device,
-        "pages": pages,
-        "budget": budget,
-        "digest": digest,
-        "optimises": optimises,
-        "inputs": inputs.as_json(),
-        "max_answer_bytes": max_response_bytes,
-    }
-    fixed = _LOAD.pack(action_id, earliest_ns, latest_ns)
-    return message(MessageType.LOAD, fixed, _json_bytes(data))
+    data = load._asdict()
+    times = (data.pop("action_id"), data.pop("earliest_ns"), data.pop("latest_ns"))
+    data["inputs"] = load.inputs.as_json()
+    data["max_answer_bytes"] = data.pop("max_response_bytes")
+    return message(MessageType.LOAD, _LOAD.pack(*times), _json_bytes(data))
 
 
 def parse_load(body: memoryview) -> LoadMessage:
-    """Parse LOAD's body.
-
-    Raises:
-        WireError: malformed.
-    """
-    action_id, earliest_ns, latest_ns = unpack_start(_LOAD, body, "LOAD")
+    """Parse LOAD's body; raises WireError if it is malformed."""
+    times = unpack_start(_LOAD, body, "LOAD")
     data = _json_object(body[_LOAD.size :], "LOAD")
-    path = None if data.get("path") is None else _field(data, "path", str, "LOAD")
-    most = data.get("max_answer_bytes")
-    return LoadMessage(
-        action_id,
-        earliest_ns,
-        latest_ns,
-        model=_field(data, "model", int, "LOAD"),
-        name=_field(data, "name", str, "LOAD"),
-        version=_field(data, "version", str, "LOAD"),
-        kind=_field(data, "kind", str, "LOAD"),
-        path=path,
-        threads=_field(data, "threads", int, "LOAD"),
-        samples=None if data.get("samples") is None else _field(data, "samples", str, "LOAD"),
-        max_items=_field({"max_items": 1, **data}, "max_items", int, "LOAD"),
-        warmup_s=_field({"warmup_s": 0.0, **data}, "warmup_s", float, "LOAD"),
-        device=_field({"device": "auto", **data}, "device", str, "LOAD"),
-        pages=_field({"pages": 0, **data}, "pages", int, "LOAD"),
-        budget=None if data.get("budget") is None else _field(data, "budget", int, "LOAD"),
-        digest=None if data.get("digest") is None else _field(data, "digest", str, "LOAD"),
-        optimises=data.get("optimises") is True,
-        inputs=_declared_inputs(_field({"inputs": {}, **data}, "inputs", dict, "LOAD")),
-        max_response_bytes=None if most is None else _field(data, "max_answer_bytes", int, "LOAD"),
-    )
-
-
-def _declared_inputs(data: dict[str, Any]) -> DeclaredInputs:
+    fields: dict[str, Any] = {
+        name: _field(data, name, kind, "LOAD")
+        for name, kind in _LOAD_KEYS.items()
+        if name in _LOAD_REQUIRED or data.get(name) is not None
+    }
+    fields["path"] = fields.get("path")
+    fields["optimises"] = data.get("optimises") is True
+    fields["max_response_bytes"] = fields.pop("max_answer_bytes", None)
     try:
-        return DeclaredInputs.from_json(data)
+        fields["inputs"] = DeclaredInputs.from_json(fields.get("inputs", {}))
     except (AttributeError, TypeError, ValueError) as error:
         raise WireError(f"LOAD's inputs are malformed: {error}") from error
+    return LoadMessage(*times, **fields)
 
 
 def encode_unload(action_id: int, *, model: int, earliest_ns: int = 0, latest_ns: int = 0) -> bytes:
-    """Encode UNLOAD."""
+    """Encode UNLOAD; times of 0 are open."""
     return message(MessageType.UNLOAD, _UNLOAD.pack(action_id, earliest_ns, latest_ns, model))
 
 
 def parse_unload(body: memoryview) -> UnloadMessage:
-    """Parse UNLOAD's body.
-
-    Raises:
-        WireError: malformed.
-    """
-    action_id, earliest_ns, latest_ns, model = unpack_start(_UNLOAD, body, "UNLOAD")
-    return UnloadMessage(action_id, earliest_ns, latest_ns, model)
+    """Parse UNLOAD's body; raises WireError if it is malformed."""
+    return UnloadMessage(*unpack_start(_UNLOAD, body, "UNLOAD"))
 
 
-def encode_loaded(action_id: int, status: int, detail: Mapping[str, object]) -> bytes:
-    """Encode LOADED."""
-    return message(
-        MessageType.LOADED, _ACTION_RESPONSE.pack(action_id, status, 0), _json_bytes(detail)
-    )
+def _encode_action_response(
+    kind: MessageType, action_id: int, status: int, detail: Mapping[str, object]
+) -> bytes:
+    return message(kind, _ACTION_RESPONSE.pack(action_id, status, 0), _json_bytes(detail))
 
 
-def parse_loaded(body: memoryview) -> ActionResponseMessage:
-    """Parse LOADED's body.
-
-    Raises:
-        WireError: malformed.
-    """
-    return _parse_action_response(body, "LOADED")
+encode_loaded = functools.partial(_encode_action_response, MessageType.LOADED)
+encode_unloaded = functools.partial(_encode_action_response, MessageType.UNLOADED)
 
 
-def encode_unloaded(action_id: int, status: int, detail: Mapping[str, object]) -> bytes:
-    """Encode UNLOADED."""
-    return message(
-        MessageType.UNLOADED, _ACTION_RESPONSE.pack(action_id, status, 0), _json_bytes(detail)
-    )
-
-
-def parse_unloaded(body: memoryview) -> ActionResponseMessage:
-    """Parse UNLOADED's body.
-
-    Raises:
-        WireError: malformed.
-    """
-    return _parse_action_response(body, "UNLOADED")
-
-
-def _parse_action_response(body: memoryview, what: str) -> ActionResponseMessage:
+def parse_loaded(body: memoryview, what: str = "LOADED") -> ActionResponseMessage:
+    """Parse LOADED's body; raises WireError if it is malformed."""
     if len(body) > _MAX_ACTION_RESPONSE_BYTES:
         raise WireError(
             f"{what} has {len(body)} bytes, at most {_MAX_ACTION_RESPONSE_BYTES} are read"
         )
     action_id, status, _ = unpack_start(_ACTION_RESPONSE, body, what)
-    return ActionResponseMessage(
-        action_id, status, _json_object(body[_ACTION_RESPONSE.size :], what)
-    )
+    detail = _json_object(body[_ACTION_RESPONSE.size :], what)
+    return ActionResponseMessage(action_id, status, detail)
+
+
+parse_unloaded = functools.partial(parse_loaded, what="UNLOADED")
 
 
 def _json_bytes(data: Mapping[str, object]) -> bytes:
@@ -269,7 +185,7 @@ def _json_object(view: memoryview, what: str) -> dict[str, Any]:
     return data
 
 
-def _field(data: Mapping[str, Any], name: str, kind: type[_Kind], what: str) -> _Kind:
+def _field(data: Mapping[str, Any], name: str, kind: type, what: str) -> Any:
     value = data.get(name)
     if kind is float and type(value) is int:
         value = float(value)

@@ -6,5 +6,4 @@ NOT_MADE = 72
 """The kernel refused the process to the fork server (EX_OSFILE)."""
 NOT_LIMITED = 71
 """Control groups not joined (EX_OSERR)."""
-NO_PROGRAM = 127
-"""Program not started (shell convention)."""
+NO_PROGRAM = 127  # as a shell reports it

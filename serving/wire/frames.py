@@ -60,11 +60,7 @@ _known_layout = _layouts.get
 
 
 def split_frame(view: memoryview) -> tuple[Layout, memoryview]:
-    """Return layout and data of a frame.
-
-    Raises:
-        WireError: the descriptor is malformed or does not match the frame's length.
-    """
+    """Return layout and data of a frame, or raise WireError if they do not match."""
     if len(view) < 4:
         raise WireError(f"a frame of {len(view)} bytes has no room for its descriptor's length")
     (length,) = _U32.unpack_from(view, 0)
@@ -85,11 +81,7 @@ def split_frame(view: memoryview) -> tuple[Layout, memoryview]:
 
 
 def decode_frame(view: memoryview) -> tuple[Tensor, ...]:
-    """Return the tensors of a frame, as views of `view`.
-
-    Raises:
-        WireError: see `split_frame`.
-    """
+    """Return the tensors of a frame, as views of `view`; raises as `split_frame`."""
     layout, data = split_frame(view)
     return tuple(
         [
@@ -102,16 +94,13 @@ def decode_frame(view: memoryview) -> tuple[Tensor, ...]:
 def encode_descriptor(tensors: Sequence[Tensor]) -> bytes:
     """Return the first buffer of a frame: u32 length and descriptor.
 
-    A tensor's data must be bytes, a bytearray or a memoryview of bytes.
-
-    Raises:
-        WireError: a name, rank or shape does not fit the format.
+    A tensor's data must be bytes, a bytearray or a memoryview of bytes. Raises as `describe`.
     """
     return describe(tuple([(name, kind, shape, len(data)) for name, kind, shape, data in tensors]))
 
 
 def describe(tensors: Description) -> bytes:
-    """Return the descriptor without data at hand; cached. Raises as `encode_descriptor`."""
+    """Return the descriptor without data at hand; cached. Raises WireError if it does not fit."""
     try:
         return _pack_descriptor(tensors)
     except (struct.error, UnicodeEncodeError, KeyError) as error:

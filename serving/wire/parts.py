@@ -88,11 +88,7 @@ def _ends(tensor: Tensor) -> Sequence[int] | None:
 
 
 def join(frames: Sequence[Buffer], axes: Mapping[str, int]) -> memoryview:
-    """Join the items of frames along `axes` (by output, default 0).
-
-    Raises:
-        WireError: the frames differ in more than their number of items.
-    """
+    """Join the items of frames along `axes` (by output, default 0), or raise WireError."""
     answers = [wire.decode_frame(memoryview(frame)) for frame in frames]
     joined = []
     for tensors in zip(*answers, strict=True):

@@ -1,7 +1,4 @@
-"""Parser of the message stream, in which each message is an 8-byte head and a body.
-
-A length is checked as soon as its head is complete, before any byte of the body is kept.
-"""
+"""Parser of the message stream, in which each message is an 8-byte head and a body."""
 
 from __future__ import annotations
 
@@ -15,8 +12,7 @@ MAGIC = b"LW"
 VERSION = 1
 DEFAULT_MAX_MESSAGE_BYTES = 1 << 30
 """16 times the gateway's default limit of request bodies."""
-MAX_RESULT_BYTES = 2**31 - 1
-"""The gateway's limit."""
+MAX_RESULT_BYTES = 2**31 - 1  # what a gateway reads
 
 HEAD = struct.Struct("<2sBBI")
 """Magic, version, type, bytes of the body."""
@@ -51,22 +47,14 @@ def message(kind: MessageType, *parts: bytes) -> bytes:
 
 
 def unpack_start(form: struct.Struct, body: memoryview, what: str) -> tuple[int, ...]:
-    """Unpack the fixed fields at the start of a body.
-
-    Raises:
-        WireError: the body is too short.
-    """
+    """Unpack the fixed fields at the start of a body; raises WireError if the body is too short."""
     if len(body) < form.size:
         raise WireError(f"{what} has a body of {len(body)} bytes, expected at least {form.size}")
     return form.unpack_from(body, 0)
 
 
 def parse_head(data: Buffer, position: int, max_message_bytes: int) -> tuple[MessageType, int]:
-    """Return type and body length from the 8 bytes at `position`.
-
-    Raises:
-        WireError: not this protocol, or a body above the limit.
-    """
+    """Return type and body length from the 8 bytes at `position`, or raise WireError."""
     magic, version, type_byte, length = HEAD.unpack_from(data, position)
     if magic != MAGIC:
         raise WireError(f"a message starts with {magic!r}, expected {MAGIC!r}")
@@ -83,10 +71,7 @@ def parse_head(data: Buffer, position: int, max_message_bytes: int) -> tuple[Mes
 
 
 class MessageParser:
-    """Incremental parser of messages.
-
-    A message inside one piece is not copied, so fed bytes must not change afterwards.
-    """
+    """Incremental parser of messages without copies: fed bytes must not change afterwards."""
 
     __slots__ = ("_buffered", "_held_bytes", "_max_message_bytes", "_needed_bytes")
 
@@ -102,11 +87,7 @@ class MessageParser:
         return self._needed_bytes - self._held_bytes
 
     def feed(self, data: Buffer) -> list[tuple[MessageType, memoryview]]:
-        """Add bytes; return the complete messages, as (type, body).
-
-        Raises:
-            WireError: not this protocol, or a message above the limit.
-        """
+        """Add bytes; return the complete messages, as (type, body), or raise WireError."""
         if self._buffered:
             self._buffered.append(data)
             self._held_bytes += len(data)

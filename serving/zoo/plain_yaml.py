@@ -8,7 +8,7 @@ import yaml
 
 from serving.errors import ModelLoadFailed
 from serving.system import bounded_yaml
-from serving.system.yaml_problem import yaml_problem
+from serving.system.bounded_yaml import yaml_problem
 
 
 def read(file: pathlib.Path, *, max_bytes: int, what: str) -> object:

@@ -14,7 +14,7 @@ import pytest_asyncio
 
 from serving.model_spec import ModelSpec
 from serving.spawners.docker import reaper, spawner
-from serving.spawners.docker.client import OWNER_LABEL, REQUEST_TIMEOUT_S
+from serving.spawners.docker.containers import OWNER_LABEL, REQUEST_TIMEOUT_S
 from serving.spawners.docker.spawner import DockerSpawner
 from tests.fakes.docker_engine import needs_docker
 from tests.fakes.engine_relay import EngineRelay

@@ -14,8 +14,8 @@ import docker
 import docker.errors
 import pytest
 
-from serving.spawners.docker import client as docker_client
-from serving.spawners.docker.client import OWNER_LABEL
+from serving.spawners.docker import containers as docker_client
+from serving.spawners.docker.containers import OWNER_LABEL
 from serving.spawners.docker.spawner import image_of
 from serving.system import process_identity
 from tests.fakes.docker_engine import needs_docker

@@ -9,7 +9,7 @@ import pytest_asyncio
 from serving import zoo
 from serving.errors import ReplicaStartFailed
 from serving.settings.replica import AcceleratorSettings
-from serving.spawners.docker.client import DockerClient
+from serving.spawners.docker.containers import DockerClient
 from serving.spawners.docker.spawner import DockerSpawner
 from tests.fakes.docker_engine import needs_docker
 

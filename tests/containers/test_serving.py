@@ -15,7 +15,7 @@ import pytest
 
 import serving
 from serving import zoo
-from serving.spawners.docker.client import OWNER_LABEL
+from serving.spawners.docker.containers import OWNER_LABEL
 from tests.fakes.admin import token_fields
 from tests.fakes.docker_engine import needs_docker
 

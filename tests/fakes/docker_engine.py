@@ -7,7 +7,7 @@ import os
 
 import pytest
 
-from serving.spawners.docker.client import DockerClient, DockerError
+from serving.spawners.docker.containers import DockerClient, DockerError
 from serving.spawners.docker.spawner import image_of
 
 

@@ -41,18 +41,17 @@ class Talk:
     def load(self, kind, path=None, *, model=1, threads=1, **window):
         """Have a model loaded; returns LOADED."""
         self.action += 1
-        self.sock.sendall(
-            wire.encode_load(
-                self.action,
-                model=model,
-                name="m",
-                version="1",
-                kind=kind,
-                path=None if path is None else str(path),
-                threads=threads,
-                **window,
-            )
+        message = wire.LoadMessage(
+            action_id=self.action,
+            model=model,
+            name="m",
+            version="1",
+            kind=kind,
+            path=None if path is None else str(path),
+            threads=threads,
+            **{"earliest_ns": 0, "latest_ns": 0, **window},
         )
+        self.sock.sendall(wire.encode_load(message))
         answer, body = self.receive()
         assert answer is wire.MessageType.LOADED
         loaded = wire.parse_loaded(body)

@@ -59,8 +59,8 @@ class ExportInput:
     @property
     def package(self) -> str:
         """Name for pip, with the extra of the model kind."""
-        extra = EXTRAS.get(self.model.kind)
-        return f"luthier[{extra}]" if extra else "luthier"
+        kind = self.model.kind
+        return f"luthier[{kind}]" if kind in EXTRAS else "luthier"
 
     @property
     def model_elsewhere(self) -> str:

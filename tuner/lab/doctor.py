@@ -15,8 +15,8 @@ from typing import Literal
 
 from serving.accelerator import clocks, mps
 from serving.api import admin_token
-from serving.spawners.docker import client, spawner
-from serving.spawners.docker.client import DockerClient, DockerError
+from serving.spawners.docker import containers, spawner
+from serving.spawners.docker.containers import DockerClient, DockerError
 from serving.system.cgroups import manager
 from tuner.errors import TunerError
 from tuner.evaluation.evaluator import Evaluator
@@ -88,7 +88,7 @@ def clean() -> tuple[str, ...]:
     """
     removed = [str(path) for path in (*admin_token.remove_left(), *manager.cleanup_stale())]
     with contextlib.suppress(DockerError):  # no engine, no containers
-        removed += [f"container {name}" for name in client.cleanup_stale()]
+        removed += [f"container {name}" for name in containers.cleanup_stale()]
     done, failed = clocks.restore_stale()
     if failed:
         raise TunerError(f"not restored: {'; '.join(failed)}")

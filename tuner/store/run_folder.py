@@ -22,7 +22,7 @@ from typing import Any, TextIO
 import yaml
 
 from serving.system import bounded_yaml
-from serving.system.yaml_problem import yaml_problem
+from serving.system.bounded_yaml import yaml_problem
 from tuner.errors import StorageFailed, StudyBusy, UnknownStudy, UsageError
 
 SETTINGS_FILE = "settings.yaml"

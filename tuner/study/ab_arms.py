@@ -18,7 +18,7 @@ from serving.errors import InvalidSettings, ServingError
 from serving.settings import SETTINGS, ServingSettings
 from serving.settings.sources import read_file
 from serving.system import bounded_yaml
-from serving.system.yaml_problem import yaml_problem
+from serving.system.bounded_yaml import yaml_problem
 from tuner.advice import advise
 from tuner.engines.description import UrlEngine
 from tuner.errors import UsageError

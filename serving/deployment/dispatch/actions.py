@@ -62,9 +62,9 @@ def infer_message(
 def load_message(action: Action, wanted: LoadSpec, model: int) -> bytes:
     """Return a LOAD message; `model` is the wire id."""
     spec = wanted.spec
-    earliest_ns, latest_ns = window_ns(action)
-    return wire.encode_load(
+    load = wire.LoadMessage(
         action.id,
+        *window_ns(action),
         model=model,
         name=spec.name,
         version=spec.version,
@@ -81,9 +81,8 @@ def load_message(action: Action, wanted: LoadSpec, model: int) -> bytes:
         optimises=wanted.optimises,
         inputs=wanted.inputs,
         max_response_bytes=wanted.max_response_bytes,
-        earliest_ns=earliest_ns,
-        latest_ns=latest_ns,
     )
+    return wire.encode_load(load)
 
 
 def unload_message(action: Action, model: int) -> bytes:

@@ -18,8 +18,8 @@ import subprocess
 import sys
 import time
 
-from serving.spawners.docker import client
-from serving.spawners.docker.client import DockerError
+from serving.spawners.docker import containers
+from serving.spawners.docker.containers import DockerError
 from serving.system.control_channel import Closed, ControlChannel, ControlledProcess
 from serving.system.daemon_threads import run_in_daemon_thread
 from serving.system.end_with_parent import ignore_requests_to_end
@@ -38,14 +38,10 @@ _PATIENCE_S = 50.0
 
 
 class ReaperClient:
-    """Gateway-side client of its reaper. All methods belong to the event loop's thread."""
+    """Gateway-side client of its reaper, for the event loop's thread."""
 
     def __init__(self, name: str, directory: pathlib.Path) -> None:
-        """Start a reaper for an owner's containers and directory.
-
-        Raises:
-            OSError: the process cannot be started.
-        """
+        """Start a reaper for an owner's containers and directory; raises OSError if it cannot start."""
         self._words = (name, str(directory))
         self._child = _start_reaper(self._words)
         self._watching = asyncio.create_task(self._watch(), name="watch the reaper")
@@ -76,23 +72,16 @@ class ReaperClient:
         loop = asyncio.get_running_loop()
         while True:
             with contextlib.suppress(OSError):
-                await loop.sock_recv(
-                    self._child.sock, 1
-                )  # the reaper sends nothing: this is its end
+                await loop.sock_recv(self._child.sock, 1)  # it sends nothing: this is its end
             log.warning("the reaper of containers has ended; another one is started")
             self._child.sock.close()
             run_in_daemon_thread(self._child.process.wait)
-            await self._restart()
-
-    async def _restart(self) -> None:
-        while True:
-            await asyncio.sleep(_RESTART_S)
-            try:
-                self._child = _start_reaper(self._words)
-            except OSError:
-                log.exception("there is no reaper: if this process is killed, containers stay")
-            else:
-                return
+            while self._child.sock.fileno() < 0:
+                await asyncio.sleep(_RESTART_S)
+                try:
+                    self._child = _start_reaper(self._words)
+                except OSError:
+                    log.exception("there is no reaper: if this process is killed, containers stay")
 
 
 def _start_reaper(words: tuple[str, str]) -> ControlledProcess:
@@ -101,32 +90,21 @@ def _start_reaper(words: tuple[str, str]) -> ControlledProcess:
     )
 
 
-def _write_line(text: str) -> None:
-    """Write a line to the gateway's stderr, if open."""
-    with contextlib.suppress(OSError):
-        sys.stderr.write(text + "\n")
-        sys.stderr.flush()
-
-
 def _remove_all(name: str) -> None:
-    """Remove an owner's containers, including late ones.
-
-    Raises:
-        DockerError: the engine was unusable for `_PATIENCE_S`.
-    """
+    """Remove an owner's containers, including late ones; gives up after `_PATIENCE_S`."""
     until_s = time.monotonic() + _PATIENCE_S
     rounds = 0
-    while rounds < _ROUNDS:
-        if rounds:
-            time.sleep(_ROUND_S)
+    while True:
         try:
-            with contextlib.closing(client.DockerClient.connect()) as engine:
-                client.remove_all(engine, engine.of_owner(name))
+            with contextlib.closing(containers.DockerClient.connect()) as engine:
+                containers.remove_all(engine, engine.of_owner(name))
             rounds += 1
         except DockerError:
             if time.monotonic() > until_s:
                 raise
-            time.sleep(_ROUND_S)
+        if rounds == _ROUNDS:
+            return
+        time.sleep(_ROUND_S)
 
 
 def main() -> None:
@@ -139,9 +117,12 @@ def main() -> None:
     try:
         _remove_all(name)
     except DockerError as error:
-        _write_line(
-            f"containers of {name} may be left: {error}; `tune doctor --clean` removes them"
-        )
+        with contextlib.suppress(OSError):  # the gateway's stderr may be closed
+            print(  # noqa: T201 - for the user of the gateway
+                f"containers of {name} may be left: {error}; `tune doctor --clean` removes them",
+                file=sys.stderr,
+                flush=True,
+            )
     finally:
         shutil.rmtree(directory, ignore_errors=True)
 

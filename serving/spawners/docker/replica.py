@@ -1,85 +1,85 @@
-"""Container replica: its socket, limits, usage and exit status.
-
-All methods belong to the event loop's thread.
-"""
+"""Container replica: its life, limits and exit status."""
 
 from __future__ import annotations
 
 import asyncio
+import logging
 import signal
-import socket
-from collections.abc import Callable
 from typing import Literal
 
-from serving.errors import LimitsUnavailable, NotReady
-from serving.spawners.docker.client import DockerClient, DockerError
-from serving.spawners.docker.container import Exit
+from serving.errors import LimitsUnavailable
+from serving.spawners.base_replica import BaseReplica
+from serving.spawners.docker.container_spec import ContainerSpec, Exit
+from serving.spawners.docker.containers import ContainerGone, DockerClient, DockerError
 from serving.spawners.exit_status import ExitStatus, from_code, from_signal, oom_text
-from serving.system.cgroups.cgroup import ControlGroup, Usage
+from serving.system.cgroups import manager
 from serving.system.daemon_threads import run_in_daemon_thread
 
+log = logging.getLogger(__name__)
+
+NEVER_STARTED = ExitStatus(reason="crash", text="it was never started")
+_RETRY_S = 0.5
+_UNHEARD_S = 10.0
+"""Time without a report after which a container told to end is given up."""
 _SIGNALLED = 128
 """Offset of signal numbers in exit codes; 255 is a program's own code."""
 
 
-class ContainerReplica:
-    """One container of a spawner."""
+class ContainerReplica(BaseReplica):
+    """One container of a spawner. All methods belong to the event loop's thread."""
 
-    def __init__(self, worker: int, engine: DockerClient, kill: Callable[[str], None]) -> None:
-        """Create no container yet; `kill` requests a container's end without waiting."""
-        loop = asyncio.get_running_loop()
-        self.worker = worker
-        self.pid = 0
-        self.features: tuple[str, ...] = ()
-        self.ended: asyncio.Future[ExitStatus] = loop.create_future()
+    def __init__(self, engine: DockerClient, spec: ContainerSpec) -> None:
+        """Create no container yet, see `run`."""
+        super().__init__(spec.worker)
+        self.spec = spec
         self.container: str | None = None
         """Its id, once it runs."""
-        self.ending = asyncio.Event()
-        """Set when its end is requested."""
-        self._was_killed = False
         self._engine = engine
-        self._kill = kill
-        self._group: ControlGroup | None = None
-        self._sock: socket.socket | None = None
-        self._memory_mb: int | None = None
+        self._memory_mb = spec.memory_mb
+        self._ending = asyncio.Event()
         self._limiting = asyncio.Lock()
-        self._last_usage = Usage()
 
-    @property
-    def sock(self) -> socket.socket:
-        """See `pool.spawner.Replica`."""
-        if self._sock is None:
-            raise NotReady(f"replica {self.worker} is not connected")
-        return self._sock
+    async def run(self) -> ExitStatus:
+        """Create and start the container; return its exit status once it has stopped."""
+        container = await run_in_daemon_thread(self._engine.create, self.spec)
+        if self._ending.is_set():
+            return NEVER_STARTED
+        pid = await run_in_daemon_thread(self._engine.start, container)  # 0: it has ended already
+        self.container, self.pid = container, pid
+        self.group = manager.group_of(pid) if pid else None
+        if self._ending.is_set():
+            run_in_daemon_thread(self._kill, container)
+        told = asyncio.create_task(self._wait_for_exit(container))
+        ending = asyncio.create_task(self._ending.wait())
+        try:
+            await asyncio.wait({told, ending}, return_when=asyncio.FIRST_COMPLETED)
+            # An unreachable engine matters only now.
+            await asyncio.wait({told}, timeout=_UNHEARD_S)
+            if told.done():
+                return told.result()
+        finally:
+            told.cancel()
+            ending.cancel()
+        reason: Literal["killed", "crash"] = "killed" if self._was_killed else "crash"
+        text = f"the engine did not report its end within {_UNHEARD_S:g} s"
+        return ExitStatus(reason=reason, text=text)
 
-    def set_socket(self, sock: socket.socket) -> None:
-        """Set the accepted connection."""
-        self._sock = sock
-
-    def abandon(self) -> None:
-        """Kill a replica that failed to start; close its socket."""
-        self.kill()
-        if self._sock is not None:
-            self._sock.close()
-
-    def record_memory_limit(self, memory_mb: int | None) -> None:
-        """Record the memory limit of the created container."""
-        self._memory_mb = memory_mb
-
-    def runs(self, container: str, pid: int, group: ControlGroup | None) -> None:
-        """Record that it runs; kill it if its end was requested meanwhile.
-
-        `pid` is 0 if it has ended already, `group` None if it is not visible.
-        """
-        self.container, self.pid, self._group = container, pid, group
-        if self.ending.is_set():
-            self._kill(container)
+    async def _wait_for_exit(self, container: str) -> ExitStatus:
+        while True:
+            try:
+                found = await run_in_daemon_thread(self._engine.wait, container)
+            except ContainerGone:
+                return ExitStatus(reason="crash", text="somebody removed its container")
+            except DockerError:  # the socket shows whether it lives
+                await asyncio.sleep(_RETRY_S)
+            else:
+                if found is not None:
+                    return self._status_of(found)
 
     async def set_limits(self, *, cpu: float | None, memory_mb: int | None) -> None:
         """Change the limits; a no-op if the engine cannot enforce them.
 
-        Raises:
-            LimitsUnavailable: refused, e.g. memory below current use, or lifting a memory limit.
+        Raises LimitsUnavailable, as for memory below current use, or lifting a memory limit.
         """
         if self.container is None or self.ended.done():
             raise LimitsUnavailable(f"replica {self.worker} is not running")
@@ -106,32 +106,19 @@ class ContainerReplica:
             await run_in_daemon_thread(limit, container, cpu=cpu, memory_mb=memory_mb)
             self._memory_mb = memory_mb
 
-    def usage(self) -> Usage:
-        """Return the usage so far, or the last one known."""
-        if self._group is not None and not self.ended.done():
-            usage = self._group.usage()
-            if usage.cpu_s is not None:  # None: the group is gone
-                self._last_usage = usage
-        return self._last_usage
+    def _request_end(self) -> None:
+        if self.container is not None and not self._ending.is_set():
+            run_in_daemon_thread(self._kill, self.container)
+        self._ending.set()
 
-    def kill(self, *, asked: bool = True) -> None:
-        """Kill it; `ended` follows. `asked` is False if it is ending anyway."""
-        if self.ended.done():
-            return
-        self._was_killed = self._was_killed or asked
-        if self.container is not None and not self.ending.is_set():
-            self._kill(self.container)
-        self.ending.set()
+    def _kill(self, container: str) -> None:
+        try:
+            self._engine.kill(container)
+        except DockerError as error:  # it will be removed
+            facts = {"container": container, "error": str(error)}
+            log.warning("a container was not stopped", extra=facts)
 
-    def unheard(self, after_s: float) -> ExitStatus:
-        """Return the exit status if the engine has not reported one for `after_s`."""
-        reason: Literal["killed", "crash"] = "killed" if self._was_killed else "crash"
-        return ExitStatus(
-            reason=reason, text=f"the engine did not report its end within {after_s:g} s"
-        )
-
-    def ended_by(self, exit_: Exit) -> ExitStatus:
-        """Return the exit status from the engine's report."""
+    def _status_of(self, exit_: Exit) -> ExitStatus:
         number = exit_.code - _SIGNALLED
         if not 0 < number < signal.NSIG:
             return from_code(exit_.code, exit_.said)

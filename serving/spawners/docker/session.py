@@ -3,62 +3,76 @@
 from __future__ import annotations
 
 import asyncio
-import dataclasses
 import functools
 import pathlib
 import shutil
-import tempfile
 from collections.abc import Sequence
-from typing import Self
 
+from serving.accelerator import devices
+from serving.model_spec import ModelSpec
+from serving.settings.replica import AcceleratorSettings
+from serving.spawners.docker.container_spec import FILES_FOLDER, SOCKET_FOLDER, ContainerSpec
+from serving.spawners.docker.containers import DockerClient
 from serving.spawners.docker.reaper import ReaperClient
 from serving.spawners.docker.staging import StagingFolder
+from serving.spawners.process.forkserver_client import environment
 from serving.system import process_identity
 from serving.system.daemon_threads import run_in_daemon_thread
 
+SOCKET = "gateway.sock"
 _SHELF = "files"
 _END_S = 10.0
 
 
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class DockerSession:
     """State of an open spawner. All methods belong to the event loop's thread."""
 
-    name: str
-    """Owner of the containers."""
-    directory: pathlib.Path
-    """Private folder of sockets and staged files."""
-    shelf: StagingFolder
-    keeper: ReaperClient
-
-    @classmethod
-    def open(cls) -> Self:
-        """Create the private directory and its reaper.
-
-        Raises:
-            OSError: it cannot be created.
-        """
-        name = process_identity.this_process().new_name()
-        directory = pathlib.Path(tempfile.gettempdir(), name)
-        directory.mkdir(mode=0o700)
+    def __init__(self, engine: DockerClient, kind: str, image: str) -> None:
+        """Create a private directory and its reaper; raises OSError if it cannot be created."""
+        self.engine = engine
+        self._kind = kind
+        self._image = image
+        self.name = process_identity.this_process().new_name()
+        """Owner of the containers."""
+        self.directory = process_identity.make_directory(self.name)
+        """Private folder of sockets and staged files."""
         try:
-            shelf = StagingFolder(directory / _SHELF)
-            keeper = ReaperClient(name, directory)
+            self.shelf = StagingFolder(self.directory / _SHELF)
+            self.keeper = ReaperClient(self.name, self.directory)
         except OSError:
-            shutil.rmtree(directory, ignore_errors=True)
+            shutil.rmtree(self.directory, ignore_errors=True)
             raise
-        return cls(name=name, directory=directory, shelf=shelf, keeper=keeper)
 
-    def folder_of(self, worker: int) -> pathlib.Path:
-        """Return the folder of a container's socket."""
-        return self.directory / str(worker)
+    def container_spec(
+        self,
+        worker: int,
+        memory_mb: int | None,
+        spec: ModelSpec | None,
+        accelerator: AcceleratorSettings,
+        gpu: str | None,
+    ) -> ContainerSpec:
+        """Specify the container of a replica; arguments as for `Spawner.start`."""
+        program = None if spec is None else spec.program
+        words = () if program is None else (str(program.folder), *program.words)
+        if spec is None:  # the mount is fixed, its contents are not
+            files = {FILES_FOLDER: self.shelf.folder}
+        else:
+            files = {f"{FILES_FOLDER}{file}": file for file in spec.files}
+        return ContainerSpec(
+            name=f"{self.name}-{worker}",
+            owner=self.name,
+            worker=worker,
+            image=self._image,
+            command=(f"{SOCKET_FOLDER}/{SOCKET}", FILES_FOLDER, self._kind, *words),
+            socket_folder=self.directory / str(worker),
+            files=files,
+            memory_mb=memory_mb,
+            environment=environment(devices.replica_environment(accelerator, shares=False)),
+            gpu=gpu,
+        )
 
     async def stage(self, files: Sequence[pathlib.Path]) -> pathlib.Path:
-        """Stage files; if cancelled, unstage them.
-
-        Raises:
-            OSError, NotReady: as for `StagingFolder.add`.
-        """
+        """Stage files, as `StagingFolder.add`; if cancelled, unstage them."""
         staging = run_in_daemon_thread(self.shelf.add, files)
         try:
             return await asyncio.shield(staging)

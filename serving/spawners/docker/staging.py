@@ -2,8 +2,6 @@
 
 Each model gets a numbered folder with its files at their absolute paths: hard links, which take no
 space and follow writes in place, or copies if the file is on another file system or another user's.
-A model deployed again gets a new folder.
-
 Blocking; for any thread.
 """
 
@@ -38,13 +36,7 @@ class StagingFolder:
     """Staging folder; its creator removes it."""
 
     def __init__(self, folder: pathlib.Path) -> None:
-        """Create an absolute folder that only its owner can list.
-
-        Its parent must restrict access to models.
-
-        Raises:
-            OSError: it cannot be created.
-        """
+        """Create an absolute folder that only its owner can list, in one that others cannot read."""
         folder.mkdir()
         folder.chmod(0o711)
         self.folder = folder
@@ -80,11 +72,10 @@ class StagingFolder:
                     self._make_folders(top, target.parent)
                     self._lay(source, target, source.stat().st_dev)
                 self._copy_all(wanted)
-            except RecursionError as error:
+            except BaseException as error:
                 shutil.rmtree(top, ignore_errors=True)
-                raise OSError(errno.ENAMETOOLONG, "folders are nested too deeply") from error
-            except BaseException:
-                shutil.rmtree(top, ignore_errors=True)
+                if isinstance(error, RecursionError):
+                    raise OSError(errno.ENAMETOOLONG, "folders are nested too deeply") from error
                 raise
         return root
 
@@ -126,7 +117,10 @@ class StagingFolder:
         elif stat.S_ISLNK(facts.st_mode):
             target.symlink_to(source.readlink())
         elif stat.S_ISREG(facts.st_mode):
-            self._lay_file(source, target, facts)
+            try:
+                target.hardlink_to(source)
+            except OSError:
+                self._to_copy.setdefault(target, (source, facts))
 
     def _lay_folder(
         self, source: pathlib.Path, target: pathlib.Path, facts: os.stat_result
@@ -141,28 +135,16 @@ class StagingFolder:
                     self._lay(inner, target / inner.name, facts.st_dev)
         target.chmod(stat.S_IMODE(facts.st_mode) | _OWN_RIGHTS)
 
-    def _lay_file(self, source: pathlib.Path, target: pathlib.Path, facts: os.stat_result) -> None:
-        try:
-            target.hardlink_to(source)
-        except OSError:
-            self._to_copy.setdefault(target, (source, facts))
-
     def _copy_all(self, wanted: set[pathlib.Path]) -> None:
-        """Copy what cannot be linked, if all of it fits; only `wanted` files must be readable.
-
-        Raises:
-            OSError: no space, or a wanted file cannot be read.
-        """
+        """Copy what cannot be linked, if all of it fits; only `wanted` files must be readable."""
         new = {_key(facts): facts.st_size for _, facts in self._to_copy.values()}
         size = sum(size for key, size in new.items() if key not in self._copies)
-        if not self._to_copy:
-            return
-        extra = {"mb": round(size / 2**20, 1), "folder": str(self.folder)}
         free = shutil.disk_usage(self.folder).free
         if size > free:
             text = f"{size / 2**20:.1f} MiB must be copied, but {free / 2**20:.1f} MiB are free"
             raise OSError(errno.ENOSPC, text, str(self.folder))
         if size:
+            extra = {"mb": round(size / 2**20, 1), "folder": str(self.folder)}
             log.info("files are copied for containers: hard links are not possible", extra=extra)
         for target, (source, facts) in self._to_copy.items():
             try:
@@ -194,5 +176,4 @@ class StagingFolder:
 
 
 def _key(facts: os.stat_result) -> tuple[int, ...]:
-    """Return a file's identity."""
     return facts.st_dev, facts.st_ino, facts.st_mtime_ns, facts.st_size

@@ -75,10 +75,7 @@ class ForkServerClient:
         """Start a fork server and wait until it has imported the runtime of a model kind.
 
         The fork server removes `directory` and `groups` at its end. `on_event` gets "started",
-        "ended" and at last {"event": "closed"}.
-
-        Raises:
-            ReplicaStartFailed: it ended, or was not ready in time.
+        "ended" and at last {"event": "closed"}. Raises ReplicaStartFailed.
         """
         child = ControlledProcess.start(
             "serving.replica.forkserver",
@@ -94,15 +91,13 @@ class ForkServerClient:
         try:
             async with asyncio.timeout(timeout_s):
                 await self._warmed.wait()
-        except TimeoutError:
+        except (TimeoutError, asyncio.CancelledError) as error:
             self._child.process.kill()
             await self.close()
-            text = f"the fork server of kind {kind!r} was not ready after "
-            raise ReplicaStartFailed("timeout", f"{text}{timeout_s:g} s") from None
-        except asyncio.CancelledError:
-            self._child.process.kill()
-            await self.close()
-            raise
+            if isinstance(error, asyncio.CancelledError):
+                raise
+            text = f"the fork server of kind {kind!r} was not ready after {timeout_s:g} s"
+            raise ReplicaStartFailed("timeout", text) from None
         if not self.is_alive:
             await self.close()
             code = self._child.process.returncode
@@ -134,10 +129,7 @@ class ForkServerClient:
         self._order(order)
 
     def kill(self, worker: int) -> None:
-        """Order the end of a replica, if it exists.
-
-        Only the process that reaps a child can trust its pid.
-        """
+        """Order the end of a replica: only the process that reaps a child can trust its pid."""
         self._order({"do": "kill", "worker": worker})
 
     async def close(self) -> None:

@@ -1,8 +1,7 @@
 """Spawner of replicas as processes of this machine.
 
-One fork server forks the replicas. They die with it; the next start makes a new one.
-`close` cleans up; after a `kill -9` of the gateway the fork server does, and after one of both the
-next spawner.
+One fork server forks the replicas. They die with it; the next start makes a new one. It cleans up
+after a `kill -9` of the gateway, and the next spawner does after one of both.
 """
 
 from __future__ import annotations
@@ -14,26 +13,25 @@ import os
 import pathlib
 import shutil
 import socket
-import tempfile
 from collections.abc import Mapping
 from typing import Any
 
 from serving import wire
 from serving.accelerator import devices, mps
-from serving.errors import NotReady, ReplicaStartFailed
+from serving.errors import NotReady
 from serving.model_spec import ModelSpec, Program
 from serving.settings.replica import AcceleratorSettings
 from serving.spawners import handshake
-from serving.spawners.exit_status import ExitStatus
+from serving.spawners.base_replica import BaseReplica
+from serving.spawners.exit_status import ExitStatus, from_code, from_signal, oom_text
 from serving.spawners.process.forkserver_client import ForkServerClient
-from serving.spawners.process.replica import ProcessReplica
 from serving.system import process_identity
+from serving.system.cgroups.cgroup import ControlGroup
 from serving.system.cgroups.manager import CgroupManager, CgroupSupport, cleanup_stale
 
 log = logging.getLogger(__name__)
 
 WARM_TIMEOUT_S = 60.0
-"""Time limit for importing a runtime."""
 _END_S = 5.0
 _REMOVAL_S = 2.0
 _RETRY_S = 0.005
@@ -46,6 +44,40 @@ class _ForkServerSession:
     forker: ForkServerClient
     directory: pathlib.Path
     limits: CgroupManager
+
+
+class ProcessReplica(BaseReplica):
+    """One process of a spawner."""
+
+    def __init__(self, worker: int, forker: ForkServerClient, group: ControlGroup | None) -> None:
+        super().__init__(worker, group)
+        self.forker = forker
+        self.started: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+        """Its pid, once it exists."""
+        self.ordered = False
+        """Whether the fork server was asked for it and will report its end."""
+
+    async def set_limits(self, *, cpu: float | None, memory_mb: int | None) -> None:
+        """Change the limits; a no-op if they cannot be enforced.
+
+        Raises LimitsUnavailable, as for memory below current use; then the old limits hold.
+        """
+        if self.group is not None:
+            self.group.set_limits(cpu=cpu, memory_mb=memory_mb)
+        self._memory_mb = memory_mb
+
+    def ended_by(self, event: Mapping[str, Any]) -> ExitStatus:
+        """Return the exit status, from the fork server's event and the group's OOM kills."""
+        number = event.get("signal")
+        if number is None:
+            return from_code(event["code"])
+        oom = None
+        if self.group is not None and self.group.oom_kills():
+            oom = oom_text(self.group.usage().peak_memory_mb, self._memory_mb)
+        return from_signal(number, oom=oom, asked=self._was_killed)
+
+    def _request_end(self) -> None:
+        self.forker.kill(self.worker)
 
 
 class ProcessSpawner:
@@ -70,11 +102,7 @@ class ProcessSpawner:
         return self._support.text
 
     async def open(self, kind: str) -> None:
-        """Start the fork server; clean up after killed gateways.
-
-        Raises:
-            ReplicaStartFailed: it does not become ready.
-        """
+        """Start the fork server; clean up after killed gateways. Raises ReplicaStartFailed."""
         for path in cleanup_stale():
             log.info("removed what a killed gateway left behind", extra={"path": str(path)})
         self._kind = kind
@@ -92,38 +120,25 @@ class ProcessSpawner:
         spec: ModelSpec | None,
         accelerator: AcceleratorSettings | None = None,
     ) -> ProcessReplica:
-        """Start a replica, see `Spawner.start`; if cancelled, end it.
-
-        Raises:
-            ReplicaStartFailed: it ended, or was not ready in time.
-            LimitsUnavailable: the kernel refuses these limits.
-        """
+        """Start a replica, see `Spawner.start`; if cancelled, end it."""
         nest = await self._living_nest()
         environment = self._environment(accelerator or AcceleratorSettings())
         group = nest.limits.group(worker)
         replica = ProcessReplica(worker, nest.forker, group)
         try:
-            replica.limit(cpu=cpu, memory_mb=memory_mb)
+            await replica.set_limits(cpu=cpu, memory_mb=memory_mb)
         except BaseException:
             if group is not None:
                 nest.limits.remove(group)
             raise
         self._replicas[worker] = replica
+        program = None if spec is None else spec.program
         try:
-            async with asyncio.timeout(ready_timeout_s):
-                program = None if spec is None else spec.program
+            async with handshake.ready_within(replica, ready_timeout_s):
                 await self._connect(replica, nest, environment, program)
-        except TimeoutError:
-            replica.abandon()
-            raise ReplicaStartFailed(
-                "timeout",
-                f"a replica did not connect within {ready_timeout_s:g} s (replica.ready_timeout_s)",
-            ) from None
-        except BaseException:
-            replica.abandon()
+        finally:
             if not replica.ordered:
                 self._finish(replica, ExitStatus(reason="crash", text="it was never started"))
-            raise
         return replica
 
     async def stage(self, _spec: ModelSpec) -> pathlib.Path | None:
@@ -159,7 +174,7 @@ class ProcessSpawner:
     async def _new_nest(self, kind: str) -> _ForkServerSession:
         name = process_identity.this_process().new_name()
         limits = CgroupManager(name)
-        directory = _private_directory(name)
+        directory = process_identity.make_directory(name)
         try:
             self._support = limits.open()
             forker = await ForkServerClient.launch(
@@ -213,7 +228,7 @@ class ProcessSpawner:
                 replica.worker, path=path, procs=procs, environment=environment, program=program
             )
             replica.ordered = True
-            await handshake.while_alive(replica.ended, _greet(replica, listener))
+            await handshake.while_alive(replica, _greet(replica, listener))
 
     # Events of the fork server
 
@@ -250,25 +265,12 @@ class ProcessSpawner:
         replica.ended.set_result(ended)
 
 
-def _private_directory(name: str) -> pathlib.Path:
-    directory = pathlib.Path(tempfile.gettempdir(), name)
-    directory.mkdir(mode=0o700)
-    return directory
-
-
 async def _greet(replica: ProcessReplica, listener: socket.socket) -> None:
-    """Accept the connection and read HELLO.
-
-    Raises:
-        WireError: protocol error.
-    """
+    """Accept the connection and read HELLO; raises WireError if it breaks the protocol."""
     replica.pid = await asyncio.shield(replica.started)
-    hello = await handshake.greet(replica.ended, listener, replica.set_socket)
-    if hello is None:
-        return
-    if hello.pid != replica.pid:
+    pid = await handshake.greet(replica, listener)
+    if pid is not None and pid != replica.pid:
         raise wire.WireError(
-            f"its HELLO comes from process {hello.pid}, but {replica.pid} was started; a "
+            f"its HELLO comes from process {pid}, but {replica.pid} was started; a "
             "script that starts a program must `exec` it"
         )
-    replica.features = hello.features

@@ -28,6 +28,17 @@ class Usage:
     throttled_s: float | None = None
     """Time it was runnable but out of quota."""
 
+    @classmethod
+    def of(
+        cls, peak_bytes: int | None, cpu: int | None, throttled: int | None, *, unit_s: float
+    ) -> Usage:
+        """Return the usage from the kernel's numbers, with times in units of `unit_s`."""
+        return cls(
+            peak_memory_mb=None if peak_bytes is None else peak_bytes / MIB,
+            cpu_s=None if cpu is None else cpu * unit_s,
+            throttled_s=None if throttled is None else throttled * unit_s,
+        )
+
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Hierarchy:
@@ -47,11 +58,8 @@ class ControlGroup(abc.ABC):
     def set_limits(self, *, cpu: float | None, memory_mb: int | None) -> None:
         """Set both limits (None: no limit) and read them back; restore those before on failure.
 
-        `cpu` is in cores, `memory_mb` in MiB without swap.
-
-        Raises:
-            LimitsUnavailable: the kernel refused, e.g. memory below current use, or another value
-                was read back.
+        `cpu` is in cores, `memory_mb` in MiB without swap. Raises LimitsUnavailable if the kernel
+        refuses, as for memory below current use, or another value was read back.
         """
         try:
             self._set_cpu(cpu)
@@ -110,11 +118,7 @@ class CgroupFiles:
             return None
 
     def write(self, file: pathlib.Path, text: str) -> None:
-        """Write to a file of the kernel.
-
-        Raises:
-            LimitsUnavailable: the file does not exist, or the kernel refuses.
-        """
+        """Write to a file of the kernel, or raise LimitsUnavailable."""
         try:
             descriptor = os.open(file, os.O_WRONLY | os.O_TRUNC | os.O_CLOEXEC)
             try:

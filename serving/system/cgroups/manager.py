@@ -16,7 +16,7 @@ import shutil
 import signal
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Literal
 
 from serving.errors import LimitsUnavailable
@@ -28,8 +28,7 @@ from serving.system.cgroups.cgroup import (
     hierarchies,
     mount_points,
 )
-from serving.system.cgroups.v1 import GroupV1
-from serving.system.cgroups.v2 import GroupV2, hand_down
+from serving.system.cgroups.groups import GroupV1, GroupV2, hand_down
 
 log = logging.getLogger(__name__)
 
@@ -88,38 +87,29 @@ class CgroupManager:
         return self.support
 
     def group(self, worker: int) -> ControlGroup | None:
-        """Create a replica's group; return None without support.
-
-        Raises:
-            LimitsUnavailable: the kernel refuses.
-        """
+        """Create a replica's group, or raise LimitsUnavailable; return None without support."""
         if self.support.kind is None:
             return None
         return self._group(self.support.kind, f"replica-{worker}")
 
     def remove(self, group: ControlGroup) -> bool:
         """Remove a group; return False while its processes are ending."""
-        left = [path for path in group.directories if not _try_remove(path, self._files)]
-        return not left
+        return not [path for path in group.directories if not _try_remove(path, self._files)]
 
     def clear(self, group: ControlGroup) -> bool:
         """Kill and remove a group without waiting; return False while processes are ending."""
-        left = [path for path in group.directories if not _try_kill_and_remove(path, self._files)]
-        return not left
+        removed = [_try_kill_and_remove(path, self._files) for path in group.directories]
+        return all(removed)
 
     def kill(self, group: ControlGroup) -> bool:
         """Kill and remove a group; return False after a timeout."""
-        left = [path for path in group.directories if not kill_and_remove(path)]
-        return not left
+        return not [path for path in group.directories if not kill_and_remove(path)]
 
     def close(self) -> bool:
         """Remove all groups, which must be empty; return False after a timeout."""
-        until_s = time.monotonic() + _REMOVAL_S
-        while True:
-            left = [root for root in self.directories if not _try_remove_tree(root, self._files)]
-            if not left or time.monotonic() > until_s:
-                return not left
-            time.sleep(_RETRY_S)
+        return _within_time(
+            lambda: not [r for r in self.directories if not _try_remove_tree(r, self._files)]
+        )
 
     def _make_roots(self, place: Hierarchy) -> None:
         if place.kind == "v2":
@@ -136,9 +126,7 @@ class CgroupManager:
                 self._files.make(directory)
         except OSError as error:
             raise LimitsUnavailable(f"no control group can be created: {error}") from error
-        if kind == "v2":
-            return GroupV2(directories["unified"], self._files)
-        return GroupV1(directories, self._files)
+        return _group_in(kind, directories, self._files)
 
     def _try_group(self, kind: Literal["v1", "v2"]) -> None:
         group = self._group(kind, "trial")
@@ -148,41 +136,35 @@ class CgroupManager:
             self.remove(group)
 
 
+def _group_in(
+    kind: Literal["v1", "v2"], directories: Mapping[str, pathlib.Path], files: CgroupFiles
+) -> ControlGroup:
+    if kind == "v2":
+        return GroupV2(directories["unified"], files)
+    return GroupV1(directories, files)
+
+
 def system_places() -> list[Hierarchy]:
-    """Return where this process may try to create groups (Linux only)."""
+    """Return where this process may try to create groups."""
+    return hierarchies(_text(_MOUNTINFO), _text(_CGROUP))
+
+
+def _text(file: pathlib.Path) -> str:
     try:
-        return hierarchies(
-            _MOUNTINFO.read_text(encoding="utf-8"), _CGROUP.read_text(encoding="utf-8")
-        )
+        return file.read_text(encoding="utf-8")
     except OSError:
-        return []
+        return ""
 
 
 def group_of(pid: int) -> ControlGroup | None:
-    """Return the group of a process that is alone in it, to read its usage.
-
-    None if it is not visible.
-    """
-    try:
-        own = pathlib.Path(f"/proc/{pid}/cgroup").read_text(encoding="utf-8")
-        places = hierarchies(_MOUNTINFO.read_text(encoding="utf-8"), own)
-    except OSError:
-        return None
-    for place in places:
+    """Return the group of a process that is alone in it, to read its usage; None: not visible."""
+    for place in hierarchies(_text(_MOUNTINFO), _text(pathlib.Path(f"/proc/{pid}/cgroup"))):
         if any(parent.name == "" or not parent.is_dir() for parent in place.parents.values()):
             continue
-        group: ControlGroup = (
-            GroupV2(place.parents["unified"], CgroupFiles())
-            if place.kind == "v2"
-            else GroupV1(place.parents, CgroupFiles())
-        )
-        pids = CgroupFiles().read(group.procs_files[-1])  # None: it has ended
+        group = _group_in(place.kind, place.parents, CgroupFiles())
+        pids = CgroupFiles().read(group.procs_files[-1]) or ""  # none: it has ended
         usage = group.usage()
-        if (
-            pids is not None
-            and pids.split() == [str(pid)]
-            and None not in (usage.cpu_s, usage.peak_memory_mb)
-        ):
+        if pids.split() == [str(pid)] and None not in (usage.cpu_s, usage.peak_memory_mb):
             return group
     return None
 
@@ -199,25 +181,14 @@ def probe() -> CgroupSupport:
 def cleanup_stale(
     *, temporary: pathlib.Path | None = None, mounts: Sequence[pathlib.Path] | None = None
 ) -> list[pathlib.Path]:
-    """Remove groups, processes and directories of owners that are gone; return what was removed.
-
-    By default all cgroup mounts and the system's temporary folder are searched.
-    """
+    """Remove groups, processes and directories of owners that are gone; return what was removed."""
     removed = []
-    for mount in _mounts() if mounts is None else mounts:
+    for mount in mount_points(_text(_MOUNTINFO)) if mounts is None else mounts:
         removed += [root for root in _stale_groups(mount) if kill_and_remove(root)]
-    base = pathlib.Path(tempfile.gettempdir()) if temporary is None else temporary
-    for directory in _stale_directories(base):
+    for directory in _stale_directories(temporary or pathlib.Path(tempfile.gettempdir())):
         shutil.rmtree(directory, ignore_errors=True)
         removed.append(directory)
     return removed
-
-
-def _mounts() -> Sequence[pathlib.Path]:
-    try:
-        return mount_points(_MOUNTINFO.read_text(encoding="utf-8"))
-    except OSError:
-        return ()
 
 
 def _stale_groups(mount: pathlib.Path) -> list[pathlib.Path]:
@@ -250,9 +221,13 @@ def _is_stale(name: str) -> bool:
 
 def kill_and_remove(root: pathlib.Path) -> bool:
     """Kill and remove a group with its subgroups; return False after `_REMOVAL_S`."""
-    files = CgroupFiles()
+    return _within_time(lambda: _try_kill_and_remove(root, CgroupFiles()))
+
+
+def _within_time(removes: Callable[[], bool]) -> bool:
+    """Try to remove groups until they are gone; return False after `_REMOVAL_S`."""
     until_s = time.monotonic() + _REMOVAL_S
-    while not _try_kill_and_remove(root, files):
+    while not removes():
         if time.monotonic() > until_s:
             return False
         time.sleep(_RETRY_S)

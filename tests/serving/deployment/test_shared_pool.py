@@ -919,8 +919,8 @@ def behind_its_back(running, worker, *messages):
 
 def foreign_load(card, pages):
     """A LOAD of a model that nobody planned."""
-    return wire.encode_load(
-        0,
+    message = wire.LoadMessage(
+        *(0, 0, 0),
         model=77,
         name="foreign",
         version="1",
@@ -934,6 +934,7 @@ def foreign_load(card, pages):
         pages=pages,
         budget=pages,
     )
+    return wire.encode_load(message)
 
 
 @pytest.mark.parametrize("what", ["less", "more"])

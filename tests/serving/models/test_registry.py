@@ -15,8 +15,8 @@ PROJECT = pathlib.Path(__file__).parents[3] / "pyproject.toml"
 def test_hints_name_extras_that_exist():
     """An extra that a hint names is one of pyproject.toml's, of a kind that exists."""
     extras = tomllib.loads(PROJECT.read_text())["project"]["optional-dependencies"]
-    assert set(models.EXTRAS.values()) <= extras.keys()
-    assert models.EXTRAS.keys() <= models.KINDS.keys()
+    assert extras.keys() >= models.EXTRAS
+    assert set(models.KINDS) >= models.EXTRAS
 
 
 @pytest.mark.parametrize(
@@ -34,7 +34,7 @@ def test_hints_name_extras_that_exist():
 def test_a_missing_runtime_is_told_with_what_to_install(kind, package, hint, monkeypatch):
     """The kind, the package that is missing, and what brings it."""
     for name in list(sys.modules):
-        if name == models.KINDS[kind] or name.partition(".")[0] == package:
+        if name == f"serving.models.{kind}" or name.partition(".")[0] == package:
             monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, package, None)
     with pytest.raises(ModelLoadFailed) as caught:
@@ -47,7 +47,7 @@ def test_a_missing_library_of_the_system_is_told_with_what_brings_it(tmp_path, m
     text = "libgomp.so.1: cannot open shared object file"
     (tmp_path / "lightgbm.py").write_text(f"raise OSError({text!r})")
     monkeypatch.syspath_prepend(tmp_path)
-    for name in ("lightgbm", models.KINDS["lightgbm"]):
+    for name in ("lightgbm", "serving.models.lightgbm"):
         monkeypatch.delitem(sys.modules, name, raising=False)
     with pytest.raises(ModelLoadFailed, match=rf"'lightgbm' needs .*{text}.*install libgomp1"):
         models.load("lightgbm", None, threads=1)
@@ -57,3 +57,9 @@ def test_an_unknown_kind_lists_the_known_ones():
     """A kind that is not there is answered with those that are."""
     with pytest.raises(ModelLoadFailed, match="'fortran' is not one of onnx, sklearn"):
         models.load("fortran", None, threads=1)
+
+
+def test_a_replica_of_ours_says_that_it_cannot_load_a_program():
+    """A program is a replica itself."""
+    with pytest.raises(ModelLoadFailed, match="a separate program"):
+        models.load("command", pathlib.Path("/x"), threads=1)

@@ -47,10 +47,11 @@ def test_what_warms_up_logs_all_fields_in_that_form(tmp_path):
     """What the template says of a runtime that cannot be imported has the same fields as in the gateway."""
     program = (
         "from serving.replica import preload; from serving.system.log_lines import log_lines;"
-        "from serving import models; models.KINDS['broken'] = 'broken_runtime';"
+        "from serving import models; models.KINDS += ('broken',);"
+        f"models.__path__.append({str(tmp_path)!r});"
         "log_lines('WARNING'); preload.import_runtime('fortran'); preload.import_runtime('broken')"
     )
-    (tmp_path / "broken_runtime.py").write_text("from json import no_such_name\n")
+    (tmp_path / "broken.py").write_text("from json import no_such_name\n")
     root = pathlib.Path(__file__).parents[3]
     done = subprocess.run(
         [sys.executable, "-c", program],
@@ -58,7 +59,7 @@ def test_what_warms_up_logs_all_fields_in_that_form(tmp_path):
         text=True,
         check=True,
         timeout=60,
-        env={"PYTHONPATH": f"{root}:{tmp_path}"},
+        env={"PYTHONPATH": str(root)},
     )
     event = json.loads(done.stderr)
     assert event["room"] == "serving.replica.preload"

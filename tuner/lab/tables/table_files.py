@@ -26,7 +26,7 @@ from typing import Any
 import yaml
 
 from serving.system import bounded_yaml, user_files
-from serving.system.yaml_problem import yaml_problem
+from serving.system.bounded_yaml import yaml_problem
 from tuner.errors import InvalidTable, UsageError
 from tuner.lab.tables.table import BenchmarkTable, RecordedEvaluation, TableHeader
 from tuner.lab.tables.table_rows import BUCKETS, COLUMNS, LATER, evaluation_of, rows_of

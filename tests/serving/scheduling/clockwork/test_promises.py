@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import random
 from collections.abc import Iterator, Mapping, Sequence
 
@@ -160,7 +161,7 @@ class Messages(EmulatedPool):
             return
         life = self.workers[action.worker].life
         result = ActionResult(action.id, action.worker, False, None, too_large=True)
-        self._later(now_s, result, life, action)
+        self._later(now_s, functools.partial(self._result, result, action, life))
 
 
 @pytest.mark.parametrize(("load", "small"), [(0.8, 0.0), (1.5, 0.0), (3.0, 0.0), (0.3, 2.0)])

@@ -8,7 +8,7 @@ import signal
 import pytest
 
 from serving.spawners.docker import reaper
-from serving.spawners.docker.client import DockerClient, DockerError
+from serving.spawners.docker.containers import DockerClient, DockerError
 from serving.spawners.docker.reaper import ReaperClient
 
 pytestmark = pytest.mark.processes

@@ -7,7 +7,6 @@ import pathlib
 from collections.abc import Mapping
 
 SOCKET_FOLDER = "/run/luthier"
-"""Mount point of the socket's folder."""
 FILES_FOLDER = "/files"
 """Mount point of host files, by path; an image may restrict its own folders, as most do /root."""
 

@@ -1,8 +1,7 @@
-"""Client of this machine's Docker engine: containers with limits and without privileges.
+"""Containers of this machine's Docker engine, with limits and without privileges.
 
-Blocking, with a timeout per request; for any thread. Errors of the Docker SDK become one-line
-`DockerError`s. The labels `luthier.owner` and `luthier.worker` mark Luthier's containers; others
-are never touched.
+Blocking, with a timeout per request; for any thread. The labels `luthier.owner` and
+`luthier.worker` mark Luthier's containers; others are never touched.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from serving.error_text import one_line
 from serving.errors import ServingError
-from serving.spawners.docker.container import SOCKET_FOLDER, ContainerSpec, Exit
+from serving.spawners.docker.container_spec import SOCKET_FOLDER, ContainerSpec, Exit
 from serving.system import process_identity
 
 if TYPE_CHECKING:
@@ -42,16 +41,18 @@ class DockerError(ServingError):
 
 
 class ContainerGone(DockerError):
-    """The container no longer exists."""
+    """The container no longer exists, or there is no such image."""
 
 
 class DockerClient:
-    """Connections to the engine; created by `connect`."""
+    """Connections to the engine; created by `connect`.
+
+    Every request raises a one-line DockerError if the engine refuses it or does not respond.
+    """
 
     def __init__(self, address: str) -> None:
         self.address = address
         self._idle: list[docker.APIClient] = []
-        """Connections that no request uses."""
         self.limits_text = "enforced"
         self.limits_swap = True
         """Whether the kernel counts swap; else only memory is limited."""
@@ -60,11 +61,7 @@ class DockerClient:
 
     @classmethod
     def connect(cls) -> DockerClient:
-        """Connect to the engine of DOCKER_HOST or the default one.
-
-        Raises:
-            DockerError: it is unusable.
-        """
+        """Connect to the engine of DOCKER_HOST or the default one."""
         address = os.environ.get("DOCKER_HOST") or "unix:///var/run/docker.sock"
         if not address.startswith("unix://"):
             raise DockerError(
@@ -87,31 +84,22 @@ class DockerClient:
 
     def image_id(self, image: str) -> str | None:
         """Return an image's id, or None if it does not exist."""
-        import docker.errors  # noqa: PLC0415 - only an installation with containers has it
-
-        with self._translate_errors(f"image {image} cannot be inspected") as api:
-            try:
-                found = api.inspect_image(image)  # type: ignore[no-untyped-call]
-            except docker.errors.ImageNotFound:
-                return None
-        return str(found["Id"])
+        with (
+            contextlib.suppress(ContainerGone),
+            self._translate_errors(f"image {image} cannot be inspected") as api,
+        ):
+            return str(api.inspect_image(image)["Id"])  # type: ignore[no-untyped-call]
+        return None
 
     # One container
 
     def create(self, spec: ContainerSpec) -> str:
-        """Create a container without network, capabilities, swap or CPU limit; return its id.
-
-        Raises:
-            DockerError: the engine refuses.
-        """
-        import docker.types  # noqa: PLC0415
+        """Create a container without network, capabilities, swap or CPU limit; return its id."""
+        import docker.types  # noqa: PLC0415 - only an installation with containers has it
 
         mounts = [
-            docker.types.Mount(SOCKET_FOLDER, str(spec.socket_folder), "bind", read_only=True)
-        ]
-        mounts += [
             docker.types.Mount(where, str(file), "bind", read_only=True)
-            for where, file in spec.files.items()
+            for where, file in {SOCKET_FOLDER: spec.socket_folder, **spec.files}.items()
         ]
         gpus = None
         if spec.gpu is not None:
@@ -146,21 +134,13 @@ class DockerClient:
         return str(made["Id"])
 
     def start(self, container: str) -> int:
-        """Start it; return its host pid, 0 if it has ended.
-
-        Raises:
-            DockerError: the engine refuses.
-        """
+        """Start it; return its host pid, 0 if it has ended."""
         with self._translate_errors("a container cannot be started") as api:
             api.start(container)
             return int(api.inspect_container(container)["State"]["Pid"])
 
     def limit(self, container: str, *, cpu: float | None, memory_mb: int | None) -> None:
-        """Set a running container's limits and read them back; memory None: unchanged.
-
-        Raises:
-            DockerError: the engine refuses, or another value was read back.
-        """
+        """Set the limits of a running container and read them back; memory None: unchanged."""
         wanted = {
             "CpuPeriod": PERIOD_US,
             "CpuQuota": -1 if cpu is None else round(cpu * PERIOD_US),
@@ -184,12 +164,7 @@ class DockerClient:
                 )
 
     def wait(self, container: str) -> Exit | None:
-        """Wait at most `WAIT_POLL_S` for its end; None: it still runs.
-
-        Raises:
-            ContainerGone: it was removed.
-            DockerError: the engine does not respond.
-        """
+        """Wait at most `WAIT_POLL_S` for its end; None: it runs. Raises ContainerGone if removed."""
         what = "the end of a container cannot be awaited"
         with contextlib.suppress(DockerError), self._translate_errors(what) as api:
             api.wait(container, timeout=WAIT_POLL_S)
@@ -198,28 +173,16 @@ class DockerClient:
             if state["Running"]:
                 return None
             said = api.logs(container, tail=20)[-_SAID_BYTES:].decode(errors="replace").splitlines()
-        lines = [line.strip() for line in said if line.strip()]
-        error = str(state.get("Error") or "")
-        return Exit(
-            code=int(state["ExitCode"]),
-            oom=bool(state["OOMKilled"]),
-            said=error or (lines[-1] if lines else ""),
-        )
+        lines = ["", *[line.strip() for line in said if line.strip()]]
+        said_last = str(state.get("Error") or lines[-1])
+        return Exit(code=int(state["ExitCode"]), oom=bool(state["OOMKilled"]), said=said_last)
 
     def kill(self, container: str) -> None:
-        """Kill it, unless it has ended or is gone.
-
-        Raises:
-            DockerError: the engine does not respond.
-        """
+        """Kill it, unless it has ended or is gone."""
         self._harmless("a container cannot be stopped", lambda api: api.kill(container))
 
     def remove(self, container: str) -> None:
-        """Kill and remove it, unless it is gone.
-
-        Raises:
-            DockerError: the engine does not respond.
-        """
+        """Kill and remove it, unless it is gone."""
         self._harmless(
             "a container cannot be removed",
             lambda api: api.remove_container(container, force=True, v=True),
@@ -228,27 +191,23 @@ class DockerClient:
     # Clean-up
 
     def of_owner(self, name: str) -> list[str]:
-        """Return the ids of an owner's containers, including ended ones.
-
-        Raises:
-            DockerError: the engine does not respond.
-        """
-        with self._translate_errors("containers cannot be listed") as api:
-            found = api.containers(all=True, filters={"label": f"{OWNER_LABEL}={name}"})
-        return [str(container["Id"]) for container in found]
+        """Return the ids of an owner's containers, including ended ones."""
+        return [str(container["Id"]) for container in self._list(f"{OWNER_LABEL}={name}")]
 
     def stale(self) -> dict[str, str]:
         """Return containers of owners that are gone: id -> name."""
-        with self._translate_errors("containers cannot be listed") as api:
-            found = api.containers(all=True, filters={"label": OWNER_LABEL})
         stale = {}
-        for container in found:
+        for container in self._list(OWNER_LABEL):
             maker = process_identity.of(container["Labels"].get(OWNER_LABEL, ""))
             if maker is not None and maker.is_gone():
                 # No name while being removed.
                 names = container["Names"] or [container["Id"]]
                 stale[str(container["Id"])] = str(names[0]).removeprefix("/")
         return stale
+
+    def _list(self, label: str) -> Any:
+        with self._translate_errors("containers cannot be listed") as api:
+            return api.containers(all=True, filters={"label": label})
 
     # The connection
 
@@ -310,7 +269,7 @@ class DockerClient:
     def _harmless(self, what: str, request: Any) -> None:
         import docker.errors  # noqa: PLC0415
 
-        with self._translate_errors(what) as api, contextlib.suppress(docker.errors.NotFound):
+        with contextlib.suppress(ContainerGone), self._translate_errors(what) as api:
             try:
                 request(api)
             except docker.errors.APIError as error:
@@ -319,27 +278,19 @@ class DockerClient:
 
 
 def remove_all(engine: DockerClient, containers: Sequence[str]) -> None:
-    """Remove containers; errors are raised at the end.
-
-    Raises:
-        DockerError: the first error.
-    """
-    first: DockerError | None = None
+    """Remove containers; at the end raises the first DockerError, if any."""
+    errors: list[DockerError] = []
     for container in containers:
         try:
             engine.remove(container)
         except DockerError as error:
-            first = first or error
-    if first is not None:
-        raise first
+            errors.append(error)
+    if errors:
+        raise errors[0]
 
 
 def cleanup_stale() -> list[str]:
-    """Remove containers of owners that are gone; return their names.
-
-    Raises:
-        DockerError: the engine is unusable or refuses.
-    """
+    """Remove containers of owners that are gone; return their names."""
     with contextlib.closing(DockerClient.connect()) as engine:
         stale = engine.stale()
         remove_all(engine, list(stale))
