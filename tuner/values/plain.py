@@ -52,7 +52,7 @@ def parse(kind: Any, data: Any) -> Any:
         return data
     if kind is Configuration:
         return Configuration(data)
-    if dataclasses.is_dataclass(kind):
+    if isinstance(kind, type) and dataclasses.is_dataclass(kind):
         kinds = _kinds(kind)
         return kind(**{name: parse(kinds[name], value) for name, value in data.items()})
     origin, parts = typing.get_origin(kind), typing.get_args(kind)
