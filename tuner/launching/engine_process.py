@@ -62,7 +62,7 @@ class ReadyLine:
     """`enforced`, or `not enforced: <why>`."""
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(eq=False)
 class LuthierLauncher:
     """Launcher for servers of one model."""
 
