@@ -120,7 +120,7 @@ def encode_load(load: LoadMessage) -> bytes:
 
 def parse_load(body: memoryview) -> LoadMessage:
     """Parse LOAD's body; raises WireError if it is malformed."""
-    times = unpack_start(_LOAD, body, "LOAD")
+    action_id, earliest_ns, latest_ns = unpack_start(_LOAD, body, "LOAD")
     data = _json_object(body[_LOAD.size :], "LOAD")
     fields: dict[str, Any] = {
         name: _field(data, name, kind, "LOAD")
@@ -134,7 +134,7 @@ def parse_load(body: memoryview) -> LoadMessage:
         fields["inputs"] = DeclaredInputs.from_json(fields.get("inputs", {}))
     except (AttributeError, TypeError, ValueError) as error:
         raise WireError(f"LOAD's inputs are malformed: {error}") from error
-    return LoadMessage(*times, **fields)
+    return LoadMessage(action_id, earliest_ns, latest_ns, **fields)
 
 
 def encode_unload(action_id: int, *, model: int, earliest_ns: int = 0, latest_ns: int = 0) -> bytes:

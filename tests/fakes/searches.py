@@ -16,9 +16,7 @@ from tuner.study import study_files
 from tuner.study.budget import Budget
 from tuner.study.search import Search
 
-SERVED = EngineInfo(
-    model="toy", version="1", kind="onnx", signature=studies.SIGNATURE, limits="enforced"
-)
+SERVED = EngineInfo(model="toy", kind="onnx", signature=studies.SIGNATURE, limits="enforced")
 SETTINGS = StudySettings(target=TargetSettings(model="toy", concurrency=benches.CONCURRENCY))
 
 

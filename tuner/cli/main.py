@@ -25,21 +25,19 @@ import sys
 import time
 import types
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Protocol
 
 import rich.console
 
 from serving import __version__
 from serving.error_text import nearest, one_line
 from serving.errors import InvalidSettings, ServingError, UnknownModel
-from tuner.cli.commands.options import CommandParser
-from tuner.cli.result import CommandResult
+from tuner.cli.commands import CommandResult
+from tuner.cli.commands.options import CommandParser, add_json
 from tuner.errors import Interrupted, TunerError, UnknownSize, UsageError
 from tuner.report import console_text
 from tuner.store.event_log import EventLog
 from tuner.study.progress import Terminal
 
-STUDY = "tuner.cli.commands.study"
 COMMANDS: Mapping[str, str] = {
     "ab": "compare two settings files, studies, models, engines or running servers without a "
     "search",
@@ -63,16 +61,6 @@ AGAIN_S = 3.0
 PIPED_COLUMNS = 200
 """Width of output into a file or pipe."""
 _log = logging.getLogger("tuner.cli.main")  # also when it runs as __main__
-
-
-class Command(Protocol):
-    """Interface of a module of `tuner.cli.commands`."""
-
-    def add_arguments(self, parser: argparse.ArgumentParser) -> None:
-        """Add the command's options."""
-
-    def run(self, arguments: argparse.Namespace, terminal: Terminal) -> CommandResult:
-        """Run the command."""
 
 
 class Interrupts:
@@ -117,11 +105,8 @@ def main(argv: Sequence[str] | None = None, *, program: str = "tune") -> int:
         try:
             terminal = Terminal(console=console, log=log, check=interrupts.check)
             said = _run(arguments, terminal, program)
-            problem = (
-                None
-                if said.problem is None
-                else one_line(_error_text(said.problem, arguments, program))
-            )
+            lack = said.problem
+            problem = None if lack is None else one_line(_error_text(lack, arguments, program))
             return _print_result(said, problem, program, is_json=is_json)
         except SystemExit as ended:  # --help and --version have printed
             return int(ended.code or 0)
@@ -145,15 +130,13 @@ def parser_of(name: str | None, program: str = "tune") -> CommandParser:
         )
         parser.add_argument("--version", action="version", version=f"luthier {__version__}")
     command_of(name).add_arguments(parser)
+    add_json(parser)
     return parser
 
 
-def command_of(name: str | None) -> Command:
-    """Import the module of a command; None is a study."""
-    command: Command = importlib.import_module(
-        STUDY if name is None else f"tuner.cli.commands.{name}"
-    )
-    return command
+def command_of(name: str | None) -> types.ModuleType:
+    """Import the module of a command (see `tuner.cli.commands`); None is a study."""
+    return importlib.import_module(f"tuner.cli.commands.{name or 'study'}")
 
 
 def print_error(
@@ -185,7 +168,8 @@ def _run(arguments: list[str], terminal: Terminal, program: str) -> CommandResul
             f"a study: {program} --model NAME --concurrency N)"
         )
     parsed = parser_of(name, program).parse_all(arguments if name is None else arguments[1:])
-    return command_of(name).run(parsed, terminal)
+    said: CommandResult = command_of(name).run(parsed, terminal)
+    return said
 
 
 def _print_result(said: CommandResult, problem: str | None, program: str, *, is_json: bool) -> int:

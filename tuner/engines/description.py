@@ -127,5 +127,5 @@ class UrlEngine:
 
     @property
     def label(self) -> str:
-        """Name in reports."""
+        """Name of the engine in reports."""
         return f"url:{self.url}"

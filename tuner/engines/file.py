@@ -10,7 +10,7 @@ from __future__ import annotations
 import pathlib
 import re
 import signal
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from serving.error_text import nearest
@@ -40,15 +40,12 @@ _REQUEST_KEYS: Mapping[str, tuple[str, ...]] = {
     "tensorflow-serving": ("protocol", "model", "path", "headers"),
     "raw": ("protocol", "path", "method", "headers", "body", "encoding", "answer"),
 }
+IsName = Callable[[str], bool]
 _HEADER = re.compile(r"[!#$%&'*+\-.^_`|~0-9A-Za-z]+")
 
 
 def read_text(path: pathlib.Path) -> str:
-    """Return the text of an engine file.
-
-    Raises:
-        InvalidEngine: the file cannot be read.
-    """
+    """Return an engine file's text; InvalidEngine if it cannot be read."""
     try:
         return user_files.text(path)
     except OSError as error:
@@ -58,14 +55,11 @@ def read_text(path: pathlib.Path) -> str:
 
 
 def parse(text: str, path: pathlib.Path) -> CommandEngine:
-    """Parse an engine file.
+    """Parse an engine file, or raise InvalidEngine.
 
     Args:
         text: its content, now or when the study began.
         path: absolute; its folder is `{folder}`.
-
-    Raises:
-        InvalidEngine: something is wrong.
     """
     content = document.read(text, str(path), fault=InvalidEngine)
     tree = content.mapping(content.value, ())
@@ -83,8 +77,10 @@ def parse(text: str, path: pathlib.Path) -> CommandEngine:
         file=path,
         text=text,
         command=_words(content, tree["command"], ("command",)),
-        environment=_texts(content, tree, "environment"),
-        files=_files(content, tree),
+        environment=_texts(content, tree, ("environment",), _is_variable, "the name of a variable"),
+        files=_texts(
+            content, tree, ("files",), _is_inside, "a path within the evaluation's work folder"
+        ),
         directory=content.text(tree.get("directory", "{work}"), ("directory",)),
         ready_path=_path(content, ready, ("ready", "path")),
         ready_timeout_s=_seconds(
@@ -135,23 +131,28 @@ def _word(content: Document, given: object, path: Path) -> str:
     raise content.error(path, f"{given!r}, expected a text; quote it")
 
 
-def _texts(content: Document, tree: Mapping[str, Any], name: str) -> dict[str, str]:
-    given = content.mapping(tree.get(name, {}), (name,))
-    for key in given:
-        if not key or "=" in key or "\0" in key:
-            raise content.error((name, key), "expected the name of a variable")
-    return {key: _word(content, value, (name, key)) for key, value in given.items()}
-
-
-def _files(content: Document, tree: Mapping[str, Any]) -> dict[str, str]:
-    given = content.mapping(tree.get("files", {}), ("files",))
+def _texts(
+    content: Document, tree: Mapping[str, Any], path: Path, is_name: IsName, expected: str
+) -> dict[str, str]:
+    """Return the texts of a mapping by valid names."""
+    given = content.mapping(tree.get(str(path[-1]), {}), path)
     for name in given:
-        place = pathlib.PurePosixPath(name)
-        if place.is_absolute() or not place.name or ".." in place.parts:
-            raise content.error(
-                ("files", name), "expected a path within the evaluation's work folder"
-            )
-    return {name: _word(content, text, ("files", name)) for name, text in given.items()}
+        if not is_name(name):
+            raise content.error((*path, name), f"expected {expected}")
+    return {name: _word(content, value, (*path, name)) for name, value in given.items()}
+
+
+def _is_variable(name: str) -> bool:
+    return bool(name) and "=" not in name and "\0" not in name
+
+
+def _is_inside(name: str) -> bool:
+    place = pathlib.PurePosixPath(name)
+    return not place.is_absolute() and bool(place.name) and ".." not in place.parts
+
+
+def _is_header(name: str) -> bool:
+    return _HEADER.fullmatch(name) is not None
 
 
 def _path(content: Document, group: Mapping[str, Any], path: Path) -> str | None:
@@ -209,21 +210,11 @@ def _request(content: Document, tree: Mapping[str, Any], folder: pathlib.Path) -
         model=content.text(group["model"], ("request", "model")) if "model" in group else None,
         path=_path(content, group, ("request", "path")),
         method=method,
-        headers=_headers(content, group),
+        headers=_texts(content, group, ("request", "headers"), _is_header, "the name of a header"),
         body=body,
         is_tensor=encoding == "tensor",
         answer=answer,
     )
-
-
-def _headers(content: Document, group: Mapping[str, Any]) -> dict[str, str]:
-    given = content.mapping(group.get("headers", {}), ("request", "headers"))
-    for name in given:
-        if not _HEADER.fullmatch(name):
-            raise content.error(("request", "headers", name), "expected the name of a header")
-    return {
-        name: _word(content, value, ("request", "headers", name)) for name, value in given.items()
-    }
 
 
 def _check_places(content: Document, found: CommandEngine, knobs: tuple[str, ...]) -> None:

@@ -229,9 +229,7 @@ def _remeasure(
         progress.verification(
             len(starts),
             whole,
-            last.role,
-            last.outcome,
-            last.measurement,
+            last,
             left_s=(whole - len(starts)) * each_s + later_s,
         )
 

@@ -33,6 +33,8 @@ from tuner.study.creation import environment_facts
 from tuner.study.interruption import resumable
 from tuner.study.preparation import StudyInputs, make_evaluator, notes_of, prepare
 from tuner.study.progress import Progress, Terminal
+from tuner.study.target import LuthierTarget
+from tuner.study.targets import CommandTarget
 from tuner.values.histogram import LatencyHistogram
 from tuner.values.measurement import Block, Measurement
 from tuner.values.request_records import RequestRecords
@@ -75,7 +77,7 @@ def record(order: RecordSpec, *, terminal: Terminal) -> RecordResult:
         problem, head = inputs.problem, _head(order, inputs)
         if known is not None:
             head = _going_on(head, known.head, order.out)
-        if head.profile is None and target.is_predictable:
+        if head.profile is None and isinstance(target, LuthierTarget):
             profile = prediction.profile_of(evaluator, problem)
             head = dataclasses.replace(head, profile=None if profile is None else profile.as_json())
         folder.begin(head)
@@ -231,7 +233,9 @@ def _histogram(records: RequestRecords, measured: Measurement) -> LatencyHistogr
 def _head(order: RecordSpec, inputs: StudyInputs) -> TableHeader:
     settings, problem, served = order.settings, inputs.problem, inputs.served
     measurement = settings.measurement
-    label = inputs.target.label(settings.target, served)
+    label = served.engine
+    if isinstance(inputs.target, CommandTarget):  # whose absolute path is useless elsewhere
+        label = f"{served.kind} ({settings.target.engine})"
     facts = {**environment_facts(served), "engine": label}
     space: dict[str, Any] = yaml.safe_load(files.dump(problem.space))
     return TableHeader(

@@ -21,7 +21,7 @@ from tuner.study.budget import Budget
 from tuner.study.problem import ProblemStatement
 from tuner.study.racing import Racing
 from tuner.study.search import Search
-from tuner.study.warm_start import SourceEvaluation, SourceStudy
+from tuner.study.warm_start import SourceStudy
 from tuner.values.configuration import Configuration
 
 PredictionKind = Literal["profile", "discrete", "none", "shuffled", "inverted", "constant", "twice"]
@@ -108,7 +108,7 @@ def with_warm_start(
         name=order.after.surface.head.name,
         environment=order.after.problem.environment,
         launches=tuple(
-            SourceEvaluation(configuration=trial.configuration, objective=trial.objective)
+            (trial.configuration, trial.objective)
             for trial in search.trials
             if trial.objective is not None
         ),

@@ -12,6 +12,8 @@ from typing import Any
 
 from serving.error_text import one_line
 from tuner.errors import LaunchFailed
+from tuner.launching import readiness
+from tuner.launching.readiness import ReadinessCheck
 from tuner.values.trial import Cause
 
 READ_TIMEOUT_S = 10.0
@@ -34,27 +36,15 @@ class AdminClient:
         self._fields = {} if token is None else {"Authorization": f"Bearer {token}"}
 
     def settings(self) -> dict[str, Any]:
-        """Return the engine's generation, settings, limits and model.
-
-        Raises:
-            LaunchFailed: `crash`, no response or a status other than 200.
-        """
+        """Return generation, settings, limits and model; LaunchFailed (`crash`) without a 200."""
         return self._read("/admin/settings")
 
     def replicas(self) -> dict[str, Any]:
-        """Return the replicas and their deaths since the last apply.
-
-        Raises:
-            LaunchFailed: as for `settings`.
-        """
+        """Return replicas and their deaths since the last apply; LaunchFailed as for `settings`."""
         return self._read("/admin/replicas")
 
     def models(self) -> list[dict[str, Any]]:
-        """Return the models of `GET /admin/models`.
-
-        Raises:
-            LaunchFailed: as for `settings`.
-        """
+        """Return the models of `GET /admin/models`; LaunchFailed as for `settings`."""
         found: list[dict[str, Any]] = self._read("/admin/models")["models"]
         return found
 
@@ -65,7 +55,8 @@ class AdminClient:
             LaunchFailed: `start`, with the engine's reason, or `crash` if it is gone.
         """
         body = {"model": model, "name": name}
-        status, answer = self._call("POST", "/admin/models", body, timeout_s=timeout_s)
+        status, data = self._send("POST", "/admin/models", body, timeout_s=timeout_s)
+        answer = _parse_json(data)
         if status != http.HTTPStatus.CREATED:
             text = one_line(answer.get("error", f"the engine answered {status}"))
             raise LaunchFailed("start", text)
@@ -78,7 +69,8 @@ class AdminClient:
                 them and still serves the old ones; `crash` if it is gone.
         """
         body = {"settings": dict(settings), "restart_replicas": True, "keep_learned": False}
-        status, answer = self._call("PATCH", "/admin/settings", body, timeout_s=timeout_s)
+        status, data = self._send("PATCH", "/admin/settings", body, timeout_s=timeout_s)
+        answer = _parse_json(data)
         if status == http.HTTPStatus.OK:
             return answer
         text = one_line(answer.get("error", f"the engine answered {status}"))
@@ -89,11 +81,7 @@ class AdminClient:
         raise LaunchFailed("crash", f"the engine answered {status} to new settings: {text}")
 
     def metrics(self) -> str:
-        """Return the engine's Prometheus metrics.
-
-        Raises:
-            LaunchFailed: as for `settings`.
-        """
+        """Return the engine's Prometheus metrics; LaunchFailed as for `settings`."""
         return self._page("/metrics").decode(errors="replace")
 
     def _read(self, path: str) -> dict[str, Any]:
@@ -106,22 +94,15 @@ class AdminClient:
             raise LaunchFailed("crash", f"the engine answered {status} to GET {path}: {text}")
         return data
 
-    def _call(
-        self, method: str, path: str, body: Mapping[str, Any] | None, *, timeout_s: float
-    ) -> tuple[int, dict[str, Any]]:
-        status, data = self._send(method, path, body, timeout_s=timeout_s)
-        return status, _parse_json(data)
-
     def _send(
         self, method: str, path: str, body: Mapping[str, Any] | None, *, timeout_s: float
     ) -> tuple[int, bytes]:
-        connection = http.client.HTTPConnection(self.host, self.port, timeout=timeout_s)
+        content = b"" if body is None else json.dumps(body).encode()
+        kind = {"Content-Type": "application/json"} if content else {}
+        fields = self._fields | kind
+        request = ReadinessCheck(path=path, method=method, headers=fields, body=content)
         try:
-            content = None if body is None else json.dumps(body).encode()
-            kind = {"Content-Type": "application/json"} if content else {}
-            connection.request(method, path, content, self._fields | kind)
-            response = connection.getresponse()
-            return response.status, response.read()
+            return readiness.send(self.host, self.port, request, timeout_s)
         except TimeoutError as error:
             raise LaunchFailed(
                 "crash", f"no response from the engine to {method} {path} within {timeout_s:g} s"
@@ -130,8 +111,6 @@ class AdminClient:
             raise LaunchFailed(
                 "crash", f"no response on the engine's admin port: {error!r}"
             ) from error
-        finally:
-            connection.close()
 
 
 def _parse_json(data: bytes) -> dict[str, Any]:

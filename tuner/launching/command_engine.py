@@ -8,12 +8,10 @@ one or `tune doctor --clean` (`serving.system.cgroups.manager`). Blocking.
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import logging
 import os
 import pathlib
 import shutil
-import signal
 import socket
 import tempfile
 import time
@@ -24,12 +22,12 @@ from serving.system.cgroups import manager
 from serving.system.cgroups.cgroup import ControlGroup, Usage
 from serving.system.cgroups.manager import CgroupManager
 from serving.system.secret_variables import without_secrets
-from serving.values import Signature
 from tuner.engines import template
 from tuner.engines.description import CommandEngine
 from tuner.errors import LaunchFailed
 from tuner.launching import readiness
 from tuner.launching.engine import EngineInfo
+from tuner.launching.output import describe_exit
 from tuner.launching.readiness import ReadinessCheck
 from tuner.launching.replica_facts import ReplicaFact, ReplicaFacts, ReportedDeath
 from tuner.launching.supervised_process import ProcessSpec, SupervisedProcess
@@ -40,41 +38,39 @@ CPU, MEMORY = "engine.cpu", "engine.memory_mb"
 _log = logging.getLogger(__name__)
 
 
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class ServedModel:
-    """Served model, the same for every configuration."""
-
-    name: str
-    """Model name of the study."""
-    file: str
-    """Value of `{model}`."""
-    sign: ReadinessCheck
-    """Readiness check."""
-
-
 class CommandLauncher:
     """Launcher for one engine file, with control groups until `close`."""
 
     why_not_interleaved: str | None = None
-    """Why two servers cannot run at once; None: they can."""
     is_restarted: bool = True
-    """Whether each configuration gets a new process, which has to settle."""
 
-    def __init__(self, engine: CommandEngine, target: ServedModel, defaults: Configuration) -> None:
+    def __init__(
+        self,
+        engine: CommandEngine,
+        defaults: Configuration,
+        *,
+        model: str,
+        file: str,
+        sign: ReadinessCheck,
+    ) -> None:
+        """Prepare without starting anything.
+
+        Args:
+            defaults: values of the engine file's knobs, unless searched.
+            model: its name in the study.
+            file: value of `{model}`.
+        """
         self.engine = engine
-        self.target = target
         self.defaults = defaults
-        """Values of the engine file's knobs, unless searched."""
+        self.model = model
+        self.file = file
+        self.sign = sign
         self.limits = CgroupManager(process_identity.this_process().new_name())
         self._is_open = False
         self._count = 0
 
     def start(self, configuration: Configuration | None) -> CommandServer:
-        """Start a server.
-
-        Raises:
-            LaunchFailed: `start`, `timeout`, `oom` or `manager`, with the server's last line.
-        """
+        """Start a server; LaunchFailed has its last line."""
         if not self._is_open:
             manager.cleanup_stale()
             self.limits.open()
@@ -84,11 +80,7 @@ class CommandLauncher:
         return server
 
     def group(self) -> ControlGroup | None:
-        """Return a control group for the next server, or None where unsupported.
-
-        Raises:
-            LaunchFailed: `manager`.
-        """
+        """Return a control group for the next server, or None where unsupported."""
         self._count += 1
         try:
             return self.limits.group(self._count)
@@ -125,11 +117,7 @@ class CommandServer:
         return tuple(pid for pid in map(int, words) if pid > 0)  # 0: of another namespace
 
     def apply(self, configuration: Configuration) -> float:
-        """Restart the server, and return the seconds until it is ready.
-
-        Raises:
-            LaunchFailed: `start`, `timeout`, `oom` or `manager`; then no server runs.
-        """
+        """Restart the server; return the seconds until it is ready. After an error none runs."""
         before_s = time.monotonic()
         self.stop()
         whole = Configuration({**self._launcher.defaults, **configuration})
@@ -138,7 +126,7 @@ class CommandServer:
             readiness.wait(
                 self.host,
                 self.port,
-                self._launcher.target.sign,
+                self._launcher.sign,
                 timeout_s=self._engine.ready_timeout_s,
                 check=self._check_alive,
             )
@@ -154,39 +142,25 @@ class CommandServer:
         return seconds
 
     def describe(self) -> EngineInfo:
-        """Describe the model, with its Open Inference Protocol signature.
-
-        Raises:
-            LaunchFailed: no metadata was found.
-        """
-        target, request = self._launcher.target, self._engine.request
-        found: Signature | None = None
-        if request.protocol == "open-inference":
-            path = request.metadata_path(target.name)
-            found = readiness.signature(self.host, self.port, path, request.headers)
+        """Describe the model, with its Open Inference Protocol signature."""
+        model = self._launcher.model
         return EngineInfo(
-            model=target.name,
-            version="",
+            model=model,
             kind=self._engine.name,
-            signature=found,
+            signature=readiness.told_signature(self.host, self.port, model, self._engine.request),
             limits=self._launcher.limits.support.text,
             engine=self._engine.label,
         )
 
     def replica_facts(self) -> ReplicaFacts:
-        """Return the server as one replica; a process killed for memory is its death.
-
-        Raises:
-            LaunchFailed: `crash`, the server has ended.
-        """
+        """Return the server as one replica; a process killed for memory is its death."""
         oom = self._oom_text()
         process = self._process
         if oom is None and (process is None or not process.is_running()):
             raise LaunchFailed("crash", f"the server has ended: {self.last_words()}")
-        usage = self._usage()
+        usage = Usage() if self._group is None else self._group.usage()
         whole = ReplicaFact(
             pid=None,  # `pids` has them all
-            state="ready",
             peak_memory_mb=usage.peak_memory_mb,
             cpu_s=usage.cpu_s,
             throttled_s=usage.throttled_s,
@@ -202,12 +176,10 @@ class CommandServer:
         """Return how it ended, with its last line."""
         if self._process is None:
             return "it was not started"
-        status = None if self._process.is_running() else self._process.exit_status()
-        how = "still running" if self._process.is_running() else "ended with its supervisor"
-        if status is not None:
-            how = f"exit status {status}"
-            if status < 0:
-                how = f"ended by {signal.Signals(-status).name}"
+        how = "still running"
+        if not self._process.is_running():
+            status = self._process.exit_status()
+            how = "ended with its supervisor" if status is None else describe_exit(status)
         return f"{how}{self._last_output()}"
 
     def stop(self) -> None:
@@ -226,9 +198,8 @@ class CommandServer:
 
     def _start(self, configuration: Configuration) -> None:
         engine = self._engine
-        self._work = (
-            pathlib.Path(tempfile.gettempdir()) / process_identity.this_process().new_name()
-        )
+        name = process_identity.this_process().new_name()
+        self._work = pathlib.Path(tempfile.gettempdir()) / name
         self._work.mkdir(mode=0o700)
         values = self._values(configuration, self._work)
         for name, text in engine.files.items():
@@ -243,9 +214,9 @@ class CommandServer:
         order = ProcessSpec(
             command=tuple(template.fill(word, values) for word in engine.command),
             environment=environment,
-            directory=pathlib.Path(template.fill(engine.directory, values)),
-            groups=() if self._group is None else self._group.procs_files,
-            stop_signal=engine.stop_signal,
+            directory=template.fill(engine.directory, values),
+            groups=() if self._group is None else tuple(map(str, self._group.procs_files)),
+            signal=int(engine.stop_signal),
             grace_s=engine.stop_grace_s,
         )
         self._process = SupervisedProcess.start(order)
@@ -258,7 +229,7 @@ class CommandServer:
         return {
             **template.of_knobs(configuration),
             **{name: str(port) for name, port in ports.items()},
-            "model": self._launcher.target.file,
+            "model": self._launcher.file,
             "folder": str(self._engine.file.parent),
             "work": str(work),
             "python": self._engine.python,
@@ -283,9 +254,6 @@ class CommandServer:
         if not self.is_running():
             text = f"the server ended before it was ready: {self.last_words()}"
             raise LaunchFailed("start", text)
-
-    def _usage(self) -> Usage:
-        return Usage() if self._group is None else self._group.usage()
 
     def _oom_text(self) -> str | None:
         """Return a message about processes killed for memory."""

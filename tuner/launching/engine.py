@@ -22,7 +22,6 @@ class EngineInfo:
     """Facts that an engine reports of itself."""
 
     model: str
-    version: str
     kind: str
     signature: Signature | None
     """None if unknown."""
@@ -37,11 +36,7 @@ class EngineInfo:
     """Largest of the models on shared replicas, in MiB; None for one model."""
 
     def told_signature(self) -> Signature:
-        """Return the signature, if known.
-
-        Raises:
-            TunerError: it is unknown.
-        """
+        """Return the signature; an unknown one raises TunerError."""
         if self.signature is None:
             raise TunerError(f"the engine does not report the inputs of {self.model}")
         return self.signature
@@ -58,17 +53,14 @@ class RunningEngine(Protocol):
     @property
     def host(self) -> str:
         """Host for requests."""
-        ...
 
     @property
     def port(self) -> int:
         """Port for requests."""
-        ...
 
     @property
     def pids(self) -> tuple[int, ...]:
         """Its processes besides those in `replica_facts`."""
-        ...
 
     def apply(self, configuration: Configuration) -> float:
         """Apply a configuration, and return the seconds until it was ready.
@@ -76,7 +68,6 @@ class RunningEngine(Protocol):
         Raises:
             LaunchFailed: it failed; `is_running` is whether the engine still serves.
         """
-        ...
 
     def describe(self) -> EngineInfo:
         """Describe the engine and its model.
@@ -84,7 +75,6 @@ class RunningEngine(Protocol):
         Raises:
             LaunchFailed: no description was found.
         """
-        ...
 
     def replica_facts(self) -> ReplicaFacts:
         """Return resource use and deaths of its processes.
@@ -92,19 +82,15 @@ class RunningEngine(Protocol):
         Raises:
             LaunchFailed: the engine is gone (cause `crash`).
         """
-        ...
 
     def is_running(self) -> bool:
         """Whether it can take another configuration."""
-        ...
 
     def last_words(self) -> str:
         """Return how it ended, with its last line."""
-        ...
 
     def stop(self) -> None:
         """End it, if it still runs."""
-        ...
 
 
 class Launcher(Protocol):
@@ -113,12 +99,10 @@ class Launcher(Protocol):
     @property
     def why_not_interleaved(self) -> str | None:
         """Why two engines cannot run at once; None: they can."""
-        ...
 
     @property
     def is_restarted(self) -> bool:
         """Whether each configuration gets a new process, which has to settle."""
-        ...
 
     def start(self, configuration: Configuration | None) -> RunningEngine:
         """Start an engine; None: its own defaults.
@@ -126,8 +110,6 @@ class Launcher(Protocol):
         Raises:
             UsageError, LaunchFailed: it does not start, with its own line.
         """
-        ...
 
     def close(self) -> None:
         """Remove what outlives stopped engines."""
-        ...

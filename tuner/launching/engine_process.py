@@ -20,7 +20,7 @@ import sys
 import time
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 from serving.accelerator import clocks
 from serving.system import end_with_parent
@@ -30,7 +30,7 @@ from tuner.errors import LaunchFailed, UsageError
 from tuner.launching import apply, replica_facts
 from tuner.launching.admin import AdminClient
 from tuner.launching.engine import EngineInfo
-from tuner.launching.output import Output
+from tuner.launching.output import Output, describe_exit
 from tuner.launching.replica_facts import ReplicaFacts
 from tuner.values.configuration import Configuration
 
@@ -62,42 +62,28 @@ class ReadyLine:
     """`enforced`, or `not enforced: <why>`."""
 
 
+@dataclasses.dataclass(eq=False)
 class LuthierLauncher:
     """Launcher for servers of one model."""
 
-    why_not_interleaved: str | None = None
-    """Why two servers cannot run at once; None: they can."""
-    is_restarted: bool = False
-    """Whether each configuration gets a new process, which has to settle."""
-
-    def __init__(
-        self,
-        model: str,
-        spawner: str | None = None,
-        *,
-        is_trusted: bool = False,
-        always: Mapping[str, apply.Setting] = MappingProxyType({}),
-    ) -> None:
-        """Prepare without starting anything.
-
-        Args:
-            spawner: spawner of replicas (`replica.spawner`); None: by the environment.
-            is_trusted: whether the model may run code from its files.
-            always: settings for configurations that lack them.
-        """
-        self._is_trusted = is_trusted
-        self._model = model
-        self._spawner = spawner
-        self._always = always
+    model: str
+    spawner: str | None = None
+    """Spawner of replicas (`replica.spawner`); None: by the environment."""
+    is_trusted: bool = False
+    """Whether the model may run code from its files."""
+    always: Mapping[str, apply.Setting] = dataclasses.field(default_factory=dict)
+    """Settings for configurations that lack them."""
+    why_not_interleaved: ClassVar[str | None] = None
+    is_restarted: ClassVar[bool] = False
 
     def start(self, configuration: Configuration | None) -> LuthierProcess:
         """Start a server; see `LuthierProcess.start`."""
         return LuthierProcess.start(
-            self._model,
+            self.model,
             configuration,
-            spawner=self._spawner,
-            is_trusted=self._is_trusted,
-            always=self._always,
+            spawner=self.spawner,
+            is_trusted=self.is_trusted,
+            always=self.always,
         )
 
     def close(self) -> None:
@@ -120,6 +106,10 @@ class LuthierProcess:
         self._always = always
         self._errors = errors
         self.facts = facts
+        self.host = facts.host
+        self.port = facts.port
+        self.pids = (facts.pid,)
+        """The gateway; `replica_facts` has the replicas."""
         self.admin = AdminClient(facts.host, facts.admin_port, token=token)
 
     @classmethod
@@ -169,21 +159,6 @@ class LuthierProcess:
         _log.info("engine started", extra={"fields": dataclasses.asdict(facts)})
         return cls(process, facts, errors, always, token=token)
 
-    @property
-    def host(self) -> str:
-        """Host of its ports."""
-        return self.facts.host
-
-    @property
-    def port(self) -> int:
-        """Inference port."""
-        return self.facts.port
-
-    @property
-    def pids(self) -> tuple[int, ...]:
-        """The gateway; `replica_facts` has the replicas."""
-        return (self.facts.pid,)
-
     def __enter__(self) -> Self:
         return self
 
@@ -191,27 +166,18 @@ class LuthierProcess:
         self.stop()
 
     def apply(self, configuration: Configuration, *, timeout_s: float = APPLY_TIMEOUT_S) -> float:
-        """Apply a configuration to new replicas; return the seconds until they are ready.
-
-        Raises:
-            LaunchFailed: it was rejected, or the engine is gone (cause `crash`).
-        """
+        """Apply a configuration to new replicas; return the seconds until they are ready."""
         before_s = time.monotonic()
         settings = apply.complete_settings(configuration, self._always)
         self.admin.apply(settings, timeout_s=timeout_s)
         return time.monotonic() - before_s
 
     def describe(self) -> EngineInfo:
-        """Describe its model.
-
-        Raises:
-            LaunchFailed: the engine is gone (cause `crash`).
-        """
+        """Describe the model that it serves."""
         answer = self.admin.settings()
         (model,) = answer["models"]
         return EngineInfo(
             model=str(model["name"]),
-            version=str(model["version"]),
             kind=str(model["kind"]),
             signature=Signature.from_json(model["signature"]),
             limits=str(answer["limits"]),
@@ -219,11 +185,7 @@ class LuthierProcess:
         )
 
     def replica_facts(self) -> ReplicaFacts:
-        """Return the replicas' current report.
-
-        Raises:
-            LaunchFailed: the engine is gone (cause `crash`).
-        """
+        """Return the replicas' current report."""
         return replica_facts.parse(self.admin.replicas())
 
     def is_running(self) -> bool:
@@ -238,9 +200,7 @@ class LuthierProcess:
         with contextlib.suppress(subprocess.TimeoutExpired):
             self._process.wait(timeout=ENDING_S)
         status = self._process.poll()
-        how = "still running" if status is None else f"exit status {status}"
-        if status is not None and status < 0:
-            how = f"ended by {signal.Signals(-status).name}"
+        how = "still running" if status is None else describe_exit(status)
         last = self._errors.last_line().removeprefix(SPEAKER)
         return f"{how}; last output: {last}" if last else how
 
@@ -310,11 +270,7 @@ def _parsed_ready(line: bytes) -> ReadyLine:
 
 
 def _token_of(facts: ReadyLine) -> str | None:
-    """Return the token of the admin port.
-
-    Raises:
-        LaunchFailed: `start`, its file cannot be read.
-    """
+    """Return the token of the admin port; an unreadable file is LaunchFailed (`start`)."""
     if facts.admin_token_file is None:
         return None
     try:

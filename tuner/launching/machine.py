@@ -5,6 +5,7 @@ Cores and memory respect affinity and cgroup limits, as a replica inherits both.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import datetime as dt
 import importlib.metadata
@@ -44,11 +45,18 @@ class MachineFacts:
 
 def read(*, cgroup: pathlib.Path = CGROUP) -> MachineFacts:
     """Return the cores and memory available here."""
-    cores = float(len(os.sched_getaffinity(0)))
-    cores = min([cores, *_cpu_limits(cgroup)])
-    memory_bytes = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    memory_bytes = min([memory_bytes, *_memory_limits(cgroup)])
-    return MachineFacts(cores=max(1, math.floor(cores + 0.5)), memory_mb=max(1, memory_bytes >> 20))
+    cores = [float(len(os.sched_getaffinity(0)))]
+    cpu = cgroup / "cpu"
+    old = _words(cpu / "cpu.cfs_quota_us") + _words(cpu / "cpu.cfs_period_us")
+    for quota in (_words(cgroup / "cpu.max"), old):
+        if len(quota) == 2 and quota[0] not in {"max", "0", "-1"}:
+            cores += [int(quota[0]) / int(quota[1])]
+    memory_bytes = [os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")]
+    for limit in ("memory.max", "memory/memory.limit_in_bytes"):
+        memory_bytes += [int(word) for word in _words(cgroup / limit)[:1] if word != "max"]
+    return MachineFacts(
+        cores=max(1, math.floor(min(cores) + 0.5)), memory_mb=max(1, min(memory_bytes) >> 20)
+    )
 
 
 def free_mb(
@@ -82,6 +90,10 @@ def held_mb(pids: Iterable[int], *, proc: pathlib.Path = pathlib.Path("/proc")) 
 
 def describe(machine: MachineFacts) -> dict[str, Any]:
     """Return facts of host and software for `environment.json`."""
+    versions = {"python": sys.version.split()[0]}
+    for package in PACKAGES:
+        with contextlib.suppress(importlib.metadata.PackageNotFoundError):
+            versions[package] = importlib.metadata.version(package)
     return {
         "recorded_at": dt.datetime.now(dt.UTC).isoformat(timespec="seconds"),
         "host": {
@@ -93,41 +105,8 @@ def describe(machine: MachineFacts) -> dict[str, Any]:
             "cores_of_host": os.cpu_count(),
             "memory_mb": machine.memory_mb,
         },
-        "versions": {"python": sys.version.split()[0], **_versions()},
+        "versions": versions,
     }
-
-
-def _versions() -> dict[str, str]:
-    versions = {}
-    for package in PACKAGES:
-        try:
-            versions[package] = importlib.metadata.version(package)
-        except importlib.metadata.PackageNotFoundError:
-            continue
-    return versions
-
-
-def _cpu_limits(cgroup: pathlib.Path) -> list[float]:
-    limits = []
-    unified = _words(cgroup / "cpu.max")
-    if len(unified) == 2 and unified[0] != "max":
-        limits.append(int(unified[0]) / int(unified[1]))
-    quota, period = (
-        _words(cgroup / "cpu/cpu.cfs_quota_us"),
-        _words(cgroup / "cpu/cpu.cfs_period_us"),
-    )
-    if quota and period and int(quota[0]) > 0:
-        limits.append(int(quota[0]) / int(period[0]))
-    return limits
-
-
-def _memory_limits(cgroup: pathlib.Path) -> list[int]:
-    limits = []
-    for path in (cgroup / "memory.max", cgroup / "memory/memory.limit_in_bytes"):
-        words = _words(path)
-        if words and words[0] != "max":
-            limits.append(int(words[0]))
-    return limits
 
 
 def _words(path: pathlib.Path) -> list[str]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import collections
 import json
 import logging
+import signal
 import threading
 from typing import IO, Any
 
@@ -55,6 +56,11 @@ class Output:
         if said > MAX_LOGGED:
             fields = {"lines": said, "logged": MAX_LOGGED}
             _log.info("engine output beyond the limit is not logged", extra={"fields": fields})
+
+
+def describe_exit(status: int) -> str:
+    """Return an exit status in words; a negative one is of a signal."""
+    return f"ended by {signal.Signals(-status).name}" if status < 0 else f"exit status {status}"
 
 
 def _parse_line(line: str) -> Any:

@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable, Mapping
 
 from serving.values import Signature
+from tuner.engines.description import RequestFormat
 from tuner.errors import LaunchFailed
 
 PERIOD_S = 0.02
@@ -63,16 +64,11 @@ def wait(
 
 
 def signature(host: str, port: int, path: str, headers: Mapping[str, str]) -> Signature:
-    """Return a model's signature from its Open Inference Protocol metadata.
-
-    Raises:
-        LaunchFailed: no valid metadata.
-    """
+    """Return a model's Open Inference Protocol metadata; LaunchFailed if there is none."""
     where = f"http://{host}:{port}{path}"
     try:
-        status, data = _send(
-            host, port, ReadinessCheck(path=path, headers=headers), RESPONSE_TIMEOUT_S
-        )
+        check = ReadinessCheck(path=path, headers=headers)
+        status, data = send(host, port, check, RESPONSE_TIMEOUT_S)
     except (OSError, http.client.HTTPException) as error:
         text = f"no server responds at {where}: {error}; is it running?"
         raise LaunchFailed("start", text) from error
@@ -84,9 +80,16 @@ def signature(host: str, port: int, path: str, headers: Mapping[str, str]) -> Si
         raise LaunchFailed("start", f"{where} is not the metadata of a model: {error!r}") from error
 
 
+def told_signature(host: str, port: int, model: str, request: RequestFormat) -> Signature | None:
+    """Return `signature` over the Open Inference Protocol; other protocols have none."""
+    if request.protocol != "open-inference":
+        return None
+    return signature(host, port, request.metadata_path(model), request.headers)
+
+
 def _why_not_ready(host: str, port: int, sign: ReadinessCheck, *, timeout_s: float) -> str | None:
     try:
-        status, data = _send(host, port, sign, timeout_s)
+        status, data = send(host, port, sign, timeout_s)
     except TimeoutError:
         return f"got no response within {timeout_s:.3g} s"
     except (OSError, http.client.HTTPException) as error:
@@ -97,7 +100,12 @@ def _why_not_ready(host: str, port: int, sign: ReadinessCheck, *, timeout_s: flo
     return f"got status {status}{': ' * bool(told)}{told}"
 
 
-def _send(host: str, port: int, sign: ReadinessCheck, timeout_s: float) -> tuple[int, bytes]:
+def send(host: str, port: int, sign: ReadinessCheck, timeout_s: float) -> tuple[int, bytes]:
+    """Send one request on a new connection; return the response's status and body.
+
+    Raises:
+        OSError, http.client.HTTPException: there is none.
+    """
     connection = http.client.HTTPConnection(host, port, timeout=timeout_s)
     try:
         connection.request(sign.method, sign.path, sign.body or None, dict(sign.headers))

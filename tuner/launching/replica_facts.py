@@ -16,7 +16,6 @@ class ReplicaFact:
 
     pid: int | None
     """None while it starts."""
-    state: str
     peak_memory_mb: float | None
     cpu_s: float | None
     throttled_s: float | None
@@ -50,26 +49,21 @@ class ReplicaFacts:
     @property
     def peak_memory_mb(self) -> float | None:
         """Largest memory of a replica."""
-        known = [
-            replica.peak_memory_mb
-            for replica in self.replicas
-            if replica.peak_memory_mb is not None
-        ]
-        return max(known, default=None)
+        return max(self._known("peak_memory_mb"), default=None)
 
     @property
     def cpu_s(self) -> float | None:
         """CPU time of all replicas."""
-        known = [replica.cpu_s for replica in self.replicas if replica.cpu_s is not None]
-        return sum(known) if known else None
+        return sum(known) if (known := self._known("cpu_s")) else None
 
     @property
     def throttled_s(self) -> float | None:
         """Time that CPU quotas stopped all replicas."""
-        known = [
-            replica.throttled_s for replica in self.replicas if replica.throttled_s is not None
-        ]
-        return sum(known) if known else None
+        return sum(known) if (known := self._known("throttled_s")) else None
+
+    def _known(self, name: str) -> list[float]:
+        found = [getattr(replica, name) for replica in self.replicas]
+        return [value for value in found if value is not None]
 
     def died_of(self, reason: str) -> ReportedDeath | None:
         """Return the newest death with that reason."""
@@ -77,16 +71,11 @@ class ReplicaFacts:
 
 
 def parse(response: Mapping[str, Any]) -> ReplicaFacts:
-    """Parse a response of the admin port.
-
-    Raises:
-        KeyError, TypeError: it has another form.
-    """
+    """Parse a response of the admin port; another form is KeyError or TypeError."""
     return ReplicaFacts(
         replicas=tuple(
             ReplicaFact(
                 pid=None if replica["pid"] is None else int(replica["pid"]),
-                state=str(replica["state"]),
                 peak_memory_mb=replica.get("peak_memory_mb"),
                 cpu_s=replica.get("cpu_s"),
                 throttled_s=replica.get("throttled_s"),

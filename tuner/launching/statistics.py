@@ -2,26 +2,27 @@
 
 from __future__ import annotations
 
+import http.client
 import json
-import urllib.error
 import urllib.parse
-import urllib.request
+
+from tuner.launching import readiness
+from tuner.launching.readiness import ReadinessCheck
 
 BatchTimes = dict[int, tuple[int, float]]
 """Batch size -> number of batches, and their total seconds in the replica."""
 
 TIMEOUT_S = 5.0
 _STAGES = ("compute_input", "compute_infer", "compute_output")
-_MAX_BYTES = 1 << 20
 
 
 def batch_times(host: str, port: int, model: str) -> BatchTimes:
     """Return all batches since the model's load; empty if unsupported."""
     name = urllib.parse.quote(model, safe="")
-    url = f"http://{host}:{port}/v2/models/{name}/stats"
+    request = ReadinessCheck(path=f"/v2/models/{name}/stats")
     try:
-        with urllib.request.urlopen(url, timeout=TIMEOUT_S) as answer:
-            (found,) = json.loads(answer.read(_MAX_BYTES))["model_stats"]
+        _, data = readiness.send(host, port, request, TIMEOUT_S)
+        (found,) = json.loads(data)["model_stats"]
         return {
             int(batch["batch_size"]): (
                 int(batch["compute_infer"]["count"]),
@@ -29,5 +30,5 @@ def batch_times(host: str, port: int, model: str) -> BatchTimes:
             )
             for batch in found["batch_stats"]
         }
-    except (urllib.error.URLError, OSError, ValueError, KeyError, TypeError):
+    except (OSError, http.client.HTTPException, ValueError, KeyError, TypeError):
         return {}

@@ -7,10 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import pathlib
-import signal
 import subprocess
-from collections.abc import Mapping
 from typing import Any
 
 from serving.system import process_identity
@@ -28,27 +25,16 @@ REPORT_TIMEOUT_S = 2.0
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class ProcessSpec:
-    """How to start and end a server."""
+    """How to start and end a server: the order that its supervisor gets."""
 
     command: tuple[str, ...]
-    environment: Mapping[str, str]
+    environment: dict[str, str]
     """All variables."""
-    directory: pathlib.Path
-    groups: tuple[pathlib.Path, ...]
+    directory: str
+    groups: tuple[str, ...]
     """Process files of control groups that the server joins."""
-    stop_signal: signal.Signals
+    signal: int
     grace_s: float
-
-    def as_json(self) -> dict[str, object]:
-        """Return the order for the supervisor."""
-        return {
-            "command": self.command,
-            "environment": dict(self.environment),
-            "directory": str(self.directory),
-            "groups": [str(path) for path in self.groups],
-            "signal": int(self.stop_signal),
-            "grace_s": self.grace_s,
-        }
 
 
 class SupervisedProcess:
@@ -64,16 +50,12 @@ class SupervisedProcess:
 
     @classmethod
     def start(cls, order: ProcessSpec) -> SupervisedProcess:
-        """Start a server's process.
-
-        Raises:
-            LaunchFailed: `start`, no such program or folder; `limits`.
-        """
+        """Start a server's process; LaunchFailed (`start`, `limits`) says what is missing."""
         keeper = ControlledProcess.start("tuner.launching.supervisor", output=subprocess.PIPE)
         made = cls(keeper, order)
         try:
             with contextlib.suppress(Closed, TimeoutError):  # then the report says why, if anything
-                made._keeper.send(order.as_json(), timeout_s=START_TIMEOUT_S)
+                made._keeper.send(dataclasses.asdict(order), timeout_s=START_TIMEOUT_S)
             report = made._next_report(START_TIMEOUT_S)
             if report is None or "pid" not in report:
                 raise _not_started(report, made.output)

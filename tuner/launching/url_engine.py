@@ -19,7 +19,6 @@ import time
 from collections.abc import Callable
 
 from serving.system.secret_variables import without_secrets
-from serving.values import Signature
 from tuner.engines import template
 from tuner.engines.description import UrlEngine
 from tuner.errors import LaunchFailed
@@ -47,25 +46,12 @@ class UrlLauncher:
         self._say = say
         self._default: Configuration | None = None
         self._last: Configuration | None = None
-
-    @property
-    def is_restarted(self) -> bool:
-        """Whether a configuration may start another process, which has to settle."""
-        return bool(self.engine.hook)
-
-    @property
-    def why_not_interleaved(self) -> str | None:
-        """Why two servers cannot run at once; None: without a hook, others may."""
-        if not self.engine.hook:
-            return None
-        return "there is only one server, which gets one configuration at a time"
+        self.is_restarted = bool(engine.hook)
+        why = "there is only one server, which gets one configuration at a time"
+        self.why_not_interleaved = why if engine.hook else None
 
     def start(self, configuration: Configuration | None) -> UrlServer:
-        """Apply a configuration to the server.
-
-        Raises:
-            LaunchFailed: `start`, `timeout`: the hook failed, or the server is not ready.
-        """
+        """Apply a configuration to the server."""
         server = UrlServer(self)
         server.apply(configuration or self._default or Configuration({}))
         return server
@@ -97,18 +83,10 @@ class UrlServer:
         self._engine = launcher.engine
         self.host = launcher.engine.host
         self.port = launcher.engine.port
-
-    @property
-    def pids(self) -> tuple[int, ...]:
-        """Empty: its processes may be anywhere."""
-        return ()
+        self.pids: tuple[int, ...] = ()  # they may be anywhere
 
     def apply(self, configuration: Configuration) -> float:
-        """Run the hook, wait until the server is ready, and return the seconds.
-
-        Raises:
-            LaunchFailed: `start` or `timeout`.
-        """
+        """Run the hook, wait until the server is ready, and return the seconds."""
         before_s = time.monotonic()
         self._launcher.note_configuration(configuration)
         run_hook(self._engine, configuration)
@@ -122,21 +100,12 @@ class UrlServer:
         return time.monotonic() - before_s
 
     def describe(self) -> EngineInfo:
-        """Describe the model, with its signature over the Open Inference Protocol.
-
-        Raises:
-            LaunchFailed: no metadata was found.
-        """
-        request = self._engine.request
-        found: Signature | None = None
-        if request.protocol == "open-inference":
-            path = request.metadata_path(self._launcher.model)
-            found = readiness.signature(self.host, self.port, path, request.headers)
+        """Describe the model, with its signature over the Open Inference Protocol."""
+        model = self._launcher.model
         return EngineInfo(
-            model=self._launcher.model,
-            version="",
+            model=model,
             kind="url",
-            signature=found,
+            signature=readiness.told_signature(self.host, self.port, model, self._engine.request),
             limits="the server's own",
             is_here=is_of_this_machine(self.host),
             engine=self._engine.label,
@@ -175,11 +144,7 @@ def is_of_this_machine(host: str) -> bool:
 
 
 def run_hook(engine: UrlEngine, configuration: Configuration) -> None:
-    """Run the hook, if there is one.
-
-    Raises:
-        LaunchFailed: `start`, it cannot be started or failed; `timeout`.
-    """
+    """Run the hook, if there is one; LaunchFailed (`start`, `timeout`) if it fails."""
     if not engine.hook:
         return
     given = json.dumps(dict(configuration)).encode() + b"\n"

@@ -9,7 +9,7 @@ from tuner.errors import UsageError
 from tuner.metrics import metric_constraints
 from tuner.metrics import objective as objectives
 from tuner.metrics.metric_constraints import MetricConstraint
-from tuner.settings.option import option_field, require
+from tuner.settings.option import check_range, option_field, require
 from tuner.settings.workload import RATE
 
 SCENARIO_S = 5.0
@@ -40,7 +40,6 @@ class MeasurementSettings:
 
     objective: str = option_field(
         "mean",
-        "--objective",
         "NAME[,NAME]",
         "metric to optimise: mean, p50, p95 or p99 latency (ms), throughput "
         "(requests/s), goodput (requests/s within --slo-ms), time-per-item (ms), "
@@ -52,14 +51,12 @@ class MeasurementSettings:
     )
     point: str = option_field(
         "knee",
-        "--point",
         "NAME",
         "point of a two-objective front to verify and export: knee, or the objective in "
         "which it is best; default knee",
     )
     slo_ms: float | None = option_field(
         None,
-        "--slo-ms",
         "MS",
         "upper limit of the p99 (ms); for goodput, the deadline of each request instead; "
         "default: no limit",
@@ -67,16 +64,15 @@ class MeasurementSettings:
     )
     constraints: tuple[str, ...] = option_field(
         (),
-        "--constraint",
         "TEXT",
         "metric constraint METRIC <= NUMBER or METRIC >= NUMBER, as 'p99_ms <= 50'; "
         "repeatable; default: none",
         parse=metric_constraints.canonical,
         is_repeated=True,
+        flag="--constraint",
     )
     prices: str | None = option_field(
         None,
-        "--prices",
         "FILE",
         "YAML file with prices per hour of a core (core_hour), a GiB (gib_hour) and a "
         "GPU (gpu_hour, if used), for the objective cost; default: core-seconds, with a "
@@ -84,14 +80,12 @@ class MeasurementSettings:
     )
     requests: int | None = option_field(
         None,
-        "--requests",
         "COUNT",
         "requests measured per evaluation, instead of a time; default: by time",
         parse=int,
     )
     seconds: float | None = option_field(
         None,
-        "--seconds",
         "S",
         "seconds measured per evaluation; default 0.6, or four latencies if longer, if "
         "the mean alone decides (objectives mean, throughput and time-per-item, without "
@@ -100,7 +94,6 @@ class MeasurementSettings:
     )
     warmup_s: float = option_field(
         WARMUP_S,
-        "--warmup",
         "S",
         "least seconds of warm-up, always at least three latencies; a new server gets up "
         "to 2 s more to settle; default 0.1",
@@ -108,14 +101,12 @@ class MeasurementSettings:
     )
     timeout_s: float = option_field(
         10.0,
-        "--timeout",
         "S",
         "seconds without a response after which a request is an error; default 10",
         parse=float,
     )
     racing: str = option_field(
         "on",
-        "--racing",
         "on|off",
         "on: end a trial after one, two or three quarters of its time if it clearly "
         "cannot beat the best so far (objectives mean, throughput and time-per-item in a "
@@ -124,7 +115,6 @@ class MeasurementSettings:
     )
     pairs: int = option_field(
         30,
-        "--pairs",
         "COUNT",
         "most evaluations each of the default and the best for the verdict, fewer if it "
         "is clear earlier; default 30",
@@ -151,9 +141,7 @@ class MeasurementSettings:
             if self.second
             else "knee, as there is only one objective",
         )
-        require(
-            self.slo_ms is None or self.slo_ms > 0, "--slo-ms", self.slo_ms, "milliseconds above 0"
-        )
+        check_range("--slo-ms", self.slo_ms, "milliseconds above 0", above=0)
         if RATE in self.names and self.second is not None:
             raise UsageError(
                 f"--objective {self.objective}: {RATE} cannot be combined with another objective"
@@ -166,21 +154,12 @@ class MeasurementSettings:
             raise UsageError(
                 f"--objective {self.objective}: counts responses within a deadline; add --slo-ms MS"
             )
-        require(
-            self.requests is None or self.requests >= 20,
-            "--requests",
-            self.requests,
-            "a whole number from 20",
-        )
-        require(
-            self.seconds is None or 0.4 <= self.seconds <= 3600,
-            "--seconds",
-            self.seconds,
-            "from 0.4 (four quota periods) to 3600",
-        )
-        require(0 <= self.warmup_s <= 3600, "--warmup", self.warmup_s, "from 0 to 3600")
-        require(self.timeout_s > 0, "--timeout", self.timeout_s, "seconds above 0")
-        require(self.pairs >= 2, "--pairs", self.pairs, "a whole number from 2")
+        check_range("--requests", self.requests, "a whole number from 20", low=20)
+        told = "from 0.4 (four quota periods) to 3600"
+        check_range("--seconds", self.seconds, told, low=0.4, high=3600)
+        check_range("--warmup", self.warmup_s, "from 0 to 3600", low=0, high=3600)
+        check_range("--timeout", self.timeout_s, "seconds above 0", above=0)
+        check_range("--pairs", self.pairs, "a whole number from 2", low=2)
 
     @property
     def names(self) -> tuple[str, ...]:

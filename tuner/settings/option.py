@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 import re
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -25,10 +26,11 @@ def duration_s(text: str) -> float:
 class Option:
     """Command-line option of a field."""
 
-    flag: str
-    parse: Callable[[str], Any]
     metavar: str
     help: str
+    flag: str = ""
+    """Empty: the field's name, with dashes and without the unit `_s`."""
+    parse: Callable[[str], Any] = str
     choices: tuple[str, ...] | None = None
     is_repeated: bool = False
     """Fills a tuple."""
@@ -40,43 +42,35 @@ class Option:
     """Help text added by a command with both."""
 
 
-def option_field(
-    default: Any,
-    flag: str,
-    metavar: str,
-    help_text: str,
-    *,
-    parse: Callable[[str], Any] = str,
-    choices: tuple[str, ...] | None = None,
-    is_repeated: bool = False,
-    is_flag: bool = False,
-    instead: str | None = None,
-    more: str = "",
-) -> Any:
-    """Return a field with its option; a `dataclasses.MISSING` default makes it required."""
-    option = Option(
-        flag=flag,
-        parse=parse,
-        metavar=metavar,
-        help=help_text,
-        choices=choices,
-        is_repeated=is_repeated,
-        is_flag=is_flag,
-        instead=instead,
-        more=more,
-    )
-    if default is dataclasses.MISSING:
-        return dataclasses.field(metadata={"option": option})
+def option_field(default: Any, metavar: str, help_text: str, **more: Any) -> Any:
+    """Return a field with its `Option`; a `dataclasses.MISSING` default makes it required."""
+    option = Option(metavar=metavar, help=help_text, **more)
     return dataclasses.field(default=default, metadata={"option": option})
 
 
 def options(group: type) -> Iterator[tuple[dataclasses.Field[Any], Option]]:
     """Yield a group's fields with options."""
     for field in dataclasses.fields(group):
-        yield field, field.metadata["option"]
+        option = field.metadata["option"]
+        flag = option.flag or f"--{field.name.removesuffix('_s').replace('_', '-')}"
+        yield field, dataclasses.replace(option, flag=flag)
 
 
 def require(is_met: bool, flag: str, given: object, expected: str) -> None:
     """Raise `UsageError` unless a condition is met."""
     if not is_met:
         raise UsageError(f"{flag} {given}: expected {expected}")
+
+
+def check_range(
+    flag: str,
+    given: float | None,
+    expected: str,
+    *,
+    low: float = -math.inf,
+    high: float = math.inf,
+    above: float = -math.inf,
+) -> None:
+    """Raise `UsageError` unless a number is in its range or None."""
+    is_met = given is None or (low <= given <= high and given > above)
+    require(is_met, flag, given, expected)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 
-from tuner.settings.option import duration_s, option_field, require
+from tuner.settings.option import check_range, duration_s, option_field, require
 
 INITIAL = 25
 """Initial trials, if the budget is at least twice as large."""
@@ -23,7 +23,6 @@ class SearchSettings:
 
     sampler: str = option_field(
         "structured",
-        "--sampler",
         "NAME",
         "sampler that proposes configurations: structured (predicts them from a short "
         "profile of the model), gp, random, epsilon-greedy, skopt, gpy, tpe, prediction, "
@@ -32,14 +31,12 @@ class SearchSettings:
     )
     trials: int = option_field(
         50,
-        "--trials",
         "COUNT",
         "trials in total, including the default and the initial ones; default 50",
         parse=int,
     )
     initial: int | None = option_field(
         None,
-        "--initial",
         "COUNT",
         "trials before results guide the sampler, the first being the default "
         "configuration; at most half of --trials; default 4 for structured (8 without "
@@ -49,14 +46,12 @@ class SearchSettings:
     )
     max_time_s: float = option_field(
         600.0,
-        "--max-time",
         "DURATION",
         "longest time of the study including verification (90s, 10m, 1h); default 10m",
         parse=duration_s,
     )
     stop_ei: float = option_field(
         0.01,
-        "--stop-ei",
         "SHARE",
         "end early if the largest expected improvement stays below this share of the "
         "best for three proposals in a row; 0: never; default 0.01",
@@ -64,25 +59,21 @@ class SearchSettings:
     )
     epsilon: float | None = option_field(
         None,
-        "--epsilon",
         "SHARE",
         "share of guided proposals that epsilon-greedy draws at random; default: the sampler's own",
         parse=float,
     )
     learn_from: str = option_field(
         "auto",
-        "--learn-from",
         "NAMES",
         "finished studies of the same model whose evaluations warm-start the search: "
         "comma-separated names, auto (those in --runs-dir that fit, nearest loads first) "
         "or none; default auto",
     )
-    seed: int = option_field(
-        0, "--seed", "S", "seed of proposals and random inputs; default 0", parse=int
-    )
+    seed: int = option_field(0, "S", "seed of proposals and random inputs; default 0", parse=int)
 
     def __post_init__(self) -> None:
-        require(self.trials >= 1, "--trials", self.trials, "a whole number from 1")
+        check_range("--trials", self.trials, "a whole number from 1", low=1)
         require(
             1 <= self.first_trials <= self.trials,
             "--initial",
@@ -90,15 +81,10 @@ class SearchSettings:
             f"from 1 to the number of trials ({self.trials}); the default configuration "
             "is one of them",
         )
-        require(self.max_time_s > 0, "--max-time", self.max_time_s, "a duration above 0")
+        check_range("--max-time", self.max_time_s, "a duration above 0", above=0)
         require(0 <= self.stop_ei < 1, "--stop-ei", self.stop_ei, "a share from 0 to below 1")
-        require(
-            self.epsilon is None or 0 <= self.epsilon <= 1,
-            "--epsilon",
-            self.epsilon,
-            "a share from 0 to 1",
-        )
-        require(self.seed >= 0, "--seed", self.seed, "a whole number from 0")
+        check_range("--epsilon", self.epsilon, "a share from 0 to 1", low=0, high=1)
+        check_range("--seed", self.seed, "a whole number from 0", low=0)
 
     @property
     def first_trials(self) -> int:

@@ -14,16 +14,12 @@ class StoreSettings:
 
     study: str | None = option_field(
         None,
-        "--study",
         "NAME",
         "name of the study and its folder; default: model, concurrency and time",
     )
-    runs_dir: str = option_field(
-        "runs", "--runs-dir", "DIR", "folder of the study folders; default runs"
-    )
+    runs_dir: str = option_field("runs", "DIR", "folder of the study folders; default runs")
     storage: str | None = option_field(
         None,
-        "--storage",
         "URL",
         "SQLAlchemy URL of the Optuna storage; default: study.db in the study folder",
     )

@@ -77,11 +77,7 @@ class StudySettings:
 
     @classmethod
     def from_nested(cls, tree: Mapping[str, Any], *, source: str) -> StudySettings:
-        """Inverse of `as_nested`.
-
-        Raises:
-            UsageError: unknown key or invalid value.
-        """
+        """Invert `as_nested`; an unknown key or invalid value raises UsageError."""
         _check_keys(tree, GROUPS, source)
         groups: dict[str, Any] = {}
         for name, kind in GROUPS.items():
@@ -90,13 +86,8 @@ class StudySettings:
                 raise UsageError(
                     f"{source}: {name} holds {type(values).__name__}, expected a mapping"
                 )
-            _check_keys(
-                values, [field.name for field in dataclasses.fields(kind)], f"{source}, {name}"
-            )
-            values = _lists_to_tuples(values, kind, f"{source}, {name}")
-            _plain(values, kind, f"{source}, {name}")
             try:
-                groups[name] = kind(**values)
+                groups[name] = kind(**_checked(values, kind, f"{source}, {name}"))
             except TypeError as error:
                 raise UsageError(f"{source}, {name}: {error}") from error
         return cls(**groups)
@@ -120,26 +111,25 @@ def _check_keys(given: Mapping[str, Any], valid: Any, source: str) -> None:
             )
 
 
-def _lists_to_tuples(given: Mapping[str, Any], group: type, source: str) -> dict[str, Any]:
+def _checked(given: Mapping[str, Any], group: type, source: str) -> dict[str, Any]:
+    """Return a group's values by the types of their fields, lists as tuples."""
+    known, kinds = (
+        {field.name: option for field, option in options(group)},
+        typing.get_type_hints(group),
+    )
+    _check_keys(given, list(known), source)
     found = dict(given)
-    for field, option in options(group):
-        value = found.get(field.name)
-        if not option.is_repeated or value is None:
-            continue
-        if not isinstance(value, list | tuple) or not all(isinstance(one, str) for one in value):
-            raise UsageError(f"{source}: {field.name} holds {value!r}, expected a list of texts")
-        found[field.name] = tuple(value)
-    return found
-
-
-def _plain(given: Mapping[str, Any], group: type, source: str) -> None:
-    """Reject values of another type than their field's."""
-    kinds = typing.get_type_hints(group)
     for key, value in given.items():
-        if isinstance(value, tuple):
+        if known[key].is_repeated:
+            if not isinstance(value, list | tuple) or not all(
+                isinstance(one, str) for one in value
+            ):
+                raise UsageError(f"{source}: {key} holds {value!r}, expected a list of texts")
+            found[key] = tuple(value)
             continue
         allowed = typing.get_args(kinds[key]) or (kinds[key],)
         fits = isinstance(value, allowed) or (float in allowed and isinstance(value, int))
         if not fits or isinstance(value, bool) != (bool in allowed):  # bool is an int
             expected = " or ".join(KINDS[kind] for kind in allowed if kind in KINDS)
             raise UsageError(f"{source}: {key} holds {value!r}, expected {expected}")
+    return found

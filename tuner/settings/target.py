@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from serving.settings import SETTINGS
 from tuner.errors import UsageError
-from tuner.settings.option import duration_s, option_field, require
+from tuner.settings.option import check_range, duration_s, option_field, require
 from tuner.settings.workload import (
     KNOWN_ARRIVALS,
     MAX_IN_FLIGHT,
@@ -30,7 +30,6 @@ class TargetSettings:
 
     model: str = option_field(
         dataclasses.MISSING,
-        "--model",
         "NAME|FILE",
         "bundled model by name, model file (.onnx, .ort, .skops, .npz, .pt, .pt2, .jit, "
         ".ubj, .cbm, XGBoost's .json, LightGBM's .txt, .py:NAME), or folder (model.yaml, "
@@ -40,7 +39,6 @@ class TargetSettings:
     )
     trust: bool = option_field(
         False,
-        "--trust",
         "",
         "allow a model that runs code from its files when loaded, such as MLflow "
         "pickles; only for files that you trust; default: refuse",
@@ -48,7 +46,6 @@ class TargetSettings:
     )
     scenario: str | None = option_field(
         None,
-        "--scenario",
         "FILE",
         "scenario file: many models on shared replicas, with their requests "
         "(docs/scenarios.md), instead of --model and a load; the objective is goodput, "
@@ -56,7 +53,6 @@ class TargetSettings:
     )
     concurrency: int | None = option_field(
         None,
-        "--concurrency",
         "N",
         "requests in flight (closed loop)",
         parse=int,
@@ -65,7 +61,6 @@ class TargetSettings:
     )
     rate: float | None = option_field(
         None,
-        "--rate",
         "R",
         "requests per second, sent when due, independent of responses (open loop); "
         "default: closed loop",
@@ -73,42 +68,32 @@ class TargetSettings:
     )
     arrivals: str | None = option_field(
         None,
-        "--arrivals",
         "NAME",
         "arrival process of an open loop: poisson, constant, burst, or trace:FILE (one "
         "arrival time in seconds per line, scaled to --rate if given); default poisson",
     )
-    client_batch: int = option_field(
-        1,
-        "--client-batch",
-        "N",
-        "items per request; default 1",
-        parse=int,
-    )
+    client_batch: int = option_field(1, "N", "items per request; default 1", parse=int)
     space: str | None = option_field(
         None,
-        "--space",
         "FILE",
         "search-space file; default: the model's bundled space, or one derived by a "
         "short probe (see `tune space`)",
     )
     fixed: tuple[str, ...] = option_field(
         (),
-        "--fix",
         "KNOB=VALUE",
         "fix a knob of the search space at this value; repeatable; default: none",
         is_repeated=True,
+        flag="--fix",
     )
     payload: str | None = option_field(
         None,
-        "--payload",
         "FILE",
         "file of request inputs, .npz or .jsonl; default: inputs from --shape and "
         "--values, the model's sample, or random ones with a note",
     )
     shape: tuple[str, ...] = option_field(
         (),
-        "--shape",
         "NAME=SIZES",
         "sizes of a synthetic input without its item axis (image=3x640x640), or of a "
         "named dimension (sequence=128); each 640, 16..512, 'lognormal(64,0.8)<=512' or "
@@ -118,7 +103,6 @@ class TargetSettings:
     )
     values: tuple[str, ...] = option_field(
         (),
-        "--values",
         "INPUT=VALUES",
         "values of a synthetic input: LOW..HIGH, one value, or @FILE with one value per "
         "line; repeatable; default: standard normal numbers, integers from 0 to 9, "
@@ -127,7 +111,6 @@ class TargetSettings:
     )
     engine: str = option_field(
         "luthier",
-        "--engine",
         "ENGINE",
         "engine to tune: luthier; mosec or triton, or mosec:PYTHON for another "
         "interpreter; command:FILE, a server described by an engine file and restarted "
@@ -136,21 +119,15 @@ class TargetSettings:
     )
     hook: str | None = option_field(
         None,
-        "--hook",
         "COMMAND",
         "program that configures a running server (--engine url:URL); gets the "
         "configuration as JSON on standard input and as variables KNOB_...; default: none",
     )
     hook_timeout_s: float = option_field(
-        60.0,
-        "--hook-timeout",
-        "DURATION",
-        "longest run of --hook; default 60s",
-        parse=duration_s,
+        60.0, "DURATION", "longest run of --hook; default 60s", parse=duration_s
     )
     spawner: str = option_field(
         "process",
-        "--spawner",
         "SPAWNER",
         "how Luthier's replicas run: process, on this machine; or docker, in containers "
         "(docs/containers.md); default process",
@@ -158,7 +135,6 @@ class TargetSettings:
     )
     min_accuracy: float | None = option_field(
         None,
-        "--min-accuracy",
         "SHARE",
         "also search the model's variants (`model.variant`) whose measured accuracy is "
         "at least this, from 0 to 1; default: only the default variant",
@@ -207,12 +183,7 @@ class TargetSettings:
 
     def __post_init__(self) -> None:
         require(bool(self.model), "--model", self.model, "the name of a bundled model or a file")
-        require(
-            self.concurrency is None or self.concurrency >= 1,
-            "--concurrency",
-            self.concurrency,
-            "a whole number from 1",
-        )
+        check_range("--concurrency", self.concurrency, "a whole number from 1", low=1)
         check_arrivals(self.rate, self.arrivals)
         self._check_scenario()
         _check_fixed(self.fixed)
@@ -220,14 +191,9 @@ class TargetSettings:
             raise UsageError(
                 f"--values {self.values[0]}: not allowed with --payload, whose file has the values"
             )
-        share = self.min_accuracy
-        require(share is None or 0 <= share <= 1, "--min-accuracy", share, "a share from 0 to 1")
-        require(
-            1 <= self.client_batch <= MAX_CLIENT_BATCH,
-            "--client-batch",
-            self.client_batch,
-            f"a whole number from 1 to {MAX_CLIENT_BATCH}",
-        )
+        check_range("--min-accuracy", self.min_accuracy, "a share from 0 to 1", low=0, high=1)
+        told = f"a whole number from 1 to {MAX_CLIENT_BATCH}"
+        check_range("--client-batch", self.client_batch, told, low=1, high=MAX_CLIENT_BATCH)
         kind, colon, rest = self.engine.partition(":")
         is_whole = bool(kind) and bool(rest if kind in OTHER_ENGINES else rest or not colon)
         require(is_whole, "--engine", self.engine, "luthier, a name, command:FILE or url:URL")
@@ -251,7 +217,7 @@ class TargetSettings:
                 f"--spawner {self.spawner}: only Luthier's replicas can be placed; the file of "
                 "another engine can start a container itself"
             )
-        require(self.hook_timeout_s > 0, "--hook-timeout", self.hook_timeout_s, "above 0")
+        check_range("--hook-timeout", self.hook_timeout_s, "above 0", above=0)
 
 
 def _check_fixed(fixed: Sequence[str]) -> None:

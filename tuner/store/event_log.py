@@ -6,6 +6,7 @@ Events are buffered until the folder is known. Lines that cannot be written are 
 
 from __future__ import annotations
 
+import contextlib
 import json
 import logging
 import pathlib
@@ -66,11 +67,8 @@ class EventLog(logging.Handler):
 
     def _append(self, text: str) -> None:
         assert self._path is not None
-        try:
-            with self._path.open("a", encoding="utf-8") as file:
-                file.write(text)
-        except OSError:
-            return
+        with contextlib.suppress(OSError), self._path.open("a", encoding="utf-8") as file:
+            file.write(text)
 
 
 def _event(record: logging.LogRecord) -> dict[str, Any]:

@@ -34,11 +34,7 @@ def encode(records: RequestRecords) -> bytes:
 
 
 def read(path: pathlib.Path) -> RequestRecords | None:
-    """Records of a file, None if missing.
-
-    Raises:
-        UsageError: the file is broken.
-    """
+    """Return a file's records, None if missing; a broken one raises UsageError."""
     try:
         with np.load(path, allow_pickle=False) as data:
             columns = {name: data[name] for name in COLUMNS if name in data}

@@ -17,7 +17,7 @@ import pathlib
 import shlex
 import shutil
 from collections.abc import Iterator, Mapping
-from typing import Any, TextIO
+from typing import Any
 
 import yaml
 
@@ -63,11 +63,7 @@ class _Written(yaml.SafeDumper):
 
 @contextlib.contextmanager
 def storage_errors(what: str, *, option: str = "--runs-dir") -> Iterator[None]:
-    """Turn an operating-system error into one line with a hint at `option`.
-
-    Raises:
-        StorageFailed: for any OSError inside the block.
-    """
+    """Turn an OSError into StorageFailed: one line with a hint at `option`."""
     try:
         yield
     except OSError as error:
@@ -102,11 +98,15 @@ class RunFolder:
 
     def is_study(self) -> bool:
         """Whether the folder is a study of Luthier."""
+        return self._mark() in {MARK, OLD_MARK}
+
+    def _mark(self) -> str | None:
+        """Return the first line of the settings, if it can be read."""
         try:
             with (self.path / SETTINGS_FILE).open(encoding="utf-8") as file:
-                return file.readline().rstrip("\n") in {MARK, OLD_MARK}
+                return file.readline().rstrip("\n")
         except (OSError, UnicodeDecodeError):
-            return False
+            return None
 
     def create(
         self,
@@ -115,11 +115,7 @@ class RunFolder:
         *,
         settings_file: str = SETTINGS_FILE,
     ) -> None:
-        """Create the folder with settings and environment; undo it on failure.
-
-        Raises:
-            StorageFailed: it cannot be written.
-        """
+        """Create the folder with settings and environment; StorageFailed leaves nothing."""
         self._is_new_place = not self.runs_dir.exists()
         with storage_errors(f"study folder {self.path}"):
             self.runs_dir.mkdir(parents=True, exist_ok=True)
@@ -151,7 +147,8 @@ class RunFolder:
                 f"{self.path} is not a study folder, so --overwrite does not delete it; "
                 "choose another --study"
             )
-        foreign = sorted(entry.name for entry in self.path.iterdir() if not _is_ours(entry.name))
+        names = (entry.name for entry in self.path.iterdir())
+        foreign = sorted(name for name in names if name.removesuffix(".partial") not in FILES)
         if foreign:
             raise UsageError(
                 f"{self.path} holds files that do not belong to a study "
@@ -162,11 +159,7 @@ class RunFolder:
             shutil.rmtree(self.path)
 
     def settings(self) -> dict[str, Any]:
-        """Read `settings.yaml`.
-
-        Raises:
-            UsageError: the file is missing or broken.
-        """
+        """Read `settings.yaml`; a missing or broken one raises UsageError."""
         path = self.path / SETTINGS_FILE
         try:
             data = bounded_yaml.read(path)
@@ -180,23 +173,15 @@ class RunFolder:
             raise UsageError(
                 f"{path} holds {type(data).__name__}, expected the settings of a study"
             )
-        if self._is_old():
+        if self._mark() == OLD_MARK:
             raise UsageError(
                 f"{self.path} is a study of format 1, whose names have changed; "
                 f"convert it with: tune convert {shlex.quote(str(self.path))}"
             )
         return data
 
-    def _is_old(self) -> bool:
-        with (self.path / SETTINGS_FILE).open(encoding="utf-8") as file:
-            return file.readline().rstrip("\n") == OLD_MARK
-
     def read_json(self, name: str) -> dict[str, Any] | None:
-        """Read a JSON file of the folder; None if missing.
-
-        Raises:
-            UsageError: it is not JSON.
-        """
+        """Read a JSON file of the folder, None if missing; another content raises UsageError."""
         path = self.path / name
         try:
             data: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
@@ -215,11 +200,7 @@ class RunFolder:
         return self.write_bytes(name, text.encode())
 
     def write_bytes(self, name: str, data: bytes) -> pathlib.Path:
-        """Write a file atomically; `name` may contain folders.
-
-        Raises:
-            StorageFailed: it cannot be written.
-        """
+        """Write a file atomically, or raise StorageFailed; `name` may contain folders."""
         path = self.path / name
         with storage_errors(str(path)):
             path.parent.mkdir(parents=True, exist_ok=True)
@@ -243,41 +224,25 @@ class RunFolder:
         with contextlib.ExitStack() as stack:
             with storage_errors(str(self.path / "lock")):
                 file = stack.enter_context((self.path / "lock").open("a+", encoding="ascii"))
-                self._hold(file)
+                try:
+                    fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                except BlockingIOError:
+                    file.seek(0)
+                    raise StudyBusy(self.name, file.read().strip() or None) from None
+                file.truncate(0)
+                file.write(str(os.getpid()))
+                file.flush()
             yield
-
-    def _hold(self, file: TextIO) -> None:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            file.seek(0)
-            raise StudyBusy(self.name, file.read().strip() or None) from None
-        file.truncate(0)
-        file.write(str(os.getpid()))
-        file.flush()
-
-
-def _is_ours(name: str) -> bool:
-    return name.removesuffix(".partial") in FILES
 
 
 def known_studies(runs_dir: pathlib.Path) -> tuple[str, ...]:
     """Names of the studies in a folder, sorted."""
-    if not runs_dir.is_dir():
-        return ()
-    return tuple(
-        sorted(
-            path.name for path in runs_dir.iterdir() if RunFolder(runs_dir, path.name).is_study()
-        )
-    )
+    names = sorted(path.name for path in runs_dir.iterdir()) if runs_dir.is_dir() else ()
+    return tuple(name for name in names if RunFolder(runs_dir, name).is_study())
 
 
 def find(runs_dir: pathlib.Path, name: str) -> RunFolder:
-    """Folder of a study by name or path.
-
-    Raises:
-        UnknownStudy: there is none; lists the known ones.
-    """
+    """Return a study's folder by name or path; UnknownStudy lists the known ones."""
     given = pathlib.Path(name)
     candidates = [RunFolder(runs_dir, name)] if given.name == name else []
     candidates.append(RunFolder(given.resolve().parent, given.resolve().name))

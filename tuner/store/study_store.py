@@ -57,12 +57,7 @@ class StudyStore:
 
     @classmethod
     def create(
-        cls,
-        name: str,
-        *,
-        database: pathlib.Path,
-        url: str | None,
-        facts: Mapping[str, Any],
+        cls, name: str, *, database: pathlib.Path, url: str | None, facts: Mapping[str, Any]
     ) -> StudyStore:
         """Create a study with `facts`, in the SQLite `database` or the storage at `url`.
 
@@ -74,11 +69,7 @@ class StudyStore:
         with _storage_errors(where):
             storage = _storage(database, url)
             try:
-                study = optuna.create_study(
-                    storage=storage,
-                    study_name=name,
-                    direction="minimize",
-                )
+                study = optuna.create_study(storage=storage, study_name=name)
             except optuna.exceptions.DuplicatedStudyError:
                 instead = "choose another --study, or delete the existing one with --overwrite"
                 raise StudyExists(f"study {name!r} in {where}", instead) from None
@@ -92,12 +83,7 @@ class StudyStore:
 
     @classmethod
     def open_study(cls, name: str, *, database: pathlib.Path, url: str | None) -> StudyStore:
-        """Open an existing study.
-
-        Raises:
-            UnknownStudy: the storage has none of that name.
-            StorageFailed: it cannot be reached.
-        """
+        """Open an existing study; raises UnknownStudy, or StorageFailed if unreachable."""
         where = _place(database, url)
         if url is None and not database.exists():
             raise UnknownStudy(name, (), where)
@@ -113,10 +99,8 @@ class StudyStore:
     def in_memory(cls, name: str) -> StudyStore:
         """Create a study that ends with the process."""
         optuna.logging.set_verbosity(optuna.logging.WARNING)
-        study = optuna.create_study(
-            storage=optuna.storages.InMemoryStorage(), study_name=name, direction="minimize"
-        )
-        return cls(study, "memory")
+        storage = optuna.storages.InMemoryStorage()
+        return cls(optuna.create_study(storage=storage, study_name=name), "memory")
 
     def use_sampler(self, sampler: BaseSampler) -> None:
         """Let a sampler propose from now on."""
@@ -129,7 +113,7 @@ class StudyStore:
             self.study.enqueue_trial(dict(configuration), user_attrs={"origin": origin})
 
     def ask(self, distributions: Distributions, *, else_origin: str) -> RunningTrial:
-        """Next configuration to evaluate; its trial is RUNNING until `tell`.
+        """Return the next configuration to evaluate; its trial is RUNNING until `tell`.
 
         `else_origin` applies if neither queue nor sampler gives an origin.
         """
@@ -153,23 +137,12 @@ class StudyStore:
             for name, value in trial_rows.attributes(result).items():
                 proposed.trial.set_user_attr(name, value)
             is_ok = result.outcome.status == "ok" and result.objective is not None
-            self.study.tell(
+            ended = self.study.tell(
                 proposed.trial,
                 result.objective if is_ok else None,
                 state=TrialState.COMPLETE if is_ok else TrialState.PRUNED,
             )
-        return Trial(
-            number=proposed.trial.number,
-            configuration=proposed.configuration,
-            outcome=result.outcome,
-            measurement=result.measurement,
-            origin=proposed.origin,
-            objective=result.objective if is_ok else None,
-            startup_s=result.startup_s,
-            overhead_s=result.overhead_s,
-            started_at=result.started_at,
-            missed=result.missed,
-        )
+            return trial_rows.as_trial(ended)
 
     def give_up_running(self, reason: str) -> tuple[int, ...]:
         """Mark running trials as interrupted; return their numbers."""
@@ -229,11 +202,7 @@ class StudyStore:
 
 
 def delete(name: str, *, url: str) -> None:
-    """Delete a study from a shared storage, if it is there.
-
-    Raises:
-        StorageFailed: the storage cannot be reached or written.
-    """
+    """Delete a study from a shared storage, if it is there; or raise StorageFailed."""
     with _storage_errors(_place(pathlib.Path(), url)), contextlib.suppress(KeyError):
         optuna.delete_study(study_name=name, storage=_storage(pathlib.Path(), url))
 

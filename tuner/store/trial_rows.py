@@ -23,6 +23,7 @@ from optuna.trial import FrozenTrial, TrialState
 
 from tuner.values.configuration import Configuration
 from tuner.values.measurement import Measurement
+from tuner.values.plain import parse, to_plain
 from tuner.values.trial import OK, Outcome, Trial
 
 
@@ -62,21 +63,12 @@ def attributes(result: TrialResult) -> dict[str, Any]:
             "started_at": result.started_at,
         },
     }
-    if result.error is not None:
-        values["error"] = result.error
-    if result.headroom is not None:
-        values["headroom"] = result.headroom
-    if result.effort is not None:
-        values["effort"] = result.effort
-    if result.measurement is not None:
-        values["measurement"] = result.measurement.as_json()
-    if result.missed is not None:
-        values["missed"] = result.missed.as_json()
-        values["value"] = result.value
-    if result.second is not None:
-        values["second"] = list(result.second)
+    names = ["error", "headroom", "effort", "measurement", "missed", "second"]
+    names += ["value"] if result.missed is not None else []
+    known = {name: getattr(result, name) for name in names}
+    values |= {name: to_plain(value) for name, value in known.items() if value is not None}
     if result.slacks:
-        values["slacks"] = {text: list(slack) for text, slack in result.slacks.items()}
+        values["slacks"] = to_plain(result.slacks)
     return values
 
 
@@ -90,16 +82,15 @@ def is_ended(frozen: FrozenTrial) -> bool:
 def as_trial(frozen: FrozenTrial) -> Trial:
     """Convert a trial that ended."""
     attrs = frozen.user_attrs
-    measurement, missed = attrs.get("measurement"), attrs.get("missed")
     outcome = Outcome(**attrs["outcome"])
     return Trial(
         number=frozen.number,
         configuration=Configuration(attrs["configuration"]),
         outcome=OK if outcome.status == "ok" else outcome,
-        measurement=None if measurement is None else Measurement.from_json(measurement),
+        measurement=parse(Measurement, attrs.get("measurement")),
         origin=str(attrs["origin"]),
         objective=frozen.value if frozen.state is TrialState.COMPLETE else None,
-        missed=None if missed is None else Measurement.from_json(missed),
+        missed=parse(Measurement, attrs.get("missed")),
         **attrs["facts"],
     )
 

@@ -21,7 +21,7 @@ from tuner.evaluation.open_loop import make_open_loop_plan
 from tuner.evaluation.outcomes import count_failures
 from tuner.measurement import comparison, sequential
 from tuner.metrics import objective as objectives
-from tuner.report import console_text, formatting
+from tuner.report import formatting
 from tuner.settings.study import StudySettings
 from tuner.settings.target import TargetSettings
 from tuner.settings.workload import rate_in_words
@@ -69,11 +69,7 @@ class Threshold:
 
 
 def parse_threshold(text: str) -> Threshold:
-    """Parse a threshold such as `p99 worse by 5 %`.
-
-    Raises:
-        ValueError: another form, or no objective.
-    """
+    """Parse a threshold such as `p99 worse by 5 %`; another form raises ValueError."""
     words = text.replace("%", " % ").split()
     if len(words) != 5 or words[1:3] != ["worse", "by"] or words[4] != "%":
         raise ValueError(f"{text!r} is not a threshold, expected for example 'p99 worse by 5 %'")
@@ -150,9 +146,7 @@ def compare(order: AbSpec, *, terminal: Terminal) -> AbResult:
         owned.callback(sides["B"].launcher.close)
         source, why = owned.enter_context(_measuring(evaluator, sides))
         if why is not None:
-            console_text.write_line(
-                terminal.console, f"evaluated in turn with restarts, not side by side: {why}"
-            )
+            terminal.say(f"evaluated in turn with restarts, not side by side: {why}")
         rounds = _rounds(order, evaluator, source, terminal, begun_s=begun_s)
     verdict = _verdict(order, rounds)
     return AbResult(
@@ -202,12 +196,11 @@ def _rounds(
         if None in found:
             lost = [one for one in pair.values() if one.measurement is None]
             told = "; ".join(f"{one.role} failed: {one.outcome.reason}" for one in lost)
-            console_text.write_line(terminal.console, f"{number:3d} {told}", style="yellow")
+            terminal.say(f"{number:3d} {told}", style="yellow")
             return
         values = [objective.value(one) for one in found if one is not None]
         left_s = settings.search.max_time_s - (time.monotonic() - begun_s)
-        console_text.write_line(
-            terminal.console,
+        terminal.say(
             f"{number:3d} A {formatting.quantity(values[0], objective.unit)}, "
             f"B {formatting.quantity(values[1], objective.unit)}: "
             f"x {values[1] / values[0]:.3f} | {formatting.duration(max(0.0, left_s))} left at most",
@@ -239,11 +232,7 @@ def _rule(order: AbSpec, most: int) -> sequential.StoppingRule:
 
 
 def _check_arms(starts: Sequence[RoundEvaluation]) -> None:
-    """Give up if an arm has failed too often.
-
-    Raises:
-        TunerError: with its last reason.
-    """
+    """Raise TunerError, with the last reason, if an arm has failed too often."""
     for role in ARMS:
         own = [one for one in starts if one.role == role][-LOST_ROUNDS:]
         if len(own) == LOST_ROUNDS and all(one.measurement is None for one in own):
@@ -308,8 +297,6 @@ def _measuring(
 
 
 def _workload_in_words(target: TargetSettings) -> str:
-    if target.rate is None:
-        load = f"{target.concurrency:,} in flight" if target.concurrency else "a trace"
-    else:
-        load = rate_in_words(target.rate)
+    load = f"{target.concurrency:,} in flight" if target.concurrency else "a trace"
+    load = load if target.rate is None else rate_in_words(target.rate)
     return load if target.client_batch == 1 else f"{load}, {target.client_batch} items each"

@@ -24,7 +24,6 @@ from tuner.engines.description import UrlEngine
 from tuner.errors import UsageError
 from tuner.launching.engine import EngineInfo, Launcher
 from tuner.load_generator.payloads import Payloads
-from tuner.report import console_text
 from tuner.settings.study import StudySettings
 from tuner.settings.target import TargetSettings
 from tuner.store import run_folder
@@ -61,21 +60,14 @@ class AbArm:
 def find_arms(
     words: tuple[str, str], settings: StudySettings, terminal: Terminal
 ) -> dict[str, AbArm]:
-    """Return both arms, checked without starting anything.
-
-    Raises:
-        UsageError: an arm is invalid, or they are the same.
-    """
+    """Return both arms without starting anything; a wrong or equal one raises UsageError."""
     settings = _with_sent(words, settings)
     found = {
         role: _find_arm(role, text, settings, terminal)
         for role, text in zip(ARMS, words, strict=True)
     }
-    same = _SameInputs()
-    found = {
-        role: dataclasses.replace(side, payloads_of=same.check_payloads(role, side))
-        for role, side in found.items()
-    }
+    first: dict[str, EngineInfo] = {}
+    found = {role: _checked(role, side, first) for role, side in found.items()}
     a, b = found["A"], found["B"]
     if (a.told, a.configuration) == (b.told, b.configuration):
         raise UsageError(
@@ -85,11 +77,7 @@ def find_arms(
 
 
 def _with_sent(words: tuple[str, str], settings: StudySettings) -> StudySettings:
-    """Return the settings, with missing inputs from the compared studies.
-
-    Raises:
-        UsageError: two studies had different inputs.
-    """
+    """Return the settings with missing inputs from the compared studies, unless those differ."""
     target = settings.target
     told: dict[str, Any] = {}
     for role, text in zip(ARMS, words, strict=True):
@@ -118,29 +106,22 @@ def _study_folder(text: str, settings: StudySettings) -> pathlib.Path | None:
     return below if not path.exists() and (below / run_folder.SETTINGS_FILE).exists() else None
 
 
-class _SameInputs:
-    """Check that both models take the same inputs."""
+def _checked(arm: str, side: AbArm, first: dict[str, EngineInfo]) -> AbArm:
+    """Return the side, checked for the inputs of the `first` one that has started."""
 
-    def __init__(self) -> None:
-        self._first: tuple[str, EngineInfo] | None = None
+    def payloads_of(served: EngineInfo) -> Payloads:
+        role, before = next(iter(first.items()), (arm, served))
+        first[role] = before
+        if before.signature is not None and served.signature is not None:
+            one, other = _inputs(before), _inputs(served)
+            if one != other:
+                raise UsageError(
+                    f"{role} takes {one}, {arm} takes {other}: only targets with the same "
+                    "inputs can be compared"
+                )
+        return side.payloads_of(served)
 
-    def check_payloads(self, arm: str, side: AbArm) -> Callable[[EngineInfo], Payloads]:
-        """Return the arm's payload function with that check."""
-
-        def payloads_of(served: EngineInfo) -> Payloads:
-            if self._first is None:
-                self._first = arm, served
-            first, before = self._first
-            if before.signature is not None and served.signature is not None:
-                one, other = _inputs(before), _inputs(served)
-                if one != other:
-                    raise UsageError(
-                        f"{first} takes {one}, {arm} takes {other}: only targets with "
-                        "the same inputs can be compared"
-                    )
-            return side.payloads_of(served)
-
-        return payloads_of
+    return dataclasses.replace(side, payloads_of=payloads_of)
 
 
 def _inputs(served: EngineInfo) -> str:
@@ -185,7 +166,7 @@ def _make_arm(
     tuned = found or LuthierTarget.of(target)
 
     def say(text: str) -> None:
-        console_text.write_line(terminal.console, f"{arm}: {text}", style="yellow")
+        terminal.say(f"{arm}: {text}", style="yellow")
 
     def payloads_of(served: EngineInfo) -> Payloads:
         sent = tuned.payloads(target, served, seed=0)
@@ -241,8 +222,7 @@ def _of_settings(arm: str, path: pathlib.Path, target: TargetSettings, terminal:
         )
     own = {name: value for name, value in flat.items() if not name.startswith("server.")}
     if left := [name for name in flat if name not in own and flat[name] != SETTINGS[name].default]:
-        console_text.write_line(
-            terminal.console,
+        terminal.say(
             f"{arm}: {', '.join(left)} of {path} belong to a server and are not "
             "compared: both sides use the defaults",
             style="yellow",

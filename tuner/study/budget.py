@@ -60,12 +60,7 @@ class Budget:
         start_s: float | None = None,
         uses_time_slices: bool = False,
     ) -> Budget:
-        """Return the budget of the settings.
-
-        Args:
-            start_s: start time if every trial starts a server.
-            uses_time_slices: whether arms are interleaved.
-        """
+        """Return the settings' budget; `start_s` is of a server that every trial starts."""
         measurement = settings.measurement
         return cls(
             trials=settings.search.trials,
@@ -96,13 +91,18 @@ class Budget:
         return dataclasses.replace(self, round_trip_s=round_trip_s)
 
     @property
+    def startup_s(self) -> float:
+        """Expected time until an arm of an interleaved round is ready."""
+        return EXPECTED_STARTUP_S if self.start_s is None else self.start_s
+
+    @property
     def slices(self) -> TimeSlices | None:
         """Time slices of interleaved evaluations, or None."""
         if not self.uses_time_slices:
             return None
         return TimeSlices.of(
             round_trip_s=self.round_trip_s,
-            startup_s=EXPECTED_STARTUP_S if self.start_s is None else self.start_s,
+            startup_s=self.startup_s,
             measured_s=self.measured_s,
         )
 
@@ -121,10 +121,7 @@ class Budget:
     def compared_s(self) -> float:
         """Expected time of an evaluation in a comparison."""
         slices = self.slices
-        if slices is None:
-            return self.fresh_s
-        startup_s = EXPECTED_STARTUP_S if self.start_s is None else self.start_s
-        return startup_s + slices.loaded_s
+        return self.fresh_s if slices is None else self.startup_s + slices.loaded_s
 
     def _begun_s(self, arms: int) -> float:
         """Return the expected start time of interleaved engines, else 0."""

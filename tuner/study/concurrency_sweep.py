@@ -12,7 +12,7 @@ import math
 from collections.abc import Iterator, Sequence
 
 from tuner.advice import advise
-from tuner.report import console_text
+from tuner.settings.search import SearchSettings
 from tuner.settings.study import StudySettings
 from tuner.study import creation, study, targets, warm_start
 from tuner.study.progress import Terminal
@@ -43,11 +43,6 @@ def tune(
 ) -> tuple[StudyResult, ...]:
     """Run a study for each concurrency.
 
-    Args:
-        settings: of each, without the concurrency.
-        concurrencies: ascending.
-        overwrite: whether studies of the same names are deleted first.
-
     Raises:
         UsageError, TunerError, Interrupted: as for one study; finished ones are saved.
     """
@@ -58,15 +53,15 @@ def tune(
         base = str(made.store.study).replace(f"c{settings.target.concurrency}-", "", 1)
     done: list[StudyResult] = []
     for place, concurrency in enumerate(concurrencies):
-        mine = _of_level(settings, concurrency, f"{base}-c{concurrency}", is_first=not done)
-        mine = _learning(mine, [one.record.name for one in done])
-        share = settings.search.max_time_s / len(concurrencies)
-        mine = dataclasses.replace(mine, search=dataclasses.replace(mine.search, max_time_s=share))
-        console_text.write_line(
-            terminal.console,
-            f"load {place + 1} of {len(concurrencies)}: concurrency {concurrency}",
-            style="bold",
+        share_s = settings.search.max_time_s / len(concurrencies)
+        mine = dataclasses.replace(
+            settings,
+            target=dataclasses.replace(settings.target, concurrency=concurrency),
+            search=_search_after(settings.search, [one.record.name for one in done], share_s),
+            store=dataclasses.replace(settings.store, study=f"{base}-c{concurrency}"),
         )
+        told = f"load {place + 1} of {len(concurrencies)}: concurrency {concurrency}"
+        terminal.say(told, style="bold")
         done.append(study.tune(mine, overwrite=overwrite, terminal=terminal))
     return tuple(done)
 
@@ -89,26 +84,20 @@ def _advised_configuration(finished: StudyResult) -> Configuration | None:
     return None if found is None else found.configuration
 
 
-def _of_level(
-    settings: StudySettings, concurrency: int, name: str, *, is_first: bool
-) -> StudySettings:
-    search = settings.search
-    if not is_first:
-        trials = max(2, math.ceil(LATER_SHARE * search.trials))
-        initial = None if search.initial is None else min(search.initial, trials)
-        search = dataclasses.replace(search, trials=trials, initial=initial)
-    return dataclasses.replace(
-        settings,
-        target=dataclasses.replace(settings.target, concurrency=concurrency),
-        search=search,
-        store=dataclasses.replace(settings.store, study=name),
-    )
-
-
-def _learning(settings: StudySettings, before: Sequence[str]) -> StudySettings:
-    """Return the settings with a warm start from earlier studies."""
-    if not before or settings.search.learn_from == warm_start.NONE:
-        return settings
+def _search_after(
+    search: SearchSettings, before: Sequence[str], max_time_s: float
+) -> SearchSettings:
+    """Return the search after earlier studies, which warm-start it: with fewer trials."""
+    search = dataclasses.replace(search, max_time_s=max_time_s)
+    if not before:
+        return search
+    trials = max(2, math.ceil(LATER_SHARE * search.trials))
+    initial = None if search.initial is None else min(search.initial, trials)
     names = ",".join(reversed(before[-warm_start.MAX_STUDIES :]))
-    search = dataclasses.replace(settings.search, learn_from=names)
-    return dataclasses.replace(settings, search=search)
+    is_alone = search.learn_from == warm_start.NONE
+    return dataclasses.replace(
+        search,
+        trials=trials,
+        initial=initial,
+        learn_from=search.learn_from if is_alone else names,
+    )

@@ -15,7 +15,7 @@ from tuner.launching import machine
 from tuner.launching.engine import EngineInfo
 from tuner.metrics import prices
 from tuner.settings.study import StudySettings
-from tuner.settings.workload import RATE, TRACE, is_trace
+from tuner.settings.workload import RATE, TRACE
 from tuner.store import study_store
 from tuner.store.run_folder import RunFolder
 from tuner.store.study_store import StudyStore
@@ -46,10 +46,10 @@ def name_study(
         scenario=_absolute(target.scenario),
         space=_absolute(target.space),
         payload=_absolute(target.payload),
-        shape=tuple(map(_absolute_declared, target.shape)),
-        values=tuple(map(_absolute_declared, target.values)),
-        engine=_absolute_engine(target.engine),
-        arrivals=_absolute_trace(target.arrivals),
+        shape=tuple(_absolute(one, "=@") for one in target.shape),
+        values=tuple(_absolute(one, "=@") for one in target.values),
+        engine=_absolute(target.engine, "command:"),
+        arrivals=_absolute(target.arrivals, TRACE),
     )
     return dataclasses.replace(
         settings,
@@ -87,7 +87,6 @@ def create_study(
 
     Args:
         inputs: a storage's password is used, but not saved.
-        overwrite: whether a study of the same name is deleted first.
 
     Raises:
         StudyExists: the storage has a study of that name.
@@ -99,14 +98,14 @@ def create_study(
     if overwrite:
         _delete(folder, url)
     kept_url = None if url is None else study_store.without_password(url)
-    kept = dataclasses.replace(
-        settings, store=dataclasses.replace(settings.store, storage=kept_url)
-    )
+    saved = dataclasses.replace(settings.store, storage=kept_url)
+    kept = dataclasses.replace(settings, store=saved)
     folder.create(kept.as_nested(), environment_facts(inputs.served))
     try:
         folder.write_text("space.yaml", problem.text)
         save_engine(folder, target)
-        save_prices(folder, settings)
+        if paid := prices.read(settings.measurement.prices).text:
+            folder.write_text(prices.COPY, paid)
         return StudyStore.create(
             folder.name,
             database=folder.database,
@@ -122,16 +121,8 @@ def create_study(
 
 def save_engine(folder: RunFolder, target: Target) -> None:
     """Copy the engine or scenario file, for an unchanged resume."""
-    copy = target.file_copy()
-    if copy is not None:
+    if copy := target.file_copy():
         folder.write_text(*copy)
-
-
-def save_prices(folder: RunFolder, settings: StudySettings) -> None:
-    """Copy the price file, for an unchanged resume."""
-    found = prices.read(settings.measurement.prices)
-    if found.text:
-        folder.write_text(prices.COPY, found.text)
 
 
 def environment_facts(served: EngineInfo) -> dict[str, Any]:
@@ -153,22 +144,9 @@ def _delete(folder: RunFolder, url: str | None) -> None:
         study_store.delete(folder.name, url=url)
 
 
-def _absolute_engine(engine: str) -> str:
-    kind, colon, path = engine.partition(":")
-    return f"{kind}:{pathlib.Path(path).absolute()}" if colon and kind == "command" else engine
-
-
-def _absolute_trace(arrivals: str | None) -> str | None:
-    if arrivals is None or not is_trace(arrivals):
-        return arrivals
-    return TRACE + str(pathlib.Path(arrivals.removeprefix(TRACE)).absolute())
-
-
-def _absolute_declared(text: str) -> str:
-    """Return NAME=@FILE with an absolute path."""
-    name, at, path = text.partition("=@")
-    return f"{name}{at}{pathlib.Path(path).absolute()}" if at else text
-
-
-def _absolute(path: str | None) -> str | None:
-    return None if path is None else str(pathlib.Path(path).absolute())
+def _absolute(text: Any, after: str = "") -> Any:
+    """Return a text whose path, behind `after`, is absolute; one without a path as it is."""
+    if text is None or after not in text:
+        return text
+    start = text.index(after) + len(after)
+    return text[:start] + str(pathlib.Path(text[start:]).absolute())

@@ -46,7 +46,7 @@ def rank_shortlist(
     One that failed in a round, or misses a limit over all rounds, is out, unless all are.
 
     Args:
-        posterior: the posterior, in the order of the arms.
+        posterior: in the order of the arms.
         starts: complete rounds of all; may be empty.
         default: ties go to the cheapest, then to the nearest to it.
     """
@@ -111,10 +111,6 @@ def assumed_sd(
     """Return the assumed spread of log ratios of two evaluations.
 
     It comes from search and final selection, with a margin, since comparisons take longer.
-
-    Args:
-        posterior: the search's posterior.
-        starts: complete rounds of all.
     """
     values = _values(starts, list(name_arms(posterior.configurations)), objective)
     sd = (

@@ -20,15 +20,7 @@ NOT_BEGUN = "nothing was measured yet"
 
 @contextlib.contextmanager
 def resumable(folder: RunFolder | None, kept: str = EVERYTHING) -> Iterator[None]:
-    """Turn a signal into `Interrupted`.
-
-    Args:
-        folder: of the study to resume, if it exists; None: no study.
-        kept: what is saved when the signal comes.
-
-    Raises:
-        Interrupted: instead of KeyboardInterrupt inside the block.
-    """
+    """Turn a signal into `Interrupted`, with what is `kept` and how to resume, if there is a study."""
     try:
         yield
     except KeyboardInterrupt:
@@ -38,13 +30,7 @@ def resumable(folder: RunFolder | None, kept: str = EVERYTHING) -> Iterator[None
 
 
 def describe_saved(*, trials: int, cut_off: Sequence[int] = (), starts: int | None = None) -> str:
-    """Return what an interrupted study has saved.
-
-    Args:
-        trials: ended ones.
-        cut_off: numbers of unfinished ones.
-        starts: round evaluations that are saved; None during the search.
-    """
+    """Return what is saved; `starts` counts round evaluations, None during the search."""
     if starts is not None:
         return f"the search and {starts} evaluations of the verification are saved"
     if not trials:
@@ -59,11 +45,7 @@ def go_on(folder: RunFolder) -> str:
 
 
 def resume_command(folder: RunFolder, *, from_anywhere: bool = False) -> str:
-    """Return the command that resumes a study.
-
-    Args:
-        from_anywhere: whether it must work in any folder, as in a file.
-    """
+    """Return the command that resumes a study, if need be from any folder."""
     if from_anywhere:
         study = shlex.quote(str(folder.path.absolute()))
     else:

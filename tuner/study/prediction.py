@@ -56,17 +56,12 @@ Array = NDArray[np.float64]
 
 def is_wanted(settings: StudySettings) -> bool:
     """Whether a prediction is usable and possible."""
-    return (
-        registry.takes(settings.search.sampler, "guess")
-        and settings.measurement.first in OBJECTIVES
-        and not settings.target.is_of_other_engine
-        and not settings.is_open
-    )
+    return registry.takes(settings.search.sampler, "guess") and why_none(settings) is None
 
 
 def why_none(settings: StudySettings) -> str | None:
     """Return why a sampler lacks its prediction, else None."""
-    if not registry.takes(settings.search.sampler, "guess") or is_wanted(settings):
+    if not registry.takes(settings.search.sampler, "guess"):
         return None
     if settings.target.is_of_other_engine:
         why = "the batching of another engine is unknown"
@@ -74,17 +69,18 @@ def why_none(settings: StudySettings) -> str | None:
         why = "many models on shared replicas are not predicted"
     elif settings.is_open:
         why = "a profile describes a closed loop, not how requests queue in an open loop"
-    else:
+    elif settings.measurement.first not in OBJECTIVES:
         why = f"a profile does not cover the objective {settings.measurement.first}"
+    else:
+        return None
     instead = _WITHOUT.get(settings.search.sampler, _WITHOUT[PREDICTED])
     return f"no prediction: {why}; {instead}"
 
 
 def adjust_settings(settings: StudySettings) -> StudySettings:
     """Return the settings, with more initial trials without a prediction."""
-    if is_wanted(settings):
-        return settings
-    return dataclasses.replace(settings, search=without_prediction(settings.search))
+    search = settings.search if is_wanted(settings) else without_prediction(settings.search)
+    return dataclasses.replace(settings, search=search)
 
 
 def without_prediction(search: SearchSettings) -> SearchSettings:
@@ -125,12 +121,7 @@ def with_prediction(
     paid: Prices = DEFAULT,
     limits: Sequence[MetricConstraint] = (),
 ) -> ProblemStatement:
-    """Add the profile's predictions.
-
-    Args:
-        profile: None: add nothing.
-        objective: a cost is reserved resources times latency.
-    """
+    """Add a profile's predictions; a cost is reserved resources times latency."""
     if profile is None:
         return problem
     load = workload_of(problem.environment)
@@ -150,11 +141,7 @@ def with_prediction(
 def with_prediction_of(
     settings: StudySettings, problem: ProblemStatement, profile: CostProfile | None
 ) -> ProblemStatement:
-    """Apply `with_prediction` with a study's settings.
-
-    Raises:
-        UsageError: the price file is invalid.
-    """
+    """Apply `with_prediction` with a study's settings; a bad price file is a UsageError."""
     measurement = settings.measurement
     return with_prediction(
         problem,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Iterator, Sequence
 
 from serving.accelerator import clocks
@@ -19,7 +20,6 @@ from tuner.load_generator.payloads import Payloads
 from tuner.measurement import meters
 from tuner.measurement.outcome import EvaluationRequirements
 from tuner.metrics import prices
-from tuner.report import console_text
 from tuner.sampling import registry
 from tuner.settings.study import StudySettings
 from tuner.settings.target import TargetSettings
@@ -53,15 +53,7 @@ class StudyInputs:
 
 
 def make_evaluator(settings: StudySettings, target: Target, terminal: Terminal) -> Evaluator:
-    """Return a study's evaluator; start nothing.
-
-    Raises:
-        UsageError: payload, price file or trace is unreadable.
-    """
-
-    def say(text: str) -> None:
-        console_text.write_line(terminal.console, text, style="yellow")
-
+    """Return a study's evaluator; unreadable prices or a trace are a UsageError."""
     return Evaluator(
         model=settings.target.model,
         concurrency=settings.target.in_flight,
@@ -71,7 +63,9 @@ def make_evaluator(settings: StudySettings, target: Target, terminal: Terminal) 
             seed=settings.search.seed,
             rate_per_s=FIRST_RATE_PER_S if settings.measurement.objective == RATE else None,
         ),
-        launcher=target.launcher(settings.target, say=say),
+        launcher=target.launcher(
+            settings.target, say=functools.partial(terminal.say, style="yellow")
+        ),
         prices=prices.read(settings.measurement.prices),
     )
 
@@ -96,11 +90,7 @@ def needs_of(settings: StudySettings) -> EvaluationRequirements:
 
 
 def check_front(settings: StudySettings) -> None:
-    """Reject two objectives for a sampler of one.
-
-    Raises:
-        UsageError: names samplers of two.
-    """
+    """Raise UsageError for two objectives and a sampler of one."""
     sampler = settings.search.sampler
     if settings.measurement.second is not None and not registry.searches_fronts(sampler):
         able = [name for name in registry.NAMES if registry.searches_fronts(name)]
@@ -131,7 +121,7 @@ def prepare(
     target.check(settings.measurement)
     _check_energy(settings)
     for what in clocks.restore_stale().done:
-        console_text.write_line(terminal.console, f"restored the {what}")
+        terminal.say(f"restored the {what}")
     environment = problem.environment_of(settings.target, machine.read(), target.spec)
     file = target.space(settings.target, goes_on=goes_on)
     first: Configuration | None = None
@@ -146,7 +136,7 @@ def prepare(
     payloads = target.payloads(settings.target, served, seed=settings.search.seed)
     evaluator.send(payloads)
     for line in () if payloads.sent is None else payloads.sent.lines:
-        console_text.write_line(terminal.console, line)
+        terminal.say(line)
     _check_energy(settings, served)
     environment = problem.with_gpu(
         environment, None if file is None else file.space, device=served.device
@@ -191,11 +181,7 @@ def _bind(
 
 
 def _check_energy(settings: StudySettings, served: EngineInfo | None = None) -> None:
-    """Reject an energy objective without counters.
-
-    Raises:
-        UsageError: gives each device's reason.
-    """
+    """Raise UsageError, with each device's reason, for an energy objective without counters."""
     if "energy" not in settings.measurement.names:
         return
     if served is not None and not served.is_here:
@@ -278,6 +264,6 @@ def _derive_space(
     terminal: Terminal,
 ) -> SpaceFile:
     said = f"no search space for {served.model}: deriving one with a probe of the model"
-    console_text.write_line(terminal.console, said)
+    terminal.say(said)
     text = probe.text(evaluator, environment, served)
-    return SpaceFile(space=files.parse(text, file=problem.file_name(target.spec)), text=text)
+    return SpaceFile(space=files.parse(text, file=f"{target.spec.name}.yaml"), text=text)

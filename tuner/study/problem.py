@@ -85,6 +85,10 @@ class ProblemStatement:
         cells = (self.candidates.configurations[int(place)] for place in best)
         return min(cells, key=lambda cell: footprint.differences(cell, self.default))
 
+    def named(self, configuration: Configuration) -> Configuration:
+        """Return the default in place of a configuration that behaves like it."""
+        return self.default if self.is_default(configuration) else configuration
+
     def is_default(self, configuration: Configuration) -> bool:
         """Whether a configuration behaves like the default."""
         if configuration == self.default:
@@ -94,11 +98,7 @@ class ProblemStatement:
 
 
 def find_spec(model: str, *, is_trusted: bool = False) -> ModelSpec:
-    """Return a model's spec; `is_trusted` as in `zoo.find`.
-
-    Raises:
-        UsageError: no such model, or an unsuitable file.
-    """
+    """Return a model's spec; an unknown or unsuitable one raises UsageError."""
     try:
         return zoo.find(model, is_trusted=is_trusted)
     except ServingError as error:
@@ -117,8 +117,13 @@ def find_space(target: TargetSettings, card: ModelSpec) -> SpaceFile | None:
 
     Raises:
         InvalidSpace: the file is wrong.
+        UsageError: an accuracy is asked of a model without variants.
     """
-    _check_variants(target, card)
+    if target.min_accuracy is not None and not card.variants:
+        raise UsageError(
+            f"--min-accuracy {target.min_accuracy:g}: {card.name} has no variants; use a "
+            "model whose model.yaml lists some, as resnet's does (docs/models.md)"
+        )
     if target.space is not None:
         return files.read(target.space)
     space = files.load_bundled(card.name) if target.model in bundled.names() else None
@@ -127,13 +132,8 @@ def find_space(target: TargetSettings, card: ModelSpec) -> SpaceFile | None:
 
 def unwritten(space: SearchSpace, card: ModelSpec) -> SpaceFile:
     """Return a space that is not the user's, which errors call by the model's name."""
-    named = dataclasses.replace(space, source=file_name(card))
+    named = dataclasses.replace(space, source=f"{card.name}.yaml")
     return SpaceFile(space=named, text=files.dump(named))
-
-
-def file_name(card: ModelSpec) -> str:
-    """Return the name of a model's search-space file."""
-    return f"{card.name}.yaml"
 
 
 def with_variants(space: SearchSpace, target: TargetSettings, card: ModelSpec) -> SearchSpace:
@@ -152,11 +152,7 @@ def with_variants(space: SearchSpace, target: TargetSettings, card: ModelSpec) -
 
 
 def with_note_of_fixed(problem: ProblemStatement, target: TargetSettings) -> ProblemStatement:
-    """Return the problem statement with a note of the fixed knobs.
-
-    Raises:
-        UsageError: one is no knob on this machine.
-    """
+    """Note the fixed knobs; one that is no knob on this machine raises UsageError."""
     if not target.fixed:
         return problem
     for one in target.fixed:
@@ -166,14 +162,6 @@ def with_note_of_fixed(problem: ProblemStatement, target: TargetSettings) -> Pro
             raise UsageError(f"--fix {one}: {why}")
     note = f"fixed, not searched: {', '.join(target.fixed)}"
     return dataclasses.replace(problem, notes=(*problem.notes, note))
-
-
-def _check_variants(target: TargetSettings, card: ModelSpec) -> None:
-    if target.min_accuracy is not None and not card.variants:
-        raise UsageError(
-            f"--min-accuracy {target.min_accuracy:g}: {card.name} has no variants; use a "
-            "model whose model.yaml lists some, as resnet's does (docs/models.md)"
-        )
 
 
 def environment_of(target: TargetSettings, machine: MachineFacts, card: ModelSpec) -> Environment:
@@ -203,20 +191,17 @@ def with_gpu(
         device: of the model; None: unknown. A GPU offers nothing to `cpu`.
         is_tried: whether to test by briefly locking the clock.
     """
+    machine = environment.machine
     if device == "cpu":
         why = "the model runs on the CPU"
-        machine = dataclasses.replace(
-            environment.machine, gpu_clocks_mhz=(), no_clocks=why, no_sharing=why
-        )
+        machine = dataclasses.replace(machine, gpu_clocks_mhz=(), no_clocks=why, no_sharing=why)
         return dataclasses.replace(environment, machine=machine)
-    machine = environment.machine
     wanted = (CLOCK, SHARE) if space is None else {knob.name for knob in space.knobs}
     if CLOCK in wanted:
         found = clocks.lockable_clocks_mhz() if is_tried else clocks.supported_clocks_mhz()
-        if isinstance(found, str):
-            machine = dataclasses.replace(machine, gpu_clocks_mhz=(), no_clocks=found)
-        else:
-            machine = dataclasses.replace(machine, gpu_clocks_mhz=found)
+        why_none = {"gpu_clocks_mhz": (), "no_clocks": found}
+        changes = why_none if isinstance(found, str) else {"gpu_clocks_mhz": found}
+        machine = dataclasses.replace(machine, **changes)
     if SHARE in wanted:
         machine = dataclasses.replace(machine, no_sharing=mps.lacking(os.environ) or "")
     return dataclasses.replace(environment, machine=machine)
@@ -265,21 +250,13 @@ def bind_space(space: SearchSpace, environment: Environment, *, limits: str) -> 
 def payloads_of(
     target: TargetSettings, card: ModelSpec, served: EngineInfo, *, seed: int
 ) -> Payloads:
-    """Return the payloads; see `request_source`.
-
-    Raises:
-        UsageError: an unreadable or unfitting file, an unknown size, or no client batches.
-    """
+    """Return the payloads; a file or size that does not fit raises UsageError."""
     found = request_source.make_request_source(target, card, served.told_signature())
     return found.payloads(model=served.model, client_batch=target.client_batch, seed=seed)
 
 
 def launcher_of(target: TargetSettings) -> LuthierLauncher:
-    """Return the launcher of Luthier's engine with the model.
-
-    Raises:
-        UsageError: malformed sizes or values, or their file is unreadable.
-    """
+    """Return the launcher of Luthier's engine; malformed sizes or values raise UsageError."""
     request_source.check(target)
     return LuthierLauncher(
         target.model,

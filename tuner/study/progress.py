@@ -17,6 +17,7 @@ from tuner.report import console_text, formatting
 from tuner.store.event_log import EventLog
 from tuner.values.configuration import Value
 from tuner.values.measurement import Measurement
+from tuner.values.round_evaluation import RoundEvaluation
 from tuner.values.trial import Outcome, Trial
 
 
@@ -31,6 +32,10 @@ class Terminal:
 
     Python swallows it in a destructor, so long work calls this.
     """
+
+    def say(self, text: str, *, style: str = "") -> None:
+        """Print a sentence or row on standard error."""
+        console_text.write_line(self.console, text, style=style)
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,7 +74,6 @@ class Progress:
     ) -> None:
         self._console = console
         self._default = default
-        self._short = short_names(default)
         self._objective = objectives.find_objective(objective)
         self._second = None if second is None else objectives.find_objective(second)
 
@@ -121,31 +125,22 @@ class Progress:
             style=style,
         )
 
-    def verification(
-        self,
-        number: int,
-        of: int,
-        arm: str,
-        outcome: Outcome,
-        measurement: Measurement | None,
-        *,
-        left_s: float,
-    ) -> None:
+    def verification(self, number: int, of: int, last: RoundEvaluation, *, left_s: float) -> None:
         """Print a round evaluation of the verification."""
         left = f" | {formatting.duration(left_s)} left" if left_s else ""
-        self.say(f"verify {number}/{of} {arm:<7} {self.result(outcome, measurement)}{left}")
+        found = self.result(last.outcome, last.measurement)
+        self.say(f"verify {number}/{of} {last.role:<7} {found}{left}")
 
-    def print_open_round(
-        self, arm: str, rate_per_s: float, outcome: Outcome, measurement: Measurement | None
-    ) -> None:
+    def print_open_round(self, last: RoundEvaluation, rate_per_s: float) -> None:
         """Print a round evaluation in an open loop."""
+        outcome, measurement = last.outcome, last.measurement
         found = f"{outcome.status} ({outcome.cause}): {outcome.reason}"
         if measurement is not None:
             p99 = f"p99 {formatting.number(measurement.p99_ms)} ms"
             if not measurement.has_p99:
                 p99 = f"no p99 from {measurement.effective:,.0f} effective requests"
             found = f"mean {formatting.number(measurement.mean_ms)} ms, {p99}"
-        self.say(f"open loop at {formatting.number(rate_per_s)} requests/s {arm:<7} {found}")
+        self.say(f"open loop at {formatting.number(rate_per_s)} requests/s {last.role:<7} {found}")
 
     def print_recommendation(self, best: Mapping[str, Value], luckier: Trial) -> None:
         """Print why the best is not the best measurement."""
@@ -177,12 +172,18 @@ class Progress:
 
     def differences(self, configuration: Mapping[str, Value]) -> str:
         """List differences from the default, by short name."""
-        changed = [
-            f"{self._short.get(name, name)}={formatting.knob_value(value)}"
-            for name, value in configuration.items()
-            if self._default.get(name) != value
-        ]
-        return " ".join(changed) or "the default"
+        return differences(configuration, self._default)
+
+
+def differences(configuration: Mapping[str, Value], default: Mapping[str, Value]) -> str:
+    """List a configuration's differences from the default, by short name."""
+    short = short_names(default)
+    changed = [
+        f"{short.get(name, name)}={formatting.knob_value(value)}"
+        for name, value in configuration.items()
+        if default.get(name) != value
+    ]
+    return " ".join(changed) or "the default"
 
 
 def short_names(names: Iterable[str]) -> dict[str, str]:

@@ -56,7 +56,7 @@ class Racing:
     def race(
         self, objective: str, *, minimised: float, sd: float, noise_sd: float, error: float
     ) -> Race | None:
-        """Return a trial's limits, or None for an objective outside `OF_MEANS`.
+        """Return a trial's limits, or None if too short, or for an objective outside `OF_MEANS`.
 
         Args:
             minimised: the incumbent in ms; for throughput, time between responses.
@@ -66,46 +66,19 @@ class Racing:
         """
         if objective not in OF_MEANS:
             return None
+        looks = self.blocks - 1
+        if looks < 1:
+            return None
         factors = {
             "mean": 1,
             "throughput": self.concurrency,
             "time-per-item": self.concurrency * self.client_batch,
         }
-        return race(
-            incumbent_ms=factors[objective] * minimised,
-            incumbent_sd=sd,
-            evaluation_sd=math.sqrt(max(0.0, noise_sd**2 - error**2)),
-            block_sd=error * math.sqrt(self.blocks),
-            blocks=self.blocks,
-            block_s=self.block_s,
+        reach = float(ndtri(1 - ALPHA / looks))
+        incumbent_ms, block_sd = factors[objective] * minimised, error * math.sqrt(self.blocks)
+        known = sd**2 + math.sqrt(max(0.0, noise_sd**2 - error**2)) ** 2
+        limits = (
+            incumbent_ms * math.exp(reach * math.sqrt(known + block_sd**2 / look))
+            for look in range(1, looks + 1)
         )
-
-
-def race(
-    *,
-    incumbent_ms: float,
-    incumbent_sd: float,
-    evaluation_sd: float,
-    block_sd: float,
-    blocks: int,
-    block_s: float,
-) -> Race | None:
-    """Return a trial's limits, or None if too short.
-
-    Args:
-        incumbent_ms: estimated mean latency of the best so far.
-        incumbent_sd: of its log.
-        evaluation_sd: between evaluations, log scale, without blocks.
-        block_sd: between blocks, log scale.
-        blocks: per whole trial.
-    """
-    looks = blocks - 1
-    if looks < 1:
-        return None
-    reach = float(ndtri(1 - ALPHA / looks))
-    known = incumbent_sd**2 + evaluation_sd**2
-    limits = (
-        incumbent_ms * math.exp(reach * math.sqrt(known + block_sd**2 / look))
-        for look in range(1, looks + 1)
-    )
-    return Race(look_s=block_s, limits_ms=tuple(limits))
+        return Race(look_s=self.block_s, limits_ms=tuple(limits))

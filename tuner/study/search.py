@@ -33,7 +33,7 @@ from tuner.study.budget import Budget
 from tuner.study.problem import ProblemStatement
 from tuner.study.racing import Racing
 from tuner.values.configuration import Configuration
-from tuner.values.trial import Trial
+from tuner.values.trial import Trial, best_of
 from tuner.values.verification_state import ParetoPoint
 
 STOP_AFTER = 3
@@ -55,11 +55,10 @@ _log = logging.getLogger(__name__)
 
 
 class EvaluatesConfigurations(Protocol):
-    """A search's evaluator."""
+    """What a search needs to evaluate its trials."""
 
     def evaluate(self, configuration: Configuration, race: Race | None = None) -> Evaluation:
         """Evaluate a configuration, failures included, at most until its race is lost."""
-        ...
 
 
 class Search:
@@ -99,7 +98,11 @@ class Search:
         self._stop_ei = stop_ei
         self._folder = keep_in
         self._racing = racing
-        self._known = NO_PRIOR_KNOWLEDGE
+        self._given: dict[str, Any] = {
+            "candidates": problem.candidates,
+            "known": NO_PRIOR_KNOWLEDGE,
+        }
+        """What the model of the search is given besides the trials."""
         self._gains = list(store.gains(PROMISING))
         self._last_end_s: float | None = None
 
@@ -109,14 +112,12 @@ class Search:
         self.store.use_sampler(sampler_of(settings, self.problem))
         takes_guess = registry.takes(settings.sampler, "guess")
         guess = self.problem.prediction if takes_guess else None
-        self._known = PriorKnowledge(
+        latency = None if guess is None else self.problem.latency
+        takes_earlier = registry.takes(settings.sampler, "earlier")
+        self._given["known"] = PriorKnowledge(
             prior_mean=None if guess is None else np.log(guess),
-            warm_start=self.problem.warm_start
-            if registry.takes(settings.sampler, "earlier")
-            else None,
-            latency=None
-            if guess is None or self.problem.latency is None
-            else np.log(self.problem.latency),
+            warm_start=self.problem.warm_start if takes_earlier else None,
+            latency=None if latency is None else np.log(latency),
         )
         has_default = any(trial.origin == "default" for trial in self.trials)
         if not has_default and not self.store.has_waiting():
@@ -197,15 +198,12 @@ class Search:
 
     def best_seen(self) -> Trial | None:
         """Return the trial with the lowest objective."""
-        ok = [trial for trial in self.trials if trial.objective is not None]
-        return min(ok, key=lambda trial: trial.objective or 0.0, default=None)
+        return best_of(self.trials)
 
     def drift(self) -> str | None:
         """Describe considerable machine drift."""
         worked = [trial for trial in self.trials if trial.objective is not None]
-        mean, error = recommendation.estimate_drift(
-            self.store.study, candidates=self.problem.candidates, known=self._known
-        )
+        mean, error = recommendation.estimate_drift(self.store.study, **self._given)
         if len(mean) != len(worked) or not len(mean):
             return None
         slow, quick = int(np.argmax(mean)), int(np.argmin(mean))
@@ -226,18 +224,14 @@ class Search:
         if self.second is not None:
             points = self.front()
             return next((one.configuration for one in points if one.is_chosen), None)
-        found = recommendation.recommend(
-            self.store.study, candidates=self.problem.candidates, known=self._known
-        )
+        found = recommendation.recommend(self.store.study, **self._given)
         return None if found is None else Configuration({**self.problem.default, **found})
 
     def front(self) -> tuple[ParetoPoint, ...]:
         """Return the Pareto front, best first objective first."""
         found = None
         if self.second is not None:
-            found = fronts.pareto_front(
-                self.store.study, candidates=self.problem.candidates, known=self._known
-            )
+            found = fronts.pareto_front(self.store.study, **self._given)
         if found is None or self.second is None:
             return ()
         places = {"knee": found.knee, self.objective.name: 0}
@@ -262,11 +256,7 @@ class Search:
     def finalists(self, most: int) -> Shortlist | None:
         """Return the shortlist with posterior, recommendation first."""
         found = shortlist.make_shortlist(
-            self.store.study,
-            candidates=self.problem.candidates,
-            known=self._known,
-            but=self.problem.default,
-            most=most,
+            self.store.study, **self._given, but=self.problem.default, most=most
         )
         if found is None:
             return None
@@ -287,9 +277,7 @@ class Search:
         measured = [one.measurement for one in self.trials if one.measurement is not None]
         if self._racing is None or len(measured) < MIN_FOR_RACE:
             return None
-        incumbent = recommendation.incumbent(
-            self.store.study, candidates=self.problem.candidates, known=self._known
-        )
+        incumbent = recommendation.incumbent(self.store.study, **self._given)
         if incumbent is None or not incumbent.is_log:
             return None
         errors = [
@@ -321,11 +309,7 @@ class Search:
 
 
 def sampler_of(settings: SearchSettings, problem: ProblemStatement) -> Sampler:
-    """Return the named sampler.
-
-    Raises:
-        UsageError: unknown name or unsupported option.
-    """
+    """Return the named sampler; an unknown name or option raises UsageError."""
     first = list(problem.warm_start_configurations or ())
     if problem.predicted_best is not None and registry.takes(settings.sampler, "guess"):
         first.append(problem.predicted_best)

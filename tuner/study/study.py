@@ -24,8 +24,8 @@ from tuner.export import deploy_script
 from tuner.export import serving as serving_export
 from tuner.launching import machine
 from tuner.measurement.measurement_warnings import warnings_of
-from tuner.report import console_text, formatting
 from tuner.report import files as report_files
+from tuner.report import formatting
 from tuner.settings.study import StudySettings
 from tuner.settings.workload import workload_in_words
 from tuner.store.run_folder import RunFolder
@@ -33,6 +33,7 @@ from tuner.store.study_store import StudyStore
 from tuner.study import (
     interruption,
     prediction,
+    preparation,
     study_files,
     study_run,
     targets,
@@ -42,14 +43,7 @@ from tuner.study import (
 from tuner.study.budget import FINAL_ROUNDS, MAX_SHORTLIST
 from tuner.study.creation import create_study, folder_of, name_study, name_taken
 from tuner.study.interruption import resumable
-from tuner.study.preparation import (
-    StudyInputs,
-    budget_of,
-    make_evaluator,
-    needs_of,
-    notes_of,
-    prepare,
-)
+from tuner.study.preparation import StudyInputs, budget_of, make_evaluator, needs_of, prepare
 from tuner.study.progress import StudyPlan, Terminal
 from tuner.study.racing import Racing
 from tuner.study.search import Search
@@ -99,13 +93,13 @@ def tune(settings: StudySettings, *, overwrite: bool, terminal: Terminal) -> Stu
             store = create_study(folder, inputs, overwrite=overwrite, profile=profile)
             with folder.hold_lock():
                 terminal.log.write_to(folder.log)
-                for note in notes_of(inputs, evaluator.energy_sources):
+                for note in preparation.notes_of(inputs, evaluator.energy_sources):
                     store.note(note)
                 if "cost" in settings.measurement.names:
                     store.note(evaluator.prices.in_words)
                 for note in filter(None, (prediction.why_none(settings), taught)):
                     store.note(note)
-                    console_text.write_line(terminal.console, note)
+                    terminal.say(note)
                 return _run(StudyRun.of(inputs, folder, store, evaluator, terminal))
 
 
@@ -141,7 +135,7 @@ def _profile(evaluator: Evaluator, inputs: StudyInputs, terminal: Terminal) -> C
     """Profile the model if the search can use it."""
     if not prediction.is_wanted(inputs.settings):
         return None
-    console_text.write_line(terminal.console, "profiling the model to predict every configuration")
+    terminal.say("profiling the model to predict every configuration")
     return prediction.profile_of(evaluator, inputs.problem)
 
 
@@ -206,27 +200,21 @@ def _search(setup: StudyRun, search: Search) -> VerificationState:
             search.pause()
     setup.progress.say(reason)
     if (drift := search.drift()) is not None:
-        setup.store.note(drift)
-        setup.progress.say(drift)
+        setup.note(drift)
     measured = [trial.measured for trial in search.trials if trial.measured is not None]
     if again := sum(one.repeats > 0 for one in measured):
-        disturbed = (
+        setup.note(
             f"{formatting.plural(again, 'launch')} of the search measured again, because "
             "other processes, or other virtual machines of the host, took more of this "
             "machine than usual"
         )
-        setup.store.note(disturbed)
-        setup.progress.say(disturbed)
     found = search.finalists(MAX_SHORTLIST) if search.second is None else None
-    best = search.recommend()
+    best, named = search.recommend(), setup.problem.named
     front = tuple(
-        dataclasses.replace(point, configuration=setup.problem.default)
-        if setup.problem.is_default(point.configuration)
-        else point
+        dataclasses.replace(point, configuration=named(point.configuration))
         for point in search.front()
     )
-    if best is not None and setup.problem.is_default(best):
-        best = setup.problem.default
+    best = None if best is None else named(best)
     luckier = search.best_seen() if search.second is None else None
     if best is not None and luckier is not None and luckier.configuration != best:
         setup.progress.print_recommendation(best, luckier)
@@ -255,8 +243,7 @@ def _look_closer(setup: StudyRun, measurement: Measurement) -> None:
             "average, like every slow evaluation (--seconds S fixes the time)"
         )
     for note in found:
-        setup.store.note(note)
-        setup.progress.say(note)
+        setup.note(note)
 
 
 def _handle_interrupt(setup: StudyRun) -> Interrupted:

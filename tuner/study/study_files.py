@@ -1,7 +1,6 @@
 """Study folder, read as `StudyRecord` by reports, exports and `--json`.
 
-During the search the best is the lowest measurement, which a note says. `verdict.json` is written
-once at the end: {"best", "verdict", "failure_counts", "shortlist", "pareto_front", "stopped", "open_loop"}.
+During the search the best is the lowest measurement, which a note says.
 """
 
 from __future__ import annotations
@@ -27,9 +26,11 @@ from tuner.store.study_store import StudyStore
 from tuner.study.interruption import resume_command
 from tuner.study.problem import ProblemStatement
 from tuner.values.configuration import Configuration
+from tuner.values.plain import Plain, parse, to_plain
 from tuner.values.request_records import RequestRecords
+from tuner.values.round_evaluation import FailureCount
 from tuner.values.study_record import OUR_ENGINE, InputSummary, KnobInfo, SharedModels, StudyRecord
-from tuner.values.trial import Trial
+from tuner.values.trial import Trial, best_of
 from tuner.values.verdict import Verdict
 from tuner.values.verification_state import (
     OpenLoopCheck,
@@ -47,12 +48,21 @@ VERDICT_FILE = "verdict.json"
 VERIFICATION_STATE_FILE = "verification/evaluations.json"
 
 
-def settings_of(folder: RunFolder) -> StudySettings:
-    """Return a study's settings.
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class StudyEnd(Plain):
+    """Content of `verdict.json`, which is written once, at the end."""
 
-    Raises:
-        UsageError: `settings.yaml` is missing or invalid.
-    """
+    best: Configuration | None
+    verdict: Verdict | None = None
+    failure_counts: Mapping[str, FailureCount] = dataclasses.field(default_factory=dict)
+    shortlist: tuple[ShortlistEntry, ...] = ()
+    pareto_front: tuple[ParetoPoint, ...] = ()
+    stopped: str = ""
+    open_loop: OpenLoopCheck | None = None
+
+
+def settings_of(folder: RunFolder) -> StudySettings:
+    """Return a study's settings; a missing or invalid `settings.yaml` raises UsageError."""
     kept = StudySettings.from_nested(folder.settings(), source=str(folder.path / "settings.yaml"))
     copy = folder.path / prices.COPY
     if not copy.exists():
@@ -107,10 +117,10 @@ def facts_of(
         "sampler": settings.search.sampler,
         "candidates": len(problem.candidates.configurations),
         "default": dict(problem.default),
-        "knobs": [dataclasses.asdict(knob) for knob in problem.knobs],
+        "knobs": to_plain(problem.knobs),
         "profile": None if profile is None else profile.as_json(),
-        "shared": None if shared is None else shared.as_json(),
-        "sent": None if sent is None else sent.as_json(),
+        "shared": to_plain(shared),
+        "sent": to_plain(sent),
         "told": request_source.server_settings(settings.target),
     }
 
@@ -122,11 +132,7 @@ def profile_of(store: StudyStore) -> CostProfile | None:
 
 
 def check_same_space(store: StudyStore, problem: ProblemStatement) -> None:
-    """Check that this machine's space is the searched one.
-
-    Raises:
-        UsageError: machine or limits changed it.
-    """
+    """Raise UsageError if this machine's space is not the searched one."""
     before = {knob["name"]: knob["values"] for knob in store.facts()["knobs"]}
     now = {knob.name: list(knob.values) for knob in problem.knobs}
     for name in sorted(before.keys() | now.keys()):
@@ -144,15 +150,11 @@ def save_verification_state(folder: RunFolder, ending: VerificationState) -> Non
 
 
 def read_verification_state(folder: RunFolder) -> VerificationState | None:
-    """Return that state; None during the search.
-
-    Raises:
-        UsageError: the file is broken.
-    """
+    """Return that state, None during the search; a broken file raises UsageError."""
     data = folder.read_json(VERIFICATION_STATE_FILE)
     try:
         return None if data is None else VerificationState.from_json(data)
-    except (KeyError, TypeError) as error:
+    except (AttributeError, KeyError, TypeError) as error:
         path = folder.path / VERIFICATION_STATE_FILE
         raise UsageError(
             f"{path} is broken ({error!r}); remove it to repeat the verification"
@@ -167,26 +169,29 @@ def save_end(
     limits: Sequence[MetricConstraint] = (),
 ) -> None:
     """Write a study's end."""
-    tallies = outcomes.count_failures(ending.starts, limits)
-    folder.write_json(
-        VERDICT_FILE,
-        {
-            "best": None if ending.best is None else dict(ending.best),
-            "verdict": None if verdict is None else verdict.as_json(),
-            "failure_counts": {role: dataclasses.asdict(tally) for role, tally in tallies.items()},
-            "shortlist": [one.as_json() for one in ending.ranked_shortlist or ()],
-            "pareto_front": [point.as_json() for point in ending.pareto_front],
-            "stopped": ending.stopped,
-            "open_loop": None if ending.open_loop is None else ending.open_loop.as_json(),
-        },
+    end = StudyEnd(
+        best=ending.best,
+        verdict=verdict,
+        failure_counts=outcomes.count_failures(ending.starts, limits),
+        shortlist=ending.ranked_shortlist or (),
+        pareto_front=ending.pareto_front,
+        stopped=ending.stopped,
+        open_loop=ending.open_loop,
     )
+    folder.write_json(VERDICT_FILE, end.as_json())
+
+
+def read_end(folder: RunFolder) -> StudyEnd | None:
+    """Return a study's end; None before it."""
+    data = folder.read_json(VERDICT_FILE)
+    return None if data is None else StudyEnd.from_json(data)
 
 
 def stopped_of(folder: RunFolder) -> str:
     """Return why the search ended, or how to continue."""
-    end = folder.read_json(VERDICT_FILE)
+    end = read_end(folder)
     if end is not None:
-        return str(end["stopped"])
+        return end.stopped
     ending = read_verification_state(folder)
     why = UNFINISHED if ending is None else f"{ending.stopped}; {UNVERIFIED}"
     return f"{why}; resume with: {resume_command(folder, from_anywhere=True)}"
@@ -198,23 +203,16 @@ def is_finished(folder: RunFolder) -> bool:
 
 
 def read(folder: RunFolder, store: StudyStore, settings: StudySettings) -> StudyRecord:
-    """Return a study's record.
-
-    Raises:
-        UsageError: a file is broken.
-    """
+    """Return a study's record; a broken file raises UsageError."""
     facts, trials = store.facts(), store.trials()
-    end, ending = folder.read_json(VERDICT_FILE), read_verification_state(folder)
-    default = Configuration(facts["default"])
-    if end is not None:
-        best = None if end["best"] is None else Configuration(end["best"])
-    else:
-        best = _best_so_far(trials) if ending is None else ending.best
-    standings = (
-        () if end is None else tuple(map(ShortlistEntry.from_json, end.get("shortlist", ())))
-    )
-    verdict = None if end is None or end["verdict"] is None else Verdict.from_json(end["verdict"])
-    open_loop = None if end is None else end.get("open_loop")
+    ending, default = read_verification_state(folder), Configuration(facts["default"])
+    end = read_end(folder)
+    if end is None:
+        lowest = best_of(trials)
+        so_far = None if lowest is None else lowest.configuration
+        end = StudyEnd(best=so_far if ending is None else ending.best)
+    nested = settings.as_nested()
+    nested["search"]["initial"] = settings.search.first_trials
     environment = folder.read_json("environment.json") or {}
     copy = engine_copy(folder)
     return StudyRecord(
@@ -227,18 +225,14 @@ def read(folder: RunFolder, store: StudyStore, settings: StudySettings) -> Study
         sampler=str(facts["sampler"]),
         objective=str(facts["objective"]),
         second=facts.get("second"),
-        pareto_front=()
-        if end is None
-        else tuple(map(ParetoPoint.from_json, end.get("pareto_front", ()))),
-        knobs=tuple(
-            KnobInfo(**{**knob, "values": tuple(knob["values"])}) for knob in facts["knobs"]
-        ),
+        pareto_front=end.pareto_front,
+        knobs=parse(tuple[KnobInfo, ...], facts["knobs"]),
         trials=trials,
         default=default,
-        best=best,
-        verdict=verdict,
-        shortlist=standings,
-        open_loop=None if open_loop is None else OpenLoopCheck.from_json(open_loop),
+        best=end.best,
+        verdict=end.verdict,
+        shortlist=end.shortlist,
+        open_loop=end.open_loop,
         failure_counts=outcomes.count_failures(
             () if ending is None else ending.starts, settings.measurement.limits
         ),
@@ -246,27 +240,15 @@ def read(folder: RunFolder, store: StudyStore, settings: StudySettings) -> Study
         environment=environment,
         engine=str(environment.get("engine", OUR_ENGINE)),
         engine_file=None if copy is None else engine_file.read_text(copy),
-        settings=_with_effective(settings),
-        is_finished=end is not None,
+        settings=nested,
+        is_finished=is_finished(folder),
         used_s=store.used_s() or None,
-        shared=SharedModels.from_json(facts["shared"]) if facts.get("shared") else None,
-        sent=InputSummary.from_json(facts["sent"]) if facts.get("sent") else None,
+        shared=parse(SharedModels, facts.get("shared")),
+        sent=parse(InputSummary, facts.get("sent")),
         told=facts.get("told", {}),
         signature=Signature.from_json(facts["signature"]) if facts.get("signature") else None,
-        records=_records(folder, trials, {"default": default, "best": best}),
+        records=_records(folder, trials, {"default": default, "best": end.best}),
     )
-
-
-def _with_effective(settings: StudySettings) -> dict[str, Any]:
-    nested = settings.as_nested()
-    nested["search"]["initial"] = settings.search.first_trials
-    return nested
-
-
-def _best_so_far(trials: tuple[Trial, ...]) -> Configuration | None:
-    ok = [trial for trial in trials if trial.objective is not None]
-    best = min(ok, key=lambda trial: trial.objective or 0.0, default=None)
-    return None if best is None else best.configuration
 
 
 def _records(

@@ -82,6 +82,11 @@ class StudyRun:
         """Return seconds left; negative when over."""
         return self.settings.search.max_time_s - self.used_s()
 
+    def note(self, text: str) -> None:
+        """Save and print a note."""
+        self.store.note(text)
+        self.progress.say(text)
+
     def keep_used(self) -> None:
         """Save used time for the next process."""
         self.store.keep_used_s(self.used_s())
@@ -114,9 +119,9 @@ def choose_best(setup: StudyRun, search: Search, ending: VerificationState) -> V
     if belief is not None and is_cut:
         belief = final_selection.for_interleaving(belief)
     presumed_sd = ending.presumed_sd
+    standings: tuple[ShortlistEntry, ...] = ()
     if belief is not None:
         presumed_sd = final_selection.assumed_sd(belief, starts, objective=search.objective)
-    standings: tuple[ShortlistEntry, ...] = ()
     if belief is not None and len(finalists) > 1:
         standings = final_selection.rank_shortlist(
             belief,
@@ -128,7 +133,7 @@ def choose_best(setup: StudyRun, search: Search, ending: VerificationState) -> V
         )
     best = standings[0].configuration if standings else ending.best
     guess = setup.problem.predicted_best if search.second is None else None
-    if guess in {None, best} or (guess is not None and setup.problem.is_default(guess)):
+    if guess is not None and (guess == best or setup.problem.is_default(guess)):
         guess = None
     ending = dataclasses.replace(ending, prediction=guess)
     for line in final_selection.describe(standings, setup.progress.differences):
@@ -146,11 +151,7 @@ def choose_best(setup: StudyRun, search: Search, ending: VerificationState) -> V
 def verify(
     setup: StudyRun, ending: VerificationState, *, keeps_s: float
 ) -> tuple[VerificationState, Verdict | None]:
-    """Compare best and default in alternating rounds.
-
-    Args:
-        keeps_s: time reserved for later.
-    """
+    """Compare best and default in alternating rounds, keeping `keeps_s` for later."""
     sides = _arms(setup, ending)
     if sides is None:
         return ending, None
@@ -198,8 +199,7 @@ def check_open_loop(
         return ending
     if setup.left_s() < needs_s:
         said = "not shown in an open loop: the longest time (--max-time) left no time for it"
-        setup.store.note(said)
-        setup.progress.say(said)
+        setup.note(said)
         return ending
     settings = setup.settings
     rates = [launch.throughput_per_s for launch in verdict.best]
@@ -211,10 +211,9 @@ def check_open_loop(
         assert configuration is not None, "a verdict has a best"
         seconds = OPEN_LOADS * settings.measurement.measured_s
         launch = setup.evaluator.evaluate_at(configuration, load, seconds=seconds)
-        starts.append(
-            RoundEvaluation(role=role, outcome=launch.outcome, measurement=launch.measurement)
-        )
-        setup.progress.print_open_round(role, rate_per_s, launch.outcome, launch.measurement)
+        last = RoundEvaluation(role=role, outcome=launch.outcome, measurement=launch.measurement)
+        starts.append(last)
+        setup.progress.print_open_round(last, rate_per_s)
         setup.keep_used()
         setup.terminal.check()
     shown = OpenLoopCheck(rate_per_s=rate_per_s, share=OPEN_SHARE, starts=tuple(starts))
@@ -235,7 +234,6 @@ def _alternate(
     """Run alternating rounds; save and print each evaluation.
 
     Args:
-        rounds: at most.
         done: whole rounds of an earlier command.
         keep: returns the state to save.
     """
@@ -254,14 +252,8 @@ def _alternate(
         study_files.save_verification_state(setup.folder, keep(tuple(starts)))
         setup.keep_used()
         each_s = (time.monotonic() - begun_s) / (number - len(done))
-        setup.progress.verification(
-            number,
-            len(arms) * rounds,
-            last.role,
-            last.outcome,
-            last.measurement,
-            left_s=(len(arms) * rounds - number) * each_s,
-        )
+        whole = len(arms) * rounds
+        setup.progress.verification(number, whole, last, left_s=(whole - number) * each_s)
         setup.terminal.check()
 
     before = verification.count_rounds(done, tuple(arms))

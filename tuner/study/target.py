@@ -5,7 +5,6 @@ from __future__ import annotations
 import abc
 import dataclasses
 from collections.abc import Callable
-from typing import ClassVar
 
 from serving.model_spec import ModelSpec
 from tuner.engines.description import SCENARIO_COPY
@@ -31,8 +30,6 @@ class Target(abc.ABC):
 
     spec: ModelSpec
     """Model; of any name, unless the engine is Luthier."""
-    is_predictable: ClassVar[bool] = False
-    """Whether a profile of the model predicts its configurations."""
 
     @abc.abstractmethod
     def space(self, settings: TargetSettings, *, goes_on: bool = False) -> SpaceFile | None:
@@ -61,11 +58,7 @@ class Target(abc.ABC):
     def payloads(
         self, settings: TargetSettings, told: EngineInfo, *, seed: int
     ) -> Payloads | ScenarioRequests:
-        """Return the requests.
-
-        Raises:
-            UsageError: a file is missing, unreadable or unsuitable.
-        """
+        """Return the requests; a missing, unreadable or unsuitable file raises UsageError."""
 
     def check(self, measurement: MeasurementSettings) -> None:
         """Reject what these evaluations cannot tune."""
@@ -92,25 +85,14 @@ class Target(abc.ABC):
         """Return a scenario's models and settings."""
         return None
 
-    def label(self, settings: TargetSettings, told: EngineInfo) -> str:
-        """Return the engine's name in recorded tables."""
-        del told
-        return settings.engine
-
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class LuthierTarget(Target):
     """Luthier with one model."""
 
-    is_predictable: ClassVar[bool] = True
-
     @classmethod
     def of(cls, settings: TargetSettings) -> LuthierTarget:
-        """Return the settings' model on Luthier, whatever engine they name.
-
-        Raises:
-            UsageError: no such model, or an unsuitable file.
-        """
+        """Return the settings' model on Luthier; an unknown or unsuitable one raises UsageError."""
         return cls(spec=problem.find_spec(settings.model, is_trusted=settings.trust))
 
     def space(self, settings: TargetSettings, *, goes_on: bool = False) -> SpaceFile | None:

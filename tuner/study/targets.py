@@ -24,7 +24,7 @@ from tuner.engines.description import (
 from tuner.errors import UsageError
 from tuner.evaluation import request_source
 from tuner.evaluation.scenarios import files as scenario_files
-from tuner.launching.command_engine import CommandLauncher, ServedModel
+from tuner.launching.command_engine import CommandLauncher
 from tuner.launching.engine import EngineInfo, Launcher
 from tuner.launching.readiness import ReadinessCheck
 from tuner.launching.url_engine import UrlLauncher
@@ -83,11 +83,7 @@ class CommandTarget(_OtherEngine[CommandEngine]):
 
     @functools.cached_property
     def own(self) -> SearchSpace:
-        """Search space of the engine file.
-
-        Raises:
-            InvalidSpace: it is invalid.
-        """
+        """Search space of the engine file; an invalid one raises InvalidSpace."""
         known = knob_schema.of_command(self.engine.knobs, beside=engine_file.OWN_KEYS)
         return files.parse(self.engine.text, file=str(self.engine.file), vocabulary=known)
 
@@ -107,17 +103,13 @@ class CommandTarget(_OtherEngine[CommandEngine]):
         del say
         sign = self._sign(settings)
         file = settings.model if self.spec.path is None else str(self.spec.path)
-        about = ServedModel(name=self.spec.name, file=file, sign=sign)
-        return CommandLauncher(self.engine, about, self.own.default())
+        return CommandLauncher(
+            self.engine, self.own.default(), model=self.spec.name, file=file, sign=sign
+        )
 
     def file_copy(self) -> tuple[str, str]:
         """Return the engine file."""
         return COPY, self.engine.text
-
-    def label(self, settings: TargetSettings, told: EngineInfo) -> str:
-        """Return the engine's name, since the absolute path is useless elsewhere."""
-        del told
-        return f"{self.engine.name} ({settings.engine})"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -136,11 +128,6 @@ class UrlTarget(_OtherEngine[UrlEngine]):
     def launcher(self, settings: TargetSettings, *, say: Callable[[str], None]) -> Launcher:
         """Return what configures the server."""
         return UrlLauncher(self.engine, model=self.spec.name, sign=self._sign(settings), say=say)
-
-    def label(self, settings: TargetSettings, told: EngineInfo) -> str:
-        """Return the server's address."""
-        del settings
-        return told.engine
 
 
 def find_target(settings: TargetSettings, *, kept: pathlib.Path | None = None) -> Target:
@@ -173,11 +160,7 @@ def find_target(settings: TargetSettings, *, kept: pathlib.Path | None = None) -
 
 
 def url_target(engine: UrlEngine, settings: TargetSettings) -> UrlTarget:
-    """Return a running server with the settings' model.
-
-    Raises:
-        UsageError: the model has an unsuitable name.
-    """
+    """Return a running server with the settings' model; its name may raise UsageError."""
     return UrlTarget(engine=engine, spec=_find_spec(settings))
 
 

@@ -38,33 +38,25 @@ IsEnough = Callable[["Rounds"], bool]
 
 
 class MeasuresRounds(Protocol):
-    """Source of rounds."""
+    """Runs rounds, interleaved or one evaluation at a time."""
 
     @property
     def arms(self) -> tuple[str, ...]:
         """Arms, in the order of the first round."""
-        ...
 
     def round(self, arms: Sequence[str]) -> Iterator[tuple[str, Evaluation]]:
         """Yield one evaluation per arm in order, even failed."""
-        ...
-
-
-class EvaluatesOnNewServer(Protocol):
-    """Evaluator for `NewServerRounds`."""
-
-    def evaluate_on_new_server(self, configuration: Configuration) -> Evaluation:
-        """Evaluate a configuration on a new server, even in failure."""
-        ...
 
 
 class NewServerRounds:
     """Sequential rounds with a new server per evaluation."""
 
     def __init__(
-        self, evaluator: EvaluatesOnNewServer, configurations: Mapping[str, Configuration]
+        self,
+        evaluate: Callable[[Configuration], Evaluation],
+        configurations: Mapping[str, Configuration],
     ) -> None:
-        self._evaluator = evaluator
+        self._evaluate = evaluate
         self._configurations = configurations
 
     @property
@@ -75,7 +67,7 @@ class NewServerRounds:
     def round(self, arms: Sequence[str]) -> Iterator[tuple[str, Evaluation]]:
         """Yield one evaluation per arm in order."""
         for role in arms:
-            yield role, self._evaluator.evaluate_on_new_server(self._configurations[role])
+            yield role, self._evaluate(self._configurations[role])
 
 
 @contextlib.contextmanager
@@ -89,9 +81,7 @@ def open_rounds(
     """Yield interleaved rounds if possible, else sequential ones on new servers.
 
     Args:
-        configurations: by arm.
         round_trip_s: mean latency of the slowest, if known.
-        say: prints the reason against interleaving.
     """
     why = evaluator.why_not_interleaved
     if why is None:
@@ -108,7 +98,7 @@ def open_rounds(
                 yield residents
             return
     say(f"evaluated in turn with restarts, not side by side: {why}")
-    yield NewServerRounds(evaluator, configurations)
+    yield NewServerRounds(evaluator.evaluate_on_new_server, configurations)
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -121,7 +111,7 @@ class Rounds:
 
     @property
     def complete_rounds(self) -> int:
-        """Complete rounds."""
+        """Number of rounds without a failure."""
         return min((len(found) for found in self.measurements.values()), default=0)
 
 
@@ -138,7 +128,6 @@ def alternate(
 
     Args:
         rounds: in all.
-        report: called after each evaluation.
         done: of an earlier command; whole rounds are reused.
         is_enough: ends early after a round; None: never.
     """
@@ -190,11 +179,7 @@ def order(arms: Sequence[str], rounds: int) -> Iterator[str]:
 
 
 def among(starts: Sequence[RoundEvaluation], *arms: str) -> Rounds:
-    """Return rounds of some arms; failures of others do not count.
-
-    Args:
-        starts: of whole rounds.
-    """
+    """Return whole rounds of some arms; failures of others do not count."""
     return count_rounds([start for start in starts if start.role in arms], arms)
 
 

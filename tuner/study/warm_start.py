@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import operator
 import pathlib
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
@@ -22,7 +23,6 @@ from tuner.evaluation.simulation.profile import CostProfile
 from tuner.launching import machine
 from tuner.metrics import prices
 from tuner.metrics.objective import COSTS
-from tuner.metrics.prices import Prices
 from tuner.sampling.surrogates.knowledge import WarmStart
 from tuner.settings.study import StudySettings
 from tuner.settings.workload import RATE, rate_in_words
@@ -34,6 +34,7 @@ from tuner.study.prediction import workload_of
 from tuner.study.problem import ProblemStatement
 from tuner.values.configuration import Configuration
 
+SAME_TARGET = operator.attrgetter("engine", "spawner", "payload", "shape", "values", "scenario")
 AUTO = "auto"
 NONE = "none"
 MAX_STUDIES = 4
@@ -46,24 +47,14 @@ GROWING = frozenset({"mean", "p50", "p95", "p99", "consistency"})
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class SourceEvaluation:
-    """Evaluation of an earlier study."""
-
-    configuration: Configuration
-    objective: float
-    """Minimised."""
-    error: float = math.nan
-    """Standard error, log scale; NaN if unknown."""
-
-
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class SourceStudy:
     """A study to learn from."""
 
     name: str
     environment: Environment
     """Its workload, on the new study's machine."""
-    launches: tuple[SourceEvaluation, ...]
+    launches: tuple[tuple[Configuration, float], ...]
+    """Evaluated configurations, each with its minimised objective."""
     winner: Configuration | None
 
 
@@ -72,11 +63,6 @@ def load_warm_start(
 ) -> tuple[ProblemStatement, str | None]:
     """Add warm-start studies, and return a line naming them, if any.
 
-    Args:
-        settings: `learn_from` selects studies.
-        model: name reported by the engine.
-        profile: for predicting searches.
-
     Raises:
         UsageError: a named study is missing or unsuitable.
     """
@@ -84,8 +70,6 @@ def load_warm_start(
     if wanted == NONE:
         return problem, None
     found = list(_source_studies(settings, problem, model, wanted))
-    if not found:
-        return problem, None
     made = with_warm_start(problem, found, objective=settings.measurement.first, profile=profile)
     if made.warm_start is None:
         return problem, None
@@ -111,20 +95,19 @@ def with_warm_start(
 ) -> ProblemStatement:
     """Add studies' evaluations, most important first."""
     context = _context(problem.environment)
-    vectors, contexts, targets, errors, guesses = [], [], [], [], []
+    vectors, contexts, targets, guesses = [], [], [], []
     for study in studies:
         shift = _shift(problem.environment, study.environment, objective)
-        for launch in study.launches[-MAX_EVALUATIONS // len(studies) :]:
-            vector = _vector(problem, launch.configuration, study.environment)
-            if vector is None or launch.objective <= 0:
+        for configuration, value in study.launches[-MAX_EVALUATIONS // len(studies) :]:
+            vector = _vector(problem, configuration, study.environment)
+            if vector is None or value <= 0:
                 continue
             vectors.append(vector)
             contexts.append(_context(study.environment))
-            targets.append(math.log(launch.objective) + shift)
-            errors.append(launch.error)
+            targets.append(math.log(value) + shift)
             if profile is not None and objective not in COSTS:
                 load = workload_of(study.environment)
-                predicted = closed_form.mean_ms(profile, load, launch.configuration)
+                predicted = closed_form.mean_ms(profile, load, configuration)
                 guesses.append(math.log(predicted) + shift)
     if not vectors:
         return problem
@@ -133,7 +116,7 @@ def with_warm_start(
         vectors=np.array(vectors),
         context=np.array(contexts)[:, differing],
         targets=np.array(targets),
-        errors=np.array(errors),
+        errors=np.full(len(targets), np.nan),
         prediction=np.array(guesses) if guesses else None,
         own_context=context[differing],
     )
@@ -173,7 +156,8 @@ def _source_studies(
             continue  # unreadable
         if study is not None:
             found.append(study)
-    found.sort(key=lambda one: _distance(one.environment, problem.environment))
+    here = _context(problem.environment)
+    found.sort(key=lambda one: float(np.abs(_context(one.environment) - here).sum()))
     yield from found[:MAX_STUDIES]
 
 
@@ -188,14 +172,14 @@ def _read(
     if _scenario_text(kept, folder) != _scenario_text(settings, own):
         return None  # the scenario has changed
     environment = folder.read_json("environment.json") or {}
-    if not _is_alike(kept, settings) or not _is_same_machine(environment):
+    if [*_shared(kept)] != [*_shared(settings)] or not _is_same_machine(environment):
         return None
     store = study_files.store_of(folder, kept)
     facts = store.facts()
     names = {knob["name"] for knob in facts["knobs"]}
     if facts["model"] != model or names != {knob.name for knob in problem.knobs}:
         return None
-    end = folder.read_json(study_files.VERDICT_FILE) or {}
+    end = study_files.read_end(folder)
     return SourceStudy(
         name=folder.name,
         environment=dataclasses.replace(
@@ -204,11 +188,11 @@ def _read(
             client_batch=int(facts.get("client_batch", 1)),
         ),
         launches=tuple(
-            SourceEvaluation(configuration=trial.configuration, objective=trial.objective)
+            (trial.configuration, trial.objective)
             for trial in store.trials()
             if trial.objective is not None
         ),
-        winner=Configuration(end["best"]) if end.get("best") else None,
+        winner=None if end is None else end.best,
     )
 
 
@@ -219,39 +203,15 @@ def _scenario_text(settings: StudySettings, folder: RunFolder) -> str | None:
     return user_files.text(study_files.engine_copy(folder) or settings.target.scenario)
 
 
-def _is_alike(one: StudySettings, other: StudySettings) -> bool:
-    return (
-        one.measurement.objective == other.measurement.objective
-        and ("goodput" not in one.measurement.names or _slo(one) == _slo(other))
-        and ("cost" not in one.measurement.names or _read_prices(one) == _read_prices(other))
-        and one.target.engine == other.target.engine
-        and one.target.spawner == other.target.spawner
-        and one.target.payload == other.target.payload
-        and one.target.shape == other.target.shape
-        and one.target.values == other.target.values
-        and one.target.scenario == other.target.scenario
-        and _open_loop(one) == _open_loop(other)
-    )
-
-
-def _slo(settings: StudySettings) -> float | None:
-    return settings.measurement.slo_ms
-
-
-def _read_prices(settings: StudySettings) -> Prices:
-    return prices.read(settings.measurement.prices)
-
-
-def _open_loop(settings: StudySettings) -> object:
-    """Return what open loops must share; None: closed.
-
-    How metrics change with the rate is unknown.
-    """
-    if not settings.is_open:
-        return None
+def _shared(settings: StudySettings) -> Iterator[object]:
+    """Yield what two studies must share for one to teach the other."""
     target, measurement = settings.target, settings.measurement
-    limit = measurement.slo_ms if measurement.objective == RATE else None
-    return (target.rate, target.arrivals, target.in_flight, limit)
+    yield measurement.objective
+    yield measurement.slo_ms if {"goodput", RATE} & {*measurement.names} else None
+    yield prices.read(measurement.prices) if "cost" in measurement.names else None
+    yield SAME_TARGET(target)
+    # How metrics change with the rate of an open loop is unknown.
+    yield (target.rate, target.arrivals, target.in_flight) if settings.is_open else None
 
 
 def _is_same_machine(environment: Mapping[str, Any]) -> bool:
@@ -289,10 +249,6 @@ def _context(environment: Environment) -> np.ndarray[tuple[int], np.dtype[np.flo
     """Return scaled log workload (2,): concurrency, client batch."""
     load = (environment.concurrency, environment.client_batch)
     return np.asarray(np.log2(np.array(load, dtype=float)) / LOAD_SCALE)
-
-
-def _distance(one: Environment, other: Environment) -> float:
-    return float(np.abs(_context(one) - _context(other)).sum())
 
 
 def _shift(now: Environment, then: Environment, objective: str) -> float:

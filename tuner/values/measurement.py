@@ -5,10 +5,10 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Mapping
-from typing import Any
 
 from tuner.values.histogram import LatencyHistogram
 from tuner.values.interval import UNKNOWN, Interval
+from tuner.values.plain import Plain
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,11 +55,6 @@ class Energy:
     clock_mhz: float | None
     """Of the graphics clock of a counted GPU."""
 
-    @classmethod
-    def from_json(cls, data: Mapping[str, Any]) -> Energy:
-        """Inverse of `dataclasses.asdict`."""
-        return cls(**{**data, "interval": Interval(**data["interval"])})
-
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Cost:
@@ -85,7 +80,7 @@ MIN_FOR_P99 = 459
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class Measurement:
+class Measurement(Plain):
     """Result of an evaluation; latencies in ms."""
 
     requests: int
@@ -110,14 +105,14 @@ class Measurement:
     """Items per request."""
     spread_ms: float = 0.0
     """p95 - p5; 0 in old measurements."""
-    spread_interval: Interval = dataclasses.field(default=UNKNOWN)
+    spread_interval: Interval = UNKNOWN
     p99_effective: float | None = None
     """Independent requests behind the p99; None in old measurements."""
     histogram: LatencyHistogram | None = None
     """None in old measurements."""
     goodput: float | None = None
     """Responses per second within `--slo-ms`."""
-    goodput_interval: Interval = dataclasses.field(default=UNKNOWN)
+    goodput_interval: Interval = UNKNOWN
     cost: Cost | None = None
     rate_per_s: float | None = None
     """Mean due requests per second; None: closed loop."""
@@ -197,34 +192,5 @@ class Measurement:
 
     @property
     def energy_interval(self) -> Interval:
-        """Of `energy_j`."""
+        """95 % interval of `energy_j`."""
         return UNKNOWN if self.energy is None else self.energy.interval
-
-    def as_json(self) -> dict[str, Any]:
-        """Return plain data."""
-        return dataclasses.asdict(self)
-
-    @classmethod
-    def from_json(cls, data: Mapping[str, Any]) -> Measurement:
-        """Inverse of `as_json`."""
-        fields = dict(data)
-        for name in (
-            "mean_interval",
-            "p50_interval",
-            "p95_interval",
-            "p99_interval",
-            "spread_interval",
-            "goodput_interval",
-        ):
-            if name in fields:
-                fields[name] = Interval(**fields[name])
-        fields["blocks"] = tuple(Block(**block) for block in fields["blocks"])
-        fields["noise"] = HostNoise(**fields["noise"])
-        counted = fields.get("histogram")
-        if counted is not None:
-            fields["histogram"] = LatencyHistogram(counted["first"], tuple(counted["counts"]))
-        cost = fields.get("cost")
-        fields["cost"] = None if cost is None else Cost(**cost)
-        energy = fields.get("energy")
-        fields["energy"] = None if energy is None else Energy.from_json(energy)
-        return cls(**fields)

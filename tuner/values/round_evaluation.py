@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
-from typing import Any
 
 from tuner.values.measurement import Measurement
+from tuner.values.plain import Plain
 from tuner.values.trial import Outcome
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class RoundEvaluation:
+class RoundEvaluation(Plain):
     """Evaluation of an arm in a round."""
 
     role: str
@@ -20,21 +19,6 @@ class RoundEvaluation:
     """None unless ok."""
     slices_ms: tuple[float, ...] = ()
     """Mean latency per time slice, 0 for one left out; empty if unsliced."""
-
-    def as_json(self) -> dict[str, Any]:
-        """Return plain data."""
-        return dataclasses.asdict(self)
-
-    @classmethod
-    def from_json(cls, data: Mapping[str, Any]) -> RoundEvaluation:
-        """Inverse of `as_json`."""
-        measurement = data["measurement"]
-        return cls(
-            role=data["role"],
-            outcome=Outcome(**data["outcome"]),
-            measurement=None if measurement is None else Measurement.from_json(measurement),
-            slices_ms=tuple(data.get("slices_ms", ())),
-        )
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)

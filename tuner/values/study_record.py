@@ -8,6 +8,7 @@ from typing import Any, Literal
 
 from serving.values import Signature
 from tuner.values.configuration import Configuration, Value
+from tuner.values.plain import Plain
 from tuner.values.request_records import RequestRecords
 from tuner.values.round_evaluation import FailureCount
 from tuner.values.trial import Trial
@@ -20,7 +21,7 @@ OUR_ENGINE = "luthier"
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class KnobInfo:
-    """Knob for reports."""
+    """A searched knob, as reports show it."""
 
     name: str
     unit: str
@@ -31,25 +32,13 @@ class KnobInfo:
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class SharedModels:
+class SharedModels(Plain):
     """Scenario's models sharing replicas."""
 
     groups: Mapping[str, tuple[str, int]]
     """Group -> model and copies, named NAME-0, NAME-1, ..."""
     settings: Mapping[str, Value]
     """Default server settings."""
-
-    def as_json(self) -> dict[str, Any]:
-        """Return plain data."""
-        return {"groups": dict(self.groups), "settings": dict(self.settings)}
-
-    @classmethod
-    def from_json(cls, data: Mapping[str, Any]) -> SharedModels:
-        """Inverse of `as_json`."""
-        groups = {
-            name: (str(model), int(copies)) for name, (model, copies) in data["groups"].items()
-        }
-        return cls(groups=groups, settings=dict(data["settings"]))
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,7 +56,7 @@ class InputFacts:
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class InputSummary:
+class InputSummary(Plain):
     """Inputs sent by a study."""
 
     inputs: tuple[InputFacts, ...]
@@ -83,20 +72,10 @@ class InputSummary:
             told.append(f"served whole, one request at a time: {self.whole}")
         return tuple(told)
 
-    def as_json(self) -> dict[str, Any]:
-        """Return plain data."""
-        return dataclasses.asdict(self)
-
-    @classmethod
-    def from_json(cls, data: Mapping[str, Any]) -> InputSummary:
-        """Inverse of `as_json`."""
-        inputs = (InputFacts(**{**one, "free": tuple(one["free"])}) for one in data["inputs"])
-        return cls(inputs=tuple(inputs), whole=str(data["whole"]), source=str(data["source"]))
-
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class StudyRecord:
-    """A whole study."""
+    """All that reports and exports know of a study."""
 
     name: str
     folder: str
@@ -163,7 +142,7 @@ class StudyRecord:
 
     @property
     def arrivals(self) -> str | None:
-        """As in `--arrivals`."""
+        """Arrival process of an open loop, as given."""
         asked = self.settings.get("target", {}).get("arrivals")
         return None if asked is None else str(asked)
 
@@ -195,5 +174,5 @@ class StudyRecord:
 
     @property
     def spawner(self) -> str:
-        """Spawner: `replica.spawner`."""
+        """How Luthier's replicas run, as `replica.spawner`."""
         return str(self.settings.get("target", {}).get("spawner") or "process")

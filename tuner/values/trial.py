@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
+import operator
+from collections.abc import Iterable
 from typing import Literal
 
 from tuner.values.configuration import Configuration
@@ -52,3 +54,9 @@ class Trial:
     def measured(self) -> Measurement | None:
         """Measurement, constraints met or not."""
         return self.missed if self.measurement is None else self.measurement
+
+
+def best_of(trials: Iterable[Trial]) -> Trial | None:
+    """Return the trial with the lowest objective, if any succeeded."""
+    found = [(trial.objective, trial) for trial in trials if trial.objective is not None]
+    return min(found, key=operator.itemgetter(0), default=(None, None))[1]

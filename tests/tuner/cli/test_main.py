@@ -12,9 +12,8 @@ import rich.table
 
 from tests.fakes import studies
 from tuner.cli import main
-from tuner.cli.commands import options
+from tuner.cli.commands import CommandResult, options
 from tuner.cli.commands import study as study_command
-from tuner.cli.result import CommandResult
 from tuner.errors import UsageError
 from tuner.settings.study import StudySettings
 from tuner.settings.target import TargetSettings

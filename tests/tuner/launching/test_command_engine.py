@@ -19,7 +19,7 @@ from tests.fakes import other_engines
 from tuner.engines import engine_lookup
 from tuner.engines import file as engine_file
 from tuner.errors import LaunchFailed
-from tuner.launching.command_engine import CommandLauncher, CommandServer, ServedModel
+from tuner.launching.command_engine import CommandLauncher, CommandServer
 from tuner.launching.readiness import ReadinessCheck
 from tuner.values.configuration import Configuration
 
@@ -39,8 +39,8 @@ def _launcher_of(tmp_path: pathlib.Path) -> Iterator[Launch]:
         file = other_engines.written(tmp_path, fault, **options)
         engine = engine_lookup.engine_of(f"command:{file}")
         sign = ReadinessCheck(path="/health")
-        target = ServedModel(name="tiny", file="tiny", sign=sign)
-        made.append(CommandLauncher(engine, target, Configuration({"delay.ms": 20})))
+        usual = Configuration({"delay.ms": 20})
+        made.append(CommandLauncher(engine, usual, model="tiny", file="tiny", sign=sign))
         return made[-1]
 
     yield launcher_of
@@ -110,8 +110,8 @@ def test_files_and_ports_are_made_for_each_launch(tmp_path: pathlib.Path) -> Non
     knobs: {size: {type: int, choices: [1, 2], default: 1}}
     """
     engine = engine_file.parse(text, tmp_path / "engine.yaml")
-    target = ServedModel(name="m", file="/models/m", sign=ReadinessCheck(path="/"))
-    launcher = CommandLauncher(engine, target, Configuration({"size": 1}))
+    sign, usual = ReadinessCheck(path="/"), Configuration({"size": 1})
+    launcher = CommandLauncher(engine, usual, model="m", file="/models/m", sign=sign)
     try:
         with pytest.raises(LaunchFailed) as caught:
             launcher.start(Configuration({"size": 2}))
@@ -187,8 +187,8 @@ from tuner.engines import engine_lookup
 from tuner.launching.command_engine import *
 from tuner.launching.readiness import ReadinessCheck
 engine = engine_lookup.engine_of("command:" + {str(path)!r})
-target = ServedModel(name="t", file="t", sign=ReadinessCheck(path="/health"))
-server = CommandLauncher(engine, target, Configuration({{"delay.ms": 1}})).start(None)
+usual, sign = Configuration({{"delay.ms": 1}}), ReadinessCheck(path="/health")
+server = CommandLauncher(engine, usual, model="t", file="t", sign=sign).start(None)
 print(server._process._keeper.process.pid, *server.pids, server._process.pid, flush=True)
 time.sleep(60)
 """

@@ -21,7 +21,6 @@ from tuner.study import creation
 
 SERVED = EngineInfo(
     model="toy",
-    version="1",
     kind="python",
     signature=Signature(inputs=(), outputs=()),
     limits="enforced",

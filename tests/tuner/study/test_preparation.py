@@ -17,7 +17,6 @@ from tuner.study.preparation import _check_energy, notes_of
 
 FREE = EngineInfo(
     model="toy",
-    version="1",
     kind="onnx",
     signature=Signature(
         inputs=(TensorSpec(name="x", datatype="FP32", shape=(-1, 64)),), outputs=()

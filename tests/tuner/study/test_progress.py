@@ -11,6 +11,7 @@ import rich.console
 from tests.fakes import studies
 from tuner.study.progress import Progress, StudyPlan, short_names
 from tuner.values.configuration import Configuration
+from tuner.values.round_evaluation import RoundEvaluation
 from tuner.values.trial import OK
 
 
@@ -103,7 +104,8 @@ def test_a_fresh_start_says_how_much_is_left() -> None:
     stream = io.StringIO()
     console = rich.console.Console(file=stream, highlight=False, soft_wrap=True)
     progress = Progress(console, default=record.default, objective="mean")
-    progress.verification(1, 4, "best", OK, record.trials[0].measurement, left_s=14.2)
+    last = RoundEvaluation(role="best", outcome=OK, measurement=record.trials[0].measurement)
+    progress.verification(1, 4, last, left_s=14.2)
     assert stream.getvalue().startswith("verify 1/4 best")
     assert stream.getvalue().endswith("| 14 s left\n")
 

@@ -42,14 +42,9 @@ def test_what_is_as_good_as_the_incumbent_is_seldom_given_up(
     evaluation_sd: float, block_sd: float, known: float, seed: int
 ) -> None:
     """Of trials of an equal configuration no more than the share that is allowed end early."""
-    found = racing.race(
-        incumbent_ms=10.0,
-        incumbent_sd=known,
-        evaluation_sd=evaluation_sd,
-        block_sd=block_sd,
-        blocks=4,
-        block_s=0.5,
-    )
+    error = block_sd / 2
+    noise_sd = float(np.hypot(evaluation_sd, error))
+    found = RACING.race("mean", minimised=10.0, sd=known, noise_sd=noise_sd, error=error)
     assert found is not None
     rng = np.random.default_rng(seed)
     count = 2000

@@ -38,7 +38,6 @@ SETTINGS = StudySettings(
 )
 SERVED = EngineInfo(
     model="toy",
-    version="1",
     kind="python",
     signature=Signature(inputs=(), outputs=()),
     limits="enforced",

@@ -27,7 +27,9 @@ NEEDS = EvaluationRequirements(objective="mean")
 
 def alternated(bench, configurations, **options):
     """Rounds of fresh starts."""
-    return verification.alternate(NewServerRounds(bench, configurations), **options)
+    return verification.alternate(
+        NewServerRounds(bench.evaluate_on_new_server, configurations), **options
+    )
 
 
 def test_rounds_alternate_so_that_drift_favours_neither() -> None:

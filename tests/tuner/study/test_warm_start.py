@@ -14,7 +14,7 @@ from tuner.sampling.surrogates import model_averaging
 from tuner.sampling.surrogates.knowledge import PriorKnowledge
 from tuner.study import warm_start
 from tuner.study.problem import ProblemStatement
-from tuner.study.warm_start import SourceEvaluation, SourceStudy
+from tuner.study.warm_start import SourceStudy
 from tuner.values.configuration import Configuration
 
 ARENA = benches.arena()
@@ -29,11 +29,7 @@ def earlier(concurrency: int, count: int = 40, seed: int = 0) -> SourceStudy:
     rng = np.random.default_rng(seed)
     chosen = [CELLS[place] for place in rng.choice(len(CELLS), count, replace=False)]
     launches = [
-        SourceEvaluation(
-            configuration=cell,
-            objective=true_ms(cell, concurrency) * math.exp(0.03 * rng.normal()),
-        )
-        for cell in chosen
+        (cell, true_ms(cell, concurrency) * math.exp(0.03 * rng.normal())) for cell in chosen
     ]
     return SourceStudy(
         name=f"toy-{concurrency}",
@@ -76,9 +72,7 @@ def test_what_another_load_taught_halves_the_error_of_a_few_launches() -> None:
 
 
 def test_a_knob_value_that_the_space_does_not_have_has_a_place_all_the_same() -> None:
-    odd = SourceEvaluation(
-        configuration=Configuration({**CELLS[0], "replica.count": 9}), objective=5.0
-    )
+    odd = Configuration({**CELLS[0], "replica.count": 9}), 5.0
     study = dataclasses.replace(earlier(10), launches=(odd,))
     found = taught(study).warm_start
     assert found is None or found.vectors.max() <= 1.0

@@ -1,9 +1,34 @@
-"""The sub-commands of `tune`, one module each.
+"""The sub-commands of `tune`, one module each, with `add_arguments` and `run`.
 
-A command offers
-
-    add_arguments(parser)              its options
-    run(arguments, terminal) -> Said   its result as text and as a JSON object
-
-and raises `TunerError` for user errors. The registry is in `tuner.cli.main`.
+A user error is a `TunerError`. The registry is in `tuner.cli.main`.
 """
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any
+
+import rich.console
+import rich.table
+
+from tuner.errors import TunerError
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class CommandResult:
+    """Result of one command; standard output gets either form, never both."""
+
+    text: rich.console.RenderableType
+    data: Mapping[str, Any]
+    exit_code: int = 0
+    problem: TunerError | None = None
+    """Error to print on standard error as well; its code becomes the exit code."""
+
+
+def table(*titles: str) -> rich.table.Table:
+    """Return an empty table whose columns but the first are of figures."""
+    made = rich.table.Table(box=None, pad_edge=False)
+    for place, title in enumerate(titles):
+        made.add_column(title, justify="right" if place else "left", overflow="fold")
+    return made

@@ -7,9 +7,8 @@ import dataclasses
 import pathlib
 
 from serving.errors import ServingError
-from tuner.cli.commands import options
+from tuner.cli.commands import CommandResult, options
 from tuner.cli.commands.ab_formats import as_json, junit, junit_of_error, markdown, text
-from tuner.cli.result import CommandResult
 from tuner.errors import TunerError, UsageError
 from tuner.settings.measurement import MeasurementSettings
 from tuner.settings.option import duration_s
@@ -18,7 +17,6 @@ from tuner.settings.store import StoreSettings
 from tuner.settings.study import StudySettings
 from tuner.settings.target import TargetSettings
 from tuner.study import ab, ab_arms
-from tuner.study.ab import AbResult
 from tuner.study.progress import Terminal
 
 EXIT_CODES = {"within": 0, "worse": 3, "undecided": 4}
@@ -47,45 +45,34 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
             "a running server: http://HOST:PORT, http://HOST:PORT/v2/models/NAME, or any "
             "page",
         )
-    parser.add_argument(
-        "--model",
-        metavar="NAME|FILE",
-        default="",
-        help="model of a side that names none (settings file, engine file, URL); default: none",
-    )
-    parser.add_argument(
+    told = "model of a side that names none (settings file, engine file, URL); default: none"
+    options.add_value(parser, "--model", "NAME|FILE", told, default="")
+    options.add_value(
+        parser,
         "--fail-if",
-        metavar="TEXT",
-        type=options.parsing(ab.parse_threshold),
-        default=None,
-        help="threshold such as 'p99 worse by 5 %%', by which B must not differ from A; exit "
+        "TEXT",
+        "threshold such as 'p99 worse by 5 %', by which B must not differ from A; exit "
         "code 0 if kept, 3 if exceeded, 4 if undecided in the time; metric: "
         f"{', '.join(ab.METRICS)}; default: none, exit code 0",
+        parse=ab.parse_threshold,
     )
-    parser.add_argument(
+    options.add_value(
+        parser,
         "--max-time",
-        metavar="TIME",
-        type=options.parsing(duration_s),
-        default=180.0,
-        help="longest time, as 90s or 3m; ends earlier once the result is clear, and finishes "
+        "TIME",
+        "longest time, as 90s or 3m; ends earlier once the result is clear, and finishes "
         "the current round, at least two; default 3m",
+        parse=duration_s,
+        default=180.0,
     )
-    parser.add_argument(
-        "--junit",
-        metavar="FILE",
-        type=pathlib.Path,
-        help="write the result as JUnit XML; default: no",
-    )
-    parser.add_argument(
-        "--markdown",
-        metavar="FILE",
-        type=pathlib.Path,
-        help="append the result as Markdown; default: no",
-    )
+    for flag, told in (
+        ("--junit", "write the result as JUnit XML; default: no"),
+        ("--markdown", "append the result as Markdown; default: no"),
+    ):
+        options.add_value(parser, flag, "FILE", told, parse=pathlib.Path)
     options.add_group(parser, "target", only=LOAD)
     options.add_group(parser, "measurement", only=["objective", "seconds", "timeout_s"])
     options.add_group(parser, "store", only=["runs_dir"])
-    options.add_json(parser)
 
 
 def run(arguments: argparse.Namespace, terminal: Terminal) -> CommandResult:
@@ -101,11 +88,8 @@ def run(arguments: argparse.Namespace, terminal: Terminal) -> CommandResult:
         _write(arguments, junit_of_error(arguments, str(error)), f"### tune ab\n\n{error}\n")
         raise
     _write(arguments, junit(found), markdown(found))
-    return CommandResult(text=text(found), data=as_json(found), exit_code=_exit_code(found))
-
-
-def _exit_code(found: AbResult) -> int:
-    return 0 if found.limit is None else EXIT_CODES[found.decision]
+    code = 0 if found.limit is None else EXIT_CODES[found.decision]
+    return CommandResult(text=text(found), data=as_json(found), exit_code=code)
 
 
 def _write(arguments: argparse.Namespace, xml: str, page: str) -> None:

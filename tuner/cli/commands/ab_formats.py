@@ -9,10 +9,10 @@ from collections.abc import Sequence
 from typing import Any
 
 import rich.console
-import rich.table
 import rich.text
 
 import serving
+from tuner.cli.commands import table
 from tuner.load_generator.error_responses import reported_line
 from tuner.measurement import comparison
 from tuner.metrics import objective as objectives
@@ -79,9 +79,7 @@ def notes(found: AbResult) -> list[str]:
 def text(found: AbResult) -> rich.console.RenderableType:
     """Return the result for a terminal."""
     style = {"within": "green", "better": "green", "worse": "red"}.get(found.decision, "yellow")
-    made = rich.table.Table(box=None, pad_edge=False)
-    for place, title in enumerate(("", "A", "B", "B over A")):
-        made.add_column(title, justify="right" if place else "left", overflow="fold")
+    made = table("", "A", "B", "B over A")
     for row in _rows(found):
         made.add_row(*row)
     return rich.console.Group(
@@ -103,8 +101,7 @@ def _rows(found: AbResult) -> list[tuple[str, str, str, str]]:
     rows = []
     for name in _table_metrics(found):
         objective, middles = objectives.find_objective(name), _middles(found, name)
-        shown = ["–", "–"]
-        ratio = "–"
+        shown, ratio = ["–", "–"], "–"
         if middles is not None:
             shown = [f"{formatting.number(value)} {objective.unit}".strip() for value in middles]
             ratio = f"× {formatting.number(middles[1] / middles[0])}"
@@ -153,20 +150,15 @@ def as_json(found: AbResult) -> dict[str, Any]:
         "evaluation_sd": found.verdict.evaluation_sd,
         "repeats": found.repeats,
         "failed": {role.lower(): tally.failed for role, tally in found.tallies.items()},
-        "figures": {
-            name: dict(
-                zip(
-                    ("a", "b", "unit"),
-                    (*(_middles(found, name) or (None, None)), unit),
-                    strict=True,
-                )
-            )
-            for name in _table_metrics(found)
-            for unit in [objectives.find_objective(name).unit]
-        },
+        "figures": {name: _figure(found, name) for name in _table_metrics(found)},
         "text": answer(found),
         "notes": notes(found),
     }
+
+
+def _figure(found: AbResult, name: str) -> dict[str, Any]:
+    a, b = _middles(found, name) or (None, None)
+    return {"a": a, "b": b, "unit": objectives.find_objective(name).unit}
 
 
 def _ends(interval: Interval) -> list[float | None]:
@@ -227,9 +219,9 @@ def _suite(
 def markdown(found: AbResult) -> str:
     """Return the result for a CI page."""
     rows = [("", "A", "B", "B over A"), ("---", "---:", "---:", "---:"), *_rows(found)]
-    table = "\n".join(f"| {' | '.join(row)} |" for row in rows)
+    grid = "\n".join(f"| {' | '.join(row)} |" for row in rows)
     what = "\n".join(f"- {line}" for line in _what(found))
     told = "".join(f"\n> {note}\n" for note in notes(found))
     mark = {"within": "✅ ", "worse": "❌ ", "undecided": "⚠️ "}.get(found.decision, "")
     head = f"### {mark if found.limit else ''}tune ab: {found.models[1]}"
-    return f"{head}\n\n{answer(found)}\n\n{what}\n\n{table}\n{told}\n"
+    return f"{head}\n\n{answer(found)}\n\n{what}\n\n{grid}\n{told}\n"

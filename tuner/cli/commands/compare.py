@@ -11,23 +11,24 @@ from typing import Any
 import rich.console
 import rich.text
 
-from tuner.cli.commands import options
+from tuner.cli.commands import CommandResult, options
 from tuner.cli.commands.study import finite
-from tuner.cli.result import CommandResult
 from tuner.errors import StudyExists, UsageError
 from tuner.lab import compare, table_benchmark
 from tuner.lab.compare import CompareSpec
 from tuner.metrics.benchmark import MIN_UNITS, BenchmarkRecord, NonInferiority, SamplerResult
-from tuner.report import console_text, formatting
 from tuner.report import files as report_files
+from tuner.report import formatting
 from tuner.report.console_text import LabelledCommand
 from tuner.sampling import registry
+from tuner.settings.option import check_range
 from tuner.settings.option import options as settings_options
 from tuner.settings.search import SearchSettings
 from tuner.settings.store import StoreSettings
 from tuner.settings.study import GROUPS
 from tuner.store.run_folder import RunFolder
 from tuner.study.progress import Terminal
+from tuner.values.plain import to_plain
 
 ALL = "all"
 """Value of --samplers for all that are installed."""
@@ -50,45 +51,29 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="DIR",
         help="folders of `tune record` to compare on; default: serve --model at --concurrency",
     )
-    surfaces.add_argument(
-        "--seeds",
-        type=options.parsing(int),
-        metavar="K",
-        help=f"searches per sampler and benchmark table, each with its own seed; default {SEEDS}",
-    )
-    surfaces.add_argument(
-        "--reference",
-        metavar="NAME",
-        help="sampler that is tested to be no worse than each of the others; default "
-        f"{table_benchmark.REFERENCE}",
-    )
-    surfaces.add_argument(
-        "--jobs",
-        type=options.parsing(int),
-        metavar="COUNT",
-        help="parallel search processes; default: one per core",
-    )
+    told = f"searches per sampler and benchmark table, each with its own seed; default {SEEDS}"
+    options.add_value(surfaces, "--seeds", "K", told, parse=int)
+    told = "sampler that is tested to be no worse than each of the others; default "
+    options.add_value(surfaces, "--reference", "NAME", told + table_benchmark.REFERENCE)
+    told = "parallel search processes; default: one per core"
+    options.add_value(surfaces, "--jobs", "COUNT", told, parse=int)
     target = options.add_group(parser, "target", but=["rate", "arrivals"])
     for action in target._group_actions:  # noqa: SLF001 - argparse has no public name for them
         if action.required:  # `run` requires them unless there is a table
             action.required = False
             action.help = f"{action.help}; no default: required without --table"
     group = options.add_group(parser, "search", only=["trials", "initial", "epsilon", "seed"])
-    group.add_argument(
+    options.add_value(
+        group,
         "--samplers",
-        metavar="NAMES",
-        help="samplers to compare, comma-separated, as random,gp; or all, those with "
+        "NAMES",
+        "samplers to compare, comma-separated, as random,gp; or all, those with "
         "installed packages; default all on a benchmark table, otherwise required",
     )
-    group.add_argument(
-        "--repeats",
-        type=options.parsing(int),
-        metavar="COUNT",
-        help="served searches per sampler, each with its own seed; default 1",
-    )
+    told = "served searches per sampler, each with its own seed; default 1"
+    options.add_value(group, "--repeats", "COUNT", told, parse=int)
     options.add_group(parser, "measurement")
     options.add_group(parser, "store", only=["study", "runs_dir"])
-    options.add_json(parser)
 
 
 def run(arguments: argparse.Namespace, terminal: Terminal) -> CommandResult:
@@ -118,8 +103,7 @@ def _compare_on_server(arguments: argparse.Namespace, terminal: Terminal) -> Com
     repeats = 1 if arguments.repeats is None else arguments.repeats
     if len(samplers) < 2:
         raise UsageError(f"--samplers {arguments.samplers}: expected at least two, as random,gp")
-    if repeats < 1:
-        raise UsageError(f"--repeats {repeats}: expected a whole number from 1")
+    check_range("--repeats", repeats, "a whole number from 1", low=1)
     settings = options.settings_of(arguments)
     if settings.measurement.second is not None:
         raise UsageError(
@@ -148,7 +132,7 @@ def _compare_on_tables(arguments: argparse.Namespace, terminal: Terminal) -> Com
         record = table_benchmark.compare(
             order,
             name=name,
-            say=lambda text: console_text.write_line(terminal.console, text),
+            say=terminal.say,
             check=terminal.check,
         )
     except BaseException:
@@ -166,9 +150,8 @@ def _order(arguments: argparse.Namespace) -> table_benchmark.TableBenchmarkSpec:
     if arguments.repeats is not None:
         raise UsageError("--repeats is for served searches; on a benchmark table use --seeds")
     seeds = SEEDS if arguments.seeds is None else arguments.seeds
-    for option, value in (("--seeds", seeds), ("--jobs", arguments.jobs)):
-        if value is not None and value < 1:
-            raise UsageError(f"{option} {value}: expected a whole number from 1")
+    check_range("--seeds", seeds, "a whole number from 1", low=1)
+    check_range("--jobs", arguments.jobs, "a whole number from 1", low=1)
     reference = arguments.reference or table_benchmark.REFERENCE
     search = options.group_of(arguments, SearchSettings)
     samplers = _sampler_names(arguments.samplers or ALL)
@@ -204,19 +187,10 @@ def _sampler_names(text: str) -> tuple[str, ...]:
 
 
 def _spec_json(order: table_benchmark.TableBenchmarkSpec) -> dict[str, Any]:
-    return {
-        "surfaces": [str(path) for path in order.surfaces],
-        "samplers": list(order.samplers),
-        "reference": order.reference,
-        "trials": order.trials,
-        "seeds": list(order.seeds),
-        "initial": order.initial,
-        **{name: _plain(value) for name, value in order.measurement.items()},
-    }
-
-
-def _plain(value: Any) -> Any:
-    return list(value) if isinstance(value, tuple) else value
+    names = ("samplers", "reference", "trials", "seeds", "initial")
+    data: dict[str, Any] = {"surfaces": [str(path) for path in order.surfaces]}
+    data |= {name: getattr(order, name) for name in names} | dict(order.measurement)
+    return {name: to_plain(value) for name, value in data.items()}
 
 
 def _sentences(record: BenchmarkRecord) -> Iterator[str]:

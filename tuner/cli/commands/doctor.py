@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 import argparse
-import dataclasses
 
 import rich.console
 import rich.text
 
-from tuner.cli.commands import noise, options
+from tuner.cli.commands import CommandResult, noise, options
 from tuner.cli.commands.study import finite
-from tuner.cli.result import CommandResult
 from tuner.errors import UsageError
 from tuner.lab import doctor, noise_measurement
 from tuner.lab.doctor import Finding
-from tuner.report import console_text
 from tuner.settings.measurement import MeasurementSettings
+from tuner.settings.option import check_range
 from tuner.settings.option import options as options_of
 from tuner.settings.search import SearchSettings
 from tuner.settings.study import GROUPS, StudySettings
@@ -23,6 +21,7 @@ from tuner.settings.target import TargetSettings
 from tuner.study import problem
 from tuner.study.interruption import resumable
 from tuner.study.progress import Terminal
+from tuner.values.plain import to_plain
 
 MIN_EVALUATIONS = 2
 USUAL_EVALUATIONS = 5
@@ -33,7 +32,6 @@ ONLY_NOISE_MEASUREMENT = {
 """Study settings that the noise measurement accepts."""
 DECLARED = ("trust", "shape", "values")
 """Model settings that are always accepted."""
-COUNTS = ("configurations",)
 MIN_OF_NOISE_MEASUREMENT = 2
 """Minimum configurations and evaluations; one alone shows no difference."""
 STYLES = {"ok": "green", "note": "yellow", "wrong": "bold red"}
@@ -41,76 +39,50 @@ STYLES = {"ok": "green", "note": "yellow", "wrong": "bold red"}
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options."""
-    parser.add_argument(
-        "--model",
-        metavar="NAME|FILE",
-        default="echo",
-        help="model of the noise measurement; default echo",
-    )
-    parser.add_argument(
-        "--concurrency",
-        metavar="N",
-        type=options.parsing(int),
-        default=8,
-        help="requests in flight; default 8",
-    )
-    parser.add_argument(
+    told = "model of the noise measurement; default echo"
+    options.add_value(parser, "--model", "NAME|FILE", told, default="echo")
+    told = "requests in flight; default 8"
+    options.add_value(parser, "--concurrency", "N", told, parse=int, default=8)
+    options.add_value(
+        parser,
         "--evaluations",
-        metavar="COUNT",
-        type=options.parsing(int),
-        default=None,
-        help="evaluations of the noise measurement, about 4 s each; 0 skips it; with --noise, "
+        "COUNT",
+        "evaluations of the noise measurement, about 4 s each; 0 skips it; with --noise, "
         "of each configuration; default 5, with --noise 75, about 5 minutes in total",
+        parse=int,
     )
-    parser.add_argument(
+    options.add_flag(
+        parser,
         "--clean",
-        action="store_true",
-        help="remove control groups, processes, folders, containers and GPU clocks left by "
+        "remove control groups, processes, folders, containers and GPU clocks left by "
         "dead servers, without measuring; default: only check",
     )
     _add_noise_arguments(parser)
     options.add_group(parser, "target", only=DECLARED)
     for group, names in ONLY_NOISE_MEASUREMENT.items():
         options.add_group(parser, group, only=names)
-    options.add_json(parser)
 
 
 def _add_noise_arguments(parser: argparse.ArgumentParser) -> None:
     nested = parser.add_argument_group("the noise measurement")
-    nested.add_argument(
+    options.add_flag(
+        nested,
         "--noise",
-        action="store_true",
-        help="evaluate several configurations repeatedly, and report the noise of machine "
+        "evaluate several configurations repeatedly, and report the noise of machine "
         "drift, evaluations and blocks, and which gains can be shown in which time "
         "(about 5 minutes); default: one configuration, half a minute",
     )
-    nested.add_argument(
-        "--configurations",
-        metavar="COUNT",
-        type=options.parsing(int),
-        default=None,
-        help="configurations evaluated: the default and others of the faster half; default 4",
-    )
-    nested.add_argument(
-        "--seed",
-        metavar="S",
-        type=options.parsing(int),
-        default=None,
-        help="seed of the configurations and their order; default 0",
-    )
-    nested.add_argument(
-        "--seconds",
-        metavar="S",
-        type=options.parsing(float),
-        default=argparse.SUPPRESS,
-        help="seconds measured per evaluation, as in a study; default 0.6",
-    )
+    told = "configurations evaluated: the default and others of the faster half; default 4"
+    options.add_value(nested, "--configurations", "COUNT", told, parse=int)
+    told = "seed of the configurations and their order; default 0"
+    options.add_value(nested, "--seed", "S", told, parse=int)
+    told = "seconds measured per evaluation, as in a study; default 0.6"
+    options.add_value(nested, "--seconds", "S", told, parse=float, default=argparse.SUPPRESS)
 
 
 def run(arguments: argparse.Namespace, terminal: Terminal) -> CommandResult:
     """Run the command."""
-    if arguments.concurrency < 1:
-        raise UsageError(f"--concurrency {arguments.concurrency}: expected a whole number from 1")
+    check_range("--concurrency", arguments.concurrency, "a whole number from 1", low=1)
     order = None
     if arguments.noise:
         order = _order(arguments)
@@ -127,7 +99,7 @@ def run(arguments: argparse.Namespace, terminal: Terminal) -> CommandResult:
         problem.find_spec(arguments.model, is_trusted=is_trusted)
     findings = doctor.findings()
     parts: list[rich.console.RenderableType] = [_line(finding) for finding in findings]
-    data: dict[str, object] = {"findings": [dataclasses.asdict(finding) for finding in findings]}
+    data: dict[str, object] = {"findings": to_plain(findings)}
     if order is not None:
         found = noise_measurement.measure(order, terminal=terminal)
         parts += ["", noise.text(found)]
@@ -141,27 +113,21 @@ def run(arguments: argparse.Namespace, terminal: Terminal) -> CommandResult:
 def _short(
     arguments: argparse.Namespace, launches: int, terminal: Terminal, data: dict[str, object]
 ) -> list[rich.console.RenderableType]:
-    console_text.write_line(
-        terminal.console,
-        f"measuring the noise of {arguments.model}: {launches} fresh launches",
-    )
+    terminal.say(f"measuring the noise of {arguments.model}: {launches} fresh launches")
     with resumable(None):
         target = options.group_of(arguments, TargetSettings)
         found = doctor.noise_of(target, launches=launches)
-    data["noise"] = finite(dataclasses.asdict(found))
+    data["noise"] = finite(to_plain(found))
     return [rich.text.Text(sentence) for sentence in doctor.sentences(found)]
 
 
 def _order(arguments: argparse.Namespace) -> noise_measurement.NoiseMeasurementSpec:
     if arguments.clean:
         raise UsageError("--clean and --noise: choose one; --clean does not measure")
-    given = {name: getattr(arguments, name) for name in COUNTS}
-    given["evaluations"] = arguments.evaluations
+    given = {name: getattr(arguments, name) for name in ("configurations", "evaluations")}
+    told = f"a whole number from {MIN_OF_NOISE_MEASUREMENT} with --noise"
     for name, value in given.items():
-        if value is not None and value < MIN_OF_NOISE_MEASUREMENT:
-            raise UsageError(
-                f"--{name} {value}: expected a whole number from {MIN_OF_NOISE_MEASUREMENT} with --noise"
-            )
+        check_range(f"--{name}", value, told, low=MIN_OF_NOISE_MEASUREMENT)
     return noise_measurement.NoiseMeasurementSpec(
         settings=StudySettings(
             target=options.group_of(arguments, TargetSettings),
@@ -173,7 +139,7 @@ def _order(arguments: argparse.Namespace) -> noise_measurement.NoiseMeasurementS
 
 
 def _reject_noise_options(arguments: argparse.Namespace) -> None:
-    given = [name for name in (*COUNTS, "seed") if getattr(arguments, name) is not None]
+    given = [name for name in ("configurations", "seed") if getattr(arguments, name) is not None]
     settings = ["seconds", *(name for names in ONLY_NOISE_MEASUREMENT.values() for name in names)]
     given += [name for name in settings if hasattr(arguments, name)]
     if given:

@@ -8,13 +8,9 @@ import shutil
 
 from serving.model_spec import ModelSpec
 from tuner import export
-from tuner.cli.commands import options
-from tuner.cli.result import CommandResult
+from tuner.cli.commands import CommandResult, options
 from tuner.errors import UsageError
 from tuner.export.export_input import Files
-from tuner.report import console_text
-from tuner.settings.store import StoreSettings
-from tuner.store import run_folder
 from tuner.store.run_folder import storage_errors
 from tuner.study import problem, study_files
 from tuner.study.interruption import resume_command
@@ -24,40 +20,28 @@ from tuner.values.study_record import StudyRecord
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options."""
-    parser.add_argument("study_name", metavar="STUDY", help="name of the study, or its folder")
-    parser.add_argument(
-        "--to",
-        default="serving",
-        metavar="NAME",
-        help=f"format of the export: {', '.join(export.FORMATS)}; default serving",
-    )
-    parser.add_argument(
-        "--trial",
-        type=options.parsing(int),
-        metavar="N",
-        help="export the configuration of this trial; default: the recommendation",
-    )
-    parser.add_argument(
+    told = f"format of the export: {', '.join(export.FORMATS)}; default serving"
+    options.add_value(parser, "--to", "NAME", told, default="serving")
+    told = "export the configuration of this trial; default: the recommendation"
+    options.add_value(parser, "--trial", "N", told, parse=int)
+    options.add_value(
+        parser,
         "--out",
-        metavar="DIR",
-        type=pathlib.Path,
-        help="folder for the files; required for formats of several files, as compose; "
+        "DIR",
+        "folder for the files; required for formats of several files, as compose; "
         "default: print the single file",
+        parse=pathlib.Path,
     )
-    parser.add_argument(
-        "--force", action="store_true", help="overwrite existing files; default: refuse"
-    )
-    options.add_group(parser, "store", only=["runs_dir", "storage"])
-    options.add_json(parser)
+    options.add_flag(parser, "--force", "overwrite existing files; default: refuse")
+    options.add_study(parser, "runs_dir", "storage")
 
 
 def run(arguments: argparse.Namespace, terminal: Terminal) -> CommandResult:
     """Run the command."""
     export.check(arguments.to)
-    where = options.group_of(arguments, StoreSettings)
-    folder = run_folder.find(pathlib.Path(where.runs_dir), arguments.study_name)
+    folder = options.find_study(arguments)
     settings = study_files.settings_of(folder)
-    store = study_files.store_of(folder, settings, url=where.storage)
+    store = study_files.store_of(folder, settings, url=getattr(arguments, "storage", None))
     if arguments.trial is None and not study_files.is_finished(folder):
         raise UsageError(
             f"study {folder.name} is not finished and has no recommendation yet: resume "
@@ -79,7 +63,7 @@ def run(arguments: argparse.Namespace, terminal: Terminal) -> CommandResult:
         )
     caution = export.caution(record, arguments.to, trial=arguments.trial)
     if caution is not None:
-        console_text.write_line(terminal.console, f"warning: {caution}", style="yellow")
+        terminal.say(f"warning: {caution}", style="yellow")
     return said
 
 

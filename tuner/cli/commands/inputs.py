@@ -8,8 +8,7 @@ import rich.console
 import rich.table
 import rich.text
 
-from tuner.cli.commands import options
-from tuner.cli.result import CommandResult
+from tuner.cli.commands import CommandResult, options
 from tuner.errors import TunerError, UnknownSize
 from tuner.evaluation import correctness_check, request_source
 from tuner.evaluation.evaluator import Evaluator
@@ -30,7 +29,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "model", metavar="MODEL", help="model name, file or folder, as --model of a study"
     )
     options.add_group(parser, "target", only=TARGET)
-    options.add_json(parser)
 
 
 def run(arguments: argparse.Namespace, terminal: Terminal) -> CommandResult:

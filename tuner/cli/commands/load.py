@@ -16,8 +16,7 @@ from serving.errors import ServingError
 from serving.system import user_files
 from serving.values import Signature
 from serving.zoo import bundled
-from tuner.cli.commands import options
-from tuner.cli.result import CommandResult
+from tuner.cli.commands import CommandResult, options
 from tuner.errors import LaunchFailed, LoadGeneratorFailed, TunerError, UsageError
 from tuner.evaluation import request_source
 from tuner.evaluation.open_loop import make_open_loop_plan
@@ -33,13 +32,12 @@ from tuner.measurement import host, summary
 from tuner.measurement.measurement_warnings import warnings_of
 from tuner.measurement.outcome import MAX_ERROR_SHARE, measure_outcome
 from tuner.metrics import tail_latency
-from tuner.report import console_text, formatting
+from tuner.report import formatting
 from tuner.settings.measurement import SETTLING_S, MeasurementSettings
 from tuner.settings.target import TargetSettings
 from tuner.settings.workload import NO_ARRIVALS, NO_LOAD
 from tuner.study.interruption import resumable
 from tuner.study.progress import Terminal
-from tuner.values.interval import Interval
 from tuner.values.measurement import Measurement
 
 LOAD = ("concurrency", "rate", "arrivals", "client_batch", "payload", "shape", "values")
@@ -53,18 +51,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="URL",
         help="server: http://HOST:PORT with --model, or the full URL of a model or page",
     )
-    parser.add_argument(
-        "--model",
-        metavar="NAME",
-        help="model on an Open Inference Protocol server; default: from the URL",
-    )
-    parser.add_argument(
-        "--header",
-        action="append",
-        default=[],
-        metavar="'NAME: VALUE'",
-        help="header sent with every request; repeatable; default: none",
-    )
+    told = "model on an Open Inference Protocol server; default: from the URL"
+    options.add_value(parser, "--model", "NAME", told)
+    told = "header sent with every request; repeatable; default: none"
+    options.add_value(parser, "--header", "'NAME: VALUE'", told, action="append", default=[])
     options.add_group(parser, "target", only=LOAD)
     options.add_group(
         parser,
@@ -72,7 +62,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         only=["requests", "seconds", "warmup_s", "timeout_s"],
         instead={"seconds": 2},
     )
-    options.add_json(parser)
 
 
 def run(arguments: argparse.Namespace, terminal: Terminal) -> CommandResult:
@@ -85,10 +74,8 @@ def run(arguments: argparse.Namespace, terminal: Terminal) -> CommandResult:
         target = dataclasses.replace(target, path=payloads.infer_path(arguments.model))
     sent = _payloads(target, asked, arguments.header)
     with resumable(None), LoadGenerator() as generator:
-        console_text.write_line(
-            terminal.console,
-            f"{sent.method} {target.host}:{target.port}{sent.path}: {sent.description}",
-        )
+        where = f"{target.host}:{target.port}{sent.path}"
+        terminal.say(f"{sent.method} {where}: {sent.description}")
         generator.set_payloads(sent)
         before = host.read()
         plan = _plan(target, asked, load, settings)
@@ -98,11 +85,7 @@ def run(arguments: argparse.Namespace, terminal: Terminal) -> CommandResult:
 
 
 def _target_settings(arguments: argparse.Namespace) -> TargetSettings:
-    """Return the requested workload.
-
-    Raises:
-        UsageError: the options contradict each other.
-    """
+    """Return the requested workload; contradicting options raise UsageError."""
     named = argparse.Namespace(**{**vars(arguments), "model": arguments.model or arguments.url})
     asked = options.group_of(named, TargetSettings)
     if asked.concurrency is None and not asked.is_open:
@@ -158,21 +141,14 @@ def _raw(target: Endpoint, file: str | None, headers: dict[str, str]) -> Payload
         raise UsageError(
             f"URL http://{target.host}:{target.port}/ names no model: give --model NAME, or the URL of a page"
         )
-    if file is None:
-        return payloads.raw(
-            [b""], path=target.path, method="GET", headers=headers, description="GET without a body"
-        )
-    try:
-        body = user_files.read(file, max_bytes=MAX_BYTES)
-    except OSError as error:
-        raise UsageError(f"--payload {file}: {error.strerror or error}") from error
-    return payloads.raw(
-        [body],
-        path=target.path,
-        method="POST",
-        headers=headers,
-        description=f"{file}, {len(body)} bytes",
-    )
+    body, method, told = b"", "GET", "GET without a body"
+    if file is not None:
+        try:
+            body = user_files.read(file, max_bytes=MAX_BYTES)
+        except OSError as error:
+            raise UsageError(f"--payload {file}: {error.strerror or error}") from error
+        method, told = "POST", f"{file}, {len(body)} bytes"
+    return payloads.raw([body], path=target.path, method=method, headers=headers, description=told)
 
 
 def _choose_payloads(asked: TargetSettings, model: str, signature: Signature) -> Payloads:
@@ -184,7 +160,7 @@ def _choose_payloads(asked: TargetSettings, model: str, signature: Signature) ->
     try:
         found = request_source.make_request_source(asked, card, signature)
         return found.payloads(model=model, client_batch=asked.client_batch, seed=0)
-    except (UsageError, TunerError):
+    except TunerError:
         if card is None:
             raise
     found = request_source.make_request_source(asked, None, signature)
@@ -270,10 +246,10 @@ def _failure_text(result: PhaseResult, failed: int, finished: int, *, is_open: b
 
 def _table(measurement: Measurement) -> rich.table.Table:
     made = rich.table.Table(box=None, pad_edge=False, show_header=False)
-    for name, value, interval in _latencies(measurement):
-        made.add_row(
-            name, f"{formatting.number(value)} ms", f"95 % interval {formatting.interval(interval)}"
-        )
+    for name in ("mean", "p50", "p95"):
+        value = formatting.number(getattr(measurement, f"{name}_ms"))
+        interval = formatting.interval(getattr(measurement, f"{name}_interval"))
+        made.add_row(name, f"{value} ms", f"95 % interval {interval}")
     tail = tail_latency.of_evaluation(measurement)
     worth = f"{tail.effective:,.0f} effective requests"
     told = (
@@ -295,14 +271,6 @@ def _table(measurement: Measurement) -> rich.table.Table:
     count = f"{measurement.requests:,} in {measurement.seconds:.3g} s"
     made.add_row("answered", count, f"{measurement.errors:,} failed")
     return made
-
-
-def _latencies(measurement: Measurement) -> tuple[tuple[str, float, Interval], ...]:
-    return (
-        ("mean", measurement.mean_ms, measurement.mean_interval),
-        ("p50", measurement.p50_ms, measurement.p50_interval),
-        ("p95", measurement.p95_ms, measurement.p95_interval),
-    )
 
 
 def _data(measurement: Measurement, plan: PhasePlan, notes: list[str]) -> dict[str, Any]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import statistics
 from collections.abc import Iterator
 from typing import Any
@@ -11,10 +10,12 @@ import rich.console
 import rich.table
 import rich.text
 
+from tuner.cli.commands import table
 from tuner.cli.commands.study import finite
 from tuner.lab.noise_analysis import NoiseMeasurement
 from tuner.report import formatting
-from tuner.study.progress import short_names
+from tuner.study.progress import differences
+from tuner.values.plain import to_plain
 
 ESTIMATOR = "restricted likelihood: two Ornstein-Uhlenbeck processes common to all configurations, launches and blocks"
 MUCH_NEIGHBOUR = 0.02
@@ -38,13 +39,8 @@ def text(found: NoiseMeasurement) -> rich.console.RenderableType:
 
 def as_json(found: NoiseMeasurement) -> dict[str, Any]:
     """Return the result as JSON, including all blocks."""
-    data: dict[str, Any] = finite(dataclasses.asdict(dataclasses.replace(found, tried=())))
-    data["default"] = dict(found.default)
-    data["configurations"] = [dict(cell) for cell in found.configurations]
-    data["tried"] = [finite(dataclasses.asdict(one)) for one in found.tried]
-    data["shares"] = found.course.shares
-    data["estimator"] = ESTIMATOR
-    return data
+    data: dict[str, Any] = finite(to_plain(found))
+    return {**data, "shares": found.course.shares, "estimator": ESTIMATOR}
 
 
 def _left_out(found: NoiseMeasurement) -> Iterator[str]:
@@ -58,23 +54,25 @@ def _left_out(found: NoiseMeasurement) -> Iterator[str]:
 
 
 def _sources(found: NoiseMeasurement) -> rich.table.Table:
-    made = _table("differences between", "standard deviation", "share of the variance")
+    made = table("differences between", "standard deviation", "share of the variance")
     course, part = found.course, found.course.shares
     time_sd = (course.quick.sd**2 + course.slow.sd**2) ** 0.5
-    made.add_row("machine drift", _share(time_sd), _share(part["time"]))
+    made.add_row("machine drift", formatting.percent(time_sd), formatting.percent(part["time"]))
     for name, process in (("seconds", course.quick), ("minutes", course.slow)):
         made.add_row(
             f"  over {name}: correlation time {formatting.duration(process.forgets_s)}",
-            _share(process.sd),
-            _share(process.sd**2 / course.variance),
+            formatting.percent(process.sd),
+            formatting.percent(process.sd**2 / course.variance),
         )
     made.add_row(
-        "evaluations of one configuration", _share(course.evaluation_sd), _share(part["launch"])
+        "evaluations of one configuration",
+        formatting.percent(course.evaluation_sd),
+        formatting.percent(part["launch"]),
     )
     made.add_row(
         f"blocks of {found.block_s:g} s in one evaluation",
-        _share(course.block_sd),
-        _share(part["block"]),
+        formatting.percent(course.block_sd),
+        formatting.percent(part["block"]),
     )
     return made
 
@@ -89,30 +87,24 @@ def _neighbours(found: NoiseMeasurement) -> Iterator[str]:
         return
     usual = statistics.median(known)
     line = (
-        f"other processes used {_share(usual)} of the machine in the median evaluation, "
-        f"{_share(max(known))} at most"
+        f"other processes used {formatting.percent(usual)} of the machine in the median evaluation, "
+        f"{formatting.percent(max(known))} at most"
     )
     yield f"{line}; check what else runs (top)" if usual > MUCH_NEIGHBOUR else line
 
 
 def _configurations(found: NoiseMeasurement) -> rich.table.Table:
-    made = _table("configuration", "mean", "launches")
-    short = short_names(found.default)
+    made = table("configuration", "mean", "launches")
     for place, (cell, mean_ms) in enumerate(zip(found.configurations, found.means_ms, strict=True)):
-        changed = [
-            f"{short.get(name, name)}={formatting.knob_value(value)}"
-            for name, value in cell.items()
-            if found.default.get(name) != value
-        ]
         launches = sum(one.configuration == place and bool(one.blocks_ms) for one in found.tried)
         made.add_row(
-            " ".join(changed) or "the default", f"{formatting.number(mean_ms)} ms", str(launches)
+            differences(cell, found.default), f"{formatting.number(mean_ms)} ms", str(launches)
         )
     return made
 
 
 def _gains(found: NoiseMeasurement) -> rich.table.Table:
-    made = _table("gains likely (80 %) to be shown", "a comparison", "a study's verdict")
+    made = table("gains likely (80 %) to be shown", "a comparison", "a study's verdict")
     for one in found.gains:
         made.add_row(
             f"in {one.spent_s:g} s",
@@ -122,14 +114,3 @@ def _gains(found: NoiseMeasurement) -> rich.table.Table:
             ),
         )
     return made
-
-
-def _table(*titles: str) -> rich.table.Table:
-    made = rich.table.Table(box=None, pad_edge=False)
-    for place, title in enumerate(titles):
-        made.add_column(title, justify="right" if place else "left", overflow="fold")
-    return made
-
-
-def _share(share: float) -> str:
-    return formatting.percent(share)

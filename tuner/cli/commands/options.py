@@ -18,8 +18,11 @@ from tuner.evaluation.scenarios import files as scenario_files
 from tuner.evaluation.scenarios import tuning
 from tuner.settings.measurement import SCENARIO_S, MeasurementSettings
 from tuner.settings.option import options
+from tuner.settings.store import StoreSettings
 from tuner.settings.study import GROUPS, StudySettings
 from tuner.settings.workload import SCENARIO
+from tuner.store import run_folder
+from tuner.store.run_folder import RunFolder
 
 Group = TypeVar("Group")
 ArgumentGroup = argparse._ArgumentGroup  # noqa: SLF001 - argparse has no public name for it
@@ -58,6 +61,39 @@ class CommandParser(argparse.ArgumentParser):
         return found
 
 
+def add_value(
+    parser: argparse.ArgumentParser | ArgumentGroup,
+    flag: str,
+    metavar: str | None,
+    told: str,
+    *,
+    parse: Callable[[str], Any] = str,
+    **more: Any,
+) -> None:
+    """Add an option with a value, which is None by default."""
+    told = told.replace("%", "%%")
+    parser.add_argument(flag, metavar=metavar, type=parsing(parse), help=told, **more)
+
+
+def add_flag(
+    parser: argparse.ArgumentParser | ArgumentGroup, flag: str, told: str, **more: Any
+) -> None:
+    """Add an option without a value."""
+    parser.add_argument(flag, action="store_true", help=told.replace("%", "%%"), **more)
+
+
+def add_study(parser: argparse.ArgumentParser, *store: str) -> None:
+    """Add a study by name, with options of its storage."""
+    parser.add_argument("study_name", metavar="STUDY", help="name of the study, or its folder")
+    add_group(parser, "store", only=store)
+
+
+def find_study(arguments: argparse.Namespace) -> RunFolder:
+    """Return the folder of the study of `add_study`, or raise UnknownStudy."""
+    where = group_of(arguments, StoreSettings)
+    return run_folder.find(pathlib.Path(where.runs_dir), arguments.study_name)
+
+
 def add_group(
     parser: argparse.ArgumentParser,
     name: str,
@@ -66,14 +102,7 @@ def add_group(
     but: Iterable[str] = (),
     instead: Mapping[str, Any] = MappingProxyType({}),
 ) -> ArgumentGroup:
-    """Add the options of a group of settings, and return the parser's group.
-
-    Args:
-        name: a key of `tuner.settings.study.GROUPS`.
-        only: fields to add; None: all.
-        but: fields to omit.
-        instead: defaults that replace the settings' own.
-    """
+    """Add a group of settings, and return the parser's group; `instead` has other defaults."""
     known = {field.name for field, _ in options(GROUPS[name])}
     wanted = (known if only is None else set(only)) - set(but)
     group = parser.add_argument_group(TITLES[name])
@@ -87,46 +116,39 @@ def add_group(
             told += "" if is_needed else option.more
         if field.name in instead:
             told = f"{told.partition('; default')[0]}; default {instead[field.name]}"
+        default = instead.get(field.name, argparse.SUPPRESS)
         if option.is_flag:
-            group.add_argument(
-                option.flag,
-                action="store_true",
-                dest=field.name,
-                help=told.replace("%", "%%"),
-                default=argparse.SUPPRESS,
-            )
+            add_flag(group, option.flag, told, dest=field.name, default=default)
             continue
-        group.add_argument(
+        add_value(
+            group,
             option.flag,
+            option.metavar,
+            told,
+            parse=option.parse,
             action="append" if option.is_repeated else "store",
             dest=field.name,
-            metavar=option.metavar,
-            type=parsing(option.parse),
-            help=told.replace("%", "%%"),
             required=is_needed,
-            default=instead.get(field.name, argparse.SUPPRESS),
+            default=default,
             choices=option.choices,
         )
     return group
 
 
-def group_of(arguments: argparse.Namespace, kind: type[Group]) -> Group:
-    """Return the given group of settings, with defaults.
+def action_of(group: ArgumentGroup, name: str) -> argparse.Action:
+    """Return the option of a field, to be changed."""
+    return next(action for action in group._group_actions if action.dest == name)  # noqa: SLF001 - argparse has no public name for them
 
-    Raises:
-        UsageError: a value is out of range.
-    """
+
+def group_of(arguments: argparse.Namespace, kind: type[Group]) -> Group:
+    """Return the given group of settings with defaults; a value out of range is a UsageError."""
     names = [field.name for field, _ in options(kind)]
     given = {name: getattr(arguments, name) for name in names if hasattr(arguments, name)}
     return kind(**{k: tuple(v) if isinstance(v, list) else v for k, v in given.items()})
 
 
 def settings_of(arguments: argparse.Namespace) -> StudySettings:
-    """Return all groups.
-
-    Raises:
-        UsageError: a value is out of range, or there is nothing to tune.
-    """
+    """Return all groups; a value out of range, or nothing to tune, is a UsageError."""
     take_scenario(arguments)
     return StudySettings(**{name: group_of(arguments, kind) for name, kind in GROUPS.items()})
 
@@ -165,12 +187,8 @@ def take_scenario(arguments: argparse.Namespace) -> None:
 
 def add_json(parser: argparse.ArgumentParser) -> None:
     """Add `--json`, which all commands have."""
-    parser.add_argument(
-        "--json",
-        action="store_true",
-        default=argparse.SUPPRESS,
-        help="print exactly one JSON object on standard output; default: text",
-    )
+    told = "print exactly one JSON object on standard output; default: text"
+    add_flag(parser, "--json", told, default=argparse.SUPPRESS)
 
 
 def parsing(parse: Callable[[str], Any]) -> Callable[[str], Any]:

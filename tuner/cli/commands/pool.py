@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import dataclasses
 import pathlib
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -12,17 +11,20 @@ import rich.console
 import rich.table
 import rich.text
 
-from tuner.cli.commands import options
-from tuner.cli.result import CommandResult
+from tuner.cli.commands import CommandResult, options, table
 from tuner.evaluation.scenarios import emulated, files, served
 from tuner.evaluation.scenarios.emulated import Emulation
 from tuner.evaluation.scenarios.results import Counts, ScenarioResult
 from tuner.evaluation.scenarios.served import ScenarioRun
 from tuner.evaluation.scenarios.values import Scenario
-from tuner.report import console_text, formatting
+from tuner.report import formatting
 from tuner.study.interruption import resumable
 from tuner.study.progress import Terminal
 from tuner.values.measurement import LATE_S, MAX_LATE_SHARE
+from tuner.values.plain import to_plain
+
+OF_A_SERVICE = ("send_lag_ms", "sent_late", "client_cores", "server")
+"""Facts of a real run in the JSON."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -30,13 +32,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "scenario", type=pathlib.Path, metavar="FILE", help="scenario file (docs/scenarios.md)"
     )
-    parser.add_argument(
-        "--serve",
-        action="store_true",
-        help="serve on this machine with real replicas in real time; default: emulate in "
-        "virtual time",
-    )
-    options.add_json(parser)
+    told = "serve on this machine with real replicas in real time; default: emulate in virtual time"
+    options.add_flag(parser, "--serve", told)
 
 
 def run(arguments: argparse.Namespace, terminal: Terminal) -> CommandResult:
@@ -44,14 +41,14 @@ def run(arguments: argparse.Namespace, terminal: Terminal) -> CommandResult:
     scenario = files.read(arguments.scenario)
     if arguments.serve:
         with resumable(None):
-            served_ = served.run(
-                scenario, say=lambda text: console_text.write_line(terminal.console, text)
-            )
-        more, data = _of_service(served_), _plain_service(served_)
-        return _make_result(scenario, served_, "", more, data, note=_doubt(served_))
+            served_ = served.run(scenario, say=terminal.say)
+        data = {name: to_plain(getattr(served_, name)) for name in OF_A_SERVICE}
+        return _make_result(scenario, served_, "", _of_service(served_), data, note=_doubt(served_))
     found, _ = emulated.run(scenario, check=terminal.check)
-    more, data = _of_emulation(found), _plain_emulation(found)
-    return _make_result(scenario, found, " of virtual time", more, data, note=_caution(scenario))
+    planned_per_s = found.planned_per_s if found.requests else None
+    data = {"work": to_plain(found.work), "planned_per_s": planned_per_s}
+    more, note = _of_emulation(found), _caution(scenario)
+    return _make_result(scenario, found, " of virtual time", more, data, note=note)
 
 
 def _make_result(
@@ -109,13 +106,6 @@ def _doubt(found: ScenarioRun) -> str | None:
     )
 
 
-def _plain_emulation(found: Emulation) -> dict[str, Any]:
-    return {
-        "work": dataclasses.asdict(found.work),
-        "planned_per_s": found.planned_per_s if found.requests else None,
-    }
-
-
 def _of_service(found: ScenarioRun) -> tuple[str, ...]:
     server = found.server
     told = "; ".join(f"{count:,} {reason}" for reason, count in server.refusals.items())
@@ -126,20 +116,9 @@ def _of_service(found: ScenarioRun) -> tuple[str, ...]:
     return (*([f"the server rejected: {told}"] if told else ()), work, client)
 
 
-def _plain_service(found: ScenarioRun) -> dict[str, Any]:
-    return {
-        "send_lag_ms": found.send_lag_ms,
-        "sent_late": found.sent_late,
-        "client_cores": found.client_cores,
-        "server": dataclasses.asdict(found.server),
-    }
-
-
 def _table(found: ScenarioResult) -> rich.table.Table:
-    made = rich.table.Table(box=None, pad_edge=False)
-    made.add_column("")
-    for name in ("requests", "refused", "admitted", "in time", "late", "dropped", "p50", "p99.9"):
-        made.add_column(name, justify="right")
+    titles = ("requests", "refused", "admitted", "in time", "late", "dropped", "p50", "p99.9")
+    made = table("", *titles)
     for name, one in found.streams.items():
         trips = [f"{value:.1f} ms" for value in one.round_trips_ms] or ["–"] * 4
         made.add_row(
@@ -166,10 +145,7 @@ def _reasons(found: ScenarioResult) -> Iterator[str]:
 
 
 def _by_deadline(name: str, found: ScenarioResult) -> rich.table.Table:
-    made = rich.table.Table(box=None, pad_edge=False)
-    made.add_column(f"{name}: deadline")
-    made.add_column("requests", justify="right")
-    made.add_column("in time", justify="right")
+    made = table(f"{name}: deadline", "requests", "in time")
     for size, one in found.by_deadline[name].items():
         made.add_row(
             f"{formatting.number(size)} ms",
@@ -193,4 +169,4 @@ def _data(found: ScenarioResult) -> dict[str, Any]:
 
 
 def _plain(one: Counts) -> dict[str, Any]:
-    return {**dataclasses.asdict(one), "admitted": one.admitted}
+    return {**to_plain(one), "admitted": one.admitted}

@@ -7,8 +7,7 @@ import collections
 import dataclasses
 import pathlib
 
-from tuner.cli.commands import options
-from tuner.cli.result import CommandResult
+from tuner.cli.commands import CommandResult, options
 from tuner.errors import UsageError
 from tuner.lab import record
 from tuner.lab.record import RecordSpec
@@ -16,6 +15,7 @@ from tuner.lab.tables.schedule import RepeatRule
 from tuner.lab.tables.table import status_of
 from tuner.report import formatting
 from tuner.settings.measurement import SCENARIO_S, MeasurementSettings
+from tuner.settings.option import check_range
 from tuner.settings.search import SearchSettings
 from tuner.settings.store import StoreSettings
 from tuner.settings.study import StudySettings
@@ -53,54 +53,33 @@ MIN_PASSES = 3
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options."""
     target = options.add_group(parser, "target", only=TARGET)
-    for action in target._group_actions:  # noqa: SLF001 - argparse has no public name for them
-        if action.dest == "concurrency":  # `run` requires it unless there is a scenario
-            action.required = False
-            action.help = f"{action.help}; no default: required without --scenario"
-    target.add_argument(
-        "--grid",
-        required=True,
-        metavar="FILE",
-        help="search space whose configurations are all recorded (docs/search-spaces.md)",
-    )
+    load = options.action_of(target, "concurrency")
+    load.required = False  # `run` requires it unless there is a scenario
+    load.help = f"{load.help}; no default: required without --scenario"
+    told = "search space whose configurations are all recorded (docs/search-spaces.md)"
+    options.add_value(target, "--grid", "FILE", told, required=True)
     thorough = parser.add_argument_group("repetitions")
-    thorough.add_argument(
-        "--passes",
-        default=RepeatRule().passes,
-        type=options.parsing(int),
-        metavar="K",
-        help="evaluations of every configuration, each pass in a new order; at least 3; default 3",
-    )
-    thorough.add_argument(
+    told = "evaluations of every configuration, each pass in a new order; at least 3; default 3"
+    options.add_value(thorough, "--passes", "K", told, parse=int, default=RepeatRule().passes)
+    options.add_value(
+        thorough,
         "--max-evaluations",
+        "K",
+        "most evaluations of each of the best 5 % of configurations, until its standard "
+        "error is 1 %; default 16",
+        parse=int,
         default=RepeatRule().most,
-        type=options.parsing(int),
-        metavar="K",
-        help="most evaluations of each of the best 5 %% of configurations, until its standard "
-        "error is 1 %%; default 16",
     )
-    thorough.add_argument(
-        "--seed",
-        default=0,
-        type=options.parsing(int),
-        metavar="S",
-        help="seed of the orders and of random inputs; default 0",
-    )
+    told = "seed of the orders and of random inputs; default 0"
+    options.add_value(thorough, "--seed", "S", told, parse=int, default=0)
     measured = options.add_group(
         parser, "measurement", only=["objective", "seconds", "warmup_s", "timeout_s"]
     )
-    for action in measured._group_actions:  # noqa: SLF001 - argparse has no public name for them
-        if action.dest == "seconds" and action.help is not None:
-            before = action.help.partition("; default")[0]
-            action.help = f"{before}; default {SECONDS:g}, {SCENARIO_S:g} with --scenario"
-    parser.add_argument(
-        "--out",
-        required=True,
-        type=pathlib.Path,
-        metavar="DIR",
-        help="folder of the benchmark table; created, or continued if it exists",
-    )
-    options.add_json(parser)
+    seconds = options.action_of(measured, "seconds")
+    before = str(seconds.help).partition("; default")[0]
+    seconds.help = f"{before}; default {SECONDS:g}, {SCENARIO_S:g} with --scenario"
+    told = "folder of the benchmark table; created, or continued if it exists"
+    options.add_value(parser, "--out", "DIR", told, parse=pathlib.Path, required=True)
 
 
 def run(arguments: argparse.Namespace, terminal: Terminal) -> CommandResult:
@@ -127,18 +106,13 @@ def run(arguments: argparse.Namespace, terminal: Terminal) -> CommandResult:
 
 
 def _order(arguments: argparse.Namespace) -> RecordSpec:
-    """Return the validated request.
-
-    Raises:
-        UsageError: a value is out of range, or the folder is unusable.
-    """
+    """Return the request; a bad value, or an unusable folder, raises UsageError."""
     for option, value, least in (
         ("--passes", arguments.passes, MIN_PASSES),
         ("--max-evaluations", arguments.max_evaluations, arguments.passes),
         ("--seed", arguments.seed, 0),
     ):
-        if value < least:
-            raise UsageError(f"{option} {value}: expected a whole number from {least}")
+        check_range(option, value, f"a whole number from {least}", low=least)
     is_scenario = hasattr(arguments, "scenario")
     options.take_scenario(arguments)
     if not is_scenario:
@@ -150,7 +124,8 @@ def _order(arguments: argparse.Namespace) -> RecordSpec:
         if getattr(arguments, "objective", None) == objective:
             raise UsageError(f"--objective {objective}: {why}")
     out: pathlib.Path = arguments.out
-    if out.exists() and (not out.is_dir() or (any(out.iterdir()) and not _is_table(out))):
+    is_table = (out / "table.yaml").is_file()
+    if out.exists() and not is_table and not (out.is_dir() and not any(out.iterdir())):
         raise UsageError(
             f"--out {out} is not a benchmark table; give a new folder, or one of an "
             "earlier `tune record`"
@@ -171,7 +146,3 @@ def _order(arguments: argparse.Namespace) -> RecordSpec:
         thoroughness=RepeatRule(passes=arguments.passes, most=arguments.max_evaluations),
         out=out,
     )
-
-
-def _is_table(path: pathlib.Path) -> bool:
-    return (path / "table.yaml").is_file()

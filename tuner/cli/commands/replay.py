@@ -8,8 +8,7 @@ import dataclasses
 import pathlib
 from collections.abc import Iterator, Sequence
 
-from tuner.cli.commands import options
-from tuner.cli.result import CommandResult
+from tuner.cli.commands import CommandResult, options
 from tuner.errors import UsageError
 from tuner.lab import prepared_table, replay, replay_search
 from tuner.lab.tables import scoring, table_files
@@ -18,9 +17,10 @@ from tuner.lab.tables.table_evaluator import Perturbations
 from tuner.metrics import objective as objectives
 from tuner.metrics import prices
 from tuner.metrics.objective import NAMES as OBJECTIVES
-from tuner.report import console_text, formatting
+from tuner.report import formatting
 from tuner.sampling import registry
 from tuner.settings.measurement import MeasurementSettings
+from tuner.settings.option import check_range
 from tuner.settings.search import SearchSettings
 from tuner.settings.workload import RATE
 from tuner.study.progress import Terminal
@@ -34,93 +34,68 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options."""
     folder = "folder of `tune record`"
     parser.add_argument("surface", type=pathlib.Path, metavar="SURFACE", help=folder)
-    parser.add_argument(
-        "--sampler",
-        default=SearchSettings().sampler,
-        choices=registry.NAMES,
-        help=f"sampler; default {SearchSettings().sampler}",
-    )
-    parser.add_argument(
-        "--trials",
-        default=50,
-        type=options.parsing(int),
-        metavar="N",
-        help="trials of each search; default 50",
-    )
-    parser.add_argument(
-        "--seeds",
-        default=20,
-        type=options.parsing(int),
-        metavar="K",
-        help="number of searches, with seeds 0 to K - 1; default 20",
-    )
-    parser.add_argument(
-        "--initial",
-        default=None,
-        type=options.parsing(int),
-        metavar="N",
-        help="trials before results guide the sampler; default: the sampler's own",
-    )
-    parser.add_argument(
-        "--objective",
-        default=None,
-        choices=RECORDED_OBJECTIVES,
-        help="objective; default: that of the benchmark table",
-    )
+    usual = SearchSettings().sampler
+    told = f"sampler; default {usual}"
+    options.add_value(parser, "--sampler", None, told, default=usual, choices=registry.NAMES)
+    told = "trials of each search; default 50"
+    options.add_value(parser, "--trials", "N", told, parse=int, default=50)
+    told = "number of searches, with seeds 0 to K - 1; default 20"
+    options.add_value(parser, "--seeds", "K", told, parse=int, default=20)
+    told = "trials before results guide the sampler; default: the sampler's own"
+    options.add_value(parser, "--initial", "N", told, parse=int)
+    told = "objective; default: that of the benchmark table"
+    options.add_value(parser, "--objective", None, told, choices=RECORDED_OBJECTIVES)
     options.add_group(parser, "measurement", only=GIVEN)
-    parser.add_argument(
+    options.add_value(
+        parser,
         "--prediction",
+        None,
+        "predictions for the sampler structured: from the table's profile (its time "
+        "counts as trials), none, or a wrong one; default profile",
         default="profile",
         choices=replay_search.PREDICTIONS,
-        help="predictions for the sampler structured: from the table's profile (its time "
-        "counts as trials), none, or a wrong one; default profile",
     )
-    parser.add_argument(
+    options.add_value(
+        parser,
         "--warm-start",
-        default=None,
-        type=pathlib.Path,
-        metavar="SURFACE",
-        help="benchmark table of the model under another load that each search has searched "
+        "SURFACE",
+        "benchmark table of the model under another load that each search has searched "
         "before; default: none",
+        parse=pathlib.Path,
     )
-    parser.add_argument(
+    options.add_value(
+        parser,
         "--pairs",
-        default=0,
-        type=options.parsing(int),
-        metavar="COUNT",
-        help="end every search with a final selection and a verdict of at most this many "
+        "COUNT",
+        "end every search with a final selection and a verdict of at most this many "
         "pairs, and count right and wrong ones; default 0, none",
+        parse=int,
+        default=0,
     )
     _add_perturbations(parser)
-    options.add_json(parser)
 
 
 def _add_perturbations(parser: argparse.ArgumentParser) -> None:
     laid = parser.add_argument_group("perturbations of the table")
-    laid.add_argument(
+    options.add_value(
+        laid,
         "--noise",
+        "SD",
+        "multiply each evaluation by random noise with this standard deviation, 0.05 for "
+        "5 %; default 0",
+        parse=float,
         default=0.0,
-        type=options.parsing(float),
-        metavar="SD",
-        help="multiply each evaluation by random noise with this standard deviation, 0.05 for "
-        "5 %%; default 0",
     )
-    laid.add_argument(
-        "--null",
-        action="store_true",
-        help="draw every configuration from the evaluations of one; default: from its own",
-    )
-    laid.add_argument(
+    told = "draw every configuration from the evaluations of one; default: from its own"
+    options.add_flag(laid, "--null", told)
+    options.add_flag(
+        laid,
         "--resample",
-        action="store_true",
-        help="centre evaluations on the ground truth of their configuration, with deviations "
+        "centre evaluations on the ground truth of their configuration, with deviations "
         "drawn from the whole table; default: as recorded",
     )
-    laid.add_argument(
-        "--inject-oom",
-        action="store_true",
-        help="let configurations beyond a limit run out of memory; default: no",
-    )
+    told = "let configurations beyond a limit run out of memory; default: no"
+    options.add_flag(laid, "--inject-oom", told)
 
 
 def run(arguments: argparse.Namespace, terminal: Terminal) -> CommandResult:
@@ -137,7 +112,7 @@ def run(arguments: argparse.Namespace, terminal: Terminal) -> CommandResult:
         done += 1
         terminal.check()
         if done % 10 == 0 or done == len(order.seeds):
-            console_text.write_line(terminal.console, f"{done} of {len(order.seeds)} searches")
+            terminal.say(f"{done} of {len(order.seeds)} searches")
 
     replayed = replay.replay(ground, order, report=report)
     data = replayed.as_json()
@@ -197,15 +172,13 @@ def _tolerance(one: scoring.TrialsToTolerance) -> str:
 
 
 def _order(arguments: argparse.Namespace) -> replay_search.ReplaySpec:
-    for option, value in (("--trials", arguments.trials), ("--seeds", arguments.seeds)):
-        if value < 1:
-            raise UsageError(f"{option} {value}: expected a whole number from 1")
+    check_range("--trials", arguments.trials, "a whole number from 1", low=1)
+    check_range("--seeds", arguments.seeds, "a whole number from 1", low=1)
     if arguments.pairs < 0 or arguments.pairs == 1:
         raise UsageError(f"--pairs {arguments.pairs}: expected 0, or a whole number from 2")
     if arguments.null and arguments.resample:
         raise UsageError("--null and --resample: choose one")
-    if not 0 <= arguments.noise <= 1:
-        raise UsageError(f"--noise {arguments.noise:g}: expected a share from 0 to 1, as 0.05")
+    check_range("--noise", arguments.noise, "a share from 0 to 1, as 0.05", low=0, high=1)
     return replay_search.ReplaySpec(
         sampler=arguments.sampler,
         trials=arguments.trials,

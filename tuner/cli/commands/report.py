@@ -7,9 +7,8 @@ import pathlib
 
 import rich.console
 
-from tuner.cli.commands import options
+from tuner.cli.commands import CommandResult, options
 from tuner.cli.commands.study import as_json
-from tuner.cli.result import CommandResult
 from tuner.report import files as report_files
 from tuner.report import terminal as end_of_study
 from tuner.settings.store import StoreSettings
@@ -22,7 +21,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options."""
     parser.add_argument("studies", metavar="STUDY", nargs="+", help="names or folders of studies")
     options.add_group(parser, "store", only=["runs_dir", "storage"])
-    options.add_json(parser)
 
 
 def run(arguments: argparse.Namespace, terminal: Terminal) -> CommandResult:

@@ -7,13 +7,11 @@ import dataclasses
 import os
 import pathlib
 
-from tuner.cli.commands import options
-from tuner.cli.result import CommandResult
+from tuner.cli.commands import CommandResult, options
 from tuner.errors import UsageError
 from tuner.evaluation import probe
 from tuner.evaluation.evaluator import Evaluator
 from tuner.launching import machine
-from tuner.report import console_text
 from tuner.settings.measurement import MeasurementSettings
 from tuner.settings.target import TargetSettings
 from tuner.space import files
@@ -40,16 +38,9 @@ TARGET = (
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options."""
     options.add_group(parser, "target", only=TARGET)
-    parser.add_argument(
-        "--out",
-        type=pathlib.Path,
-        metavar="FILE",
-        help="file to write; default: MODEL.yaml in the current folder",
-    )
-    parser.add_argument(
-        "--force", action="store_true", help="overwrite an existing file; default: refuse"
-    )
-    options.add_json(parser)
+    told = "file to write; default: MODEL.yaml in the current folder"
+    options.add_value(parser, "--out", "FILE", told, parse=pathlib.Path)
+    options.add_flag(parser, "--force", "overwrite an existing file; default: refuse")
 
 
 def run(arguments: argparse.Namespace, terminal: Terminal) -> CommandResult:
@@ -80,7 +71,7 @@ def run(arguments: argparse.Namespace, terminal: Terminal) -> CommandResult:
         evaluator.send(problem.payloads_of(target, card, served, seed=0))
         environment = problem.with_gpu(environment, None, device=served.device)
         text = f"probing {served.model} at a few batch sizes, about ten seconds"
-        console_text.write_line(terminal.console, text)
+        terminal.say(text)
         text = probe.text(evaluator, environment, served)
     space = files.parse(text, file=str(out))
     cells = len(space.candidates(environment))

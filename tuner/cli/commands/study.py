@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import dataclasses
 import math
 import pathlib
 import statistics
@@ -14,8 +13,7 @@ import rich.console
 import rich.text
 
 from tuner.advice import advise
-from tuner.cli.commands import options
-from tuner.cli.result import CommandResult
+from tuner.cli.commands import CommandResult, options
 from tuner.errors import UsageError
 from tuner.metrics import objective as objectives
 from tuner.report import terminal as end_of_study
@@ -25,7 +23,14 @@ from tuner.settings.workload import RATE
 from tuner.study import concurrency_sweep, study
 from tuner.study.progress import Terminal
 from tuner.study.study import StudyResult
+from tuner.values.plain import to_plain
 from tuner.values.study_record import StudyRecord
+
+OF_THE_RECORD = (
+    *("model", "engine", "concurrency", "rate_per_s", "offered_per_s", "arrivals", "client_batch"),
+    *("sampler", "objective"),
+)
+"""Facts of a study in its JSON, in this order."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -33,19 +38,18 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     for group in GROUPS:
         made = options.add_group(parser, group)
         if group == "target":
-            _take_several_concurrencies(made)
-    parser.add_argument(
+            load = options.action_of(made, "concurrency")
+            load.type = options.parsing(concurrencies_of)
+            load.metavar = "N[,N...]"
+            load.help = f"{load.help}; several, comma-separated, run one study each"
+    options.add_flag(
+        parser,
         "--find-rate",
-        action="store_true",
-        help="find the configuration with the highest open-loop rate that keeps --slo-ms, "
+        "find the configuration with the highest open-loop rate that keeps --slo-ms, "
         "with up to eight rates per evaluation; same as --objective rate; default: no",
     )
-    parser.add_argument(
-        "--overwrite",
-        action="store_true",
-        help="delete an existing study of the same name first; default: refuse",
-    )
-    options.add_json(parser)
+    told = "delete an existing study of the same name first; default: refuse"
+    options.add_flag(parser, "--overwrite", told)
 
 
 def run(arguments: argparse.Namespace, terminal: Terminal) -> CommandResult:
@@ -74,21 +78,8 @@ def run(arguments: argparse.Namespace, terminal: Terminal) -> CommandResult:
     )
 
 
-def _take_several_concurrencies(group: options.ArgumentGroup) -> None:
-    """Let `--concurrency` accept a list."""
-    for action in group._group_actions:  # noqa: SLF001 - argparse has no public name for it
-        if action.dest == "concurrency":
-            action.type = options.parsing(concurrencies_of)
-            action.metavar = "N[,N...]"
-            action.help = f"{action.help}; several, comma-separated, run one study each"
-
-
 def concurrencies_of(text: str) -> int | tuple[int, ...]:
-    """Parse one number (`20`) or ascending ones (`1,5,20`).
-
-    Raises:
-        ValueError: anything else.
-    """
+    """Parse one number (`20`) or ascending ones (`1,5,20`), or raise ValueError."""
     try:
         found = tuple(int(part) for part in text.split(","))
     except ValueError:
@@ -111,7 +102,7 @@ def make_sweep_result(finished: Sequence[StudyResult]) -> CommandResult:
         text=rich.console.Group(*parts),
         data={
             "studies": [as_json(one.record, one.files, stopped=one.stopped) for one in finished],
-            "changes": [dataclasses.asdict(change) for change in changed],
+            "changes": to_plain(changed),
         },
     )
 
@@ -148,34 +139,24 @@ def as_json(
     )
     return {
         "study": record.name,
-        "model": record.model,
-        "engine": record.engine,
-        "concurrency": record.concurrency,
-        "rate_per_s": record.rate_per_s,
-        "offered_per_s": record.offered_per_s,
-        "arrivals": record.arrivals,
-        "client_batch": record.client_batch,
-        "sampler": record.sampler,
-        "objective": record.objective,
+        **{name: getattr(record, name) for name in OF_THE_RECORD},
         "second_objective": record.second,
-        "pareto_front": [point.as_json() for point in record.pareto_front],
+        "pareto_front": to_plain(record.pareto_front),
         "trials": len(record.trials),
         "failed_trials": len(study_view.failed_trials(record.trials)),
         "stopped": stopped,
         "median_overhead_s": statistics.median(overheads) if overheads else None,
-        "default": dict(record.default),
-        "best": None if record.best is None else dict(record.best),
+        "default": to_plain(record.default),
+        "best": to_plain(record.best),
         "recommended": None if advice is None else dict(advice.configuration),
         "recommendation": None if advice is None else advice.reason,
         "best_seen": None
         if best_trial is None
         else objectives.find_objective(record.objective).of(best_trial),
         "headline": headline.headline(record),
-        "verdict": None if record.verdict is None else finite(record.verdict.as_json()),
-        "open_loop": None if record.open_loop is None else finite(record.open_loop.as_json()),
-        "failure_counts": {
-            role: dataclasses.asdict(tally) for role, tally in record.failure_counts.items()
-        },
+        "verdict": finite(to_plain(record.verdict)),
+        "open_loop": finite(to_plain(record.open_loop)),
+        "failure_counts": to_plain(record.failure_counts),
         "notes": [*study_notes.warnings(record), *study_notes.remarks(record)],
         "files": {name: str(path) for name, path in files.items()},
     }

@@ -108,7 +108,6 @@ class ScenarioServer:
         devices = {model.get("device") for model in answer["models"]}
         return EngineInfo(
             model=self._launcher.scenario.name,
-            version="",
             kind=KIND,
             signature=None,
             limits=str(answer["limits"]),

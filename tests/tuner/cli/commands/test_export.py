@@ -22,9 +22,7 @@ from tuner.study.budget import Budget
 from tuner.study.search import Search
 from tuner.values.verification_state import VerificationState
 
-SERVED = EngineInfo(
-    model="resnet", version="1", kind="onnx", signature=studies.SIGNATURE, limits="enforced"
-)
+SERVED = EngineInfo(model="resnet", kind="onnx", signature=studies.SIGNATURE, limits="enforced")
 
 
 def finished(runs: pathlib.Path, model: str = "resnet") -> None:
