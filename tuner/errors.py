@@ -1,5 +1,23 @@
 """Errors of the tuner; `exit_code` is that of the command.
 
+    TunerError (1)                   the command failed; one line with the reason
+    ├── UsageError (2)               an option, a name or a file is wrong
+    │   ├── InvalidDocument          a user's file: file, key, expected, nearest valid name
+    │   │   ├── InvalidSpace         a search space
+    │   │   ├── InvalidEngine        an engine file
+    │   │   ├── InvalidTable         a benchmark table
+    │   │   ├── InvalidPrices        a price file
+    │   │   └── InvalidScenario      a scenario file
+    │   ├── UnknownSize              an undeclared input size, and its option
+    │   ├── UnknownStudy             no such study, with the existing ones
+    │   └── StudyExists              the name is taken, and what to do
+    ├── StudyBusy                    another process runs the study
+    ├── Interrupted (130)            a signal; measurements are saved
+    ├── LaunchFailed                 no start; `cause`: oom, start, crash, timeout, limits
+    ├── LoadGeneratorFailed          the load generator failed
+    │   └── LoadGeneratorLost        its own process ended or stalled
+    └── StorageFailed                the run folder cannot be written
+
 A failed trial is a value (`tuner.values.trial.Outcome`). Facts are given by position, as errors are
 pickled by their arguments.
 """
