@@ -47,7 +47,7 @@ class ServingError(Exception):
     """Text with the error's facts in braces; empty: the text is the only fact."""
 
     def __str__(self) -> str:
-        return self.template.format_map(vars(self)) or super().__str__()
+        return self.template.format(self) or super().__str__()
 
 
 class InvalidRequest(ServingError):
@@ -69,14 +69,14 @@ class TooLarge(InvalidRequest):
 class BodyTooLarge(TooLarge):
     """The body exceeds the configured limit."""
 
-    template = "the body is larger than the limit of {limit_bytes} bytes (server.max_body_bytes)"
+    template = "the body is larger than the limit of {0.limit_bytes} bytes (server.max_body_bytes)"
 
 
 class JsonTooLarge(TooLarge):
     """The body's JSON exceeds what is parsed on the event loop's thread."""
 
     template = (
-        "the request's JSON is larger than the limit of {limit_bytes} bytes "
+        "the request's JSON is larger than the limit of {0.limit_bytes} bytes "
         "(server.max_json_bytes), and not only because of arrays of numbers, which a "
         "replica parses; send less per request, or binary tensors"
     )
@@ -87,7 +87,7 @@ class RequestTooLarge(TooLarge):
 
     template = (
         "the request is larger than a message to a replica may be, "
-        "{limit_bytes} bytes; send fewer items at a time"
+        "{0.limit_bytes} bytes; send fewer items at a time"
     )
 
 
@@ -96,7 +96,7 @@ class SplitTooLarge(TooLarge):
 
     template = (
         "the request would be sent to replicas whole for each batch of its items, "
-        "more than {limit_bytes} bytes in total; send fewer items at a time, or "
+        "more than {0.limit_bytes} bytes in total; send fewer items at a time, or "
         "binary tensors, which are split"
     )
 
@@ -106,7 +106,7 @@ class TooManyItems(InvalidRequest):
 
     status = 413
     template = (
-        "the request has more items than may be queued, {capacity} "
+        "the request has more items than may be queued, {0.capacity} "
         "(scheduling.queue_capacity); send fewer items at a time"
     )
 
@@ -158,7 +158,7 @@ class Overloaded(ServingError):
 
     status = 429
     template = (
-        "the queue has reached its limit of {capacity} items; try again in {retry_after_s:g} s"
+        "the queue has reached its limit of {0.capacity} items; try again in {0.retry_after_s:g} s"
     )
 
     def __init__(self, capacity: int, retry_after_s: float) -> None:
@@ -172,8 +172,8 @@ class BufferFull(ServingError):
 
     status = 503
     template = (
-        "requests in the server have reached the {limit_bytes} bytes of "
-        "server.max_buffered_mb; try again in {retry_after_s:g} s"
+        "requests in the server have reached the {0.limit_bytes} bytes of "
+        "server.max_buffered_mb; try again in {0.retry_after_s:g} s"
     )
 
     def __init__(self, limit_bytes: int, retry_after_s: float = 1.0) -> None:
@@ -194,7 +194,7 @@ class CannotFinish(ServingError):
     status = 503
     template = (
         "the queue is too long to finish before the request's deadline; try again in "
-        "{retry_after_s:g} s"
+        "{0.retry_after_s:g} s"
     )
 
     def __init__(self, retry_after_s: float) -> None:
@@ -224,7 +224,7 @@ class CannotLoad(ServingError):
     status = 503
     template = (
         "the model is not in the memory of any replica and cannot be loaded before "
-        "the request's deadline; try again in {retry_after_s:g} s, or with a "
+        "the request's deadline; try again in {0.retry_after_s:g} s, or with a "
         "later deadline"
     )
 
@@ -237,7 +237,7 @@ class DeadlineExceeded(ServingError):
     """The deadline passed before the response."""
 
     status = 504
-    template = "the request's deadline passed while it was in the {where}"
+    template = "the request's deadline passed while it was in the {0.where}"
 
     def __init__(self, where: str = "queue") -> None:
         super().__init__(where)
@@ -260,7 +260,7 @@ class ReplicaFailed(ServingError):
     """Two replicas in a row died with the request."""
 
     template = (
-        "the model's replica ended while it held the request ({reason}), and so did a second one"
+        "the model's replica ended while it held the request ({0.reason}), and so did a second one"
     )
 
     def __init__(self, reason: str) -> None:
@@ -281,7 +281,7 @@ class InvalidSettings(ServingError):
 class ModelLoadFailed(ServingError):
     """A model's file is missing or broken, or its runtime is missing."""
 
-    template = "model {model} cannot be loaded: {text}"
+    template = "model {0.model} cannot be loaded: {0.text}"
 
     def __init__(self, model: str, text: str) -> None:
         super().__init__(model, text)
@@ -296,7 +296,7 @@ class ModelMissing(ModelLoadFailed):
 class ReplicaStartFailed(ServingError):
     """Replicas do not become ready; `reason` is oom, crash, timeout or load."""
 
-    template = "{text}"
+    template = "{0.text}"
 
     def __init__(self, reason: str, text: str) -> None:
         super().__init__(reason, text)

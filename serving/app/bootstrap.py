@@ -6,6 +6,7 @@ policy states, unless in Redis), `profiles.db` (profiles of models that share re
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import pathlib
 import time
@@ -85,9 +86,14 @@ def build(
         NotReady: the state folder is unreadable, or Redis unreachable.
         InvalidSettings: `server.state_store` is invalid, or the redis package is missing.
     """
-    states = _states(settings.server.state_store, folder, store_password)
-    records = None if folder is None else SqliteRecords(folder / "records.db")
-    past = SavedState({} if records is None else records.load(), specs, settings)
+    with contextlib.ExitStack() as opened:  # close everything on failure
+        records = None
+        if folder is not None:
+            records = SqliteRecords(folder / "records.db")
+            opened.callback(records.close)
+        past = SavedState({} if records is None else records.load(), specs, settings)
+        states = _states(settings.server.state_store, folder, store_password)
+        opened.pop_all()
     of_profiles = settings.server.profiles_dir
     profiles = ProfileStore.of_folder(folder if of_profiles is None else pathlib.Path(of_profiles))
     engine = Engine(past.specs, past.settings, spawners, profiles=profiles)

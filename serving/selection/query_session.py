@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from serving.selection.application import Application
 from serving.selection.model_output import ModelOutput
@@ -61,8 +61,8 @@ class Selector:
 
     def dump_state(self, state: PolicyState) -> str:
         """Serialize a state and its policy's name."""
-        data = {"policy": self.application.policy, "state": dataclasses.asdict(state)}
-        return json.dumps(data, separators=(",", ":"))
+        data = {"policy": self.application.policy, "state": state}
+        return json.dumps(data, separators=(",", ":"), default=_fields)
 
     def parse_state(self, text: str) -> PolicyState | None:
         """Parse a state for the linked models; return None if another policy's.
@@ -182,3 +182,8 @@ class QuerySession:
                 f"{application.confidence_threshold:g}"
             )
         return None
+
+
+def _fields(state: Any) -> dict[str, Any]:
+    """Return a state's fields; `dataclasses.asdict` would copy every number of them."""
+    return {field.name: getattr(state, field.name) for field in dataclasses.fields(state)}

@@ -47,29 +47,25 @@ class SettingSpec:
         Raises:
             InvalidSettings: the value is not allowed.
         """
-        wrong = InvalidSettings(
-            f"{source}: {self.name} = {value!r:.200}{rename_hint(str(value), self.choices)}, "
-            f"expected {self.describe_allowed()}"
-        )
         if value is None and self.optional:
             return None
         if value in self.choices:
             return str(value)
         if str in self.kinds:
             if not isinstance(value, str) or not value:
-                raise wrong
+                raise self._wrong(value, source)
             if self.check is not None:
                 self.check(value)
             return value
         if not self.kinds or isinstance(value, bool) or not isinstance(value, int | float):
-            raise wrong
+            raise self._wrong(value, source)
         low, high = self.low, self.high
         if (low is not None and not value >= low) or (high is not None and not value <= high):
-            raise wrong
+            raise self._wrong(value, source)
         if int not in self.kinds:
             return float(value)
         if value != int(value):
-            raise wrong
+            raise self._wrong(value, source)
         return int(value)
 
     def describe_allowed(self) -> str:
@@ -86,3 +82,9 @@ class SettingSpec:
             noun += f" ({self.unit})"
         noun += f", {choices}" if choices else ""
         return noun + (" or null" if self.optional else "")
+
+    def _wrong(self, value: object, source: str) -> InvalidSettings:
+        hint = rename_hint(str(value), self.choices)
+        return InvalidSettings(
+            f"{source}: {self.name} = {value!r:.200}{hint}, expected {self.describe_allowed()}"
+        )

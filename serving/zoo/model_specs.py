@@ -48,7 +48,8 @@ def from_json(data: Mapping[str, Any]) -> ModelSpec:
             name: Variant(_place(variant["path"]), variant["quality"])
             for name, variant in data.get("variants", {}).items()
         }
-        spec = ModelSpec(**{**data, **more})
+        known = {field.name for field in dataclasses.fields(ModelSpec)}
+        spec = ModelSpec(**{name: data[name] for name in data.keys() & known} | more)
     except (AttributeError, KeyError, TypeError) as error:
         raise ModelLoadFailed(str(data)[:200], f"its card cannot be read: {error!r}") from error
     check_trusted(spec)  # trust is not saved

@@ -57,9 +57,9 @@ class PhaseRunner:
 
     def close(self) -> None:
         """End the load generator, and close the counters."""
-        self.generator.close()
-        self.counters = None
-        self._owned.close()
+        with self._owned:
+            self.counters = None
+            self.generator.close()
 
     def meet(self, served: EngineInfo) -> None:
         """Take note of the engine's place, and open the counters of the first one's device."""

@@ -100,8 +100,10 @@ def _why_not_ready(host: str, port: int, sign: ReadinessCheck, *, timeout_s: flo
     return f"got status {status}{': ' * bool(told)}{told}"
 
 
-def send(host: str, port: int, sign: ReadinessCheck, timeout_s: float) -> tuple[int, bytes]:
-    """Send one request on a new connection; return the response's status and body.
+def send(
+    host: str, port: int, sign: ReadinessCheck, timeout_s: float, *, max_bytes: int | None = None
+) -> tuple[int, bytes]:
+    """Send one request on a new connection; return the response's status and at most so much body.
 
     Raises:
         OSError, http.client.HTTPException: there is none.
@@ -110,7 +112,7 @@ def send(host: str, port: int, sign: ReadinessCheck, timeout_s: float) -> tuple[
     try:
         connection.request(sign.method, sign.path, sign.body or None, dict(sign.headers))
         response = connection.getresponse()
-        return response.status, response.read()
+        return response.status, response.read(max_bytes)
     finally:
         connection.close()
 

@@ -13,6 +13,7 @@ BatchTimes = dict[int, tuple[int, float]]
 """Batch size -> number of batches, and their total seconds in the replica."""
 
 TIMEOUT_S = 5.0
+_MAX_BYTES = 1 << 20
 _STAGES = ("compute_input", "compute_infer", "compute_output")
 
 
@@ -21,7 +22,7 @@ def batch_times(host: str, port: int, model: str) -> BatchTimes:
     name = urllib.parse.quote(model, safe="")
     request = ReadinessCheck(path=f"/v2/models/{name}/stats")
     try:
-        _, data = readiness.send(host, port, request, TIMEOUT_S)
+        _, data = readiness.send(host, port, request, TIMEOUT_S, max_bytes=_MAX_BYTES)
         (found,) = json.loads(data)["model_stats"]
         return {
             int(batch["batch_size"]): (

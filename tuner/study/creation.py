@@ -48,7 +48,9 @@ def name_study(
         payload=_absolute(target.payload),
         shape=tuple(_absolute(one, "=@") for one in target.shape),
         values=tuple(_absolute(one, "=@") for one in target.values),
-        engine=_absolute(target.engine, "command:"),
+        engine=_absolute(target.engine, "command:")
+        if target.engine.startswith("command:")
+        else target.engine,
         arrivals=_absolute(target.arrivals, TRACE),
     )
     return dataclasses.replace(

@@ -182,9 +182,12 @@ def save_end(
 
 
 def read_end(folder: RunFolder) -> StudyEnd | None:
-    """Return a study's end; None before it."""
+    """Return a study's end, None before it; raises UsageError if the file is broken."""
     data = folder.read_json(VERDICT_FILE)
-    return None if data is None else StudyEnd.from_json(data)
+    try:
+        return None if data is None else StudyEnd.from_json(data)
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        raise UsageError(f"{folder.path / VERDICT_FILE} is broken ({error!r})") from error
 
 
 def stopped_of(folder: RunFolder) -> str:

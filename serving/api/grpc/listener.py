@@ -145,6 +145,7 @@ class GrpcConnection(Connection):
     def _turns(self) -> Iterator[bytes]:
         """Take one turn per step."""
         while self.session.has_more:
+            self.session.now_s = time.monotonic()
             self._handle_events(self.session.go_on())
             yield b""
 

@@ -103,7 +103,7 @@ class Responder:
     def is_over(self, stream: int) -> bool:
         """Whether the client ended its stream and all messages were read."""
         known = self._streams.get(stream)
-        return known is None or (known.ended and not known.body)
+        return known is None or (known.ended and not known.body and not known.refused)
 
     def begin(self, stream: int, head: bytes) -> None:
         """Send the header block of a streaming response."""

@@ -21,6 +21,7 @@ from serving.deployment.dispatch.request_table import BatchDone, RequestTable
 from serving.errors import (
     ModelLoadFailed,
     ModelMissing,
+    ReplicaStartFailed,
     RequestTooLarge,
     ServingError,
     SplitTooLarge,
@@ -81,7 +82,10 @@ class Dispatcher(RequestTable):
         super().__init__(scheduler, on_batch, clock)
         self._on_action = on_action
         self._numbers: dict[ModelId, int] = {}
-        self._alarm = Timer(self._loop, self._pump)
+        try:
+            self._alarm = Timer(self._loop, self._pump)
+        except OSError as error:  # no descriptor left
+            raise ReplicaStartFailed("crash", f"the scheduler cannot start: {error}") from error
         self._workers: dict[int, ReplicaConnection] = {}
         self._unsent: list[tuple[Action, ServingError]] = []
         self._told = LogRateLimiter(_LOG_EVERY_S)

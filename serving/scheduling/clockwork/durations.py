@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import bisect
 import collections
+import functools
 import itertools
 import math
 import operator
@@ -68,11 +69,12 @@ class Durations:
         self._alike, self._seeds_s = _expand_profile(batch_s, most, pads)
         self._batch_s = [seed_s * (1.0 + duration_margin) for seed_s in self._seeds_s]
         self._windows: dict[int, SlidingMaximum] = {}
-        self.sizes: list[int] = []
-        self.estimate_s: list[float] = []
-        self._quickest_s = [0.0]
+        sizes, estimate_s, quickest_s = _first_splits(tuple(self._batch_s))
+        self.sizes = list(sizes)
+        self.estimate_s = list(estimate_s)
+        self._quickest_s = list(quickest_s)
         """Seconds of n items in the best batches."""
-        self._split(1)
+        self.item_s = self.estimate_s[-1] / self.sizes[-1]
 
     def observe(self, count: int, took_s: float) -> None:
         """Record a batch; sizes beyond the largest are ignored."""
@@ -105,17 +107,7 @@ class Durations:
         """Find the best splits of `first` and more items into batches."""
         place, quickest_s = bisect.bisect_left(self.sizes, first), self._quickest_s
         del self.sizes[place:], self.estimate_s[place:], quickest_s[first:]
-        for count in range(first, len(self._batch_s) + 1):
-            alone_s = self._batch_s[count - 1]
-            half = count // 2  # splits are symmetric
-            split_s = min(
-                map(operator.add, quickest_s[1 : half + 1], quickest_s[count - 1 : half - 1 : -1]),
-                default=math.inf,
-            )
-            if alone_s <= split_s:
-                self.sizes.append(count)
-                self.estimate_s.append(alone_s)
-            quickest_s.append(max(quickest_s[-1], min(alone_s, split_s)))
+        _add_splits(self._batch_s, self.sizes, self.estimate_s, quickest_s)
         self.item_s = self.estimate_s[-1] / self.sizes[-1]
 
     def quickest_s(self, count: int) -> float:
@@ -123,6 +115,35 @@ class Durations:
         quickest_s = self._quickest_s
         whole, rest = divmod(count, len(quickest_s) - 1)
         return whole * quickest_s[-1] + quickest_s[rest]
+
+
+@functools.lru_cache(maxsize=256)
+def _first_splits(
+    batch_s: tuple[float, ...],
+) -> tuple[tuple[int, ...], tuple[float, ...], tuple[float, ...]]:
+    """Return the best splits of a profile, which many models and each change of settings share."""
+    sizes: list[int] = []
+    estimate_s: list[float] = []
+    quickest_s = [0.0]
+    _add_splits(batch_s, sizes, estimate_s, quickest_s)
+    return tuple(sizes), tuple(estimate_s), tuple(quickest_s)
+
+
+def _add_splits(
+    batch_s: Sequence[float], sizes: list[int], estimate_s: list[float], quickest_s: list[float]
+) -> None:
+    """Add the best splits of as many items as `quickest_s` lacks; quadratic in the largest batch."""
+    for count in range(len(quickest_s), len(batch_s) + 1):
+        alone_s = batch_s[count - 1]
+        half = count // 2  # splits are symmetric
+        split_s = min(
+            map(operator.add, quickest_s[1 : half + 1], quickest_s[count - 1 : half - 1 : -1]),
+            default=math.inf,
+        )
+        if alone_s <= split_s:
+            sizes.append(count)
+            estimate_s.append(alone_s)
+        quickest_s.append(max(quickest_s[-1], min(alone_s, split_s)))
 
 
 def _expand_profile(

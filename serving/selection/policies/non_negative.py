@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 from numpy.typing import NDArray
 
 Array = NDArray[np.float64]
 
 
-def not_negative(a: Array, b: Array, *, count: int) -> Array:
+def not_negative(a: Array, b: Array, *, count: int, start: Sequence[float] = ()) -> Array:
     """Minimise w'aw / 2 - b'w with the first `count` of w non-negative.
 
     Lawson-Hanson active sets on normal equations (Bro and De Jong 1997); `a` is positive definite,
@@ -18,10 +20,17 @@ def not_negative(a: Array, b: Array, *, count: int) -> Array:
         a: (d, d), symmetric.
         b: (d,).
         count: number of bound weights.
+        start: earlier solution; one step if its zeros still hold.
     """
     d = len(b)
     is_bound = np.arange(d) < count
     enough = 1e-12 * max(1.0, float(np.abs(b).max(initial=0.0)))
+    if start:
+        is_open = ~is_bound | (np.array(start) > 0)
+        w = _solve(a, b, is_open)
+        slope = b - a @ w
+        if (w[is_bound & is_open] > 0).all() and (slope[~is_open] <= enough).all():
+            return w
     is_open = ~is_bound
     w = _solve(a, b, is_open)
     for _ in range(3 * d + 10):

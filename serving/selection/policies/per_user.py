@@ -179,6 +179,7 @@ class PerUser(Cascade[PerUserState]):
         return self._fit(
             tallies,
             together,
+            start=state.weights,
             prior=np.array(state.prior),
             gram=keep * np.array(state.gram) + gram,
             moments=keep * np.array(state.moments) + x @ y,
@@ -246,6 +247,7 @@ class PerUser(Cascade[PerUserState]):
         tallies: ErrorCounts,
         together: EnsembleErrors,
         *,
+        start: Vector = (),
         prior: Array,
         gram: Array,
         moments: Array,
@@ -254,6 +256,7 @@ class PerUser(Cascade[PerUserState]):
             gram + self.ridge * np.eye(len(prior)),
             moments + self.ridge * prior,
             count=len(tallies.models),
+            start=start,
         )
         return PerUserState(
             tallies=tallies,
