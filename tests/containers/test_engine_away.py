@@ -13,7 +13,7 @@ import pytest
 import pytest_asyncio
 
 from serving.model_spec import ModelSpec
-from serving.spawners.docker import reaper, spawner
+from serving.spawners.docker import reaper, replica, spawner
 from serving.spawners.docker.containers import OWNER_LABEL, REQUEST_TIMEOUT_S
 from serving.spawners.docker.spawner import DockerSpawner
 from tests.fakes.docker_engine import needs_docker
@@ -30,7 +30,7 @@ def _relay(tmp_path, monkeypatch):
     relay = EngineRelay(tmp_path / "engine.sock")
     relay.open()
     monkeypatch.setenv("DOCKER_HOST", relay.address)
-    monkeypatch.setattr(spawner, "_UNHEARD_S", UNHEARD_S)
+    monkeypatch.setattr(replica, "_UNHEARD_S", UNHEARD_S)
     monkeypatch.setattr(reaper, "_END_S", UNHEARD_S)
     yield relay
     relay.cut()
