@@ -39,7 +39,7 @@ class JournalEntry:
 
     gpu: str
     owner: str
-    """By `ProcessIdentity.new_name`."""
+    """Name of the owning process, as `ProcessIdentity.new_name` makes it."""
     boot: str
     """Empty if unknown."""
     clock_mhz: int
@@ -60,7 +60,7 @@ class JournalEntry:
 
     @property
     def pid(self) -> int:
-        """The owner's process."""
+        """Process id of the owner, or 0 if its name cannot be parsed."""
         maker = process_identity.of(self.owner)
         return 0 if maker is None else maker.pid
 

@@ -37,7 +37,7 @@ class ServedApplication:
         self.decisions = DecisionLog()
 
     def change(self, application: Application) -> None:
-        """Take changed links."""
+        """Adopt an application whose links have changed."""
         self.application = application
         self.selector = Selector(application)
         self.contexts.relink(self.selector)

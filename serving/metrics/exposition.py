@@ -80,7 +80,7 @@ class PoolMetrics:
     )
     models: int = _metric("gauge", "Models that can be requested.")
     budget_pages: int | None = _metric("gauge", "Pages for models in each replica.")
-    """None: unlimited."""
+    """Number of pages; None if unlimited."""
     loaded_models: Mapping[int, int] = _metric("gauge", "Models in a replica's memory.", "replica")
     loaded_pages: Mapping[int, int] = _metric("gauge", "Pages that loaded models take.", "replica")
 

@@ -50,7 +50,7 @@ class ModelStatistics(NamedTuple):
     cache_miss: Total
     """Lookups that missed, and the time to send the request."""
     batches: tuple[BatchTotals, ...]
-    """By size."""
+    """Totals for each batch size."""
 
 
 class _Sum:

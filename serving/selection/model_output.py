@@ -38,7 +38,7 @@ def require(holds: bool, option: str, value: object, expected: str) -> None:
 
 
 class Label(NamedTuple):
-    """A class."""
+    """A class predicted by a model."""
 
     label: str
 
@@ -51,7 +51,7 @@ class Scores(NamedTuple):
 
 
 class Number(NamedTuple):
-    """A number."""
+    """A number predicted by a model."""
 
     value: float
 
@@ -86,7 +86,7 @@ class Task:
 
     @property
     def agreeing(self) -> float:
-        """Effective `tolerance`."""
+        """Effective `tolerance`: a tenth of `scale` if none is set."""
         return self.scale / 10 if self.tolerance is None else self.tolerance
 
     @classmethod

@@ -237,7 +237,7 @@ class Swap:
 
     worker: PoolWorker
     start_s: float
-    """Latest start."""
+    """Latest time at which the swap may start."""
     evicts: list[ModelInstance]
     payback_s: float = 0.0
     """Seconds until spare time has paid it back."""

@@ -13,7 +13,7 @@ from serving.selection.policies.one_model import Counting
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Fixed(Counting):
-    """One model."""
+    """Policy that always asks the same model."""
 
     name: ClassVar[str] = "fixed"
 
