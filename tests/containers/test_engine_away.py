@@ -13,7 +13,7 @@ import pytest
 import pytest_asyncio
 
 from serving.model_spec import ModelSpec
-from serving.spawners.docker import reaper, replica, spawner
+from serving.spawners.docker import reaper, replica
 from serving.spawners.docker.containers import OWNER_LABEL, REQUEST_TIMEOUT_S
 from serving.spawners.docker.spawner import DockerSpawner
 from tests.fakes.docker_engine import needs_docker
@@ -73,7 +73,7 @@ async def test_a_replica_outlives_an_engine_that_is_away(home, relay):
     """Its socket tells that it lives; when the engine is back, it tells of the end again."""
     replica = await _started(home)
     relay.cut()
-    await asyncio.sleep(2 * UNHEARD_S + spawner._RETRY_S)
+    await asyncio.sleep(2 * UNHEARD_S + replica._RETRY_S)
     assert not replica.ended.done()
     relay.open()
     replica.kill()
