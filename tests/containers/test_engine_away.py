@@ -13,7 +13,8 @@ import pytest
 import pytest_asyncio
 
 from serving.model_spec import ModelSpec
-from serving.spawners.docker import reaper, replica
+from serving.spawners.docker import reaper
+from serving.spawners.docker import replica as container_replica
 from serving.spawners.docker.containers import OWNER_LABEL, REQUEST_TIMEOUT_S
 from serving.spawners.docker.spawner import DockerSpawner
 from tests.fakes.docker_engine import needs_docker
@@ -30,7 +31,7 @@ def _relay(tmp_path, monkeypatch):
     relay = EngineRelay(tmp_path / "engine.sock")
     relay.open()
     monkeypatch.setenv("DOCKER_HOST", relay.address)
-    monkeypatch.setattr(replica, "_UNHEARD_S", UNHEARD_S)
+    monkeypatch.setattr(container_replica, "_UNHEARD_S", UNHEARD_S)
     monkeypatch.setattr(reaper, "_END_S", UNHEARD_S)
     yield relay
     relay.cut()
@@ -73,7 +74,7 @@ async def test_a_replica_outlives_an_engine_that_is_away(home, relay):
     """Its socket tells that it lives; when the engine is back, it tells of the end again."""
     replica = await _started(home)
     relay.cut()
-    await asyncio.sleep(2 * UNHEARD_S + replica._RETRY_S)
+    await asyncio.sleep(2 * UNHEARD_S + container_replica._RETRY_S)
     assert not replica.ended.done()
     relay.open()
     replica.kill()
