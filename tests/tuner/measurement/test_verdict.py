@@ -215,7 +215,9 @@ def test_pairs_that_differ_by_chance(difference: float, presumed: float) -> None
     """Differences in units of a pair's spread; the search has told that spread rightly or not."""
     sd = 0.05
     found = claims(normal(difference * sd, sd), difference * sd, sd=presumed * sd)
-    assert found.covered > 0.938 - by_chance(0.938)
+    # Where a look waits for a narrow interval, half the spread assumed costs a hundredth.
+    covered = 0.938 if (difference, presumed) == (-4.0, 0.5) else 0.945
+    assert found.covered > covered - by_chance(covered)
     found.none_is_false(0.026, truth=difference)
     farther = 1 - found.above
     assert farther < 0.54 + by_chance(0.54), "stopping early adds little"
