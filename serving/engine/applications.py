@@ -14,7 +14,7 @@ import logging
 import random
 import time
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Protocol
 
 from serving.deployment.deployment import InferRequest
 from serving.engine.engine import Engine
@@ -47,16 +47,6 @@ class QueryInput(Protocol):
     def query(self, signature: Signature, timeout_s: float | None = None) -> InferRequest:
         """Request for a model; raise InvalidRequest if it does not fit."""
         ...
-
-
-class Feedback(NamedTuple):
-    """The true label of an input."""
-
-    user: str
-    input: QueryInput
-    label: float | str
-    query_id: int | None
-    """None: the client did not keep it; the input joins the newest query for it."""
 
 
 class Applications:
@@ -208,19 +198,29 @@ class Applications:
         asked.wait(asyncio.get_running_loop(), slo_s)
         return asked
 
-    def feedback(self, application: str, update: Feedback) -> bool:
+    def feedback(
+        self,
+        application: str,
+        label: float | str,
+        *,
+        user: str,
+        input_key: bytes,
+        query_id: int | None = None,
+    ) -> bool:
         """Learn from a true label; False: no decision matches.
+
+        Without a query id, the input joins the user's newest query for it.
 
         Raises:
             InvalidRequest: the label does not fit the application.
             NotReady: the learned state is unreadable; the feedback may be repeated.
         """
         app = self._of(application)
-        truth = model_output.true_label(app.application.task, update.label)
-        if update.query_id is not None:
-            decision = app.decisions.join(update.query_id)
+        truth = model_output.true_label(app.application.task, label)
+        if query_id is not None:
+            decision = app.decisions.join(query_id)
         else:
-            decision = app.decisions.join_input(update.user, input_hash(update.input.key))
+            decision = app.decisions.join_input(user, input_hash(input_key))
         if decision is None:
             return False
         try:

@@ -24,7 +24,6 @@ from serving.api.tensorflow.rest_outputs import (
     number_pieces,
     rows_of_texts,
 )
-from serving.engine.applications import Feedback
 from serving.errors import InvalidRequest
 from serving.selection.query_session import QueryResponse
 from serving.tensors.json_tensors import NUMPY, written_texts
@@ -54,6 +53,16 @@ class PredictRequest(NamedTuple):
     user: str
 
 
+class UpdateRequest(NamedTuple):
+    """The true label of an input."""
+
+    user: str
+    input: ApplicationInput
+    label: float | str
+    query_id: int | None
+    """None: the client did not keep it."""
+
+
 def predict_fields(body: bytes, max_json_bytes: int = MAX_JSON_BYTES) -> JsonFields:
     """Read the body of a predict request; raises RequestError."""
     return JsonFields.parse(body, _PREDICT_SCHEMA, max_json_bytes)
@@ -80,7 +89,7 @@ def prediction(fields: JsonFields, kind: str) -> PredictRequest:
     return PredictRequest(tuple([_input(item, kind, fields) for item in batch]), user)
 
 
-def update(body: bytes, kind: str, max_json_bytes: int = MAX_JSON_BYTES) -> Feedback:
+def update(body: bytes, kind: str, max_json_bytes: int = MAX_JSON_BYTES) -> UpdateRequest:
     """Parse an update request.
 
     Raises:
@@ -100,7 +109,7 @@ def update(body: bytes, kind: str, max_json_bytes: int = MAX_JSON_BYTES) -> Feed
     query_id = fields.given.get("query_id")
     if query_id is not None and type(query_id) is not int:
         raise fields.mismatch("query_id", "Number", query_id)
-    return Feedback(user, value, label, query_id)
+    return UpdateRequest(user, value, label, query_id)
 
 
 def _single(fields: JsonFields, kind: str) -> ApplicationInput:

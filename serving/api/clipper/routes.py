@@ -266,7 +266,13 @@ class ClipperRoutes:
     def _update(self, name: str, application: Application, body: bytes) -> Response:
         try:
             update = queries.update(body, application.input_type, self._max_json_bytes)
-            taken = self._applications.feedback(name, update)
+            taken = self._applications.feedback(
+                name,
+                update.label,
+                user=update.user,
+                input_key=update.input.key,
+                query_id=update.query_id,
+            )
         except NotReady as error:  # valid; the client may retry
             return _plain(error.status, str(error))
         except ServingError as error:

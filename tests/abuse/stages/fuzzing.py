@@ -90,6 +90,6 @@ STAGE = Stage(
     run=run,
     is_quick=True,
     limit_s=1200,
-    quick_limit_s=200,  # instrumenting what is imported takes a fuzzer 9 s
+    quick_limit_s=120,
     spec=None,
 )

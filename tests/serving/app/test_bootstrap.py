@@ -19,7 +19,6 @@ from serving.selection.stores.redis_store import RedisStore
 from serving.settings import ServingSettings
 from tests.fakes.redis_server import running_redis
 from tests.fakes.replicas import FakeHome
-from tests.serving.engine.test_applications import Update
 
 ECHO = ModelSpec(name="echo", version="1", kind="echo", path=None)
 
@@ -59,10 +58,12 @@ class Asker:
 async def teach(core):
     """A query of one user, and feedback that its answer was wrong."""
     asker = Asker()
-    core.applications.ask("app", ApplicationInput("integers", [4]), asker.on_response, user="anna")
+    asked = ApplicationInput("integers", [4])
+    core.applications.ask("app", asked, asker.on_response, user="anna")
     result = await asyncio.wait_for(asker.result, 5)
-    update = Update(ApplicationInput("integers", [4]), 5, user="anna", query_id=result.query_id)
-    assert core.applications.feedback("app", update)
+    assert core.applications.feedback(
+        "app", 5, user="anna", input_key=asked.key, query_id=result.query_id
+    )
 
 
 def add(core):

@@ -2,7 +2,7 @@
 
 import asyncio
 import contextlib
-import dataclasses
+import functools
 import logging
 import pathlib
 import random
@@ -25,14 +25,6 @@ from tests.fakes.redis_server import running_redis
 from tests.fakes.replicas import FakeHome
 from tests.fakes.running import gateway
 from tests.fakes.servables import FunctionHome, signature
-
-
-@dataclasses.dataclass
-class Update:
-    input: ApplicationInput
-    label: object
-    user: str = "0"
-    query_id: int | None = None
 
 
 class Waiting:
@@ -92,18 +84,26 @@ def ask(running, value, *, application="app", wait_s=9.0, **more):
     return running.call(work())
 
 
+def learn(running, value, label, *, user="0", query_id=None):
+    """Whether feedback to an input joins a decision."""
+    key = number(value).key
+    return running.do(
+        functools.partial(
+            running.hub.feedback, "app", label, user=user, input_key=key, query_id=query_id
+        )
+    )
+
+
 def test_the_answer_of_a_single_model_is_passed_on_as_it_is():
     """A frame, no confidence; feedback joins the decision by its number or by user and input, once."""
     with hub() as running:
         add(running)
         result = ask(running, 7, user="0")
         assert (result.output, result.is_default, result.confidence) == (b"\7", False, None)
-        update = Update(number(7), 7)
-        assert running.do(running.hub.feedback, "app", update) is True
-        assert running.do(running.hub.feedback, "app", update) is False
+        assert learn(running, 7, 7) is True
+        assert learn(running, 7, 7) is False
         result = ask(running, 8)
-        by_id = Update(number(0), 8, query_id=result.query_id)
-        assert running.do(running.hub.feedback, "app", by_id) is True
+        assert learn(running, 0, 8, query_id=result.query_id) is True
 
 
 def test_without_models_the_default_is_given_at_once():
@@ -153,8 +153,7 @@ def test_feedback_moves_the_weights_and_is_kept():
         add(running, models=("echo", "gone"), policy="exp3")
         for value in range(40):
             result = ask(running, value % 8)
-            update = Update(number(value % 8), value % 8, query_id=result.query_id)
-            assert running.do(running.hub.feedback, "app", update)
+            assert learn(running, value % 8, value % 8, query_id=result.query_id)
         weights = running.do(running.hub.state, "app")["weights"]
         assert weights["echo"] > 0.7
         assert running.do(running.store.load, "app", "") is not None
@@ -246,7 +245,7 @@ def test_feedback_with_an_id_finds_what_was_asked_without_one():
     with hub() as running:
         add(running, contexts="user")
         ask(running, 4)
-        assert running.do(running.hub.feedback, "app", Update(number(4), 4, user="anna"))
+        assert learn(running, 4, 4, user="anna")
 
 
 def test_feedback_to_a_query_teaches_once_and_is_counted_once():
@@ -254,8 +253,7 @@ def test_feedback_to_a_query_teaches_once_and_is_counted_once():
     with hub() as running:
         add(running)
         results = [ask(running, 4), ask(running, 4)]
-        update = Update(number(4), 4, query_id=results[1].query_id)
-        taken = [running.do(running.hub.feedback, "app", update) for _ in range(2)]
+        taken = [learn(running, 4, 4, query_id=results[1].query_id) for _ in range(2)]
         assert taken == [True, False]
         decisions = running.do(running.hub.state, "app")["decisions"]
         assert decisions == {"waiting": 1, "joined": 1, "unmatched": 1, "dropped": 0}
@@ -266,8 +264,8 @@ def test_contexts_of_users_are_kept_apart():
     with hub() as running:
         add(running, contexts="user")
         ask(running, 4, user="ben")
-        assert not running.do(running.hub.feedback, "app", Update(number(4), 4, user="anna"))
-        assert running.do(running.hub.feedback, "app", Update(number(4), 4, user="ben"))
+        assert not learn(running, 4, 4, user="anna")
+        assert learn(running, 4, 4, user="ben")
 
 
 def longest_pause_s(running, work):
@@ -302,18 +300,17 @@ def test_states_out_of_reach_hold_up_no_query(caplog):
     ):
         add(running, contexts="user", policy="exp3")
 
-        def learn(user):
+        def feedback(user):
             result = ask(running, 7, user=user)
-            update = Update(number(7), 7, user=user, query_id=result.query_id)
-            return lambda: running.do(running.hub.feedback, "app", update)
+            return lambda: learn(running, 7, 7, user=user, query_id=result.query_id)
 
-        assert learn("anna")()
+        assert feedback("anna")()
         running.do(running.store.flush)
         process.kill()
         process.wait(10)
-        assert learn("anna")()  # in memory
+        assert feedback("anna")()  # in memory
         users = [f"user {count}" for count in range(5)]
-        taught, pause_s = longest_pause_s(running, lambda: [learn(user) for user in users])
+        taught, pause_s = longest_pause_s(running, lambda: [feedback(user) for user in users])
         assert pause_s < 1.0, "waiting for the server takes 2.0 s"
         with pytest.raises(NotReady, match="does not answer"):
             taught[0]()
