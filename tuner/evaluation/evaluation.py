@@ -94,6 +94,8 @@ class ObservedPhase:
     after: ReplicaFacts
     gateway_cpu_s: float | None
     """CPU time of the engine without replicas, if readable."""
+    replica_cpu_s: float | None
+    """CPU time of the replicas, if readable."""
 
     @property
     def answered(self) -> int:

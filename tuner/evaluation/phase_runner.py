@@ -149,11 +149,20 @@ class PhaseRunner:
     def observe(self, engine: RunningEngine, plan: PhasePlan) -> ObservedPhase:
         """Run a phase between the replicas' facts; the engine or the load may fail."""
         before = engine.replica_facts()
-        gateway = host.read(engine.pids)
+        gateway, replicas = host.read(engine.pids), host.read(before.pids)
         load = self.generator.run(plan)
-        used = host.noise_between(gateway, host.read(engine.pids))
+        gateway_s = host.noise_between(gateway, host.read(engine.pids)).server_cpu_s
+        replicas_s = host.noise_between(replicas, host.read(before.pids)).server_cpu_s
         after = engine.replica_facts()
-        return ObservedPhase(before=before, load=load, after=after, gateway_cpu_s=used.server_cpu_s)
+        if (in_cgroups_s := difference(after.cpu_s, before.cpu_s)) is not None:
+            replicas_s = in_cgroups_s  # with what replicas start
+        return ObservedPhase(
+            before=before,
+            load=load,
+            after=after,
+            gateway_cpu_s=gateway_s,
+            replica_cpu_s=replicas_s,
+        )
 
     def join(self, slices: Sequence[TimeSlice], settings: MeasurementSettings) -> JudgedPhase:
         """Join an evaluation's time slices, omitting disturbed ones unless most are."""

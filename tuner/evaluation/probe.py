@@ -10,7 +10,7 @@ import contextlib
 import pathlib
 
 from tuner.errors import LaunchFailed, LoadGeneratorFailed, TunerError
-from tuner.evaluation.evaluation import ObservedPhase, difference
+from tuner.evaluation.evaluation import ObservedPhase
 from tuner.evaluation.evaluator import Evaluator
 from tuner.launching.engine import EngineInfo
 from tuner.launching.replica_facts import ReplicaFacts
@@ -107,8 +107,7 @@ def _peak_memory_mb(facts: ReplicaFacts) -> float:
 
 
 def _cpu_cores(found: ObservedPhase) -> float:
-    used_s = difference(found.after.cpu_s, found.before.cpu_s) or 0.0
-    return max(0.01, used_s / found.load.wall_s)
+    return max(0.01, (found.replica_cpu_s or 0.0) / found.load.wall_s)
 
 
 def _high_water_mb(pid: int) -> float:

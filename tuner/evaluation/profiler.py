@@ -10,7 +10,6 @@ import time
 from collections.abc import Iterable
 
 from tuner.errors import LaunchFailed, LoadGeneratorFailed, TunerError
-from tuner.evaluation.evaluation import difference
 from tuner.evaluation.evaluator import Evaluator
 from tuner.evaluation.probe import observe_batches
 from tuner.evaluation.simulation.profile import BatchCost, CostProfile
@@ -55,7 +54,7 @@ def _cost(evaluator: Evaluator, threads: int, size: int, client_batch: int) -> B
     service_s = _batch_s(before, evaluator.batch_times(), size)
     if service_s is None:
         service_s = size * found.load.measured_s / (found.answered * client_batch)
-    replica_s = difference(found.after.cpu_s, found.before.cpu_s)
+    replica_s = found.replica_cpu_s
     return BatchCost(
         threads=threads,
         size=size,
