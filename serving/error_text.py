@@ -63,8 +63,11 @@ def nearest(given: str, valid: Iterable[str]) -> str:
     if len(given) > _MAX_NAME:
         return ""
     new = rename_hint(given, names)
-    close = difflib.get_close_matches(given, names, n=1, cutoff=0.5)
-    return new or (f", did you mean {close[0]!r}?" if close else "")
+    words = {name.lstrip("-"): name for name in names}  # dashes would make options alike
+    word = given.lstrip("-")
+    longer = [one for one in words if word and one.startswith(word)]
+    close = longer or difflib.get_close_matches(word, words, n=1)
+    return new or (f", did you mean {words[close[0]]!r}?" if close else "")
 
 
 def rename_hint(given: str, valid: Iterable[str]) -> str:

@@ -133,12 +133,12 @@ class FakeHub:
         loop.call_later(self.delays_s.get(name, 0.0), work)
         return asked
 
-    def feedback(self, application, update):
-        if update.label == "nonsense":
+    def feedback(self, application, label, *, user, input_key, query_id):
+        if label == "nonsense":
             raise InvalidRequest("label: 'nonsense' is no class")
-        if update.label == "unlearnt":
+        if label == "unlearnt":
             raise NotReady("the server of the states does not answer")
-        self.updates.append((application, update))
+        self.updates.append((application, user, label, query_id, input_key))
         return bool(self.apps[application].models)
 
     def all(self):

@@ -14,6 +14,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from serving import wire
+from serving.api.clipper.inputs import ApplicationInput
 from serving.api.clipper.routes import ClipperRoutes
 from serving.api.clipper.service import RegisteredModel
 from serving.errors import InferenceFailed, NotReady
@@ -280,8 +281,8 @@ def test_feedback(served):
     status, head, answer = port.request("POST", "/sums/update", body)
     assert (status, answer) == (200, b"Feedback received? 1")
     assert head["Content-Type"] == "application/json"
-    name, update = made.updates[-1]
-    assert (name, update.user, update.label, update.query_id) == ("sums", "anna", 2.0, 5)
+    key = ApplicationInput("doubles", [1.0]).key
+    assert made.updates[-1] == ("sums", "anna", 2.0, 5, key)
     assert port.request("POST", "/alone/update", body)[2] == b"Feedback received? 0"
 
 

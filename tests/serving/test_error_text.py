@@ -1,4 +1,4 @@
-"""Old names of settings, options and keys: each error names the new one."""
+"""Hints of errors: the nearest valid name, and the new one of an old name."""
 
 from __future__ import annotations
 
@@ -26,3 +26,16 @@ def test_an_old_value_names_the_new_one() -> None:
 def test_a_new_name_is_given_only_where_it_is_valid() -> None:
     assert nearest("--most", ["--max-evaluations"]) == ", which is now '--max-evaluations'"
     assert nearest("--most", ["--trials"]) == ""
+
+
+@pytest.mark.parametrize(
+    ("given", "hint"),
+    [
+        ("--runs", ", did you mean '--runs-dir'?"),  # part of a name is nearer than like letters
+        ("--trails", ", did you mean '--trials'?"),
+        ("--output", ""),  # dashes make nothing alike
+        ("--", ""),
+    ],
+)
+def test_the_nearest_option(given: str, hint: str) -> None:
+    assert nearest(given, ["--trust", "--trials", "--runs-dir", "--seed"]) == hint
