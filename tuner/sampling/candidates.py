@@ -13,7 +13,6 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 import numpy as np
-from scipy.stats import qmc
 
 from tuner.errors import UsageError
 from tuner.sampling.arrays import Array, Positions
@@ -227,6 +226,8 @@ class CandidateSet:
 
 def sobol(width: int, count: int, rng: np.random.Generator) -> Array:
     """`count` points (count, width) of a scrambled Sobol sequence in [0, 1)."""
+    from scipy.stats import qmc  # noqa: PLC0415 - takes 0.7 s, which other commands need not wait
+
     engine = qmc.Sobol(width, scramble=True, rng=rng)
     # Sobol sets are balanced at powers of two; a prefix still beats random points.
     return np.asarray(engine.random_base2(max(0, count - 1).bit_length()), dtype=float)[:count]
