@@ -19,7 +19,7 @@ else:
     hypothesis.settings.register_profile(
         "shared machine",
         deadline=None,
-        max_examples=int(os.environ.get("LUTHIER_EXAMPLES", "100")),
+        max_examples=int(os.environ.get("LUTHIER_EXAMPLES", "50")),
         suppress_health_check=[hypothesis.HealthCheck.too_slow],
     )
     hypothesis.settings.load_profile("shared machine")
