@@ -1,4 +1,4 @@
-"""What is behind the inference ports: the handlers of all protocols, and their listeners."""
+"""Everything behind the inference ports: the handlers of all protocols, and their listeners."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from serving.settings.server import ServerSettings
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Protocols:
-    """Listeners of the inference ports, and what works behind them."""
+    """The listeners of the inference ports, and the handlers behind them."""
 
     rest: HttpListener
     grpc: GrpcListener

@@ -1,8 +1,8 @@
 """Applications: a policy sends each query to one or more models and learns from feedback.
 
-A query is answered within the application's SLO, with the outputs that have arrived. A `fixed`
-application with one model and no confidence threshold passes responses on unchanged. All methods
-belong to the event loop's thread.
+A query is answered within the application's SLO, with the outputs that have arrived by then. A
+`fixed` application with one model and no confidence threshold passes responses on unchanged. All
+methods belong to the event loop's thread.
 """
 
 from __future__ import annotations
@@ -37,15 +37,15 @@ log = logging.getLogger(__name__)
 
 
 class QueryInput(Protocol):
-    """One query input, parsed by a protocol's codec."""
+    """The input of one query, parsed by a protocol's codec."""
 
     @property
     def key(self) -> bytes:
-        """Bytes that are equal for equal inputs; feedback is joined by them."""
+        """Bytes that are the same for equal inputs; feedback is matched to queries by them."""
         ...
 
     def query(self, signature: Signature, timeout_s: float | None = None) -> InferRequest:
-        """Request for a model; raise InvalidRequest if it does not fit."""
+        """Return a request for a model, or raise InvalidRequest if the input does not fit it."""
         ...
 
 
@@ -62,8 +62,8 @@ class Applications:
     ) -> None:
         """Start without applications.
 
-        `draw` returns numbers in [0, 1). `first_id` must exceed earlier processes' query ids, as
-        clients may still send feedback for them.
+        `draw` returns numbers in [0, 1). `first_id` must exceed the query ids of earlier processes,
+        for which clients may still send feedback.
         """
         self._engine = engine
         self._store = store
@@ -74,19 +74,19 @@ class Applications:
     # Applications and their links
 
     def all(self) -> tuple[Application, ...]:
-        """All applications."""
+        """Return all applications."""
         return tuple(app.application for app in self._apps.values())
 
     def application(self, name: str) -> Application | None:
-        """Application, or None."""
+        """Return the application with this name, or None."""
         app = self._apps.get(name)
         return None if app is None else app.application
 
     def add(self, application: Application) -> None:
-        """Add an application; it resumes a state saved under its name.
+        """Add an application; it resumes the state saved under its name, if any.
 
         Raises:
-            InvalidRequest: the name exists.
+            InvalidRequest: the name is taken.
         """
         if application.name in self._apps:
             raise InvalidRequest(f"application {application.name!r} already exists")
@@ -102,7 +102,7 @@ class Applications:
         """Link models to an application.
 
         Raises:
-            InvalidSettings: one is linked already.
+            InvalidSettings: one of them is already linked.
         """
         app = self._of(name)
         app.change(app.application.with_models(*models))
@@ -111,13 +111,13 @@ class Applications:
         """Unlink models from an application.
 
         Raises:
-            InvalidSettings: one is not linked.
+            InvalidSettings: one of them is not linked.
         """
         app = self._of(name)
         app.change(app.application.without_models(*models))
 
     def state(self, name: str, user: str = EVERYBODY) -> Mapping[str, Any]:
-        """Policy state and decision counts."""
+        """Return a user's policy state and the application's decision counts."""
         app = self._of(name)
         state = app.contexts.state(user)
         decisions = app.decisions
@@ -137,13 +137,13 @@ class Applications:
         }
 
     def state_misses(self) -> dict[str, int]:
-        """Return, by application, how many queries found their state unreadable."""
+        """Return the number of queries whose state could not be read, by application."""
         return {name: app.contexts.state_misses for name, app in self._apps.items()}
 
     # Queries
 
     def model_versions(self, model: str) -> tuple[str, ...]:
-        """Served versions of a model."""
+        """Return the served versions of a model."""
         try:
             return self._engine.versions(model)
         except UnknownModel:
@@ -158,12 +158,12 @@ class Applications:
         version: str | None = None,
         user: str = EVERYBODY,
     ) -> RequestHandle:
-        """Take a query; `respond` is called once, after this method has returned.
+        """Accept a query; `respond` is called once, after this method has returned.
 
         `version` names a version of the only linked model.
 
         Raises:
-            InvalidRequest: no chosen model takes the input.
+            InvalidRequest: none of the chosen models accepts the input.
         """
         app = self._of(application)
         now_s = time.monotonic()
@@ -207,13 +207,13 @@ class Applications:
         input_key: bytes,
         query_id: int | None = None,
     ) -> bool:
-        """Learn from a true label; False: no decision matches.
+        """Learn from a true label; return False if no decision matches.
 
-        Without a query id, the input joins the user's newest query for it.
+        Without a query id, the label belongs to the user's newest query with this input.
 
         Raises:
             InvalidRequest: the label does not fit the application.
-            NotReady: the learned state is unreadable; the feedback may be repeated.
+            NotReady: the learned state is unreadable; the client may repeat the feedback.
         """
         app = self._of(application)
         truth = model_output.true_label(app.application.task, label)
