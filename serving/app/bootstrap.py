@@ -62,7 +62,7 @@ class ServerComponents:
             await self.keeper.keep()
 
     def close(self) -> None:
-        """Write pending data and close all files."""
+        """Write pending data and close everything."""
         self.applications.close()
         self.profiles.close()
         if self.keeper is not None:

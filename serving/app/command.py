@@ -29,8 +29,7 @@ from serving.zoo import bundled
 
 PROGRAM = "python -m serving"
 _OBJECTS_PER_COLLECTION = 20_000
-"""GC threshold above the objects of requests in flight.
-Python's default of 700 would collect garbage in every other batch."""
+"""GC threshold above the objects of in-flight requests; 700, the default, collects too often."""
 
 
 class _Parser(argparse.ArgumentParser):
@@ -120,7 +119,6 @@ def _add_ports(options: argparse.ArgumentParser) -> None:
 
 
 def _command_line(arguments: argparse.Namespace) -> dict[str, Any]:
-    """Return the settings from the command line by dotted name."""
     values: dict[str, Any] = {}
     for text in arguments.set:
         name, separator, value = text.partition("=")
@@ -152,7 +150,6 @@ def _specs(
     allow_empty: bool,
     is_trusted: bool,
 ) -> list[ModelSpec]:
-    """Return the model specs, which have distinct names."""
     if not models and repository is None and not allow_empty:
         raise InvalidSettings(
             f"no model to serve; give --model (bundled: {', '.join(bundled.names())}), a "

@@ -1,12 +1,12 @@
-"""Saving of changes by management calls, and restoring them at the next start.
+"""Saving of what management calls change, and its restoration at the next start.
 
     start:   record -> `SavedState` (settings, first models) -> engine opens -> `StateSaver.restore`
     change:  done by the engine -> `StateSaver.keep`: compare with the record, write -> response
 
-The record holds what differs from the configuration given at the start: command line, settings,
+The record holds what differs from the start's own configuration: command line, settings,
 repository. The later change wins: a live setting holds until a start gives a new value, and a
 retired model stays out until its spec or files change. A row that cannot be restored is logged and
-skipped, and stays in the record until its subject is set again.
+skipped, and stays until its subject is set again.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class SavedState:
     """The saved state as it applies to this start: settings and first models."""
 
     def __init__(self, rows: Rows, specs: Sequence[ModelSpec], settings: ServingSettings) -> None:
-        """Compare the record with the configuration given at the start.
+        """Compare the record with the start's configuration.
 
         `specs` are the model specs from the command line; `settings` come from file, environment
         and command line.
@@ -84,7 +84,7 @@ class SavedState:
 
     @contextlib.contextmanager
     def reporting(self, key: RecordKey) -> Iterator[None]:
-        """Log an error that is raised while a row is restored, and skip the row."""
+        """Log an error raised while restoring a row, and skip the row."""
         try:
             yield
         except ServingError as error:
@@ -134,7 +134,7 @@ class StateSaver:
         self._clipper = clipper
         self._written = past.rows
         self._shortened: dict[RecordKey, tuple[str, str]] = {}
-        """Rows of models with versions that were not restored -> string in force, saved string."""
+        """Rows of models with unrestored versions -> string in force, saved string."""
         self._keeping = asyncio.Lock()
         self._thread = concurrent.futures.ThreadPoolExecutor(1, "record")
 
@@ -289,7 +289,7 @@ class StateSaver:
         return rows
 
     def _still_left_out(self) -> Rows:
-        """Return rows that were not restored, without versions removed from the list since."""
+        """Return unrestored rows, without versions removed from the list since."""
         failed = {id_ for id_, (state, _) in self._engine.states().items() if state == "failed"}
         names = {id_.name for id_ in failed}
         return {

@@ -31,7 +31,7 @@ _SWEEP_S = 5.0
 _MUCH_BYTES = malloc.LARGE_BYTES
 """Decrease in buffered bytes after which a sweep returns heap memory."""
 HANDSHAKE_S = 10.0
-"""Timeout of the TLS handshake."""
+"""TLS handshake timeout."""
 _TLS_END_S = 3600.0
 """Maximum time to close a TLS connection that is still sending; sweeps end slow clients."""
 _GRPC_BESIDE = {8000: 8001, 0: 0}
@@ -62,7 +62,7 @@ def bind(host: str, port: int, name: str) -> socket.socket:
 
 
 def bind_grpc(settings: ServerSettings) -> socket.socket | None:
-    """Return the gRPC port's bound socket; None if it is off or its default port is in use.
+    """Return the gRPC port's bound socket; None if off, or if the default port is in use.
 
     Raises:
         NotReady: the configured port is in use, or the address is not local.

@@ -94,7 +94,6 @@ def build_protocols(
 def _gate(
     routes: Router, settings: ServerSettings, token: Token | None, held: BufferedBytes
 ) -> Middleware:
-    """Build the middleware of the inference port."""
     origins = [origin.strip() for origin in (settings.cors or "").split(",")]
     return Middleware(
         routes,

@@ -57,7 +57,7 @@ from serving.system import malloc, secret_variables
 log = logging.getLogger(__name__)
 
 _ADMIN_CONNECTIONS = 64
-"""Maximum number of admin connections; keep it well below `open_files.RESERVE`, which covers it."""
+"""Maximum number of admin connections; must stay well below `open_files.RESERVE`."""
 _ADMIN_END_S = 1.0
 """Time that admin commands have after the inference ports closed; model loads are cancelled."""
 
@@ -92,7 +92,7 @@ class Server:
         self._stop.set()
 
     async def run(self) -> None:
-        """Serve until the server is stopped.
+        """Serve until stopped.
 
         Raises:
             ServingError: the start failed.
@@ -221,7 +221,6 @@ class Server:
     async def _administration(
         self, core: ServerComponents, metrics: Callable[[], Iterator[bytes]]
     ) -> AdminListener:
-        """Open the admin port's listener."""
         routes = AdminRoutes(
             core.engine,
             core.repository,
@@ -303,7 +302,6 @@ class Server:
 
 
 def _metrics(core: ServerComponents, door: ConnectionLimiter) -> Iterator[bytes]:
-    """Yield the metrics of the engine, the applications and the connections."""
     now = snapshot(
         core.engine,
         connections=door.active,

@@ -11,7 +11,7 @@ from typing import NamedTuple
 from serving.values import ModelId
 
 _ENTRY_BYTES = 200
-"""Cost of an entry on top of its bytes: objects and table slots in CPython 3.11."""
+"""Cost of an entry apart from its bytes: objects and table slots, CPython 3.11."""
 
 
 class CacheKey(NamedTuple):
@@ -29,7 +29,7 @@ class ResponseCache:
         self._capacity_bytes = capacity_bytes
         self._entries: OrderedDict[CacheKey, bytes] = OrderedDict()
         self.bytes = 0
-        """Size of all entries, including overhead."""
+        """Size including overhead."""
         self.hits = 0
         self.misses = 0
 

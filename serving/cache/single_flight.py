@@ -1,8 +1,8 @@
 """Single flight: equal requests in flight share one execution.
 
 The first request with a key is sent, and cancelled when its last handler leaves. If its deadline
-passes, it is sent again for handlers with a later deadline. Only requests with the same flow key
-share an execution, while all share cached responses. For the event loop's thread only.
+passes, it is sent again for handlers with a later deadline. A flow key limits shared executions,
+not cached responses. For the event loop's thread only.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from serving.response_handler import (
 )
 
 FlowKey = tuple[str, int]
-"""Application and priority of a request."""
+"""A request's application and priority."""
 Send = Callable[[ResponseHandler, float], RequestHandle]
 
 
@@ -49,7 +49,7 @@ class _FlightMember:
             self.flight.leave(self)
 
     def batch(self) -> BatchInfo | None:
-        """Return the batch of the request; see `HasBatch`."""
+        """Return the flight's batch; see `HasBatch`."""
         return None if self.flight is None else self.flight.batch()
 
 
@@ -60,11 +60,9 @@ class _Hit:
         self._handler: ResponseHandler | None = handler
 
     def cancel(self) -> None:
-        """Drop the response."""
         self._handler = None
 
     def respond(self, kept: bytes) -> None:
-        """Deliver the response."""
         handler, self._handler = self._handler, None
         if handler is not None:
             deliver_result(handler, memoryview(kept))
@@ -141,7 +139,7 @@ class SingleFlight:
         send: Send,
         lane: FlowKey = ("", 0),
     ) -> RequestHandle:
-        """Respond from the cache, join an equal request in flight, or send the request."""
+        """Respond from the cache, join an equal request, or send the request."""
         kept = self.cache.get(key)
         if kept is not None:
             hit = _Hit(handler)
@@ -169,7 +167,7 @@ class SingleFlight:
                 self.cache.put(key, kept)
 
     def reset(self, capacity_bytes: int) -> None:
-        """Clear and resize the cache; responses to requests in flight will not be cached."""
+        """Clear the cache; requests in flight will not be cached."""
         self.cache.clear()
         self.cache.resize(capacity_bytes)
         self._flights = {}

@@ -1,8 +1,8 @@
 """Applications: a policy sends each query to one or more models and learns from feedback.
 
-A query is answered within the application's SLO, with the outputs that have arrived by then. A
-`fixed` application with one model and no confidence threshold passes responses on unchanged. All
-methods belong to the event loop's thread.
+A query is answered within the application's SLO, with the outputs that have arrived. A `fixed`
+application with one model and no confidence threshold passes responses on unchanged. All methods
+belong to the event loop's thread.
 """
 
 from __future__ import annotations
@@ -37,15 +37,15 @@ log = logging.getLogger(__name__)
 
 
 class QueryInput(Protocol):
-    """The input of one query, parsed by a protocol's codec."""
+    """A query's input, parsed by a protocol's codec."""
 
     @property
     def key(self) -> bytes:
-        """Bytes that are the same for equal inputs; feedback is matched to queries by them."""
+        """Bytes that are the same for equal inputs and match feedback to queries."""
         ...
 
     def query(self, signature: Signature, timeout_s: float | None = None) -> InferRequest:
-        """Return a request for a model, or raise InvalidRequest if the input does not fit it."""
+        """Return a request for a model, or raise InvalidRequest if it does not fit."""
         ...
 
 
@@ -78,12 +78,12 @@ class Applications:
         return tuple(app.application for app in self._apps.values())
 
     def application(self, name: str) -> Application | None:
-        """Return the application with this name, or None."""
+        """Return an application by name, or None."""
         app = self._apps.get(name)
         return None if app is None else app.application
 
     def add(self, application: Application) -> None:
-        """Add an application; it resumes the state saved under its name, if any.
+        """Add an application; it resumes a state saved under its name.
 
         Raises:
             InvalidRequest: the name is taken.
@@ -102,7 +102,7 @@ class Applications:
         """Link models to an application.
 
         Raises:
-            InvalidSettings: one of them is already linked.
+            InvalidSettings: one is linked already.
         """
         app = self._of(name)
         app.change(app.application.with_models(*models))
@@ -111,13 +111,13 @@ class Applications:
         """Unlink models from an application.
 
         Raises:
-            InvalidSettings: one of them is not linked.
+            InvalidSettings: one is not linked.
         """
         app = self._of(name)
         app.change(app.application.without_models(*models))
 
     def state(self, name: str, user: str = EVERYBODY) -> Mapping[str, Any]:
-        """Return a user's policy state and the application's decision counts."""
+        """Return a user's policy state and the decision counts."""
         app = self._of(name)
         state = app.contexts.state(user)
         decisions = app.decisions
@@ -137,7 +137,7 @@ class Applications:
         }
 
     def state_misses(self) -> dict[str, int]:
-        """Return the number of queries whose state could not be read, by application."""
+        """Return, by application, how many queries had an unreadable state."""
         return {name: app.contexts.state_misses for name, app in self._apps.items()}
 
     # Queries
@@ -163,7 +163,7 @@ class Applications:
         `version` names a version of the only linked model.
 
         Raises:
-            InvalidRequest: none of the chosen models accepts the input.
+            InvalidRequest: no chosen model takes the input.
         """
         app = self._of(application)
         now_s = time.monotonic()
@@ -209,11 +209,11 @@ class Applications:
     ) -> bool:
         """Learn from a true label; return False if no decision matches.
 
-        Without a query id, the label belongs to the user's newest query with this input.
+        Without a query id, the label is for the user's newest query with this input.
 
         Raises:
             InvalidRequest: the label does not fit the application.
-            NotReady: the learned state is unreadable; the client may repeat the feedback.
+            NotReady: the learned state is unreadable; the feedback may be repeated.
         """
         app = self._of(application)
         truth = model_output.true_label(app.application.task, label)

@@ -15,7 +15,7 @@ RETIRE_S = 30.0
 
 
 class DrainingDeployments:
-    """The deployments that are ending, with one task for each."""
+    """Deployments that are ending, with a task for each."""
 
     def __init__(self, give_up_pools: Callable[[], Awaitable[None]]) -> None:
         self._give_up_pools = give_up_pools
@@ -26,7 +26,7 @@ class DrainingDeployments:
         return tuple(self._tasks.values())
 
     def begin(self, served: Deployment, within_s: float) -> asyncio.Task[None]:
-        """Drain a deployment for at most `within_s`, then end it; return the task that does so."""
+        """Drain a deployment for at most `within_s`, then end it; return the task."""
         ending = asyncio.create_task(self._end(served, within_s), name=f"end {served.id}")
         self._tasks[ending] = served
         ending.add_done_callback(self._tasks.pop)

@@ -3,8 +3,8 @@
     deploy:  start replicas -> load and warm up -> register -> take traffic
     retire:  unregister -> drain -> end replicas
 
-Requests are resolved and submitted in one step, so a version switch loses none of them. Changes run
-one at a time, and draining blocks no change. All methods belong to the event loop's thread.
+Requests are resolved and submitted in one step, so a version switch loses none. Changes run one at
+a time, and draining blocks none. All methods belong to the event loop's thread.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ log = logging.getLogger(__name__)
 _VERSION = re.compile(r"[A-Za-z0-9._+:~-]{1,128}")
 
 DeploymentHandle = Deployment | ShadowedDeployment
-"""An object that takes requests for a model."""
+"""A deployment that takes requests."""
 
 
 class Engine:
@@ -60,7 +60,7 @@ class Engine:
         """Versions, labels, traffic splits and shadows, which may change at any time."""
         self._loading: set[ModelId] = set()
         self.failed: dict[ModelId, str] = {}
-        """Reason why a version could not be loaded, by version."""
+        """Reasons why versions could not be loaded."""
         self.resolve_cache: dict[tuple[str, str | None], DeploymentHandle]
         self.resolve_cache = self.catalogue.resolved
         """Cache of `resolve`, which the routes read first; always the same object."""
@@ -69,7 +69,7 @@ class Engine:
         self._live = LiveSettings(settings, self.catalogue, self.pools, self._clock)
         self._draining_deployments = DrainingDeployments(self._give_up_pools)
         self.editing = asyncio.Lock()
-        """Lock to hold while settings are read, changed and applied."""
+        """Lock held while settings are read, changed and applied."""
         self._draining = False
         self.unknown_model_responses: dict[int, int] = {}
 
@@ -86,7 +86,7 @@ class Engine:
     # Requests
 
     def ready(self) -> bool:
-        """Return whether models are served and all of them can respond."""
+        """Return whether models are served and all can respond."""
         served = self.catalogue.all()
         return not self._draining and bool(served) and all(one.ready for one in served)
 
@@ -95,11 +95,11 @@ class Engine:
         return tuple(served.id for served in self.catalogue.all())
 
     def resolve(self, name: str, version: str | None) -> DeploymentHandle:
-        """Return the deployment for a name and version or label; a traffic split draws it anew.
+        """Return the deployment for a name and version or label; a split draws it anew.
 
         Raises:
             UnknownModel: no such name, version or label.
-            NotReady: the model is being loaded for the first time.
+            NotReady: its first load is running.
         """
         known = self.resolve_cache.get((name, version))
         if known is not None:
@@ -143,7 +143,7 @@ class Engine:
         return tuple(self.catalogue.entry(name).versions)
 
     def resolve_label(self, name: str, label: str) -> str | None:
-        """Return the version that a label points to; None if the model or label is unknown."""
+        """Return the version of a label; None if the model or label is unknown."""
         entry = self.catalogue.entries.get(name)
         if entry is None:
             return None
@@ -162,7 +162,7 @@ class Engine:
         }
 
     async def deploy(self, spec: ModelSpec, *, current: bool = True) -> None:
-        """Load a version, which takes traffic once it is warm.
+        """Load a version, which takes traffic once warm.
 
         Raises:
             InvalidRequest: the version exists, or its name is invalid.
@@ -227,12 +227,12 @@ class Engine:
     ) -> asyncio.Task[None] | None:
         """Unregister a version, which is then drained for at most `within_s`.
 
-        Returns the task that drains it, for which other changes do not wait; None if the version
-        was only listed as failed.
+        Returns the task that drains it, for which no other change waits; None if the version was
+        only listed as failed.
 
         Raises:
             UnknownModel: no such name or version.
-            InvalidRequest: it takes requests that name no version, and other versions exist.
+            InvalidRequest: requests without a version go to it, and others exist.
         """
         async with self._changing:
             try:
@@ -245,7 +245,7 @@ class Engine:
             return self._draining_deployments.begin(served, within_s)
 
     async def retire_model(self, name: str, *, within_s: float = RETIRE_S) -> None:
-        """Withdraw all versions of a model, and return once they are drained.
+        """Withdraw all versions of a model, and return once drained.
 
         Raises:
             UnknownModel: no such name.
@@ -269,7 +269,7 @@ class Engine:
         """Apply settings while serving; no request fails.
 
         Returns the seconds until limits were read back and replicas were ready. What was learned
-        (cache, back-off, the scheduler's estimates) is reset unless `keep_learned` is true. `fresh`
+        (cache, back-off, the scheduler's estimates) is reset unless `keep_learned`. `fresh`
         restarts every replica. Listener settings must be unchanged.
 
         Raises:
@@ -336,11 +336,11 @@ class Engine:
 
     @property
     def limits(self) -> str:
-        """State of resource limits: `enforced`, or `not enforced: ` and the reason."""
+        """State of resource limits: `enforced`, or `not enforced: reason`."""
         return self._spawners.limits_text
 
     def notes(self) -> list[str]:
-        """Return a warning for every setting that does not take full effect."""
+        """Return a warning for every setting without full effect."""
         return settings_warnings(self.settings, self.catalogue.all())
 
     def deployments(self) -> tuple[Deployment, ...]:

@@ -1,4 +1,4 @@
-"""A query to an application while models answer it, until the latency SLO ends."""
+"""A query to an application while models answer it, until the latency SLO."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class ServedApplication:
 
 
 class InflightQuery:
-    """A query in flight, with the requests to its models."""
+    """A query in flight."""
 
     __slots__ = ("_app", "_passes", "_pending", "_respond", "_tickets", "_timer")
 

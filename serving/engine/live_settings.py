@@ -19,7 +19,7 @@ log = logging.getLogger(__name__)
 
 
 class LiveSettings:
-    """The settings in force, and the deployments that a failed change left with other settings."""
+    """The settings in force, and what a failed change left with other settings."""
 
     def __init__(
         self,
@@ -58,7 +58,7 @@ class LiveSettings:
         """Lock the GPU's clock as the settings ask, or unlock it.
 
         Raises:
-            AcceleratorUnavailable: the clock cannot be locked, or a living process holds it.
+            AcceleratorUnavailable: locking is impossible, or a living process holds the lock.
         """
         clock_mhz = settings.accelerator.clock_mhz
         if clock_mhz is None and self._clock.clock_mhz is None:
@@ -84,7 +84,7 @@ class LiveSettings:
                 self._out_of_sync.discard(one)
 
     def out_of_sync(self) -> list[dict[str, Any]]:
-        """Return the models and pools that could not be restored to the settings in force."""
+        """Return the models and pools that do not have the settings in force."""
         models = [
             {"name": served.id.name, "version": served.id.version}
             for served in self._catalogue.all()

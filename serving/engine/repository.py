@@ -86,7 +86,7 @@ class Repository:
             raise failures[0]
 
     async def restore(self, id_: ModelId) -> None:
-        """Load a version that was served before, if it still exists; it does not become current.
+        """Load a version served before, if it still exists; it does not become current.
 
         Raises:
             ServingError: loading failed.
@@ -96,7 +96,7 @@ class Repository:
                 await self._load(id_, current=False)
 
     async def retire_unreferenced(self) -> None:
-        """Retire versions beyond the number to retain that nothing refers to."""
+        """Retire unreferenced versions beyond the number to retain."""
         async with self._changing:
             served = {id_.name for id_ in self._engine.models()}
             for name in served & {id_.name for id_ in self._found}:
@@ -107,7 +107,7 @@ class Repository:
         return id_ in self._taken and id_ in self._engine.models()
 
     def left_out(self) -> dict[ModelId, Stamp]:
-        """Return the versions retired by hand that a new start would load, with their files."""
+        """Return versions retired by hand that a start would load, with their files."""
         would_load = {
             ModelId(name, version)
             for name in dict.fromkeys(id_.name for id_ in self._found)
@@ -164,7 +164,7 @@ class Repository:
         """Make a version current, loading it if needed.
 
         Raises:
-            UnknownModel: neither the engine nor the repository has the version.
+            UnknownModel: neither engine nor repository has it.
             ServingError: loading failed.
         """
         async with self._changing:
@@ -180,7 +180,7 @@ class Repository:
 
         Raises:
             UnknownModel: no such model.
-            InvalidRequest: neither the engine nor the repository has a previous version.
+            InvalidRequest: neither engine nor repository has a previous version.
             ServingError: loading failed.
         """
         async with self._changing:

@@ -13,11 +13,11 @@ from serving.errors import InvalidRequest
 def check_shares(
     model: str, shares: Mapping[str, float], resolve_version: Callable[[str], str]
 ) -> dict[str, float]:
-    """Return the shares above 0 by version; the shares of a version and its labels are added up.
+    """Return the shares above 0 by version; those of a version and its labels are added up.
 
     Raises:
-        UnknownModel: `resolve_version` does not know a version or label.
-        InvalidRequest: a share is outside [0, 1], or the sum of the shares exceeds 1.
+        UnknownModel: `resolve_version` knows no such version or label.
+        InvalidRequest: a share is outside [0, 1], or their sum exceeds 1.
     """
     wanted: dict[str, float] = {}
     for version, share in shares.items():

@@ -24,11 +24,11 @@ from serving.zoo import bundled, mlflow_folder, recognition, spec_file
 NUMBER = re.compile(r"[0-9]{1,18}")
 
 Stamp = tuple[tuple[str, int, int], ...]
-"""Path, size in bytes and modification time in ns of each file of a version."""
+"""A version's files: path, size in bytes, modification time in ns."""
 
 
 class VersionFolder(NamedTuple):
-    """A version's folder and the files in it."""
+    """A version's folder and files."""
 
     path: pathlib.Path
     stamp: Stamp
@@ -94,7 +94,7 @@ def find_spec(path: pathlib.Path, id_: ModelId) -> ModelSpec:
     """Return the model spec of a version's folder.
 
     Raises:
-        ServingError: the folder is unreadable, or does not hold exactly one model.
+        ServingError: the folder is unreadable, or holds no model or several.
     """
     try:
         return _read_spec(path, id_)

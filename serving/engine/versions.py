@@ -46,7 +46,7 @@ class ModelEntry(Generic[Version]):
         return self.versions[draw_version(self.shares, draw) or self.current]
 
     def as_json(self) -> dict[str, Any]:
-        """Return versions, labels, shares and shadow as JSON."""
+        """Return the entry as JSON."""
         return {
             "current": self.current,
             "previous": self.previous,
@@ -77,7 +77,7 @@ class VersionRegistry(Generic[Version]):
     def __init__(self) -> None:
         self.entries: dict[str, ModelEntry[Version]] = {}
         self.resolved: dict[tuple[str, str | None], Any] = {}
-        """Name and version of a request -> what they resolve to; every change empties it."""
+        """Requested name and version -> what they resolve to; emptied by every change."""
 
     def entry(self, name: str) -> ModelEntry[Version]:
         """Return a model's entry.
@@ -177,12 +177,11 @@ class VersionRegistry(Generic[Version]):
             entry.shadow = None
 
     def remove(self, name: str, version: str) -> Version:
-        """Remove and return a version; removing the last one also removes the name.
+        """Remove and return a version; the last one takes the name with it.
 
         Raises:
             UnknownModel: no such name or version.
-            InvalidRequest: it is a label; or it is current or has a traffic share while other
-                versions exist.
+            InvalidRequest: it is a label, or has traffic while other versions exist.
         """
         entry = self._entry_to_change(name)
         if version not in entry.versions:
@@ -209,7 +208,7 @@ class VersionRegistry(Generic[Version]):
         return what
 
     def remove_all(self, name: str) -> tuple[Version, ...]:
-        """Remove a model; return what was registered for it.
+        """Remove a model; return what was registered.
 
         Raises:
             UnknownModel: no such name.
@@ -219,7 +218,7 @@ class VersionRegistry(Generic[Version]):
         return tuple(entry.versions.values())
 
     def set_label(self, name: str, label: str, version: str | None) -> None:
-        """Point a label to a version, or remove it if `version` is None.
+        """Point a label to a version; None removes the label.
 
         Raises:
             UnknownModel: no such name or version.
@@ -243,17 +242,17 @@ class VersionRegistry(Generic[Version]):
 
         Raises:
             UnknownModel: no such name, version or label.
-            InvalidRequest: a share is outside [0, 1], or the sum of the shares exceeds 1.
+            InvalidRequest: a share is outside [0, 1], or their sum exceeds 1.
         """
         entry = self._entry_to_change(name)
         entry.shares = check_shares(name, shares, entry.resolve_version)
 
     def set_shadow(self, name: str, version: str | None) -> None:
-        """Set the current version's shadow, or end it if `version` is None.
+        """Set the current version's shadow; None ends it.
 
         Raises:
             UnknownModel: no such name, version or label.
-            InvalidRequest: `version` is the current version.
+            InvalidRequest: it is the current version.
         """
         entry = self._entry_to_change(name)
         wanted = None if version is None else entry.resolve_version(version)

@@ -52,12 +52,12 @@ class Ratio:
         self.of += of
 
     def report(self, _now_s: float) -> dict[str, str]:
-        """Return Clipper's fields; the ratio is NaN if nothing was counted."""
+        """Return Clipper's fields; NaN without counts."""
         return {"ratio": _number(self.numerator / self.of) if self.of else "nan"}
 
 
 class Meter:
-    """A number of events per second."""
+    """Rate of events per second."""
 
     __slots__ = ("_rates", "_start_s", "_ticked_s", "_uncounted", "count")
 
@@ -128,7 +128,7 @@ class Histogram:
             self._sample[place] = value
 
     def report(self, _now_s: float) -> dict[str, str]:
-        """Return Clipper's fields; all are zero without values."""
+        """Return Clipper's fields; zeros without values."""
         values = np.array(self._sample or [0.0])
         ranks = np.quantile(values, (0.5, 0.95, 0.99), method="weibull")  # place: rank x (n + 1)
         numbers = {

@@ -18,7 +18,7 @@ _UNCOUNTED = 1024
 
 
 class BucketHistogram:
-    """Counts of values by upper bound, and the sum of the values."""
+    """Counts of values by upper bound, and their sum."""
 
     __slots__ = ("_counts", "_uncounted", "bounds", "sum")
 
@@ -30,7 +30,7 @@ class BucketHistogram:
 
     @property
     def counts(self) -> list[int]:
-        """Number of values in each bucket, up to its bound; the last bucket has no bound."""
+        """Number of values in each bucket; the last has no bound."""
         if self._uncounted:
             self._count()
         return self._counts
@@ -49,7 +49,7 @@ class BucketHistogram:
         self._uncounted = []
 
     def cumulative(self) -> list[tuple[str, float]]:
-        """Return Prometheus buckets as pairs (upper bound, count up to it)."""
+        """Return Prometheus buckets as (upper bound, count up to it)."""
         total = 0
         buckets = []
         for bound, count in zip((*self.bounds, float("inf")), self.counts, strict=True):
@@ -63,7 +63,7 @@ class Counters:
 
     def __init__(self) -> None:
         self.responses: dict[int, int] = {}
-        """Number of responses by HTTP status; 499 means that the client disconnected."""
+        """Responses by HTTP status; 499 means that the client disconnected."""
         self.latency_s = BucketHistogram(LATENCY_BOUNDS_S)
         self.batch_items = BucketHistogram(tuple(float(bound) for bound in BATCH_BOUNDS))
         self.exec_s = BucketHistogram(LATENCY_BOUNDS_S)
@@ -82,7 +82,7 @@ class PoolCounters:
     def __init__(self) -> None:
         self.replica_deaths: dict[str, int] = {}
         self.actions: dict[str, dict[str, int]] = {}
-        """Number of actions by kind (`load`, `infer`, `unload`), then by outcome."""
+        """Counts by action (`load`, `infer`, `unload`), then outcome."""
         self.load_s = BucketHistogram(LATENCY_BOUNDS_S)
         self.over_s = {kind: BucketHistogram(ERROR_BOUNDS_S) for kind in ("load", "infer")}
         """Seconds by which actions took less than predicted."""

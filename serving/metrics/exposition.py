@@ -1,4 +1,4 @@
-"""Counters and gauges in the Prometheus text format, written by `prometheus_client`.
+"""Counters and gauges in the Prometheus text format, by `prometheus_client`.
 
 A metric is a field: a number, a histogram, or one of these for each value of its labels.
 """

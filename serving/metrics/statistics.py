@@ -1,6 +1,6 @@
 """Statistics of one deployment, as in Triton's statistics extension.
 
-An inference is an item, and an execution is a batch. Stages sum over requests, each with its batch's
+An inference is an item, an execution is a batch. Stages sum over requests, each with its batch's
 whole duration, and `batches` sum over executions. A split request counts once in `success`; cached
 and shared responses count only there.
 """
@@ -22,7 +22,7 @@ class Total:
 
 
 class BatchTotals(NamedTuple):
-    """Totals of the batches of one size."""
+    """Totals of batches of one size."""
 
     batch_size: int
     compute_input: Total
@@ -31,11 +31,11 @@ class BatchTotals(NamedTuple):
 
 
 class ModelStatistics(NamedTuple):
-    """Statistics of a deployment since its start."""
+    """Statistics since the start."""
 
     model: ModelId
     last_inference_ms: int
-    """Unix time in milliseconds; 0 if there was no inference."""
+    """Unix time in milliseconds; 0 before any inference."""
     inference_count: int
     execution_count: int
     success: Total
@@ -50,7 +50,6 @@ class ModelStatistics(NamedTuple):
     cache_miss: Total
     """Lookups that missed, and the time until the request was sent."""
     batches: tuple[BatchTotals, ...]
-    """Totals for each batch size."""
 
 
 class _Sum:
@@ -103,7 +102,7 @@ class StatisticsCollector:
     ) -> None:
         """Record a batch of `parts` requests, whole or in part, at the Unix time `wall_s`.
 
-        `waited_s` is the sum of the requests' times from arrival to sending.
+        `waited_s` sums the requests' times from arrival to sending.
         """
         self._last_inference_s = wall_s
         self._items += items
@@ -121,7 +120,7 @@ class StatisticsCollector:
         batches.output_s += times.output_s
 
     def record_failure(self, seconds: float) -> None:
-        """Record a request that failed `seconds` after its arrival."""
+        """Record a failure `seconds` after the request's arrival."""
         self._fail.add(1, seconds)
 
     def looked_up(self, seconds: float, *, is_hit: bool) -> None:

@@ -1,8 +1,8 @@
 """The interface between a scheduler and its caller: events in, plans out.
 
 1. A scheduler does no I/O; times never decrease.
-2. `on` does a bounded amount of work and never scans the queue.
-3. Every request ends exactly once: all its parts have an ok `ActionResult`, or it is named by one
+2. `on` does bounded work and never scans the queue.
+3. Every request ends exactly once: all its parts have an ok `ActionResult`, or it is in one
    `Rejection`, or it was cancelled. Later results are ignored.
 4. A worker gets no batch of a model before its `LOAD` has succeeded, only `UNLOAD` while it drains,
    nothing once it is down, and never more unfinished actions than it has slots.
@@ -20,7 +20,7 @@ from serving.values import ModelId, StageTimes
 MAX_LOSSES = 1
 """Number of lost workers that a request survives."""
 BACKGROUND = 2**31
-"""Priority of work that runs in spare time only."""
+"""Priority of work for spare time only."""
 
 
 class Submitted:
@@ -57,7 +57,7 @@ class Cancelled(NamedTuple):
 
 
 class ModelUp(NamedTuple):
-    """A model that may now be requested, and that any worker may load."""
+    """A model that may be requested, and that any worker may load."""
 
     model: ModelId
     pages: int
@@ -90,7 +90,7 @@ class WorkerUp(NamedTuple):
     pages: int | None = None
     loaded: tuple[ModelId, ...] = ()
     concurrent_loads: bool = False
-    """Whether the worker can load models while it runs batches."""
+    """Whether models load while batches run."""
 
 
 class WorkerDraining(NamedTuple):
@@ -137,7 +137,7 @@ class WarmupMeasured(NamedTuple):
 
 
 class SettingsChanged(NamedTuple):
-    """New settings; learned state is dropped unless `keep_learned` is true."""
+    """New settings; learned state is dropped unless `keep_learned`."""
 
     settings: ServingSettings
     keep_learned: bool
@@ -159,7 +159,7 @@ Event = (
 
 
 class ActionType(enum.Enum):
-    """The kinds of command that a worker can be given."""
+    """The kinds of command for a worker."""
 
     LOAD = "load"
     INFER = "infer"
@@ -167,11 +167,11 @@ class ActionType(enum.Enum):
 
 
 Part = tuple[int, int, int]
-"""The items [start, stop) of one request, as (id, start, stop)."""
+"""Items [start, stop) of one request, as (id, start, stop)."""
 
 
 class Action:
-    """A command to a worker, which must start it within the action's window."""
+    """A command to a worker, to be started within its window."""
 
     __slots__ = ("earliest_s", "expected_s", "id", "kind", "latest_s", "model", "parts", "worker")
 
@@ -203,7 +203,7 @@ class RejectionReason(enum.Enum):
     TOO_MANY_ITEMS = "more items than may be queued"
     DEADLINE_IN_QUEUE = "deadline passed in the queue"
     DEADLINE_UNREACHABLE = "deadline unreachable"
-    """The request was admitted, but can no longer meet its deadline."""
+    """Admitted, but no longer able to meet its deadline."""
     DEADLINE_IN_REPLICA = "deadline passed in a replica"
     CANNOT_FINISH = "cannot finish before its deadline"
     CANNOT_LOAD = "its model cannot be loaded in time"
@@ -233,7 +233,7 @@ class Plan:
 
 
 class Scheduler(Protocol):
-    """Decides which request runs when and on which worker."""
+    """Decides which request runs when and where."""
 
     def on(self, event: Event, now_s: float) -> None:
         """Take note of an event."""

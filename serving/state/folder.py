@@ -19,8 +19,8 @@ def lock_folder(folder: str) -> Iterator[pathlib.Path]:
     """Create and lock the folder, closed to other users; yield its real path.
 
     Raises:
-        NotReady: the folder cannot be written, others can write to it or to a parent, or it belongs
-            to another user or server.
+        NotReady: it cannot be written, others can write to it or a parent, or it belongs to another
+            user or server.
     """
     try:
         # Its contents are run at the next start, and name users and paths.

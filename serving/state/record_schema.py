@@ -1,4 +1,4 @@
-"""Schema of the record's rows, which people or other versions of Luthier may have changed.
+"""Schema of the record's rows, which people or other versions may have changed.
 
 Only the shape of a row's JSON is checked, not whether its models exist.
 """
@@ -36,7 +36,7 @@ def read(key: RecordKey, text: str) -> Any:
     """Return a row's JSON.
 
     Raises:
-        InvalidSettings: the row does not have the form of its kind.
+        InvalidSettings: it does not match its kind.
     """
     if key.kind not in _SHAPES:
         raise InvalidSettings(f"unknown kind of row, expected one of {', '.join(_SHAPES)}")
@@ -110,7 +110,7 @@ def _are_stages(data: Any) -> bool:
 
 
 def _by_items(shape: Shape) -> Callable[[Any], bool]:
-    """Return the shape of an object that maps numbers of items to values."""
+    """Return the shape of values by number of items."""
     return lambda data: (
         _map_of(shape)(data)
         and all(

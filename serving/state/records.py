@@ -92,10 +92,10 @@ class SqliteRecords:
             ) from error
 
     def load(self) -> Rows:
-        """Return all rows, in the order in which their keys were first written.
+        """Return all rows, in the order in which their keys first came.
 
         Raises:
-            NotReady: the file cannot be read.
+            NotReady: they cannot be read.
         """
         try:
             return {
@@ -111,7 +111,7 @@ class SqliteRecords:
         """Write rows durably; None deletes a row.
 
         Raises:
-            NotReady: the file cannot be written, and nothing was changed.
+            NotReady: nothing can be written.
         """
         connection = self._connection
         try:

@@ -1,1 +1,1 @@
-"""Adaptive batching: each model has one queue, and a batch forms when a worker has room."""
+"""Adaptive batching: one queue per model, where a batch forms when a worker has room."""

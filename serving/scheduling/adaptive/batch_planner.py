@@ -2,9 +2,8 @@
 
 A free worker takes a batch once the policy's size is queued, the oldest item has waited its time,
 or the most urgent item has used half of its spare time. A busy worker's buffer is filled halfway
-through its expected time, or at once with a full batch. A batch is bounded by the most urgent
-deadline, and a batch of large items also by the time that copying it takes. A request that can no
-longer finish in time is rejected before it is sent.
+through its expected time, or at once with a full batch. The most urgent deadline bounds a batch, as
+does the time to copy large items. A request that can no longer finish in time is rejected.
 """
 
 from __future__ import annotations
@@ -27,8 +26,7 @@ _HELD = 0.5
 Requests that arrive meanwhile join it; the rest covers the transfer on busy cores."""
 
 _WAITS = 0.5
-"""Share of its spare time for which the most urgent request waits.
-The rest covers errors of the profile."""
+"""Share of its spare time that the most urgent request waits; the rest covers profile errors."""
 
 COPIED = 16
 """Maximum cost (about MiB) of a batch's large items, unless it runs for longer than copying takes.
@@ -38,7 +36,7 @@ _COPIED_S = 0.0015
 
 
 class RunningBatch:
-    """A batch that was given to a worker."""
+    """A batch given to a worker."""
 
     __slots__ = ("deadline_s", "entries", "expected_s", "filled", "items", "profile", "worker")
 
@@ -56,7 +54,7 @@ class RunningBatch:
         self.filled = filled
         """Number of items, or the policy's size if the next request did not fit."""
         self.profile = profile
-        """Profile when the batch was sent; once it is replaced, the batch is not observed."""
+        """Profile when the batch was sent; a later one does not observe it."""
         self.entries = entries
         self.items = items
         self.expected_s = expected_s
@@ -74,9 +72,9 @@ class BatchPlanner:
         self._plain = DeadlineQueue()
         self._fair = FairQueue()
         self._queue: DeadlineQueue = self._plain
-        """The one of the two queues that is in use."""
+        """The queue in use, one of the two above."""
         self._has_large = False
-        """Whether a large request has ever arrived; until then, none is searched for."""
+        """Whether a large request has ever arrived."""
         self._entries: dict[int, QueuedRequest] = {}
         self._workers: dict[int, AdaptiveWorker] = {}
         self._batches: dict[int, RunningBatch] = {}
@@ -96,7 +94,7 @@ class BatchPlanner:
         self._leave(entry.id)
 
     def _next_worker(self, now_s: float) -> AdaptiveWorker | None:
-        """Return the worker for the next batch, or None to wait for a better one.
+        """Return the worker for the next batch, or None to wait for another.
 
         If the chosen worker is busy for too long for the most urgent request, another takes it.
         """
@@ -198,9 +196,9 @@ class BatchPlanner:
         return 0
 
     def _cap_to_measured(self, size: int, now_s: float) -> int:
-        """Return `size`, or the largest measured size while another batch is trying a larger one.
+        """Return `size`, or the largest measured size while another batch tries a larger one.
 
-        Otherwise every slot would try the unknown size before the first result arrived.
+        Otherwise every slot would try the unknown size before the first result.
         """
         known = self.profile.max_measured
         if size <= known or not known:
@@ -218,7 +216,7 @@ class BatchPlanner:
         return each_s * entry.waiting_items / max(1, len(self._workers))
 
     def _shed(self, size: int, worker: AdaptiveWorker, now_s: float) -> None:
-        """Reject requests that would make batches smaller, but never all requests."""
+        """Reject requests that would shrink batches, but never all."""
         others_s = self._starts_of_others_s(worker, now_s)
         is_plain = self._queue is self._plain
         flows = [] if is_plain else self._fair.waiting_flows()

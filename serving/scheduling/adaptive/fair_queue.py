@@ -19,7 +19,7 @@ from serving.scheduling.adaptive.queue import SLACK, DeadlineQueue, QueuedReques
 from serving.scheduling.interface import Part
 
 MAX_FLOWS = 256
-"""Maximum number of flows with a turn of their own; further flows share one turn."""
+"""Number of flows above which further ones share one turn."""
 _UNNAMED = ""
 
 
@@ -63,11 +63,11 @@ class Flow:
         return entry is not None and entry.cost > 1
 
     def upcoming(self, items: int) -> list[QueuedRequest]:
-        """Return the flow's first entries that together hold this many items."""
+        """Return the flow's first entries that hold this many items."""
         return upcoming(self.heap, items)
 
     def last_entry(self) -> QueuedRequest | None:
-        """Return the flow's last entry by level and deadline."""
+        """Return the flow's last entry."""
         if self.last is None:
             self.last = [
                 (-entry.level, -entry.deadline_s, -entry.id, entry)
@@ -97,7 +97,7 @@ class FairQueue(DeadlineQueue):
         self._opened = 0
 
     def adopt(self, entries: Sequence[QueuedRequest]) -> None:
-        """Take over the entries of another queue, given in order of arrival."""
+        """Take over the entries of another queue, in order of arrival."""
         self.drain()
         for entry in entries:
             items = entry.waiting_items
@@ -121,7 +121,7 @@ class FairQueue(DeadlineQueue):
         self._join(entry, entry.items)
 
     def give_back(self, entry: QueuedRequest, part: Part) -> None:
-        """Requeue a part that a worker did not run; its flow stays charged for it."""
+        """Requeue a part that a worker did not run; its flow stays charged."""
         was_waiting = bool(entry.spans)
         super().give_back(entry, part)
         _, start, stop = part
@@ -149,8 +149,8 @@ class FairQueue(DeadlineQueue):
     def last(self, name: str = "", capacity: int | None = None) -> QueuedRequest | None:
         """Return the entry to reject when the queue is full: the last one of the fullest flow.
 
-        Of `name`, the newcomer's flow, instead if cutting all other flows to its size would not
-        bring the queue down to `capacity` items.
+        It is the last one of `name`, the newcomer's flow, if cutting the other flows to its size
+        is not enough for `capacity` items.
         """
         own = None if capacity is None else self._flows.get(name)
         if own is not None and capacity is not None:
@@ -169,13 +169,12 @@ class FairQueue(DeadlineQueue):
         budget: float = math.inf,
         most: Callable[[float], int] | None = None,
     ) -> list[tuple[QueuedRequest, Part]]:
-        """Form a batch flow by flow, with the other rules of `DeadlineQueue.take`.
+        """Form a batch flow by flow, otherwise like `DeadlineQueue.take`.
 
         Args:
-            size: maximum number of items that meets the first entry's deadline.
+            size: limit set by the first entry's deadline.
             budget: maximum cost of large entries.
-            most: deadline -> largest batch that meets it; limits a batch that a more urgent entry
-                joins.
+            most: deadline -> largest batch that meets it, for more urgent entries that join.
         """
         batch: list[tuple[QueuedRequest, Part]] = []
         aside: list[tuple[int, int, Flow]] = []

@@ -16,7 +16,7 @@ from typing import Any
 from serving.scheduling.interface import Part
 
 SLACK = 1024
-"""Number of stale entries tolerated beyond one per queued item."""
+"""Stale entries tolerated beyond one per queued item."""
 
 
 class QueuedRequest:
@@ -57,18 +57,18 @@ class QueuedRequest:
         self.cost = cost
         """Weight of one item in fair queueing; above 1 for large items."""
         self.spans = [(0, items)]
-        """Ranges of items still queued; the next one to run comes last."""
+        """Ranges of queued items, the next one last."""
         self.outstanding = 0
-        """Number of parts that workers have now."""
+        """Number of parts that workers have."""
         self.attempts = 0
-        """Number of workers lost while running a part of this request."""
+        """Number of workers lost while running a part."""
         self.is_solo = False
         self.left = False
         """Whether the request was rejected or cancelled; later results are ignored."""
 
     @property
     def waiting_items(self) -> int:
-        """Number of items that are still queued."""
+        """Number of queued items."""
         items = 0
         for start, stop in self.spans:  # nearly always one: `sum` takes four times as long
             items += stop - start
@@ -79,7 +79,7 @@ _BY_ARRIVAL = operator.attrgetter("id")
 
 
 def upcoming(heap: Sequence[tuple[Any, ...]], items: int) -> list[QueuedRequest]:
-    """Return the first entries of a heap that together hold at least this many items."""
+    """Return the first entries of a heap that together hold this many items."""
     found: list[QueuedRequest] = []
     fringe = [(heap[0], 0)] if heap else []
     while fringe and items > 0:
@@ -110,7 +110,7 @@ class DeadlineQueue:
         self.items += entry.items
 
     def give_back(self, entry: QueuedRequest, part: Part) -> None:
-        """Requeue a part that a worker did not run, keeping its deadline and age."""
+        """Requeue a part that a worker did not run, with its deadline and age."""
         was_waiting = bool(entry.spans)
         _, start, stop = part
         entry.spans.append((start, stop))

@@ -4,11 +4,11 @@ Several flows or priorities need a `FairQueue`; otherwise a `DeadlineQueue` is c
 application, or all large requests that name neither flow nor priority. A full queue rejects the
 newcomer or the last request of the fullest flow.
 
-Each worker loads the model when it comes up; the windows of actions are unlimited. A request whose
-deadline has passed is rejected wherever it is. When a worker is lost, the requests of its running
-batch are retried once, each on its own, so that a request that crashes workers fails alone.
+Each worker loads the model when it comes up; actions may start at any time. A request is rejected
+at its deadline, wherever it is. When a worker is lost, the requests of its running batch run again
+once, each alone, so that one that crashes workers takes no others with it.
 
-Deadline order is that of Clipper (NSDI'17, section 4.3).
+Deadline order is Clipper's (NSDI'17, section 4.3).
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ from serving.values import ModelId
 
 _LARGE_BYTES = 1 << 20
 """Size from which an item is large: copying it takes as long as a small model's batch.
-In fair queueing an item costs one, plus one for each time that it holds this many bytes."""
+In fair queueing such an item costs one more for each time it holds this many bytes."""
 
 _LARGE = "\0large"
 """Flow of large requests that name no flow; clients cannot name it."""
@@ -69,7 +69,7 @@ class AdaptiveScheduler(BatchPlanner):
         self._warmed: Mapping[int, float] = {}
         """Batch times of warm-ups with the resources `_warmed_under`."""
         self._warmed_under: tuple[float | None, int] = (None, 1)
-        """Number of cores (None: unlimited) and of threads."""
+        """Numbers of cores and threads."""
         self._configure(settings)
 
     def _configure(self, settings: ServingSettings) -> None:
@@ -77,7 +77,7 @@ class AdaptiveScheduler(BatchPlanner):
         self._default_priority = settings.scheduling.default_priority
 
     def waiting_of(self, model: ModelId) -> int:
-        """Return the number of queued items if the model is this scheduler's, otherwise 0."""
+        """Return the number of queued items; 0 for another model."""
         return self._queue.items if model == self._model else 0
 
     def on(self, event: Event, now_s: float) -> None:
@@ -151,7 +151,7 @@ class AdaptiveScheduler(BatchPlanner):
         return Plan(actions, refusals, self._wake_at_s(due_s))
 
     def _queue_for(self, flow: str, level: int) -> DeadlineQueue:
-        """Return the queue for a request of this flow and level; move queued requests if needed."""
+        """Return the queue for such a request, after moving queued requests there if needed."""
         if not self._queue.items:
             if self._queue is self._fair:
                 self._fair.drain()
@@ -165,7 +165,7 @@ class AdaptiveScheduler(BatchPlanner):
         return self._queue
 
     def _make_room(self, newcomer: QueuedRequest) -> None:
-        """Reject requests from a queue that is too full, perhaps the newcomer."""
+        """Reject requests from a full queue, perhaps the newcomer."""
         while self._fair.items > self._capacity and not newcomer.left:
             last = self._fair.last(newcomer.flow, self._capacity)
             if last is None:
@@ -235,7 +235,7 @@ class AdaptiveScheduler(BatchPlanner):
         self._give_back([pair for batch in held.values() for pair in batch.entries])
 
     def _suspect(self, batch: RunningBatch, reason: RejectionReason, detail: str) -> None:
-        """Let each request of a batch that may have broken its worker run once more, on its own.
+        """Run each request of a batch that may have broken its worker once more, alone.
 
         Later batches had not started, so they are not suspected.
         """

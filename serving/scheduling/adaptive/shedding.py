@@ -1,12 +1,12 @@
 """Load shedding: which requests to reject so that batches stay large under overload.
 
-The deadline of the head (the first queued request) limits the next batch to k items. If the request
-behind that batch fits no later batch of k items, one of the two is lost anyway, and the head is
-rejected because serving it would keep batches small (as in Nexus, SOSP'19, section 4.3). Each flow
-has a share of a batch; the request behind is then the flow's first request beyond that share.
+The deadline of the head (the first request) limits the next batch to k items. If the request behind
+that batch fits no later batch of k items, one of the two is lost anyway, and the head is rejected
+because serving it would keep batches small (as in Nexus, SOSP'19, section 4.3). Each flow has a
+share of a batch; the request behind is then its first one beyond that share.
 
-    with batches of 8, and backlogs A of 100 items and B of 3:
-    B fits the next batch whole, and A is shed as if it were alone with batches of 5
+    batches of 8, backlogs A of 100 items and B of 3:
+    B fits the next batch whole, A is shed as if it were alone with batches of 5
 
 Pure.
 """
@@ -28,7 +28,7 @@ MAX_OTHERS = 7
 
 
 class BatchShares:
-    """Number of items that each flow gets in a batch; unused shares are divided evenly."""
+    """Items that each flow gets in a batch; unused shares are divided evenly."""
 
     __slots__ = ("_known", "_waiting")
 
@@ -37,7 +37,7 @@ class BatchShares:
         self._known: dict[int, int] = {}
 
     def of(self, size: int) -> int:
-        """Return the maximum number of items of one flow in a batch of `size` items."""
+        """Return the maximum number of items of one flow in a batch of `size`."""
         known = self._known.get(size)
         if known is None:
             known = self._known[size] = self._worked_out(size)
@@ -55,7 +55,7 @@ class BatchShares:
 
 
 class Shedding:
-    """One pass over the backlogs before a batch forms, which chooses requests to reject."""
+    """One pass over the backlogs, before a batch forms, to reject requests."""
 
     __slots__ = ("_ample_s", "_others_s", "_profile", "_shares", "_size", "_starts_s", "_waiting")
 

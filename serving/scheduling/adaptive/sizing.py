@@ -1,4 +1,4 @@
-"""Batching policies, which set the size of a batch and how long it waits to fill.
+"""Batching policies, which set a batch's size and how long it waits to fill.
 
     fixed     `max_size` and `timeout_us`
     aimd      one item more after each full batch in time, a tenth fewer after a late batch
@@ -20,14 +20,14 @@ from numpy.typing import NDArray
 from serving.settings.scheduling import BatchingSettings
 
 BATCHES_PER_REQUEST = 3
-"""Batches that a request waits for: a running one, a buffered one, and its own."""
+"""Batches that a request waits for: one running, one buffered, and its own."""
 BACK_OFF = 0.9
 QUANTILE = 0.99
 _RETAINED_PER_SIZE = 8
 _RETAINED_SIZES = 24
 _FORGOTTEN_AFTER = 4096
 _PATIENCE = 16
-"""Number of full batches in time in a row after which times of larger sizes are dropped."""
+"""Full batches in time, in a row, after which times of larger sizes are dropped."""
 _MAX_PATIENCE = 128
 _FRESH = 32
 _OUT_OF_LINE = 1.3
@@ -56,7 +56,7 @@ class FixedSizing:
         return self._wait_s
 
     def record_arrival(self, _now_s: float) -> None:
-        """Record the arrival of a request; called only if `watches_arrivals`."""
+        """Record the arrival of a request if `watches_arrivals`."""
 
     def ran(self, _items: int, _took_s: float, _filled: int) -> None:
         """Record the duration of a batch that could have held `filled` items."""
@@ -73,7 +73,7 @@ class Aimd(FixedSizing):
         self.size = 1
 
     def ran(self, _items: int, took_s: float, filled: int) -> None:
-        """Enlarge the size after a full batch in time, and reduce it after a late batch."""
+        """Grow the size after a full batch in time, or shrink it after a late one."""
         if took_s > self._budget_s:
             self._exact = max(1.0, self._exact * BACK_OFF)
         elif filled >= self.size:
@@ -101,7 +101,7 @@ class Quantile(FixedSizing):
         self.size = 1
 
     def ran(self, items: int, took_s: float, filled: int) -> None:
-        """Record a batch, and refit the size periodically or after an unexpected duration."""
+        """Record a batch; refit the size periodically, or after a surprise."""
         self._batches += 1
         is_full = filled >= self.size
         if is_full:
@@ -155,7 +155,7 @@ class Quantile(FixedSizing):
         return is_changed
 
     def _forget(self) -> None:
-        """Drop sizes unused for long, and the least recently used ones if there are too many."""
+        """Drop sizes unused for long, and the least recently used of too many."""
         recent = sorted(self._seen, key=lambda size: -self._seen[size][-1][0])[:_RETAINED_SIZES]
         oldest = self._batches - _FORGOTTEN_AFTER
         self._seen = {size: self._seen[size] for size in recent if self._seen[size][-1][0] > oldest}
@@ -226,7 +226,7 @@ class Delayed(FixedSizing):
 
 
 POLICIES = {"fixed": FixedSizing, "aimd": Aimd, "quantile": Quantile, "delayed": Delayed}
-"""Value of `batching.policy` -> class of the policy."""
+"""`batching.policy` -> class of the policy."""
 
 
 def budget_s(settings: BatchingSettings) -> float:
@@ -248,8 +248,7 @@ def quantile_line(
         quantile: from 0 to 1.
 
     Returns:
-        The base in seconds and the slope in seconds per item; the slope is 0 if all sizes are
-        the same.
+        Seconds, and seconds per item; the slope is 0 if all sizes are the same.
     """
     weights = np.ones_like(seconds)
     least = 1e-6 * max(float(seconds.max()), 1e-9)

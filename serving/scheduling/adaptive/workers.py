@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 
 class AdaptiveWorker:
-    """A worker with its slots, its batches, and the time when they should end."""
+    """A worker with its slots, its batches, and when they should end."""
 
     def __init__(self, id_: int, slots: int) -> None:
         self.id = id_
@@ -23,14 +23,14 @@ class AdaptiveWorker:
         return max(now_s, self.since_s + self.expected_s) if self.unfinished else now_s
 
     def free_s(self, now_s: float) -> float:
-        """Return when the worker should be free; the delay of an overdue worker counts twice."""
+        """Return when the worker should be free; an overdue worker's delay counts twice."""
         if not self.unfinished:
             return now_s
         due_s = self.since_s + self.expected_s
         return due_s if due_s > now_s else 2.0 * now_s - due_s
 
     def hangs(self, now_s: float) -> bool:
-        """Return whether the worker's batches have taken over twice as long as expected."""
+        """Return whether the worker's batches take over twice as long as expected."""
         return bool(self.unfinished) and now_s > self.since_s + 2.0 * self.expected_s
 
     def take(self, expected_s: float, now_s: float) -> None:
@@ -42,7 +42,7 @@ class AdaptiveWorker:
         self.expected_s += expected_s
 
     def withdraw(self, expected_s: float) -> None:
-        """Remove a batch that could not be sent to the worker."""
+        """Remove a batch that could not be sent."""
         self.unfinished -= 1
         self.expected_s -= expected_s
 

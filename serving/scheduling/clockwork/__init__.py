@@ -1,1 +1,1 @@
-"""Clockwork: a single controller plans all model loads and batches of a pool."""
+"""Clockwork: one controller plans all model loads and batches of a pool."""

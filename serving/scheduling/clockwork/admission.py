@@ -24,7 +24,7 @@ DOUBTED_AFTER_S = 0.25
 
 
 class Admission:
-    """Admits requests to a pool, or rejects them."""
+    """Admission of requests to a pool."""
 
     def __init__(self, pool: PoolState, queue: PoolQueue, loading: Loading) -> None:
         self._pool, self._queue, self._loading = pool, queue, loading
@@ -164,8 +164,8 @@ class Admission:
     def unrun(self, sent: IssuedAction, now_s: float, *, too_large: bool = False) -> None:
         """Queue the items of a batch that was not run.
 
-        Requests run alone if they were too large together, or were not run for the second time: a
-        large one may reach its worker late.
+        Requests that were too large together, or not run twice, run alone: a large one may reach
+        its worker late.
         """
         if too_large:
             sent.holding.model.note_oversized_batch(now_s)
@@ -208,6 +208,6 @@ class Admission:
 
 
 def _is_possible(model: PoolModel, min_s: float, deadline_s: float, now_s: float) -> bool:
-    """Whether work of `min_s` would be in time if there were no reservations."""
+    """Whether work could be in time if there were no reservations."""
     latest_s = deadline_s - min_s
     return any(holding.worker.exec.free_s(now_s) <= latest_s for holding in model.holdings)

@@ -1,6 +1,6 @@
-"""Reserved work of a worker by deadline, and tests whether it is in time and whether more fits.
+"""Reserved work of a worker by deadline: whether all of it is in time, and whether more fits.
 
-All work is in time if no more of it is due by any deadline than there is time (the demand bound of
+All work is in time if no more is due by any deadline than there is time (the demand bound of
 earliest deadline first: Baruah, Rosier and Howell, Real-Time Systems 2, 1990). Deadlines share
 buckets of a hundredth of the remaining time, so a test costs the same for any backlog. Pure.
 """
@@ -30,7 +30,7 @@ class Backlog:
     def __init__(self) -> None:
         self.total_s = 0.0
         self._buckets_s: list[float] = []
-        """Starts of the buckets that hold work, ascending."""
+        """Starts of buckets with work, ascending."""
         self._untils_s: list[float] = []
         self._charges: list[int] = []
         self._slack_s = np.zeros(64)
@@ -38,7 +38,7 @@ class Backlog:
 
     @staticmethod
     def bucket_s(until_s: float, now_s: float) -> float:
-        """Return the bucket that a deadline belongs to."""
+        """Return the bucket of a deadline."""
         _, exponent = math.frexp(max(until_s - now_s, _MIN_S))
         fine = _FINE - exponent
         return math.ldexp(math.floor(math.ldexp(until_s, fine)), -fine)
@@ -138,10 +138,10 @@ class LoadReservation(NamedTuple):
 
     @classmethod
     def of(cls, backlog: Backlog, bucket_s: float, until_s: float, work_s: float) -> Self:
-        """Add work to a backlog and return the reservation."""
+        """Reserve work in a backlog."""
         backlog.add(bucket_s, until_s, work_s)
         return cls(backlog, bucket_s, work_s)
 
     def take_back(self) -> None:
-        """Remove the reservation, whether its work was done or cancelled."""
+        """Remove the reservation, done or cancelled."""
         self.backlog.remove(self.bucket_s, self.work_s)

@@ -19,7 +19,7 @@ from serving.scheduling.clockwork.pool_state import PoolState
 from serving.scheduling.interface import ActionType, Part, RejectionReason
 
 MAX_PASSED_OVER = 8
-"""Maximum number of models about to be evicted that a larger batch may precede."""
+"""Maximum number of leaving models that a larger batch may precede."""
 
 
 class NextBatch(NamedTuple):
@@ -30,11 +30,11 @@ class NextBatch(NamedTuple):
     entries: list[PendingRequest]
     """One entry per item, by deadline."""
     first: int | None
-    """Index of the first item in the queue; None if the items are not in a row."""
+    """Index of the first item in the queue; None if not in a row."""
 
 
 class Batches:
-    """Forms and issues the batches of a pool."""
+    """Issues the batches of a pool."""
 
     def __init__(self, pool: PoolState, queue: PoolQueue) -> None:
         self._pool, self._queue = pool, queue
@@ -53,9 +53,9 @@ class Batches:
             self._begin(found, start_s)
 
     def _next(self, worker: PoolWorker, start_s: float) -> NextBatch | None:
-        """Return the next model's batch, or a larger batch that delays no reservation.
+        """Return the next model's batch, or a larger one that delays no reservation.
 
-        Otherwise each late request for a model about to be evicted would be a batch of its own.
+        Otherwise each late request for a leaving model would be a batch of its own.
         """
         found = self._turn(worker, start_s)
         if found is None or found.holding.planned_eviction is None:
@@ -114,7 +114,7 @@ class Batches:
     ) -> NextBatch | None:
         """Return the chosen batch, or a smaller one that delays no reservation.
 
-        Returns None if other workers reserved all of the model's items.
+        Returns None if other workers reserved all items.
         """
         model = holding.model
         waiting, durations = model.waiting, model.durations

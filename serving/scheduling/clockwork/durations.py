@@ -1,7 +1,7 @@
 """Durations of a model's actions on one kind of worker: the longest recent one plus a margin.
 
-This follows Clockwork (OSDI'20, section 5.1), where the 99th percentile of the last 10 measurements
-is their maximum. Unknown sizes are interpolated. A measurement is the sum of a batch's stages
+This follows Clockwork (OSDI'20, section 5.1), whose 99th percentile of the last 10 measurements is
+their maximum. Unknown sizes are interpolated. A measurement sums a batch's stages
 (docs/decisions/0016).
 """
 
@@ -21,7 +21,7 @@ WINDOW = 10
 
 
 class SlidingMaximum:
-    """Sliding maximum of the durations of one kind of action."""
+    """Sliding maximum of an action's durations."""
 
     __slots__ = ("_duration_margin", "_seed_s", "_seen", "estimate_s")
 
@@ -50,8 +50,8 @@ class Durations:
     """Batch durations of one model by size.
 
     Attributes:
-        sizes: ascending from 1, without sizes that are faster split into smaller batches.
-        estimate_s: seconds of a batch of each of these sizes.
+        sizes: ascending from 1, without sizes that are faster as several batches.
+        estimate_s: seconds of a batch of each size.
         item_s: seconds per item in the largest batch.
     """
 
@@ -62,7 +62,7 @@ class Durations:
 
         Args:
             batch_s: items in a batch -> seconds, not empty.
-            most: maximum number of items in a batch.
+            most: maximum batch size.
             duration_margin: margin as a share of the duration.
             pads: whether other sizes take as long as the next larger one.
         """
@@ -74,7 +74,7 @@ class Durations:
         self.sizes = list(sizes)
         self.estimate_s = list(estimate_s)
         self._quickest_s = list(quickest_s)
-        """Seconds that n items take in the best batches, by n."""
+        """Seconds that n items take in the best batches."""
         self.item_s = self.estimate_s[-1] / self.sizes[-1]
 
     def observe(self, count: int, took_s: float) -> None:
@@ -150,7 +150,7 @@ def _add_splits(
 def _expand_profile(
     batch_s: Mapping[int, float], most: int, pads: bool
 ) -> tuple[list[range], list[float]]:
-    """Return, at index size - 1, the range of sizes that take equally long, and their seconds."""
+    """Return, at index size - 1, the sizes that take equally long, and their seconds."""
     told = sorted(batch_s)
     most = min(most, told[-1])
     if not pads:

@@ -14,7 +14,7 @@ from serving.scheduling.interface import ActionType
 
 
 def mark_evictable(pool: PoolState, model: PoolModel) -> None:
-    """Mark a model's idle instances as evictable if its queue is empty."""
+    """Mark a model as evictable if its queue is empty."""
     if model.waiting.entries:
         return
     for holding in tuple(model.holdings):
@@ -40,7 +40,7 @@ def evict(pool: PoolState, holding: ModelInstance) -> None:
 
 
 def make_room(pool: PoolState, worker: PoolWorker, pages: int) -> bool:
-    """Evict idle models until `pages` are free; return whether that many could be freed."""
+    """Evict idle models until `pages` are free; return whether they are."""
     if worker.free_pages + worker.evictable_pages < pages:
         return False
     while worker.free_pages < pages:

@@ -43,7 +43,7 @@ class PoolModel:
         self.id = event.model
         self.pages = event.pages
         self.profile = event
-        """Profile that applies from the next call to `begin` on."""
+        """Profile for the next call to `begin`."""
         self.begin(parameters)
         self.measured_at_s = 0.0
         """When the model was last measured, or its measurements were dropped."""
@@ -62,7 +62,7 @@ class PoolModel:
         self.is_gone = False
         """Whether the model may no longer be requested; workers unload it as soon as they can."""
         self.expiry_s = NEVER_S
-        """When the first queued deadline becomes unreachable, if the model is watched."""
+        """When the first queued deadline becomes unreachable, if watched."""
 
     def begin(self, parameters: Parameters) -> None:
         """Reset the durations to the profile."""
@@ -115,13 +115,12 @@ class PoolWorker:
         self.longest = SlidingMaximum(0.0, 0.0)
         """Longest recent batch: one that has begun, or was joined, may block work for so long."""
         self.planned: collections.deque[ModelInstance] = collections.deque()
-        """Planned loads; the next two attributes are their time and memory."""
         self.planned_s = 0.0
         self.planned_pages = 0
         self.issued: dict[int, IssuedAction] = {}
         self.draining = False
         self.ahead_again_s = 0.0
-        """When the worker may prefetch again, if loads and batches share an executor."""
+        """When the worker may prefetch again, if loads delay batches."""
         self.next_check_s = NEVER_S
         self.paid_back_at_s = 0.0
         """When spare time will have paid for all swaps, including cancelled ones."""
@@ -142,7 +141,7 @@ class PoolWorker:
 
     @property
     def concurrent_loads(self) -> bool:
-        """Whether the worker can load a model while it runs a batch."""
+        """Whether the worker loads while it runs a batch."""
         return self.load is not self.exec
 
 
@@ -156,14 +155,13 @@ class ModelInstance:
     ready_s: float
     """When the model should be loaded."""
     planned_s: float = 0.0
-    """Seconds planned for loading it."""
     charge: LoadReservation | None = None
     """Time reserved for the planned load, if requests wait and batches share the executor."""
     key_s: float = NEVER_S
-    """First reserved bucket, which is its place in the worker's heap; `NEVER_S` if it has none."""
+    """First reserved bucket, its place in the worker's heap; `NEVER_S` if none."""
     promises: Reservations = dataclasses.field(init=False)
     busy: int = 0
-    """Number of its batches that the worker has now."""
+    """Number of batches that the worker has."""
     is_prefetch: bool = False
     is_idle: bool = False
     """Whether it may be evicted and counts among the worker's evictable pages."""
@@ -181,7 +179,7 @@ class ModelInstance:
             self.worker.evictable_pages -= self.model.pages
 
     def forget(self) -> None:
-        """Remove the instance; another one of the model may be planned on the same worker."""
+        """Remove the instance; another one may be planned on the same worker."""
         held, model = self.worker.instances, self.model
         model.holdings.remove(self)
         if held.get(model.index) is not self:
@@ -233,7 +231,7 @@ class ModelInstance:
 
 @dataclasses.dataclass(slots=True, eq=False)
 class Swap:
-    """The load of a model in place of other models, which are evicted first."""
+    """A load in place of other models, which are evicted first."""
 
     worker: PoolWorker
     start_s: float
@@ -242,7 +240,7 @@ class Swap:
     payback_s: float = 0.0
     """Seconds until spare time has paid the swap back."""
     pages: int = 0
-    """Number of free pages kept for the swap."""
+    """Free pages kept for the swap."""
     charge: LoadReservation | None = None
     """Time reserved for the swap, if batches share the executor."""
 
@@ -256,10 +254,10 @@ class PlannedEviction(NamedTuple):
 
 
 class IssuedAction(NamedTuple):
-    """An action that a worker was given."""
+    """An action given to a worker."""
 
     kind: ActionType
     holding: ModelInstance
     items: list[tuple[PendingRequest, int]]
-    """The entry of each item of a batch, and the item's number in the request."""
+    """Entry of each item of a batch, and the item's number there."""
     sent_s: float

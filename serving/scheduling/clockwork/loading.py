@@ -24,14 +24,14 @@ AHEAD_SHARE = 0.05
 
 
 class Loading:
-    """Plans and issues the model loads of a pool."""
+    """Plans and issues a pool's loads."""
 
     def __init__(self, pool: PoolState, queue: PoolQueue) -> None:
         self._pool, self._queue = pool, queue
         self._swapping = Swapping(pool, queue)
 
     def plan(self, model: PoolModel, demand: SchedulabilityTest) -> ModelInstance | None:
-        """Plan to load a model on the worker where it is ready first, if that is in time."""
+        """Plan to load a model where it is ready first, if that is in time."""
         if model.is_gone or demand.now_s < model.broken_until_s:
             return None
         found = self._at_once(model, demand)
@@ -43,7 +43,7 @@ class Loading:
         return self._plan(swap.worker, model, swap.start_s + model.load.estimate_s, swap)
 
     def _at_once(self, model: PoolModel, demand: SchedulabilityTest) -> ModelInstance | None:
-        """Plan to load a model on a worker that has memory and time for it."""
+        """Plan to load a model on a worker with memory and time for it."""
         now_s, start_s = demand.now_s, demand.start_s
         load_s, reserve_s = model.load.estimate_s, demand.margin_s
         # By then the worker may have batches for `schedule_ahead_s`, after one of the longest.
@@ -81,14 +81,14 @@ class Loading:
         return None if chosen is None else self._plan(chosen, model, chosen_s)
 
     def _is_worth(self, worker: PoolWorker, model: PoolModel) -> bool:
-        """Whether a model is requested at least as often as the models that it evicts."""
+        """Whether a model is requested as often as the models that it evicts."""
         lost = lost_per_s(self._pool, worker, worker.planned_pages + model.pages)
         return not lost or self._pool.rate_of(model) >= lost
 
     def prefetch(self, model: PoolModel, deadline_s: float, items: int, now_s: float) -> None:
-        """Prefetch the model of a rejected request if it could be served once the model is loaded.
+        """Prefetch the model of a request that was rejected only because it was not loaded.
 
-        Models are evicted by their last request but one (O'Neil et al., "The LRU-K Page Replacement
+        Models leave by their last request but one (O'Neil et al., "The LRU-K Page Replacement
         Algorithm", SIGMOD 1993). An executor shared with batches gives prefetches `AHEAD_SHARE` of
         its time.
         """
@@ -148,7 +148,7 @@ class Loading:
         """Issue the loads that the worker could start soon.
 
         Returns:
-            The models that are now on no worker: place their requests again, then call this again.
+            Models now on no worker: place their requests again, then call this again.
         """
         while worker.planned:
             free_s = self._pool.start_s(worker, worker.load)
@@ -191,7 +191,7 @@ class Loading:
         return worker.next_start_s(free_s) == NEVER_S
 
     def _take(self, holding: ModelInstance, free_s: float) -> list[PoolModel]:
-        """Begin a planned load if it is still wanted; return the same as `give`."""
+        """Begin a planned load if it is still wanted; return as `give` does."""
         worker, model, swap = holding.worker, holding.model, holding.swap
         self._unplan(holding)
         if len(model.holdings) == 1:
@@ -222,7 +222,7 @@ class Loading:
             holding.charge = None
 
     def withdraw(self, holding: ModelInstance) -> list[PoolModel]:
-        """Cancel a planned load; return the same as `give`."""
+        """Cancel a planned load; return as `give` does."""
         self._unplan(holding)
         return self._lose(holding)
 

@@ -13,7 +13,7 @@ from serving.scheduling.clockwork.shares import FlowShare
 
 @dataclasses.dataclass(slots=True, eq=False)
 class Reservations:
-    """A worker's reservations for one of its models, in order of bucket."""
+    """A worker's reservations for one of its models, by bucket."""
 
     worker: int
     backlog: Backlog
@@ -43,7 +43,7 @@ class BatchReservation:
     by: Reservations
     bucket_s: float
     until_s: float
-    """Earliest deadline of its items so far, or the time when the model leaves."""
+    """Earliest deadline of its items so far, or when the model leaves."""
     cost_s: float
     count: int = 0
     entries: list[PendingRequest] = dataclasses.field(default_factory=list)
@@ -51,7 +51,7 @@ class BatchReservation:
 
 @dataclasses.dataclass(slots=True, eq=False)
 class PendingRequest:
-    """One request; each of its items is queued, is with a worker, or has its result."""
+    """A request; each item is queued, with a worker, or has its result."""
 
     id: int
     open_items: int
@@ -61,14 +61,14 @@ class PendingRequest:
     due_s: float
     flow: FlowShare = dataclasses.field(default_factory=FlowShare)
     cost_s: float = 0.0
-    """Seconds that each item is charged to the flow's share."""
+    """Seconds charged to the flow's share per item."""
     is_solo: bool = False
-    """Whether it shares no batch and runs in parts of adjoining items."""
+    """Whether it shares no batch; parts hold adjoining items."""
     waits: int = 0
     """Number of queued items."""
     next_item: int = 0
     returned: list[int] = dataclasses.field(default_factory=list)
-    """Items that a worker returned without running them; the next one comes last."""
+    """Items returned unrun by a worker, the next one last."""
     losses: int = 0
     was_unrun: bool = False
     bundle: BatchReservation | None = None
@@ -108,13 +108,13 @@ class ModelQueue:
         self.deadlines_s: list[float] = []
         self.entries: list[PendingRequest] = []
         self.solo: list[PendingRequest] = []
-        """Solo requests, some of which are no longer queued."""
+        """Solo requests, including some no longer queued."""
 
     def __len__(self) -> int:
         return len(self.entries)
 
     def push(self, entry: PendingRequest, count: int) -> bool:
-        """Queue items of an entry; return whether it is now first in the queue."""
+        """Queue items of an entry; return whether it is now the first."""
         deadlines_s, deadline_s = self.deadlines_s, entry.deadline_s
         entry.waits += count
         place = len(deadlines_s)
@@ -140,7 +140,7 @@ class ModelQueue:
         entry.waits = 0
 
     def hopeless(self, before_s: float) -> list[PendingRequest]:
-        """Remove and return entries with deadlines before `before_s`; their `waits` stays."""
+        """Remove and return entries due before `before_s`; their `waits` stays."""
         count = bisect.bisect_left(self.deadlines_s, before_s)
         if not count:
             return []
@@ -178,7 +178,7 @@ class ModelQueue:
     def _choose_apart(
         self, start_s: float, sizes: Sequence[int], estimate_s: Sequence[float]
     ) -> BatchCandidate | None:
-        """Return a batch of the first entry in time, solo or with entries that may join it."""
+        """Return a batch of the first entry in time, and of those that may join it."""
         deadlines_s, entries = self.deadlines_s, self.entries
         first = bisect.bisect_left(deadlines_s, start_s + estimate_s[0])
         if first == len(entries):

@@ -10,9 +10,9 @@ from serving.settings import ServingSettings
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Parameters:
-    """Settings of the controller in seconds; the defaults are Clockwork's where it has any.
+    """Settings of the controller in seconds; defaults are Clockwork's where it has any.
 
-    `serving.settings.scheduling` describes each of them.
+    `serving.settings.scheduling` describes them.
     """
 
     schedule_ahead_s: float = 0.010
@@ -25,7 +25,7 @@ class Parameters:
     """Maximum number of queued items."""
     max_exec_s: float = 0.025
     message_latency_s: float = 0.0005
-    """Message latency that is assumed until it is measured."""
+    """Message latency assumed until it is measured."""
 
     @classmethod
     def of(cls, settings: ServingSettings) -> Self:

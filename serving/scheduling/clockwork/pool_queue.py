@@ -23,7 +23,7 @@ class PoolQueue:
         """Heap of the times when each model's first deadline becomes unreachable."""
         self._numbers = itertools.count(1)
         self.entries: dict[int, tuple[PendingRequest, PoolModel]] = {}
-        """Entries by request id, including those that a worker has."""
+        """Entries by request id, including those with a worker."""
         self.items = 0
         self.refusals: list[Rejection] = []
 
@@ -37,7 +37,7 @@ class PoolQueue:
         self.offer(model)
 
     def offer(self, model: PoolModel) -> None:
-        """Update a model's turns on its workers after its queue grew."""
+        """Update a model's turns after its queue grew."""
         for holding in model.holdings:
             if holding.planned_eviction is not None and holding.has_left(self._pool.now_s):
                 continue
@@ -49,7 +49,7 @@ class PoolQueue:
                 self._pool.wake(holding.worker)
 
     def settle(self, model: PoolModel) -> None:
-        """Give a loaded model its turns, or mark it as evictable if its queue is empty."""
+        """Give a loaded model its turns, or mark it as evictable."""
         if model.waiting.entries:
             self.offer(model)
         else:
@@ -77,7 +77,7 @@ class PoolQueue:
         items: int,
         bundle: BatchReservation | None = None,
     ) -> None:
-        """Reserve a worker's time for `items` of an entry, which joins `bundle` if one is given."""
+        """Reserve a worker's time for `items` of an entry, which joins `bundle` if given."""
         promises, leave = holding.promises, holding.planned_eviction
         backlog, until_s = promises.backlog, entry.deadline_s
         if leave is not None and leave.at_s < until_s:
@@ -148,7 +148,7 @@ class PoolQueue:
                 self._pool.to_check[worker.id] = worker
 
     def move(self, holding: ModelInstance, by: ModelInstance) -> None:
-        """Move an instance's reservations to another instance, or to before its own eviction."""
+        """Move an instance's reservations to another one, or to before its eviction."""
         before, promises, leave = holding.promises, by.promises, by.planned_eviction
         for bundle in tuple(before.bundles):
             before.remove(bundle)
@@ -207,7 +207,7 @@ class PoolQueue:
             mark_evictable(self._pool, model)
 
     def expire(self, now_s: float) -> None:
-        """Reject queued requests whose deadline has become unreachable."""
+        """Reject requests whose deadline became unreachable."""
         expiry = self._expiry
         while expiry and expiry[0][0] < now_s:
             at_s, _, model = heapq.heappop(expiry)
@@ -217,7 +217,7 @@ class PoolQueue:
                     self._drop_late(model, now_s)
 
     def _drop_late(self, model: PoolModel, now_s: float) -> None:
-        """Drop a model's late requests, or schedule the next check."""
+        """Drop late requests, or schedule the next check."""
         min_s, first_s = model.durations.estimate_s[0], model.waiting.deadlines_s[0]
         if first_s - min_s < now_s:
             self.drop(model, max(now_s + min_s, math.nextafter(first_s, NEVER_S)))

@@ -33,7 +33,7 @@ class PoolState:
         self.models: dict[ModelId, PoolModel] = {}
         self.workers: dict[int, PoolWorker] = {}
         self.result_latency = SlidingMaximum(parameters.message_latency_s, 0.0)
-        """Time from the end of an action to the arrival of its result."""
+        """Time from an action's end to the arrival of its result."""
         self.reserve = AdmissionMargin()
         self.shares = Shares()
         self.now_s = 0.0
@@ -81,7 +81,7 @@ class PoolState:
 
     @property
     def spare(self) -> float:
-        """Share of an executor's time that is not requested."""
+        """Share of an executor's time not requested."""
         count = max(1, sum(not worker.draining for worker in self.workers.values()))
         asked = self.work.per_s(self.now_s, self.began_s, count)  # initially all of it
         return max(0.0, 1.0 - asked / count)
@@ -117,12 +117,12 @@ class PoolState:
         return None
 
     def wake(self, worker: PoolWorker) -> None:
-        """Schedule a check of a worker, now or when it could start more work."""
+        """Check a worker now, or when it could start more work."""
         if self.start_s(worker, worker.exec) is not None:
             self.to_check[worker.id] = worker
 
     def check_at(self, worker: PoolWorker, at_s: float) -> None:
-        """Schedule a check of a worker at the given time."""
+        """Schedule a check of a worker."""
         if at_s < worker.next_check_s:
             worker.next_check_s = at_s
             heapq.heappush(self._checks, (at_s, worker.id))

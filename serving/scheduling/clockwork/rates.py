@@ -13,7 +13,7 @@ FIRST_MARGIN, MAX_MARGIN = 0.2, 0.5
 ONE_CAUSE_S = 0.1
 """Drops within this time count once, because they have one cause."""
 REMEMBERS_S = 10.0
-"""Time constant with which rates decay."""
+"""Time constant of the decay of rates."""
 TICK_S = 1e-3 * REMEMBERS_S
 FIRST_S = 0.5
 
@@ -22,7 +22,7 @@ RELATIVE_DEADLINE_RECOVERS = 0.01
 
 
 class Rate:
-    """Recent amount per second, with exponential decay of older amounts."""
+    """Recent amount per second, with exponential decay."""
 
     __slots__ = ("_at_s", "_seen")
 
@@ -46,7 +46,7 @@ class Rate:
 
 
 class AdmissionMargin:
-    """Share of a request's time that is kept free when it is admitted."""
+    """Share of a request's time to keep free when it is admitted."""
 
     __slots__ = ("_again_s", "share")
 

@@ -10,7 +10,7 @@ from serving.scheduling.clockwork.pool_state import PoolState
 from serving.scheduling.clockwork.shares import FlowShare, Shares
 
 TOGETHER = 0.75
-"""A request may join a bundle that is due after this share of the request's own time."""
+"""A request joins a bundle that is due after this share of its own time."""
 ASKED = 2
 ALONE = 1.5
 """Multiple of the margin for a request that joins no bundle, unless its flow is below its share."""
@@ -65,7 +65,7 @@ class SchedulabilityTest:
         self.margin_s = self._reserved_s(1.0, deadline_s - now_s)
 
     def _reserved_s(self, times: float, within_s: float) -> float:
-        """Return the time to keep free before a deadline that is `within_s` away."""
+        """Return the time to keep free before a deadline `within_s` away."""
         held_s = times * self._share * within_s
         if self._others is None:
             return held_s
@@ -85,8 +85,8 @@ class SchedulabilityTest:
         Args:
             free_s: when its executor has finished the issued actions.
             ready_s: when the model is loaded.
-            blocking_s: time for which work that is not reserved may delay the request.
-            load_s: seconds of a model load on the same executor.
+            blocking_s: delay by other work that is not reserved.
+            load_s: seconds of a load on the same executor.
         """
         until_s = self.deadline_s
         if max(free_s, ready_s) + self.min_s > until_s:
@@ -101,7 +101,7 @@ class SchedulabilityTest:
         """Return whether an instance could do the work in time, and the bundle to join.
 
         Args:
-            holding: the instance, which may still have to be loaded.
+            holding: instance, perhaps still to be loaded.
             is_free: whether the work would start at once.
         """
         worker, leave, now_s = holding.worker, holding.planned_eviction, self.now_s

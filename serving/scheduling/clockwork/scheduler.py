@@ -68,7 +68,7 @@ class ClockworkScheduler:
         self._admission = Admission(pool, queue, self._loading)
         self._batches = Batches(pool, queue)
         self._indices = itertools.count()
-        """Indices of models, never reused because workers may still hold models that are gone."""
+        """Indices of models, never reused: workers may hold models that are gone."""
 
     @classmethod
     def of(cls, settings: ServingSettings) -> Self:

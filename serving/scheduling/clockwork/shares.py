@@ -1,4 +1,4 @@
-"""Fair shares at admission: what a flow that has had its share must leave to other flows.
+"""Fair shares at admission: what a flow that has had its share must leave to others.
 
 Such a flow is admitted only where a worker has spare time, as in trunk reservation (Kelly, Loss
 Networks, Annals of Applied Probability 1, 1991). The share is max-min fair and applies only while
@@ -13,22 +13,22 @@ import math
 import operator
 
 MAX_FLOWS = 256
-"""Maximum number of flows with a share of their own; further flows have one share together."""
+"""Number of flows above which further ones have one share together."""
 _UNNAMED = ""
 REMEMBERS_S = 2.0
-"""Time constant with which recorded work decays, which limits a new flow's lead."""
+"""Time constant of the decay of flows' work, which limits a new flow's lead."""
 FORGOTTEN_S = 16.0
 """Time without requests after which a flow is dropped."""
 ANEW_S = 0.05
 SCARCE = 0.05
 """Rejected part of the requested work below which shares do not apply."""
 FIRST_S = 0.5
-"""Seconds of work per worker that are assumed to be admitted at the start."""
+"""Seconds of work per worker assumed to be admitted at the start."""
 BURST = 0.1
 ALIKE = 0.98
 """Part of its share at which a flow counts as having had it."""
 MAX_ROOM = 0.5
-"""Maximum share of the time up to a deadline that is kept for a request of another flow."""
+"""Maximum share of the time up to a deadline kept for another flow's request."""
 
 
 @dataclasses.dataclass(slots=True, eq=False)
@@ -45,7 +45,7 @@ class FlowShare:
 
 
 class Shares:
-    """The flows of a pool and their shares."""
+    """The shares of a pool's flows."""
 
     def __init__(self) -> None:
         self._flows: dict[str, FlowShare] = {}
@@ -53,9 +53,9 @@ class Shares:
         self._count = 0
         self._since_s = self._anew_s = 0.0
         self.level_s = math.inf
-        """Recent work from which a flow has had its share; infinity if there is enough for all."""
+        """Recent work with which a flow has had its share; infinite if all get enough."""
         self.room_s = 0.0
-        """Seconds of the largest request of a flow below its share."""
+        """Largest request of a flow below its share."""
         self.part = 0.0
         self.behind_s = 0.0
 
@@ -81,7 +81,7 @@ class Shares:
         self._requested_s += work_s
 
     def record_rejected(self, flow: FlowShare, work_s: float, alone_s: float) -> None:
-        """Record work that was rejected because of other reservations."""
+        """Record work rejected because of other reservations."""
         flow.requested_s += work_s
         flow.request_s = alone_s
         self._requested_s += work_s
@@ -115,7 +115,7 @@ class Shares:
             self._share(workers)
 
     def _share(self, workers: int) -> None:
-        """Set the shares from the work of all flows; none if no flow is below its share."""
+        """Set the highest share that the work of all flows allows."""
         flows = sorted(self._flows.values(), key=operator.attrgetter("requested_s"))
         left_s, count = sum(flow.had_s for flow in flows), len(flows)
         for flow in flows:

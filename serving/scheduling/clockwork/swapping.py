@@ -33,7 +33,7 @@ MAX_WAIT = 50.0
 RESIDENCE = 5.0
 """Minimum stay of a model in use, in load times."""
 BUSIER = 2.0
-"""Ratio of the new model's work to the old ones' from which a swap needs no payback."""
+"""Ratio of work, new to evicted, from which a swap is free."""
 PAID = 0.05
 """Share of an executor's time that swaps may cost beyond the spare time."""
 SLACK = 0.25
@@ -41,7 +41,7 @@ SLACK = 0.25
 
 
 class Swapping:
-    """Binds, begins and cancels the swaps of a pool."""
+    """Begins and cancels a pool's swaps."""
 
     def __init__(self, pool: PoolState, queue: PoolQueue) -> None:
         self._pool, self._queue = pool, queue
@@ -68,7 +68,7 @@ class Swapping:
         self._pool.check_at(worker, swap.start_s)
 
     def may_begin(self, holding: ModelInstance, swap: Swap, free_s: float, now_s: float) -> bool:
-        """Whether the memory may be taken now and the executor has time for the load."""
+        """Whether the memory may be taken now and the executor has time."""
         worker = holding.worker
         if worker.instances[holding.model.index] is not holding:
             return False
@@ -87,7 +87,7 @@ class Swapping:
         return worker.concurrent_loads or worker.next_start_s(now_s) >= until_s
 
     def begin(self, holding: ModelInstance, swap: Swap) -> list[PoolModel]:
-        """Evict the swap's models; return those that are now on no worker."""
+        """Evict the swap's models; return those now on no worker."""
         for one in swap.evicts:
             _stay(one)
             evict(self._pool, one)
@@ -240,7 +240,7 @@ def _evictable_at_s(holding: ModelInstance, load_s: float, now_s: float) -> floa
 
 
 def _is_busier(pool: PoolState, model: PoolModel, others: list[ModelInstance]) -> bool:
-    """Whether the model has at least `BUSIER` times the work of the models it would replace."""
+    """Whether the model has `BUSIER` times the work of the models it would replace."""
     work = sum(pool.work_of(one.model) for one in others)
     return pool.work_of(model) >= BUSIER * work
 
@@ -269,7 +269,7 @@ def _pays(pool: PoolState, swap: Swap, model: PoolModel, now_s: float, busy_s: f
 
 
 def _may_come(worker: PoolWorker, model: PoolModel) -> bool:
-    """Whether only memory or executor time keeps the worker from loading the model."""
+    """Whether only memory or executor time prevents loading the model."""
     pages = worker.free_pages + worker.evictable_pages - worker.planned_pages
     if worker.draining or (worker.concurrent_loads and pages >= model.pages):
         return False

@@ -13,7 +13,7 @@ class Timeline:
     __slots__ = ("_back", "_due_s", "_ends_s", "_free_s", "_moved_s")
 
     def __init__(self, result_latency: SlidingMaximum) -> None:
-        """Start without actions; `result_latency` is the time that a result takes to arrive."""
+        """Start without actions; `result_latency` is how long results take to arrive."""
         self._back = result_latency
         self._free_s = 0.0
         self._moved_s = 0.0
@@ -28,7 +28,7 @@ class Timeline:
     def free_s(self, now_s: float) -> float:
         """Return when the executor can start more work; this may lie in the past.
 
-        An overdue action is expected to need as long again as it is already late.
+        An overdue action is expected to need as long again as it is late.
         """
         late_s = now_s - self._due_s
         if late_s <= 0.0:
