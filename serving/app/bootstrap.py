@@ -1,4 +1,4 @@
-"""Building of the server's components from the command line and the saved state.
+"""Construction of the server's components from the command line and the saved state.
 
 Files of the state folder: `records.db` (changes through management calls), `states.db` (learned
 policy states, unless in Redis), `profiles.db` (profiles of models that share replicas).

@@ -1,4 +1,4 @@
-"""Saving of what management calls change, and its restoration at the next start.
+"""Saving of changes by management calls, and their restoration at the next start.
 
     start:   record -> `SavedState` (settings, first models) -> engine opens -> `StateSaver.restore`
     change:  done by the engine -> `StateSaver.keep`: compare with the record, write -> response
@@ -63,7 +63,7 @@ class SavedState:
             for spec in specs
             if retired.get(_key(record_schema.RETIRED, spec.id)) != _spec_json(spec)
         )
-        """Models to start with."""
+        """Model specs to start with."""
         self.left_out: dict[ModelId, Stamp] = {
             ModelId(key.name, key.version): tuple(map(tuple, said["files"]))
             for key, said in retired.items()

@@ -72,7 +72,6 @@ class Server:
         *,
         repository: pathlib.Path | None = None,
     ) -> None:
-        """Start nothing yet."""
         self._specs = tuple(specs)
         self._root = repository
         self._settings = settings
@@ -265,7 +264,6 @@ class Server:
         admin: socket.socket,
         grpc: socket.socket | None,
     ) -> None:
-        """Print the ready line on stdout."""
         facts = {
             "event": "ready",
             "host": self._settings.server.host,

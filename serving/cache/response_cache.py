@@ -29,7 +29,7 @@ class ResponseCache:
         self._capacity_bytes = capacity_bytes
         self._entries: OrderedDict[CacheKey, bytes] = OrderedDict()
         self.bytes = 0
-        """Size including overhead."""
+        """Size of all entries with overhead."""
         self.hits = 0
         self.misses = 0
 

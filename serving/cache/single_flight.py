@@ -44,12 +44,10 @@ class _FlightMember:
         return handler
 
     def cancel(self) -> None:
-        """Cancel this handler's request."""
         if self.flight is not None:
             self.flight.leave(self)
 
     def batch(self) -> BatchInfo | None:
-        """Return the flight's batch; see `HasBatch`."""
         return None if self.flight is None else self.flight.batch()
 
 

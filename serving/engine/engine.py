@@ -95,7 +95,7 @@ class Engine:
         return tuple(served.id for served in self.catalogue.all())
 
     def resolve(self, name: str, version: str | None) -> DeploymentHandle:
-        """Return the deployment for a name and version or label; a split draws it anew.
+        """Return the deployment for a name and version or label, drawn anew under a split.
 
         Raises:
             UnknownModel: no such name, version or label.

@@ -124,7 +124,7 @@ class Repository:
         }
 
     async def watch(self, changed: Callable[[], Awaitable[None]]) -> None:
-        """Scan until cancelled, await `changed` after changes; failures are logged and listed."""
+        """Scan until cancelled; await `changed` after changes, and log and list failures."""
         while True:
             await asyncio.sleep(self._poll_s)
             try:

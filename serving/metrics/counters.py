@@ -63,7 +63,7 @@ class Counters:
 
     def __init__(self) -> None:
         self.responses: dict[int, int] = {}
-        """Responses by HTTP status; 499 means that the client disconnected."""
+        """Number of responses by HTTP status; 499 means that the client disconnected."""
         self.latency_s = BucketHistogram(LATENCY_BOUNDS_S)
         self.batch_items = BucketHistogram(tuple(float(bound) for bound in BATCH_BOUNDS))
         self.exec_s = BucketHistogram(LATENCY_BOUNDS_S)

@@ -144,7 +144,7 @@ def _pieces(
 
 
 def _add(metric: Metric, labels: dict[str, str], value: Any, names: Sequence[str]) -> None:
-    """Add a value, or one value for each value of the first label in `names`."""
+    """Add a value, or one for each value of the first label in `names`."""
     if names:
         for key, inner in value.items():
             _add(metric, {**labels, names[0]: str(key)}, inner, names[1:])

@@ -1,6 +1,6 @@
 """Statistics of one deployment, as in Triton's statistics extension.
 
-An inference is an item, an execution is a batch. Stages sum over requests, each with its batch's
+An inference is an item, and an execution a batch. Stages sum over requests, each with its batch's
 whole duration, and `batches` sum over executions. A split request counts once in `success`; cached
 and shared responses count only there.
 """

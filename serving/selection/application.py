@@ -39,7 +39,7 @@ class Application:
     task: Task = CLASSES
     contexts: Contexts = "shared"
     most_users: int = 100_000
-    """Maximum number of user states; those with the oldest feedback go."""
+    """Maximum number of user states; those with the oldest feedback are dropped."""
     confidence_threshold: float = 0.0
     suspicious_threshold: float = 0.3
     """Agreement below which outputs are marked as suspicious; 0 means never.

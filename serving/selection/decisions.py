@@ -30,7 +30,7 @@ class DecisionLog:
         self.dropped = 0
         self.joined = 0
         self.unmatched = 0
-        """Feedback without a decision: late, repeated or unknown."""
+        """Number of feedbacks without a decision: late, repeated or unknown."""
 
     def __len__(self) -> int:
         return len(self._entries)
@@ -55,7 +55,7 @@ class DecisionLog:
         return self._count(self._remove(query_id))
 
     def join_input(self, user: str, hashed: str) -> Decision | None:
-        """Remove and return the newest decision for an input, by the user or else by no user.
+        """Remove and return the newest decision for an input, of the user or else of no user.
 
         Clipper's clients name the user only in feedback.
         """

@@ -67,7 +67,7 @@ class Task:
     output: str | None = None
     """Name of the output; None means the first."""
     labels: tuple[str, ...] = ()
-    """Labels in score order; if empty, indices."""
+    """Class labels in score order; if empty, labels are indices."""
     scale: float = 1.0
     """Difference between numbers that has loss 1."""
     tolerance: float | None = None
@@ -217,7 +217,7 @@ def top_class(response: Label | Scores) -> str:
 
 
 def loss(task: Task, response: ModelOutput | None, right: TrueLabel) -> float:
-    """Return the loss of an output in [0, 1]; None is a missing output.
+    """Return the loss of an output in [0, 1]; None means a missing output.
 
     A number's loss is the difference over `task.scale`, squared or not, at most 1.
     """

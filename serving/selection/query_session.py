@@ -24,7 +24,7 @@ class QueryResponse(NamedTuple):
 
     query_id: int
     output: memoryview | str | float | None
-    """Label or number; for clients a tensors frame, borrowed for the call, or None by default."""
+    """Label or number; for clients a tensors frame borrowed for the call, or None if default."""
     is_default: bool = False
     explanation: str | None = None
     confidence: float | None = None
@@ -120,7 +120,7 @@ class QuerySession:
 
     @property
     def models(self) -> tuple[str, ...]:
-        """Models to query; if there are none, `finish` at once."""
+        """Models to query; if there are none, call `finish` at once."""
         return self.choice.models
 
     @property

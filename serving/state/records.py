@@ -36,7 +36,7 @@ _BUSY_S = 5.0
 
 
 class RecordKey(NamedTuple):
-    """What a row is about."""
+    """The subject of a row."""
 
     kind: str
     name: str

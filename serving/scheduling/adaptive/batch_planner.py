@@ -54,7 +54,7 @@ class RunningBatch:
         self.filled = filled
         """Number of items, or the policy's size if the next request did not fit."""
         self.profile = profile
-        """Profile when the batch was sent; a later one does not observe it."""
+        """Profile in use when the batch was sent."""
         self.entries = entries
         self.items = items
         self.expected_s = expected_s
@@ -82,7 +82,6 @@ class BatchPlanner:
         self._sizing = POLICIES[settings.batching.policy](settings.batching)
         self._choose = ROUTING[settings.routing.policy]
         self.profile = BatchTimeEstimator()
-        """Batch times by size."""
 
     def _leave(self, id_: int) -> None:
         entry = self._entries.pop(id_, None)

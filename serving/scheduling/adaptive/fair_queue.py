@@ -149,8 +149,8 @@ class FairQueue(DeadlineQueue):
     def last(self, name: str = "", capacity: int | None = None) -> QueuedRequest | None:
         """Return the entry to reject when the queue is full: the last one of the fullest flow.
 
-        It is the last one of `name`, the newcomer's flow, if cutting the other flows to its size
-        is not enough for `capacity` items.
+        Instead, it is the last one of `name`, the newcomer's flow, if cutting the others to its
+        size is not enough for `capacity` items.
         """
         own = None if capacity is None else self._flows.get(name)
         if own is not None and capacity is not None:

@@ -151,7 +151,7 @@ class AdaptiveScheduler(BatchPlanner):
         return Plan(actions, refusals, self._wake_at_s(due_s))
 
     def _queue_for(self, flow: str, level: int) -> DeadlineQueue:
-        """Return the queue for such a request, after moving queued requests there if needed."""
+        """Return the queue for a flow and level, after moving queued requests there if needed."""
         if not self._queue.items:
             if self._queue is self._fair:
                 self._fair.drain()

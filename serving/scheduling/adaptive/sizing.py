@@ -27,12 +27,12 @@ _RETAINED_PER_SIZE = 8
 _RETAINED_SIZES = 24
 _FORGOTTEN_AFTER = 4096
 _PATIENCE = 16
-"""Full batches in time, in a row, after which times of larger sizes are dropped."""
+"""Number of consecutive full batches in time after which times of larger sizes are dropped."""
 _MAX_PATIENCE = 128
 _FRESH = 32
 _OUT_OF_LINE = 1.3
 _SEVERAL = 2
-"""Number of outliers per size from which they are dropped."""
+"""Minimum number of outliers of a size before they are dropped."""
 _REFIT_EVERY = 16
 _MIN_BATCHES = 8
 _GROWTH = 1.5
@@ -101,7 +101,7 @@ class Quantile(FixedSizing):
         self.size = 1
 
     def ran(self, items: int, took_s: float, filled: int) -> None:
-        """Record a batch; refit the size periodically, or after a surprise."""
+        """Record a batch; refit the size periodically or after an unexpected duration."""
         self._batches += 1
         is_full = filled >= self.size
         if is_full:
@@ -155,7 +155,7 @@ class Quantile(FixedSizing):
         return is_changed
 
     def _forget(self) -> None:
-        """Drop sizes unused for long, and the least recently used of too many."""
+        """Drop sizes unused for long and, beyond a limit, the least recently used."""
         recent = sorted(self._seen, key=lambda size: -self._seen[size][-1][0])[:_RETAINED_SIZES]
         oldest = self._batches - _FORGOTTEN_AFTER
         self._seen = {size: self._seen[size] for size in recent if self._seen[size][-1][0] > oldest}

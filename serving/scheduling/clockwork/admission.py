@@ -20,7 +20,7 @@ from serving.scheduling.clockwork.shares import FlowShare
 from serving.scheduling.interface import BACKGROUND, Rejection, RejectionReason, Submitted
 
 DOUBTED_AFTER_S = 0.25
-"""Age of a rejected model's measurements from which the longest are dropped."""
+"""Age at which a rejected model's longest measurements are dropped."""
 
 
 class Admission:

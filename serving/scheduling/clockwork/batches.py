@@ -1,4 +1,4 @@
-"""Batches: which model is next on a worker, and its largest harmless batch. Pure."""
+"""Batches: which model is next on a worker, and its largest batch that delays no others. Pure."""
 
 from __future__ import annotations
 

@@ -104,7 +104,6 @@ class PoolWorker:
         self.id = event.worker
         self.free_pages: float = math.inf if event.pages is None else event.pages
         self.evictable_pages = 0
-        """Pages held by models that may be evicted."""
         self.exec = Timeline(result_latency)
         self.load = Timeline(result_latency) if event.concurrent_loads else self.exec
         self.instances: dict[int, ModelInstance] = {}

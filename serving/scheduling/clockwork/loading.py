@@ -88,7 +88,7 @@ class Loading:
     def prefetch(self, model: PoolModel, deadline_s: float, items: int, now_s: float) -> None:
         """Prefetch the model of a request that was rejected only because it was not loaded.
 
-        Models leave by their last request but one (O'Neil et al., "The LRU-K Page Replacement
+        Models are evicted by their last request but one (O'Neil et al., "The LRU-K Page Replacement
         Algorithm", SIGMOD 1993). An executor shared with batches gives prefetches `AHEAD_SHARE` of
         its time.
         """
@@ -258,7 +258,7 @@ class Loading:
     def end_load(
         self, sent: IssuedAction, now_s: float, *, ok: bool, took_s: float | None
     ) -> list[PoolModel]:
-        """Record the end of a load; `took_s` is None if it never started. Returns as `give`."""
+        """Record the end of a load (`took_s`: None if it never started); return as `give` does."""
         holding = sent.holding
         worker, model = holding.worker, holding.model
         model.measured_at_s = now_s

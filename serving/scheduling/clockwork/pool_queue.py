@@ -217,7 +217,6 @@ class PoolQueue:
                     self._drop_late(model, now_s)
 
     def _drop_late(self, model: PoolModel, now_s: float) -> None:
-        """Drop late requests, or schedule the next check."""
         min_s, first_s = model.durations.estimate_s[0], model.waiting.deadlines_s[0]
         if first_s - min_s < now_s:
             self.drop(model, max(now_s + min_s, math.nextafter(first_s, NEVER_S)))

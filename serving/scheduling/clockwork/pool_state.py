@@ -108,7 +108,7 @@ class PoolState:
         return number
 
     def start_s(self, worker: PoolWorker, executor: Timeline) -> float | None:
-        """Return when an executor could start an action; if not soon, plan a check, return None."""
+        """Return when an executor could start an action, or plan a check and return None."""
         now_s, ahead_s = self.now_s, self.schedule_ahead_s
         free_s = executor.free_s(now_s)
         if free_s <= now_s + ahead_s:

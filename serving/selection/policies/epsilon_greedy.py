@@ -14,7 +14,7 @@ from serving.selection.policy import require_costs
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class EpsilonGreedy(Learning):
-    """The best mean, with exploration."""
+    """A policy that mostly queries the best model."""
 
     name: ClassVar[str] = "epsilon-greedy"
 

@@ -189,10 +189,7 @@ class PerUser(Cascade[PerUserState]):
     def _rows(
         self, responses: Sequence[ModelOutput | None], truth: TrueLabel
     ) -> tuple[Array, Array]:
-        """Return rows x (d, n) and goals y (n,) of one feedback; n is the number of classes, or 1.
-
-        A missing output gets the mean of the others.
-        """
+        """Return rows x (d, n) and goals y (n,) of a feedback; n is the number of classes, or 1."""
         if isinstance(truth, float):
             values = [
                 [self._to_scales(a.value)] if isinstance(a, Number) else None for a in responses

@@ -52,7 +52,7 @@ class Split(Counting):
         return {model: share / total for model, share in shares.items()}
 
     def select(self, state: ErrorCounts, query: Query, draw: float) -> Choice:
-        """Draw one model, always the same if `by` is `user`."""
+        """Draw one model; if `by` is `user`, a user always gets the same one."""
         weights = self.weights(state)
         place = self._place(query.user) if self.by == "user" and query.user else draw
         return one_of(tuple(weights), tuple(weights.values()), place)

@@ -104,7 +104,7 @@ class RedisStore(WriteBehindStore):
                 self._delete_excess_users(application, self._max_users[application])
 
     def _delete_excess_users(self, application: str, most: int) -> None:
-        """Delete the users saved longest ago: those in excess, and some more."""
+        """Delete the excess users saved longest ago, and some more."""
         states, saved = _PREFIX + application, _SAVED + application
         too_many = self._client.zcard(saved) - most
         if too_many <= 0:
