@@ -294,7 +294,7 @@ class Engine:
         if self._draining:
             raise NotReady("the server is stopping; models and settings can no longer change")
 
-    # Life
+    # Start and end
 
     async def open(self) -> None:
         """Load the first models.

@@ -71,7 +71,7 @@ class PoolMetrics:
     replica_deaths: Mapping[str, int] = _metric(
         "counter", "Shared replicas that ended unexpectedly, by reason.", "reason"
     )
-    load_seconds: BucketHistogram = _metric("histogram", "Seconds of loads.")  # noqa: RUF009
+    load_seconds: BucketHistogram = _metric("histogram", "Seconds of model loads.")  # noqa: RUF009
     overestimate_seconds: Mapping[str, BucketHistogram] = _metric(
         "histogram", "Seconds by which an action took less than was predicted.", "action"
     )
@@ -96,7 +96,7 @@ class Snapshot:
     )
     policy_state_misses: Mapping[str, int] = _metric(
         "counter",
-        "Queries decided without the policy's learnt state, because it could not be read.",
+        "Queries decided without the policy's learned state, because it could not be read.",
         "application",
     )
     settings_generation: int = _metric("gauge", "Generation of the settings.")

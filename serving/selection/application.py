@@ -61,7 +61,7 @@ class Application:
         expected = f"a whole number from 1 to {MAX_USERS}"
         require(1 <= self.most_users <= MAX_USERS, "most_users", self.most_users, expected)
         are_models = len(set(self.models)) == len(self.models) and all(self.models)
-        require(are_models, "models", self.models, "names, none twice")
+        require(are_models, "models", self.models, "distinct names")
         for option in ("confidence_threshold", "suspicious_threshold"):
             require(0 <= getattr(self, option) <= 1, option, getattr(self, option), "0 to 1")
         self.selection_policy()
@@ -103,7 +103,7 @@ class Application:
         try:
             return cls._from_json(data)
         except (ArithmeticError, AttributeError, TypeError, ValueError) as error:
-            raise InvalidSettings(f"application: a value of a wrong type ({error})") from error
+            raise InvalidSettings(f"application: a value of the wrong type ({error})") from error
 
     @classmethod
     def _from_json(cls, data: Mapping[str, Any]) -> Application:

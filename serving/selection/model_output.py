@@ -195,7 +195,7 @@ def model_outputs(task: Task, outputs: Sequence[Tensor]) -> list[ModelOutput]:
     if task.kind == "number":
         if columns != 1:
             raise InferenceFailed(
-                f"output {tensor.name!r} of shape {tensor.shape} holds {columns} numbers an item, expected 1"
+                f"output {tensor.name!r} of shape {tensor.shape} holds {columns} numbers per item, expected 1"
             )
         return [Number(float(value)) for value in array.ravel()]
     if columns == 1:
@@ -246,7 +246,7 @@ def _scores(task: Task, name: str, array: NDArray[Any]) -> list[ModelOutput]:
     labels = task.labels or tuple(str(index) for index in range(count))
     if len(labels) != count:
         raise InferenceFailed(
-            f"output {name!r} has {count} scores an item, but the task names {len(labels)} labels"
+            f"output {name!r} has {count} scores per item, but the task names {len(labels)} labels"
         )
     x = array.astype(np.float64)
     sums = x.sum(axis=1, keepdims=True)

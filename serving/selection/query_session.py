@@ -76,7 +76,7 @@ class Selector:
                 return None
             state: PolicyState = self.policy.parse_state(data["state"])
         except (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError) as error:
-            raise ValueError(f"not the text of a state: {error!r}") from error
+            raise ValueError(f"not a serialized state: {error!r}") from error
         if state.models != self.application.models:
             state = self.policy.relink(state, self.application.models)
         return state

@@ -21,7 +21,7 @@ Shape = Any
 """Form of JSON: a type, a list with the shape of its items, an object's members, a tuple of
 alternatives, or a test."""
 
-# Kinds of rows; the text is JSON.
+# Kinds of rows; each row's string is JSON.
 SETTING = "setting"  # by dotted name: value, and instead_of: the value at the start, if any
 VERSION = "version"  # of a served model: its spec, or that it came from the folder
 RETIRED = "retired"  # not served, though given at start: its spec, or its files in the folder

@@ -134,7 +134,7 @@ class Loading:
         model.holdings.append(holding)
         worker.instances.setdefault(model.index, holding)
         worker.planned.append(holding)
-        if swap is None or worker.concurrent_loads:  # else its time is reserved
+        if swap is None or worker.concurrent_loads:  # otherwise its time is already reserved
             holding.planned_s = model.load.estimate_s
             worker.planned_s += holding.planned_s
         if swap is None:

@@ -34,7 +34,10 @@ class Split(Counting):
         require(self.by in get_args(Unit), "by", self.by, "user or query")
         for model, share in self.shares.items():
             require(
-                math.isfinite(share) and share >= 0, f"shares.{model}", share, "0 or a number above"
+                math.isfinite(share) and share >= 0,
+                f"shares.{model}",
+                share,
+                "a number of 0 or more",
             )
         require(
             not self.shares or any(share > 0 for share in self.shares.values()),

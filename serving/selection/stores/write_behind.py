@@ -73,7 +73,7 @@ class WriteBehindStore(abc.ABC):
             "states not written; they are kept for another try", "states are written again"
         )
         self._reads = _Outage(
-            "states cannot be read; queries are decided without learnt states",
+            "states cannot be read; queries are decided without learned states",
             "states can be read again",
         )
         self._hurried = False
