@@ -36,7 +36,7 @@ class ModelEntry(Generic[Version]):
         """Version that gets copies of the current version's requests."""
 
     def of(self, version: str | None, draw: float) -> Version:
-        """Return the entry that serves a request; `draw` in [0, 1) selects it under a split.
+        """Return the version that serves a request; `draw` in [0, 1) selects it under a split.
 
         Raises:
             UnknownModel: no such version or label.
