@@ -1,1 +1,1 @@
-"""The server as a process: its command line, its start and end, and what it saves for the next start."""
+"""The server as a process: command line, start and end, and state saved for the next start."""

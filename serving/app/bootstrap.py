@@ -1,4 +1,4 @@
-"""Build the server's components from the command line and the saved state.
+"""Construction of the server's components from the command line and the saved state.
 
 Files of the state folder: `records.db` (changes through management calls), `states.db` (learned
 policy states, unless in Redis), `profiles.db` (profiles of models that share replicas).
@@ -38,13 +38,13 @@ class ServerComponents:
     past: SavedState
     profiles: ProfileStore
     keeper: StateSaver | None
-    """None without a state folder."""
+    """Saver of changes; None without a state folder."""
 
     async def open(self) -> None:
         """Load the models and restore saved changes.
 
         Raises:
-            ServingError: a model of the start cannot be served; nothing is left running.
+            ServingError: a model given at the start cannot be served; nothing is left running.
         """
         await self.engine.open()
         try:
@@ -62,7 +62,7 @@ class ServerComponents:
             await self.keeper.keep()
 
     def close(self) -> None:
-        """Write pending data and close."""
+        """Write pending data and close everything."""
         self.applications.close()
         self.profiles.close()
         if self.keeper is not None:
@@ -80,7 +80,7 @@ def build(
 ) -> ServerComponents:
     """Build the components; nothing runs before `ServerComponents.open`.
 
-    `folder` is the state folder, owned by this process, `root` the model repository.
+    `folder` is the state folder, owned by this process; `root` is the model repository.
 
     Raises:
         NotReady: the state folder is unreadable, or Redis unreachable.

@@ -1,6 +1,6 @@
 """Command line of `python -m serving`.
 
-Exit codes: 0 stopped in order; 1 serving failed; 2 wrong use: an unknown option, setting or model.
+Exit codes: 0 stopped in order; 1 serving failed; 2 unknown option, setting or model.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from serving.zoo import bundled
 
 PROGRAM = "python -m serving"
 _OBJECTS_PER_COLLECTION = 20_000
-"""GC threshold above in-flight requests' objects; Python's 700 would collect every other batch."""
+"""GC threshold above the objects of in-flight requests; 700, the default, collects too often."""
 
 
 class _Parser(argparse.ArgumentParser):
@@ -119,7 +119,6 @@ def _add_ports(options: argparse.ArgumentParser) -> None:
 
 
 def _command_line(arguments: argparse.Namespace) -> dict[str, Any]:
-    """Return the settings of the command line, by dotted name."""
     values: dict[str, Any] = {}
     for text in arguments.set:
         name, separator, value = text.partition("=")
@@ -151,7 +150,6 @@ def _specs(
     allow_empty: bool,
     is_trusted: bool,
 ) -> list[ModelSpec]:
-    """Return the model specs, with distinct names."""
     if not models and repository is None and not allow_empty:
         raise InvalidSettings(
             f"no model to serve; give --model (bundled: {', '.join(bundled.names())}), a "

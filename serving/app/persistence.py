@@ -1,12 +1,12 @@
-"""Save what management calls change, and restore it at the next start.
+"""Saving of changes by management calls, and their restoration at the next start.
 
     start:   record -> `SavedState` (settings, first models) -> engine opens -> `StateSaver.restore`
     change:  done by the engine -> `StateSaver.keep`: compare with the record, write -> response
 
 The record holds what differs from the start's own configuration: command line, settings,
-repository. The later change wins: a live setting holds until the start gives a new value, and a
+repository. The later change wins: a live setting holds until a start gives a new value, and a
 retired model stays out until its spec or files change. A row that cannot be restored is logged and
-skipped, and stays until its subject is set anew.
+skipped, and stays until its subject is set again.
 """
 
 from __future__ import annotations
@@ -38,17 +38,17 @@ log = logging.getLogger(__name__)
 
 
 class SavedState:
-    """Saved state as it applies to this start: settings and first models."""
+    """The saved state as it applies to this start: settings and first models."""
 
     def __init__(self, rows: Rows, specs: Sequence[ModelSpec], settings: ServingSettings) -> None:
-        """Compare the record with the start.
+        """Compare the record with the start's configuration.
 
-        `specs` are the model specs of the command line; `settings` come from file, environment and
-        command line.
+        `specs` are the model specs from the command line; `settings` come from file, environment
+        and command line.
         """
         self.rows = rows
         self.left_out_rows: Rows = {}
-        """Rows that cannot be restored; each was logged."""
+        """Rows that could not be restored; each was logged."""
         self._said: dict[RecordKey, Any] = {}
         for key, text in rows.items():
             with self.reporting(key):
@@ -63,13 +63,13 @@ class SavedState:
             for spec in specs
             if retired.get(_key(record_schema.RETIRED, spec.id)) != _spec_json(spec)
         )
-        """Models to start with."""
+        """Model specs to start with."""
         self.left_out: dict[ModelId, Stamp] = {
             ModelId(key.name, key.version): tuple(map(tuple, said["files"]))
             for key, said in retired.items()
             if "files" in said
         }
-        """Repository versions not to be loaded while their files are unchanged."""
+        """Repository versions not to load while their files are unchanged."""
         for spec in specs:
             if spec not in self.specs:
                 log.warning(
@@ -79,12 +79,12 @@ class SavedState:
                 )
 
     def rows_of(self, kind: str) -> dict[RecordKey, Any]:
-        """Return the parsed rows of a kind, in order, without unreadable ones."""
+        """Return the readable rows of a kind, parsed and in order."""
         return {key: said for key, said in self._said.items() if key.kind == kind}
 
     @contextlib.contextmanager
     def reporting(self, key: RecordKey) -> Iterator[None]:
-        """Log an error in restoring a row, and skip the row."""
+        """Log an error raised while restoring a row, and skip the row."""
         try:
             yield
         except ServingError as error:
@@ -95,7 +95,7 @@ class SavedState:
             )
 
     def _settings(self, start: ServingSettings) -> ServingSettings:
-        """Return the start's settings, with live changes where the start's value is unchanged."""
+        """Return the start's settings, with live changes where the start's value is the same."""
         given = start.flat()
         settings = start
         for key, said in self.rows_of(record_schema.SETTING).items():
@@ -124,7 +124,7 @@ class StateSaver:
         applications: Applications,
         clipper: ClipperService,
     ) -> None:
-        """Restore nothing yet; `records` is closed with this."""
+        """Restore nothing yet; `close` also closes `records`."""
         self._records = records
         self._past = past
         self._start_specs = {spec.id: spec for spec in past.start_cards}
@@ -134,12 +134,12 @@ class StateSaver:
         self._clipper = clipper
         self._written = past.rows
         self._shortened: dict[RecordKey, tuple[str, str]] = {}
-        """Rows of models that lack an unrestored version: text in force, saved text."""
+        """Rows of models with unrestored versions -> string in force, saved string."""
         self._keeping = asyncio.Lock()
         self._thread = concurrent.futures.ThreadPoolExecutor(1, "record")
 
     async def restore(self) -> None:
-        """Restore the record, after engine and repository were opened with `SavedState`.
+        """Restore the record after engine and repository were opened with the `SavedState`.
 
         Raises:
             NotReady: the record cannot be written.
@@ -185,7 +185,7 @@ class StateSaver:
                 key.kind == record_schema.APPLICATION and text is None
                 for key, text in changes.items()
             ):
-                # If added again, it must not find its old policy state.
+                # If it is added again, it must not find its old policy state.
                 await loop.run_in_executor(self._thread, self._applications.flush)
 
     def close(self) -> None:
@@ -196,7 +196,7 @@ class StateSaver:
     # Restoring
 
     async def _restore_version(self, id_: ModelId, data: Mapping[str, Any]) -> None:
-        if id_ in self._engine.models():  # the start gave it
+        if id_ in self._engine.models():  # given at the start
             return
         if "card" in data:
             await self._engine.deploy(card_form.from_json(data["card"]), current=False)
@@ -239,7 +239,7 @@ class StateSaver:
     # State in force
 
     def _in_force(self) -> Rows:
-        """Return all rows that differ from the start's configuration."""
+        """Return rows for all that differs from the start's configuration."""
         now = {**self._changed_settings(), **self._versions(), **self._retired()}
         for name in dict.fromkeys(id_.name for id_ in self._engine.models()):
             now[RecordKey(record_schema.MODEL, name)] = self._engine.catalogue.entry(name).as_json()

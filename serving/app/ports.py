@@ -1,4 +1,4 @@
-"""Ports of the server: sockets, accepting, limits, and the sweep of connections."""
+"""The server's ports: sockets, accepting, limits, and sweeps of the connections."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ IDLE_S = 120.0
 REQUEST_S = 30.0
 _SWEEP_S = 5.0
 _MUCH_BYTES = malloc.LARGE_BYTES
-"""Decrease of buffered bytes after which a sweep returns heap memory."""
+"""Decrease in buffered bytes after which a sweep returns heap memory."""
 HANDSHAKE_S = 10.0
 """TLS handshake timeout."""
 _TLS_END_S = 3600.0
-"""Maximum time to close a TLS connection with a response in flight; sweeps end slow clients."""
+"""Maximum time to close a TLS connection that is still sending; sweeps end slow clients."""
 _GRPC_BESIDE = {8000: 8001, 0: 0}
 """Inference port -> default gRPC port."""
 
@@ -62,7 +62,7 @@ def bind(host: str, port: int, name: str) -> socket.socket:
 
 
 def bind_grpc(settings: ServerSettings) -> socket.socket | None:
-    """Return the gRPC port's bound socket; None: off, or the default port is in use.
+    """Return the gRPC port's bound socket; None if off, or if the default port is in use.
 
     Raises:
         NotReady: the configured port is in use, or the address is not local.
@@ -82,7 +82,7 @@ def bind_grpc(settings: ServerSettings) -> socket.socket | None:
 
 
 def make_connection_limiter(settings: ServerSettings) -> ConnectionLimiter:
-    """Build the connection limiter, overall and per client."""
+    """Build the limiter of connections, overall and per client."""
     most = open_files.room_for(settings.max_connections)
     return ConnectionLimiter(most, settings.max_connections_per_client or max(1, most // 4))
 
@@ -115,7 +115,7 @@ async def sweep(
     door: ConnectionLimiter,
     held: BufferedBytes,
 ) -> None:
-    """Close idle and stalled connections from time to time, and return heap memory."""
+    """Close idle and stalled connections periodically, and return heap memory to the system."""
     while True:
         await asyncio.sleep(_SWEEP_S)
         try:

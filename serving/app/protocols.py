@@ -1,4 +1,4 @@
-"""What is behind the inference ports: the handlers of all protocols, and their listeners."""
+"""Everything behind the inference ports: the handlers of all protocols, and their listeners."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from serving.settings.server import ServerSettings
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Protocols:
-    """Listeners of the inference ports, and what works behind them."""
+    """The listeners of the inference ports, and the handlers behind them."""
 
     rest: HttpListener
     grpc: GrpcListener
@@ -94,7 +94,6 @@ def build_protocols(
 def _gate(
     routes: Router, settings: ServerSettings, token: Token | None, held: BufferedBytes
 ) -> Middleware:
-    """Build the middleware of the inference port."""
     origins = [origin.strip() for origin in (settings.cors or "").split(",")]
     return Middleware(
         routes,

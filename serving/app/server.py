@@ -1,6 +1,6 @@
-"""Life of the server: listen, load, serve, drain, stop. Only this module handles signals.
+"""The server's life: listen, load, serve, drain, stop. Only this module handles signals.
 
-On SIGTERM or SIGINT the server is no longer ready, answers in-flight requests within
+On SIGTERM or SIGINT the server stops being ready, answers in-flight requests for up to
 `server.drain_s`, and ends replicas and spawners; a second signal ends the wait.
 """
 
@@ -57,13 +57,13 @@ from serving.system import malloc, secret_variables
 log = logging.getLogger(__name__)
 
 _ADMIN_CONNECTIONS = 64
-"""Maximum admin connections; part of `open_files.RESERVE`, so keep it well below."""
+"""Maximum number of admin connections; must stay well below `open_files.RESERVE`."""
 _ADMIN_END_S = 1.0
-"""Time for admin commands after the inference ports have closed; loads are cancelled."""
+"""Time that admin commands have after the inference ports closed; model loads are cancelled."""
 
 
 class Server:
-    """One engine behind its listeners."""
+    """An engine behind its listeners."""
 
     def __init__(
         self,
@@ -72,7 +72,6 @@ class Server:
         *,
         repository: pathlib.Path | None = None,
     ) -> None:
-        """Start nothing yet."""
         self._specs = tuple(specs)
         self._root = repository
         self._settings = settings
@@ -144,7 +143,7 @@ class Server:
                 await core.engine.close()
 
     async def _load_models(self, core: ServerComponents) -> bool:
-        """Load the models; return False if a signal came first."""
+        """Load the models, or return False if a signal comes first."""
         opening = asyncio.create_task(core.open(), name="open engine")
         stopping = asyncio.create_task(self._stop.wait(), name="wait for a signal")
         await asyncio.wait({opening, stopping}, return_when=asyncio.FIRST_COMPLETED)
@@ -167,7 +166,7 @@ class Server:
         engine, repository = core.engine, core.repository
         settings = self._settings.server
         door = make_connection_limiter(settings)
-        # Room for two of the largest bodies at least, for decompression.
+        # Room for at least two of the largest bodies, for decompression.
         max_bytes = max(settings.max_buffered_mb * 1024 * 1024, 2 * settings.max_body_bytes)
         held = BufferedBytes(max_bytes)
         metrics = functools.partial(_metrics, core, door)
@@ -221,7 +220,6 @@ class Server:
     async def _administration(
         self, core: ServerComponents, metrics: Callable[[], Iterator[bytes]]
     ) -> AdminListener:
-        """Open the admin port's listener."""
         routes = AdminRoutes(
             core.engine,
             core.repository,
@@ -266,7 +264,6 @@ class Server:
         admin: socket.socket,
         grpc: socket.socket | None,
     ) -> None:
-        """Print the ready line on stdout."""
         facts = {
             "event": "ready",
             "host": self._settings.server.host,
@@ -303,7 +300,6 @@ class Server:
 
 
 def _metrics(core: ServerComponents, door: ConnectionLimiter) -> Iterator[bytes]:
-    """Yield the metrics of the engine, of applications and of connections."""
     now = snapshot(
         core.engine,
         connections=door.active,

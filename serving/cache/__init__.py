@@ -1,1 +1,1 @@
-"""Response cache, and single flight for equal requests."""
+"""The response cache, and single flight for equal requests."""

@@ -1,4 +1,4 @@
-"""LRU response cache, limited by bytes of keys and values; capacity 0 disables it.
+"""LRU response cache, limited by the bytes of keys and values; capacity 0 disables it.
 
 Whole keys (model, input bytes) are compared, never hashes alone.
 """
@@ -11,7 +11,7 @@ from typing import NamedTuple
 from serving.values import ModelId
 
 _ENTRY_BYTES = 200
-"""Cost of an entry beside its bytes: objects and table slots, CPython 3.11."""
+"""Cost of an entry apart from its bytes: objects and table slots, CPython 3.11."""
 
 
 class CacheKey(NamedTuple):
@@ -29,7 +29,7 @@ class ResponseCache:
         self._capacity_bytes = capacity_bytes
         self._entries: OrderedDict[CacheKey, bytes] = OrderedDict()
         self.bytes = 0
-        """With overhead."""
+        """Size of all entries with overhead."""
         self.hits = 0
         self.misses = 0
 
@@ -37,7 +37,7 @@ class ResponseCache:
         return len(self._entries)
 
     def get(self, key: CacheKey) -> bytes | None:
-        """Return a cached response, if any."""
+        """Return the cached response, if any."""
         value = self._entries.get(key)
         if value is None:
             self.misses += 1
@@ -47,7 +47,7 @@ class ResponseCache:
         return value
 
     def put(self, key: CacheKey, value: bytes) -> None:
-        """Cache a response, evicting the least recently used, unless it is too large."""
+        """Cache a response unless it is too large, evicting the least recently used ones."""
         self.discard(key)
         cost = _cost(key, value)
         if cost > self._capacity_bytes:
@@ -59,13 +59,13 @@ class ResponseCache:
         self.bytes += cost
 
     def discard(self, key: CacheKey) -> None:
-        """Remove a response, if cached."""
+        """Remove a response if it is cached."""
         value = self._entries.pop(key, None)
         if value is not None:
             self.bytes -= _cost(key, value)
 
     def clear(self) -> None:
-        """Remove everything; counters stay."""
+        """Remove all responses; the counters stay."""
         self._entries.clear()
         self.bytes = 0
 

@@ -1,8 +1,8 @@
 """Single flight: equal requests in flight share one execution.
 
-The first request of a key is sent, and cancelled when its last handler leaves. If its deadline
-passes, handlers with a later one are sent again. A flow key limits shared executions, not cached
-responses. Event loop's thread only.
+The first request with a key is sent, and cancelled when its last handler leaves. If its deadline
+passes, it is sent again for handlers with a later deadline. A flow key limits shared executions,
+not cached responses. For the event loop's thread only.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from serving.response_handler import (
 )
 
 FlowKey = tuple[str, int]
-"""Application and priority."""
+"""A request's application and priority."""
 Send = Callable[[ResponseHandler, float], RequestHandle]
 
 
@@ -44,12 +44,10 @@ class _FlightMember:
         return handler
 
     def cancel(self) -> None:
-        """Cancel this handler's request."""
         if self.flight is not None:
             self.flight.leave(self)
 
     def batch(self) -> BatchInfo | None:
-        """See `HasBatch`."""
         return None if self.flight is None else self.flight.batch()
 
 
@@ -60,18 +58,16 @@ class _Hit:
         self._handler: ResponseHandler | None = handler
 
     def cancel(self) -> None:
-        """Drop the response."""
         self._handler = None
 
     def respond(self, kept: bytes) -> None:
-        """Deliver the response."""
         handler, self._handler = self._handler, None
         if handler is not None:
             deliver_result(handler, memoryview(kept))
 
 
 class _Flight:
-    """One execution and its waiting handlers."""
+    """One execution and the handlers that wait for it."""
 
     __slots__ = ("_key", "_owner", "_places", "_send", "_ticket", "deadline_s", "lane")
 
@@ -125,7 +121,7 @@ class _Flight:
 
 
 class SingleFlight:
-    """Response cache and the flights that fill it."""
+    """A response cache and the flights that fill it."""
 
     def __init__(self, capacity_bytes: int) -> None:
         self.cache = ResponseCache(capacity_bytes)
@@ -141,7 +137,7 @@ class SingleFlight:
         send: Send,
         lane: FlowKey = ("", 0),
     ) -> RequestHandle:
-        """Respond from the cache, join an equal request, or send it."""
+        """Respond from the cache, join an equal request, or send the request."""
         kept = self.cache.get(key)
         if kept is not None:
             hit = _Hit(handler)
@@ -153,7 +149,7 @@ class SingleFlight:
         return place
 
     def board(self, key: CacheKey, place: _FlightMember, send: Send) -> bool:
-        """Join a flight or start one; return whether one existed."""
+        """Join a flight or start one; return whether it was joined."""
         flight = self._flights.get((key, place.lane))
         if flight is not None and flight.deadline_s <= place.deadline_s:
             flight.join(place)
@@ -162,14 +158,14 @@ class SingleFlight:
         return False
 
     def end_flight(self, key: CacheKey, flight: _Flight, kept: bytes | None = None) -> None:
-        """Remove an ended flight; cache its response unless it started before a reset."""
+        """Remove an ended flight, and cache its response unless it started before a reset."""
         if self._flights.get((key, flight.lane)) is flight:
             del self._flights[key, flight.lane]
             if kept is not None:
                 self.cache.put(key, kept)
 
     def reset(self, capacity_bytes: int) -> None:
-        """Clear the cache, and do not cache requests in flight."""
+        """Clear the cache; requests in flight will not be cached."""
         self.cache.clear()
         self.cache.resize(capacity_bytes)
         self._flights = {}

@@ -1,1 +1,1 @@
-"""Deployment for a model name: versions, repository, applications, live changes."""
+"""The engine: model versions, model repository, applications, and live changes."""

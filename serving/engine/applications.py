@@ -37,15 +37,15 @@ log = logging.getLogger(__name__)
 
 
 class QueryInput(Protocol):
-    """One query input, parsed by a protocol's codec."""
+    """A query's input, parsed by a protocol's codec."""
 
     @property
     def key(self) -> bytes:
-        """Bytes that are equal for equal inputs; feedback is joined by them."""
+        """Bytes that are the same for equal inputs and match feedback to queries."""
         ...
 
     def query(self, signature: Signature, timeout_s: float | None = None) -> InferRequest:
-        """Request for a model; raise InvalidRequest if it does not fit."""
+        """Return a request for a model, or raise InvalidRequest if it does not fit."""
         ...
 
 
@@ -62,8 +62,8 @@ class Applications:
     ) -> None:
         """Start without applications.
 
-        `draw` returns numbers in [0, 1). `first_id` must exceed earlier processes' query ids, as
-        clients may still send feedback for them.
+        `draw` returns numbers in [0, 1). `first_id` must exceed the query ids of earlier processes,
+        for which clients may still send feedback.
         """
         self._engine = engine
         self._store = store
@@ -74,11 +74,11 @@ class Applications:
     # Applications and their links
 
     def all(self) -> tuple[Application, ...]:
-        """All applications."""
+        """Return all applications."""
         return tuple(app.application for app in self._apps.values())
 
     def application(self, name: str) -> Application | None:
-        """Application, or None."""
+        """Return an application by name, or None."""
         app = self._apps.get(name)
         return None if app is None else app.application
 
@@ -86,7 +86,7 @@ class Applications:
         """Add an application; it resumes a state saved under its name.
 
         Raises:
-            InvalidRequest: the name exists.
+            InvalidRequest: the name is taken.
         """
         if application.name in self._apps:
             raise InvalidRequest(f"application {application.name!r} already exists")
@@ -117,7 +117,7 @@ class Applications:
         app.change(app.application.without_models(*models))
 
     def state(self, name: str, user: str = EVERYBODY) -> Mapping[str, Any]:
-        """Policy state and decision counts."""
+        """Return a user's policy state and the decision counts."""
         app = self._of(name)
         state = app.contexts.state(user)
         decisions = app.decisions
@@ -137,13 +137,13 @@ class Applications:
         }
 
     def state_misses(self) -> dict[str, int]:
-        """Return, by application, how many queries found their state unreadable."""
+        """Return, by application, how many queries had an unreadable state."""
         return {name: app.contexts.state_misses for name, app in self._apps.items()}
 
     # Queries
 
     def model_versions(self, model: str) -> tuple[str, ...]:
-        """Served versions of a model."""
+        """Return the served versions of a model."""
         try:
             return self._engine.versions(model)
         except UnknownModel:
@@ -158,7 +158,7 @@ class Applications:
         version: str | None = None,
         user: str = EVERYBODY,
     ) -> RequestHandle:
-        """Take a query; `respond` is called once, after this method has returned.
+        """Accept a query; `respond` is called once, after this method has returned.
 
         `version` names a version of the only linked model.
 
@@ -207,9 +207,9 @@ class Applications:
         input_key: bytes,
         query_id: int | None = None,
     ) -> bool:
-        """Learn from a true label; False: no decision matches.
+        """Learn from a true label; return False if no decision matches.
 
-        Without a query id, the input joins the user's newest query for it.
+        Without a query id, the label is for the user's newest query with this input.
 
         Raises:
             InvalidRequest: the label does not fit the application.

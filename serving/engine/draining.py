@@ -1,4 +1,4 @@
-"""Deployments that were taken out of service: each is drained, then its replicas end."""
+"""Deployments taken out of service: each is drained, then its replicas are ended."""
 
 from __future__ import annotations
 
@@ -11,29 +11,29 @@ from serving.deployment.deployment import Deployment
 log = logging.getLogger(__name__)
 
 RETIRE_S = 30.0
-"""Seconds in which a deployment's requests may end when it is replaced or withdrawn."""
+"""Seconds that a deployment's requests have to end when it is replaced or withdrawn."""
 
 
 class DrainingDeployments:
-    """One task for each deployment that ends."""
+    """Deployments that are ending, with a task for each."""
 
     def __init__(self, give_up_pools: Callable[[], Awaitable[None]]) -> None:
         self._give_up_pools = give_up_pools
         self._tasks: dict[asyncio.Task[None], Deployment] = {}
 
     def all(self) -> tuple[Deployment, ...]:
-        """Deployments that have not ended."""
+        """Return the deployments that have not ended."""
         return tuple(self._tasks.values())
 
     def begin(self, served: Deployment, within_s: float) -> asyncio.Task[None]:
-        """Drain a deployment for `within_s` at most and end it; return the task."""
+        """Drain a deployment for at most `within_s`, then end it; return the task."""
         ending = asyncio.create_task(self._end(served, within_s), name=f"end {served.id}")
         self._tasks[ending] = served
         ending.add_done_callback(self._tasks.pop)
         return ending
 
     async def cancel(self) -> tuple[Deployment, ...]:
-        """Stop draining; return what must be closed, as a task cancelled early has closed nothing."""
+        """Stop draining; return the deployments, which must be closed."""
         served = self.all()
         endings = tuple(self._tasks)
         for ending in endings:

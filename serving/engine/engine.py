@@ -1,10 +1,10 @@
-"""The engine: resolves requests to deployments; changes models, versions and settings live.
+"""The engine, which resolves requests to deployments and changes models and settings live.
 
     deploy:  start replicas -> load and warm up -> register -> take traffic
     retire:  unregister -> drain -> end replicas
 
-Requests are resolved and submitted in one step, so a version switch loses none. Changes are
-serialised; draining blocks none. All methods belong to the event loop's thread.
+Requests are resolved and submitted in one step, so a version switch loses none. Changes run one at
+a time, and draining blocks none. All methods belong to the event loop's thread.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ log = logging.getLogger(__name__)
 _VERSION = re.compile(r"[A-Za-z0-9._+:~-]{1,128}")
 
 DeploymentHandle = Deployment | ShadowedDeployment
-"""What takes requests."""
+"""A deployment that takes requests."""
 
 
 class Engine:
@@ -60,16 +60,16 @@ class Engine:
         """Versions, labels, traffic splits and shadows, which may change at any time."""
         self._loading: set[ModelId] = set()
         self.failed: dict[ModelId, str] = {}
-        """Why versions could not be loaded."""
+        """Reasons why versions could not be loaded."""
         self.resolve_cache: dict[tuple[str, str | None], DeploymentHandle]
         self.resolve_cache = self.catalogue.resolved
-        """Cache of `resolve`, always the same object, which the routes read first."""
+        """Cache of `resolve`, which the routes read first; always the same object."""
         self._changing = asyncio.Lock()
         self.pools = SharedPools(spawners, ProfileStore() if profiles is None else profiles)
         self._live = LiveSettings(settings, self.catalogue, self.pools, self._clock)
         self._draining_deployments = DrainingDeployments(self._give_up_pools)
         self.editing = asyncio.Lock()
-        """Held while settings are read, changed and applied."""
+        """Lock held while settings are read, changed and applied."""
         self._draining = False
         self.unknown_model_responses: dict[int, int] = {}
 
@@ -80,22 +80,22 @@ class Engine:
 
     @property
     def generation(self) -> int:
-        """Number of the settings in force, from 1."""
+        """Generation of the settings in force, counted from 1."""
         return self._live.generation
 
     # Requests
 
     def ready(self) -> bool:
-        """Whether models are served, and all can respond."""
+        """Return whether models are served and all can respond."""
         served = self.catalogue.all()
         return not self._draining and bool(served) and all(one.ready for one in served)
 
     def models(self) -> tuple[ModelId, ...]:
-        """Served versions."""
+        """Return all served model versions."""
         return tuple(served.id for served in self.catalogue.all())
 
     def resolve(self, name: str, version: str | None) -> DeploymentHandle:
-        """Deployment for a name and version or label, drawn anew under a split.
+        """Return the deployment for a name and version or label, drawn anew under a split.
 
         Raises:
             UnknownModel: no such name, version or label.
@@ -119,7 +119,7 @@ class Engine:
         self.unknown_model_responses[status] = self.unknown_model_responses.get(status, 0) + 1
 
     def model_ready(self, name: str, version: str | None) -> bool:
-        """Whether a model can respond.
+        """Return whether a model can respond.
 
         Raises:
             UnknownModel: no such name, version or label.
@@ -135,7 +135,7 @@ class Engine:
     # Models and versions
 
     def versions(self, name: str) -> tuple[str, ...]:
-        """A model's served versions.
+        """Return a model's served versions.
 
         Raises:
             UnknownModel: no such name.
@@ -143,17 +143,16 @@ class Engine:
         return tuple(self.catalogue.entry(name).versions)
 
     def resolve_label(self, name: str, label: str) -> str | None:
-        """Version of a label; None: unknown model or label."""
+        """Return the version of a label; None if the model or label is unknown."""
         entry = self.catalogue.entries.get(name)
         if entry is None:
             return None
         return entry.labels.get(label, entry.current if label == STABLE else None)
 
     def states(self) -> dict[ModelId, tuple[str, str]]:
-        """State of every known version, and why it failed.
+        """Return the state of every known version, and the reason if loading it failed.
 
-        During a reload a served version keeps its state; a reason beside it means the reload
-        failed.
+        A served version keeps its state during a reload, even if the reload fails.
         """
         states = dict.fromkeys(self._loading, ("loading", ""))
         states |= {id_: ("failed", why) for id_, why in self.failed.items()}
@@ -163,7 +162,7 @@ class Engine:
         }
 
     async def deploy(self, spec: ModelSpec, *, current: bool = True) -> None:
-        """Load a version; it takes traffic once warm.
+        """Load a version, which takes traffic once warm.
 
         Raises:
             InvalidRequest: the version exists, or its name is invalid.
@@ -208,7 +207,7 @@ class Engine:
         return served
 
     async def redeploy(self, spec: ModelSpec) -> None:
-        """Reload a version from changed files; its old deployment drains.
+        """Reload a version from changed files, and drain its old deployment.
 
         Raises:
             UnknownModel: no such name or version.
@@ -226,9 +225,10 @@ class Engine:
     async def withdraw(
         self, name: str, version: str, *, within_s: float = RETIRE_S
     ) -> asyncio.Task[None] | None:
-        """Unregister a version, which is drained for `within_s` at most.
+        """Unregister a version, which is then drained for at most `within_s`.
 
-        Other changes do not wait. None if the version was only listed as failed.
+        Returns the task that drains it, for which no other change waits; None if the version was
+        only listed as failed.
 
         Raises:
             UnknownModel: no such name or version.
@@ -245,7 +245,7 @@ class Engine:
             return self._draining_deployments.begin(served, within_s)
 
     async def retire_model(self, name: str, *, within_s: float = RETIRE_S) -> None:
-        """Withdraw all versions of a model; return when drained.
+        """Withdraw all versions of a model, and return once drained.
 
         Raises:
             UnknownModel: no such name.
@@ -268,8 +268,8 @@ class Engine:
     ) -> float:
         """Apply settings while serving; no request fails.
 
-        Returns the seconds until limits were read back and replicas ready. What was learned
-        (cache, back-off, the scheduler's estimates) is reset, unless `keep_learned`. `fresh`
+        Returns the seconds until limits were read back and replicas were ready. What was learned
+        (cache, back-off, the scheduler's estimates) is reset unless `keep_learned`. `fresh`
         restarts every replica. Listener settings must be unchanged.
 
         Raises:
@@ -287,20 +287,20 @@ class Engine:
         return seconds
 
     def out_of_sync(self) -> list[dict[str, Any]]:
-        """What a failed change has left with other settings than those in force."""
+        """Return the models and pools that a failed change left with outdated settings."""
         return self._live.out_of_sync()
 
     def _check_serving(self) -> None:
         if self._draining:
             raise NotReady("the server is stopping; models and settings can no longer change")
 
-    # Life
+    # Start and end
 
     async def open(self) -> None:
         """Load the first models.
 
         Raises:
-            ServingError: one cannot be served; nothing is left running.
+            ServingError: a model cannot be served; nothing is left running.
         """
         try:
             await self._live.hold_clock(self.settings)
@@ -311,17 +311,17 @@ class Engine:
             raise
 
     def drain(self) -> None:
-        """Stop being ready; in-flight requests still run."""
+        """Stop reporting ready; in-flight requests still run."""
         self._draining = True
 
     @property
     def inflight_count(self) -> int:
-        """In-flight requests."""
+        """Number of in-flight requests."""
         served = (*self.catalogue.all(), *self._draining_deployments.all())
         return sum(one.inflight_count for one in served)
 
     async def close(self) -> None:
-        """End replicas and spawners; waiting requests are rejected."""
+        """End replicas and spawners, and reject waiting requests."""
         self._draining = True
         ending = await self._draining_deployments.cancel()
         served = (*self.catalogue.all(), *ending)
@@ -336,13 +336,13 @@ class Engine:
 
     @property
     def limits(self) -> str:
-        """Resource limits: `enforced`, or `not enforced: why`."""
+        """State of resource limits: `enforced`, or `not enforced: reason`."""
         return self._spawners.limits_text
 
     def notes(self) -> list[str]:
-        """Warning for every setting without full effect."""
+        """Return a warning for every setting without full effect."""
         return settings_warnings(self.settings, self.catalogue.all())
 
     def deployments(self) -> tuple[Deployment, ...]:
-        """All deployments."""
+        """Return all deployments."""
         return self.catalogue.all()

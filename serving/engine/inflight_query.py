@@ -1,4 +1,4 @@
-"""An application's query while models answer it, until its latency SLO."""
+"""A query to an application while models answer it, until the latency SLO."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ log = logging.getLogger(__name__)
 
 
 Respond = Callable[[QueryResponse], None]
-"""Receiver of a query's response: called once, within the latency SLO."""
+"""Receiver of a query's response, called once, within the latency SLO."""
 
 
 class ServedApplication:
-    """One application with its user states and decisions."""
+    """An application with its user states and decisions."""
 
     __slots__ = ("application", "contexts", "decisions", "selector")
 
@@ -44,7 +44,7 @@ class ServedApplication:
 
 
 class InflightQuery:
-    """In-flight query."""
+    """A query in flight."""
 
     __slots__ = ("_app", "_passes", "_pending", "_respond", "_tickets", "_timer")
 
@@ -63,11 +63,11 @@ class InflightQuery:
         )
 
     def add_ticket(self, model: str, ticket: RequestHandle) -> None:
-        """Add a model's ticket."""
+        """Add the ticket of a model's request."""
         self._tickets[model] = ticket
 
     def wait(self, loop: asyncio.AbstractEventLoop, seconds: float) -> None:
-        """Start the SLO timer; respond at once if no model will."""
+        """Start the SLO timer, or respond at once if no model will."""
         if self._pending.is_complete:
             loop.call_soon(self._finish)
         else:
@@ -105,13 +105,13 @@ class InflightQuery:
             self._finish()
 
     def late(self, model: str) -> None:
-        """Drop a model that is too late; it counts as missing."""
+        """Drop a model that is too late; its output counts as missing."""
         self._tickets.pop(model, None)
         if not self._tickets:
             self._finish()
 
     def cancel(self) -> None:
-        """Drop the query; its client is gone."""
+        """Drop the query because its client is gone."""
         self._respond = None
         self._end()
 
@@ -145,7 +145,7 @@ class InflightQuery:
 
 
 class ModelResponseHandler:
-    """Response handler of one model for one query."""
+    """Response handler for one model's part in a query."""
 
     __slots__ = ("_asked", "_model", "_started_s", "_target")
 
@@ -158,12 +158,12 @@ class ModelResponseHandler:
         self._started_s = started_s
 
     def on_result(self, frame: memoryview) -> None:
-        """Receive the response."""
+        """Receive the model's response."""
         self._target.count_response(200, time.monotonic() - self._started_s)
         self._asked.add_response(self._model, frame)
 
     def on_error(self, error: ServingError) -> None:
-        """Receive the failure; a model that would be too late counts as missing."""
+        """Receive the model's error; a model that would be too late counts as missing."""
         self._target.count_response(error.status, time.monotonic() - self._started_s)
         if isinstance(error, DeadlineExceeded | CannotFinish | CannotLoad):
             self._asked.late(self._model)

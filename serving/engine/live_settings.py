@@ -1,4 +1,4 @@
-"""Live settings: what is in force, and its change in all that is served."""
+"""Live settings: the settings in force, and how a change reaches all that is served."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ log = logging.getLogger(__name__)
 
 
 class LiveSettings:
-    """Settings in force, and what a failed change has left with others."""
+    """The settings in force, and what a failed change left with other settings."""
 
     def __init__(
         self,
@@ -36,10 +36,10 @@ class LiveSettings:
         self._out_of_sync: set[Deployment | SharedPool] = set()
 
     async def apply(self, settings: ServingSettings, *, fresh: bool, keep_learned: bool) -> None:
-        """Apply settings to all, or put back the old ones; see `Engine.apply`."""
+        """Apply settings everywhere, or restore the old ones; see `Engine.apply`."""
         changed: list[tuple[Deployment | SharedPool, str]] = []
         try:
-            await self.hold_clock(settings)  # first: what starts now is measured under it
+            await self.hold_clock(settings)  # first: replicas started below are measured under it
             for shared in self._pools:
                 changed.append((shared, ""))  # before: a failure may leave half of it changed
                 await shared.apply(settings.of(""), fresh=fresh, keep_learned=keep_learned)
@@ -55,10 +55,10 @@ class LiveSettings:
         self.generation += 1
 
     async def hold_clock(self, settings: ServingSettings) -> None:
-        """Lock the GPU's clock as set, or unlock it.
+        """Lock the GPU's clock as the settings ask, or unlock it.
 
         Raises:
-            AcceleratorUnavailable: impossible, or held by a living process.
+            AcceleratorUnavailable: locking is impossible, or a living process holds the lock.
         """
         clock_mhz = settings.accelerator.clock_mhz
         if clock_mhz is None and self._clock.clock_mhz is None:
@@ -84,7 +84,7 @@ class LiveSettings:
                 self._out_of_sync.discard(one)
 
     def out_of_sync(self) -> list[dict[str, Any]]:
-        """What could not be restored to the settings in force."""
+        """Return the models and pools that do not have the settings in force."""
         models = [
             {"name": served.id.name, "version": served.id.version}
             for served in self._catalogue.all()

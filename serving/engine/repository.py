@@ -1,8 +1,8 @@
 """Model repository: a folder of models with numbered versions, watched for changes.
 
-A new version is loaded and made current; then older ones beyond the number to retain are retired,
-as are versions whose folders disappear. A version set by hand stays current until a new one
-appears. A version is taken up once two scans see the same files, also after a failed load.
+A new version is loaded and made current; then older versions beyond the number to retain are
+retired, as are versions whose folders disappear. A version set by hand stays current until a new
+one appears. New or changed files are loaded once two scans see them alike.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ log = logging.getLogger(__name__)
 
 
 class Repository:
-    """One model repository; a failed load leaves what was served in service.
+    """One model repository; if loading fails, the versions served before stay in service.
 
     All methods belong to the event loop's thread.
     """
 
     def __init__(self, root: pathlib.Path, engine: Engine, *, kept: int, poll_s: float) -> None:
-        """Read nothing yet; `kept` versions per model stay loaded, a new one included."""
+        """Read nothing yet; `kept` versions per model stay loaded, including a new one."""
         self.root = root
         self._engine = engine
         self._kept = kept
@@ -48,8 +48,8 @@ class Repository:
     async def open(self, left_out: Mapping[ModelId, Stamp] | None = None) -> None:
         """Load the newest versions of every model; failures are logged and listed.
 
-        If all of a model fail, older ones are tried, unless one of its versions was left out.
-        `left_out` versions stay out while their files are unchanged.
+        If all of them fail, older versions are tried, unless a version of the model was left out.
+        Versions in `left_out` are not loaded while their files are unchanged.
 
         Raises:
             ServingError: the folder is unreadable, or no model can be loaded.
@@ -107,7 +107,7 @@ class Repository:
         return id_ in self._taken and id_ in self._engine.models()
 
     def left_out(self) -> dict[ModelId, Stamp]:
-        """Versions retired by hand that a start would load, with their files."""
+        """Return versions retired by hand that a start would load, with their files."""
         would_load = {
             ModelId(name, version)
             for name in dict.fromkeys(id_.name for id_ in self._found)
@@ -124,7 +124,7 @@ class Repository:
         }
 
     async def watch(self, changed: Callable[[], Awaitable[None]]) -> None:
-        """Scan until cancelled, awaiting `changed` after changes; failures are logged and listed."""
+        """Scan until cancelled; await `changed` after changes, and log and list failures."""
         while True:
             await asyncio.sleep(self._poll_s)
             try:
@@ -136,7 +136,7 @@ class Repository:
                 log.exception("a scan of the model repository failed")
 
     async def reconcile(self) -> bool:
-        """Scan once and apply changes; return whether there were any."""
+        """Scan once and apply the changes; return whether there were any."""
         async with self._changing:
             found = await asyncio.to_thread(scan, self.root)
             todo = plan_actions(found, self._found, self._tried)
@@ -180,7 +180,7 @@ class Repository:
 
         Raises:
             UnknownModel: no such model.
-            InvalidRequest: neither engine nor repository has a previous one.
+            InvalidRequest: neither engine nor repository has a previous version.
             ServingError: loading failed.
         """
         async with self._changing:
@@ -199,7 +199,7 @@ class Repository:
             await self._load(ModelId(name, newest(numbers, 1)[0]), current=True)
 
     async def load(self, name: str) -> bool:
-        """Serve a model's newest version from its present files; False: not in the repository.
+        """Serve a model's newest version from its present files; return False if there is none.
 
         Raises:
             ServingError: loading failed.
@@ -218,7 +218,7 @@ class Repository:
             return True
 
     async def unload(self, name: str) -> None:
-        """Retire all versions of a model, until asked for or replaced by newer files.
+        """Retire all versions of a model until one is asked for or newer files appear.
 
         Raises:
             UnknownModel: the model is not served.
@@ -226,7 +226,7 @@ class Repository:
         await self._engine.retire_model(name)
 
     def list_versions(self) -> dict[ModelId, pathlib.Path]:
-        """Every version in the repository, loaded or not."""
+        """Return the folder of every version in the repository, loaded or not."""
         return {id_: what.path for id_, what in self._found.items()}
 
     def _state(self, id_: ModelId) -> str:

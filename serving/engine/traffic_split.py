@@ -1,6 +1,6 @@
 """Traffic split: the share of a model's requests naming no version that each version gets.
 
-What is missing to 1 goes to the current version.
+If the shares sum to less than 1, the current version gets the rest.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from serving.errors import InvalidRequest
 def check_shares(
     model: str, shares: Mapping[str, float], resolve_version: Callable[[str], str]
 ) -> dict[str, float]:
-    """Return the shares above 0 by version; those of a version and its labels are added.
+    """Return the shares above 0 by version; those of a version and its labels are added up.
 
     Raises:
         UnknownModel: `resolve_version` knows no such version or label.
@@ -33,7 +33,7 @@ def check_shares(
 
 
 def draw_version(shares: Mapping[str, float], draw: float) -> str | None:
-    """Return the version whose share holds a draw in [0, 1); None: the current version."""
+    """Return the version whose share holds a draw in [0, 1); None means the current version."""
     for version, share in shares.items():
         draw -= share
         if draw < 0.0:

@@ -1,4 +1,4 @@
-"""Folders of a model repository: what a scan finds, and what is to be loaded or retired.
+"""Folders of a model repository: what a scan finds, and what must be loaded or retired.
 
 DIR/resnet/1/model.onnx
 DIR/resnet/2/model.onnx        the highest number is current
@@ -24,25 +24,25 @@ from serving.zoo import bundled, mlflow_folder, recognition, spec_file
 NUMBER = re.compile(r"[0-9]{1,18}")
 
 Stamp = tuple[tuple[str, int, int], ...]
-"""Files of a version: path, bytes, modification time in ns."""
+"""A version's files: path, size in bytes, modification time in ns."""
 
 
 class VersionFolder(NamedTuple):
-    """A version's folder."""
+    """A version's folder and files."""
 
     path: pathlib.Path
     stamp: Stamp
 
 
 class ReconcileActions(NamedTuple):
-    """Actions after a scan, in this order."""
+    """Versions to load and then to retire after a scan."""
 
     load: tuple[ModelId, ...]
     gone: tuple[ModelId, ...]
 
 
 def scan(root: pathlib.Path) -> dict[ModelId, VersionFolder]:
-    """Versions in a folder.
+    """Return the versions in a model repository.
 
     Raises:
         InvalidSettings: the folder is unreadable.
@@ -68,7 +68,7 @@ def scan(root: pathlib.Path) -> dict[ModelId, VersionFolder]:
 
 
 def newest(versions: Sequence[str], count: int) -> list[str]:
-    """`count` highest numbers, the highest last."""
+    """Return the `count` highest version numbers, the highest last."""
     return sorted(versions, key=int)[-count:]
 
 
@@ -77,7 +77,7 @@ def plan_actions(
     before: Mapping[ModelId, VersionFolder],
     tried: Mapping[ModelId, Stamp],
 ) -> ReconcileActions:
-    """Decide what to do after a scan; `tried` are versions taken up before, with their files then."""
+    """Decide what to do after a scan; `tried` maps versions tried before to their files then."""
     load = [
         id_
         for id_, what in found.items()
@@ -91,10 +91,10 @@ def plan_actions(
 
 
 def find_spec(path: pathlib.Path, id_: ModelId) -> ModelSpec:
-    """Model spec of a version's folder.
+    """Return the model spec of a version's folder.
 
     Raises:
-        ServingError: the folder holds no model or several, or is unreadable.
+        ServingError: the folder is unreadable, or holds no model or several.
     """
     try:
         return _read_spec(path, id_)

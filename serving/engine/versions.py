@@ -1,6 +1,6 @@
 """Registry of model versions: current version, labels, traffic shares, shadow.
 
-Each change is one assignment in the event loop's thread, so requests see the state before or after
+Each change is made at once in the event loop's thread, so a request sees the state before or after
 it.
 """
 
@@ -13,13 +13,13 @@ from serving.engine.traffic_split import check_shares, draw_version
 from serving.errors import InvalidRequest, UnknownLabel, UnknownModel
 
 STABLE = "stable"
-"""Label of the current version, unless it is set to another."""
+"""Label of the current version, unless it is set to another version."""
 
 Version = TypeVar("Version")
 
 
 class ModelEntry(Generic[Version]):
-    """Versions of one model."""
+    """The versions of one model."""
 
     __slots__ = ("current", "labels", "name", "previous", "shadow", "shares", "versions")
 
@@ -27,16 +27,16 @@ class ModelEntry(Generic[Version]):
         self.name = name
         self.versions: dict[str, Version] = {}
         self.current = ""
-        """Version for requests that name none."""
+        """Version for requests that name no version."""
         self.previous: str | None = None
         self.labels: dict[str, str] = {}
         self.shares: dict[str, float] = {}
-        """Version -> share of requests that name none; empty: all go to the current one."""
+        """Version -> share of requests that name no version; if empty, the current one gets all."""
         self.shadow: str | None = None
-        """Version that gets copies of the current one's requests."""
+        """Version that gets copies of the current version's requests."""
 
     def of(self, version: str | None, draw: float) -> Version:
-        """What serves a request; `draw` in [0, 1) selects under a split.
+        """Return the version that serves a request; `draw` in [0, 1) selects it under a split.
 
         Raises:
             UnknownModel: no such version or label.
@@ -46,7 +46,7 @@ class ModelEntry(Generic[Version]):
         return self.versions[draw_version(self.shares, draw) or self.current]
 
     def as_json(self) -> dict[str, Any]:
-        """Versions, labels, shares and shadow."""
+        """Return the entry as JSON."""
         return {
             "current": self.current,
             "previous": self.previous,
@@ -57,7 +57,7 @@ class ModelEntry(Generic[Version]):
         }
 
     def resolve_version(self, version: str) -> str:
-        """Version for a version or label.
+        """Return the version that a version or label names.
 
         Raises:
             UnknownModel: no such version or label.
@@ -72,15 +72,15 @@ class ModelEntry(Generic[Version]):
 
 
 class VersionRegistry(Generic[Version]):
-    """Versions of all models."""
+    """The versions of all models."""
 
     def __init__(self) -> None:
         self.entries: dict[str, ModelEntry[Version]] = {}
         self.resolved: dict[tuple[str, str | None], Any] = {}
-        """What names and versions were resolved to; emptied by every change."""
+        """Requested name and version -> what they resolve to; emptied by every change."""
 
     def entry(self, name: str) -> ModelEntry[Version]:
-        """A model's entry.
+        """Return a model's entry.
 
         Raises:
             UnknownModel: no such name.
@@ -95,7 +95,7 @@ class VersionRegistry(Generic[Version]):
         return self.entry(name)
 
     def all(self) -> tuple[Version, ...]:
-        """What is registered for all models."""
+        """Return everything that is registered for all models."""
         return tuple(
             version for entry in self.entries.values() for version in entry.versions.values()
         )
@@ -104,13 +104,13 @@ class VersionRegistry(Generic[Version]):
         """Check that a version is not registered.
 
         Raises:
-            InvalidRequest: it is.
+            InvalidRequest: it is registered.
         """
         if name in self.entries and version in self.entries[name].versions:
             raise InvalidRequest(f"model {name!r} already has a version {version!r}")
 
     def add(self, name: str, version: str, what: Version, *, current: bool) -> None:
-        """Register a version; the first of a name becomes current.
+        """Register a version; the first version of a model becomes current.
 
         Raises:
             InvalidRequest: the version exists.
@@ -151,9 +151,9 @@ class VersionRegistry(Generic[Version]):
         return entry.current
 
     def restore(self, name: str, past: Mapping[str, Any]) -> None:
-        """Restore decisions of `ModelEntry.as_json`, as far as the versions exist.
+        """Restore what `ModelEntry.as_json` returned, as far as the versions exist.
 
-        If a version is newer than `past`, the current one stays and traffic is not split.
+        If a version is not listed in `past`, the current version stays and traffic is not split.
 
         Raises:
             UnknownModel: no such name.
@@ -181,7 +181,7 @@ class VersionRegistry(Generic[Version]):
 
         Raises:
             UnknownModel: no such name or version.
-            InvalidRequest: it is a label, has a traffic share, or is current beside others.
+            InvalidRequest: it is a label, or has traffic while other versions exist.
         """
         entry = self._entry_to_change(name)
         if version not in entry.versions:
@@ -218,7 +218,7 @@ class VersionRegistry(Generic[Version]):
         return tuple(entry.versions.values())
 
     def set_label(self, name: str, label: str, version: str | None) -> None:
-        """Point a label to a version; None removes it.
+        """Point a label to a version; None removes the label.
 
         Raises:
             UnknownModel: no such name or version.
@@ -238,7 +238,7 @@ class VersionRegistry(Generic[Version]):
         entry.labels[label] = entry.resolve_version(version)
 
     def set_shares(self, name: str, shares: Mapping[str, float]) -> None:
-        """Split the traffic that names no version; empty `shares` end the split.
+        """Split the requests that name no version; empty `shares` end the split.
 
         Raises:
             UnknownModel: no such name, version or label.

@@ -1,1 +1,1 @@
-"""Server metrics and their Prometheus exposition."""
+"""The server's metrics and their Prometheus exposition."""

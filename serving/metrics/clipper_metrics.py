@@ -1,7 +1,7 @@
 """Clipper's metrics and their JSON report, in which every number is a string.
 
-Meters are decaying averages over 1, 5 and 15 minutes, histograms keep 4096 samples. Event loop's
-thread only.
+Meters are decaying averages over 1, 5 and 15 minutes; histograms keep 4096 samples. For the event
+loop's thread only.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ _TICK_S = 5.0
 _MINUTES = (1, 5, 15)
 _ALPHAS = tuple(1.0 - math.exp(-_TICK_S / (60.0 * minutes)) for minutes in _MINUTES)
 _MAX_TICKS = 10_000
-"""Idle ticks (about fourteen hours) after which a rate is zero."""
+"""Number of idle ticks (about fourteen hours) after which a rate is zero."""
 
 
 class Counter:
-    """Event count."""
+    """A count of events."""
 
     __slots__ = ("count",)
 
@@ -38,7 +38,7 @@ class Counter:
 
 
 class Ratio:
-    """Ratio of two counts."""
+    """The ratio of two counts."""
 
     __slots__ = ("numerator", "of")
 
@@ -52,12 +52,12 @@ class Ratio:
         self.of += of
 
     def report(self, _now_s: float) -> dict[str, str]:
-        """Return Clipper's fields; NaN if empty."""
+        """Return Clipper's fields; NaN without counts."""
         return {"ratio": _number(self.numerator / self.of) if self.of else "nan"}
 
 
 class Meter:
-    """Events per second."""
+    """Rate of events per second."""
 
     __slots__ = ("_rates", "_start_s", "_ticked_s", "_uncounted", "count")
 
@@ -91,7 +91,7 @@ class Meter:
         ]
 
     def report(self, now_s: float) -> dict[str, str]:
-        """Return Clipper's fields; -1 if unknown."""
+        """Return Clipper's fields; unknown rates are -1."""
         if now_s - self._ticked_s >= _TICK_S:
             self._tick(now_s)
         seconds = now_s - self._start_s
@@ -107,7 +107,7 @@ class Meter:
 
 
 class Histogram:
-    """Uniform sample of all values."""
+    """A uniform sample of all values."""
 
     __slots__ = ("_rng", "_sample", "_seen", "unit")
 
@@ -128,7 +128,7 @@ class Histogram:
             self._sample[place] = value
 
     def report(self, _now_s: float) -> dict[str, str]:
-        """Return Clipper's fields; zeros if empty."""
+        """Return Clipper's fields; zeros without values."""
         values = np.array(self._sample or [0.0])
         ranks = np.quantile(values, (0.5, 0.95, 0.99), method="weibull")  # place: rank x (n + 1)
         numbers = {

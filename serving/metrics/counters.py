@@ -18,7 +18,7 @@ _UNCOUNTED = 1024
 
 
 class BucketHistogram:
-    """Counts by upper bound, and the sum."""
+    """Counts of values by upper bound, and their sum."""
 
     __slots__ = ("_counts", "_uncounted", "bounds", "sum")
 
@@ -30,7 +30,7 @@ class BucketHistogram:
 
     @property
     def counts(self) -> list[int]:
-        """Counts up to each bound and above the previous; last: above all."""
+        """Number of values in each bucket; the last has no bound."""
         if self._uncounted:
             self._count()
         return self._counts
@@ -49,7 +49,7 @@ class BucketHistogram:
         self._uncounted = []
 
     def cumulative(self) -> list[tuple[str, float]]:
-        """Return Prometheus buckets: (upper bound, count up to it)."""
+        """Return Prometheus buckets as (upper bound, count up to it)."""
         total = 0
         buckets = []
         for bound, count in zip((*self.bounds, float("inf")), self.counts, strict=True):
@@ -63,16 +63,16 @@ class Counters:
 
     def __init__(self) -> None:
         self.responses: dict[int, int] = {}
-        """By HTTP status; 499: client disconnected."""
+        """Number of responses by HTTP status; 499 means that the client disconnected."""
         self.latency_s = BucketHistogram(LATENCY_BOUNDS_S)
         self.batch_items = BucketHistogram(tuple(float(bound) for bound in BATCH_BOUNDS))
         self.exec_s = BucketHistogram(LATENCY_BOUNDS_S)
         self.late = 0
-        """Responses after their deadline."""
+        """Number of responses sent after their deadline."""
         self.replica_deaths: dict[str, int] = {}
 
     def on_replica_death(self, reason: str, _text: str = "") -> None:
-        """Record an unexpected replica exit."""
+        """Record the unexpected exit of a replica."""
         self.replica_deaths[reason] = self.replica_deaths.get(reason, 0) + 1
 
 
@@ -82,21 +82,21 @@ class PoolCounters:
     def __init__(self) -> None:
         self.replica_deaths: dict[str, int] = {}
         self.actions: dict[str, dict[str, int]] = {}
-        """By action (`load`, `infer`, `unload`), then outcome."""
+        """Counts by action (`load`, `infer`, `unload`), then outcome."""
         self.load_s = BucketHistogram(LATENCY_BOUNDS_S)
         self.over_s = {kind: BucketHistogram(ERROR_BOUNDS_S) for kind in ("load", "infer")}
-        """Seconds that actions took less than predicted."""
+        """Seconds by which actions took less than predicted."""
         self.under_s = {kind: BucketHistogram(ERROR_BOUNDS_S) for kind in ("load", "infer")}
-        """Seconds that actions took more than predicted."""
+        """Seconds by which actions took more than predicted."""
 
     def on_replica_death(self, reason: str, _text: str = "") -> None:
-        """Record an unexpected replica exit."""
+        """Record the unexpected exit of a replica."""
         self.replica_deaths[reason] = self.replica_deaths.get(reason, 0) + 1
 
     def record_action(
         self, kind: str, outcome: str, expected_s: float, took_s: float | None
     ) -> None:
-        """Record an ended action; only successes count for durations."""
+        """Record an ended action; durations count only if it succeeded."""
         by_outcome = self.actions.setdefault(kind, {})
         by_outcome[outcome] = by_outcome.get(outcome, 0) + 1
         if took_s is None or outcome != "ok":

@@ -1,4 +1,4 @@
-"""Counters and gauges in Prometheus' text format, by `prometheus_client`.
+"""Counters and gauges in the Prometheus text format, by `prometheus_client`.
 
 A metric is a field: a number, a histogram, or one of these for each value of its labels.
 """
@@ -23,7 +23,7 @@ def _metric(kind: str, text: str, *labels: str) -> Any:
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class ModelMetrics:
-    """Metrics of one deployment, `luthier_*`."""
+    """Metrics of one deployment, named `luthier_*`."""
 
     id: ModelId
     requests: Mapping[int, int] = _metric(
@@ -58,7 +58,7 @@ class ModelMetrics:
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class PoolMetrics:
-    """Metrics of a shared pool, `luthier_pool_*`."""
+    """Metrics of a shared pool, named `luthier_pool_*`."""
 
     kind: str
     actions: Mapping[str, Mapping[str, int]] = _metric(
@@ -71,7 +71,7 @@ class PoolMetrics:
     replica_deaths: Mapping[str, int] = _metric(
         "counter", "Shared replicas that ended unexpectedly, by reason.", "reason"
     )
-    load_seconds: BucketHistogram = _metric("histogram", "Seconds of loads.")  # noqa: RUF009
+    load_seconds: BucketHistogram = _metric("histogram", "Seconds of model loads.")  # noqa: RUF009
     overestimate_seconds: Mapping[str, BucketHistogram] = _metric(
         "histogram", "Seconds by which an action took less than was predicted.", "action"
     )
@@ -87,7 +87,7 @@ class PoolMetrics:
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Snapshot:
-    """Metrics of the server, `luthier_*`, with those of its models and pools."""
+    """Metrics of the server, named `luthier_*`, and of its models and pools."""
 
     models: tuple[ModelMetrics, ...]
     pools: tuple[PoolMetrics, ...]
@@ -96,7 +96,7 @@ class Snapshot:
     )
     policy_state_misses: Mapping[str, int] = _metric(
         "counter",
-        "Queries decided without the policy's learnt state, because it could not be read.",
+        "Queries decided without the policy's learned state, because it could not be read.",
         "application",
     )
     settings_generation: int = _metric("gauge", "Generation of the settings.")
@@ -113,7 +113,7 @@ class Snapshot:
 
 
 class _Family(Collector):
-    """Collector of one metric, which `generate_latest` takes."""
+    """Collector of a single metric, as `generate_latest` expects."""
 
     def __init__(self, metric: Metric) -> None:
         self._metric = metric
@@ -123,7 +123,7 @@ class _Family(Collector):
 
 
 def pieces(now: Snapshot) -> Iterator[bytes]:
-    """Yield the body of `GET /metrics` by metric: all at once takes milliseconds."""
+    """Yield the body of `GET /metrics` metric by metric, as the whole takes milliseconds."""
     of_models = [({"model": one.id.name, "version": one.id.version}, one) for one in now.models]
     yield from _pieces("luthier_", ModelMetrics, of_models)
     yield from _pieces(
@@ -144,7 +144,7 @@ def _pieces(
 
 
 def _add(metric: Metric, labels: dict[str, str], value: Any, names: Sequence[str]) -> None:
-    """Add a value, or one for each value of the first of the labels `names`."""
+    """Add a value, or one for each value of the first label in `names`."""
     if names:
         for key, inner in value.items():
             _add(metric, {**labels, names[0]: str(key)}, inner, names[1:])

@@ -1,8 +1,8 @@
 """Statistics of one deployment, as in Triton's statistics extension.
 
-An inference is an item, an execution a batch. `inference` stages sum over requests, each with its
-batch's whole duration, and `batches` over executions. A split request counts once in `success`;
-cached and shared responses count there only.
+An inference is an item, and an execution a batch. Stages sum over requests, each with its batch's
+whole duration, and `batches` sum over executions. A split request counts once in `success`; cached
+and shared responses count only there.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ class Total:
 
 
 class BatchTotals(NamedTuple):
-    """Batches of one size."""
+    """Totals of batches of one size."""
 
     batch_size: int
     compute_input: Total
@@ -31,26 +31,25 @@ class BatchTotals(NamedTuple):
 
 
 class ModelStatistics(NamedTuple):
-    """Statistics so far."""
+    """Statistics since the start."""
 
     model: ModelId
     last_inference_ms: int
-    """Unix time in milliseconds; 0: never."""
+    """Unix time in milliseconds; 0 before any inference."""
     inference_count: int
     execution_count: int
     success: Total
-    """Requests, from arrival to response."""
+    """Successful requests, timed from arrival to response."""
     fail: Total
     queue: Total
-    """In the gateway's queue and the replica's buffer."""
+    """Time in the gateway's queue and the replica's buffer."""
     compute_input: Total
     compute_infer: Total
     compute_output: Total
     cache_hit: Total
     cache_miss: Total
-    """Lookups that missed, and the time to send the request."""
+    """Lookups that missed, and the time until the request was sent."""
     batches: tuple[BatchTotals, ...]
-    """Totals for each batch size."""
 
 
 class _Sum:
@@ -103,7 +102,7 @@ class StatisticsCollector:
     ) -> None:
         """Record a batch of `parts` requests, whole or in part, at the Unix time `wall_s`.
 
-        `waited_s` sums over the requests, from arrival to sending.
+        `waited_s` sums the requests' times from arrival to sending.
         """
         self._last_inference_s = wall_s
         self._items += items
@@ -121,7 +120,7 @@ class StatisticsCollector:
         batches.output_s += times.output_s
 
     def record_failure(self, seconds: float) -> None:
-        """Record a failure, `seconds` after arrival."""
+        """Record a failure `seconds` after the request's arrival."""
         self._fail.add(1, seconds)
 
     def looked_up(self, seconds: float, *, is_hit: bool) -> None:
@@ -129,7 +128,7 @@ class StatisticsCollector:
         (self._cache_hit if is_hit else self._cache_miss).add(1, seconds)
 
     def snapshot(self, *, successes: int, answered_s: float) -> ModelStatistics:
-        """Return the statistics; `answered_s` sums from arrival to response, failures included."""
+        """Return the statistics; `answered_s` is the time of all requests, including failures."""
         parts = self._parts
         return ModelStatistics(
             model=self._model,

@@ -1,11 +1,11 @@
 """The interface between a scheduler and its caller: events in, plans out.
 
 1. A scheduler does no I/O; times never decrease.
-2. `on` does bounded work: no scan of the queue.
-3. Every id ends exactly once: all its parts have an ok `ActionResult`, or it is in one `Rejection`,
-   or it was cancelled. Later results are ignored.
-4. A worker gets nothing before its `LOAD` has succeeded, only `UNLOAD` while it drains, nothing
-   once it is down, and never more unfinished actions than slots.
+2. `on` does bounded work and never scans the queue.
+3. Every request ends exactly once: all its parts have an ok `ActionResult`, or it is in one
+   `Rejection`, or it was cancelled. Later results are ignored.
+4. A worker gets no batch of a model before its `LOAD` has succeeded, only `UNLOAD` while it drains,
+   nothing once it is down, and never more unfinished actions than it has slots.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from serving.settings import ServingSettings
 from serving.values import ModelId, StageTimes
 
 MAX_LOSSES = 1
-"""Lost workers that a request survives."""
+"""Number of lost workers that a request survives."""
 BACKGROUND = 2**31
 """Priority of work for spare time only."""
 
 
 class Submitted:
-    """A new request of one item or more, with an increasing id; times share one clock."""
+    """A new request for one or more items; ids increase, and all times share one clock."""
 
     # A named tuple takes longer to create, which counts per request or batch.
     __slots__ = ("bytes", "deadline_s", "flow", "id", "items", "model", "priority")
@@ -44,10 +44,10 @@ class Submitted:
         self.items = items
         self.deadline_s = deadline_s
         self.priority = priority
-        """Within the flow: 1 is the most urgent, 0 the default."""
+        """Priority within the flow: 1 is the most urgent, 0 means the default."""
         self.flow = flow
         self.bytes = size_bytes
-        """Sent to a worker for it."""
+        """Bytes sent to a worker for this request."""
 
 
 class Cancelled(NamedTuple):
@@ -57,15 +57,15 @@ class Cancelled(NamedTuple):
 
 
 class ModelUp(NamedTuple):
-    """A model that may be requested, and loaded by any worker."""
+    """A model that may be requested, and that any worker may load."""
 
     model: ModelId
     pages: int
     load_s: float
     batch_s: Mapping[int, float]
-    """Items -> seconds of a batch."""
+    """Items in a batch -> seconds it takes."""
     pads: bool = False
-    """Whether other sizes are padded to the next larger one."""
+    """Whether other batch sizes are padded to the next larger one."""
 
 
 class Profiled(NamedTuple):
@@ -90,11 +90,11 @@ class WorkerUp(NamedTuple):
     pages: int | None = None
     loaded: tuple[ModelId, ...] = ()
     concurrent_loads: bool = False
-    """Whether loads run beside batches."""
+    """Whether models load while batches run."""
 
 
 class WorkerDraining(NamedTuple):
-    """The worker gets nothing new."""
+    """The worker gets no new work."""
 
     worker: int
 
@@ -107,7 +107,7 @@ class WorkerDown(NamedTuple):
 
 
 class ActionResult:
-    """The end of an action; not `ok` if a load failed, or an INFER did not run."""
+    """The end of an action; `ok` is false if a load failed or an INFER did not run."""
 
     __slots__ = ("action", "ok", "times", "too_large", "worker")
 
@@ -124,14 +124,14 @@ class ActionResult:
         self.ok = ok
         self.times = times
         self.too_large = too_large
-        """Whether an INFER or its responses exceeded one message: its requests then run alone."""
+        """Whether an INFER or its responses did not fit a message; its requests then run alone."""
 
 
 class WarmupMeasured(NamedTuple):
-    """Batch times of a worker's warm-up on real sample inputs."""
+    """Batch times measured in a worker's warm-up on real sample inputs."""
 
     batch_s: Mapping[int, float]
-    """Items -> seconds of inputs, execution and outputs."""
+    """Items in a batch -> seconds for inputs, execution and outputs."""
     cpu: float | None = None
     threads: int = 1
 
@@ -159,7 +159,7 @@ Event = (
 
 
 class ActionType(enum.Enum):
-    """What a worker is told to do."""
+    """The kinds of command for a worker."""
 
     LOAD = "load"
     INFER = "infer"
@@ -167,11 +167,11 @@ class ActionType(enum.Enum):
 
 
 Part = tuple[int, int, int]
-"""Items [start, stop) of one request: (id, start, stop)."""
+"""Items [start, stop) of one request, as (id, start, stop)."""
 
 
 class Action:
-    """A command to a worker, to start within its window."""
+    """A command to a worker, to be started within its window."""
 
     __slots__ = ("earliest_s", "expected_s", "id", "kind", "latest_s", "model", "parts", "worker")
 
@@ -197,13 +197,13 @@ class Action:
 
 
 class RejectionReason(enum.Enum):
-    """Why a request is not executed."""
+    """Reasons why a request is not executed."""
 
     QUEUE_FULL = "queue full"
     TOO_MANY_ITEMS = "more items than may be queued"
     DEADLINE_IN_QUEUE = "deadline passed in the queue"
     DEADLINE_UNREACHABLE = "deadline unreachable"
-    """Admitted, but unable to meet its deadline."""
+    """Admitted, but no longer able to meet its deadline."""
     DEADLINE_IN_REPLICA = "deadline passed in a replica"
     CANNOT_FINISH = "cannot finish before its deadline"
     CANNOT_LOAD = "its model cannot be loaded in time"
@@ -220,7 +220,7 @@ class Rejection(NamedTuple):
 
 
 class Plan:
-    """What to do now, in order, and when `plan` would tell something new (None: after an event)."""
+    """What to do now, in order, and when to plan again (None: after the next event)."""
 
     __slots__ = ("actions", "refusals", "wake_at_s")
 
@@ -233,16 +233,16 @@ class Plan:
 
 
 class Scheduler(Protocol):
-    """Decides what runs when and where."""
+    """Decides which request runs when and where."""
 
     def on(self, event: Event, now_s: float) -> None:
         """Take note of an event."""
         ...
 
     def plan(self, now_s: float) -> Plan:
-        """Return what to do; called after events and at `wake_at_s`."""
+        """Return what to do now; called after events and at `wake_at_s`."""
         ...
 
     def waiting_of(self, model: ModelId) -> int:
-        """Return the queued items of a model, for metrics; 0 if unknown."""
+        """Return a model's number of queued items, for metrics; 0 if the model is unknown."""
         ...

@@ -1,4 +1,4 @@
-"""Application settings: models behind a name, selection policy and SLO."""
+"""Settings of an application: models behind a name, selection policy and SLO."""
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Application:
-    """One application."""
+    """One application's settings."""
 
     name: str
-    """As in request paths."""
+    """Name in request paths."""
     input_type: InputType = "doubles"
     default_output: str = ""
-    """Response if no output is in time or confident enough."""
+    """Response if no output is in time and confident enough."""
     latency_slo_s: float = 0.1
-    """Seconds until the outputs so far are combined."""
+    """Seconds until the outputs that have arrived are combined."""
     models: tuple[str, ...] = ()
     policy: str = "fixed"
     options: Mapping[str, Any] = dataclasses.field(default_factory=dict)
@@ -39,10 +39,10 @@ class Application:
     task: Task = CLASSES
     contexts: Contexts = "shared"
     most_users: int = 100_000
-    """Limit on user states; those with the oldest feedback go."""
+    """Maximum number of user states; those with the oldest feedback are dropped."""
     confidence_threshold: float = 0.0
     suspicious_threshold: float = 0.3
-    """Agreement below which outputs are marked suspicious; 0: never.
+    """Agreement below which outputs are marked as suspicious; 0 means never.
 
     0.3 marks one clean image in twenty (benchmarks/selection.py).
     """
@@ -61,13 +61,13 @@ class Application:
         expected = f"a whole number from 1 to {MAX_USERS}"
         require(1 <= self.most_users <= MAX_USERS, "most_users", self.most_users, expected)
         are_models = len(set(self.models)) == len(self.models) and all(self.models)
-        require(are_models, "models", self.models, "names, none twice")
+        require(are_models, "models", self.models, "distinct names")
         for option in ("confidence_threshold", "suspicious_threshold"):
             require(0 <= getattr(self, option) <= 1, option, getattr(self, option), "0 to 1")
         self.selection_policy()
 
     def selection_policy(self) -> Policy[Any]:
-        """Build the policy.
+        """Build the selection policy.
 
         Raises:
             InvalidSettings: unknown policy or option.
@@ -78,7 +78,7 @@ class Application:
         """Return a copy with more models.
 
         Raises:
-            InvalidSettings: already linked.
+            InvalidSettings: one is linked already.
         """
         return dataclasses.replace(self, models=(*self.models, *models))
 
@@ -86,7 +86,7 @@ class Application:
         """Return a copy without some models.
 
         Raises:
-            InvalidSettings: not linked.
+            InvalidSettings: one is not linked.
         """
         for model in models:
             require(model in self.models, "models", model, f"one of {', '.join(self.models)}")
@@ -103,7 +103,7 @@ class Application:
         try:
             return cls._from_json(data)
         except (ArithmeticError, AttributeError, TypeError, ValueError) as error:
-            raise InvalidSettings(f"application: a value of a wrong type ({error})") from error
+            raise InvalidSettings(f"application: a value of the wrong type ({error})") from error
 
     @classmethod
     def _from_json(cls, data: Mapping[str, Any]) -> Application:

@@ -1,4 +1,4 @@
-"""Bounded log of decisions, which feedback joins once, by query id or by user and input."""
+"""Bounded log of decisions, each matched by feedback once, by query id or by user and input."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ from serving.selection.model_output import Scores
 from serving.selection.policy import Decision
 
 _ENTRY_BYTES = 1200
-"""Cost of an entry beside names and scores, CPython 3.11."""
+"""Cost of an entry apart from names and scores, CPython 3.11."""
 _SCORE_BYTES = 32
 
 
 def input_hash(data: bytes) -> str:
-    """Return the hash of an input: 16 bytes, in hexadecimal."""
+    """Return the hash of an input: 16 bytes in hexadecimal."""
     return hashlib.blake2b(data, digest_size=16).hexdigest()
 
 
 class DecisionLog:
-    """Decisions without feedback, oldest first."""
+    """Decisions awaiting feedback, oldest first."""
 
     def __init__(self, *, capacity: int = 10_000, capacity_bytes: int = 64 * 2**20) -> None:
         self._capacity = capacity
@@ -30,13 +30,13 @@ class DecisionLog:
         self.dropped = 0
         self.joined = 0
         self.unmatched = 0
-        """Feedback that joined none: late, repeated or unknown."""
+        """Number of feedbacks without a decision: late, repeated or unknown."""
 
     def __len__(self) -> int:
         return len(self._entries)
 
     def put(self, decision: Decision) -> None:
-        """Add or replace a decision; drop the oldest as needed."""
+        """Add or replace a decision; drop the oldest ones as needed."""
         self._remove(decision.query.id)
         cost = size_bytes(decision)
         if cost > self._capacity_bytes:
@@ -55,9 +55,9 @@ class DecisionLog:
         return self._count(self._remove(query_id))
 
     def join_input(self, user: str, hashed: str) -> Decision | None:
-        """Remove and return the newest decision for an input, of the user or else of none.
+        """Remove and return the newest decision for an input, of the user or else of no user.
 
-        Clipper's clients send the user in feedback only.
+        Clipper's clients name the user only in feedback.
         """
         ids = self._by_input.get((user, hashed)) or self._by_input.get(("", hashed))
         return self._count(self._remove(next(reversed(ids))) if ids else None)
@@ -88,7 +88,7 @@ class DecisionLog:
 
 
 def size_bytes(decision: Decision) -> int:
-    """Estimate a decision's memory."""
+    """Estimate the memory of a decision."""
     scores = sum(
         len(answer.probabilities) if isinstance(answer, Scores) else 4
         for answer in decision.answers.values()

@@ -1,4 +1,4 @@
-"""Model outputs as votes (label, class probabilities, number), and their loss in [0, 1]."""
+"""Model outputs as votes (label, class probabilities or number), and their loss in [0, 1]."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ Loss = Literal["squared", "absolute"]
 TrueLabel = str | float
 
 MISSING_LOSS = 1.0
-"""Loss of a queried model without output in time."""
+"""Loss of a queried model without an output in time."""
 
 _SUM_TOLERANCE = 1e-3
 
 
 def require(holds: bool, option: str, value: object, expected: str) -> None:
-    """Check an option.
+    """Check a condition on an option.
 
     Raises:
         InvalidSettings: it does not hold.
@@ -61,17 +61,17 @@ ModelOutput = Label | Scores | Number
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Task:
-    """What an application's models predict, and its loss."""
+    """What an application's models predict, and their loss."""
 
     kind: Kind = "classes"
     output: str | None = None
-    """None: the first."""
+    """Name of the output; None means the first."""
     labels: tuple[str, ...] = ()
-    """In score order; empty: indices."""
+    """Class labels in score order; if empty, labels are indices."""
     scale: float = 1.0
-    """Difference of numbers with loss 1."""
+    """Difference between numbers that has loss 1."""
     tolerance: float | None = None
-    """Largest difference that agrees; None: a tenth of `scale`."""
+    """Largest difference at which numbers agree; None means a tenth of `scale`."""
     loss: Loss = "squared"
 
     def __post_init__(self) -> None:
@@ -86,7 +86,7 @@ class Task:
 
     @property
     def agreeing(self) -> float:
-        """Effective `tolerance`: a tenth of `scale` if none is set."""
+        """Effective tolerance: a tenth of `scale` if none is set."""
         return self.scale / 10 if self.tolerance is None else self.tolerance
 
     @classmethod
@@ -125,10 +125,10 @@ def is_number(value: object) -> TypeGuard[float]:
 
 
 def label_text(value: object) -> str:
-    """Normalize a label: 3, 3.0 and "3" are equal.
+    """Normalize a label: 3, 3.0 and "3" are the same.
 
     Raises:
-        ValueError: neither string nor integer.
+        ValueError: neither a string nor an integer.
     """
     match value:
         case str():
@@ -143,10 +143,10 @@ def label_text(value: object) -> str:
 
 
 def class_of(task: Task, value: object) -> str:
-    """Return the class of a label, or of an index into the labels.
+    """Return the class named by a label or by an index into the labels.
 
     Raises:
-        ValueError: neither string nor integer.
+        ValueError: neither a string nor an integer.
     """
     label = label_text(value)
     if task.labels and not isinstance(value, str | bytes) and 0 <= int(label) < len(task.labels):
@@ -155,10 +155,10 @@ def class_of(task: Task, value: object) -> str:
 
 
 def true_label(task: Task, value: object) -> TrueLabel:
-    """Check a true label.
+    """Check and normalize a true label.
 
     Raises:
-        InvalidRequest: neither label nor finite number.
+        InvalidRequest: neither a label nor a finite number.
     """
     if task.kind == "classes":
         try:
@@ -173,11 +173,11 @@ def true_label(task: Task, value: object) -> TrueLabel:
 def model_outputs(task: Task, outputs: Sequence[Tensor]) -> list[ModelOutput]:
     """Parse a model's outputs, one per item.
 
-    Classes: floats (n, k), k above 1, are scores or logits; strings or integers (n,) or (n, 1) are
-    labels. Number: (n,) or (n, 1).
+    Classes: floats (n, k) with k above 1 are scores or logits; strings or integers (n,) or (n, 1)
+    are labels. Number: (n,) or (n, 1).
 
     Raises:
-        InferenceFailed: unexpected or not finite.
+        InferenceFailed: unexpected outputs, or values that are not finite.
     """
     tensor = _select_output(task, outputs)
     if tensor.datatype == "BYTES":
@@ -195,7 +195,7 @@ def model_outputs(task: Task, outputs: Sequence[Tensor]) -> list[ModelOutput]:
     if task.kind == "number":
         if columns != 1:
             raise InferenceFailed(
-                f"output {tensor.name!r} of shape {tensor.shape} holds {columns} numbers an item, expected 1"
+                f"output {tensor.name!r} of shape {tensor.shape} holds {columns} numbers per item, expected 1"
             )
         return [Number(float(value)) for value in array.ravel()]
     if columns == 1:
@@ -217,9 +217,9 @@ def top_class(response: Label | Scores) -> str:
 
 
 def loss(task: Task, response: ModelOutput | None, right: TrueLabel) -> float:
-    """Return the loss of an output in [0, 1]; None: missing.
+    """Return the loss of an output in [0, 1]; None means a missing output.
 
-    Numbers: difference over `task.scale`, squared or not, at most 1.
+    A number's loss is the difference over `task.scale`, squared or not, at most 1.
     """
     if response is None:
         return MISSING_LOSS
@@ -246,7 +246,7 @@ def _scores(task: Task, name: str, array: NDArray[Any]) -> list[ModelOutput]:
     labels = task.labels or tuple(str(index) for index in range(count))
     if len(labels) != count:
         raise InferenceFailed(
-            f"output {name!r} has {count} scores an item, but the task names {len(labels)} labels"
+            f"output {name!r} has {count} scores per item, but the task names {len(labels)} labels"
         )
     x = array.astype(np.float64)
     sums = x.sum(axis=1, keepdims=True)

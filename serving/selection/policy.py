@@ -1,6 +1,6 @@
 """Interface of selection policies, and the values they exchange.
 
-A policy is a frozen value of options; what it learned is a frozen state.
+A policy is a frozen set of options; what it learned is a frozen state.
 """
 
 from __future__ import annotations
@@ -18,53 +18,53 @@ class Query:
 
     id: int
     user: str = ""
-    """Empty: the shared state."""
+    """If empty, the shared state is used."""
     input_hash: str = ""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Choice:
-    """Selected models."""
+    """The selected models."""
 
     models: tuple[str, ...]
     probabilities: Mapping[str, float]
-    """Probability of each linked model to be queried."""
+    """Each linked model's probability of being queried."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Combined:
-    """Combined output."""
+    """The models' combined output."""
 
     output: str | float | None
-    """None: no model output."""
+    """None if no model gave an output."""
     confidence: float
-    """In [0, 1]: agreement by the policy's weights; missing models disagree."""
+    """Share of the policy's weights behind the output; missing models count against it."""
     agreement: float
-    """In [0, 1]: how far the models with output support it, by probability and accuracy."""
+    """Support in [0, 1] by the models with an output, by probability and accuracy."""
     used: tuple[str, ...]
     missing: tuple[str, ...]
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Decision:
-    """A decided query, as feedback needs it."""
+    """A decided query, with what feedback needs."""
 
     query: Query
     choice: Choice
     answers: Mapping[str, ModelOutput]
-    """Outputs that arrived in time."""
+    """Outputs that arrived in time, by model."""
     output: str | float | None
     is_default: bool = False
 
 
 class PolicyState(Protocol):
-    """Learned state of a policy: a frozen dataclass whose fields can be written as JSON."""
+    """The learned state of a policy: a frozen dataclass whose fields can be written as JSON."""
 
     __dataclass_fields__: ClassVar[dict[str, dataclasses.Field[Any]]]
 
     @property
     def models(self) -> tuple[str, ...]:
-        """Linked models, in linking order."""
+        """Linked models, in the order of linking."""
         ...
 
 
@@ -72,7 +72,7 @@ S = TypeVar("S", bound=PolicyState)
 
 
 class Policy(Protocol[S]):
-    """How models are selected and combined."""
+    """Selects models, combines their outputs and learns."""
 
     name: ClassVar[str]
 
@@ -101,11 +101,11 @@ class Policy(Protocol[S]):
         ...
 
     def select(self, state: S, query: Query, draw: float) -> Choice:
-        """Select among linked models (at least one); `draw` is in [0, 1)."""
+        """Select some of the linked models (at least one exists); `draw` is in [0, 1)."""
         ...
 
     def combine(self, state: S, choice: Choice, responses: Mapping[str, ModelOutput]) -> Combined:
-        """Combine outputs; queried models not in `answers` are missing."""
+        """Combine outputs; queried models not in `responses` are missing."""
         ...
 
     def observe(self, state: S, decision: Decision, truth: TrueLabel) -> S:
@@ -126,7 +126,7 @@ def require_costs(costs: Mapping[str, float]) -> None:
 
 
 def sample_index(probabilities: Sequence[float], draw: float) -> int:
-    """Return the index hit by a draw in [0, 1)."""
+    """Return the index that a draw in [0, 1) selects."""
     last, reached = 0, 0.0
     for index, probability in enumerate(probabilities):
         if probability > 0.0:

@@ -1,4 +1,4 @@
-"""One query, from the selection of models to its response."""
+"""A query, from the selection of models to the response."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from serving.selection.policy import Choice, Combined, Decision, PolicyState, Qu
 
 NO_MODELS = "No connected models found for query"
 TOO_LATE = "Failed to retrieve a prediction response within the specified latency SLO"
-"""Both messages are Clipper's; its clients match them."""
+"""This message and the previous are Clipper's; its clients match them."""
 ALL_FAILED = "No model gave an answer"
 
 
@@ -20,15 +20,15 @@ NOBODY = Choice(models=(), probabilities={})
 
 
 class QueryResponse(NamedTuple):
-    """Response to a query."""
+    """The response to a query."""
 
     query_id: int
     output: memoryview | str | float | None
-    """Label or number; for clients a tensors frame, borrowed for the call, or None if default."""
+    """Label or number; for clients a tensors frame borrowed for the call, or None if default."""
     is_default: bool = False
     explanation: str | None = None
     confidence: float | None = None
-    """For clients None if only one model was asked."""
+    """Confidence; for clients None if only one model was queried."""
     is_suspicious: bool = False
     """Whether models disagree so much that the input may be broken or adversarial."""
     used: tuple[str, ...] = ()
@@ -36,14 +36,14 @@ class QueryResponse(NamedTuple):
 
 
 class QueryOutcome(NamedTuple):
-    """Outcome of a query."""
+    """Response and decision of a query."""
 
     result: QueryResponse
     decision: Decision
 
 
 class Selector:
-    """An application's policy."""
+    """An application's policy, which also serializes its states."""
 
     def __init__(self, application: Application) -> None:
         self.application = application
@@ -60,12 +60,12 @@ class Selector:
         return state
 
     def dump_state(self, state: PolicyState) -> str:
-        """Serialize a state and its policy's name."""
+        """Serialize a state together with the policy's name."""
         data = {"policy": self.application.policy, "state": state}
         return json.dumps(data, separators=(",", ":"), default=_fields)
 
     def parse_state(self, text: str) -> PolicyState | None:
-        """Parse a state for the linked models; return None if another policy's.
+        """Parse a state for the linked models; return None if it is another policy's.
 
         Raises:
             ValueError: not a serialized state.
@@ -76,7 +76,7 @@ class Selector:
                 return None
             state: PolicyState = self.policy.parse_state(data["state"])
         except (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError) as error:
-            raise ValueError(f"not the text of a state: {error!r}") from error
+            raise ValueError(f"not a serialized state: {error!r}") from error
         if state.models != self.application.models:
             state = self.policy.relink(state, self.application.models)
         return state
@@ -120,27 +120,27 @@ class QuerySession:
 
     @property
     def models(self) -> tuple[str, ...]:
-        """Models to query; if empty, `finish` at once."""
+        """Models to query; if there are none, call `finish` at once."""
         return self.choice.models
 
     @property
     def is_complete(self) -> bool:
-        """Whether no model is awaited."""
+        """Whether no output is awaited."""
         return not self._awaited
 
     def record_output(self, model: str, response: ModelOutput) -> bool:
-        """Record an output; return whether all have arrived."""
+        """Record a model's output; return whether it was the last one."""
         if self._finished is None and model in self._awaited:
             self._answers[model] = response
         return self.record_failure(model)
 
     def record_failure(self, model: str) -> bool:
-        """Record a failure; return whether all have arrived."""
+        """Record a model's failure; return whether no output is awaited."""
         self._awaited.discard(model)
         return not self._awaited
 
     def finish(self) -> QueryOutcome:
-        """Combine the outputs so far, once."""
+        """Combine the outputs that have arrived, once."""
         if self._finished is None:
             self._finished = self._combine_outputs()
         return self._finished
@@ -185,5 +185,5 @@ class QuerySession:
 
 
 def _fields(state: Any) -> dict[str, Any]:
-    """Return a state's fields; `dataclasses.asdict` would copy every number of them."""
+    """Return a state's fields; `dataclasses.asdict` would copy every number in them."""
     return {field.name: getattr(state, field.name) for field in dataclasses.fields(state)}

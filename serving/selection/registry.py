@@ -1,4 +1,4 @@
-"""Selection policies by name."""
+"""Registry of selection policies by name."""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ log = logging.getLogger(__name__)
 
 
 class UserStates:
-    """States by user."""
+    """An application's states by user."""
 
     def __init__(self, selector: Selector, store: StateStore, *, capacity: int = 10_000) -> None:
         self._selector = selector
@@ -26,11 +26,11 @@ class UserStates:
         self._capacity = capacity
         self._states: OrderedDict[str, PolicyState] = OrderedDict()
         self.state_misses = 0
-        """Queries decided with an initial state, as theirs was unreadable."""
+        """Number of queries whose state was unreadable."""
         self._bound()
 
     def for_query(self, user: str) -> PolicyState:
-        """Return the state for a decision; an initial one if the store is down."""
+        """Return the state for a decision, or a substitute while the store is unavailable."""
         try:
             return self.state(user)
         except NotReady:  # the store logs it once
@@ -46,7 +46,7 @@ class UserStates:
         """Return a user's state.
 
         Raises:
-            NotReady: not cached, and the store is unavailable.
+            NotReady: it is not cached, and the store is unavailable.
         """
         user = self._context(user)
         state = self._states.get(user)
@@ -59,7 +59,7 @@ class UserStates:
         """Learn from feedback.
 
         Raises:
-            NotReady: as `state`, or too many writes wait; nothing was learned.
+            NotReady: a state is unreadable, or too many writes wait.
         """
         user = self._context(decision.query.user)
         learnt = {
@@ -73,7 +73,7 @@ class UserStates:
             self._cache_state(context, state)
 
     def relink(self, selector: Selector) -> None:
-        """Switch to the changed application, keeping what was learned."""
+        """Switch to the changed application and keep what was learned."""
         self._selector = selector
         self._states.clear()
         self._bound()

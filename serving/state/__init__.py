@@ -1,1 +1,1 @@
-"""Saved run-time changes, in a folder that one server owns."""
+"""Run-time changes, saved in a folder that one server owns."""

@@ -1,4 +1,4 @@
-"""State folder of a server, locked until the owner's process ends."""
+"""The state folder of a server, locked until the owner's process ends."""
 
 from __future__ import annotations
 

@@ -18,10 +18,11 @@ _MAX_ITEMS = 10_000_000
 _MAX_DIGITS = 8
 
 Shape = Any
-"""What JSON must look like: a type, a list's item in a list, an object's members, alternatives, or a test."""
+"""Form of JSON: a type, a list with the shape of its items, an object's members, a tuple of
+alternatives, or a test."""
 
-# Kinds of rows; the text is JSON.
-SETTING = "setting"  # by dotted name: value, and instead_of, the start's value if any
+# Kinds of rows; each row's string is JSON.
+SETTING = "setting"  # by dotted name: value, and instead_of: the value at the start, if any
 VERSION = "version"  # of a served model: its spec, or that it came from the folder
 RETIRED = "retired"  # not served, though given at start: its spec, or its files in the folder
 MODEL = "model"  # `ModelEntry.as_json`
@@ -40,7 +41,7 @@ def read(key: RecordKey, text: str) -> Any:
     if key.kind not in _SHAPES:
         raise InvalidSettings(f"unknown kind of row, expected one of {', '.join(_SHAPES)}")
     if not all(isinstance(part, str) for part in (*key, text)):
-        raise InvalidSettings("not texts")
+        raise InvalidSettings("not strings")
     try:
         data = json.loads(text)
     except (ValueError, RecursionError) as error:
@@ -65,7 +66,7 @@ def _fits(data: Any, shape: Shape) -> bool:
 
 
 def _is_of(key: RecordKey, data: Any) -> bool:
-    """Return whether a row that names a model or application names that of its key."""
+    """Return whether a row that names a model or application names the one in its key."""
     if not isinstance(data, dict):
         return True
     named = data["card"] if isinstance(data.get("card"), dict) else data
@@ -100,7 +101,7 @@ def _is_signature(data: Any) -> bool:
 
 
 def _is_size(data: Any) -> bool:
-    """Return whether it is a time, share or number of bytes: finite, 0 or more."""
+    """Return whether a value can be a time, share or number of bytes: finite, 0 or more."""
     return type(data) in {int, float} and math.isfinite(data) and data >= 0.0
 
 
@@ -109,7 +110,7 @@ def _are_stages(data: Any) -> bool:
 
 
 def _by_items(shape: Shape) -> Callable[[Any], bool]:
-    """Return the shape of values by a number of items."""
+    """Return the shape of values by number of items."""
     return lambda data: (
         _map_of(shape)(data)
         and all(

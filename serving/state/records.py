@@ -1,4 +1,4 @@
-"""Record of what management changed: texts by kind, name and version, in a SQLite file.
+"""Record of changes by management calls: strings by kind, name and version in a SQLite file.
 
 A write is durable when it returns (`synchronous=FULL`).
 """
@@ -36,7 +36,7 @@ _BUSY_S = 5.0
 
 
 class RecordKey(NamedTuple):
-    """Subject of a text."""
+    """The subject of a row."""
 
     kind: str
     name: str
@@ -47,13 +47,13 @@ Rows = dict[RecordKey, str]
 
 
 class SqliteRecords:
-    """Record in a file; calls must not overlap."""
+    """A record in a SQLite file; calls must not overlap."""
 
     def __init__(self, path: pathlib.Path) -> None:
         """Open or create the file.
 
         Raises:
-            NotReady: it cannot be opened, or is of a newer version of Luthier.
+            NotReady: it cannot be opened, or a newer version of Luthier wrote it.
         """
         self._path = path
         with contextlib.suppress(OSError):  # SQLite reports the error
@@ -92,10 +92,10 @@ class SqliteRecords:
             ) from error
 
     def load(self) -> Rows:
-        """Return everything, in the order in which keys first came.
+        """Return all rows, in the order in which their keys first came.
 
         Raises:
-            NotReady: it cannot be read.
+            NotReady: they cannot be read.
         """
         try:
             return {
@@ -108,10 +108,10 @@ class SqliteRecords:
             ) from error
 
     def write(self, changes: Mapping[RecordKey, str | None]) -> None:
-        """Write texts durably; None deletes one.
+        """Write rows durably; None deletes a row.
 
         Raises:
-            NotReady: none can be written.
+            NotReady: nothing can be written.
         """
         connection = self._connection
         try:

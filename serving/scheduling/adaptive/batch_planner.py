@@ -1,9 +1,9 @@
-"""Which worker gets the next batch, when, and how large it is.
+"""Planning of the next batch: which worker gets it, when, and how large it is.
 
 A free worker takes a batch once the policy's size is queued, the oldest item has waited its time,
-or the most urgent has used half of its spare time. A busy worker's buffer is filled halfway through
-its expected time, or at once with a full batch. The most urgent deadline bounds a batch, copying
-one of large items. A request that can no longer finish in time is rejected before it is sent.
+or the most urgent item has used half of its spare time. A busy worker's buffer is filled halfway
+through its expected time, or at once with a full batch. The most urgent deadline bounds a batch, as
+does the time to copy large items. A request that can no longer finish in time is rejected.
 """
 
 from __future__ import annotations
@@ -20,23 +20,23 @@ from serving.scheduling.interface import Part, Rejection, RejectionReason
 from serving.settings import ServingSettings
 
 _LONG_S = 0.001
-"""Remaining time below which a worker's buffer is filled at once: a timer would cost more."""
+"""Expected time below which a worker's buffer is filled at once: a timer would cost more."""
 _HELD = 0.5
-"""Share of the worker's expected time for which a batch for its buffer is held.
-Requests that come meanwhile join it; the rest covers the transfer on busy cores."""
+"""Share of the worker's expected time for which a batch for its buffer is held back.
+Requests that arrive meanwhile join it; the rest covers the transfer on busy cores."""
 
 _WAITS = 0.5
 """Share of its spare time that the most urgent request waits; the rest covers profile errors."""
 
 COPIED = 16
-"""Most cost (about MiB) of a batch's large items, unless it runs longer than their copying.
+"""Maximum cost (about MiB) of a batch's large items, unless it runs for longer than copying takes.
 On an H100, 4.7 MiB images through a ResNet-18 ran 1.5 times as fast singly as in batches of 32."""
 _COPIED_S = 0.0015
-"""Expected seconds per MiB copied to a replica, joined and copied back; part of a batch's time."""
+"""Expected seconds per MiB to copy to a replica, join and copy back; part of a batch's time."""
 
 
 class RunningBatch:
-    """An INFER action with a worker."""
+    """A batch given to a worker."""
 
     __slots__ = ("deadline_s", "entries", "expected_s", "filled", "items", "profile", "worker")
 
@@ -52,9 +52,9 @@ class RunningBatch:
     ) -> None:
         self.worker = worker
         self.filled = filled
-        """Items, or the policy's size if the next request did not fit."""
+        """Number of items, or the policy's size if the next request did not fit."""
         self.profile = profile
-        """Profile of the settings it ran under; under others it is not observed."""
+        """Profile in use when the batch was sent."""
         self.entries = entries
         self.items = items
         self.expected_s = expected_s
@@ -72,9 +72,9 @@ class BatchPlanner:
         self._plain = DeadlineQueue()
         self._fair = FairQueue()
         self._queue: DeadlineQueue = self._plain
-        """The one of both that is in use."""
+        """The queue in use, one of the two above."""
         self._has_large = False
-        """Whether a large request ever came; before, none is searched for."""
+        """Whether a large request has ever arrived."""
         self._entries: dict[int, QueuedRequest] = {}
         self._workers: dict[int, AdaptiveWorker] = {}
         self._batches: dict[int, RunningBatch] = {}
@@ -82,7 +82,6 @@ class BatchPlanner:
         self._sizing = POLICIES[settings.batching.policy](settings.batching)
         self._choose = ROUTING[settings.routing.policy]
         self.profile = BatchTimeEstimator()
-        """Batch times by size."""
 
     def _leave(self, id_: int) -> None:
         entry = self._entries.pop(id_, None)
@@ -94,9 +93,9 @@ class BatchPlanner:
         self._leave(entry.id)
 
     def _next_worker(self, now_s: float) -> AdaptiveWorker | None:
-        """Return the worker for the next batch; None to wait for another one.
+        """Return the worker for the next batch, or None to wait for another.
 
-        If the chosen one is busy for too long for the most urgent request, another takes it.
+        If the chosen worker is busy for too long for the most urgent request, another takes it.
         """
         workers = self._workers.values()
         worker = self._choose(workers, now_s)
@@ -116,14 +115,14 @@ class BatchPlanner:
         return None if others_s and min(others_s) <= latest_s else worker
 
     def _due_s(self, worker: AdaptiveWorker, now_s: float) -> float:
-        """Return when this worker gets the next batch; up to `now_s` means at once."""
+        """Return when this worker gets the next batch; a time up to `now_s` means at once."""
         items = self._queue.items
         if items >= self._sizing.size:
             return now_s
         if self._has_large:
             first = self._queue.first()
             if first is not None and first.cost > 1 and items * first.cost >= COPIED:
-                return now_s  # no others could join
+                return now_s  # no other request could join
         due_s = now_s
         wait_s = self._sizing.wait_s(items)
         if wait_s > 0.0:
@@ -146,7 +145,7 @@ class BatchPlanner:
         return any(worker.free and not worker.unfinished for worker in self._workers.values())
 
     def _budget(self, size: int) -> int:
-        """Return the most cost of large items in the next batch: what is copied while it runs."""
+        """Return the maximum cost of large items in the next batch, copied while it runs."""
         budget = COPIED
         head = self._queue.first()
         if head is not None and head.cost > 1:
@@ -165,7 +164,7 @@ class BatchPlanner:
         return self._fair.take(size, budget, most)
 
     def _size_for(self, worker: AdaptiveWorker, now_s: float) -> int:
-        """Return the most items of the next batch; 0 if the head was rejected as too late."""
+        """Return the maximum number of items in the next batch; 0 if the head was rejected."""
         size = self._sizing.size
         head = self._queue.first()
         if head is None:
@@ -189,7 +188,7 @@ class BatchPlanner:
         own = min(size, stop - start)
         if self.profile.estimate_s(own) <= left_s:
             return max(own, self.profile.largest(left_s, size))
-        # The estimate may be wrong: an idle worker tries the last request.
+        # The estimate may be too high: an idle worker tries the last request.
         if not worker.unfinished and self._queue.items == stop - start:
             return own
         self._refuse(head, RejectionReason.CANNOT_FINISH, "")
@@ -210,13 +209,13 @@ class BatchPlanner:
         return known if is_tried else size
 
     def _work_s(self, entry: QueuedRequest) -> float:
-        """Return the least time for the rest of a request, with all workers at the best size."""
+        """Return the minimum time for the rest of a request, with all workers at the best size."""
         measured = self.profile.estimates_s().items()
         each_s = min([took_s / items for items, took_s in measured], default=0.0)
         return each_s * entry.waiting_items / max(1, len(self._workers))
 
     def _shed(self, size: int, worker: AdaptiveWorker, now_s: float) -> None:
-        """Reject requests that would shrink batches; never all."""
+        """Reject requests that would shrink batches, but never all."""
         others_s = self._starts_of_others_s(worker, now_s)
         is_plain = self._queue is self._plain
         flows = [] if is_plain else self._fair.waiting_flows()

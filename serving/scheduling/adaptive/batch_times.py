@@ -1,10 +1,11 @@
 """Estimates of batch duration by size: the 90th percentile of the last measurements.
 
 The maximum, as in Clockwork (OSDI'20, section 5.1), would on shared cores let one hiccup decide ten
-estimates. Other sizes are interpolated, or extrapolated through the two largest.
+estimates. Other sizes are interpolated, or extrapolated from the two largest.
 
-A size that looks too slow is not run and never corrected. If it exceeds what its neighbours
-predict, it is tried again after a while; if still as slow, it is trusted for twice as long. Pure.
+A size that looks too slow is not run, so its estimate is never corrected. If it exceeds what the
+neighbouring sizes predict, the size is tried again after a while; if it is still as slow, its
+estimate is trusted for twice as long. Pure.
 """
 
 from __future__ import annotations
@@ -15,18 +16,18 @@ from collections.abc import Mapping, Sequence
 
 WINDOW = 10
 _RANK = 1
-"""Index from the largest: the 90th percentile of ten."""
+"""Index from the largest measurement: the 90th percentile of ten."""
 _MIN_MEASUREMENTS = 3
-"""With fewer, the longest counts."""
+"""With fewer measurements, the longest one counts."""
 SEEDS_LAST = 100
-"""Batches after which warm-up times are dropped."""
+"""Number of batches after which warm-up times are dropped."""
 DOUBTED_AFTER = 20
 DOUBTED_AFTER_S = 0.25
-"""Seconds after which a slow-looking size may be dropped; doubled each time this was wrong."""
+"""Batch seconds after which a slow-looking size may be dropped; doubled if it was really slow."""
 _MAX_DOUBLED = 3
-"""Gives 2 s: longer than a disturbance lasts."""
+"""Maximum number of doublings, which gives 2 s: longer than a disturbance lasts."""
 _OUT_OF_LINE = 1.2
-"""Ratio to the prediction below which an excess is noise."""
+"""Ratio to the prediction below which an excess counts as noise."""
 _TRIED = 2.0
 _LOOK_EVERY = 8
 
@@ -40,7 +41,7 @@ class _Size:
         self.next = 0
         self.ran = 0, 0.0
         self.doubted_s = 0.0
-        """Estimate when dropped; 0 if not dropped or tried since."""
+        """Estimate when the size was dropped; 0 once it is tried again."""
         self.doubled = 0
 
     def forget(self) -> None:
@@ -49,7 +50,7 @@ class _Size:
         self.next = 0
 
     def last_beyond(self, min_s: float) -> tuple[int, float]:
-        """Return when the last batch above `min_s` ran; one must exist."""
+        """Return when the last batch longer than `min_s` ran; there must be one."""
         return max(
             when for took_s, when in zip(self.seen, self.when, strict=True) if took_s > min_s
         )
@@ -69,14 +70,14 @@ class BatchTimeEstimator:
         self._measured: dict[int, float] = {}
         self._estimates: dict[int, float] = {}
         self._seeds: set[int] = set()
-        """Sizes known only from a warm-up."""
+        """Sizes measured only by a warm-up."""
         self._seeds_last = SEEDS_LAST
         self._batches = 0
         self._spent_s = 0.0
         self._look = _LOOK_EVERY
 
     def seed(self, batch_s: Mapping[int, float]) -> None:
-        """Set warm-up durations for sizes without measurements; the shortest counts."""
+        """Set warm-up durations for sizes without measurements; the shortest one counts."""
         if not self._seeds:
             self._seeds_last = SEEDS_LAST
         for size, took_s in batch_s.items():
@@ -89,7 +90,7 @@ class BatchTimeEstimator:
         self._estimates.clear()
 
     def observe(self, size: int, took_s: float) -> None:
-        """Record a batch's seconds in its worker."""
+        """Record the seconds that a batch took in its worker."""
         known = self._seen.get(size)
         if known is None:
             self._seen[size] = known = _Size()
@@ -124,7 +125,7 @@ class BatchTimeEstimator:
             self._doubt()
 
     def estimate_s(self, size: int) -> float:
-        """Return the longest expected duration in seconds; 0 without measurements."""
+        """Return the expected duration in seconds; 0 without measurements."""
         known = self._estimates.get(size)
         if known is None:
             known = self._estimates[size] = _interpolate(self._sizes, self._measured, size)
@@ -132,11 +133,11 @@ class BatchTimeEstimator:
 
     @property
     def max_measured(self) -> int:
-        """Largest measured size; 0 if none."""
+        """Largest measured size, or 0."""
         return self._sizes[-1] if self._sizes else 0
 
     def largest(self, within_s: float, most: int) -> int:
-        """Return the most items, up to `most`, expected to run within `within_s`."""
+        """Return the largest size, up to `most`, expected to run within `within_s`."""
         low, high = 0, most
         while low < high:
             middle = (low + high + 1) // 2
@@ -147,7 +148,7 @@ class BatchTimeEstimator:
         return low
 
     def estimates_s(self) -> dict[int, float]:
-        """Return the estimate per measured size."""
+        """Return the estimate for each measured size."""
         return {size: self._measured[size] for size in self._sizes}
 
     def _measured_first(self, size: int, known: _Size, took_s: float) -> None:
@@ -168,7 +169,7 @@ class BatchTimeEstimator:
         )
 
     def _doubt(self) -> None:
-        """Drop old sizes that exceed their neighbours' prediction."""
+        """Drop old sizes whose estimates exceed what their neighbours predict."""
         fresh, old = list[int](), list[int]()
         latest, latest_s = 0, math.inf  # the larger size that ran last
         for size in reversed(self._sizes):

@@ -1,8 +1,8 @@
 """A queue that flows share evenly, each ordered by level and deadline.
 
 Start-time fair queueing (Goyal, Vin and Cheng, SIGCOMM 1996) with equal weights, counted in items
-times `cost`. Large and small items share no batch, because small ones would wait for the copies.
-Levels order requests within a flow only.
+times `cost`. Large and small items share no batch, because small items would wait while large items
+are copied. Levels order requests within a flow only.
 
     flows A and B wait, batches of 4:   A: 1 2 3 4 5 6   B: 7 8     ->  1 7 2 8 | 3 4 5 6
 
@@ -19,12 +19,12 @@ from serving.scheduling.adaptive.queue import SLACK, DeadlineQueue, QueuedReques
 from serving.scheduling.interface import Part
 
 MAX_FLOWS = 256
-"""Further flows share one turn."""
+"""Number of flows above which further ones share one turn."""
 _UNNAMED = ""
 
 
 class Flow:
-    """Queued entries of one flow."""
+    """The queued entries of one flow."""
 
     __slots__ = ("heap", "items", "last", "name", "number")
 
@@ -48,7 +48,7 @@ class Flow:
                 self.last = None
 
     def first_entry(self) -> QueuedRequest | None:
-        """Return the next entry."""
+        """Return the flow's next entry."""
         heap = self.heap
         while heap:
             if heap[0][3].spans:
@@ -58,16 +58,16 @@ class Flow:
 
     @property
     def is_large(self) -> bool:
-        """Whether its next item is large."""
+        """Whether the flow's next item is large."""
         entry = self.first_entry()
         return entry is not None and entry.cost > 1
 
     def upcoming(self, items: int) -> list[QueuedRequest]:
-        """Return the first entries that hold this many items."""
+        """Return the flow's first entries that hold this many items."""
         return upcoming(self.heap, items)
 
     def last_entry(self) -> QueuedRequest | None:
-        """Return the entry that would come last."""
+        """Return the flow's last entry."""
         if self.last is None:
             self.last = [
                 (-entry.level, -entry.deadline_s, -entry.id, entry)
@@ -84,7 +84,7 @@ class Flow:
 
 
 class FairQueue(DeadlineQueue):
-    """Queued entries by flow, level and deadline."""
+    """A queue ordered by flow, level and deadline."""
 
     __slots__ = ("_flows", "_now", "_opened", "_turns")
 
@@ -97,7 +97,7 @@ class FairQueue(DeadlineQueue):
         self._opened = 0
 
     def adopt(self, entries: Sequence[QueuedRequest]) -> None:
-        """Take over the entries of another queue, given by arrival."""
+        """Take over the entries of another queue, in order of arrival."""
         self.drain()
         for entry in entries:
             items = entry.waiting_items
@@ -109,7 +109,7 @@ class FairQueue(DeadlineQueue):
         self._now = 0
 
     def drain(self) -> list[QueuedRequest]:
-        """Remove and return all queued entries by arrival."""
+        """Remove and return all queued entries in order of arrival."""
         self._flows.clear()
         self._turns.clear()
         self._now = 0
@@ -121,7 +121,7 @@ class FairQueue(DeadlineQueue):
         self._join(entry, entry.items)
 
     def give_back(self, entry: QueuedRequest, part: Part) -> None:
-        """Requeue a part of a lost worker; its flow stays charged."""
+        """Requeue a part that a worker did not run; its flow stays charged."""
         was_waiting = bool(entry.spans)
         super().give_back(entry, part)
         _, start, stop = part
@@ -138,7 +138,7 @@ class FairQueue(DeadlineQueue):
         super().discard(entry)
 
     def first(self) -> QueuedRequest | None:
-        """Return the first entry of the next batch."""
+        """Return the entry that the next batch begins with."""
         flow = self._next_flow()
         return None if flow is None else flow.first_entry()
 
@@ -147,10 +147,10 @@ class FairQueue(DeadlineQueue):
         return [flow for flow in self._flows.values() if flow.items]
 
     def last(self, name: str = "", capacity: int | None = None) -> QueuedRequest | None:
-        """Return the entry to reject when full: the last of the flow with the most items.
+        """Return the entry to reject when the queue is full: the last one of the fullest flow.
 
-        Or of `name`, the newcomer's flow, if cutting the others to its size is not enough for
-        `capacity` items.
+        Instead, it is the last one of `name`, the newcomer's flow, if cutting the others to its
+        size is not enough for `capacity` items.
         """
         own = None if capacity is None else self._flows.get(name)
         if own is not None and capacity is not None:
@@ -169,12 +169,12 @@ class FairQueue(DeadlineQueue):
         budget: float = math.inf,
         most: Callable[[float], int] | None = None,
     ) -> list[tuple[QueuedRequest, Part]]:
-        """Form a batch flow by flow; otherwise as `DeadlineQueue.take`.
+        """Form a batch flow by flow, otherwise like `DeadlineQueue.take`.
 
         Args:
             size: limit set by the first entry's deadline.
-            budget: most cost of large entries.
-            most: deadline -> largest batch that meets it, which a more urgent entry may join.
+            budget: maximum cost of large entries.
+            most: deadline -> largest batch that meets it, for more urgent entries that join.
         """
         batch: list[tuple[QueuedRequest, Part]] = []
         aside: list[tuple[int, int, Flow]] = []
@@ -234,7 +234,7 @@ class FairQueue(DeadlineQueue):
     def _next_flow(self) -> Flow | None:
         """Return the flow whose turn it is.
 
-        An empty flow is forgotten only at its turn, or it could return for a second share.
+        An empty flow is forgotten only at its turn; otherwise it could return for a second share.
         """
         turns = self._turns
         while turns:

@@ -52,23 +52,23 @@ class QueuedRequest:
         self.deadline_s = deadline_s
         self.arrived_s = arrived_s
         self.level = level
-        """1 is the most urgent."""
+        """Priority level; 1 is the most urgent."""
         self.flow = flow
         self.cost = cost
-        """Weight of an item among flows; above 1 for large items."""
+        """Weight of one item in fair queueing; above 1 for large items."""
         self.spans = [(0, items)]
-        """Queued item ranges, the next one last."""
+        """Ranges of queued items, the next one last."""
         self.outstanding = 0
-        """Parts with workers."""
+        """Number of parts that workers have."""
         self.attempts = 0
-        """Workers lost while running a part of it."""
+        """Number of workers lost while running a part."""
         self.is_solo = False
         self.left = False
-        """Whether it was rejected or cancelled; later results are ignored."""
+        """Whether the request was rejected or cancelled; later results are ignored."""
 
     @property
     def waiting_items(self) -> int:
-        """Items that are still queued."""
+        """Number of queued items."""
         items = 0
         for start, stop in self.spans:  # nearly always one: `sum` takes four times as long
             items += stop - start
@@ -79,7 +79,7 @@ _BY_ARRIVAL = operator.attrgetter("id")
 
 
 def upcoming(heap: Sequence[tuple[Any, ...]], items: int) -> list[QueuedRequest]:
-    """Return the first entries of a heap that hold this many items."""
+    """Return the first entries of a heap that together hold this many items."""
     found: list[QueuedRequest] = []
     fringe = [(heap[0], 0)] if heap else []
     while fringe and items > 0:
@@ -110,7 +110,7 @@ class DeadlineQueue:
         self.items += entry.items
 
     def give_back(self, entry: QueuedRequest, part: Part) -> None:
-        """Requeue a part of a lost worker, with its deadline and age."""
+        """Requeue a part that a worker did not run, with its deadline and age."""
         was_waiting = bool(entry.spans)
         _, start, stop = part
         entry.spans.append((start, stop))
@@ -129,7 +129,7 @@ class DeadlineQueue:
             self._tidy()
 
     def drain(self) -> list[QueuedRequest]:
-        """Remove and return all queued entries by arrival."""
+        """Remove and return all queued entries in order of arrival."""
         entries = self._waiting()
         self._heap.clear()
         self._arrivals.clear()
@@ -155,19 +155,19 @@ class DeadlineQueue:
         return None
 
     def first(self) -> QueuedRequest | None:
-        """Return the first entry of the next batch."""
+        """Return the entry that the next batch begins with."""
         return self.head()
 
     def upcoming(self, items: int) -> list[QueuedRequest]:
-        """Return the first entries by deadline that hold this many items."""
+        """Return the first entries by deadline that together hold this many items."""
         return upcoming(self._heap, items)
 
     def take(self, size: int, budget: float = math.inf) -> list[tuple[QueuedRequest, Part]]:
         """Form a batch of at most `size` items in deadline order.
 
-        An entry larger than `size` is split. A smaller one that does not fit ends the batch, so
-        nothing overtakes it. A solo entry is a batch by itself. The first entry may cost more than
-        `budget`.
+        An entry larger than `size` is split. A smaller entry that does not fit ends the batch, so
+        that nothing overtakes it. A solo entry is a batch by itself. The first entry may cost more
+        than `budget`.
         """
         batch: list[tuple[QueuedRequest, Part]] = []
         room = size

@@ -1,12 +1,12 @@
 """The adaptive scheduler: sized batches, earliest deadline first, bound to workers late.
 
-Several flows or priorities need a `FairQueue`; else a `DeadlineQueue` is cheaper. A flow is an
+Several flows or priorities need a `FairQueue`; otherwise a `DeadlineQueue` is cheaper. A flow is an
 application, or all large requests that name neither flow nor priority. A full queue rejects the
 newcomer or the last request of the fullest flow.
 
-Each worker loads the model when it comes up; windows are open. A passed deadline rejects a request
-wherever it is. When a worker is lost, the requests of its running batch are retried once, solo, so
-that one that crashes workers takes no others with it.
+Each worker loads the model when it comes up; actions may start at any time. A request is rejected
+at its deadline, wherever it is. When a worker is lost, the requests of its running batch run again
+once, each alone, so that one that crashes workers takes no others with it.
 
 Deadline order is Clipper's (NSDI'17, section 4.3).
 """
@@ -44,13 +44,13 @@ from serving.values import ModelId
 
 _LARGE_BYTES = 1 << 20
 """Size from which an item is large: copying it takes as long as a small model's batch.
-Among flows it costs one, and one more for each so many bytes."""
+In fair queueing such an item costs one more for each time it holds this many bytes."""
 
 _LARGE = "\0large"
-"""Flow of large requests that name none; clients cannot name it."""
+"""Flow of large requests that name no flow; clients cannot name it."""
 
 _MIXED = -1
-"""Level of a queue of several levels or flows."""
+"""Level of a queue that holds several levels or flows."""
 
 
 class AdaptiveScheduler(BatchPlanner):
@@ -67,9 +67,9 @@ class AdaptiveScheduler(BatchPlanner):
         self._last_action = 0
         self._batching = settings.batching
         self._warmed: Mapping[int, float] = {}
-        """Batch times of warm-ups under `_warmed_under`."""
+        """Batch times of warm-ups with the resources `_warmed_under`."""
         self._warmed_under: tuple[float | None, int] = (None, 1)
-        """Cores and threads."""
+        """Numbers of cores and threads."""
         self._configure(settings)
 
     def _configure(self, settings: ServingSettings) -> None:
@@ -77,7 +77,7 @@ class AdaptiveScheduler(BatchPlanner):
         self._default_priority = settings.scheduling.default_priority
 
     def waiting_of(self, model: ModelId) -> int:
-        """Return all queued items if the model is this one, else 0."""
+        """Return the number of queued items; 0 for another model."""
         return self._queue.items if model == self._model else 0
 
     def on(self, event: Event, now_s: float) -> None:
@@ -134,7 +134,7 @@ class AdaptiveScheduler(BatchPlanner):
                 self._on_settings_changed(event)
 
     def plan(self, now_s: float) -> Plan:
-        """Load models, reject late requests, give batches to free workers."""
+        """Return model loads, rejections of late requests, and batches for free workers."""
         actions = [self._load(worker) for worker in self._to_load]
         self._to_load.clear()
         self._expire(now_s)
@@ -151,7 +151,7 @@ class AdaptiveScheduler(BatchPlanner):
         return Plan(actions, refusals, self._wake_at_s(due_s))
 
     def _queue_for(self, flow: str, level: int) -> DeadlineQueue:
-        """Return the queue for such a request, after moving queued ones there."""
+        """Return the queue for a flow and level, after moving queued requests there if needed."""
         if not self._queue.items:
             if self._queue is self._fair:
                 self._fair.drain()
@@ -165,7 +165,7 @@ class AdaptiveScheduler(BatchPlanner):
         return self._queue
 
     def _make_room(self, newcomer: QueuedRequest) -> None:
-        """Reject requests of a full queue, perhaps the newcomer."""
+        """Reject requests from a full queue, perhaps the newcomer."""
         while self._fair.items > self._capacity and not newcomer.left:
             last = self._fair.last(newcomer.flow, self._capacity)
             if last is None:
@@ -235,9 +235,9 @@ class AdaptiveScheduler(BatchPlanner):
         self._give_back([pair for batch in held.values() for pair in batch.entries])
 
     def _suspect(self, batch: RunningBatch, reason: RejectionReason, detail: str) -> None:
-        """Make each request of a lost worker's batch run solo, once.
+        """Run each request of a batch that may have broken its worker once more, alone.
 
-        Later batches were not started, so they are not suspected.
+        Later batches had not started, so they are not suspected.
         """
         for entry in dict.fromkeys(entry for entry, _ in batch.entries if not entry.left):
             entry.attempts += 1
@@ -246,7 +246,7 @@ class AdaptiveScheduler(BatchPlanner):
                 self._refuse(entry, reason, detail)
 
     def _give_back(self, parts: list[tuple[QueuedRequest, Part]]) -> None:
-        """Queue parts again that a worker did not execute."""
+        """Requeue parts that a worker did not execute."""
         for entry, part in reversed(parts):
             entry.outstanding -= 1
             if entry.left:
@@ -277,7 +277,7 @@ class AdaptiveScheduler(BatchPlanner):
                 batch.deadline_s = later
 
     def _wake_at_s(self, due_s: float) -> float | None:
-        """Return the first of all deadlines and, if a request is queued, the next batch's time."""
+        """Return the earliest deadline or, if it comes first, the time of the next batch."""
         wake_s = math.inf
         for batch in self._batches.values():
             if batch.deadline_s < wake_s:  # noqa: PLR1730  `min` is a call for each
@@ -299,7 +299,7 @@ class AdaptiveScheduler(BatchPlanner):
         return action
 
     def _infer(self, worker: AdaptiveWorker, now_s: float) -> Action | None:
-        """Return a batch for a worker; None if a request was rejected instead."""
+        """Return a batch for a worker, or None if a request was rejected instead."""
         size = self._cap_to_measured(self._size_for(worker, now_s), now_s)
         if not size:
             return None

@@ -1,12 +1,12 @@
 """Load shedding: which requests to reject so that batches stay large under overload.
 
-The head's deadline limits the next batch to k items. If the request behind that batch fits no later
-batch of k, one of the two is lost anyway, and the head is rejected because serving it would keep
-batches small (as in Nexus, SOSP'19, section 4.3). Each flow has a share of a batch; the request
-behind is its first one beyond that share.
+The deadline of the head (the first request) limits the next batch to k items. If the request behind
+that batch fits no later batch of k items, one of the two is lost anyway, and the head is rejected
+because serving it would keep batches small (as in Nexus, SOSP'19, section 4.3). Each flow has a
+share of a batch; the request behind is then its first one beyond that share.
 
     batches of 8, backlogs A of 100 items and B of 3:
-    B is all in the next batch, A is shed as if it were alone with batches of 5
+    B fits the next batch whole, A is shed as if it were alone with batches of 5
 
 Pure.
 """
@@ -21,14 +21,14 @@ from serving.scheduling.adaptive.batch_times import BatchTimeEstimator
 from serving.scheduling.adaptive.queue import QueuedRequest
 
 AMPLE = 2.0
-"""While the head has time for this many full batches, nothing is shed."""
+"""Nothing is shed while the head has time for this many full batches."""
 _LOOK_AHEAD = 2
 MAX_OTHERS = 7
-"""Other workers whose next batches are counted."""
+"""Maximum number of other workers whose next batches are considered."""
 
 
 class BatchShares:
-    """Items of a batch per flow; unused shares are divided evenly."""
+    """Items that each flow gets in a batch; unused shares are divided evenly."""
 
     __slots__ = ("_known", "_waiting")
 
@@ -37,7 +37,7 @@ class BatchShares:
         self._known: dict[int, int] = {}
 
     def of(self, size: int) -> int:
-        """Return the most items of one flow in a batch of `size`."""
+        """Return the maximum number of items of one flow in a batch of `size`."""
         known = self._known.get(size)
         if known is None:
             known = self._known[size] = self._worked_out(size)
@@ -51,11 +51,11 @@ class BatchShares:
             if items >= level:
                 return max(1, level)
             rest -= items
-        return size  # all that waits is in the batch
+        return size  # all waiting items fit the batch
 
 
 class Shedding:
-    """One pass over the backlogs, before a batch forms, that rejects requests."""
+    """One pass over the backlogs, before a batch forms, to reject requests."""
 
     __slots__ = ("_ample_s", "_others_s", "_profile", "_shares", "_size", "_starts_s", "_waiting")
 
@@ -69,10 +69,10 @@ class Shedding:
         starts_s: float,
         others_s: Sequence[float],
     ) -> None:
-        """Note the state of the queue; `shares` is None for a single backlog.
+        """Store the state of the queue; `shares` is None for a single backlog.
 
-        A full batch has `size` items, and all backlogs `waiting`. The next batch starts at
-        `starts_s`, those of other workers at `others_s`, ascending.
+        A full batch has `size` items, and all backlogs together `waiting` items. The next batch
+        starts at `starts_s`, and those of the other workers at `others_s`, ascending.
         """
         self._profile = profile
         self._shares = shares
@@ -83,7 +83,7 @@ class Shedding:
         self._ample_s = AMPLE * profile.estimate_s(size)
 
     def given_up(self, upcoming: Callable[[int], list[QueuedRequest]]) -> list[QueuedRequest]:
-        """Return the requests to reject of one backlog, given by `upcoming` (items -> requests)."""
+        """Return the requests to reject from a backlog, read by `upcoming` (items -> requests)."""
         size = self._size
         refused: list[QueuedRequest] = []
         asked = (_LOOK_AHEAD + len(self._others_s)) * size
@@ -135,7 +135,7 @@ class Shedding:
         fitting: int,
         batch: int,
     ) -> bool:
-        """Whether the first request behind the head's batch fits no later one."""
+        """Whether the first request behind the head's batch fits no later batch."""
         if head.is_solo or head.outstanding or fitting < min(self._size, head.waiting_items):
             return False
         if found[place].level != head.level or found[place].deadline_s <= head.deadline_s:
@@ -165,7 +165,7 @@ class Shedding:
         return False
 
     def _is_lost(self, head: QueuedRequest, left_s: float) -> bool:
-        """Whether no batch meets the head's deadline."""
+        """Whether no batch can meet the head's deadline."""
         start, stop = head.spans[-1]
         min_s = self._profile.estimate_s(min(self._size, stop - start))
         if self._others_s:

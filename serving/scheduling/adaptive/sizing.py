@@ -1,7 +1,7 @@
-"""Batching policies: the size of a batch, and how long it waits to fill.
+"""Batching policies, which set a batch's size and how long it waits to fill.
 
     fixed     `max_size` and `timeout_us`
-    aimd      one item more after each full batch in time, a tenth fewer after a late one
+    aimd      one item more after each full batch in time, a tenth fewer after a late batch
     quantile  the largest size whose 99th percentile, by regression on size, is in time
     delayed   `max_size`, waiting only if more requests are expected within `timeout_us`
 
@@ -20,43 +20,43 @@ from numpy.typing import NDArray
 from serving.settings.scheduling import BatchingSettings
 
 BATCHES_PER_REQUEST = 3
-"""One running, one buffered, and its own."""
+"""Batches that a request waits for: one running, one buffered, and its own."""
 BACK_OFF = 0.9
 QUANTILE = 0.99
 _RETAINED_PER_SIZE = 8
 _RETAINED_SIZES = 24
 _FORGOTTEN_AFTER = 4096
 _PATIENCE = 16
-"""Full batches in time, in a row, after which times of larger sizes are dropped."""
+"""Number of consecutive full batches in time after which times of larger sizes are dropped."""
 _MAX_PATIENCE = 128
 _FRESH = 32
 _OUT_OF_LINE = 1.3
 _SEVERAL = 2
-"""Outliers per size before any is dropped."""
+"""Minimum number of outliers of a size before they are dropped."""
 _REFIT_EVERY = 16
 _MIN_BATCHES = 8
 _GROWTH = 1.5
-"""Multiple of the largest measured batch to which the regression is trusted."""
+"""Multiple of the largest measured batch up to which the regression is trusted."""
 _STEPS = 60
 _RATE_WEIGHT = 0.1
 
 
 class FixedSizing:
-    """The size and timeout of the settings, which other policies change."""
+    """The size and timeout from the settings, which other policies adapt."""
 
     watches_arrivals = False
 
     def __init__(self, settings: BatchingSettings) -> None:
         self.size = settings.max_size
-        """Most items in the next batch."""
+        """Maximum number of items in the next batch."""
         self._wait_s = settings.timeout_us * 1e-6
 
     def wait_s(self, _waiting: int) -> float:
-        """Return how long the oldest item waits from its arrival, with so many items queued."""
+        """Return how long the oldest item may wait, given the number of queued items."""
         return self._wait_s
 
     def record_arrival(self, _now_s: float) -> None:
-        """Record the arrival of a request, if `watches_arrivals`."""
+        """Record the arrival of a request if `watches_arrivals`."""
 
     def ran(self, _items: int, _took_s: float, _filled: int) -> None:
         """Record the duration of a batch that could have held `filled` items."""
@@ -73,7 +73,7 @@ class Aimd(FixedSizing):
         self.size = 1
 
     def ran(self, _items: int, took_s: float, filled: int) -> None:
-        """Grow after a full batch in time, shrink after a late one."""
+        """Grow the size after a full batch in time, or shrink it after a late one."""
         if took_s > self._budget_s:
             self._exact = max(1.0, self._exact * BACK_OFF)
         elif filled >= self.size:
@@ -82,7 +82,7 @@ class Aimd(FixedSizing):
 
 
 class Quantile(FixedSizing):
-    """Quantile regression of batch latency on batch size, without traces of stalls."""
+    """Quantile regression of batch latency on batch size, ignoring outliers left by stalls."""
 
     def __init__(self, settings: BatchingSettings) -> None:
         super().__init__(settings)
@@ -101,7 +101,7 @@ class Quantile(FixedSizing):
         self.size = 1
 
     def ran(self, items: int, took_s: float, filled: int) -> None:
-        """Record a batch; refit periodically, or after a surprise."""
+        """Record a batch; refit the size periodically or after an unexpected duration."""
         self._batches += 1
         is_full = filled >= self.size
         if is_full:
@@ -144,7 +144,7 @@ class Quantile(FixedSizing):
         self._max_gap_s = 0.0
 
     def _forget_contradictions(self) -> bool:
-        """Drop times that full batches in time contradict; return whether any were."""
+        """Drop times that full batches in time contradict; return whether any were dropped."""
         kept = {
             size: deque((one for one in seen if one[1] <= self._max_gap_s), _RETAINED_PER_SIZE)
             for size, seen in self._seen.items()
@@ -155,7 +155,7 @@ class Quantile(FixedSizing):
         return is_changed
 
     def _forget(self) -> None:
-        """Drop sizes unused for long, and those used least recently."""
+        """Drop sizes unused for long and, beyond a limit, the least recently used."""
         recent = sorted(self._seen, key=lambda size: -self._seen[size][-1][0])[:_RETAINED_SIZES]
         oldest = self._batches - _FORGOTTEN_AFTER
         self._seen = {size: self._seen[size] for size in recent if self._seen[size][-1][0] > oldest}
@@ -198,7 +198,7 @@ class Quantile(FixedSizing):
 
 
 class Delayed(FixedSizing):
-    """Waits only where more requests are expected."""
+    """Waits only if more requests are expected."""
 
     watches_arrivals = True
 
@@ -219,14 +219,14 @@ class Delayed(FixedSizing):
         self._last_s = now_s
 
     def wait_s(self, waiting: int) -> float:
-        """Return the expected time to fill the batch; 0 if none is expected."""
+        """Return the expected time to fill the batch; 0 if no request is expected soon."""
         if self._gap_s > self._max_gap_s:
             return 0.0
         return min(self._max_gap_s, self._gap_s * max(0, self.size - waiting) + self._gap_s)
 
 
 POLICIES = {"fixed": FixedSizing, "aimd": Aimd, "quantile": Quantile, "delayed": Delayed}
-"""`batching.policy` -> policy."""
+"""`batching.policy` -> class of the policy."""
 
 
 def budget_s(settings: BatchingSettings) -> float:
@@ -237,18 +237,18 @@ def budget_s(settings: BatchingSettings) -> float:
 def quantile_line(
     sizes: NDArray[np.float64], seconds: NDArray[np.float64], quantile: float
 ) -> tuple[float, float]:
-    """Return base and slope of a linear quantile regression.
+    """Return the base and the slope of a linear quantile regression.
 
     Koenker and Bassett (1978, Econometrica 46:33), by iteratively reweighted least squares: the
     pinball loss of a residual r is r^2 with weight (tau or 1 - tau) / |r|.
 
     Args:
-        sizes: (n,) items.
-        seconds: (n,).
+        sizes: (n,) numbers of items.
+        seconds: (n,) durations.
         quantile: from 0 to 1.
 
     Returns:
-        Seconds, and seconds per item; the slope is 0 if all sizes are equal.
+        Seconds, and seconds per item; the slope is 0 if all sizes are the same.
     """
     weights = np.ones_like(seconds)
     least = 1e-6 * max(float(seconds.max()), 1e-9)

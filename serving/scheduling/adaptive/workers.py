@@ -1,4 +1,4 @@
-"""Workers of a pool, and the policies that route the next batch to one. Pure."""
+"""Workers of a pool, and the policies that route the next batch to one of them. Pure."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 
 class AdaptiveWorker:
-    """A worker: its slots, its batches, and when they should end."""
+    """A worker with its slots, its batches, and when they should end."""
 
     def __init__(self, id_: int, slots: int) -> None:
         self.id = id_
@@ -23,14 +23,14 @@ class AdaptiveWorker:
         return max(now_s, self.since_s + self.expected_s) if self.unfinished else now_s
 
     def free_s(self, now_s: float) -> float:
-        """Return when it should be free; an overdue worker's delay counts twice."""
+        """Return when the worker should be free; an overdue worker's delay counts twice."""
         if not self.unfinished:
             return now_s
         due_s = self.since_s + self.expected_s
         return due_s if due_s > now_s else 2.0 * now_s - due_s
 
     def hangs(self, now_s: float) -> bool:
-        """Return whether its batches have taken twice as long as expected."""
+        """Return whether the worker's batches take over twice as long as expected."""
         return bool(self.unfinished) and now_s > self.since_s + 2.0 * self.expected_s
 
     def take(self, expected_s: float, now_s: float) -> None:
@@ -54,12 +54,12 @@ class AdaptiveWorker:
 
     @property
     def free(self) -> bool:
-        """Whether it may get a batch now."""
+        """Whether the worker may get a batch now."""
         return self.loaded and not self.draining and self.unfinished < self.slots
 
 
 def least_loaded(workers: Iterable[AdaptiveWorker], now_s: float) -> AdaptiveWorker | None:
-    """Return the free worker with the fewest batches."""
+    """Return the free worker with the fewest unfinished batches."""
     free = [worker for worker in workers if worker.free]
     if len(free) < 2:
         return free[0] if free else None
@@ -67,7 +67,7 @@ def least_loaded(workers: Iterable[AdaptiveWorker], now_s: float) -> AdaptiveWor
 
 
 def round_robin(workers: Iterable[AdaptiveWorker], _now_s: float) -> AdaptiveWorker | None:
-    """Return the free worker whose last batch is longest ago."""
+    """Return the free worker that has gone longest without a new batch."""
     best: AdaptiveWorker | None = None
     for worker in workers:
         if worker.free and (best is None or worker.last_turn < best.last_turn):

@@ -1,1 +1,1 @@
-"""Clockwork: one controller plans all loads and batches of a pool."""
+"""Clockwork: one controller plans all model loads and batches of a pool."""

@@ -20,11 +20,11 @@ from serving.scheduling.clockwork.shares import FlowShare
 from serving.scheduling.interface import BACKGROUND, Rejection, RejectionReason, Submitted
 
 DOUBTED_AFTER_S = 0.25
-"""Age of a rejected model's measurements at which the longest are dropped."""
+"""Age at which a rejected model's longest measurements are dropped."""
 
 
 class Admission:
-    """Admission to a pool."""
+    """Admission of requests to a pool."""
 
     def __init__(self, pool: PoolState, queue: PoolQueue, loading: Loading) -> None:
         self._pool, self._queue, self._loading = pool, queue, loading
@@ -98,9 +98,9 @@ class Admission:
         now_s: float,
         flow: FlowShare | None = None,
     ) -> RejectionReason | None:
-        """Queue items on a reserved worker, or return why none can take them.
+        """Queue items with time reserved on a worker, or return why no worker can take them.
 
-        `flow` is None if the request was admitted before.
+        `flow` is None if the request was already admitted.
         """
         for holding in tuple(model.holdings):
             if holding.is_idle and holding.is_needed_for_loads:  # evict it now; it may return later
@@ -121,7 +121,7 @@ class Admission:
     def _find_instance(
         self, model: PoolModel, demand: SchedulabilityTest
     ) -> tuple[ModelInstance | None, BatchReservation | None]:
-        """Return the instance that finishes first, in time, and the bundle to join."""
+        """Return the instance that finishes first and in time, and the bundle to join."""
         now_s, start_s = demand.now_s, demand.start_s
         ahead_s = self._pool.schedule_ahead_s
         chosen: ModelInstance | None = None
@@ -152,7 +152,7 @@ class Admission:
         return all(worker.draining for worker in self._pool.workers.values())
 
     def replace(self, model: PoolModel, now_s: float) -> None:
-        """Place all queued requests of a model anew; reject those that fit nowhere."""
+        """Place all queued requests of a model again; reject those that fit nowhere."""
         waiting = model.waiting
         for entry in dict.fromkeys(waiting.take(0, len(waiting.entries))):
             count, entry.waits = entry.waits, 0
@@ -164,7 +164,8 @@ class Admission:
     def unrun(self, sent: IssuedAction, now_s: float, *, too_large: bool = False) -> None:
         """Queue the items of a batch that was not run.
 
-        Requests go solo that were too large together, or not run twice: a large one may come late.
+        Requests that were too large together, or not run twice, run alone: a large one may reach
+        its worker late.
         """
         if too_large:
             sent.holding.model.note_oversized_batch(now_s)
@@ -181,7 +182,7 @@ class Admission:
                 self._pool.reserve.record_drop(now_s)
 
     def _put_back(self, entry: PendingRequest, model: PoolModel, count: int, now_s: float) -> bool:
-        """Queue items that were not run; return False if the request was rejected."""
+        """Requeue items that were not run; return False if the request was rejected."""
         queue = self._queue
         if entry.id not in queue.entries:
             return True

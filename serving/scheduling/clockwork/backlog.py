@@ -1,6 +1,6 @@
-"""Reserved work of a worker by deadline: whether more fits, and whether all is in time.
+"""Reserved work of a worker by deadline: whether all of it is in time, and whether more fits.
 
-All is in time if no more work is due by any deadline than there is time (the demand bound of
+All work is in time if no more is due by any deadline than there is time (the demand bound of
 earliest deadline first: Baruah, Rosier and Howell, Real-Time Systems 2, 1990). Deadlines share
 buckets of a hundredth of the remaining time, so a test costs the same for any backlog. Pure.
 """
@@ -15,11 +15,11 @@ from typing import NamedTuple, Self
 import numpy as np
 
 _FINE = 7
-"""Buckets are 2 ** -7 of the power of two above the remaining time."""
+"""A bucket's width is 2 ** -7 of the power of two above the remaining time."""
 _MIN_S = 2.0**-7
 """Remaining time below which buckets get no finer."""
 ROUNDING_S = 1e-7
-"""Kept free, because sums are rounded."""
+"""Time kept free because sums are rounded."""
 
 
 class Backlog:
@@ -34,7 +34,7 @@ class Backlog:
         self._untils_s: list[float] = []
         self._charges: list[int] = []
         self._slack_s = np.zeros(64)
-        """The first deadlines, less the work of all buckets up to each."""
+        """First deadline of each bucket, less the work of all buckets up to it."""
 
     @staticmethod
     def bucket_s(until_s: float, now_s: float) -> float:
@@ -44,7 +44,7 @@ class Backlog:
         return math.ldexp(math.floor(math.ldexp(until_s, fine)), -fine)
 
     def fits(self, bucket_s: float, until_s: float, work_s: float, *, free_s: float) -> bool:
-        """Return whether work can be done in time with all that is reserved.
+        """Return whether work can be done in time together with all reserved work.
 
         Args:
             bucket_s: bucket of the deadline, or of the work to join.
@@ -65,11 +65,11 @@ class Backlog:
         return place == count or float(slack_s[place:count].min()) - free_s >= work_s
 
     def keeps(self, free_s: float, done: Iterable[tuple[float, float]] = ()) -> bool:
-        """Return whether a worker does all reserved work in time.
+        """Return whether the worker can do all reserved work in time.
 
         Args:
             free_s: when it can begin.
-            done: buckets, and work in them that will be done by then.
+            done: buckets, and the work in each that will be done by then.
         """
         buckets_s = self._buckets_s
         free_s -= ROUNDING_S
@@ -103,12 +103,12 @@ class Backlog:
         self._more(place, until_s, work_s)
 
     def grow(self, bucket_s: float, until_s: float, work_s: float) -> None:
-        """Change a piece by `work_s` seconds, due by `until_s`."""
+        """Change a piece of work by `work_s` seconds, due by `until_s`."""
         self.total_s += work_s
         self._more(bisect_left(self._buckets_s, bucket_s), until_s, work_s)
 
     def remove(self, bucket_s: float, work_s: float) -> None:
-        """Remove a piece that was issued or given up."""
+        """Remove a piece of work that was issued or given up."""
         self.total_s -= work_s
         buckets_s, slack_s = self._buckets_s, self._slack_s
         place, count = bisect_left(buckets_s, bucket_s), len(buckets_s)
@@ -138,10 +138,10 @@ class LoadReservation(NamedTuple):
 
     @classmethod
     def of(cls, backlog: Backlog, bucket_s: float, until_s: float, work_s: float) -> Self:
-        """Add it to the backlog."""
+        """Reserve work in a backlog."""
         backlog.add(bucket_s, until_s, work_s)
         return cls(backlog, bucket_s, work_s)
 
     def take_back(self) -> None:
-        """Remove it, done or cancelled."""
+        """Remove the reservation, done or cancelled."""
         self.backlog.remove(self.bucket_s, self.work_s)

@@ -1,4 +1,4 @@
-"""Batches: which model is next on a worker, and its largest batch that delays no other. Pure."""
+"""Batches: which model is next on a worker, and its largest batch that delays no others. Pure."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from serving.scheduling.clockwork.pool_state import PoolState
 from serving.scheduling.interface import ActionType, Part, RejectionReason
 
 MAX_PASSED_OVER = 8
-"""Leaving models that a larger batch may precede."""
+"""Maximum number of leaving models that a larger batch may precede."""
 
 
 class NextBatch(NamedTuple):
@@ -28,13 +28,13 @@ class NextBatch(NamedTuple):
     holding: ModelInstance
     place: int
     entries: list[PendingRequest]
-    """One per item, by deadline."""
+    """One entry per item, by deadline."""
     first: int | None
-    """Index of the first queued item; None: not in a row."""
+    """Index of the first item in the queue; None if not in a row."""
 
 
 class Batches:
-    """Batches of a pool."""
+    """Issues the batches of a pool."""
 
     def __init__(self, pool: PoolState, queue: PoolQueue) -> None:
         self._pool, self._queue = pool, queue
@@ -76,7 +76,7 @@ class Batches:
         return other if self._is_kept(other, start_s) else found
 
     def _turn(self, worker: PoolWorker, start_s: float) -> NextBatch | None:
-        """Return a batch of the model with the earliest reservation."""
+        """Return a batch for the model with the earliest reservation."""
         heap = worker.heap
         while heap:
             key_s, _, holding = heap[0]
@@ -114,7 +114,7 @@ class Batches:
     ) -> NextBatch | None:
         """Return the chosen batch, or a smaller one that delays no reservation.
 
-        None if other workers reserved it all.
+        Returns None if other workers reserved all items.
         """
         model = holding.model
         waiting, durations = model.waiting, model.durations
@@ -240,7 +240,7 @@ class Batches:
                 heapq.heappush(dues, (next_s, number, worker))
 
     def expiry_s(self) -> float:
-        """Return when the next is late."""
+        """Return when the next issued request becomes late."""
         dues = self._dues
         while dues and dues[0][1] not in dues[0][2].issued:
             heapq.heappop(dues)

@@ -1,7 +1,8 @@
 """Durations of a model's actions on one kind of worker: the longest recent one plus a margin.
 
-As in Clockwork (OSDI'20, section 5.1), whose 99th percentile of the last 10 measurements is their
-maximum. Unknown sizes are interpolated. A measurement sums a batch's stages (docs/decisions/0016).
+This follows Clockwork (OSDI'20, section 5.1), whose 99th percentile of the last 10 measurements is
+their maximum. Unknown sizes are interpolated. A measurement sums a batch's stages
+(docs/decisions/0016).
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ WINDOW = 10
 
 
 class SlidingMaximum:
-    """Sliding maximum of one action's durations."""
+    """Sliding maximum of an action's durations."""
 
     __slots__ = ("_duration_margin", "_seed_s", "_seen", "estimate_s")
 
@@ -49,8 +50,8 @@ class Durations:
     """Batch durations of one model by size.
 
     Attributes:
-        sizes: ascending from 1, without those that a split into smaller batches beats.
-        estimate_s: their seconds.
+        sizes: ascending from 1, without sizes that are faster as several batches.
+        estimate_s: seconds of a batch of each size.
         item_s: seconds per item in the largest batch.
     """
 
@@ -60,9 +61,9 @@ class Durations:
         """Start from a profile.
 
         Args:
-            batch_s: items -> seconds, not empty.
-            most: largest batch.
-            duration_margin: margin as a share.
+            batch_s: items in a batch -> seconds, not empty.
+            most: maximum batch size.
+            duration_margin: margin as a share of the duration.
             pads: whether other sizes take as long as the next larger one.
         """
         self._duration_margin = duration_margin
@@ -73,11 +74,11 @@ class Durations:
         self.sizes = list(sizes)
         self.estimate_s = list(estimate_s)
         self._quickest_s = list(quickest_s)
-        """Seconds of n items in the best batches."""
+        """Seconds that n items take in the best batches."""
         self.item_s = self.estimate_s[-1] / self.sizes[-1]
 
     def observe(self, count: int, took_s: float) -> None:
-        """Record a batch; sizes beyond the largest are ignored."""
+        """Record a batch; sizes beyond the largest size are ignored."""
         if not 0 < count <= len(self._alike):
             return
         first = self._alike[count - 1].start
@@ -104,14 +105,14 @@ class Durations:
         self._split(min(windows))
 
     def _split(self, first: int) -> None:
-        """Find the best splits of `first` and more items into batches."""
+        """Find the best splits into batches for `first` items and more."""
         place, quickest_s = bisect.bisect_left(self.sizes, first), self._quickest_s
         del self.sizes[place:], self.estimate_s[place:], quickest_s[first:]
         _add_splits(self._batch_s, self.sizes, self.estimate_s, quickest_s)
         self.item_s = self.estimate_s[-1] / self.sizes[-1]
 
     def quickest_s(self, count: int) -> float:
-        """Return the seconds of `count` items in the best batches."""
+        """Return the seconds that `count` items take in the best batches."""
         quickest_s = self._quickest_s
         whole, rest = divmod(count, len(quickest_s) - 1)
         return whole * quickest_s[-1] + quickest_s[rest]
@@ -121,7 +122,7 @@ class Durations:
 def _first_splits(
     batch_s: tuple[float, ...],
 ) -> tuple[tuple[int, ...], tuple[float, ...], tuple[float, ...]]:
-    """Return the best splits of a profile, which many models and each change of settings share."""
+    """Return the best splits for a profile; cached, as many models and settings share them."""
     sizes: list[int] = []
     estimate_s: list[float] = []
     quickest_s = [0.0]
@@ -132,7 +133,7 @@ def _first_splits(
 def _add_splits(
     batch_s: Sequence[float], sizes: list[int], estimate_s: list[float], quickest_s: list[float]
 ) -> None:
-    """Add the best splits of as many items as `quickest_s` lacks; quadratic in the largest batch."""
+    """Add the best splits for the sizes missing in `quickest_s`; quadratic in the largest batch."""
     for count in range(len(quickest_s), len(batch_s) + 1):
         alone_s = batch_s[count - 1]
         half = count // 2  # splits are symmetric
@@ -149,7 +150,7 @@ def _add_splits(
 def _expand_profile(
     batch_s: Mapping[int, float], most: int, pads: bool
 ) -> tuple[list[range], list[float]]:
-    """Return, by size less one, the sizes that take as long, and the seconds."""
+    """Return, at index size - 1, the sizes that take equally long, and their seconds."""
     told = sorted(batch_s)
     most = min(most, told[-1])
     if not pads:

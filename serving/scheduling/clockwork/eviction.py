@@ -1,4 +1,4 @@
-"""Eviction: which idle models leave a worker's memory, least recently used first. Pure."""
+"""Eviction of idle models from a worker's memory, least recently used first. Pure."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def evict(pool: PoolState, holding: ModelInstance) -> None:
 
 
 def make_room(pool: PoolState, worker: PoolWorker, pages: int) -> bool:
-    """Evict until `pages` are free; return whether they are."""
+    """Evict idle models until `pages` are free; return whether they are."""
     if worker.free_pages + worker.evictable_pages < pages:
         return False
     while worker.free_pages < pages:
@@ -49,7 +49,7 @@ def make_room(pool: PoolState, worker: PoolWorker, pages: int) -> bool:
 
 
 def lost_per_s(pool: PoolState, worker: PoolWorker, pages: int) -> float:
-    """Return the requests per second, too urgent for a new load, that such an eviction would lose."""
+    """Return the items per second, too urgent for a new load, that freeing `pages` would lose."""
     needed, lost = pages - worker.free_pages, 0.0
     for holding in worker.instances.values() if needed > 0 else ():
         if holding.is_idle:
@@ -63,7 +63,7 @@ def lost_per_s(pool: PoolState, worker: PoolWorker, pages: int) -> float:
 
 
 def is_evictable(worker: PoolWorker, model: PoolModel) -> bool:
-    """Whether evicting models requested less often makes room for a model."""
+    """Whether evicting less recently requested models makes room for a model."""
     pages = worker.free_pages
     if pages + worker.evictable_pages < model.pages:
         return False

@@ -1,4 +1,4 @@
-"""Models, workers, and instances of models in their memory, with what is planned for them."""
+"""Models, workers, and model instances in their memory, with the plans for them."""
 
 from __future__ import annotations
 
@@ -19,18 +19,18 @@ from serving.scheduling.interface import ActionType, ModelUp, WorkerUp
 
 NEVER_S = math.inf
 ROUNDING_S = 1e-9
-"""Reserved work below this is none."""
+"""Reserved work below this counts as none."""
 FIRST_SOLO_S, MAX_SOLO_S = 1.0, 60.0
-"""How long a model's requests go solo after some were too large together: at first, at most."""
+"""Initial and maximum time for which requests run alone after a batch of them was too large."""
 FIRST_BACKOFF_S, MAX_BACKOFF_S = 0.5, 30.0
-"""How long a model is not loaded again after a failure: at first, at most."""
+"""Initial and maximum time for which a model is not loaded again after a failure."""
 
 
 class InstanceState(enum.Enum):
-    """How far the load of an instance is."""
+    """Progress of loading an instance."""
 
     PLANNED = "planned"
-    """To be loaded; nothing is issued yet."""
+    """The load is not issued yet."""
     LOADING = "loading"
     LOADED = "loaded"
 
@@ -43,26 +43,26 @@ class PoolModel:
         self.id = event.model
         self.pages = event.pages
         self.profile = event
-        """Applies from the next `begin` on."""
+        """Profile for the next call to `begin`."""
         self.begin(parameters)
         self.measured_at_s = 0.0
-        """When it was last measured, or measurements were dropped."""
+        """When the model was last measured, or its measurements were dropped."""
         self.last_request_s = self.previous_request_s = -NEVER_S
         self.relative_deadline_s = NEVER_S
         """Shortest recent relative deadline."""
         self.rate = Rate()
-        """Requested items."""
+        """Rate of requested items."""
         self.failures = 0
-        """Failed loads in a row."""
+        """Number of failed loads in a row."""
         self.broken_until_s = 0.0
         self.solo_s = self.solo_until_s = 0.0
-        """How long, and until when, its requests go solo, as some were too large together."""
+        """How long, and until when, the model's requests run alone after too large a batch."""
         self.waiting = ModelQueue()
         self.holdings: list[ModelInstance] = []
         self.is_gone = False
-        """Whether it may no longer be requested: workers unload it as soon as they can."""
+        """Whether the model may no longer be requested; workers unload it as soon as they can."""
         self.expiry_s = NEVER_S
-        """When its first queued deadline becomes unreachable, if watched."""
+        """When the first queued deadline becomes unreachable, if watched."""
 
     def begin(self, parameters: Parameters) -> None:
         """Reset the durations to the profile."""
@@ -81,7 +81,7 @@ class PoolModel:
         self.load = SlidingMaximum(told.load_s, parameters.duration_margin)
 
     def note_oversized_batch(self, now_s: float) -> None:
-        """Make new requests solo for a while, twice as long if it happens again soon after."""
+        """Run new requests alone for a while, twice as long if this happens again soon after."""
         if now_s < self.solo_until_s:
             return
         is_again = now_s < self.solo_until_s + self.solo_s
@@ -89,7 +89,7 @@ class PoolModel:
         self.solo_until_s = now_s + self.solo_s
 
     def broke(self, now_s: float, *, is_sure: bool) -> None:
-        """Record a failed load; the first is forgiven if only its worker was lost (not `is_sure`)."""
+        """Record a failed load; the first is forgiven if the worker was lost (not `is_sure`)."""
         self.failures += 1
         if not is_sure and self.failures == 1:
             return
@@ -98,41 +98,39 @@ class PoolModel:
 
 
 class PoolWorker:
-    """A worker: its memory, its executors, and what it has reserved."""
+    """A worker with its memory, executors and reservations."""
 
     def __init__(self, event: WorkerUp, result_latency: SlidingMaximum) -> None:
         self.id = event.worker
         self.free_pages: float = math.inf if event.pages is None else event.pages
         self.evictable_pages = 0
-        """Pages of models that may be evicted."""
         self.exec = Timeline(result_latency)
         self.load = Timeline(result_latency) if event.concurrent_loads else self.exec
         self.instances: dict[int, ModelInstance] = {}
-        """By model index, least recently used first."""
+        """Model instances by model index, least recently used first."""
         self.heap: list[tuple[float, int, ModelInstance]] = []
         """Loaded models with queued requests, by first reserved bucket."""
         self.backlog = Backlog()
         self.longest = SlidingMaximum(0.0, 0.0)
-        """Of recent batches: one that has begun, or that others joined, may block work for so long."""
+        """Longest recent batch: one that has begun, or was joined, may block work for so long."""
         self.planned: collections.deque[ModelInstance] = collections.deque()
-        """Planned loads; their time and memory follow."""
         self.planned_s = 0.0
         self.planned_pages = 0
         self.issued: dict[int, IssuedAction] = {}
         self.draining = False
         self.ahead_again_s = 0.0
-        """When it may prefetch again, if loads take batches' time."""
+        """When the worker may prefetch again, if loads delay batches."""
         self.next_check_s = NEVER_S
         self.paid_back_at_s = 0.0
-        """When spare time has paid for all swaps, also cancelled ones."""
+        """When spare time will have paid for all swaps, including cancelled ones."""
 
     @property
     def committed_work(self) -> tuple[float, int]:
-        """Reserved work, then number of models."""
+        """Reserved work in seconds, and number of models."""
         return self.backlog.total_s, len(self.instances)
 
     def next_start_s(self, now_s: float) -> float:
-        """Return when the next batch must start; purge stale heap entries."""
+        """Return when the next batch must start; remove stale heap entries."""
         heap = self.heap
         while heap and (heap[0][2].key_s != heap[0][0] or heap[0][2].has_left(now_s)):
             key_s, _, holding = heapq.heappop(heap)
@@ -142,7 +140,7 @@ class PoolWorker:
 
     @property
     def concurrent_loads(self) -> bool:
-        """Whether it loads while it runs a batch."""
+        """Whether the worker loads while it runs a batch."""
         return self.load is not self.exec
 
 
@@ -154,34 +152,33 @@ class ModelInstance:
     worker: PoolWorker
     state: InstanceState
     ready_s: float
-    """When it should be loaded."""
+    """When the model should be loaded."""
     planned_s: float = 0.0
-    """Seconds planned for its load."""
     charge: LoadReservation | None = None
-    """Reserved time of its planned load, if requests wait and batches share the executor."""
+    """Time reserved for the planned load, if requests wait and batches share the executor."""
     key_s: float = NEVER_S
-    """Its first reserved bucket: its place in the worker's heap; `NEVER_S`: none."""
+    """First reserved bucket, its place in the worker's heap; `NEVER_S` if none."""
     promises: Reservations = dataclasses.field(init=False)
     busy: int = 0
-    """Batches with the worker."""
+    """Number of batches that the worker has."""
     is_prefetch: bool = False
     is_idle: bool = False
-    """Whether it may be evicted, and is counted in the worker's evictable pages."""
+    """Whether it may be evicted and counts among the worker's evictable pages."""
     swap: Swap | None = None
-    """Of a planned load: the memory that it will get."""
+    """Swap that gives a planned load its memory."""
     planned_eviction: PlannedEviction | None = None
 
     def __post_init__(self) -> None:
         self.promises = Reservations(self.worker.id, self.worker.backlog)
 
     def use(self) -> None:
-        """Mark it as in use, so that it is not evicted."""
+        """Mark the instance as in use, so that it is not evicted."""
         if self.is_idle:
             self.is_idle = False
             self.worker.evictable_pages -= self.model.pages
 
     def forget(self) -> None:
-        """Remove it; another instance of the model may be planned on that worker."""
+        """Remove the instance; another one may be planned on the same worker."""
         held, model = self.worker.instances, self.model
         model.holdings.remove(self)
         if held.get(model.index) is not self:
@@ -199,7 +196,7 @@ class ModelInstance:
         return left < worker.planned_pages
 
     def has_left(self, now_s: float) -> bool:
-        """Whether it is evicted by then, without reservations: requests wait for its return."""
+        """Whether it is evicted by then and holds no reservations: requests wait for its return."""
         leave = self.planned_eviction
         return leave is not None and not self.promises.reserved_items and leave.at_s <= now_s
 
@@ -216,7 +213,7 @@ class ModelInstance:
 
     @property
     def first_s(self) -> float:
-        """Its first reserved bucket; if other workers reserved all, the first deadline."""
+        """First reserved bucket, or the first deadline if other workers reserved all items."""
         buckets_s = self.promises.buckets_s
         return buckets_s[0] if buckets_s else self.model.waiting.deadlines_s[0]
 
@@ -233,33 +230,33 @@ class ModelInstance:
 
 @dataclasses.dataclass(slots=True, eq=False)
 class Swap:
-    """A load in place of other models, which leave first."""
+    """A load in place of other models, which are evicted first."""
 
     worker: PoolWorker
     start_s: float
     """Latest time at which the swap may start."""
     evicts: list[ModelInstance]
     payback_s: float = 0.0
-    """Seconds until spare time has paid it back."""
+    """Seconds until spare time has paid the swap back."""
     pages: int = 0
-    """Free pages kept for it."""
+    """Free pages kept for the swap."""
     charge: LoadReservation | None = None
-    """Its reserved time, if batches share the executor."""
+    """Time reserved for the swap, if batches share the executor."""
 
 
 class PlannedEviction(NamedTuple):
-    """When an instance leaves its worker, and for which one."""
+    """When an instance leaves its worker, and which instance replaces it."""
 
     to: ModelInstance
     at_s: float
-    """When its reserved work must be done."""
+    """When the instance's reserved work must be done."""
 
 
 class IssuedAction(NamedTuple):
-    """An action with a worker."""
+    """An action given to a worker."""
 
     kind: ActionType
     holding: ModelInstance
     items: list[tuple[PendingRequest, int]]
-    """Of a batch: each item's entry, and its number there."""
+    """Entry of each item of a batch, and the item's number there."""
     sent_s: float

@@ -1,4 +1,4 @@
-"""Loads: where to load a requested model, and prefetches for later requests. Pure."""
+"""Model loads: where to load a requested model, and prefetches for later requests. Pure."""
 
 from __future__ import annotations
 
@@ -20,18 +20,18 @@ from serving.scheduling.clockwork.swapping import Swapping, plan_swap
 from serving.scheduling.interface import ActionType
 
 AHEAD_SHARE = 0.05
-"""Share of an executor's time for prefetches if batches use it too."""
+"""Share of an executor's time for prefetches if it runs batches too."""
 
 
 class Loading:
-    """Loads of a pool."""
+    """Plans and issues a pool's loads."""
 
     def __init__(self, pool: PoolState, queue: PoolQueue) -> None:
         self._pool, self._queue = pool, queue
         self._swapping = Swapping(pool, queue)
 
     def plan(self, model: PoolModel, demand: SchedulabilityTest) -> ModelInstance | None:
-        """Plan to load a model where it is ready first, if in time."""
+        """Plan to load a model where it is ready first, if that is in time."""
         if model.is_gone or demand.now_s < model.broken_until_s:
             return None
         found = self._at_once(model, demand)
@@ -43,10 +43,10 @@ class Loading:
         return self._plan(swap.worker, model, swap.start_s + model.load.estimate_s, swap)
 
     def _at_once(self, model: PoolModel, demand: SchedulabilityTest) -> ModelInstance | None:
-        """Plan to load it where there are memory and time."""
+        """Plan to load a model on a worker with memory and time for it."""
         now_s, start_s = demand.now_s, demand.start_s
         load_s, reserve_s = model.load.estimate_s, demand.margin_s
-        # By then the worker may have batches for `ahead`, and a longest one before.
+        # By then the worker may have batches for `schedule_ahead_s`, after one of the longest.
         after_s = (
             self._pool.result_latency.estimate_s
             + self._pool.parameters.schedule_ahead_s
@@ -81,15 +81,16 @@ class Loading:
         return None if chosen is None else self._plan(chosen, model, chosen_s)
 
     def _is_worth(self, worker: PoolWorker, model: PoolModel) -> bool:
-        """Whether a model is requested as often as those that it evicts."""
+        """Whether a model is requested as often as the models that it evicts."""
         lost = lost_per_s(self._pool, worker, worker.planned_pages + model.pages)
         return not lost or self._pool.rate_of(model) >= lost
 
     def prefetch(self, model: PoolModel, deadline_s: float, items: int, now_s: float) -> None:
         """Prefetch the model of a request that was rejected only because it was not loaded.
 
-        Evicts by the last request but one (O'Neil et al., "The LRU-K Page Replacement Algorithm",
-        SIGMOD 1993). An executor shared with batches gives prefetches `AHEAD_SHARE` of its time.
+        Models are evicted by their last request but one (O'Neil et al., "The LRU-K Page Replacement
+        Algorithm", SIGMOD 1993). An executor shared with batches gives prefetches `AHEAD_SHARE` of
+        its time.
         """
         if model.is_gone or now_s < model.broken_until_s:
             return
@@ -133,7 +134,7 @@ class Loading:
         model.holdings.append(holding)
         worker.instances.setdefault(model.index, holding)
         worker.planned.append(holding)
-        if swap is None or worker.concurrent_loads:  # else its time is reserved
+        if swap is None or worker.concurrent_loads:  # otherwise its time is already reserved
             holding.planned_s = model.load.estimate_s
             worker.planned_s += holding.planned_s
         if swap is None:
@@ -147,7 +148,7 @@ class Loading:
         """Issue the loads that the worker could start soon.
 
         Returns:
-            Models now on no worker: place their requests again, then call again.
+            Models now on no worker: place their requests again, then call this again.
         """
         while worker.planned:
             free_s = self._pool.start_s(worker, worker.load)
@@ -161,7 +162,7 @@ class Loading:
         return []
 
     def _first(self, worker: PoolWorker, free_s: float, now_s: float) -> ModelInstance | None:
-        """Return the next planned load; of swaps, the one that must begin first."""
+        """Return the next planned load that may begin; of swaps, the one that must begin first."""
         swaps: list[tuple[float, int, ModelInstance, Swap]] = []
         for number, holding in enumerate(worker.planned):
             swap = holding.swap
@@ -190,7 +191,7 @@ class Loading:
         return worker.next_start_s(free_s) == NEVER_S
 
     def _take(self, holding: ModelInstance, free_s: float) -> list[PoolModel]:
-        """Begin a planned load if still wanted; returns as `give`."""
+        """Begin a planned load if it is still wanted; return as `give` does."""
         worker, model, swap = holding.worker, holding.model, holding.swap
         self._unplan(holding)
         if len(model.holdings) == 1:
@@ -221,12 +222,12 @@ class Loading:
             holding.charge = None
 
     def withdraw(self, holding: ModelInstance) -> list[PoolModel]:
-        """Cancel a planned load; returns as `give`."""
+        """Cancel a planned load; return as `give` does."""
         self._unplan(holding)
         return self._lose(holding)
 
     def _lose(self, holding: ModelInstance) -> list[PoolModel]:
-        """Remove an instance; return its model if now on no worker."""
+        """Remove an instance; return the models that are now on no worker."""
         needless = self._swapping.cancel(holding)
         holding.forget()
         worker, others = holding.worker, holding.model.holdings
@@ -246,7 +247,7 @@ class Loading:
         worker.free_pages -= model.pages
         holding.state = InstanceState.LOADING
         latest_s = free_s + self._pool.parameters.window_s
-        if model.waiting.entries:  # as long as it is of use to a queued request
+        if model.waiting.entries:  # as long as the load is of use to a queued request
             left_s = model.waiting.deadlines_s[-1] - model.durations.estimate_s[0]
             latest_s = max(latest_s, left_s - load_s)
         action = self._pool.send(ActionType.LOAD, holding, latest_s=latest_s, expected_s=load_s)
@@ -257,7 +258,7 @@ class Loading:
     def end_load(
         self, sent: IssuedAction, now_s: float, *, ok: bool, took_s: float | None
     ) -> list[PoolModel]:
-        """Record the end of a load; `took_s` is None if it was not started. Returns as `give`."""
+        """Record the end of a load (`took_s`: None if it never started); return as `give` does."""
         holding = sent.holding
         worker, model = holding.worker, holding.model
         model.measured_at_s = now_s

@@ -1,4 +1,4 @@
-"""Queued requests of one model by deadline, their batches and reservations. Pure."""
+"""Queued requests of one model by deadline, with their batches and reservations. Pure."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Reservations:
     is_before_eviction: bool = False
 
     def add(self, bundle: BatchReservation) -> None:
-        """Add a bundle behind others of its bucket."""
+        """Add a bundle after the others in its bucket."""
         place = bisect.bisect_right(self.buckets_s, bundle.bucket_s)
         self.buckets_s.insert(place, bundle.bucket_s)
         self.bundles.insert(place, bundle)
@@ -43,7 +43,7 @@ class BatchReservation:
     by: Reservations
     bucket_s: float
     until_s: float
-    """First deadline of its items so far, or when the model leaves."""
+    """Earliest deadline of its items so far, or when the model leaves."""
     cost_s: float
     count: int = 0
     entries: list[PendingRequest] = dataclasses.field(default_factory=list)
@@ -51,24 +51,24 @@ class BatchReservation:
 
 @dataclasses.dataclass(slots=True, eq=False)
 class PendingRequest:
-    """One request; each item is queued, with a worker, or has its result."""
+    """A request; each item is queued, with a worker, or has its result."""
 
     id: int
     open_items: int
-    """Items without a result."""
+    """Number of items without a result."""
     deadline_s: float
-    """When its batch must end: before the client's deadline, by a margin."""
+    """When its batch must end, a margin before the client's deadline `due_s`."""
     due_s: float
     flow: FlowShare = dataclasses.field(default_factory=FlowShare)
     cost_s: float = 0.0
-    """Charge per item to the flow's share."""
+    """Seconds charged to the flow's share per item."""
     is_solo: bool = False
-    """Whether it runs solo, in adjoining parts."""
+    """Whether it shares no batch; parts hold adjoining items."""
     waits: int = 0
-    """Queued items."""
+    """Number of queued items."""
     next_item: int = 0
     returned: list[int] = dataclasses.field(default_factory=list)
-    """Items not run by a worker, the next one last."""
+    """Items returned unrun by a worker, the next one last."""
     losses: int = 0
     was_unrun: bool = False
     bundle: BatchReservation | None = None
@@ -82,7 +82,7 @@ class PendingRequest:
         return self.next_item - 1
 
     def adjoining(self) -> int:
-        """Return how many of its next queued items form one part."""
+        """Return how many of the next queued items form one part."""
         count = 1
         while count < len(self.returned) and self.returned[-count - 1] == self.returned[-1] + count:
             count += 1
@@ -93,7 +93,7 @@ class PendingRequest:
 
 
 class BatchCandidate(NamedTuple):
-    """A batch that could be made of a queue: the index of its size, and of its first item."""
+    """A batch that a queue could give: the indices of its size and of its first item."""
 
     place: int
     first: int
@@ -108,7 +108,7 @@ class ModelQueue:
         self.deadlines_s: list[float] = []
         self.entries: list[PendingRequest] = []
         self.solo: list[PendingRequest] = []
-        """Solo requests, some no longer queued."""
+        """Solo requests, including some no longer queued."""
 
     def __len__(self) -> int:
         return len(self.entries)
@@ -140,7 +140,7 @@ class ModelQueue:
         entry.waits = 0
 
     def hopeless(self, before_s: float) -> list[PendingRequest]:
-        """Remove and return entries with earlier deadlines; `waits` stays."""
+        """Remove and return entries due before `before_s`; their `waits` stays."""
         count = bisect.bisect_left(self.deadlines_s, before_s)
         if not count:
             return []
@@ -151,7 +151,7 @@ class ModelQueue:
     def choose(
         self, start_s: float, sizes: Sequence[int], estimate_s: Sequence[float]
     ) -> BatchCandidate | None:
-        """Return the largest batch that could start then, without those that would be late anyway."""
+        """Return the largest batch for `start_s`, without requests that would be late anyway."""
         if self.solo:
             self.solo = [entry for entry in self.solo if entry.waits]
             if self.solo:
@@ -178,7 +178,7 @@ class ModelQueue:
     def _choose_apart(
         self, start_s: float, sizes: Sequence[int], estimate_s: Sequence[float]
     ) -> BatchCandidate | None:
-        """Choose if some are solo: the first in time, with those that may join it."""
+        """Return a batch of the first entry in time, and of those that may join it."""
         deadlines_s, entries = self.deadlines_s, self.entries
         first = bisect.bisect_left(deadlines_s, start_s + estimate_s[0])
         if first == len(entries):
@@ -201,7 +201,7 @@ class ModelQueue:
     def _all_in_time(
         self, start_s: float, gone: int, sizes: Sequence[int], estimate_s: Sequence[float]
     ) -> bool:
-        """Whether all after the first `gone` items fit one batch that starts then."""
+        """Whether all items after the first `gone` fit one batch that starts at `start_s`."""
         left = len(self.deadlines_s) - gone
         if not left:
             return True
@@ -218,7 +218,7 @@ class ModelQueue:
             del entries[place], deadlines_s[place]
 
     def take(self, first: int, count: int) -> list[PendingRequest]:
-        """Remove and return items from `first` on, one entry for each."""
+        """Remove `count` items from index `first` on; return one entry per item."""
         stop = first + count
         found = self.entries[first:stop]
         del self.entries[first:stop], self.deadlines_s[first:stop]

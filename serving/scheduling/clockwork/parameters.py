@@ -1,4 +1,4 @@
-"""Settings of the clockwork controller, in its units."""
+"""Settings of the clockwork controller in the controller's units."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from serving.settings import ServingSettings
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Parameters:
-    """Settings of the controller in seconds; Clockwork's own values where it has them.
+    """Settings of the controller in seconds; defaults are Clockwork's where it has any.
 
     `serving.settings.scheduling` describes them.
     """
@@ -20,12 +20,12 @@ class Parameters:
     duration_margin: float = 0.0
     deadline_margin: float = 0.05
     max_items: int = 16
-    """Items of the largest batch."""
+    """Number of items in the largest batch."""
     max_waiting: int = 1_000_000
-    """Items that may be queued."""
+    """Maximum number of queued items."""
     max_exec_s: float = 0.025
     message_latency_s: float = 0.0005
-    """Message latency until it is measured."""
+    """Message latency assumed until it is measured."""
 
     @classmethod
     def of(cls, settings: ServingSettings) -> Self:

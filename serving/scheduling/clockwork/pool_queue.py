@@ -1,4 +1,4 @@
-"""Queue of a pool: reservations of admitted requests, and rejection of late ones. Pure."""
+"""The queue of a pool: reservations for admitted requests, and rejection of late ones. Pure."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ class PoolQueue:
     def __init__(self, pool: PoolState) -> None:
         self._pool = pool
         self._expiry: list[tuple[float, int, PoolModel]] = []
-        """Heap: when each model's first deadline becomes unreachable."""
+        """Heap of the times when each model's first deadline becomes unreachable."""
         self._numbers = itertools.count(1)
         self.entries: dict[int, tuple[PendingRequest, PoolModel]] = {}
-        """By request id, also with a worker."""
+        """Entries by request id, including those with a worker."""
         self.items = 0
         self.refusals: list[Rejection] = []
 
-    # In
+    # Adding requests
 
     def push(self, entry: PendingRequest, model: PoolModel, count: int) -> None:
         """Queue items of an entry."""
@@ -49,19 +49,19 @@ class PoolQueue:
                 self._pool.wake(holding.worker)
 
     def settle(self, model: PoolModel) -> None:
-        """Give a model in memory its turns, or let it be evicted."""
+        """Give a loaded model its turns, or mark it as evictable."""
         if model.waiting.entries:
             self.offer(model)
         else:
             mark_evictable(self._pool, model)
 
     def turn(self, holding: ModelInstance, key_s: float) -> None:
-        """Place a model in its worker's heap by its first bucket."""
+        """Place an instance in its worker's heap by its first bucket."""
         holding.key_s = key_s
         heapq.heappush(holding.worker.heap, (key_s, next(self._numbers), holding))
 
     def watch(self, model: PoolModel) -> None:
-        """Schedule the check of a model's first request."""
+        """Schedule the check of a model's first queued request."""
         at_s = model.waiting.deadlines_s[0] - model.durations.estimate_s[0]
         if at_s != model.expiry_s:
             model.expiry_s = at_s
@@ -105,7 +105,7 @@ class PoolQueue:
         promises.reserved_items += items
 
     def uncharge(self, entry: PendingRequest, model: PoolModel, items: int) -> None:
-        """Remove the reservation of an entry with `items` queued."""
+        """Remove the reservation of an entry that has `items` queued."""
         bundle = entry.bundle
         if bundle is not None:
             entry.bundle = None
@@ -148,7 +148,7 @@ class PoolQueue:
                 self._pool.to_check[worker.id] = worker
 
     def move(self, holding: ModelInstance, by: ModelInstance) -> None:
-        """Move an instance's reservations to another, or to before it leaves."""
+        """Move an instance's reservations to another one, or to before its eviction."""
         before, promises, leave = holding.promises, by.promises, by.planned_eviction
         for bundle in tuple(before.bundles):
             before.remove(bundle)
@@ -163,7 +163,7 @@ class PoolQueue:
             promises.backlog.add(bundle.bucket_s, until_s, bundle.cost_s)
             promises.reserved_items += bundle.count
 
-    # Out
+    # Removing requests
 
     def unwait(self, entry: PendingRequest, model: PoolModel) -> None:
         """Remove the queued items of an entry."""
@@ -189,7 +189,7 @@ class PoolQueue:
         self.refusals.append(Rejection(entry.id, reason, detail))
 
     def drop(self, model: PoolModel, before_s: float) -> None:
-        """Reject a model's requests that are due before then."""
+        """Reject a model's queued requests that are due before `before_s`."""
         for entry in model.waiting.hopeless(before_s):
             count, entry.waits = entry.waits, 0
             self.items -= count
@@ -217,7 +217,6 @@ class PoolQueue:
                     self._drop_late(model, now_s)
 
     def _drop_late(self, model: PoolModel, now_s: float) -> None:
-        """Drop late requests, or check again."""
         min_s, first_s = model.durations.estimate_s[0], model.waiting.deadlines_s[0]
         if first_s - min_s < now_s:
             self.drop(model, max(now_s + min_s, math.nextafter(first_s, NEVER_S)))
@@ -225,7 +224,7 @@ class PoolQueue:
             self.watch(model)
 
     def expiry_s(self) -> float:
-        """Return when the next deadline becomes unreachable."""
+        """Return when the next queued deadline becomes unreachable."""
         expiry = self._expiry
         while expiry and expiry[0][2].expiry_s != expiry[0][0]:
             heapq.heappop(expiry)

@@ -1,4 +1,4 @@
-"""State of the clockwork controller: models, workers, recent demand, actions and checks due."""
+"""State of the clockwork controller: models, workers, recent demand, actions and due checks."""
 
 from __future__ import annotations
 
@@ -22,18 +22,18 @@ from serving.scheduling.interface import Action, ActionType, Part
 from serving.values import ModelId
 
 AHEAD_OF_DEADLINE = 0.1
-"""An action is issued at most this share of the shortest relative deadline in advance."""
+"""Share of the shortest relative deadline by which an action may be issued in advance."""
 
 
 class PoolState:
-    """A pool of workers, and what is to be done with them."""
+    """A pool of workers with its models, demand and pending actions."""
 
     def __init__(self, parameters: Parameters) -> None:
         self.parameters = parameters
         self.models: dict[ModelId, PoolModel] = {}
         self.workers: dict[int, PoolWorker] = {}
         self.result_latency = SlidingMaximum(parameters.message_latency_s, 0.0)
-        """Latency of results: from an action's end to its report."""
+        """Time from an action's end to the arrival of its result."""
         self.reserve = AdmissionMargin()
         self.shares = Shares()
         self.now_s = 0.0
@@ -44,18 +44,18 @@ class PoolState:
         """Shortest recent relative deadline."""
         self.schedule_ahead_s = parameters.schedule_ahead_s
         """How long before a worker is free its next action is issued.
-        Early batches miss later requests, so short deadlines reduce it, to the message latency."""
+        A batch issued early misses later requests, so short deadlines reduce this time."""
         self.work = Rate()
         """Requested executor seconds, in the largest batches."""
         self.to_check: dict[int, PoolWorker] = {}
         self._checks: list[tuple[float, int]] = []
-        """Heap of (time, worker)."""
+        """Heap of (time, worker id)."""
         self.actions: list[Action] = []
-        """Those of the next plan."""
+        """Actions of the next plan."""
         self._last_action = 0
 
     def record_request(self, model: PoolModel, items: int, within_s: float) -> None:
-        """Record a request with a deadline in `within_s`."""
+        """Record a request whose deadline is `within_s` away."""
         now_s = self.now_s
         if self.began_s == NEVER_S:
             self.began_s = now_s
@@ -76,12 +76,12 @@ class PoolState:
         return model.rate.per_s(self.now_s, self.began_s)
 
     def work_of(self, model: PoolModel) -> float:
-        """Return the share of an executor that they need in the largest batches."""
+        """Return the share of an executor that a model's items need in the largest batches."""
         return self.rate_of(model) * model.durations.item_s
 
     @property
     def spare(self) -> float:
-        """Unrequested share of an executor's time."""
+        """Share of an executor's time not requested."""
         count = max(1, sum(not worker.draining for worker in self.workers.values()))
         asked = self.work.per_s(self.now_s, self.began_s, count)  # initially all of it
         return max(0.0, 1.0 - asked / count)
@@ -108,7 +108,7 @@ class PoolState:
         return number
 
     def start_s(self, worker: PoolWorker, executor: Timeline) -> float | None:
-        """Return when an executor could start an action; None, and a check then, if not soon."""
+        """Return when an executor could start an action, or plan a check and return None."""
         now_s, ahead_s = self.now_s, self.schedule_ahead_s
         free_s = executor.free_s(now_s)
         if free_s <= now_s + ahead_s:
@@ -117,12 +117,12 @@ class PoolState:
         return None
 
     def wake(self, worker: PoolWorker) -> None:
-        """Check a worker, now or when it could start more."""
+        """Check a worker now, or when it could start more work."""
         if self.start_s(worker, worker.exec) is not None:
             self.to_check[worker.id] = worker
 
     def check_at(self, worker: PoolWorker, at_s: float) -> None:
-        """Check a worker at a time."""
+        """Schedule a check of a worker."""
         if at_s < worker.next_check_s:
             worker.next_check_s = at_s
             heapq.heappush(self._checks, (at_s, worker.id))

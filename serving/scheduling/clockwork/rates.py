@@ -7,18 +7,18 @@ import math
 STEP = 0.01
 """Increase of the margin per drop, as a share of a request's time."""
 MAX_DROPPED = 3e-5
-"""Share of admitted requests that may be dropped before the margin grows.
+"""Number of drops per executed item above which the margin grows.
 Robbins and Monro, Annals of Mathematical Statistics 22, 1951."""
 FIRST_MARGIN, MAX_MARGIN = 0.2, 0.5
 ONE_CAUSE_S = 0.1
-"""Drops within this time count once: they have one cause."""
+"""Drops within this time count once, because they have one cause."""
 REMEMBERS_S = 10.0
-"""Decay time of rates."""
+"""Time constant of the decay of rates."""
 TICK_S = 1e-3 * REMEMBERS_S
 FIRST_S = 0.5
 
 RELATIVE_DEADLINE_RECOVERS = 0.01
-"""Share by which the shortest relative deadline moves towards that of the next request."""
+"""Share by which the shortest relative deadline moves towards the next request's longer one."""
 
 
 class Rate:
@@ -38,7 +38,7 @@ class Rate:
         self._seen += amount
 
     def per_s(self, now_s: float, since_s: float, taken: float = 0.0) -> float:
-        """Return the amount per second since `since_s`, and a rate `taken` for `FIRST_S` before."""
+        """Return the amount per second since `since_s`, after a rate `taken` for `FIRST_S`."""
         left = math.exp((since_s - now_s) / REMEMBERS_S)
         first_s, counted_s = FIRST_S * left, REMEMBERS_S * (1.0 - left)
         seen = self._seen * math.exp((self._at_s - now_s) / REMEMBERS_S)
@@ -46,7 +46,7 @@ class Rate:
 
 
 class AdmissionMargin:
-    """Share of a request's time kept free when it is admitted."""
+    """Share of a request's time to keep free when it is admitted."""
 
     __slots__ = ("_again_s", "share")
 
@@ -55,7 +55,7 @@ class AdmissionMargin:
         self._again_s = -math.inf
 
     def record_drop(self, now_s: float) -> None:
-        """Record that an admitted request became late."""
+        """Record that an admitted request was dropped."""
         if now_s >= self._again_s:
             self._again_s = now_s + ONE_CAUSE_S
             self.share = min(MAX_MARGIN, self.share + STEP)

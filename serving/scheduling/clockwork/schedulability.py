@@ -1,4 +1,4 @@
-"""Schedulability test: whether a worker can do a request in time with all reserved work. Pure."""
+"""Schedulability test: whether a worker can do a request and all reserved work in time. Pure."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from serving.scheduling.clockwork.pool_state import PoolState
 from serving.scheduling.clockwork.shares import FlowShare, Shares
 
 TOGETHER = 0.75
-"""A request joins a bundle due after this share of its own time."""
+"""A request joins a bundle that is due after this share of its own time."""
 ASKED = 2
 ALONE = 1.5
-"""Multiple of the margin for a request that joins no bundle; 1 for a flow below its share."""
+"""Multiple of the margin for a request that joins no bundle, unless its flow is below its share."""
 
 
 class SchedulabilityTest:
-    """Schedulability test of one request."""
+    """Schedulability test for one request."""
 
     __slots__ = (
         "_alone",
@@ -65,7 +65,7 @@ class SchedulabilityTest:
         self.margin_s = self._reserved_s(1.0, deadline_s - now_s)
 
     def _reserved_s(self, times: float, within_s: float) -> float:
-        """Return the time kept free before a deadline in `within_s`."""
+        """Return the time to keep free before a deadline `within_s` away."""
         held_s = times * self._share * within_s
         if self._others is None:
             return held_s
@@ -83,9 +83,10 @@ class SchedulabilityTest:
         """Return whether a worker could do the work in time with all reserved work.
 
         Args:
-            free_s: when its executor has finished issued actions.
+            free_s: when its executor has finished the issued actions.
             ready_s: when the model is loaded.
-            load_s: load on the same executor.
+            blocking_s: delay by other work that is not reserved.
+            load_s: seconds of a load on the same executor.
         """
         until_s = self.deadline_s
         if max(free_s, ready_s) + self.min_s > until_s:
@@ -100,8 +101,8 @@ class SchedulabilityTest:
         """Return whether an instance could do the work in time, and the bundle to join.
 
         Args:
-            holding: perhaps still to be loaded.
-            is_free: whether it would start at once.
+            holding: instance, perhaps still to be loaded.
+            is_free: whether the work would start at once.
         """
         worker, leave, now_s = holding.worker, holding.planned_eviction, self.now_s
         until_s = self.deadline_s

@@ -1,20 +1,20 @@
 r"""The clockwork scheduler: nothing starts that cannot finish in time.
 
-One controller decides which model is in which worker's memory and which batch starts when; workers
+One controller decides which model is in which worker's memory and when each batch starts; workers
 run an action in its window or not at all. A request is rejected as soon as its deadline is
 unreachable (Gujarati et al., Serving DNNs like Clockwork, OSDI'20, sections 4 and 5).
 
     request -- schedulable? --> queued by deadline -- largest batch in time --> INFER, in a window
             \-- in no memory --> LOAD, if in time --^
 
-Work is reserved on admission, so later requests hardly ever displace admitted ones; the paper
-admits all and drops in the queue.
+Time is reserved on admission, so later requests hardly ever displace admitted ones; the paper
+admits every request and drops late ones from the queue.
 
     scheduler -> admission -> loading -> swapping -> pool_queue -> eviction -> pool_state
              \-> batches -------------------------/
 
 Each module knows only those to its right. An event costs a few heap and bucket steps; planning a
-swap, a step per model of the worker and per request of an evicted one. Pure.
+swap costs one step per model of the worker and per request for an evicted model. Pure.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ from serving.values import ModelId
 
 
 class ClockworkScheduler:
-    """Controller of one pool."""
+    """The controller of one pool."""
 
     def __init__(self, parameters: Parameters) -> None:
         self._pool = pool = PoolState(parameters)
@@ -68,7 +68,7 @@ class ClockworkScheduler:
         self._admission = Admission(pool, queue, self._loading)
         self._batches = Batches(pool, queue)
         self._indices = itertools.count()
-        """Never reused: workers may hold models that are gone."""
+        """Indices of models, never reused: workers may hold models that are gone."""
 
     @classmethod
     def of(cls, settings: ServingSettings) -> Self:
@@ -76,7 +76,7 @@ class ClockworkScheduler:
         return cls(Parameters.of(settings))
 
     def waiting_of(self, model: ModelId) -> int:
-        """Return the queued items of a model."""
+        """Return the number of queued items of a model."""
         known = self._pool.models.get(model)
         return 0 if known is None else len(known.waiting)
 
@@ -168,7 +168,7 @@ class ClockworkScheduler:
                 self._admission.replace(model, now_s)
 
     def _worker_draining(self, event: WorkerDraining, now_s: float) -> None:
-        """Let a worker finish its issued actions; place its other reservations anew."""
+        """Let a worker finish its issued actions; place its other reservations again."""
         worker = self._pool.workers.get(event.worker)
         if worker is None or worker.draining:
             return

@@ -1,9 +1,9 @@
 """Fair shares at admission: what a flow that has had its share must leave to others.
 
-Such a flow is admitted only where a worker has more time free, as in trunk reservation (Kelly, Loss
+Such a flow is admitted only where a worker has spare time, as in trunk reservation (Kelly, Loss
 Networks, Annals of Applied Probability 1, 1991). The share is max-min fair and applies only while
-work is rejected: if 2 s of work could be admitted of A's 4.0 s, B's 0.5 s and C's 0.2 s, it is
-1.3 s. It is recomputed after as many requests as flows, or `ANEW_S`. Pure.
+work is rejected: if A asks for 4.0 s of work, B for 0.5 s and C for 0.2 s, and 2 s can be admitted,
+the share is 1.3 s. It is recomputed after one request per flow, or after `ANEW_S`. Pure.
 """
 
 from __future__ import annotations
@@ -13,22 +13,22 @@ import math
 import operator
 
 MAX_FLOWS = 256
-"""Further flows share one share."""
+"""Number of flows above which further ones have one share together."""
 _UNNAMED = ""
 REMEMBERS_S = 2.0
-"""Decay time of flows' work, which limits a new flow's lead."""
+"""Time constant of the decay of flows' work, which limits a new flow's lead."""
 FORGOTTEN_S = 16.0
-"""A flow without requests for this long is dropped."""
+"""Time without requests after which a flow is dropped."""
 ANEW_S = 0.05
 SCARCE = 0.05
-"""Rejected share of requested work below which shares do not apply."""
+"""Rejected part of the requested work below which shares do not apply."""
 FIRST_S = 0.5
-"""Seconds of work per worker assumed admitted at the start."""
+"""Seconds of work per worker assumed to be admitted at the start."""
 BURST = 0.1
 ALIKE = 0.98
 """Part of its share at which a flow counts as having had it."""
 MAX_ROOM = 0.5
-"""Most of the time up to a deadline kept for a request of others."""
+"""Maximum share of the time up to a deadline kept for another flow's request."""
 
 
 @dataclasses.dataclass(slots=True, eq=False)
@@ -41,11 +41,11 @@ class FlowShare:
     had_s: float = 0.0
     reserved_s: float = 0.0
     request_s: float = 0.0
-    """Seconds of its last request as a batch of its own."""
+    """Seconds that its last request takes as a batch of its own."""
 
 
 class Shares:
-    """The flows of a pool."""
+    """The shares of a pool's flows."""
 
     def __init__(self) -> None:
         self._flows: dict[str, FlowShare] = {}
@@ -53,9 +53,9 @@ class Shares:
         self._count = 0
         self._since_s = self._anew_s = 0.0
         self.level_s = math.inf
-        """Recent work with which a flow has had its share; infinity: enough for all."""
+        """Recent work with which a flow has had its share; infinite if all get enough."""
         self.room_s = 0.0
-        """Largest request of flows below their share."""
+        """Largest request of a flow below its share."""
         self.part = 0.0
         self.behind_s = 0.0
 
@@ -74,14 +74,14 @@ class Shares:
         return flow
 
     def record_admitted(self, flow: FlowShare, work_s: float, alone_s: float) -> None:
-        """Record a request's work, in the largest batches and as a batch of its own."""
+        """Record an admitted request's work, in the largest batches and as a batch of its own."""
         flow.had_s += work_s
         flow.requested_s += work_s
         flow.request_s = alone_s
         self._requested_s += work_s
 
     def record_rejected(self, flow: FlowShare, work_s: float, alone_s: float) -> None:
-        """Record work rejected because of others' reservations."""
+        """Record work rejected because of other reservations."""
         flow.requested_s += work_s
         flow.request_s = alone_s
         self._requested_s += work_s
@@ -92,7 +92,7 @@ class Shares:
         return BURST * items + max(0.0, self.part * items - self.behind_s / item_s)
 
     def reserved_s(self, within_s: float) -> float:
-        """Return the time, of `within_s`, that a flow above its share leaves to others."""
+        """Return how much of `within_s` a flow above its share leaves to others."""
         room_s = min(self.room_s, MAX_ROOM * within_s)
         return max(room_s, self.part * within_s - self.behind_s)
 

@@ -1,12 +1,12 @@
-"""Swaps: loads in place of models in use, at a time set on admission.
+"""Swaps: loading models in place of models in use, at a time set on admission.
 
     planned -------- waits --------> evicted models have left -> LOAD
     evicted model -- reserved for what can be done until then --> UNLOAD
 
-A swap costs the time for which an executor has less to do than requested, so each waits until spare
-time and `PAID` besides have paid earlier ones back. It gets only time left after all reserved work.
-Starts increase along a chain of swaps, so nothing waits for itself. Pure; a plan takes a step per
-model in a worker's memory.
+A swap costs the time for which an executor has less to do than requested, so each swap waits until
+spare time and the share `PAID` have paid earlier swaps back. It gets only the time that reserved
+work leaves. Start times increase along a chain of swaps, so none waits for itself. Pure; planning
+takes one step per model in a worker's memory.
 """
 
 from __future__ import annotations
@@ -27,27 +27,27 @@ from serving.scheduling.clockwork.schedulability import SchedulabilityTest
 from serving.scheduling.interface import ActionType
 
 WAITS = 0.5
-"""Share of the available time by which a swap is put off, for requests to join."""
+"""Share of the available time by which a swap is delayed so that requests can join."""
 MAX_WAIT = 50.0
-"""Longest such wait, in load times."""
+"""Maximum of this delay, in load times."""
 RESIDENCE = 5.0
-"""Shortest stay of a model in use, in load times."""
+"""Minimum stay of a model in use, in load times."""
 BUSIER = 2.0
-"""Ratio of work above which a swap is free."""
+"""Ratio of work, new to evicted, from which a swap is free."""
 PAID = 0.05
-"""Share of an executor's time for swaps beyond the spare time."""
+"""Share of an executor's time that swaps may cost beyond the spare time."""
 SLACK = 0.25
-"""Margin for evicting a planned model, as a share of the time until then."""
+"""Margin before a planned model is evicted, as a share of the time until then."""
 
 
 class Swapping:
-    """Swaps of a pool."""
+    """Begins and cancels a pool's swaps."""
 
     def __init__(self, pool: PoolState, queue: PoolQueue) -> None:
         self._pool, self._queue = pool, queue
 
     def bind(self, holding: ModelInstance, swap: Swap) -> None:
-        """Make a planned load wait for the memory of the models it evicts."""
+        """Make a planned load wait for the memory of the models that it evicts."""
         worker, now_s = swap.worker, self._pool.now_s
         holding.swap = swap
         swap.pages = _missing_pages(holding, swap)
@@ -68,7 +68,7 @@ class Swapping:
         self._pool.check_at(worker, swap.start_s)
 
     def may_begin(self, holding: ModelInstance, swap: Swap, free_s: float, now_s: float) -> bool:
-        """Whether the memory may be taken now, and the executor has time."""
+        """Whether the memory may be taken now and the executor has time."""
         worker = holding.worker
         if worker.instances[holding.model.index] is not holding:
             return False
@@ -87,7 +87,7 @@ class Swapping:
         return worker.concurrent_loads or worker.next_start_s(now_s) >= until_s
 
     def begin(self, holding: ModelInstance, swap: Swap) -> list[PoolModel]:
-        """Evict the models; return those now on no worker."""
+        """Evict the swap's models; return those now on no worker."""
         for one in swap.evicts:
             _stay(one)
             evict(self._pool, one)
@@ -95,7 +95,7 @@ class Swapping:
         return [one.model for one in swap.evicts if not one.model.holdings]
 
     def cancel(self, holding: ModelInstance) -> list[ModelInstance]:
-        """Cancel a load, whose victims stay; return planned loads no longer needed."""
+        """Cancel a load so that its victims stay; return planned loads no longer needed."""
         worker, swap, leave = holding.worker, holding.swap, holding.planned_eviction
         needless = []
         if leave is not None and leave.to.swap is not None:
@@ -146,7 +146,7 @@ def _stay(holding: ModelInstance) -> None:
 
 
 def plan_swap(pool: PoolState, model: PoolModel, demand: SchedulabilityTest) -> Swap | None:
-    """Return where a model could be loaded first, in time."""
+    """Return the earliest swap that loads a model in time, or None."""
     workers = [worker for worker in pool.workers.values() if _may_come(worker, model)]
     if not workers:
         return None
@@ -177,7 +177,7 @@ def plan_swap(pool: PoolState, model: PoolModel, demand: SchedulabilityTest) -> 
 def _place(
     pool: PoolState, worker: PoolWorker, model: PoolModel, demand: SchedulabilityTest, last_s: float
 ) -> Swap | None:
-    """Return when a worker could load a model, by `last_s`, and what it evicts."""
+    """Return a worker's swap that starts by `last_s`, or None."""
     now_s, load_s = demand.now_s, model.load.estimate_s
     done_s = max(worker.exec.free_s(now_s), demand.start_s) + worker.longest.estimate_s
     done_s += worker.backlog.total_s  # all reserved work, whatever its deadline
@@ -211,7 +211,7 @@ def _place(
 def _find_evictions(
     worker: PoolWorker, model: PoolModel, now_s: float, last_s: float
 ) -> list[ModelInstance] | None:
-    """Return the instances that could be evicted by then; None if too small."""
+    """Return instances to evict by `last_s`, or None if their memory is too small."""
     spare_pages = worker.free_pages - worker.planned_pages
     pages = model.pages - max(0, spare_pages)
     spare_pages += worker.evictable_pages  # less what planned loads need
@@ -240,7 +240,7 @@ def _evictable_at_s(holding: ModelInstance, load_s: float, now_s: float) -> floa
 
 
 def _is_busier(pool: PoolState, model: PoolModel, others: list[ModelInstance]) -> bool:
-    """Whether the model has `BUSIER` times the work of those it would replace."""
+    """Whether the model has `BUSIER` times the work of the models it would replace."""
     work = sum(pool.work_of(one.model) for one in others)
     return pool.work_of(model) >= BUSIER * work
 
@@ -269,7 +269,7 @@ def _pays(pool: PoolState, swap: Swap, model: PoolModel, now_s: float, busy_s: f
 
 
 def _may_come(worker: PoolWorker, model: PoolModel) -> bool:
-    """Whether only memory or executor time prevents a load."""
+    """Whether only memory or executor time prevents loading the model."""
     pages = worker.free_pages + worker.evictable_pages - worker.planned_pages
     if worker.draining or (worker.concurrent_loads and pages >= model.pages):
         return False

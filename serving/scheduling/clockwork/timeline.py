@@ -1,4 +1,4 @@
-"""One executor of a worker: its issued actions, run in order, and when they will have run. Pure."""
+"""An executor of a worker: its issued actions, run in order, and their expected ends. Pure."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ class Timeline:
     __slots__ = ("_back", "_due_s", "_ends_s", "_free_s", "_moved_s")
 
     def __init__(self, result_latency: SlidingMaximum) -> None:
-        """Start without actions; `result_latency` is the latency of results."""
+        """Start without actions; `result_latency` is how long results take to arrive."""
         self._back = result_latency
         self._free_s = 0.0
         self._moved_s = 0.0
-        """Total shift of expected ends so far."""
+        """Total shift of the expected ends so far."""
         self._ends_s: dict[int, float] = {}
         """Action -> expected end, without the shift."""
         self._due_s = math.inf
@@ -26,7 +26,7 @@ class Timeline:
         return len(self._ends_s)
 
     def free_s(self, now_s: float) -> float:
-        """Return when it can start more; may lie in the past.
+        """Return when the executor can start more work; this may lie in the past.
 
         An overdue action is expected to need as long again as it is late.
         """
@@ -45,9 +45,9 @@ class Timeline:
         return end_s
 
     def record_end(self, action: int, at_s: float) -> None:
-        """Record an action's end and shift those that follow.
+        """Record an action's end, and shift the actions that follow.
 
-        If it is not the first, it never runs.
+        An action that ends out of turn was never run.
         """
         if action != next(iter(self._ends_s)):
             self._take_out(action)

@@ -1,1 +1,1 @@
-"""Selection policies, one file each, and what they share."""
+"""Selection policies, one per file, and their common code."""

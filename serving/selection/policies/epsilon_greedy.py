@@ -1,4 +1,4 @@
-"""Policy `epsilon-greedy`: the model with the lowest mean loss plus cost, and sometimes another."""
+"""Policy `epsilon-greedy`: query the model with the lowest mean loss plus cost, or explore."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from serving.selection.policy import require_costs
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class EpsilonGreedy(Learning):
-    """Best mean with exploration."""
+    """A policy that mostly queries the best model."""
 
     name: ClassVar[str] = "epsilon-greedy"
 
@@ -26,7 +26,7 @@ class EpsilonGreedy(Learning):
         require_costs(self.costs)
 
     def weights(self, state: ErrorCounts) -> Mapping[str, float]:
-        """Return the best model's share, and an equal part of `epsilon` for all."""
+        """Return equal parts of `epsilon` for all models, and the rest for the best."""
         means = state.means(0.0, 1.0)
         prices = [
             mean + self.costs.get(model, 0.0)

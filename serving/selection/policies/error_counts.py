@@ -1,6 +1,6 @@
-"""Error counts per model: the state of counting policies, and part of others.
+"""Error counts per model: the state of counting policies, and part of other states.
 
-All counts fade per feedback, so a model no longer queried is tried again.
+All counts fade with each feedback, so a model no longer queried is tried again.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ from serving.selection.model_output import Task, TrueLabel, loss, require
 from serving.selection.policy import Decision
 
 NEWCOMER_OBSERVATIONS = 10.0
-"""Shared observations that a new user starts with."""
+"""Number of shared observations that a new user starts with."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class ErrorCounts:
-    """Observation counts and losses per model."""
+    """Number of observations and total loss per model."""
 
     models: tuple[str, ...]
     counts: tuple[float, ...]
@@ -49,7 +49,7 @@ class ErrorCounts:
         )
 
     def with_observation(self, losses: Mapping[str, float], keep: float = 1.0) -> ErrorCounts:
-        """Fade all counts by `keep`, then add losses of some models."""
+        """Fade all counts by `keep`, then add the losses of some models."""
         return ErrorCounts(
             models=self.models,
             counts=tuple(
@@ -63,7 +63,7 @@ class ErrorCounts:
         )
 
     def relink(self, models: Sequence[str]) -> ErrorCounts:
-        """Return counts for other models; new ones start at zero."""
+        """Return counts for other models; new models start at zero."""
         known = {m: (c, x) for m, c, x in zip(self.models, self.counts, self.losses, strict=True)}
         pairs = [known.get(model, (0.0, 0.0)) for model in models]
         return ErrorCounts(
@@ -89,13 +89,13 @@ class ErrorCounts:
         )
 
     def standings(self) -> dict[str, float]:
-        """Accuracy per model, in (0, 1); 0.5 if unknown."""
+        """Return the accuracy per model in (0, 1); 0.5 if unknown."""
         means = self.means(0.5, 2.0)
         return {model: 1.0 - mean for model, mean in zip(self.models, means, strict=True)}
 
 
 def losses_of_asked(task: Task, decision: Decision, truth: TrueLabel) -> dict[str, float]:
-    """Return the loss of each queried model; a missing output counts as wrong."""
+    """Return the loss of each queried model; a missing output has the maximum loss."""
     return {
         model: loss(task, decision.answers.get(model), truth) for model in decision.choice.models
     }
@@ -110,7 +110,7 @@ def require_memory(memory: float | None) -> None:
     """Check the option `memory`.
 
     Raises:
-        InvalidSettings: below 2.
+        InvalidSettings: it is below 2.
     """
     require(
         memory is None or 2 <= memory < math.inf,

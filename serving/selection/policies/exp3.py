@@ -1,4 +1,4 @@
-"""Policy `exp3`: one model per query, by weights that only its own loss updates.
+"""Policy `exp3`: one model per query, drawn by weights that only its own loss updates.
 
 Auer, Cesa-Bianchi, Freund and Schapire 2002, "The nonstochastic multiarmed bandit problem", SIAM J.
 Comput. 32(1), figure 1, with losses for rewards as in Clipper (section 5.1):
@@ -6,8 +6,8 @@ Comput. 32(1), figure 1, with losses for rewards as in Clipper (section 5.1):
     p_i = (1 - gamma) w_i / sum w + gamma / K
     w_i <- w_i exp(-eta loss / p_i)         for the queried model
 
-p_i is from decision time. Costs are charged to all models at every step. `sharing` makes it Exp3.S
-(section 8), which follows changes of the best model.
+p_i is taken at decision time. Costs are charged to all models at every step. `sharing` makes this
+Exp3.S (section 8), which follows changes of the best model.
 """
 
 from __future__ import annotations
@@ -25,15 +25,15 @@ from serving.selection.policy import Decision, require_costs
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Exp3(OneModel[LogWeights]):
-    """Exponential weights from the queried model's loss."""
+    """Exponential weights learned from the queried model's loss."""
 
     name: ClassVar[str] = "exp3"
 
     costs: Mapping[str, float] = dataclasses.field(default_factory=dict)
     gamma: float = 0.05
-    """Share of queries to a random model; the bound gives 0.015 for 5 models, 20,000 queries."""
+    """Share of queries to a random model; the bound gives 0.015 for 5 models and 20,000 queries."""
     learning_rate: float = 0.05
-    """eta; the bound gives 0.006, but good models bear more (benchmarks/selection.py)."""
+    """eta; the bound gives 0.006, but good models tolerate more (benchmarks/selection.py)."""
     sharing: float = 1e-4
     """alpha: share of all weight spread evenly after each feedback."""
 
@@ -55,7 +55,7 @@ class Exp3(OneModel[LogWeights]):
         return state.relink(models)
 
     def initial_for_user(self, shared: LogWeights) -> LogWeights:
-        """Return weights near those of all users."""
+        """Return weights close to the shared ones."""
         return shared.temper(NEWCOMER_NATS)
 
     def weights(self, state: LogWeights) -> Mapping[str, float]:
@@ -67,7 +67,7 @@ class Exp3(OneModel[LogWeights]):
         }
 
     def observe(self, state: LogWeights, decision: Decision, truth: TrueLabel) -> LogWeights:
-        """Lower the queried model's weight by its loss, and all by their costs."""
+        """Lower the queried model's weight by its loss, and all weights by costs."""
         steps = {model: self.learning_rate * self.costs.get(model, 0.0) for model in state.models}
         for model, loss in losses_of_asked(self.task, decision, truth).items():
             if model in steps:

@@ -1,14 +1,14 @@
 """Policy `exp4`: query all models and take a weighted vote.
 
-Exp4 of Auer et al. 2002 (SIAM J. Comput. 32(1), section 7) with models as experts, all losses
-known:
+This is Exp4 of Auer et al. 2002 (SIAM J. Comput. 32(1), section 7) with models as experts and all
+losses known:
 
     w_i <- w_i exp(-eta loss_i)
 
-Where costs let one model respond alone, the others' losses in queries to all count by one over the
-query probability.
+If costs let one model respond alone, the others' losses are divided by the probability of querying
+them.
 
-The confidence is the share of all weight, missing models included, behind the output. Agreement
+The confidence is the share of all weight, missing models included, behind the output. The agreement
 weights models by accuracy, as the weights soon favour the best.
 """
 
@@ -36,7 +36,7 @@ from serving.selection.policy import Choice, Combined, Decision
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Exp4State:
-    """Weights, and error counts per model and of the ensemble."""
+    """Weights, and error counts of each model and of the ensemble."""
 
     weights: LogWeights
     tallies: ErrorCounts
@@ -48,13 +48,13 @@ class Exp4State:
 
     @property
     def models(self) -> tuple[str, ...]:
-        """Linked models."""
+        """The linked models."""
         return self.weights.models
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Exp4(Cascade[Exp4State]):
-    """Exponential weights from all losses."""
+    """Exponential weights learned from all losses."""
 
     name: ClassVar[str] = "exp4"
 
@@ -63,7 +63,7 @@ class Exp4(Cascade[Exp4State]):
     sharing: float = 1e-4
     """Share of all weight spread evenly after each feedback."""
     vote: voting.By = "scores"
-    """`scores` spreads a model's weight by probability, `majority` gives it to its label."""
+    """`scores` spreads a model's weight by probability; `majority` gives it to its label."""
 
     def __post_init__(self) -> None:
         Cascade.__post_init__(self)
@@ -83,7 +83,7 @@ class Exp4(Cascade[Exp4State]):
         )
 
     def relink(self, state: Exp4State, models: Sequence[str]) -> Exp4State:
-        """Return the state for other models; ensemble errors hold for the same ones only."""
+        """Return the state for other models; ensemble errors are kept only for the same set."""
         same = set(models) == set(state.models)
         return Exp4State(
             weights=state.weights.relink(models),
@@ -92,7 +92,7 @@ class Exp4(Cascade[Exp4State]):
         )
 
     def initial_for_user(self, shared: Exp4State) -> Exp4State:
-        """Return weights near those of all users, and few of their observations."""
+        """Return weights close to the shared ones, and a few shared observations."""
         return Exp4State(
             weights=shared.weights.temper(NEWCOMER_NATS),
             tallies=shared.tallies.at_most(NEWCOMER_OBSERVATIONS),
@@ -105,11 +105,11 @@ class Exp4(Cascade[Exp4State]):
     def combine(
         self, state: Exp4State, choice: Choice, responses: Mapping[str, ModelOutput]
     ) -> Combined:
-        """Take the vote set by `vote`."""
+        """Combine outputs by the option `vote`."""
         return self.combine_by(state, choice, responses, self.vote)
 
     def observe(self, state: Exp4State, decision: Decision, truth: TrueLabel) -> Exp4State:
-        """Lower the weights by the losses."""
+        """Lower the models' weights by their losses."""
         steps = {
             model: self.learning_rate * loss / decision.choice.probabilities[model]
             for model, loss in losses_of_asked(self.task, decision, truth).items()

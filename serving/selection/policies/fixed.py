@@ -1,4 +1,4 @@
-"""Policy `fixed`: one model responds to everything; its errors are counted."""
+"""Policy `fixed`: one model responds to every query, and its errors are counted."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ from serving.selection.policies.one_model import Counting
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Fixed(Counting):
-    """Policy that always asks the same model."""
+    """A policy that always queries the same model."""
 
     name: ClassVar[str] = "fixed"
 
     model: str | None = None
-    """If None, the first linked one."""
+    """Name of the model; None means the first linked."""
 
     def __post_init__(self) -> None:
         require(self.model != "", "model", self.model, "a model's name, or none")
 
     def weights(self, state: ErrorCounts) -> Mapping[str, float]:
-        """Return all weight for the model."""
+        """Return all weight for the fixed model."""
         chosen = self.model if self.model in state.models else next(iter(state.models), None)
         return {model: float(model == chosen) for model in state.models}

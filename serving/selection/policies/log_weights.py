@@ -1,8 +1,8 @@
 """Log-space weights of multiplicative-weights policies.
 
 The largest log is 0, so nothing overflows. Sharing (Herbster and Warmuth 1998, Fixed-Share; Exp3.S
-in Auer et al. 2002) gives every model part of all weight after each step, so that a recovered model
-climbs back.
+in Auer et al. 2002) gives every model a part of all weight after each step, so that a recovered
+model climbs back.
 """
 
 from __future__ import annotations
@@ -15,15 +15,15 @@ from typing import Any
 from serving.selection.model_output import require
 
 LOWEST = -200.0
-"""Floor of log weights: finite, yet 0 in any sum."""
+"""Floor of log weights, finite but negligible in any sum."""
 
 NEWCOMER_NATS = 2.0
-"""A new user's weights differ by at most e^2."""
+"""Log of the largest ratio between a new user's weights."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class LogWeights:
-    """Log weights, the largest 0."""
+    """Log weights, the largest being 0."""
 
     models: tuple[str, ...]
     logs: tuple[float, ...]
@@ -48,13 +48,13 @@ class LogWeights:
         )
 
     def shares(self) -> tuple[float, ...]:
-        """Return the weights; they sum to 1."""
+        """Return the weights, whose sum is 1."""
         weights = [math.exp(log) for log in self.logs]
         total = math.fsum(weights)
         return tuple(weight / total for weight in weights)
 
     def step(self, steps: Mapping[str, float], sharing: float) -> LogWeights:
-        """Subtract steps (at least 0), then spread `sharing` of all weight evenly."""
+        """Subtract steps (0 or more), then spread `sharing` of all weight evenly."""
         logs = [
             log - steps.get(model, 0.0) for model, log in zip(self.models, self.logs, strict=True)
         ]
@@ -68,7 +68,7 @@ class LogWeights:
         return LogWeights(models=self.models, logs=tuple(logs))
 
     def relink(self, models: Sequence[str]) -> LogWeights:
-        """Return weights for other models; new ones get the mean."""
+        """Return weights for other models; new models get the mean weight."""
         known = dict(zip(self.models, self.logs, strict=True))
         kept = [known[model] for model in models if model in known]
         mean = math.log(math.fsum(math.exp(log) for log in kept) / len(kept)) if kept else 0.0
@@ -76,14 +76,14 @@ class LogWeights:
         return LogWeights(models=tuple(models), logs=tuple(logs))
 
     def temper(self, nats: float) -> LogWeights:
-        """Return weights in the same order, within a factor e^nats."""
+        """Return weights in the same order whose ratios are at most e^nats."""
         lowest = min(self.logs, default=0.0)
         factor = min(1.0, nats / -lowest) if lowest < 0 else 1.0
         return LogWeights(models=self.models, logs=tuple(factor * log for log in self.logs))
 
 
 def require_rates(learning_rate: float, sharing: float) -> None:
-    """Check the options of a policy with these weights.
+    """Check the options of a policy with log weights.
 
     Raises:
         InvalidSettings: one is out of range.

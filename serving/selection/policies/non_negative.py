@@ -1,4 +1,4 @@
-"""Non-negative least squares, by an active set."""
+"""Non-negative least squares by the active-set method."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ Array = NDArray[np.float64]
 
 
 def not_negative(a: Array, b: Array, *, count: int, start: Sequence[float] = ()) -> Array:
-    """Minimise w'aw / 2 - b'w with the first `count` of w non-negative.
+    """Minimise w'aw / 2 - b'w with the first `count` weights non-negative.
 
     Lawson-Hanson active sets on normal equations (Bro and De Jong 1997); `a` is positive definite,
     so the minimum is unique and found in finitely many steps.
@@ -19,8 +19,8 @@ def not_negative(a: Array, b: Array, *, count: int, start: Sequence[float] = ())
     Args:
         a: (d, d), symmetric.
         b: (d,).
-        count: number of bound weights.
-        start: earlier solution; one step if its zeros still hold.
+        count: number of weights that must not be negative.
+        start: earlier solution; one step is enough if its zeros still hold.
     """
     d = len(b)
     is_bound = np.arange(d) < count
@@ -44,7 +44,7 @@ def not_negative(a: Array, b: Array, *, count: int, start: Sequence[float] = ())
             if not falls.any():
                 w = goal
                 break
-            # Go towards the goal while all stay at 0 or above; weights at 0 are bound.
+            # Move towards the goal while all weights stay at 0 or above; those at 0 are bound.
             steps = w[falls] / np.maximum(w[falls] - goal[falls], np.finfo(float).tiny)
             w = w + min(1.0, float(steps.min())) * (goal - w)
             met = falls & (w <= 1e-15)
@@ -54,7 +54,7 @@ def not_negative(a: Array, b: Array, *, count: int, start: Sequence[float] = ())
 
 
 def _solve(a: Array, b: Array, is_open: NDArray[np.bool_]) -> Array:
-    """Minimum with the other weights at 0: (d,)."""
+    """Return the minimum (d,) with the other weights at 0."""
     w = np.zeros(len(b))
     if is_open.all():
         w[:] = np.linalg.solve(a, b)

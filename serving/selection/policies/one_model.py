@@ -22,7 +22,7 @@ S = TypeVar("S", bound=PolicyState)
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class OneModel(abc.ABC, Generic[S]):
-    """Draw one model by the weights."""
+    """Base of policies that draw one model by weight."""
 
     task: Task = CLASSES
 
@@ -45,7 +45,7 @@ class OneModel(abc.ABC, Generic[S]):
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Counting(OneModel[ErrorCounts]):
-    """Count the errors of each model, for all users together."""
+    """Base of policies that count each model's errors."""
 
     def initial(self, models: Sequence[str]) -> ErrorCounts:
         """Return zero counts."""
@@ -60,7 +60,7 @@ class Counting(OneModel[ErrorCounts]):
         return state.relink(models)
 
     def initial_for_user(self, shared: ErrorCounts) -> ErrorCounts:
-        """Return zero counts: each user is counted from the start."""
+        """Return zero counts, because each user is counted from the start."""
         return ErrorCounts.none(shared.models)
 
     def observe(self, state: ErrorCounts, decision: Decision, truth: TrueLabel) -> ErrorCounts:
@@ -70,17 +70,17 @@ class Counting(OneModel[ErrorCounts]):
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Learning(Counting):
-    """Let the fading counts decide, together with costs."""
+    """Base of policies that decide by fading counts and costs."""
 
     costs: Mapping[str, float] = dataclasses.field(default_factory=dict)
     memory: float | None = 1000.0
-    """Feedback count in which an observation fades to 1/e; None: never."""
+    """Number of feedbacks after which an observation fades to 1/e; None means never."""
 
     def initial_for_user(self, shared: ErrorCounts) -> ErrorCounts:
-        """Return a few of all users' observations."""
+        """Return a few of the shared observations."""
         return shared.at_most(NEWCOMER_OBSERVATIONS)
 
     def observe(self, state: ErrorCounts, decision: Decision, truth: TrueLabel) -> ErrorCounts:
-        """Count the losses; earlier ones fade."""
+        """Count the losses, and fade earlier ones."""
         losses = losses_of_asked(self.task, decision, truth)
         return state.with_observation(losses, keep_of(self.memory))

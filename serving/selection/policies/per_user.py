@@ -1,12 +1,13 @@
 """Policy `per-user`: a linear combination of all models' scores, learned online for each user.
 
-As in Velox (Crankshaw et al., CIDR 2015, section 4): models are shared features, a user's weights a
-ridge regression over feedback, and new users start from the shared weights:
+As in Velox (Crankshaw et al., CIDR 2015, section 4), models are shared features, a user's weights
+are a ridge regression over feedback, and new users start from the shared weights:
 
     minimise  sum over feedback (y - w.x)^2 + ridge |w - prior|^2    over w >= 0
 
-Classes: x has each model's probability of a class, y is 1 for the right class, else 0; one row per
-class. Number: x has each model's number and a 1 for the user's offset, in units of `task.scale`.
+For classes there is one row per class: x has each model's probability, y is 1 for the right class
+and 0 otherwise. For numbers, x has each model's number and a 1 for the user's offset, in units of
+`task.scale`.
 Non-negative weights fit stacked predictors best (Breiman 1996, "Stacked regressions") and act as
 votes; the offset is free.
 """
@@ -35,14 +36,14 @@ from serving.selection.policy import Choice, Combined, Decision
 Vector = tuple[float, ...]
 
 _MAX_SCALES = 1e5
-"""Limit on numbers in scales, so that squares stay finite."""
+"""Limit on numbers in units of `task.scale`, so that squares stay finite."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class PerUserState:
     """Sums over one user's feedback, and the resulting weights.
 
-    d is the number of models, plus one for numbers: the offset, last.
+    d is the number of models; for numbers, plus one for the offset, last.
     """
 
     tallies: ErrorCounts
@@ -66,18 +67,18 @@ class PerUserState:
 
     @property
     def models(self) -> tuple[str, ...]:
-        """Linked models."""
+        """The linked models."""
         return self.tallies.models
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class PerUser(Cascade[PerUserState]):
-    """Ridge regression over the models' scores."""
+    """Ridge regression on the models' scores."""
 
     name: ClassVar[str] = "per-user"
 
     ridge: float = 10.0
-    """Prior strength: about the feedback count at which a user's own weighs as much."""
+    """Strength of the prior: about the number of feedbacks that weigh as much."""
 
     def __post_init__(self) -> None:
         Cascade.__post_init__(self)
@@ -85,14 +86,14 @@ class PerUser(Cascade[PerUserState]):
         require(1e-3 <= self.ridge <= 1e6, "ridge", self.ridge, expected)
 
     def initial(self, models: Sequence[str]) -> PerUserState:
-        """Return the models' mean."""
+        """Return equal weights for all models."""
         offset = (0.0,) if self.task.kind == "number" else ()
         return self._empty(
             ErrorCounts.none(models), (1.0 / max(1, len(models)),) * len(models) + offset
         )
 
     def parse_state(self, data: Mapping[str, Any]) -> PerUserState:
-        """Parse the fields of a state of the same kind of task."""
+        """Parse the fields of a state for the same kind of task."""
         state = PerUserState(
             tallies=ErrorCounts.from_json(data["tallies"]),
             together=EnsembleErrors.from_json(data["together"]),
@@ -120,7 +121,7 @@ class PerUser(Cascade[PerUserState]):
         elif count:
             prior[:] = 1.0 / count
 
-        # Rows of the new sums with an old one, including the offset's.
+        # Rows of the new sums that have an old row, including the offset's.
         new = [place for place, model in enumerate(models) if model in places]
         before = [places[models[place]] for place in new]
         if len(state.prior) > len(places):
@@ -140,7 +141,7 @@ class PerUser(Cascade[PerUserState]):
         return self._empty(shared.tallies.at_most(NEWCOMER_OBSERVATIONS), shared.weights)
 
     def weights(self, state: PerUserState) -> Mapping[str, float]:
-        """Return the weights without the offset, as shares."""
+        """Return the weights as shares, without the offset."""
         own = state.weights[: len(state.models)]
         total = sum(own)
         if total <= 0:
@@ -150,7 +151,7 @@ class PerUser(Cascade[PerUserState]):
     def combine(
         self, state: PerUserState, choice: Choice, responses: Mapping[str, ModelOutput]
     ) -> Combined:
-        """Combine outputs; present models get the weights of missing ones."""
+        """Combine outputs; the other models get the weights of missing ones."""
         found = self.combine_by(state, choice, responses, "scores")
         if self.task.kind == "number" and found.output is not None:
             there = [model for model in choice.models if model in responses]
@@ -160,7 +161,7 @@ class PerUser(Cascade[PerUserState]):
         return found
 
     def observe(self, state: PerUserState, decision: Decision, truth: TrueLabel) -> PerUserState:
-        """Refit the weights; missing outputs get the others' mean and lower their model's weight.
+        """Refit the weights; a missing output gets the others' mean and lowers its model's weight.
 
         Other weights stay, so a dead model does not lower the confidence.
         """
@@ -188,10 +189,7 @@ class PerUser(Cascade[PerUserState]):
     def _rows(
         self, responses: Sequence[ModelOutput | None], truth: TrueLabel
     ) -> tuple[Array, Array]:
-        """Rows x (d, n) and goals y (n,) of one feedback; n is the number of classes, or 1.
-
-        A missing output gets the mean of the others.
-        """
+        """Return rows x (d, n) and goals y (n,) of a feedback; n is the number of classes, or 1."""
         if isinstance(truth, float):
             values = [
                 [self._to_scales(a.value)] if isinstance(a, Number) else None for a in responses
@@ -228,7 +226,7 @@ class PerUser(Cascade[PerUserState]):
         return self.task.scale * (total * mean + state.weights[-1])
 
     def _to_scales(self, value: float) -> float:
-        """Convert a number to scales, bounded."""
+        """Convert a number to units of `task.scale`, bounded."""
         return min(_MAX_SCALES, max(-_MAX_SCALES, value / self.task.scale))
 
     def _empty(self, tallies: ErrorCounts, prior: Vector) -> PerUserState:

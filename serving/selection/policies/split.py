@@ -1,6 +1,6 @@
 """Policy `split`: each model gets a fixed share of users or queries, for A/B comparison.
 
-Users are split by a hash of salt and user.
+Users are split by a hash of the salt and the user.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ Unit = Literal["user", "query"]
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Split(Counting):
-    """Fixed shares."""
+    """Fixed shares of the models."""
 
     name: ClassVar[str] = "split"
 
     shares: Mapping[str, float] = dataclasses.field(default_factory=dict)
-    """Share per model, in any unit; empty: equal."""
+    """Share per model, in any unit; if empty, all are equal."""
     by: Unit = "user"
     salt: str = ""
 
@@ -34,7 +34,10 @@ class Split(Counting):
         require(self.by in get_args(Unit), "by", self.by, "user or query")
         for model, share in self.shares.items():
             require(
-                math.isfinite(share) and share >= 0, f"shares.{model}", share, "0 or a number above"
+                math.isfinite(share) and share >= 0,
+                f"shares.{model}",
+                share,
+                "a number of 0 or more",
             )
         require(
             not self.shares or any(share > 0 for share in self.shares.values()),
@@ -44,7 +47,7 @@ class Split(Counting):
         )
 
     def weights(self, state: ErrorCounts) -> Mapping[str, float]:
-        """Return the shares; equal ones if none are given."""
+        """Return the shares, or equal shares if none are given."""
         shares = {model: self.shares.get(model, 0.0) for model in state.models}
         total = math.fsum(shares.values())
         if total <= 0:
@@ -52,7 +55,7 @@ class Split(Counting):
         return {model: share / total for model, share in shares.items()}
 
     def select(self, state: ErrorCounts, query: Query, draw: float) -> Choice:
-        """Draw one model, for a user always the same."""
+        """Draw one model; if `by` is `user`, a user always gets the same one."""
         weights = self.weights(state)
         place = self._place(query.user) if self.by == "user" and query.user else draw
         return one_of(tuple(weights), tuple(weights.values()), place)

@@ -1,7 +1,7 @@
-"""Policy `thompson`: query each model in proportion to its probability of being best.
+"""Policy `thompson`: query each model in proportion to its probability of being the best.
 
 Mean losses have Beta posteriors; a loss counts as that fraction of a failure (Agrawal and Goyal
-2012, arXiv:1111.1797, flips a coin). Posterior draws are fixed, so the log has exact probabilities.
+2012, arXiv:1111.1797, flip a coin). Posterior draws are fixed, so logged probabilities are exact.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _DRAWS = 256
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Thompson(Learning):
-    """Probability matching."""
+    """Probability matching by Thompson sampling."""
 
     name: ClassVar[str] = "thompson"
 
@@ -37,7 +37,7 @@ class Thompson(Learning):
         require(self.successes > 0, "successes", self.successes, "a number above 0")
 
     def weights(self, state: ErrorCounts) -> Mapping[str, float]:
-        """Return the probabilities of being best."""
+        """Return each model's probability of being the best."""
         failures = tuple(self.failures + loss for loss in state.losses)
         successes = tuple(
             # Rounding may push a loss sum slightly above its count.

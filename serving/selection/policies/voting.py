@@ -1,8 +1,8 @@
 """Weighted votes of several models over classes, or over numbers that agree.
 
-Classes: the label with most weight. Numbers: the weighted mean of the heaviest group within the
-tolerance of one of them. Model order does not matter, and a missing output never raises the
-confidence.
+For classes, the label with the most weight wins; for numbers, the weighted mean of the heaviest
+group within the tolerance of one of them. The order of models does not matter, and a missing output
+never raises the confidence.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from serving.selection.model_output import ModelOutput, Number, Scores, Task, to
 from serving.selection.policy import Choice, Combined
 
 By = Literal["majority", "scores"]
-"""`majority`: a model's weight goes to its label; `scores`: it is spread by probability."""
+"""`majority` gives a model's weight to its label; `scores` spreads it by probability."""
 
 
 class Vote(NamedTuple):
-    """Outcome of a vote."""
+    """The outcome of a vote."""
 
     output: str | float | None
     mass: float
@@ -50,7 +50,7 @@ def combine(
     standings: Mapping[str, float],
     by: By,
 ) -> Combined:
-    """Combine outputs: `weights` of models give the confidence, accuracies the agreement.
+    """Combine outputs; `weights` give the confidence, `standings` (accuracies) the agreement.
 
     A model alone votes by scores.
     """

@@ -1,1 +1,1 @@
-"""Stores of the states of selection policies."""
+"""Stores for the states of selection policies."""

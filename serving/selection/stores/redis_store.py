@@ -1,8 +1,8 @@
 """State store in Redis, for gateways on any machine; needs the extra `redis`.
 
-Durable if the server persists (`appendonly yes`). Each application has a hash `luthier:states:NAME`
-by user and a sorted set `luthier:saved:NAME` of the users' save times. Batches are MULTI/EXEC. With
-concurrent gateways the last save wins.
+States are durable if the server persists (`appendonly yes`). Each application has a hash
+`luthier:states:NAME` by user and a sorted set `luthier:saved:NAME` of the users' save times. Each
+batch is a MULTI/EXEC transaction. With several gateways the last save wins.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from serving.selection.stores.write_behind import WriteBatch, WriteBehindStore
 _PREFIX = "luthier:states:"
 _SAVED = "luthier:saved:"
 _TIMEOUT_S = 2.0
-"""Timeout of the store's threads."""
+"""Timeout of calls in the store's threads."""
 LOAD_TIMEOUT_S = 0.1
-"""Load timeout, during which the event loop waits.
+"""Timeout of loading a state, while the event loop waits.
 
-A nearby server takes a thousandth of it; full load adds some hundredths of a second.
+A nearby server needs a thousandth of it; full load adds some hundredths of a second.
 """
 _RETRY_S = 1.0
 """Interval between probes of an unavailable server."""
@@ -33,7 +33,7 @@ _RETRY_S = 1.0
 class RedisStore(WriteBehindStore):
     """A state store in a Redis server.
 
-    After a failed load, loads raise `NotReady` at once until the server answers again, so that an
+    After a failure, `load` raises `NotReady` at once until the server answers again, so that an
     outage does not block the event loop.
     """
 
@@ -47,7 +47,7 @@ class RedisStore(WriteBehindStore):
     ) -> None:
         """Connect to `redis://host:port/db`, `rediss://...` or `unix:///path/to/socket`.
 
-        The URL has no password, as settings are visible.
+        The URL must not contain a password, because settings are visible.
 
         Raises:
             InvalidSettings: no package, or the URL is invalid or has a password.
@@ -57,12 +57,12 @@ class RedisStore(WriteBehindStore):
         self._patience_s = patience_s
         self._reader = concurrent.futures.ThreadPoolExecutor(1, "states-asked")
         self._outage = ""
-        """Why the server does not answer; empty: it does."""
+        """Reason why the server does not answer; empty if it does."""
         self._closed = threading.Event()
         super().__init__(interval_s=interval_s, name="states-redis")
 
     def close(self) -> None:
-        """Write what is left, and disconnect."""
+        """Write the waiting states, and disconnect."""
         super().close()
         self._closed.set()
         self._reader.shutdown(wait=False, cancel_futures=True)
@@ -104,7 +104,7 @@ class RedisStore(WriteBehindStore):
                 self._delete_excess_users(application, self._max_users[application])
 
     def _delete_excess_users(self, application: str, most: int) -> None:
-        """Delete the users saved longest ago, and some more."""
+        """Delete the excess users saved longest ago, and some more."""
         states, saved = _PREFIX + application, _SAVED + application
         too_many = self._client.zcard(saved) - most
         if too_many <= 0:
@@ -117,7 +117,7 @@ class RedisStore(WriteBehindStore):
 
 
 def _connect(url: str, password: str | None) -> Any:
-    """Return a client of a server that responds; raises as `RedisStore`."""
+    """Return a client of a server that responds, or raise the errors of `RedisStore`."""
     try:
         import redis  # noqa: PLC0415  an extra
         from redis.backoff import NoBackoff  # noqa: PLC0415

@@ -1,7 +1,7 @@
 """State store in a SQLite file, the default.
 
-A batch is a transaction. A killed process loses at most the last batch, a power loss the last few
-(`synchronous=NORMAL`).
+A batch is a transaction. A killed process loses at most the last batch, a power failure at most the
+last few (`synchronous=NORMAL`).
 """
 
 from __future__ import annotations
@@ -39,13 +39,13 @@ _BUSY_S = 10.0
 
 
 class SqliteStore(WriteBehindStore):
-    """A state store in a file; processes that share it see their own saves first."""
+    """A state store in a file; each process that shares it sees its own saves first."""
 
     def __init__(self, path: pathlib.Path, *, interval_s: float = 0.2) -> None:
         """Open or create the file.
 
         Raises:
-            NotReady: it cannot be opened.
+            NotReady: the file cannot be opened.
         """
         try:
             self._reader = _connection(path)
@@ -56,7 +56,7 @@ class SqliteStore(WriteBehindStore):
         super().__init__(interval_s=interval_s, name="states-sqlite")
 
     def close(self) -> None:
-        """Write what is left, and close the file."""
+        """Write the waiting states, and close the file."""
         super().close()
         self._reader.close()
         self._writer.close()
@@ -83,7 +83,7 @@ class SqliteStore(WriteBehindStore):
                         self._delete_excess_users(application, self._max_users[application])
 
     def _delete_excess_users(self, application: str, most: int) -> None:
-        """Delete the users saved longest ago, and some more."""
+        """Delete the excess users saved longest ago, and some more."""
         ((users,),) = self._writer.execute(_COUNT, (application,))
         if users > most:
             too_many = users - most + most // 100

@@ -1,6 +1,6 @@
-"""State stores: one text per application and user.
+"""State stores, with one string per application and user.
 
-A load sees every save of this process. The empty user is the shared state.
+`load` sees every save of this process. An empty user means the shared state.
 """
 
 from __future__ import annotations
@@ -11,18 +11,18 @@ EVERYBODY = ""
 
 
 class MemoryStore:
-    """State store in a dictionary."""
+    """A state store in memory."""
 
     def __init__(self) -> None:
         self._texts: dict[str, dict[str, str]] = {}
         self._most: dict[str, int] = {}
 
     def load(self, application: str, user: str) -> str | None:
-        """Return the last saved text, if any."""
+        """Return the string saved last, if any."""
         return self._texts.get(application, {}).get(user)
 
     def save(self, application: str, user: str, text: str) -> None:
-        """Replace a text."""
+        """Replace a user's string."""
         texts = self._texts.setdefault(application, {})
         texts.pop(user, None)
         texts[user] = text
@@ -32,18 +32,18 @@ class MemoryStore:
             del texts[oldest]
 
     def delete(self, application: str) -> None:
-        """Delete all texts of an application."""
+        """Delete all states of an application."""
         self._texts.pop(application, None)
 
     def keep_most(self, application: str, most: int) -> None:
-        """Limit an application's users; excess ones go one per later save."""
+        """Limit an application's users; each later save deletes one in excess."""
         self._most[application] = most
 
     def flush(self) -> None:
-        """Do nothing: no text is durable."""
+        """Do nothing, because no state is durable."""
 
     def close(self) -> None:
-        """Do nothing: nothing is open."""
+        """Do nothing, because nothing is open."""
 
 
 StateStore = MemoryStore | WriteBehindStore

@@ -1,4 +1,4 @@
-"""Base of state stores outside this process: a thread writes saves in batches.
+"""Base class of state stores outside this process: a thread writes saves in batches.
 
 A failed batch is retried. A killed process loses at most the last `interval_s` and the batch being
 written.
@@ -15,26 +15,26 @@ from serving.errors import NotReady
 log = logging.getLogger(__name__)
 
 MAX_WAITING = 65_536
-"""Waiting states beyond which new ones are rejected."""
+"""Number of waiting states above which new ones are rejected."""
 
 
 class WriteBatch:
-    """Changes written together: deletions of applications first, then texts."""
+    """Changes written together: deletions of applications first, then states."""
 
     __slots__ = ("applications", "texts")
 
     def __init__(self) -> None:
         self.applications: set[str] = set()
         self.texts: dict[tuple[str, str], str] = {}
-        """By application and user, the last saved last."""
+        """Serialized states by application and user, in saving order."""
 
     def delete_all(self, application: str) -> None:
-        """Delete an application's states."""
+        """Delete all states of an application."""
         self.applications.add(application)
         self.texts = {key: text for key, text in self.texts.items() if key[0] != application}
 
     def add(self, later: WriteBatch) -> None:
-        """Take over a later batch."""
+        """Add the changes of a later batch."""
         for application in later.applications:
             self.delete_all(application)
         self.texts |= later.texts
@@ -47,7 +47,7 @@ class _Outage:
         self._is_on = False
 
     def report(self, error: Exception | None) -> None:
-        """Log the first failure, and the first success (None) after it."""
+        """Log the first failure, and the first success (`error` is None) after it."""
         if error is not None and not self._is_on:
             log.error(self._begins, extra={"reason": str(error)})
         elif error is None and self._is_on:
@@ -56,10 +56,10 @@ class _Outage:
 
 
 class WriteBehindStore(abc.ABC):
-    """A state store that reads and writes elsewhere; thread-safe, except `close`."""
+    """A state store that reads and writes elsewhere; thread-safe except for `close`."""
 
     def __init__(self, *, interval_s: float, name: str, max_waiting: int = MAX_WAITING) -> None:
-        """Start the writer thread; a subclass calls this when it can write."""
+        """Start the writer thread; a subclass calls this once it can write."""
         self._max_waiting = max_waiting
         self._interval_s = interval_s
         self._max_users: dict[str, int] = {}
@@ -73,7 +73,7 @@ class WriteBehindStore(abc.ABC):
             "states not written; they are kept for another try", "states are written again"
         )
         self._reads = _Outage(
-            "states cannot be read; queries are decided without learnt states",
+            "states cannot be read; queries are decided without learned states",
             "states can be read again",
         )
         self._hurried = False
@@ -84,14 +84,14 @@ class WriteBehindStore(abc.ABC):
 
     @abc.abstractmethod
     def _read(self, application: str, user: str) -> str | None:
-        """Return a written text, or raise NotReady."""
+        """Return the written string, if any, or raise NotReady."""
 
     @abc.abstractmethod
     def _write(self, batch: WriteBatch) -> None:
-        """Write a batch as a whole, or raise; called by the writer thread."""
+        """Write the whole batch, or raise an error; called by the writer thread."""
 
     def load(self, application: str, user: str) -> str | None:
-        """Return the last saved text, waiting or written.
+        """Return the string saved last, waiting or written.
 
         Raises:
             NotReady: the store is unavailable.
@@ -111,7 +111,7 @@ class WriteBehindStore(abc.ABC):
         return found
 
     def save(self, application: str, user: str, text: str) -> None:
-        """Replace a text; durable after the next batch or `flush`.
+        """Replace a user's string; it is durable after the next batch or `flush`.
 
         Raises:
             NotReady: too many writes wait.
@@ -129,7 +129,7 @@ class WriteBehindStore(abc.ABC):
             self._note_change()
 
     def delete(self, application: str) -> None:
-        """Delete all texts of an application."""
+        """Delete all states of an application."""
         with self._changed:
             self._waiting.delete_all(application)
             self._note_change()
@@ -142,7 +142,7 @@ class WriteBehindStore(abc.ABC):
         """Wait until everything saved is durable.
 
         Raises:
-            NotReady: the write failed and will be retried.
+            NotReady: writing failed and will be retried.
         """
         with self._changed:
             goal, failures = self._saved, self._failures
@@ -155,7 +155,7 @@ class WriteBehindStore(abc.ABC):
                 raise NotReady(f"the states cannot be written: {self._error}") from self._error
 
     def close(self) -> None:
-        """Write what is left, once, and end the thread."""
+        """Write the waiting states, trying once, and end the thread."""
         with self._changed:
             self._closing = True
             self._changed.notify_all()

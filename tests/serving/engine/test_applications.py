@@ -331,6 +331,6 @@ def test_states_out_of_reach_hold_up_no_query(caplog):
         assert running.do(running.hub.state_misses) == {"app": 5}
         running.do(running.hub.close)
     told = [record.message for record in caplog.records]
-    assert told.count("states cannot be read; queries are decided without learnt states") == 1
+    assert told.count("states cannot be read; queries are decided without learned states") == 1
     assert told.count("states can be read again") == 1
     assert told.count("states not written; they are kept for another try") == 1

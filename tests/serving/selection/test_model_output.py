@@ -63,8 +63,12 @@ REFUSED = [
     (Task(output="x"), [tensor([1], "INT64")], "no output 'x' .outputs: out."),
     (Task(), [tensor([0.5], "FP32")], "score of one class alone"),
     (Task(), [tensor([[math.nan, 0.5]], "FP32")], "not finite"),
-    (Task(labels=("a",)), [tensor([[0.5, 0.5]], "FP32")], "2 scores an item, but the task names 1"),
-    (NUMBER, [tensor([[1.0, 2.0]], "FP32")], "holds 2 numbers an item"),
+    (
+        Task(labels=("a",)),
+        [tensor([[0.5, 0.5]], "FP32")],
+        "2 scores per item, but the task names 1",
+    ),
+    (NUMBER, [tensor([[1.0, 2.0]], "FP32")], "holds 2 numbers per item"),
     (NUMBER, [strings("3")], "holds strings"),
     (Task(), [tensor(3, "INT64")], "no axis of items"),
 ]

@@ -189,7 +189,7 @@ WRONG: list[tuple[dict[str, Any], str]] = [
     ({"name": "a/b"}, "name = 'a/b'"),
     ({"input_type": "images"}, "input_type = 'images', expected one of integers"),
     ({"latency_slo_s": 0}, "latency_slo_s = 0, expected seconds above 0"),
-    ({"models": ["a", "a"]}, "none twice"),
+    ({"models": ["a", "a"]}, "distinct names"),
     ({"models": "a"}, "expected a list of names"),
     ({"policy": "best"}, "policy 'best' is not known"),
     ({"options": {"x": 1}}, "no option 'x'"),
@@ -216,7 +216,7 @@ def test_models_are_linked_and_unlinked() -> None:
     """In order; one that is there already, or not, is refused."""
     app = application(models=("a",)).with_models("b", "c").without_models("b")
     assert app.models == ("a", "c")
-    with pytest.raises(InvalidSettings, match="none twice"):
+    with pytest.raises(InvalidSettings, match="distinct names"):
         app.with_models("a")
     with pytest.raises(InvalidSettings, match="expected one of a, c"):
         app.without_models("b")

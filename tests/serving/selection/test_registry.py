@@ -27,7 +27,7 @@ WRONG = [
     ("epsilon-greedy", {"epsilon": 1.5}, {}, "epsilon = 1.5, expected 0 to 1"),
     ("thompson", {"failures": 0}, {}, "failures = 0.0, expected a number above 0"),
     ("per-user", {"ridge": 0}, {}, "ridge = 0.0, expected 0.001 to 1e6"),
-    ("split", {"shares": {"a": -1}}, {}, "shares.a = -1.0, expected 0 or a number above"),
+    ("split", {"shares": {"a": -1}}, {}, "shares.a = -1.0, expected a number of 0 or more"),
     ("split", {"shares": {"a": 0}}, {}, "expected at least one share above 0"),
     ("split", {"shares": ["a"]}, {}, "expected an object of model names and numbers"),
     ("split", {"by": "day"}, {}, "by = 'day', expected user or query"),

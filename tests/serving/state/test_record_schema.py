@@ -55,7 +55,7 @@ def test_nonsense_is_one_error(key, data, text):
         record_schema.read(key, text)
     with pytest.raises(InvalidSettings, match="expected one of setting, version"):
         record_schema.read(key._replace(kind="colour"), json.dumps(data))
-    with pytest.raises(InvalidSettings, match="not texts"):
+    with pytest.raises(InvalidSettings, match="not strings"):
         record_schema.read(key, b"a blob")
 
 
