@@ -121,10 +121,9 @@ class UnknownModel(ServingError):
     status = 404
 
     def __init__(self, name: str, known: tuple[str, ...], version: str | None = None) -> None:
-        """Store the facts.
+        """Store the facts; `version` is the unknown version or label, if the model is known.
 
         `known` are the known models or, if `version` is given, the model's versions and labels.
-        `version` is the unknown version or label; None if the model is unknown.
         """
         super().__init__(name, known, version)
         self.name = name

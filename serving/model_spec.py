@@ -37,7 +37,7 @@ class Variant(NamedTuple):
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class ModelSpec:
-    """Model spec: all that is needed to load a model, from a `model.yaml` or made from a path."""
+    """All that is needed to load a model, from a `model.yaml` or made from a path."""
 
     name: str
     version: str
@@ -49,7 +49,7 @@ class ModelSpec:
     """Program that is started as the replica; only for the `command` kind."""
     description: str = ""
     sample: pathlib.Path | None = None
-    """npz file of real inputs: one array per input, with items along axis 0; optionally `labels`."""
+    """npz file of real inputs: an array per input, with items along axis 0; optionally `labels`."""
     quality: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     """Measured quality, such as dataset, metric, value, n."""
     shapes: tuple[str, ...] = ()
@@ -102,8 +102,8 @@ class ModelSpec:
     def files(self) -> tuple[pathlib.Path, ...]:
         """Absolute files and folders that replicas of all variants read, for containers.
 
-        Programs and Python code need their folder, as they may use files next to them. Other models
-        need their file or folder, all files that extend its name (ONNX weights), and the signature.
+        Programs and Python code need their folder, as they may use files next to them; other models
+        their file or folder, all files that extend its name (ONNX weights), and the signature.
         """
         found: list[pathlib.Path] = []
         if self.program is not None:

@@ -45,7 +45,7 @@ class TensorSpec:
     datatype: str
     shape: tuple[int, ...]
     dimensions: tuple[str, ...] = ()
-    """Dimension names from the model's file, "" for those without; empty if no names are known."""
+    """Dimension names in the model's file, "" if unnamed; empty if all are unnamed."""
     item_axis: int | None = 0
     """Item axis, if the model is batched; None if all items share the input."""
 
@@ -117,7 +117,7 @@ class Signature:
         return not self.unbatched
 
     def as_json(self) -> dict[str, Any]:
-        """Return the JSON form for the wire's LOADED."""
+        """Return the JSON form for LOADED."""
         data = {
             "inputs": [spec.as_json() for spec in self.inputs],
             "outputs": [spec.as_json() for spec in self.outputs],
@@ -171,14 +171,14 @@ class DeclaredInputs:
     shared: tuple[str, ...] = ()
     pad: Mapping[str, float] = dataclasses.field(default_factory=dict)
     pad_to: int | None = None
-    """Number to a multiple of which free dimensions are padded."""
+    """Size to whose multiples free dimensions are padded."""
     unbatched: str | None = None
     """Another replica's finding; see `Signature.unbatched`."""
     padding: str | None = None
     """Another replica's finding; see `Signature.padding`."""
 
     def as_json(self) -> dict[str, Any]:
-        """Return the JSON form for the wire's LOAD."""
+        """Return the JSON form for LOAD."""
         return dataclasses.asdict(self)
 
     @classmethod

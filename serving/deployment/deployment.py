@@ -2,7 +2,7 @@
 
     submit: cache (same request in flight, cached response) -> dispatch (queue -> batch -> replica)
 
-All methods must run on the event loop's thread; calls to `apply` must not overlap.
+Not thread-safe; calls to `apply` must not overlap.
 """
 
 from __future__ import annotations
@@ -31,21 +31,21 @@ _OK = 200
 
 
 class InferRequest(RequestFrame, Protocol):
-    """Inference request that a protocol's codec has built."""
+    """Inference request from a protocol's codec."""
 
     @property
     def timeout_s(self) -> float | None:
-        """Time limit of the request in seconds, if any."""
+        """Time limit in seconds, if any."""
         ...
 
     @property
     def priority(self) -> int:
-        """Priority of the request: 1 is the most urgent, 0 means the default."""
+        """Priority; 1 is the most urgent, 0 the default."""
         ...
 
 
 class Deployment:
-    """One version of one model that is being served."""
+    """One version of a model that is being served."""
 
     def __init__(
         self,
@@ -83,7 +83,7 @@ class Deployment:
 
     @property
     def signature(self) -> Signature:
-        """Inputs and outputs of the model, known once the deployment is open."""
+        """Inputs and outputs of the model."""
         signature = self.placement.signature
         assert signature is not None, "a model is asked only after it was opened"
         return signature
@@ -187,7 +187,7 @@ class Deployment:
         """Make the deployment ready for requests.
 
         Raises:
-            ServingError: the model cannot be served under its settings; all replicas are ended.
+            ServingError: the model cannot be served under its settings.
         """
         try:
             self.spec.weights(self.settings.model.variant)
@@ -200,7 +200,7 @@ class Deployment:
         """Apply new settings while serving; see `Engine.apply`.
 
         Raises:
-            ServingError: the settings cannot be applied; the old ones stay in force.
+            ServingError: the old settings stay in force.
         """
         self.spec.weights(settings.model.variant)  # raises if there is no such variant
         if settings.model.variant != self.settings.model.variant:

@@ -1,6 +1,6 @@
 """Placement of a model version, in replicas of its own or in shared replicas.
 
-All methods must run on the event loop's thread.
+Not thread-safe.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from serving.values import ModelId, Signature
 
 log = logging.getLogger(__name__)
 
-NO_PAD = "no fill value for its inputs is set; set model.pad, as ids=0 (docs/batching.md)"
+NO_PAD = "no fill value for its inputs is set; set model.pad, for example ids=0 (docs/batching.md)"
 _REAL = ("file", "model")
 _OF_LOADING = ("model.", "batching.pad_to")
 
@@ -35,7 +35,7 @@ class DedicatedPlacement(ReplicaContents):
     """Placement in replicas that hold only this model, with a queue and scheduler of its own."""
 
     max_items = None
-    """Maximum items per batch regardless of the settings; None means no such limit."""
+    """Maximum items per batch regardless of settings; None means no limit."""
 
     def __init__(
         self,
@@ -56,7 +56,7 @@ class DedicatedPlacement(ReplicaContents):
         self.model = spec.id
         """Id of the model in the dispatcher."""
         self.signature: Signature | None = None
-        """Inputs and outputs of the model, known once the placement is open."""
+        """Inputs and outputs of the model, once it is open."""
         self.load_report: LoadReport | None = None
         """Report on the last model load."""
         self._on_signature = on_signature

@@ -1,6 +1,6 @@
 """Store of model profiles, in memory and in a file; without the file, models are measured again.
 
-All methods must run on the event loop's thread; a second thread writes the file.
+Not thread-safe; a second thread writes the file.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class ProfileStore:
 
     @classmethod
     def of_folder(cls, folder: pathlib.Path | None) -> ProfileStore:
-        """Open the store in a folder, created if missing; for None or on failure, in memory only."""
+        """Open the store in a folder, or in memory only if that is None or fails."""
         if folder is None:
             return cls()
         try:
@@ -113,7 +113,7 @@ def key_of(
 ) -> str | None:
     """Return the key of a model's profile, with all that it depends on, or None if it has none.
 
-    `identity` is the fingerprint of the weights; `software` is `Spawner.image_id`. This call blocks.
+    Blocks. `identity` is the fingerprint of the weights; `software` is `Spawner.image_id`.
     """
     weights = spec.weights(settings.model.variant)
     if identity is None or str(weights) not in identity.stamps:  # code may use files next to it

@@ -29,7 +29,8 @@ NEVER_S = float("inf")
 SCATTERED, SCATTERED_BY_PARSING, MAX_SCATTERED_BYTES = 0.15, 0.3, 2 * 2**20
 """Memory lost by fragmentation between a replica's models: share of a model's memory, and maximum.
 
-Bundled models took 5 to 10 % more memory next to others than alone; from original files, 11 to 31 %.
+Bundled models took 5 to 10 % more memory next to others than alone; when loaded from original
+files, 11 to 31 %.
 """
 
 
@@ -42,7 +43,7 @@ class ModelProfile:
     """Seconds that a model load and one call take."""
     batch_s: dict[int, float]
     memory_bytes: int
-    """Memory that the model takes in a replica next to other models."""
+    """Memory needed in a replica next to other models."""
     told: LoadReport
     stages_s: Mapping[int, tuple[float, float, float]] = dataclasses.field(default_factory=dict)
 
@@ -153,7 +154,7 @@ async def profile(
     """Measure a model in a replica of its own.
 
     Args:
-        digest: SHA-256 of the model's file, given if an optimised model may be loaded and written.
+        digest: SHA-256 of the file, if an optimised model may be loaded and written.
 
     Raises:
         ServingError: the model cannot be loaded, or fails on samples.

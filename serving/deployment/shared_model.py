@@ -86,7 +86,7 @@ class SharedModel:
 def with_own(
     pool: ServingSettings, model: ModelSettings, *, pad_to: int | None, most: int | None = None
 ) -> ServingSettings:
-    """Replace the pool settings that each model has for itself; `max_size` stays if `most` is None."""
+    """Replace the settings of a pool that each model has for itself; keep `max_size` by default."""
     batching: dict[str, Any] = {"batching.pad_to": pad_to}
     if most is not None:
         batching["batching.max_size"] = most

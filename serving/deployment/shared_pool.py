@@ -1,6 +1,6 @@
 """Shared pool of replicas for many models of one kind; its scheduler decides which are in memory.
 
-All methods must run on the event loop's thread.
+Not thread-safe.
 """
 
 from __future__ import annotations
@@ -95,7 +95,7 @@ class SharedPool(ReplicaContents):
         """Apply new settings while serving; if replica limits change, measure the models first.
 
         Raises:
-            ServingError: the settings cannot be applied; the old ones stay in force.
+            ServingError: the old settings stay in force.
         """
         settings = with_own(settings, ModelSettings(), pad_to=None)
         for tenant in self._tenants.values():
@@ -182,13 +182,13 @@ class SharedPool(ReplicaContents):
         return model, found
 
     def describe(self, model: ModelId) -> dict[str, Any]:
-        """Describe a model: profile, memory, and the replicas that hold it."""
+        """See `SharedModel.facts`."""
         held = self.dispatcher.loaded_models()
         replicas = sorted(worker for worker, models in held.items() if model in models)
         return self._tenants[model].facts(replicas)
 
     def max_items(self, model: ModelId) -> int | None:
-        """Return the items in the largest measured batch, or None if the model is unbatched."""
+        """Return the largest measured batch size, or None if the model is unbatched."""
         profile = self._tenants[model].profile
         return max(profile.batch_s) if profile.signature.is_batched else None
 
@@ -249,7 +249,7 @@ class SharedPool(ReplicaContents):
     # Contents of the replicas
 
     def make_load_spec(self, model: ModelId, member: Member) -> LoadSpec:
-        """Return the spec for loading a model while serving, with its first call only."""
+        """See `SharedModel.load_spec`."""
         return self._tenants[model].load_spec(member)
 
     def pages(self, settings: ServingSettings) -> int | None:
@@ -257,14 +257,14 @@ class SharedPool(ReplicaContents):
         return budget_of(settings)
 
     def on_loaded(self, model: ModelId, told: LoadReport, _member: Member) -> bool:
-        """Record the duration of a load; the profile holds all other facts."""
+        """Record the duration of a load."""
         tenant = self._tenants.get(model)
         if tenant is not None and told.load_s is not None:
             tenant.measured.load(told.load_s)
         return False
 
     def on_load_failed(self, model: ModelId, error: ServingError) -> None:
-        """Log the failure; the scheduler retries, and waiting requests are rejected."""
+        """Log the failure; the scheduler retries."""
         log.warning("a model was not loaded", extra={"model": model.name, "error": str(error)})
 
     def members(self) -> list[dict[str, Any]]:

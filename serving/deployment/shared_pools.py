@@ -1,6 +1,6 @@
 """Shared pools by model kind; each exists from its first model to its last.
 
-All methods must run on the event loop's thread.
+Not thread-safe.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Spawners by model kind, each opened with the first model of its kind and kept open.
 
-All methods must run on the event loop's thread.
+Not thread-safe.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class SpawnerRegistry:
 
     @property
     def limits_text(self) -> str:
-        """Either "enforced", or "not enforced: " followed by the reason; the same for all kinds."""
+        """Either "enforced", or "not enforced: " and the reason; the same for all kinds."""
         for spawner in self._spawners.values():
             return spawner.limits_text
         return "not enforced: no model has been served"

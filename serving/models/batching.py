@@ -1,4 +1,4 @@
-"""Joint model calls for several callers' requests, for servers of arrays (Triton, Ray Serve)."""
+"""Model calls shared by several requests, for servers that pass arrays (Triton, Ray Serve)."""
 
 from __future__ import annotations
 

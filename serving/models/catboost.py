@@ -1,4 +1,4 @@
-"""Model kind `catboost`: a `.cbm` file on the CPU; each type of feature is an input."""
+"""Model kind `catboost`: a `.cbm` file on the CPU, one input per feature type (docs/models.md)."""
 
 from __future__ import annotations
 

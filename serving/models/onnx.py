@@ -35,7 +35,7 @@ DATATYPES = {
 }
 
 _DIMENSION = re.compile(r"(?!unk__\d|(?:p2o\.)?DynamicDimension\.)[A-Za-z_][\w.-]*")
-"""Dimension name that an author rather than an exporter has given."""
+"""Dimension name given by an author rather than an exporter."""
 
 _DYNAMIC = tuple(
     b"\x22" + bytes([len(name)]) + name

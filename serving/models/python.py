@@ -1,8 +1,8 @@
 """Model kind `python`: a user's class or function, given as `file.py:Name` or `module:Name`.
 
 docs/models.md lists its attributes. Declared outputs are those of `postprocess`. A class with a
-`signature`, such as a subclass of another kind's `Model`, may omit what it inherits. The code has
-the replica's rights.
+`signature`, such as a subclass of another kind's `Model`, may omit what it inherits. The code runs
+with the replica's rights.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ class Model:
         return self._arrays(answer, len(next(iter(inputs.values()))) if is_counted else None)
 
     def sample_inputs(self) -> Mapping[str, Any] | None:
-        """Return the user's `sample_inputs`, if any; without names, they are for the first input."""
+        """Return the user's `sample_inputs`, if any; unnamed samples are for the first input."""
         samples = self._samples() if callable(self._samples) else self._samples
         if samples is None or isinstance(samples, Mapping):
             return samples

@@ -21,7 +21,7 @@ def rows_spec(features: int, datatype: str) -> TensorSpec:
 
 
 def output_spec(name: str, response: NDArray[np.generic]) -> TensorSpec:
-    """Return the output spec by the response to one row, as files describe outputs poorly."""
+    """Return the output spec from the response to one row, as files describe outputs poorly."""
     datatype = arrays.datatype_of(response) or "BYTES"
     return TensorSpec(name=name, datatype=datatype, shape=(-1, *response.shape[1:]))
 

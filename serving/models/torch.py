@@ -1,6 +1,6 @@
 """Model kind `torch`: a TorchScript archive or an exported program (`.pt2`), on the CPU or a GPU.
 
-Inputs are in the order of `forward`; a number argument gets the element of its array, of shape [].
+Inputs are in the order of `forward`; a number argument gets the element of an array of shape [].
 Outputs are one tensor, a tuple in signature order, or a dictionary by name.
 
 Pickles, including state dicts, are rejected because they run code. Both formats hold PyTorch code,
@@ -179,7 +179,7 @@ def _load_script(
     if not has_example:
         raise ValueError(
             "a scripted module does not store its datatypes and shapes: write them to a "
-            "file beside it, replacing these by the true ones (-1: free): echo "
+            "file next to it, replacing these by the true ones (-1: free): echo "
             f"'{example_signature(module.forward.schema)}' > "
             f"{shlex.quote(str(signature_file(path)))}"
         )
@@ -219,7 +219,7 @@ def _load_program(path: pathlib.Path, device: torch.device) -> tuple[Run, Specs]
 
 @contextlib.contextmanager
 def _only_tensors_unpickled() -> Iterator[None]:
-    """Keep `torch.export.load` from retrying a failed restricted unpickling without restrictions."""
+    """Keep `torch.export.load` from retrying a restricted unpickling without restrictions."""
     before = os.environ.get(_FORCED)
     os.environ[_FORCED] = "1"
     try:

@@ -40,7 +40,7 @@ _MIN_MULTIPLE = 8
 _UNTRIED = "batches of it could not be checked"
 _PADDED_REQUESTS = 8
 _MIN_PADDED = 6
-"""Minimum number of padded runs, regardless of time; each of `_PADDED_REQUESTS` has three."""
+"""Minimum number of padded runs, regardless of time; each request has three runs."""
 
 Outputs = Sequence[Tensor]
 
@@ -81,9 +81,9 @@ def _padding_of(
     free = {spec.name: _free_axes(spec) for spec in model.signature.inputs}
     lacking = [name for name, axes in free.items() if axes and name not in told.pad]
     if lacking:
-        return f"no fill value for input {lacking[0]!r} is set; set model.pad, as {lacking[0]}=0"
+        return f"no fill value for input {lacking[0]!r} is set; set model.pad, for example {lacking[0]}=0"
     if not any(free.values()):
-        return "no dimension of its inputs is free besides the items"
+        return "no dimension of its inputs is free apart from the items"
     multiple = told.pad_to or _MIN_MULTIPLE
     try:
         padding = _laid_padding(model, samples.requests(1)[0], told, multiple)
@@ -167,7 +167,7 @@ def _difference_filled_up(
 def _why_alone(model: LoadedModel, samples: Samples) -> str:
     """Return why requests cannot run together, or "" if they can.
 
-    Nonsensical inputs can magnify rounding, but a true dependency shows with every pair.
+    Nonsensical inputs can magnify rounding, but a true dependency shows with any unequal pair.
     """
     execution = Execution(model, quiet=True)
     reason = failure = ""
@@ -228,7 +228,7 @@ def _difference(one: Outputs, other: Outputs, tolerances: Mapping[str, float] = 
             return f"output {a.name!r} has shape {list(a.shape)} and {list(b.shape)}"
         if a.datatype not in tolerances:
             if bytes(a.data) != bytes(b.data):
-                return f"output {a.name!r} is not equal"
+                return f"output {a.name!r} is not the same"
             continue
         x, y = _floats(a), _floats(b)
         finite = x[np.isfinite(x)]

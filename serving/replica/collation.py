@@ -161,7 +161,7 @@ class Collator:
         return list(groups.values()), failures
 
     def block(self, message: wire.InferMessage) -> RequestGroup | None:
-        """Return many requests that differ only in their data as one block, or else None."""
+        """Return requests that differ only in their data as one block, or None for other ones."""
         entries = message.entries
         if message.even is None or len(entries) < MIN_ROWS:
             return None
@@ -184,7 +184,7 @@ class Collator:
         return RequestGroup(plan.key, True, indexes, counts, [], frames[:, prefix:], cuts)
 
     def _parts(self, encoding: int, frame: memoryview) -> tuple[RequestPlan, list[Any]]:
-        """Return a frame's plan and its data: raw bytes, or elements of BYTES."""
+        """Return a frame's plan and its data: raw bytes, or the elements of BYTES tensors."""
         if encoding == _TENSORS:
             plan, prefix = self._last_plan, self._last_prefix
             if (
@@ -233,7 +233,7 @@ class Collator:
 def _laid_group(
     groups: dict[object, RequestGroup], key: Any, laid: tuple[TensorLayout, ...], parts: list[Any]
 ) -> RequestGroup:
-    """Return the group of a request; its requests also have the same shared inputs."""
+    """Return the group for a request, in which all requests have the same shared inputs."""
     axes = tuple(one.axis for one in laid)
     shared = tuple(
         part.tobytes() if part.dtype != object else tuple(part.ravel().tolist())

@@ -21,7 +21,7 @@ from serving.wire.staged_path import staged_path
 
 
 def main(words: Sequence[str]) -> int:
-    """Run the replica of a command line; return its exit code."""
+    """Run the replica that a command line describes; return its exit code."""
     log_lines(logging.WARNING)
     ignore_requests_to_end()
     socket, files, kind, *program = words

@@ -46,7 +46,7 @@ class BatchResults:
         self.each: list[Outcome] = [_UNSET] * count
         """Outcome of each request; unset if there is a block."""
         self.block: output_frames.FrameBlock | None = None
-        """All outcomes together; only if all requests succeeded."""
+        """All outcomes together, set only if all requests succeeded."""
 
     def one_by_one(self) -> list[Outcome]:
         """Return the outcome of each request, even if there is a block."""
@@ -190,7 +190,6 @@ class Execution:
         return (called_ns - began_ns, returned_ns - called_ns, ended_ns - returned_ns), failure
 
     def _tell(self, error: BaseException, items: int) -> None:
-        """Log what the model raised, at a limited rate."""
         untold = self._told.allow(time.monotonic())
         if untold is not None:
             log.warning(
@@ -212,7 +211,6 @@ def error_text(error: BaseException) -> str:
 
 
 def _failure(error: BaseException, *, items: int) -> Failure:
-    """Classify an exception that a model or its outputs caused."""
     if isinstance(error, InvalidRequest):
         return Failure(ActionStatus.INVALID_INPUT, str(error)[:MAX_ERROR_CHARACTERS])
     if isinstance(error, output_frames.BrokenContract | InferenceFailed):

@@ -2,7 +2,7 @@
 
     python -m serving.replica.forkserver KIND RUNTIME_DIRECTORY [GROUP_DIRECTORY...]
 
-It receives on the control channel {"do": "start", "worker", "socket", "procs": [..],
+On the control channel it receives {"do": "start", "worker", "socket", "procs": [..],
 "environment": {..}} and {"do": "kill", "worker"}. It sends {"event": "warm", "forks", "warm_s"},
 {"event": "started", "worker", "pid"} and {"event": "ended", "worker", "pid", "code" or "signal"}.
 
@@ -154,7 +154,6 @@ class ForkServer:
 
 
 def _spawn(order: Mapping[str, Any]) -> int:
-    """Start a replica as a new process."""
     module = "serving.replica.process_entrypoint"
     arguments = [sys.executable, "-m", module, json.dumps(order), str(os.getpid())]
     return os.posix_spawn(sys.executable, arguments, os.environ)

@@ -4,7 +4,7 @@
   clock is CLOCK_MONOTONIC, shared with the gateway.
 - A LOAD includes the warm-up, so that no INFER pays for a first call.
 - The caller disables automatic garbage collection; the loop collects after a load and while idle.
-  Loaded models live long and are frozen; if models come and go, only the first one is.
+  Loaded models live long and are frozen; if models come and go, only the first model is.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ def serve(
 
 
 def _right_lacking(path: pathlib.Path) -> str:
-    """Return an error suffix if this user may not read the file of a path or `FILE:NAME`."""
+    """Return a suffix for an error message if this user may not read a file or `FILE:NAME`."""
     name = path.name.partition(":")[0]
     if (
         not path.is_absolute()
@@ -104,7 +104,7 @@ class MainLoop:
         """Number of actions since the last garbage collection."""
 
     def run(self) -> None:
-        """Serve until the socket is closed, or raise an error of `MessageSocket.receive`."""
+        """Serve until the socket is closed, or raise as `MessageSocket.receive` does."""
         self._messages.send([wire.encode_hello(pid=os.getpid(), monotonic_ns=time.monotonic_ns())])
         while True:
             if self._actions >= _ACTIONS_PER_COLLECTION and not self._actions % _ACTIONS_PER_LOOK:
@@ -158,7 +158,6 @@ class MainLoop:
         return [head, block.data]
 
     def _place(self, path: str | None) -> pathlib.Path | None:
-        """Return a gateway path as this process sees it."""
         return None if path is None else staged_path(path, self._root)
 
     def _make_rejection(
@@ -219,7 +218,7 @@ class MainLoop:
     def _settle(
         self, model: models.LoadedModel, message: wire.LoadMessage
     ) -> tuple[Execution, warmup.WarmUp]:
-        """Find out how to batch for the model, and warm it up, or raise ModelLoadFailed."""
+        """Find out how the model can be batched, and warm it up, or raise ModelLoadFailed."""
         told = message.inputs
         model.signature = detect_item_axes(
             model.signature, item_axis=told.item_axis, shared=told.shared, where=message.name
@@ -299,7 +298,7 @@ def _result(
     status: int = 0,
     most: int | None = None,
 ) -> list[Buffer]:
-    """Build a RESULT, with status 0 if any request succeeded, otherwise the first request's."""
+    """Build a RESULT with status 0 if any request succeeded, otherwise with that of the first."""
     sizes = [(size, entry_status) for entry_status, size, _ in outcomes]
     if outcomes and all(entry_status for entry_status, _, _ in outcomes):
         status = outcomes[0][0]

@@ -28,7 +28,7 @@ class MessageSocket:
     def receive(self) -> tuple[MessageType, memoryview] | None:
         """Return the next message, or None if the socket was closed.
 
-        Raises WireError for invalid bytes, and ConnectionError if closed inside a message.
+        Raises WireError for invalid bytes, and ConnectionError if it was closed inside a message.
         """
         if not self._fill(memoryview(self._head)):
             return None
@@ -63,7 +63,6 @@ class MessageSocket:
 
 
 def _coalesce(buffers: Sequence[Buffer]) -> list[Buffer]:
-    """Join small buffers, without copying large ones."""
     pieces: list[Buffer] = []
     small: list[Buffer] = []
     for buffer in buffers:

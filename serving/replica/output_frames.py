@@ -20,7 +20,7 @@ from serving.values import Buffer, Signature
 
 
 class BrokenContract(Exception):
-    """Outputs break the model's contract; the message says how."""
+    """The model's outputs break its contract; the message says how."""
 
     def __init__(self, text: str) -> None:
         super().__init__(text)
@@ -179,7 +179,7 @@ def _sized_descriptor(
 def _frames_of_cuts(
     group: RequestGroup, named: list[_Output], axes: list[int], padding: Padding | None
 ) -> list[Frame]:
-    """Return frames cut along any axis, with padding removed, also from BYTES outputs."""
+    """Return frames cut along any axis, without padding; outputs may be BYTES."""
     result = []
     position = 0
     for place, items in enumerate(group.counts):

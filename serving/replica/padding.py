@@ -15,10 +15,10 @@ class Padding(NamedTuple):
     """Padding rules of one model."""
 
     multiple: int
-    """Number to a multiple of which free dimensions are padded."""
+    """Size to whose multiples free dimensions are padded."""
     fills: Mapping[str, float]
     outputs: Mapping[str, Mapping[int, tuple[str, int]]]
-    """Output -> axis -> input and axis whose size it follows."""
+    """Output -> axis -> the input and its axis that determine the size."""
 
     def pad_shape(self, spec: TensorSpec, shape: tuple[int, ...]) -> tuple[int, ...]:
         """Return the padded shape of an input."""

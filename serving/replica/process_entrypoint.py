@@ -35,7 +35,7 @@ log = logging.getLogger(__name__)
 
 
 def run(order: Mapping[str, Any], *, parent: int) -> int:
-    """Become the replica of an order; return its exit code.
+    """Become the replica that an order describes; return its exit code.
 
     `procs` are files of control groups, `environment` holds the variables that differ from the
     fork server's. The replica ends with `parent`, the fork server.

@@ -28,7 +28,7 @@ class RequestPlan(NamedTuple):
     """Plan for converting frames of one layout into arrays; tensors are sorted by name."""
 
     key: tuple[tuple[str, str, tuple[int, ...]], ...]
-    """(name, datatype, shape without the item axis) per tensor; the same key shares a batch."""
+    """(name, datatype, shape without item axis) per tensor; requests of one key run together."""
     items: int | None
     """Number of items; None if there is no free item axis, so that the request runs alone."""
     has_bytes: bool
@@ -45,7 +45,7 @@ def plan_request(
     signature: Signature,
     padding: Padding | None,
 ) -> RequestPlan:
-    """Check (name, datatype, shape) of a request's inputs as `check_inputs`; return their plan."""
+    """Check a request's inputs, each as (name, datatype, shape), and return their plan."""
     check_inputs(declared, signature)
     places = sorted(range(len(declared)), key=lambda place: declared[place][0])
     ordered = [declared[place] for place in places]
@@ -121,7 +121,7 @@ def _check_range(items: int, start: int, stop: int) -> None:
 def check_inputs(
     declared: Sequence[tuple[str, str, tuple[int, ...]]], signature: Signature
 ) -> None:
-    """Check the (name, datatype, shape) of a request's inputs, or raise InvalidRequest."""
+    """Check a request's inputs, each as (name, datatype, shape), or raise InvalidRequest."""
     specs = {spec.name: spec for spec in signature.inputs}
     names = [name for name, _, _ in declared]
     if len(set(names)) < len(names) or set(names) != specs.keys():

@@ -33,7 +33,7 @@ MADE_UP = "made-up"
 _MAX_SYNTHETIC = (1, 9, 127)
 """Upper bounds for synthetic integers, which may be small indexes or the bytes of a file."""
 _UNPACKING = (zipfile.BadZipFile, zlib.error, lzma.LZMAError)
-"""Errors of a damaged archive; an encrypted one or an unknown method raises RuntimeError."""
+"""Errors of a damaged archive; encryption or an unknown method raises RuntimeError."""
 
 
 class Samples(NamedTuple):
@@ -43,7 +43,7 @@ class Samples(NamedTuple):
     """Kind of source: `file`, `model`, or `made-up`."""
     where: str
     requests: Callable[[int], list[Arrays]]
-    """Return a number of requests {input: array}, possibly repeated, or raise ModelLoadFailed."""
+    """Return the given number of {input: array}, which may repeat, or raise ModelLoadFailed."""
     pairs: Callable[[], Iterator[list[Arrays]]]
     """Yield pairs of requests; synthetic requests may be invalid."""
 

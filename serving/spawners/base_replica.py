@@ -11,7 +11,7 @@ from serving.system.cgroups.cgroup import ControlGroup, Usage
 
 
 class BaseReplica:
-    """One process or container of a spawner. All methods must run on the event loop's thread."""
+    """One process or container of a spawner. Not thread-safe."""
 
     def __init__(self, worker: int, group: ControlGroup | None = None) -> None:
         self.worker = worker

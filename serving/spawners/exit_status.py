@@ -22,7 +22,7 @@ class ExitStatus:
     """Exit status of a replica.
 
     Its reason is `oom` if the kernel killed it for memory, `killed` for another SIGKILL, `crash`
-    for another signal or an error code, and `exit` if it ended normally, as its socket was closed.
+    for another signal or an error code, and `exit` if it ended normally after its socket closed.
     """
 
     reason: Literal["oom", "crash", "killed", "exit"]

@@ -42,7 +42,7 @@ def listen(path: pathlib.Path, *, mode: int | None = None) -> Iterator[socket.so
 
 @contextlib.asynccontextmanager
 async def ready_within(replica: BaseReplica, timeout_s: float) -> AsyncIterator[None]:
-    """Limit the time of a start, or raise ReplicaStartFailed; abandon a replica that fails."""
+    """Abandon a replica whose start fails, or takes too long, which raises ReplicaStartFailed."""
     try:
         async with asyncio.timeout(timeout_s):
             yield

@@ -95,7 +95,7 @@ class ReplicaTimes(NamedTuple):
 
 
 class ResultMessage:
-    """Responses to one batch: (status, frame) per request, in the INFER's order.
+    """Responses to one batch: (status, frame) per request, in the order of INFER.
 
     A frame holds tensors if its status is 0, otherwise UTF-8 text. The message's status is 0 if any
     request succeeded, otherwise the first request's.
@@ -204,7 +204,7 @@ def _head(
     frames: Sequence[tuple[int, ...]],
     most: int,
 ) -> tuple[bytes, bytes]:
-    """Return the head and entries of a message, or raise WireError if it is too large."""
+
     count = len(frames)
     is_even = count > 0 and frames.count(frames[0]) == count  # most batches
     frames_bytes = frames[0][0] * count if is_even else sum([frame[0] for frame in frames])
@@ -222,7 +222,7 @@ def _head(
 def _table(
     form: struct.Struct, entry: struct.Struct, count: int, body: memoryview, what: str
 ) -> tuple[bytes, int]:
-    """Return the entries of a body, and the position of their end."""
+
     end = form.size + entry.size * count
     if end > len(body):
         raise WireError(

@@ -69,7 +69,7 @@ class LoadMessage(NamedTuple):
     budget: int | None = None
     """Maximum pages of all models together."""
     digest: str | None = None
-    """SHA-256 of `path`, given if an optimised model may be loaded instead."""
+    """SHA-256 of `path`, if an optimised model may be loaded instead."""
     optimises: bool = False
     inputs: DeclaredInputs = _NOTHING_DECLARED
     max_response_bytes: int | None = None
@@ -110,7 +110,7 @@ def parse_hello(body: memoryview) -> HelloMessage:
 
 
 def encode_load(load: LoadMessage) -> bytes:
-    """Encode LOAD; paths must be absolute."""
+    """Encode LOAD; file paths must be absolute."""
     data = load._asdict()
     times = (data.pop("action_id"), data.pop("earliest_ns"), data.pop("latest_ns"))
     data["inputs"] = load.inputs.as_json()

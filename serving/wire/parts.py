@@ -22,7 +22,7 @@ class SplitRequest:
     def __init__(
         self, frame: Sequence[Buffer], encoding: int, items: int, *, has_rows: bool
     ) -> None:
-        """Find the items in the frame; `has_rows` means along axis 0 of all inputs."""
+        """Find the items in the frame; with `has_rows`, they lie along axis 0 of all inputs."""
         self._columns = _columns(frame) if has_rows and encoding == wire.Encoding.TENSORS else None
         self._responses: list[tuple[int, int, bytes]] = []
         self._missing = items

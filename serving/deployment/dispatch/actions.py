@@ -15,7 +15,7 @@ from serving.wire.parts import SplitRequest
 from serving.wire.staged_path import staged_path
 
 MAX_RESENT_BYTES = 2**28
-"""Maximum total size of a request that is sent whole with each of its parts: four large bodies."""
+"""Maximum total bytes of a request that is sent whole with each part: four large bodies."""
 
 
 def infer_message(

@@ -49,8 +49,8 @@ class ReplicaConnection(asyncio.Protocol):
     ) -> None:
         """Prepare the protocol; a message longer than `max_message_bytes` ends the replica.
 
-        `wanted` returns the spec for loading a model, `on_loaded` is called after each model load,
-        and `on_lost` is called when the connection is lost, with the replica's fault, if any.
+        `wanted` returns how to load a model, `on_loaded` is called after each load, and `on_lost`
+        is called with the replica's fault, if any.
         """
         self.worker = worker
         self.wanted = wanted
@@ -77,7 +77,7 @@ class ReplicaConnection(asyncio.Protocol):
 
     @property
     def oldest_sent_s(self) -> float | None:
-        """Earliest start of the oldest unfinished action, which may wait for an earlier result."""
+        """Earliest start of the oldest unfinished action, which may wait for another result."""
         if not self.sent:
             return None
         return max(self.last_result_s, next(iter(self.sent.values()))[1])

@@ -4,7 +4,7 @@
   from a replica.
 - One timer is set to the plan's next wake-up.
 
-The dispatcher knows nothing of HTTP, tensors or processes: to it, a replica is a connection.
+It knows nothing of HTTP, tensors or processes: a replica is a connection.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ _LOG_EVERY_S = 1.0
 class Dispatcher(RequestTable):
     """Dispatcher of one pool, which has one scheduler and its workers.
 
-    All methods must run on the event loop's thread.
+    Not thread-safe.
     """
 
     def __init__(
@@ -77,8 +77,8 @@ class Dispatcher(RequestTable):
         Args:
             on_batch: called with each completed batch.
             on_action: called at the end of each action with its type, its outcome (`ok`, `failed`,
-                `lost` with its replica, or the reason why it was not started), and its expected
-                and actual seconds.
+                `lost` with its replica, or why it was not started), and its expected and actual
+                seconds.
             clock: returns monotonic seconds.
         """
         super().__init__(scheduler, on_batch, clock)
@@ -172,7 +172,7 @@ class Dispatcher(RequestTable):
     def _out_of_step(self, replica: ReplicaConnection, fault: str) -> None:
         """Replace a replica whose models differ from the scheduler's state.
 
-        To the scheduler this is a lost worker, so that requests which fail twice are ended.
+        The scheduler sees a lost worker, so requests that fail twice are ended.
         """
         fault = f"its memory is inconsistent: {fault}"
         log.error("a replica is replaced", extra={"worker": replica.worker, "error": fault})

@@ -17,7 +17,7 @@ class RequestFrame(Protocol):
 
     @property
     def frame(self) -> Sequence[Buffer]:
-        """Pieces of the frame, in order."""
+        """Pieces of the frame."""
         ...
 
     @property
@@ -92,7 +92,7 @@ class InflightRequest(Submitted):
         self.split: SplitRequest | None = None
 
     def release(self) -> ResponseHandler:
-        """Return the handler, and drop the references to it and to the parts."""
+        """Return the handler, and drop it and the parts."""
         handler = self.handler
         self.handler = NO_HANDLER
         self.split = None

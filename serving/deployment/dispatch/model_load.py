@@ -1,6 +1,6 @@
-"""Model loads: the model that a replica is to load, and the report that it sends.
+"""Model loads: orders to a replica, and its reports.
 
-As replicas may be written in any language, invalid values in a report are left out.
+Replicas may be written in any language, so invalid values in reports are left out.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _MAX_DIGITS = 7
 
 
 class LoadSpec(NamedTuple):
-    """A model to load, and how to load it."""
+    """A model to load, with options."""
 
     spec: ModelSpec
     threads: int
@@ -33,12 +33,12 @@ class LoadSpec(NamedTuple):
     device: str = "auto"
     weights: pathlib.Path | None = None
     root: pathlib.Path | None = None
-    """Staging root, under which files keep their paths; None if they are not staged."""
+    """Staging root, under which files keep their paths, if they are staged."""
     pages: int = 0
     budget: int | None = None
-    """Maximum number of pages of all models in the replica."""
+    """Maximum pages of all models in the replica."""
     digest: str | None = None
-    """SHA-256 of the model's file, given if an optimised model may be loaded instead."""
+    """SHA-256 of the file, if an optimised model may be loaded instead."""
     optimises: bool = False
     inputs: DeclaredInputs = DeclaredInputs()
     max_response_bytes: int | None = None
@@ -49,7 +49,7 @@ class LoadReport(NamedTuple):
 
     signature: Signature
     load_s: float | None
-    """Seconds that the model load took, including the warm-up."""
+    """Seconds of the model load, including the warm-up."""
     warmup: Mapping[str, Any]
     device: str | None
     memory_bytes: int | None = None
@@ -57,7 +57,7 @@ class LoadReport(NamedTuple):
 
     @property
     def batch_s(self) -> dict[int, float]:
-        """Valid durations of warm-up batches in seconds, by number of items."""
+        """Valid seconds of warm-up batches, by number of items."""
         return {
             items: seconds
             for items, seconds in self._by_size("batch_s").items()
@@ -66,7 +66,7 @@ class LoadReport(NamedTuple):
 
     @property
     def stages_s(self) -> dict[int, tuple[float, float, float]]:
-        """Valid seconds for the inputs, model and outputs of a batch, by number of items."""
+        """Valid seconds of a batch's inputs, model and outputs, by number of items."""
         return {
             items: (stages[0], stages[1], stages[2])
             for items, stages in self._by_size("stages_s").items()
@@ -88,7 +88,7 @@ class LoadReport(NamedTuple):
 
     @property
     def warmed_s(self) -> float:
-        """Duration of the warm-up in seconds; 0 if not reported."""
+        """Seconds of the warm-up; 0 if not reported."""
         return _number(self.warmup, "warmup_s", float) or 0.0
 
 

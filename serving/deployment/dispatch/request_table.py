@@ -1,7 +1,7 @@
 """Table of in-flight requests, which calls each response handler exactly once.
 
 A handler is registered before the scheduler sees its request, and removed when the request is
-completed; later results are dropped. The table knows nothing of replicas.
+completed; later results are dropped.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class BatchDone:
         self.items = items
         self.times = times
         self.parts = parts
-        """Number of requests in the batch, whole or in part, that were still in flight."""
+        """Number of requests, whole or in part, that were still in flight."""
         self.waited_s = waited_s
         self.late = late
 
@@ -95,7 +95,7 @@ class RequestTable:
             self._loop.call_soon(self._pump)
 
     def current_batch(self) -> BatchInfo | None:
-        """Return the batch whose responses are being delivered, if any."""
+        """See `Canceller.current_batch`."""
         return None if self._current_batch is None else BatchInfo(*self._current_batch)
 
     def inflight_count_of(self, model: ModelId) -> int:
@@ -103,7 +103,7 @@ class RequestTable:
         return self._unfinished.get(model, 0)
 
     def refusals_of(self, model: ModelId) -> Mapping[str, int]:
-        """Return the number of a model's rejections by the scheduler, for each reason."""
+        """Return a model's rejections by the scheduler, counted by reason."""
         return self._refusals.get(model, {})
 
     def set_item_axes(self, model: ModelId, signature: Signature) -> None:
@@ -176,7 +176,6 @@ class RequestTable:
                 deliver_error(job.release(), error)
 
     def _forget_retired(self) -> None:
-        """Forget the counts of models that were removed and have no requests left."""
         for model in [one for one in self._retired if not self.inflight_count_of(one)]:
             self._retired.discard(model)
             self._unfinished.pop(model, None)

@@ -1,4 +1,4 @@
-"""Pools, each of which keeps the wanted number of replicas alive under the wanted limits.
+"""Pools, which keep the wanted replicas alive under the wanted limits.
 
     pool --> contents (what replicas hold) --> member (one replica) --> spawner
 

@@ -1,4 +1,4 @@
-"""Contents of a pool's replicas: the models that they hold."""
+"""Contents of a pool's replicas."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class ReplicaContents:
     is_shared = False
     """Whether models come and go, so that a replica is ready once it is connected."""
     spec: ModelSpec | None = None
-    """Model for which a replica is started; None for shared models, which are staged one by one."""
+    """Model for which a replica is started; None if models are staged later."""
 
     def make_load_spec(self, model: ModelId, member: Member) -> LoadSpec:
         """Return the spec by which a replica loads a model."""
@@ -31,7 +31,7 @@ class ReplicaContents:
         raise NotImplementedError
 
     def on_load_failed(self, model: ModelId, error: ServingError) -> None:
-        """Handle a failed load; a replica's start that waits for it fails in any case."""
+        """Handle a failed load; a start that waits for it fails anyway."""
 
     def achievable(self, settings: ServingSettings) -> ServingSettings:
         """Return the settings as far as the contents can follow them."""

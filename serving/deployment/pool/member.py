@@ -50,10 +50,7 @@ class Member:
         }
 
     def can_change_to(self, settings: ServingSettings) -> bool:
-        """Return whether the replica can take these settings without a restart.
-
-        Its model, threads, spawner and GPU must stay, and its memory limit may only be raised.
-        """
+        """Return whether the replica can take these settings while it lives."""
         now, wanted = self.limits, settings.replica
         seen, shall_see = self.accelerator, settings.accelerator
         if (seen.device, seen.share) != (shall_see.device, shall_see.share):
@@ -95,7 +92,7 @@ class Member:
             replica.kill()
 
     async def limit(self, wanted: ReplicaSettings) -> bool:
-        """Set new limits; return False if they are refused, so that a new replica is needed."""
+        """Set limits; return False if they are refused, so that a new replica is needed."""
         assert self.replica is not None
         if (self.limits.cpu, self.limits.memory_mb) != (wanted.cpu, wanted.memory_mb):
             before, self.limits = self.limits, wanted  # may still happen if cancelled

@@ -1,7 +1,7 @@
 """Pool that keeps the wanted replicas alive under the wanted limits, and changes both live.
 
 Replica states: starting -> ready -> draining -> ended. A replica that ends unexpectedly is
-replaced. The back-off counts replicas in a row that failed before their first answered batch.
+replaced. The back-off counts failures before a replica's first answered batch.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _WATCH_PERIOD_S = 0.25
 class Pool:
     """Replicas with the same settings and contents.
 
-    All methods must run on the event loop's thread; calls to `apply` must not overlap.
+    Not thread-safe; calls to `apply` must not overlap.
     """
 
     def __init__(
@@ -118,8 +118,7 @@ class Pool:
         `keep_learned` keeps the state of the scheduler and the back-off.
 
         Raises:
-            ReplicaStartFailed, ModelLoadFailed: a new replica does not become ready; the old
-                settings stay in force.
+            ReplicaStartFailed, ModelLoadFailed: the old settings stay in force.
         """
         self._applying = True
         try:

@@ -31,7 +31,7 @@ class Replica(Protocol):
         """Change the limits and read them back.
 
         Raises:
-            LimitsUnavailable: the new limits are refused; the old ones stay in force.
+            LimitsUnavailable: the old limits stay in force.
         """
         ...
 
@@ -40,7 +40,7 @@ class Replica(Protocol):
         ...
 
     def kill(self, *, asked: bool = True) -> None:
-        """Kill the replica; `ended` is resolved once it has ended."""
+        """Kill the replica without waiting."""
         ...
 
 
@@ -49,7 +49,7 @@ class Spawner(Protocol):
 
     @property
     def limits_text(self) -> str:
-        """Either "enforced", or "not enforced: " followed by the reason."""
+        """Either "enforced", or "not enforced: " and the reason."""
         ...
 
     @property
@@ -74,9 +74,9 @@ class Spawner(Protocol):
         """Start a replica, and return once it is alive, limited and connected.
 
         Args:
-            worker: a number that is new in this spawner.
-            cpu: number of cores; None means no limit.
-            memory_mb: memory in MiB; None means no limit.
+            worker: a new number in this spawner.
+            cpu: cores; None means no limit.
+            memory_mb: MiB; None means no limit.
             accelerator: the replica's view of the GPU.
             spec: the model that the replica will load or, for the `command` kind, become; None if
                 models are staged later.

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 
 SOCKET_FOLDER = "/run/luthier"
 FILES_FOLDER = "/files"
-"""Mount point for host files by path; most images restrict some of their own folders, as /root."""
+"""Mount point for host files, by path; an image may restrict its own folders, such as /root."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)

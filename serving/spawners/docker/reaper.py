@@ -31,14 +31,14 @@ _END_S = 5.0
 _RESTART_S = 1.0
 """Delay before a restart, as a new reaper may end just as quickly."""
 _ROUNDS = 3
-"""Number of removals, as a container that is being created appears later."""
+"""Rounds of removal, as a container that is being created appears later."""
 _ROUND_S = 1.0
 _PATIENCE_S = 50.0
 """Time allowed for the engine to restart."""
 
 
 class ReaperClient:
-    """Gateway's client of its reaper. All methods must run on the event loop's thread."""
+    """Gateway's client of its reaper. Not thread-safe."""
 
     def __init__(self, name: str, directory: pathlib.Path) -> None:
         """Start a reaper for an owner's containers and directory, or raise OSError."""
@@ -68,7 +68,6 @@ class ReaperClient:
             run_in_daemon_thread(self._child.process.wait)
 
     async def _watch(self) -> None:
-        """Restart the reaper when it ends."""
         loop = asyncio.get_running_loop()
         while True:
             with contextlib.suppress(OSError):
@@ -91,7 +90,7 @@ def _start_reaper(words: tuple[str, str]) -> ControlledProcess:
 
 
 def _remove_all(name: str) -> None:
-    """Remove an owner's containers, including late ones, or raise DockerError in the end."""
+    """Remove an owner's containers, including late ones; raise DockerError after `_PATIENCE_S`."""
     until_s = time.monotonic() + _PATIENCE_S
     rounds = 0
     while True:

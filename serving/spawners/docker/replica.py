@@ -26,7 +26,7 @@ _SIGNALLED = 128
 
 
 class ContainerReplica(BaseReplica):
-    """One container of a spawner. All methods must run on the event loop's thread."""
+    """One container of a spawner. Not thread-safe."""
 
     def __init__(self, engine: DockerClient, spec: ContainerSpec) -> None:
         """Create no container yet; see `run`."""
@@ -79,7 +79,7 @@ class ContainerReplica(BaseReplica):
     async def set_limits(self, *, cpu: float | None, memory_mb: int | None) -> None:
         """Change the limits; do nothing if the engine cannot enforce them.
 
-        Raises LimitsUnavailable, for example if memory is below its current use or becomes unlimited.
+        Raises LimitsUnavailable, for example if the memory limit is below current use or is lifted.
         """
         if self.container is None or self.ended.done():
             raise LimitsUnavailable(f"replica {self.worker} is not running")

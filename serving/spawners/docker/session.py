@@ -25,7 +25,7 @@ _END_S = 10.0
 
 
 class DockerSession:
-    """State of an open spawner. All methods must run on the event loop's thread."""
+    """State of an open spawner. Not thread-safe."""
 
     def __init__(self, engine: DockerClient, kind: str, image: str) -> None:
         """Create a private directory and its reaper, or raise OSError."""
@@ -89,6 +89,5 @@ class DockerSession:
 
 
 def _remove_unclaimed(shelf: StagingFolder, staged: asyncio.Future[pathlib.Path]) -> None:
-    """Unstage a cancelled request's files."""
     if not staged.cancelled() and staged.exception() is None:
         run_in_daemon_thread(shelf.remove, staged.result())

@@ -42,7 +42,7 @@ def image_of(kind: str) -> str:
 
 
 class DockerSpawner:
-    """Spawner of one gateway and model kind. All methods must run on the event loop's thread."""
+    """Spawner for one gateway and model kind. Not thread-safe."""
 
     def __init__(self, image: str | None = None) -> None:
         """Contact no engine yet; `image` overrides the image of the model kind."""
@@ -59,7 +59,7 @@ class DockerSpawner:
 
     @property
     def limits_text(self) -> str:
-        """Either "enforced", or "not enforced: " followed by the reason."""
+        """See `Spawner.limits_text`."""
         return self._limits_text
 
     async def open(self, kind: str) -> None:
@@ -136,7 +136,7 @@ class DockerSpawner:
             raise ReplicaStartFailed("load", text) from error
 
     async def unstage(self, root: pathlib.Path | None) -> None:
-        """Remove the staged files below a root that `stage` returned."""
+        """See `Spawner.unstage`."""
         if root is not None and self._nest is not None:
             await run_in_daemon_thread(self._nest.shelf.remove, root)
 
@@ -206,7 +206,6 @@ class DockerSpawner:
 
 
 async def _clean_up() -> None:
-    """Clean up after killed gateways."""
     await run_in_daemon_thread(manager.cleanup_stale)
     try:
         for name in await run_in_daemon_thread(containers.cleanup_stale):

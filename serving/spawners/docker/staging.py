@@ -36,7 +36,7 @@ class StagingFolder:
     """Staging folder; its creator removes it."""
 
     def __init__(self, folder: pathlib.Path) -> None:
-        """Create the folder, given by absolute path; only its owner can list it."""
+        """Create the folder at an absolute path; only its owner can list it."""
         folder.mkdir()
         folder.chmod(0o711)
         self.folder = folder
@@ -49,7 +49,7 @@ class StagingFolder:
         """Files of the current model that must be copied: target -> source and stat result."""
 
     def add(self, files: Iterable[pathlib.Path]) -> pathlib.Path:
-        """Stage a model's files, given by absolute paths; return their root in the mount, e.g. `/1`.
+        """Stage a model's files, as absolute paths; return their root in the mount, e.g. `/1`.
 
         Symlinks are followed, but preserved inside folders, where unreadable files, other file
         systems and folders of gateways are left out.
@@ -136,7 +136,7 @@ class StagingFolder:
         target.chmod(stat.S_IMODE(facts.st_mode) | _OWN_RIGHTS)
 
     def _copy_all(self, wanted: set[pathlib.Path]) -> None:
-        """Copy files that cannot be linked, if all of them fit; only `wanted` must be readable."""
+        """Copy files that cannot be linked, if all fit; only `wanted` files must be readable."""
         new = {_key(facts): facts.st_size for _, facts in self._to_copy.values()}
         size = sum(size for key, size in new.items() if key not in self._copies)
         free = shutil.disk_usage(self.folder).free

@@ -32,7 +32,7 @@ _THREAD_VARIABLES = (
 
 
 def environment(base: Mapping[str, str]) -> dict[str, str]:
-    """Return its variables: one thread, no telemetry, GPUs in NVML's order, and no secrets."""
+    """Return a fork server's environment: single-threaded, without telemetry or secrets."""
     return {
         "CUDA_DEVICE_ORDER": "PCI_BUS_ID",
         **without_secrets(base),
@@ -42,7 +42,7 @@ def environment(base: Mapping[str, str]) -> dict[str, str]:
 
 
 class ForkServerClient:
-    """Client of one fork server. All methods must run on the event loop's thread."""
+    """Client of one fork server. Not thread-safe."""
 
     def __init__(
         self,
@@ -166,7 +166,6 @@ class ForkServerClient:
         loop.remove_reader(self._child.sock)
 
     def _read(self) -> None:
-        """Pass on received events."""
         try:
             events = self._child.receive_all()
         except Closed:

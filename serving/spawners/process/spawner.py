@@ -1,7 +1,7 @@
 """Spawner of replicas as processes of this machine.
 
-One fork server forks the replicas. They die with it; the next start makes a new fork server. It
-cleans up after a `kill -9` of the gateway, and the next spawner does if it was killed too.
+One fork server forks the replicas. They die with it; the next start makes a new one. It cleans up
+after a `kill -9` of the gateway; if it was killed too, the next spawner does.
 """
 
 from __future__ import annotations
@@ -60,8 +60,7 @@ class ProcessReplica(BaseReplica):
     async def set_limits(self, *, cpu: float | None, memory_mb: int | None) -> None:
         """Change the limits; do nothing if they cannot be enforced.
 
-        Raises LimitsUnavailable, for example if memory is below its current use; then the old
-        limits hold.
+        Raises LimitsUnavailable, for example if the memory limit is below current use.
         """
         if self.group is not None:
             self.group.set_limits(cpu=cpu, memory_mb=memory_mb)
@@ -82,7 +81,7 @@ class ProcessReplica(BaseReplica):
 
 
 class ProcessSpawner:
-    """Spawner of one gateway and model kind. All methods must run on the event loop's thread."""
+    """Spawner for one gateway and model kind. Not thread-safe."""
 
     def __init__(self, *, warm_timeout_s: float = WARM_TIMEOUT_S) -> None:
         """Start nothing yet."""
@@ -99,7 +98,7 @@ class ProcessSpawner:
 
     @property
     def limits_text(self) -> str:
-        """Either "enforced", or "not enforced: " followed by the reason."""
+        """See `Spawner.limits_text`."""
         return self._support.text
 
     async def open(self, kind: str) -> None:
@@ -194,7 +193,6 @@ class ProcessSpawner:
         return _ForkServerSession(forker=forker, directory=directory, limits=limits)
 
     async def _remove_nest(self) -> None:
-        """End the fork server and remove what it left behind."""
         nest, self._nest = self._nest, None
         if nest is None:
             return
@@ -208,7 +206,6 @@ class ProcessSpawner:
     # A start
 
     def _environment(self, accelerator: AcceleratorSettings) -> dict[str, str]:
-        """Return the variables to add to a replica's environment."""
         lacking = None if accelerator.share is None else mps.lacking(os.environ)
         if lacking is not None and not self._said_no_sharing:
             self._said_no_sharing = True
@@ -247,7 +244,6 @@ class ProcessSpawner:
             self._finish(replica, replica.ended_by(event))
 
     def _finish(self, replica: ProcessReplica, ended: ExitStatus) -> None:
-        """Record the last usage, remove the group, then resolve `ended`."""
         del self._replicas[replica.worker]
         replica.usage()
         task = asyncio.ensure_future(self._remove_group(replica, ended))
