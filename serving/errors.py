@@ -202,7 +202,7 @@ class CannotFinish(ServingError):
 
 
 class DeadlineTooShort(ServingError):
-    """The request is rejected: it takes longer even on an idle server, so a retry is pointless."""
+    """The request is rejected: even an idle server would be too late, so a retry is pointless."""
 
     status = 503
 

@@ -171,7 +171,7 @@ class DeclaredInputs:
     shared: tuple[str, ...] = ()
     pad: Mapping[str, float] = dataclasses.field(default_factory=dict)
     pad_to: int | None = None
-    """Size to whose multiples free dimensions are padded."""
+    """Free dimensions are padded to a multiple of this."""
     unbatched: str | None = None
     """Another replica's finding; see `Signature.unbatched`."""
     padding: str | None = None

@@ -200,7 +200,7 @@ class Deployment:
         """Apply new settings while serving; see `Engine.apply`.
 
         Raises:
-            ServingError: the old settings stay in force.
+            ServingError: the settings cannot be applied; the old ones stay in force.
         """
         self.spec.weights(settings.model.variant)  # raises if there is no such variant
         if settings.model.variant != self.settings.model.variant:

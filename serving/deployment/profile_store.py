@@ -113,7 +113,8 @@ def key_of(
 ) -> str | None:
     """Return the key of a model's profile, with all that it depends on, or None if it has none.
 
-    Blocks. `identity` is the fingerprint of the weights; `software` is `Spawner.image_id`.
+    This call blocks. `identity` is the fingerprint of the weights, `software` is
+    `Spawner.image_id`.
     """
     weights = spec.weights(settings.model.variant)
     if identity is None or str(weights) not in identity.stamps:  # code may use files next to it

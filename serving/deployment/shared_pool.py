@@ -95,7 +95,7 @@ class SharedPool(ReplicaContents):
         """Apply new settings while serving; if replica limits change, measure the models first.
 
         Raises:
-            ServingError: the old settings stay in force.
+            ServingError: the settings cannot be applied; the old ones stay in force.
         """
         settings = with_own(settings, ModelSettings(), pad_to=None)
         for tenant in self._tenants.values():

@@ -161,7 +161,7 @@ class Collator:
         return list(groups.values()), failures
 
     def block(self, message: wire.InferMessage) -> RequestGroup | None:
-        """Return requests that differ only in their data as one block, or None for other ones."""
+        """Return requests that differ only in data as one block, or None for other batches."""
         entries = message.entries
         if message.even is None or len(entries) < MIN_ROWS:
             return None

@@ -15,7 +15,7 @@ class Padding(NamedTuple):
     """Padding rules of one model."""
 
     multiple: int
-    """Size to whose multiples free dimensions are padded."""
+    """Free dimensions are padded to a multiple of this."""
     fills: Mapping[str, float]
     outputs: Mapping[str, Mapping[int, tuple[str, int]]]
     """Output -> axis -> the input and its axis that determine the size."""

@@ -43,7 +43,7 @@ class Samples(NamedTuple):
     """Kind of source: `file`, `model`, or `made-up`."""
     where: str
     requests: Callable[[int], list[Arrays]]
-    """Return the given number of {input: array}, which may repeat, or raise ModelLoadFailed."""
+    """Return the given number of requests, possibly repeated, or raise ModelLoadFailed."""
     pairs: Callable[[], Iterator[list[Arrays]]]
     """Yield pairs of requests; synthetic requests may be invalid."""
 

@@ -88,8 +88,6 @@ def warm_up(
 
 
 class _WarmupRun:
-    """Batches of samples within a time limit."""
-
     def __init__(self, execution: Execution, samples: Samples, within_s: float) -> None:
         self._execution = execution
         self._samples = samples

@@ -57,7 +57,7 @@ class LoadReport(NamedTuple):
 
     @property
     def batch_s(self) -> dict[int, float]:
-        """Valid seconds of warm-up batches, by number of items."""
+        """Seconds of warm-up batches, by number of items."""
         return {
             items: seconds
             for items, seconds in self._by_size("batch_s").items()
@@ -66,7 +66,7 @@ class LoadReport(NamedTuple):
 
     @property
     def stages_s(self) -> dict[int, tuple[float, float, float]]:
-        """Valid seconds of a batch's inputs, model and outputs, by number of items."""
+        """Seconds of a batch's inputs, model and outputs, by number of items."""
         return {
             items: (stages[0], stages[1], stages[2])
             for items, stages in self._by_size("stages_s").items()

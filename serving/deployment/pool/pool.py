@@ -118,7 +118,8 @@ class Pool:
         `keep_learned` keeps the state of the scheduler and the back-off.
 
         Raises:
-            ReplicaStartFailed, ModelLoadFailed: the old settings stay in force.
+            ReplicaStartFailed, ModelLoadFailed: a replica does not become ready; the old settings
+                stay in force.
         """
         self._applying = True
         try:

@@ -39,8 +39,6 @@ _RETRY_S = 0.005
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class _ForkServerSession:
-    """State that lasts as long as one fork server."""
-
     forker: ForkServerClient
     directory: pathlib.Path
     limits: CgroupManager
