@@ -248,7 +248,7 @@ class _ProfilingRun(ReplicaContents):
         """Return a plan with the next load, if it is due."""
         actions: list[Action] = []
         if self._due and self._sent < len(self._sizes):
-            if self._sent > 1:  # the first stays, so that the others measure one more model
+            if self._sent > 1:  # the first model stays, so that the others measure one more model
                 actions.append(self._action(ActionType.UNLOAD, self._sent - 1))
             actions.append(self._action(ActionType.LOAD, self._sent))
             self._sent += 1

@@ -163,7 +163,7 @@ class SharedPool(ReplicaContents):
         root = await self._spawner.stage(spec)
         model = spec.id
         if model in self._tenants or self.dispatcher.has_numbered(model):
-            # The old one still runs or is being unloaded under its own id.
+            # The old model still runs or is being unloaded under its own id.
             model = ModelId(spec.name, f"{spec.version} again {next(self._again)}")
         tenant = self._tenants[model] = SharedModel(
             spec=spec,

@@ -69,7 +69,7 @@ class Model:
                     "it has no signature, which describes its inputs; store it with "
                     "signature=infer_signature(...)"
                 )
-            threadpoolctl.threadpool_limits(threads)  # of the libraries loaded by now
+            threadpoolctl.threadpool_limits(threads)  # in the libraries loaded by now
             self._samples = _example(path, data, inputs, self._fields)
             outputs = self._outputs(inputs, json.loads(signature.get("outputs") or "[]"))
         self.signature = Signature(inputs=inputs, outputs=outputs, platform="mlflow")

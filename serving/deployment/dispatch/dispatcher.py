@@ -178,7 +178,7 @@ class Dispatcher(RequestTable):
         log.error("a replica is replaced", extra={"worker": replica.worker, "error": fault})
         self.connection_lost(replica, fault)
 
-    # The turn
+    # Planning
 
     def _pump(self) -> None:
         self._pumping = False

@@ -106,7 +106,7 @@ class DockerSpawner:
         container = nest.container_spec(worker, memory_mb, spec, accelerator, gpu)
         folder = container.socket_folder
         folder.mkdir()
-        # The container's user is another one; the parent folder keeps others out.
+        # The container has another user; the parent folder keeps others out.
         folder.chmod(0o711)
         replica = ContainerReplica(nest.engine, container)
         try:

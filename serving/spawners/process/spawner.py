@@ -201,7 +201,7 @@ class ProcessSpawner:
             log.warning("control groups remain", extra={"path": str(nest.limits.directories)})
         shutil.rmtree(nest.directory, ignore_errors=True)
 
-    # A start
+    # Starting a replica
 
     def _environment(self, accelerator: AcceleratorSettings) -> dict[str, str]:
         lacking = None if accelerator.share is None else mps.lacking(os.environ)
