@@ -50,7 +50,7 @@ class Member:
         }
 
     def can_change_to(self, settings: ServingSettings) -> bool:
-        """Return whether the replica can take these settings while it lives."""
+        """Return whether the replica can take these settings without a restart."""
         now, wanted = self.limits, settings.replica
         seen, shall_see = self.accelerator, settings.accelerator
         if (seen.device, seen.share) != (shall_see.device, shall_see.share):

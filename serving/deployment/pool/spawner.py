@@ -31,7 +31,7 @@ class Replica(Protocol):
         """Change the limits and read them back.
 
         Raises:
-            LimitsUnavailable: the old limits stay in force.
+            LimitsUnavailable: the limits are refused; the old ones stay in force.
         """
         ...
 
