@@ -1,4 +1,4 @@
-"""Parts of error texts: hints, shortened values of clients, single lines."""
+"""Parts of error messages: hints, shortened values from clients, single lines."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ RENAMED = types.MappingProxyType(
         "--launches": "--evaluations",
     }
 )
-"""Old names of settings, values, keys and options -> the new ones, which errors name."""
+"""Old names of settings, values, keys and options -> the new names, which errors mention."""
 _MAX_NAME = 100
 """Maximum length of a misspelt name: matching megabytes takes seconds."""
 _MAX_SHOWN = 300
@@ -71,7 +71,7 @@ def nearest(given: str, valid: Iterable[str]) -> str:
 
 
 def rename_hint(given: str, valid: Iterable[str]) -> str:
-    """Return a hint such as ", which is now 'x'", if that is valid, or an empty string."""
+    """Return a hint such as ", which is now 'x'", or an empty string if 'x' is not valid."""
     new = RENAMED.get(given)
     return f", which is now {new!r}" if new is not None and new in valid else ""
 
@@ -82,18 +82,18 @@ def short_repr(value: object) -> str:
 
 
 def shown_names(names: Iterable[str]) -> str:
-    """Return the first of a client's names, each shortened."""
+    """Return the first few names that a client sent, each shortened."""
     first = [name[:_MAX_NAME] for name in itertools.islice(names, _MAX_LISTED)]
     return _cut(", ".join(first)) or "none"
 
 
 def one_line(said: object) -> str:
-    """Return a message of an error or another program as one line."""
+    """Return a message from an error or another program as one line."""
     return " ".join(str(said).split())
 
 
 def printable_line(said: object) -> str:
-    """Return one line with `?` for what cannot be printed, such as colours of a terminal."""
+    """Return one line with `?` for unprintable characters, such as those of terminal colours."""
     return "".join(c if c.isprintable() else "?" for c in one_line(said))
 
 

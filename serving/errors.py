@@ -28,8 +28,8 @@
     ├── LimitsUnavailable (500)
     └── AcceleratorUnavailable (500)
 
-Errors keep all facts as attributes and pass them to `super().__init__`, so that they pickle. Texts
-name what was given, what was expected and what to try.
+Errors keep all facts as attributes and pass them to `super().__init__`, so that they can be
+pickled. Messages name what was given, what was expected and what to try.
 """
 
 from __future__ import annotations
@@ -40,11 +40,11 @@ from serving.error_text import nearest, short_repr
 
 
 class ServingError(Exception):
-    """Root of the tree."""
+    """Base class of all errors of the serving core."""
 
     status: ClassVar[int] = 500
     template: ClassVar[str] = ""
-    """Text with the error's facts in braces; empty: the text is the only fact."""
+    """Message with the error's facts in braces; empty if the message is the only fact."""
 
     def __str__(self) -> str:
         return self.template.format(self) or super().__str__()
@@ -83,7 +83,7 @@ class JsonTooLarge(TooLarge):
 
 
 class RequestTooLarge(TooLarge):
-    """Even alone the request exceeds a message to a replica."""
+    """Even alone, the request is too large for a message to a replica."""
 
     template = (
         "the request is larger than a message to a replica may be, "
@@ -102,7 +102,7 @@ class SplitTooLarge(TooLarge):
 
 
 class TooManyItems(InvalidRequest):
-    """Even alone the request exceeds the queue's capacity."""
+    """Even alone, the request exceeds the queue's capacity."""
 
     status = 413
     template = (
@@ -116,15 +116,14 @@ class TooManyItems(InvalidRequest):
 
 
 class UnknownModel(ServingError):
-    """No model or version of that name."""
+    """There is no model or version of that name."""
 
     status = 404
 
     def __init__(self, name: str, known: tuple[str, ...], version: str | None = None) -> None:
-        """Keep the facts.
+        """Store the facts; `version` is the unknown version or label, if the model is known.
 
         `known` are the known models or, if `version` is given, the model's versions and labels.
-        `version` is the unknown version or label; None: the model is unknown.
         """
         super().__init__(name, known, version)
         self.name = name
@@ -168,7 +167,7 @@ class Overloaded(ServingError):
 
 
 class BufferFull(ServingError):
-    """No buffer space for another body."""
+    """There is no buffer space for another body."""
 
     status = 503
     template = (
@@ -189,7 +188,7 @@ class NotReady(ServingError):
 
 
 class CannotFinish(ServingError):
-    """Rejected: by the model's profile it would finish after its deadline."""
+    """The request is rejected: by the model's profile, it would finish after its deadline."""
 
     status = 503
     template = (
@@ -203,7 +202,7 @@ class CannotFinish(ServingError):
 
 
 class DeadlineTooShort(ServingError):
-    """Rejected: the model takes longer even without other load, so a retry is pointless."""
+    """The request is rejected: even an idle server would be too late, so a retry is pointless."""
 
     status = 503
 
@@ -219,7 +218,7 @@ class DeadlineTooShort(ServingError):
 
 
 class CannotLoad(ServingError):
-    """Rejected: its model is in no replica's memory and cannot be loaded by the deadline."""
+    """The request is rejected: its model is not loaded and cannot be loaded by the deadline."""
 
     status = 503
     template = (
@@ -251,7 +250,7 @@ class DeadlineUnreachable(DeadlineExceeded):
 
 
 class Unimplemented(ServingError):
-    """Not offered by this server."""
+    """This server does not offer what was requested."""
 
     status = 501
 
@@ -294,7 +293,7 @@ class ModelMissing(ModelLoadFailed):
 
 
 class ReplicaStartFailed(ServingError):
-    """Replicas do not become ready; `reason` is oom, crash, timeout or load."""
+    """Replicas do not become ready; `reason` is a word, such as oom, crash, timeout or load."""
 
     template = "{0.text}"
 

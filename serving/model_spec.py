@@ -1,4 +1,4 @@
-"""Model spec: what is needed to load a model, with its variants. Pure data."""
+"""Model spec: all that is needed to load a model, with its variants."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class Program(NamedTuple):
     """A program that is itself a replica, and its working folder."""
 
     words: tuple[str, ...]
-    """Path and arguments; the socket's path is appended."""
+    """Path and arguments of the program; the socket's path is appended."""
     folder: pathlib.Path
 
 
@@ -25,7 +25,7 @@ class Variant(NamedTuple):
     """Alternative weights for the same inputs and outputs, for example with fewer layers."""
 
     path: pathlib.Path
-    """Weights, absolute."""
+    """Absolute path of the weights."""
     quality: Mapping[str, Any]
     """Measured quality; see `ModelSpec`."""
 
@@ -37,31 +37,31 @@ class Variant(NamedTuple):
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class ModelSpec:
-    """Model spec: all that is needed to load a model, from a `model.yaml` or made from a path."""
+    """All that is needed to load a model, from a `model.yaml` or made from a path."""
 
     name: str
     version: str
     kind: str
-    """Key of `serving.models.KINDS` (onnx, sklearn, torch, python, ...)."""
+    """One of `serving.models.KINDS` (onnx, sklearn, torch, python, ...)."""
     path: pathlib.Path | None
-    """Weights, absolute; None if the kind needs none."""
+    """Absolute path of the weights; None if the kind needs none."""
     program: Program | None = None
-    """Program started as the replica; only for kind command."""
+    """Program that is started as the replica; only for the `command` kind."""
     description: str = ""
     sample: pathlib.Path | None = None
-    """npz of real inputs: one array per input, first axis = items; optionally `labels`."""
+    """npz file of real inputs: an array per input, with items along axis 0; optionally `labels`."""
     quality: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     """Measured quality, such as dataset, metric, value, n."""
     shapes: tuple[str, ...] = ()
-    """Sizes of free dimensions; `model.shapes` overrides by name."""
+    """Sizes of free dimensions; `model.shapes` overrides them by name."""
     values: tuple[str, ...] = ()
-    """Values of synthetic inputs; `model.values` overrides by input."""
+    """Values of synthetic inputs; `model.values` overrides them by input."""
     item_axis: Mapping[str, int] = dataclasses.field(default_factory=dict)
-    """As in `DeclaredInputs`."""
+    """Item axes, as in `DeclaredInputs`."""
     shared: tuple[str, ...] = ()
-    """As in `DeclaredInputs`."""
+    """Shared inputs, as in `DeclaredInputs`."""
     pad: Mapping[str, float] = dataclasses.field(default_factory=dict)
-    """As in `DeclaredInputs`."""
+    """Fill values of padding, as in `DeclaredInputs`."""
     variants: Mapping[str, Variant] = dataclasses.field(default_factory=dict)
     """Variants by name, for `model.variant`; one has the weights of `path`."""
 
@@ -72,14 +72,14 @@ class ModelSpec:
 
     @property
     def default_variant(self) -> str | None:
-        """Variant served by default; None: no variants."""
+        """Variant that is served by default, if there are variants."""
         return next((name for name, one in self.variants.items() if one.path == self.path), None)
 
     def weights(self, variant: str | None) -> pathlib.Path | None:
-        """Return a variant's weights; None: the default's.
+        """Return the path of a variant's weights; None means the default variant.
 
         Raises:
-            InvalidSettings: no such variant.
+            InvalidSettings: there is no such variant.
         """
         if variant is None:
             return self.path
@@ -95,15 +95,15 @@ class ModelSpec:
 
     @property
     def id(self) -> ModelId:
-        """Name and version."""
+        """Name and version of the model."""
         return ModelId(self.name, self.version)
 
     @property
     def files(self) -> tuple[pathlib.Path, ...]:
         """Absolute files and folders that replicas of all variants read, for containers.
 
-        Programs and Python code need their folder, as they may use files beside them; other models
-        their file or folder, all that extend its name (ONNX weights), and the signature.
+        Programs and Python code need their folder, as they may use files next to them; other models
+        their file or folder, all files that extend its name (ONNX weights), and the signature.
         """
         found: list[pathlib.Path] = []
         if self.program is not None:
@@ -122,7 +122,7 @@ class ModelSpec:
 
     @property
     def label(self) -> str:
-        """Name and path of the weights, for people."""
+        """Name of the model and path of its weights, for people."""
         return self.name if self.path is None else f"{self.name} ({self.path})"
 
 

@@ -1,4 +1,4 @@
-"""Response handlers: each is called exactly once, in the event loop's thread."""
+"""Response handlers, each of which is called exactly once, on the event loop's thread."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ log = logging.getLogger(__name__)
 
 
 class ResponseHandler(Protocol):
-    """Receiver of one response, by one of the two methods."""
+    """Receiver of one response, through one of its two methods."""
 
     def on_result(self, frame: memoryview) -> None:
-        """Receive the outputs: a tensors frame, borrowed for the call.
+        """Receive the outputs as a tensors frame, which is borrowed for the call.
 
         Raises:
             ServingError: the frame does not answer this request; `deliver_error` follows.
@@ -31,7 +31,7 @@ class RequestHandle(Protocol):
     """Handle of a submitted request."""
 
     def cancel(self) -> None:
-        """Cancel: the handler will not be called."""
+        """Cancel the request, so that its handler will not be called."""
         ...
 
 
@@ -39,13 +39,13 @@ class BatchInfo(NamedTuple):
     """The batch in which a request ran."""
 
     sent_s: float
-    """On the monotonic clock."""
+    """Time at which the batch was sent, on the monotonic clock."""
     times: StageTimes
 
 
 @runtime_checkable
 class HasBatch(Protocol):
-    """Something that knows its request's batch."""
+    """Object that knows the batch of its request."""
 
     def batch(self) -> BatchInfo | None:
         """Return the batch while the handler is called; None for a cached response."""
@@ -53,7 +53,7 @@ class HasBatch(Protocol):
 
 
 def deliver_result(handler: ResponseHandler, frame: memoryview) -> None:
-    """Pass on a result, or the error it causes."""
+    """Pass a result to its handler, or the error that this causes."""
     try:
         handler.on_result(frame)
     except Exception as error:
@@ -69,7 +69,7 @@ def fail_handler(handler: ResponseHandler, error: Exception) -> None:
 
 
 def deliver_error(handler: ResponseHandler, error: ServingError) -> None:
-    """Pass on an error; log a fault of the handler."""
+    """Pass an error to its handler; log any exception that this raises."""
     try:
         handler.on_error(error)
     except Exception:

@@ -25,12 +25,12 @@ ITEM_BYTES: dict[str, int] = {
     "FP64": 8,
     "BYTES": 0,
 }
-"""Open Inference datatype -> bytes per element; 0: variable."""
+"""Open Inference datatype -> bytes per element; 0 means variable."""
 
 MAX_RANK = 32
-"""Maximum rank of a tensor: NumPy's before version 2."""
+"""Maximum rank of a tensor: NumPy's limit before version 2."""
 MAX_ELEMENTS = 2**40
-"""Maximum elements of a request's tensor, so that its bytes fit into 63 bits."""
+"""Maximum elements of a request's tensor, so that its size in bytes fits into 63 bits."""
 MAX_NOTHING = 2**16
 """Maximum rows of an empty tensor, as code iterates over them."""
 
@@ -39,15 +39,15 @@ Buffer = bytes | bytearray | memoryview
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class TensorSpec:
-    """Name, datatype and shape of an input or output; -1 is a free dimension."""
+    """Name, datatype and shape of an input or output; -1 means a free dimension."""
 
     name: str
     datatype: str
     shape: tuple[int, ...]
     dimensions: tuple[str, ...] = ()
-    """Dimension names of the model's file, "" if unnamed; or no entries."""
+    """Dimension names in the model's file, "" if unnamed; empty if all are unnamed."""
     item_axis: int | None = 0
-    """Item axis, if the model is batched. None: an input shared by all items."""
+    """Item axis, if the model is batched; None if all items share the input."""
 
     def __post_init__(self) -> None:
         if self.datatype not in ITEM_BYTES:
@@ -61,11 +61,11 @@ class TensorSpec:
             )
 
     def dimension(self, axis: int) -> str:
-        """A dimension's name, or an empty text."""
+        """Return a dimension's name, or an empty string."""
         return self.dimensions[axis] if self.dimensions else ""
 
     def as_json(self) -> dict[str, Any]:
-        """The protocol's metadata, with extras as `parameters`."""
+        """Return the protocol's metadata, with extra facts as `parameters`."""
         data = {"name": self.name, "datatype": self.datatype, "shape": list(self.shape)}
         known: dict[str, Any] = {}
         if any(self.dimensions):
@@ -76,7 +76,7 @@ class TensorSpec:
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> TensorSpec:
-        """Inverse of `as_json`; raises KeyError, TypeError or ValueError if malformed."""
+        """Parse the result of `as_json`, or raise KeyError, TypeError or ValueError."""
         known, shape = data.get("parameters") or {}, tuple(data["shape"])
         dimensions = tuple(map(str, known.get("dimensions", ())))
         axis = known.get("item_axis", 0)
@@ -103,11 +103,11 @@ class Signature:
     reads_json: bool = True
     """Whether the replica parses JSON requests itself."""
     unbatched: str | None = None
-    """Why requests run alone; empty: batched. None: decided by the shapes."""
+    """Reason why requests run alone; empty if they are batched, None if the shapes decide."""
     is_untried: bool = False
     """Whether declared sizes or values could still allow a batching check."""
     padding: str | None = None
-    """Why requests cannot be padded; empty: they can. None: unknown."""
+    """Reason why requests cannot be padded; empty if they can be, None if unknown."""
 
     @property
     def is_batched(self) -> bool:
@@ -117,7 +117,7 @@ class Signature:
         return not self.unbatched
 
     def as_json(self) -> dict[str, Any]:
-        """JSON form in the wire's LOAD result."""
+        """Return the JSON form for LOADED."""
         data = {
             "inputs": [spec.as_json() for spec in self.inputs],
             "outputs": [spec.as_json() for spec in self.outputs],
@@ -137,14 +137,14 @@ class Signature:
 
     @property
     def sizing_signature(self) -> Signature:
-        """The signature for which sizes are requested: with item axes if unchecked."""
+        """Signature for which sizes are requested, with item axes if batching is unchecked."""
         return (
             dataclasses.replace(self, unbatched="", is_untried=False) if self.is_untried else self
         )
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Signature:
-        """Inverse of `as_json`."""
+        """Parse the result of `as_json`."""
         return cls(
             inputs=tuple(TensorSpec.from_json(item) for item in data["inputs"]),
             outputs=tuple(TensorSpec.from_json(item) for item in data["outputs"]),
@@ -162,28 +162,28 @@ def _text(data: Mapping[str, Any] | None, name: str) -> str | None:
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class DeclaredInputs:
-    """Declarations about a model's inputs, beyond the model's file."""
+    """Declarations about a model's inputs that go beyond the model's file."""
 
     shapes: tuple[str, ...] = ()
     values: tuple[str, ...] = ()
     item_axis: Mapping[str, int] = dataclasses.field(default_factory=dict)
-    """Input or output -> item axis; if any is named, axis 0 for the others."""
+    """Input or output -> item axis; if any is named, the others have axis 0."""
     shared: tuple[str, ...] = ()
     pad: Mapping[str, float] = dataclasses.field(default_factory=dict)
     pad_to: int | None = None
-    """Pad free dimensions to a multiple of this."""
+    """Free dimensions are padded to a multiple of this."""
     unbatched: str | None = None
-    """Another replica's finding; see `Signature`."""
+    """Another replica's finding; see `Signature.unbatched`."""
     padding: str | None = None
-    """Likewise."""
+    """Another replica's finding; see `Signature.padding`."""
 
     def as_json(self) -> dict[str, Any]:
-        """JSON form in the wire's LOAD."""
+        """Return the JSON form for LOAD."""
         return dataclasses.asdict(self)
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> DeclaredInputs:
-        """Inverse of `as_json`; raises TypeError or ValueError if malformed."""
+        """Parse the result of `as_json`, or raise TypeError or ValueError."""
         pad_to = data.get("pad_to")
         return cls(
             shapes=tuple(map(str, data.get("shapes", ()))),
@@ -198,16 +198,16 @@ class DeclaredInputs:
 
 
 class ModelId(NamedTuple):
-    """Name and version of a model; versions are any text."""
+    """Name and version of a model; a version is any string."""
 
     name: str
     version: str
 
 
 def is_shape(shape: Sequence[object]) -> bool:
-    """Whether a request's tensor can have this shape.
+    """Return whether a request's tensor can have this shape.
 
-    A dimension of 0 does not hide the others: arrays are iterated up to it.
+    A dimension of 0 does not hide the others, as code iterates over the dimensions before it.
     """
     if len(shape) > MAX_RANK:
         return False
@@ -224,7 +224,7 @@ def is_shape(shape: Sequence[object]) -> bool:
 
 
 class Tensor(NamedTuple):
-    """A tensor's raw bytes; `data` may be borrowed for the request's life."""
+    """A tensor with its raw bytes; `data` may be borrowed for the request's life."""
 
     name: str
     datatype: str
@@ -233,7 +233,7 @@ class Tensor(NamedTuple):
 
 
 class StageTimes(NamedTuple):
-    """Seconds of a batch in a replica: in its buffer, then by stage."""
+    """Seconds that a batch spent in a replica: in its buffer, then in each stage."""
 
     queue_s: float
     input_s: float

@@ -1,1 +1,1 @@
-"""One version of a model in service: its replicas, their profile, its settings."""
+"""Deployments, each of which serves one version of a model on replicas under its settings."""

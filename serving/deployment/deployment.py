@@ -1,8 +1,8 @@
 """Deployment: one served model version with its placement, cache and counters.
 
-    submit: cache (equal request in flight, cached response) -> dispatch (queue -> batch -> replica)
+    submit: cache (same request in flight, cached response) -> dispatch (queue -> batch -> replica)
 
-All methods belong to the event loop's thread; `apply` calls must not overlap.
+Not thread-safe; calls to `apply` must not overlap.
 """
 
 from __future__ import annotations
@@ -31,21 +31,21 @@ _OK = 200
 
 
 class InferRequest(RequestFrame, Protocol):
-    """Request from a protocol's codec."""
+    """Inference request from a protocol's codec."""
 
     @property
     def timeout_s(self) -> float | None:
-        """Time limit of the request."""
+        """Time limit in seconds, if any."""
         ...
 
     @property
     def priority(self) -> int:
-        """1 is the most urgent, 0 the default."""
+        """Priority; 1 is the most urgent, 0 the default."""
         ...
 
 
 class Deployment:
-    """One version of one model."""
+    """One version of a model that is being served."""
 
     def __init__(
         self,
@@ -55,14 +55,14 @@ class Deployment:
         workers: Iterator[int],
         shared: SharedPool | None = None,
     ) -> None:
-        """Start nothing yet; `spawner` is open, `workers` yields numbers unique in it."""
+        """Start nothing yet; `spawner` must be open, and `workers` yields numbers unique in it."""
         self.spec = spec
         self.id = spec.id
         self.settings = settings
         self.counters = Counters()
         self._statistics = StatisticsCollector(spec.id)
         self.codecs: dict[str, Any] = {}
-        """What protocols derive from the signature, cleared when it changes."""
+        """Codecs that protocols derive from the signature, cleared when it changes."""
         on_batch, on_signature = self._batch_done, self.codecs.clear
         self.placement: DedicatedPlacement | SharedPlacement
         if shared is None:
@@ -83,14 +83,14 @@ class Deployment:
 
     @property
     def signature(self) -> Signature:
-        """Inputs and outputs, once open."""
+        """Inputs and outputs of the model."""
         signature = self.placement.signature
         assert signature is not None, "a model is asked only after it was opened"
         return signature
 
     @property
     def last_load(self) -> dict[str, Any]:
-        """Known facts of the last load: load_s, device, warmup."""
+        """Known facts about the last model load: load_s, device, warmup."""
         loaded = self.placement.load_report
         if loaded is None:
             return {}
@@ -99,12 +99,12 @@ class Deployment:
 
     @property
     def inflight_count(self) -> int:
-        """Its requests that have no response yet."""
+        """Number of requests that have no response yet."""
         return self.dispatcher.inflight_count_of(self.placement.model)
 
     @property
     def ready(self) -> bool:
-        """Whether a replica takes batches."""
+        """Whether any replica accepts batches."""
         return self.placement.ready_count > 0
 
     # Requests
@@ -112,7 +112,7 @@ class Deployment:
     def submit(
         self, query: InferRequest, handler: ResponseHandler, flow: str = ""
     ) -> RequestHandle:
-        """Submit a request; its handler is called once, later. Flows share the replicas evenly."""
+        """Submit a request; its handler is called later, once. Flows share the replicas evenly."""
         now_s = time.monotonic()
         limit_s = query.timeout_s
         if not limit_s:
@@ -154,7 +154,7 @@ class Deployment:
         return ticket
 
     def count_response(self, status: int, seconds: float) -> None:
-        """Count a response: HTTP status, and seconds from the request's last byte."""
+        """Count a response by its HTTP status and the seconds since the request's last byte."""
         counters = self.counters
         responses = counters.responses
         responses[status] = responses.get(status, 0) + 1
@@ -163,7 +163,7 @@ class Deployment:
             self._statistics.record_failure(seconds)
 
     def statistics(self) -> ModelStatistics:
-        """Counts and durations since loading."""
+        """Return counts and durations since the model was loaded."""
         counters = self.counters
         return self._statistics.snapshot(
             successes=counters.responses.get(_OK, 0), answered_s=counters.latency_s.sum
@@ -184,10 +184,10 @@ class Deployment:
     # Life
 
     async def open(self) -> None:
-        """Make it ready.
+        """Make the deployment ready for requests.
 
         Raises:
-            ServingError: it cannot be served under its settings; everything is ended.
+            ServingError: the model cannot be served under its settings.
         """
         try:
             self.spec.weights(self.settings.model.variant)
@@ -200,7 +200,7 @@ class Deployment:
         """Apply new settings while serving; see `Engine.apply`.
 
         Raises:
-            ServingError: the old settings still serve.
+            ServingError: the settings cannot be applied; the old ones stay in force.
         """
         self.spec.weights(settings.model.variant)  # raises if there is no such variant
         if settings.model.variant != self.settings.model.variant:

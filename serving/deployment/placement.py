@@ -1,6 +1,6 @@
-"""Placement of a model version: in its own replicas, or in shared ones.
+"""Placement of a model version, in replicas of its own or in shared replicas.
 
-Belongs to the event loop's thread.
+Not thread-safe.
 """
 
 from __future__ import annotations
@@ -26,16 +26,16 @@ from serving.values import ModelId, Signature
 
 log = logging.getLogger(__name__)
 
-NO_PAD = "no fill value for its inputs is set; set model.pad, as ids=0 (docs/batching.md)"
+NO_PAD = "no fill value for its inputs is set; set model.pad, for example ids=0 (docs/batching.md)"
 _REAL = ("file", "model")
 _OF_LOADING = ("model.", "batching.pad_to")
 
 
 class DedicatedPlacement(ReplicaContents):
-    """Placement in its own replicas, which hold only this model, with a queue and scheduler."""
+    """Placement in replicas that hold only this model, with a queue and scheduler of its own."""
 
     max_items = None
-    """Maximum items of its batches regardless of settings."""
+    """Maximum items per batch regardless of settings; None means no limit."""
 
     def __init__(
         self,
@@ -47,18 +47,18 @@ class DedicatedPlacement(ReplicaContents):
         on_batch: Callable[[BatchDone], None],
         on_signature: Callable[[], None],
     ) -> None:
-        """Start nothing yet; `spawner` is open and `workers` yields numbers unique in it.
+        """Start nothing yet; `spawner` must be open, and `workers` yields numbers unique in it.
 
-        `on_batch` is called with each completed batch, `on_signature` when replicas report another
-        signature.
+        `on_batch` is called with each completed batch, and `on_signature` when replicas report
+        another signature.
         """
         self.spec: ModelSpec = spec
         self.model = spec.id
-        """The dispatcher's id of the model."""
+        """Id of the model in the dispatcher."""
         self.signature: Signature | None = None
-        """Inputs and outputs, once open."""
+        """Inputs and outputs of the model, once it is open."""
         self.load_report: LoadReport | None = None
-        """Report of the last load."""
+        """Report on the last model load."""
         self._on_signature = on_signature
         self._judged_for: tuple[ModelSettings, int | None] | None = None
         self._scheduler = AdaptiveScheduler(spec.id, settings)
@@ -68,12 +68,12 @@ class DedicatedPlacement(ReplicaContents):
 
     @property
     def facts(self) -> dict[str, Any]:
-        """Nothing beyond the load report."""
+        """Facts beyond those in the load report: none."""
         return {}
 
     @property
     def ready_count(self) -> int:
-        """Number of replicas that take its batches."""
+        """Number of replicas that accept batches for the model."""
         return self.pool.ready_count
 
     async def open(self) -> None:
@@ -92,7 +92,7 @@ class DedicatedPlacement(ReplicaContents):
     # Contents of the replicas
 
     def make_load_spec(self, _model: ModelId, member: Member) -> LoadSpec:
-        """Return how a replica loads the model."""
+        """Return the spec by which a replica loads the model."""
         limits = member.limits
         known = self.signature if self._judged_for == (member.model, member.pad_to) else None
         return LoadSpec(
@@ -106,7 +106,7 @@ class DedicatedPlacement(ReplicaContents):
         )
 
     def on_loaded(self, _model: ModelId, told: LoadReport, member: Member) -> bool:
-        """Handle a load; return whether the signature has changed."""
+        """Handle a finished load; return whether the signature has changed."""
         self.load_report = told
         self._judged_for = (member.model, member.pad_to)
         failure, batch_s = told.warmup.get("failure"), told.batch_s
@@ -123,7 +123,7 @@ class DedicatedPlacement(ReplicaContents):
         return True
 
     def achievable(self, settings: ServingSettings) -> ServingSettings:
-        """Return settings that the model can follow; unbatched, it gets batches of 1."""
+        """Return settings that the model can follow; an unbatched model gets batches of one."""
         if self.signature is None:
             return settings
         changed: dict[str, int] = {}
@@ -143,7 +143,7 @@ class SharedPlacement:
     """Placement in a shared pool."""
 
     pool = None
-    """It has no replicas of its own."""
+    """None, as the model has no replicas of its own."""
 
     def __init__(
         self,
@@ -166,31 +166,31 @@ class SharedPlacement:
 
     @property
     def facts(self) -> dict[str, Any]:
-        """Its profile and memory."""
+        """Profile and memory of the model."""
         return {} if self.signature is None else self._shared.describe(self.model)
 
     @property
     def max_items(self) -> int | None:
-        """Items of the largest measured batch."""
+        """Number of items in the largest measured batch."""
         return None if self.signature is None else self._shared.max_items(self.model)
 
     @property
     def ready_count(self) -> int:
-        """Number of replicas that could load it."""
+        """Number of replicas that could load the model."""
         return self._shared.pool.ready_count if self.signature is not None else 0
 
     async def open(self) -> None:
-        """Profile it and accept requests.
+        """Profile the model and accept requests for it.
 
         Raises:
-            ServingError: it cannot be loaded or run on samples.
+            ServingError: the model cannot be loaded or run on samples.
         """
         self.model, found = await self._shared.join(self._spec, self._settings, self._on_batch)
         self.signature, self.load_report = found.signature, found.told
         self._on_signature()
 
     async def apply(self, settings: ServingSettings, *, fresh: bool, keep_learned: bool) -> None:  # noqa: ARG002
-        """Apply settings of the model; the pool has the others already.
+        """Apply the model's own settings; the pool already has the other settings.
 
         Raises:
             InvalidSettings: the model would have to be reloaded.

@@ -1,6 +1,6 @@
 """Store of model profiles, in memory and in a file; without the file, models are measured again.
 
-All methods belong to the event loop's thread; a second thread writes the file.
+Not thread-safe; a second thread writes the file.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ MAX_SAVED = 10_000
 
 
 class ProfileStore:
-    """Profiles by the key of `key_of`."""
+    """Profiles by the keys that `key_of` returns."""
 
     def __init__(self, records: SqliteRecords | None = None) -> None:
-        """Read the saved profiles from `records`, closed with this; None: memory only."""
+        """Read the saved profiles from `records`, which `close` closes; None means memory only."""
         self._records = records
         self._profiles: dict[str, ModelProfile] = {}
         self._changes: dict[RecordKey, str | None] = {}
@@ -44,7 +44,7 @@ class ProfileStore:
 
     @classmethod
     def of_folder(cls, folder: pathlib.Path | None) -> ProfileStore:
-        """Open the store in a folder, created if missing; memory only if None or on failure."""
+        """Open the store in a folder, or in memory only if that is None or fails."""
         if folder is None:
             return cls()
         try:
@@ -111,12 +111,13 @@ class ProfileStore:
 def key_of(
     spec: ModelSpec, settings: ServingSettings, identity: Fingerprint | None, software: str = ""
 ) -> str | None:
-    """Return the key of a model's profile, with all that it depends on; None: unknown. Blocking.
+    """Return the key of a model's profile, with all that it depends on, or None if it has none.
 
-    `identity` is that of the weights; `software` is `Spawner.image_id`.
+    This call blocks. `identity` is the fingerprint of the weights, `software` is
+    `Spawner.image_id`.
     """
     weights = spec.weights(settings.model.variant)
-    if identity is None or str(weights) not in identity.stamps:  # code may use files beside it
+    if identity is None or str(weights) not in identity.stamps:  # code may use files next to it
         return None
     try:
         samples = None if spec.sample is None else digest_of(spec.sample)

@@ -1,7 +1,7 @@
-"""Profiles a model in a replica of its own, before any request, for the scheduler.
+"""Profiler, which measures a model for the scheduler in a replica of its own before any request.
 
-The first load stays, and others follow beside it, each with another largest batch and an UNLOAD
-between. The first, with one-time imports, counts only for batch times.
+The first load stays in memory, and further loads follow, each with another largest batch and an
+UNLOAD in between. The first load, with its one-time imports, counts only for batch times.
 """
 
 from __future__ import annotations
@@ -27,9 +27,10 @@ MAX_MEASURED = 10
 MIN_MEASURED = 5
 NEVER_S = float("inf")
 SCATTERED, SCATTERED_BY_PARSING, MAX_SCATTERED_BYTES = 0.15, 0.3, 2 * 2**20
-"""Memory fragmentation between a replica's models: share of a model's memory, and maximum.
+"""Memory lost by fragmentation between a replica's models: share of a model's memory, and maximum.
 
-Bundled models took 5 to 10 % more beside others than alone; from original files, 11 to 31 %.
+Bundled models took 5 to 10 % more memory next to others than alone; when loaded from original
+files, 11 to 31 %.
 """
 
 
@@ -39,15 +40,15 @@ class ModelProfile:
 
     signature: Signature
     load_s: float
-    """Seconds of a load and one call."""
+    """Seconds that a model load and one call take."""
     batch_s: dict[int, float]
     memory_bytes: int
-    """Memory beside other models in a replica."""
+    """Memory needed in a replica next to other models."""
     told: LoadReport
     stages_s: Mapping[int, tuple[float, float, float]] = dataclasses.field(default_factory=dict)
 
     def as_json(self) -> dict[str, Any]:
-        """Return the form in which it is saved."""
+        """Return the JSON form in which the profile is saved."""
         told = self.told
         return {
             "signature": self.signature.as_json(),
@@ -63,7 +64,7 @@ class ModelProfile:
         }
 
     def facts(self) -> dict[str, Any]:
-        """Return its durations in seconds as JSON."""
+        """Return the measured durations in seconds as JSON."""
         return {
             "load_s": round(self.load_s, 6),
             "batch_s": {str(size): round(took_s, 6) for size, took_s in self.batch_s.items()},
@@ -75,7 +76,7 @@ class ModelProfile:
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Self:
-        """Return the profile of `as_json`, whose shape `state.record_schema` has checked."""
+        """Return the profile from its JSON form, which `state.record_schema` has checked."""
         signature = dataclasses.replace(
             Signature.from_json(data["signature"]), reads_json=data["reads_json"]
         )
@@ -97,7 +98,7 @@ class ModelProfile:
 
 
 class RecentDurations:
-    """Recent durations of loads and of batches of the profile's sizes."""
+    """Recent durations of model loads, and of batches of the profile's sizes."""
 
     __slots__ = ("_batches", "_loads_s", "_profile")
 
@@ -109,7 +110,7 @@ class RecentDurations:
         }
 
     def load(self, took_s: float) -> None:
-        """Add the seconds of a load."""
+        """Add the seconds that a model load took."""
         self._loads_s.append(took_s)
 
     def batch(self, items: int, times: StageTimes) -> None:
@@ -119,7 +120,7 @@ class RecentDurations:
             seen.append(times)
 
     def taught(self) -> ModelProfile:
-        """Return the profile with the medians, where enough was measured."""
+        """Return the profile with medians for the durations that were measured often enough."""
         profile = self._profile
         batches = {
             size: (statistics.median(map(_sum_s, seen)), _each_median([one[1:] for one in seen]))
@@ -138,7 +139,7 @@ class RecentDurations:
 
 
 def sizes_to(most: int) -> tuple[int, ...]:
-    """Return 1, 2, 4, ... and `most`."""
+    """Return the batch sizes 1, 2, 4, ... and `most`."""
     return tuple(sorted({most, *(2**power for power in range(most.bit_length()))}))
 
 
@@ -150,10 +151,10 @@ async def profile(
     *,
     digest: str | None = None,
 ) -> ModelProfile:
-    """Measure a model.
+    """Measure a model in a replica of its own.
 
     Args:
-        digest: of the model's file, if an optimised model may be loaded and written.
+        digest: SHA-256 of the file, if an optimised model may be loaded and written.
 
     Raises:
         ServingError: the model cannot be loaded, or fails on samples.
@@ -171,7 +172,7 @@ async def profile(
 
 
 class _ProfilingRun(ReplicaContents):
-    """One replica's loads: the pool's contents and the scheduler."""
+    """Loads of one profiling replica, as both the pool's contents and the scheduler."""
 
     is_shared = True
 
@@ -190,7 +191,7 @@ class _ProfilingRun(ReplicaContents):
     # Pool contents
 
     def make_load_spec(self, model: ModelId, member: Member) -> LoadSpec:
-        """Return the load of one run, with its largest batch."""
+        """Return the spec of one load, with its largest batch."""
         limits = member.limits
         known = self._told[-1].signature if self._told else None
         return LoadSpec(
@@ -216,11 +217,11 @@ class _ProfilingRun(ReplicaContents):
         return False
 
     def on_load_failed(self, _model: ModelId, error: ServingError) -> None:
-        """Fail: the model cannot be loaded."""
+        """Fail the run, as the model cannot be loaded."""
         self._fail(error)
 
     def on_replica_death(self, reason: str, text: str) -> None:
-        """Fail: the replica has ended."""
+        """Fail the run, as the replica has ended."""
         what = f"the replica that profiled {self.spec.label} ended ({reason}): {text}"
         self._fail(ReplicaStartFailed(reason, what))
 
@@ -232,7 +233,7 @@ class _ProfilingRun(ReplicaContents):
     # Scheduler
 
     def waiting_of(self, _model: ModelId) -> int:
-        """Return 0: nothing waits."""
+        """Return 0, as nothing waits."""
         return 0
 
     def on(self, event: Event, _now_s: float) -> None:
@@ -244,10 +245,10 @@ class _ProfilingRun(ReplicaContents):
         self._due = True
 
     def plan(self, _now_s: float) -> Plan:
-        """Return the next load, if it is due."""
+        """Return a plan with the next load, if it is due."""
         actions: list[Action] = []
         if self._due and self._sent < len(self._sizes):
-            if self._sent > 1:  # the first stays, so that the others measure one more model
+            if self._sent > 1:  # the first model stays, so that the others measure one more model
                 actions.append(self._action(ActionType.UNLOAD, self._sent - 1))
             actions.append(self._action(ActionType.LOAD, self._sent))
             self._sent += 1
@@ -262,7 +263,7 @@ class _ProfilingRun(ReplicaContents):
     # Result
 
     def _make_profile(self) -> ModelProfile:
-        """Return the profile of all loads.
+        """Return the profile computed from all loads.
 
         Raises:
             ServingError: no batch was run.

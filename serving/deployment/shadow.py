@@ -1,4 +1,4 @@
-"""Shadowing: copy a deployment's requests to another one, whose responses only count in metrics."""
+"""Shadowing, which copies requests to a second deployment whose responses only count in metrics."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ class ShadowedDeployment:
     def submit(
         self, query: InferRequest, handler: ResponseHandler, flow: str = ""
     ) -> RequestHandle:
-        """Take a request, and copy it to the shadow if its inputs are the same."""
+        """Submit a request, and copy it to the shadow if both models have the same inputs."""
         ticket = self._first.submit(query, handler, flow)
         if self._shadow.signature.inputs == self._first.signature.inputs:
             self._shadow.submit(_Copy(query), _ShadowResponseHandler(self._shadow), flow)

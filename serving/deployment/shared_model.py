@@ -26,21 +26,21 @@ MODELS_SHARE = 0.5
 
 @dataclasses.dataclass(slots=True, kw_only=True, eq=False)
 class SharedModel:
-    """One model version of the pool."""
+    """One model version in a shared pool."""
 
     spec: ModelSpec
     model: ModelSettings
     pad_to: int | None
     most: int
-    """Items of its largest batch."""
+    """Maximum number of items in a batch."""
     root: pathlib.Path | None
-    """Where its files are staged."""
+    """Root below which the model's files are staged."""
     pages: int
     profile: ModelProfile
     on_batch: Callable[[BatchDone], None]
     identity: Fingerprint | None
     key: str | None
-    """Of its profile in the store."""
+    """Key of the model's profile in the store."""
     measured: RecentDurations = dataclasses.field(init=False)
 
     def __post_init__(self) -> None:
@@ -48,12 +48,12 @@ class SharedModel:
 
     @property
     def batch_s(self) -> dict[int, float]:
-        """Items -> seconds of permitted batches."""
+        """Seconds of the permitted batches, by number of items."""
         most = self.most if self.profile.signature.is_batched else 1
         return {size: took_s for size, took_s in self.profile.batch_s.items() if size <= most}
 
     def load_spec(self, member: Member) -> LoadSpec:
-        """Return how the model is loaded while serving: with its first call only."""
+        """Return the spec for loading the model while serving, with its first call only."""
         limits = member.limits
         return LoadSpec(
             self.spec,
@@ -86,7 +86,7 @@ class SharedModel:
 def with_own(
     pool: ServingSettings, model: ModelSettings, *, pad_to: int | None, most: int | None = None
 ) -> ServingSettings:
-    """Replace the settings of a pool that each model has for itself; `most` None: keep it."""
+    """Replace the settings of a pool that each model has for itself; keep `max_size` by default."""
     batching: dict[str, Any] = {"batching.pad_to": pad_to}
     if most is not None:
         batching["batching.max_size"] = most
@@ -94,7 +94,7 @@ def with_own(
 
 
 def budget_of(settings: ServingSettings) -> int | None:
-    """Return the page budget of one replica; None: no limit."""
+    """Return the page budget of one replica; None means no limit."""
     memory_mb: float | None = settings.clockwork.memory_mb
     if memory_mb is None and settings.replica.memory_mb is not None:
         memory_mb = MODELS_SHARE * settings.replica.memory_mb
@@ -102,12 +102,12 @@ def budget_of(settings: ServingSettings) -> int | None:
 
 
 def memory_bytes_of(profile: ModelProfile, identity: Fingerprint | None) -> int:
-    """Return a model's bytes in a replica: as measured, at least those of its files."""
+    """Return a model's memory in a replica: as measured, but at least the size of its files."""
     return max(profile.memory_bytes, 0 if identity is None else identity.size)
 
 
 def digest_of(identity: Fingerprint | None) -> str | None:
-    """Return the SHA-256 of a model that is one file, which alone can be optimised."""
+    """Return a model's SHA-256 if it is a single file, as only such models can be optimised."""
     return identity.digest if identity is not None and identity.is_whole else None
 
 

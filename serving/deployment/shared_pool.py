@@ -1,6 +1,6 @@
-"""Shared pool: replicas of many models of one kind, whose scheduler decides which are in memory.
+"""Shared pool of replicas for many models of one kind; its scheduler decides which are in memory.
 
-Belongs to the event loop's thread.
+Not thread-safe.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ MAX_PROFILING_S = 60.0
 
 
 class SharedPool(ReplicaContents):
-    """Replicas for one model kind."""
+    """Shared replicas for the models of one kind."""
 
     is_shared = True
 
@@ -58,7 +58,7 @@ class SharedPool(ReplicaContents):
         workers: Iterator[int],
         profiles: ProfileStore,
     ) -> None:
-        """Start nothing yet; `spawner` is open, `workers` yields numbers unique in it."""
+        """Start nothing yet; `spawner` must be open, and `workers` yields numbers unique in it."""
         settings = with_own(settings, ModelSettings(), pad_to=None)
         self.kind = kind
         self._settings = settings
@@ -78,13 +78,13 @@ class SharedPool(ReplicaContents):
 
     @property
     def is_empty(self) -> bool:
-        """Whether it serves no model."""
+        """Whether the pool serves no model."""
         return not self._tenants
 
     # Life
 
     async def open(self) -> None:
-        """Start the replicas, or end all and raise a `ServingError`."""
+        """Start the replicas, or end all of them and raise a `ServingError`."""
         try:
             await self.pool.open()
         except BaseException:
@@ -92,10 +92,10 @@ class SharedPool(ReplicaContents):
             raise
 
     async def apply(self, settings: ServingSettings, *, fresh: bool, keep_learned: bool) -> None:
-        """Apply new settings while serving; models are first measured under new limits of replicas.
+        """Apply new settings while serving; if replica limits change, measure the models first.
 
         Raises:
-            ServingError: the old settings still serve.
+            ServingError: the settings cannot be applied; the old ones stay in force.
         """
         settings = with_own(settings, ModelSettings(), pad_to=None)
         for tenant in self._tenants.values():
@@ -110,7 +110,7 @@ class SharedPool(ReplicaContents):
                 tenant.key, tenant.profile = changed[model]
                 self._announce_profile(model, tenant)
             elif has_other_limits:
-                tenant.key = None  # later measurements are of other limits
+                tenant.key = None  # later measurements are made under other limits
             if has_other_limits:
                 tenant.measured = RecentDurations(tenant.profile)
 
@@ -147,7 +147,7 @@ class SharedPool(ReplicaContents):
         """Accept requests for a model; return its id in the dispatcher, and its profile.
 
         Raises:
-            ServingError: it cannot be loaded or run, or exceeds a replica's budget.
+            ServingError: the model cannot be loaded or run, or exceeds a replica's budget.
         """
         batching = settings.batching
         settings = with_own(
@@ -163,7 +163,7 @@ class SharedPool(ReplicaContents):
         root = await self._spawner.stage(spec)
         model = spec.id
         if model in self._tenants or self.dispatcher.has_numbered(model):
-            # The old one still runs or is being unloaded under its own id.
+            # The old model still runs or is being unloaded under its own id.
             model = ModelId(spec.name, f"{spec.version} again {next(self._again)}")
         tenant = self._tenants[model] = SharedModel(
             spec=spec,
@@ -182,18 +182,18 @@ class SharedPool(ReplicaContents):
         return model, found
 
     def describe(self, model: ModelId) -> dict[str, Any]:
-        """Describe a model: profile, memory, and replicas that hold it."""
+        """See `SharedModel.facts`."""
         held = self.dispatcher.loaded_models()
         replicas = sorted(worker for worker, models in held.items() if model in models)
         return self._tenants[model].facts(replicas)
 
     def max_items(self, model: ModelId) -> int | None:
-        """Items of the largest measured batch; None: unbatched."""
+        """Return the largest measured batch size, or None if the model is unbatched."""
         profile = self._tenants[model].profile
         return max(profile.batch_s) if profile.signature.is_batched else None
 
     def set_most(self, model: ModelId, most: int) -> None:
-        """Change a model's largest batch, up to the measured ones."""
+        """Set the maximum size of a model's batches; only measured sizes are used."""
         tenant = self._tenants[model]
         before = tenant.batch_s
         tenant.most = most
@@ -204,7 +204,7 @@ class SharedPool(ReplicaContents):
         self.dispatcher.notify(Profiled(model, tenant.profile.load_s, tenant.batch_s))
 
     async def leave(self, model: ModelId) -> None:
-        """Reject requests for a model from now on."""
+        """Remove a model from the pool, and reject its requests."""
         self.dispatcher.model_down(model)
         tenant = self._tenants.pop(model, None)
         if tenant is None:
@@ -235,7 +235,7 @@ class SharedPool(ReplicaContents):
                 "memory_mb": round(found.memory_bytes / 2**20, 2),
             },
         )
-        # Else another file may have been measured.
+        # Otherwise another file may have been measured.
         if identity is not None and identity.still_holds():
             await self._profiles.keep(key, found)
         return found
@@ -249,7 +249,7 @@ class SharedPool(ReplicaContents):
     # Contents of the replicas
 
     def make_load_spec(self, model: ModelId, member: Member) -> LoadSpec:
-        """Return how a model is loaded while serving: with its first call only."""
+        """See `SharedModel.load_spec`."""
         return self._tenants[model].load_spec(member)
 
     def pages(self, settings: ServingSettings) -> int | None:
@@ -257,18 +257,18 @@ class SharedPool(ReplicaContents):
         return budget_of(settings)
 
     def on_loaded(self, model: ModelId, told: LoadReport, _member: Member) -> bool:
-        """Record the load time; the profile holds the rest."""
+        """Record the duration of a load."""
         tenant = self._tenants.get(model)
         if tenant is not None and told.load_s is not None:
             tenant.measured.load(told.load_s)
         return False
 
     def on_load_failed(self, model: ModelId, error: ServingError) -> None:
-        """Log it; the scheduler retries and waiting requests are rejected."""
+        """Log the failure; the scheduler retries."""
         log.warning("a model was not loaded", extra={"model": model.name, "error": str(error)})
 
     def members(self) -> list[dict[str, Any]]:
-        """Each replica as plain data, with its loaded models."""
+        """Return each replica as plain data, with its loaded models."""
         held = self.dispatcher.loaded_models()
         return [
             {**member, "models": self._served_names(held.get(member["worker"], ()))}
@@ -280,7 +280,7 @@ class SharedPool(ReplicaContents):
         return [{"model": name, "version": version} for name, version in sorted(ids)]
 
     def metrics(self) -> PoolMetrics:
-        """Return the metrics of this moment."""
+        """Return the current metrics."""
         pages = {model: tenant.pages for model, tenant in self._tenants.items()}
         loaded = self.dispatcher.loaded_models()
         return PoolMetrics(

@@ -1,6 +1,6 @@
-"""Shared pools by model kind, each from its first model to its last.
+"""Shared pools by model kind; each exists from its first model to its last.
 
-Belongs to the event loop's thread.
+Not thread-safe.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ log = logging.getLogger(__name__)
 
 
 class SharedPools:
-    """Shared pools of a server."""
+    """All shared pools of a server."""
 
     def __init__(self, spawners: SpawnerRegistry, profiles: ProfileStore) -> None:
-        """Start with no pool."""
+        """Start without pools."""
         self._spawners = spawners
         self._profiles = profiles
         self._by_kind: dict[str, SharedPool] = {}
@@ -35,10 +35,10 @@ class SharedPools:
     async def of(
         self, spec: ModelSpec, spawner: Spawner, settings: ServingSettings
     ) -> SharedPool | None:
-        """Pool that a model shares; None: it has its own replicas.
+        """Return the pool that a model shares, or None if the model has its own replicas.
 
         Raises:
-            InvalidSettings: the model is a program, which serves one model.
+            InvalidSettings: the model is a program, which serves only one model.
             ServingError: the replicas cannot be started.
         """
         if settings.of(spec.name).scheduling.policy != "clockwork":

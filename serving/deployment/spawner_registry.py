@@ -1,6 +1,6 @@
 """Spawners by model kind, each opened with the first model of its kind and kept open.
 
-Belongs to the event loop's thread.
+Not thread-safe.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from serving.spawners.process.spawner import ProcessSpawner
 
 
 def spawner_factory(settings: ReplicaSettings) -> Callable[[], Spawner]:
-    """Factory of the wanted spawners."""
+    """Return a factory for spawners of the configured type."""
     if settings.spawner == "docker":
         return functools.partial(DockerSpawner, settings.image)
     return ProcessSpawner
@@ -36,10 +36,10 @@ class SpawnerRegistry:
         self.workers: Iterator[int] = itertools.count(1)
 
     async def of(self, spec: ModelSpec) -> Spawner:
-        """Open spawner for a model.
+        """Return the spawner for a model, opened if necessary.
 
         Raises:
-            ReplicaStartFailed: it cannot be opened.
+            ReplicaStartFailed: the spawner cannot be opened.
         """
         async with self._opening:
             if spec.kind not in self._spawners:

@@ -6,7 +6,7 @@ Only a replica (or its fork server) imports a kind's module. Its `class Model` h
     signature: Signature                       # from the file where possible
     predict_batch(self, inputs)                # {name: (n, ...) array} -> {name: (n, ...) array}
 
-`predict_batch` keeps the items of axis 0 in order and may raise any exception. Optional:
+`predict_batch` keeps the items of axis 0 in order and may raise any exception. Optional members:
 
     preprocess(self, inputs)       # makes the argument of `predict_batch`; timed as input
     postprocess(self, outputs)     # takes its result; timed as output
@@ -14,10 +14,10 @@ Only a replica (or its fork server) imports a kind's module. Its `class Model` h
     is_pure = True                 # only computes: synthetic inputs may warm it up
     device                         # "cpu" or "cuda"
 
-Kinds in `ON_DEVICE` also take `device`. The kind onnx also takes `digest` and `optimises`, as in
+Kinds in `ON_DEVICE` also take `device`. The `onnx` kind also takes `digest` and `optimises`, as in
 `load`; its `optimised` is the folder of the optimised model that was loaded, or None.
 
-The kind `command` has no module: it is a program that is the replica itself (docs/models.md).
+The `command` kind has no module: its program is the replica itself (docs/models.md).
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ OF_THEIR_OWN = ("python", "command")
 
 
 def runtime_of(kind: str) -> str:
-    """Return a kind's runtime and its version, or an empty text if unknown."""
+    """Return a kind's runtime and its version, or an empty string if unknown."""
     for package in RUNTIMES.get(kind, ()):
         try:
             return f"{package} {importlib.metadata.version(package)}"
@@ -85,19 +85,19 @@ def runtime_of(kind: str) -> str:
 
 
 def check_file(path: pathlib.Path | None, needed: str) -> pathlib.Path:
-    """Return the model's file, or raise ModelLoadFailed."""
+    """Return the model's file, or raise ModelLoadFailed if there is none."""
     if path is None or not path.is_file():
         raise ModelLoadFailed(str(path), f"no such file; {needed}")
     return path
 
 
 _PLACE = re.compile(r"^(\[[\d:]+\] )?\S+\.(cc|cpp|h):\d+: ")
-"""Time and place in a library's source, before the text of an error."""
+"""Time and source location that a library puts before an error message."""
 
 
 @contextlib.contextmanager
 def as_load_failure(path: pathlib.Path, runtime: str) -> Iterator[None]:
-    """Convert a library's error to a one-line ModelLoadFailed with the library's version."""
+    """Convert a library's error into a one-line ModelLoadFailed with the library's version."""
     try:
         yield
     except ModelLoadFailed:
@@ -111,7 +111,7 @@ def as_load_failure(path: pathlib.Path, runtime: str) -> Iterator[None]:
 
 
 def decode_texts(array: NDArray[Any]) -> NDArray[np.object_]:
-    """Return an array of bytes as one of text, for runtimes that do not take bytes."""
+    """Return an array of bytes as an array of strings, for runtimes that do not take bytes."""
     flat = [item.decode() if isinstance(item, bytes) else str(item) for item in array.ravel()]
     return np.array(flat, dtype=object).reshape(array.shape)
 
@@ -128,10 +128,10 @@ def load(
     """Load a model of one of `KINDS`, or raise ModelLoadFailed.
 
     Args:
-        path: its file or folder.
+        path: the model's file or folder.
         threads: threads within one operator.
         device: `auto`, `cpu` or `cuda`.
-        digest: SHA-256 of the file, by which the kind onnx finds an optimised model.
+        digest: SHA-256 of the file, by which the `onnx` kind finds an optimised model.
         optimises: whether to write a missing optimised model first.
     """
     if kind not in KINDS:

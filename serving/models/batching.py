@@ -1,4 +1,4 @@
-"""One call of a model for requests of several callers, for servers with arrays (Triton, Ray Serve)."""
+"""Model calls shared by several requests, for servers that pass arrays (Triton, Ray Serve)."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _Key = tuple[tuple[str, str, tuple[int, ...]], ...]
 
 
 class BatchRunner:
-    """A loaded model; not thread-safe."""
+    """Runner of a loaded model; not thread-safe."""
 
     def __init__(self, model: LoadedModel) -> None:
         self.signature = model.signature
@@ -23,10 +23,10 @@ class BatchRunner:
         self._postprocess: Any = getattr(model, "postprocess", None)
 
     def run(self, requests: Sequence[Arrays]) -> list[Arrays | Exception]:
-        """Run requests, those of equal shapes and datatypes in one call if the batch axis is free.
+        """Run requests, in one call per shape and datatype if the batch axis is free.
 
-        Each request is {input name: (n, ...) array}; its response {output name: (n, ...) array}, or
-        the exception of its call.
+        Each request is {input name: (n, ...) array}; its response is {output name: (n, ...) array},
+        or the exception that its call raised.
         """
         groups: dict[object, list[int]] = {}
         for index, request in enumerate(requests):

@@ -1,4 +1,4 @@
-"""Kind catboost: a `.cbm` model, on the CPU (docs/models.md); each type of feature is one input."""
+"""Model kind `catboost`: a `.cbm` file on the CPU, one input per feature type (docs/models.md)."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _OF_ONE_SIGN = ("Poisson", "Tweedie")
 
 
 class Model:
-    """CatBoost model of numbers, categories and texts."""
+    """CatBoost model with numeric, categorical and text features."""
 
     signature: Signature
     is_pure = True

@@ -1,7 +1,7 @@
-"""Adapts a function with Clipper's contract to the kind python.
+"""Adapter of a function with Clipper's contract to the `python` model kind.
 
-It takes a list of inputs (arrays, strings or bytes) and returns as many strings. Clipper's Python
-API appends a call of `wrap_function`.
+The function takes a list of inputs (arrays, strings or bytes) and returns one string per input.
+Clipper's Python API appends a call to `wrap_function`.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def wrap_function(function: Callable[[list[Any]], Any], *, input_type: str) -> C
 
 
 def _encode_outputs(responses: object, count: int) -> list[bytes]:
-    """Encode the results; raises InferenceFailed unless there is one string per input."""
+    """Encode the results, or raise InferenceFailed unless there is one string per input."""
     if isinstance(responses, str | bytes) or not isinstance(responses, Sequence):
         raise InferenceFailed(
             f"the function returned {type(responses).__name__}, expected a list of {count} strings"

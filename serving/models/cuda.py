@@ -1,7 +1,7 @@
-"""CUDA device selection: `accelerator.device` and runtime support to `cpu` or `cuda` (first GPU).
+"""CUDA device selection: `cpu` or `cuda` (first GPU), by `accelerator.device` and the runtime.
 
 The driver is asked, as it respects `CUDA_VISIBLE_DEVICES`. This initialises CUDA, which does not
-survive a fork: call only in a replica. Source: CUDA driver API, cuInit and cuDeviceGetCount.
+survive a fork, so call it only in a replica. Source: CUDA driver API, cuInit and cuDeviceGetCount.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""Kind echo: returns its input, without compute or copy, to measure the core alone.
+"""Model kind `echo`: returns its input, without computing or copying, to measure the core alone.
 
-Input and output: `data` UINT8 [-1, -1].
+The input and output are `data` UINT8 [-1, -1].
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Kind lightgbm: a booster in LightGBM's text format, on the CPU (docs/models.md)."""
+"""Model kind `lightgbm`: a booster in LightGBM's text format, on the CPU (docs/models.md)."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _OBJECTIVE, _END = b"\nobjective=", b"\nend of trees"
 
 
 class Model:
-    """Booster of LightGBM's text format."""
+    """Booster in LightGBM's text format."""
 
     signature: Signature
     is_pure = True
@@ -49,7 +49,7 @@ class Model:
 
 
 def _checked_objective(path: pathlib.Path) -> str:
-    """Return the objective of a file, empty if custom.
+    """Return the objective in a file; empty if it is custom.
 
     Raises ValueError if the file is truncated, which would crash LightGBM.
     """

@@ -1,9 +1,9 @@
-"""Kind mlflow: an MLflow model that runs code when loaded, such as a pickled estimator.
+"""Model kind `mlflow`: an MLflow model that runs code when loaded, such as a pickled estimator.
 
-The operator must allow these; other kinds serve MLflow models whose files they can load
-(`serving.zoo.mlflow_folder`). The flavor sklearn is unpickled without MLflow. docs/models.md has
-the inputs and outputs; types of outputs come from the response to the input example, else from an
-estimator's response to zeros, else from the signature.
+The operator must allow such models; other kinds serve MLflow models whose files they can load
+(`serving.zoo.mlflow_folder`). The `sklearn` flavor is unpickled without MLflow. docs/models.md
+describes inputs and outputs; the types of outputs come from the response to the input example,
+otherwise from an estimator's response to zeros, otherwise from the signature.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ Fields = Sequence[Mapping[str, Any]]
 
 
 class Model:
-    """An object with `predict`, and MLflow's input fields."""
+    """An object with a `predict` method, and MLflow's input fields."""
 
     signature: Signature
 
@@ -69,13 +69,13 @@ class Model:
                     "it has no signature, which describes its inputs; store it with "
                     "signature=infer_signature(...)"
                 )
-            threadpoolctl.threadpool_limits(threads)  # of the libraries loaded by now
+            threadpoolctl.threadpool_limits(threads)  # in the libraries loaded by now
             self._samples = _example(path, data, inputs, self._fields)
             outputs = self._outputs(inputs, json.loads(signature.get("outputs") or "[]"))
         self.signature = Signature(inputs=inputs, outputs=outputs, platform="mlflow")
 
     def predict_batch(self, inputs: Arrays) -> Arrays:
-        """Call `predict` once; raises InferenceFailed if an output is missing."""
+        """Call `predict` once, and raise InferenceFailed if an output is missing."""
         found = _arrays_by_name(self._predict(self._convert_inputs(inputs)))
         for spec in self.signature.outputs:
             if spec.name not in found:

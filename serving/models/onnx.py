@@ -1,6 +1,6 @@
-"""Kind onnx: an ONNX file in ONNX Runtime, on the CPU or a CUDA GPU.
+"""Model kind `onnx`: an ONNX file in ONNX Runtime, on the CPU or a CUDA GPU.
 
-Input strings are object arrays of bytes or str, output strings of str.
+String inputs are object arrays of bytes or str; string outputs are object arrays of str.
 """
 
 from __future__ import annotations
@@ -35,13 +35,13 @@ DATATYPES = {
 }
 
 _DIMENSION = re.compile(r"(?!unk__\d|(?:p2o\.)?DynamicDimension\.)[A-Za-z_][\w.-]*")
-"""A dimension name given by an author, not an exporter."""
+"""Dimension name given by an author rather than an exporter."""
 
 _DYNAMIC = tuple(
     b"\x22" + bytes([len(name)]) + name
     for name in (b"DynamicQuantizeLinear", b"DynamicQuantizeMatMul", b"DynamicQuantizeLSTM")
 )
-"""Node types (field 4 of NodeProto, encoded) that scale by all items of the batch."""
+"""Encoded node types (field 4 of NodeProto) whose scale depends on all items of the batch."""
 
 _UNREADABLE = re.compile(r"parsing failed|No graph was found")
 
@@ -61,10 +61,10 @@ class Model:
         digest: str | None = None,
         optimises: bool = False,
     ) -> None:
-        """Load a model; on the CPU, its optimised model if it exists.
+        """Load a model; on the CPU, load its optimised model if that exists.
 
-        `digest` is the SHA-256 of the file; None: the file is loaded. `optimises` writes a missing
-        optimised model first; failures are logged.
+        `digest` is the SHA-256 of the file; if None, the file itself is loaded. `optimises` writes
+        a missing optimised model first; failures are logged.
         """
         path = check_file(path, "the kind onnx needs an .onnx file")
         onnxruntime.set_default_logger_severity(3)  # errors only
@@ -109,7 +109,7 @@ class Model:
         self._strings = [spec.name for spec in self.signature.inputs if spec.datatype == "BYTES"]
 
     def predict_batch(self, inputs: Arrays) -> Arrays:
-        """Run the graph once; raises InvalidRequest if an input is missing or does not fit."""
+        """Run the graph once, or raise InvalidRequest if an input is missing or does not fit."""
         for name in self._strings:
             if name in inputs:
                 inputs = {**inputs, name: decode_texts(inputs[name])}

@@ -1,10 +1,10 @@
-"""Optimised copies of ONNX models: the graph as optimised for this processor.
+"""Optimised copies of ONNX models, whose graph was optimised for this processor.
 
 A key (SHA-256 of the file, runtime version, options, processor, version of Luthier) names a folder
 in the user's cache, which a replica writes on request. A folder is complete once it exists and
 never changes, as replicas map its weights; it may be deleted at any time. The least recently loaded
-are removed beyond a total size. As the files determine responses, only folders that nobody else can
-write are used.
+copies are removed beyond a total size or an age. As the files determine responses, only folders
+that nobody else can write to are used.
 """
 
 from __future__ import annotations
@@ -45,12 +45,12 @@ _WRITING: Mapping[str, str] = {
     "session.optimized_model_external_initializers_min_size_in_bytes": str(_MAPPED_BYTES),
 }
 _FITS = json.dumps([__version__, onnxruntime.__version__, _WRITING, machine.cpu_digest()])
-"""Key without the content, computed once, before replicas are forked."""
+"""Key without the file's digest, computed once, before replicas are forked."""
 _ADVICE = "set XDG_CACHE_HOME"
 
 
 def copy_of(digest: str) -> pathlib.Path | None:
-    """Return the folder of a content's optimised model, existing or not; None: no safe one."""
+    """Return the folder for the optimised model of a digest, or None if no folder is safe."""
     name = hashlib.sha256(f"{digest} {_FITS}".encode()).hexdigest()[:32]
     try:
         folder = private_folder.ensure(private_folder.cache_folder() / COPIES, advice=_ADVICE)
@@ -72,7 +72,7 @@ def write_copy(copy: pathlib.Path, path: pathlib.Path, digest: str) -> bool:
     """Write the optimised model of `path` to the folder `copy`; return whether it exists.
 
     The folder is created atomically, from a duplicate with SHA-256 `digest`, as the file may be
-    replaced at any time; so models with external weights get none. Failures are logged.
+    replaced at any time; so models with external weights get no copy. Failures are logged.
     """
     try:
         size = path.stat().st_size
@@ -126,7 +126,7 @@ def _trim(folder: pathlib.Path) -> None:
 
 
 def open_copy(copy: pathlib.Path, threads: int) -> onnxruntime.InferenceSession | None:
-    """Open a session of an optimised model, or return None; a broken one is removed."""
+    """Open a session with an optimised model, or return None; a broken copy is removed."""
     if not copy.is_dir():
         return None
     try:

@@ -1,4 +1,4 @@
-"""Sessions of ONNX Runtime: device, providers, options, and the reasons of its errors."""
+"""Sessions of ONNX Runtime: device, providers, options, and the reasons for its errors."""
 
 from __future__ import annotations
 
@@ -42,14 +42,14 @@ def choose_device(wanted: str, path: pathlib.Path) -> str:
 
 
 def providers(device: str) -> list[str | tuple[str, dict[str, Any]]]:
-    """Return execution providers, best first; the CPU runs what CUDA does not support."""
+    """Return execution providers, best first; the CPU runs operators that CUDA lacks."""
     if device == cuda.CPU:
         return [CPU_PROVIDER]
     return [(CUDA_PROVIDER, dict(CUDA_OPTIONS)), CPU_PROVIDER]
 
 
 def session_options(*, threads: int) -> onnxruntime.SessionOptions:
-    """Return session settings for a replica with shared cores and a memory limit."""
+    """Return session options for a replica with shared cores and a memory limit."""
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = threads
     options.inter_op_num_threads = 1

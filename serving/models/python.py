@@ -1,8 +1,8 @@
-"""Kind python: a user's class or function, as `path/to/file.py:Name` or `package.module:Name`.
+"""Model kind `python`: a user's class or function, given as `file.py:Name` or `module:Name`.
 
 docs/models.md lists its attributes. Declared outputs are those of `postprocess`. A class with a
-`signature`, such as a subclass of another kind's `Model`, may omit what it inherits. The code has
-the replica's rights.
+`signature`, such as a subclass of another kind's `Model`, may omit what it inherits. The code runs
+with the replica's rights.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ class Model:
         self.postprocess = self._run_postprocess if self._finish is not None else None
 
     def predict_batch(self, inputs: Any) -> Any:
-        """Call the user's code; raises InferenceFailed if an output is missing or lacks entries."""
+        """Call the user's code, and raise InferenceFailed if an output is missing or incomplete."""
         answer = self._predict(
             list(inputs[self.signature.inputs[0].name]) if self._takes_items else inputs
         )
@@ -84,7 +84,7 @@ class Model:
         return self._arrays(answer, len(next(iter(inputs.values()))) if is_counted else None)
 
     def sample_inputs(self) -> Mapping[str, Any] | None:
-        """Return the user's `sample_inputs`, if any; without names they are the first input's."""
+        """Return the user's `sample_inputs`, if any; unnamed samples are for the first input."""
         samples = self._samples() if callable(self._samples) else self._samples
         if samples is None or isinstance(samples, Mapping):
             return samples
@@ -107,14 +107,14 @@ class Model:
 
 
 class _Uncached(importlib.machinery.SourceFileLoader):
-    """Source loader without bytecode, which would hide a model redeployed within a second."""
+    """Source loader without bytecode, which would hide a redeployment within a second."""
 
     def path_stats(self, path: str) -> Mapping[str, Any]:
         raise OSError(f"no bytecode is saved for {path}")
 
 
 def _import(where: str) -> ModuleType:
-    """Import a dotted name, or a file and add its folder to `sys.path`."""
+    """Import a dotted name, or a file whose folder is added to `sys.path`."""
     if not where.endswith(".py"):
         return importlib.import_module(where)
     file = pathlib.Path(where).absolute()
@@ -165,7 +165,7 @@ def _check_output(
             f"the model returned {sorted(response)}, its declared output {spec.name!r} is missing"
         )
     given = response[spec.name]
-    if spec.datatype == "BYTES":  # NumPy would pad texts to one length and strip trailing zeros
+    if spec.datatype == "BYTES":  # NumPy would pad strings to one length and strip trailing zeros
         array: NDArray[Any] = np.asarray(given, dtype=object)
     else:
         array = np.asarray(given).astype(arrays.DTYPES[spec.datatype], copy=False)

@@ -1,12 +1,12 @@
-"""Kind sklearn: a fitted scikit-learn estimator, from a file that cannot run code.
+"""Model kind `sklearn`: a fitted scikit-learn estimator, from a file that cannot run code.
 
-- `.skops`: estimators and pipelines of scikit-learn's own parts, sure to load only with the version
-  that stored them.
+- `.skops`: estimators and pipelines of scikit-learn's own parts, certain to load only with the
+  version that stored them.
 - `.npz`: arrays of a logistic regression, for any version: `coef` (classes, or 1 if binary;
-  features), `intercept`, `classes`, optionally `input_name`, `input_datatype`, `input_shape` (of
-  one item).
+  features), `intercept`, `classes`, and optionally `input_name`, `input_datatype`, `input_shape`
+  (of one item).
 
-Inputs and outputs are those of docs/models.md; items of several dimensions are flattened.
+docs/models.md describes inputs and outputs; items with several dimensions are flattened.
 """
 
 from __future__ import annotations
@@ -42,8 +42,8 @@ TRUSTED_PARTS = frozenset(
 )
 """Parts of common estimators that skops does not trust by default.
 
-None can run code; a forged tree can crash the process (skops pull request 535), which a replica
-contains.
+None can run code; a forged tree can crash the process (skops pull request 535), but that is only a
+replica.
 """
 INPUT_ATTRIBUTE = "serving_input"
 
@@ -52,7 +52,7 @@ _TYPES: dict[str, type] = {"FP64": np.float64, "INT64": np.int64, "BOOL": np.boo
 
 
 class Model:
-    """Fitted estimator of scikit-learn."""
+    """Fitted scikit-learn estimator."""
 
     signature: Signature
     is_pure = True
@@ -80,7 +80,7 @@ class Model:
         )
 
     def predict_batch(self, inputs: Arrays) -> Arrays:
-        """Predict a batch; raises InvalidRequest if the input is missing or of another shape."""
+        """Predict a batch, or raise InvalidRequest if the input is missing or of another shape."""
         expected = self._input
         if set(inputs) != {expected.name}:
             raise InvalidRequest(f"inputs {sorted(inputs)}: expected one, named {expected.name!r}")
@@ -105,7 +105,7 @@ class Model:
 
 
 class _Pools:
-    """Process-wide limit of scikit-learn's thread pools (OpenMP, BLAS), set only on change."""
+    """Process-wide limit on scikit-learn's thread pools (OpenMP, BLAS), set only on change."""
 
     _in_force: int | None = None
 

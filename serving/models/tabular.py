@@ -1,6 +1,6 @@
-"""Shared parts of the kinds for tabular models.
+"""Shared parts of the model kinds for tabular data.
 
-Input: `input` [-1, features]. Output: `scores` or `prediction`, in the library's shape.
+The input is `input` [-1, features], the output `scores` or `prediction`, in the library's shape.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ def rows_spec(features: int, datatype: str) -> TensorSpec:
 
 
 def output_spec(name: str, response: NDArray[np.generic]) -> TensorSpec:
-    """Return the output spec of the response to one row, as files describe it poorly."""
+    """Return the output spec from the response to one row, as files describe outputs poorly."""
     datatype = arrays.datatype_of(response) or "BYTES"
     return TensorSpec(name=name, datatype=datatype, shape=(-1, *response.shape[1:]))
 
@@ -34,7 +34,7 @@ def signature(
 
 
 def blank(spec: TensorSpec) -> NDArray[np.generic]:
-    """Return one row of zeros or empty texts."""
+    """Return one row of zeros or empty strings."""
     shape = (1, *(max(1, size) for size in spec.shape[1:]))
     if spec.datatype == "BYTES":
         return np.full(shape, b"", object)

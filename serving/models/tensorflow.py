@@ -1,7 +1,7 @@
-"""Kind tensorflow: a SavedModel folder in TensorFlow, on the CPU.
+"""Model kind `tensorflow`: a SavedModel folder in TensorFlow, on the CPU.
 
-Thread pools are process-wide: all models of a replica use the first one's. A SavedModel can read
-and write files: serve only what you trust.
+Thread pools are process-wide: all models of a replica use those of the first model. A SavedModel
+can read and write files: serve only models that you trust.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ class Model:
             )
 
     def predict_batch(self, inputs: Arrays) -> Arrays:
-        """Call the function once; raises MemoryError, or RuntimeError with one line."""
+        """Call the function once, or raise MemoryError or a one-line RuntimeError."""
         try:
             tensors = {spec.name: tf.constant(inputs[spec.name]) for spec in self.signature.inputs}
             answer = self._function(**tensors)
@@ -73,7 +73,7 @@ class Model:
 
 
 def _set_threads(threads: int) -> None:
-    """Run one operator at a time; raises RuntimeError if another model set other limits."""
+    """Run one operator at a time, or raise RuntimeError if another model set other limits."""
     # Without visible GPUs no driver is read, which speeds up the start.
     with contextlib.suppress(RuntimeError):
         tf.config.set_visible_devices([], "GPU")

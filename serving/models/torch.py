@@ -1,10 +1,10 @@
-"""Kind torch: a TorchScript archive or an exported program (`.pt2`), on the CPU or a GPU.
+"""Model kind `torch`: a TorchScript archive or an exported program (`.pt2`), on the CPU or a GPU.
 
-Inputs are in the order of `forward`; a number argument gets the one in its array, of shape [].
-Outputs: one tensor, a tuple in signature order, or a dictionary by name.
+Inputs are in the order of `forward`; a number argument gets the element of an array of shape [].
+Outputs are one tensor, a tuple in signature order, or a dictionary by name.
 
-Pickles, also state dicts, are rejected because they run code. Both formats hold PyTorch code, which
-is not sandboxed: serve only what you trust.
+Pickles, including state dicts, are rejected because they run code. Both formats hold PyTorch code,
+which is not sandboxed: serve only models that you trust.
 """
 
 from __future__ import annotations
@@ -90,7 +90,7 @@ class Model:
         """Call the module once.
 
         Raises InvalidRequest, InferenceFailed if outputs differ from the signature, MemoryError, or
-        RuntimeError with one line.
+        RuntimeError.
         """
         try:
             with torch.inference_mode():
@@ -122,7 +122,7 @@ class Model:
 
 
 def _form_of(path: pathlib.Path) -> tuple[Literal["script", "program"], bool]:
-    """Return an archive's format, and whether it has a trace's example, or raise ValueError."""
+    """Return an archive's format and whether it has a trace's example, or raise ValueError."""
     if not zipfile.is_zipfile(path):
         with path.open("rb") as file:
             what = "a pickle" if file.read(1) == b"\x80" else "not a PyTorch archive"
@@ -179,7 +179,7 @@ def _load_script(
     if not has_example:
         raise ValueError(
             "a scripted module does not store its datatypes and shapes: write them to a "
-            "file beside it, replacing these by the true ones (-1: free): echo "
+            "file next to it, replacing these by the true ones (-1: free): echo "
             f"'{example_signature(module.forward.schema)}' > "
             f"{shlex.quote(str(signature_file(path)))}"
         )
@@ -219,7 +219,7 @@ def _load_program(path: pathlib.Path, device: torch.device) -> tuple[Run, Specs]
 
 @contextlib.contextmanager
 def _only_tensors_unpickled() -> Iterator[None]:
-    """Prevent `torch.export.load` from retrying a failed restricted unpickling unrestricted."""
+    """Keep `torch.export.load` from retrying a restricted unpickling without restrictions."""
     before = os.environ.get(_FORCED)
     os.environ[_FORCED] = "1"
     try:

@@ -1,10 +1,10 @@
-"""Signatures of PyTorch models: declared, traced, or of an exported program.
+"""Signatures of PyTorch models: declared, traced, or from an exported program.
 
-The signature is the first of:
+The signature is the first of these that exists:
 
 1. `signature.yaml` in the archive (`extra_files` of `torch.jit.save` and `torch.export.save`);
-2. a file beside the model: `net.signature.yaml` for `net.pt`;
-3. the model: an exported program's names, datatypes and shapes (dynamic dimensions are free),
+2. a file next to the model: `net.signature.yaml` for `net.pt`;
+3. in the model: an exported program's names, datatypes and shapes (dynamic dimensions are free),
    or a traced module's example, with a free first dimension.
 
     inputs: [{name: x, datatype: FP32, shape: [-1, 4]}]
@@ -44,7 +44,7 @@ def _plain(kind: Any) -> str:
 
 
 def example_signature(schema: Any) -> str:
-    """Build a one-line YAML signature to complete, from the schema of `forward`."""
+    """Build a one-line YAML signature for the user to complete, from the schema of `forward`."""
 
     def entry(name: str, kind: Any) -> str:
         datatype = NUMBERS.get(_plain(kind), "FP32")
@@ -154,5 +154,5 @@ def read_signature(path: pathlib.Path, inside: str | bytes) -> Specs | None:
 
 
 def signature_file(path: pathlib.Path) -> pathlib.Path:
-    """Return the file beside a model that declares its signature."""
+    """Return the file next to a model that declares its signature."""
     return path.with_suffix(f".{SIGNATURE_FILE}")

@@ -1,6 +1,6 @@
-"""Kind xgboost: a booster saved as UBJSON or JSON, on the CPU (docs/models.md).
+"""Model kind `xgboost`: a booster saved as UBJSON or JSON, on the CPU (docs/models.md).
 
-Models of the scikit-learn interface with early stopping use trees up to the best iteration.
+Models from the scikit-learn interface with early stopping use trees up to the best iteration.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _OF_SCORES = ("binary:logistic", "binary:logitraw", "multi:softprob", "rank:")
 
 
 class Model:
-    """Booster of XGBoost's own file format."""
+    """Booster in XGBoost's own file format."""
 
     signature: Signature
     is_pure = True

@@ -1,1 +1,1 @@
-"""Replicas: `main_loop` runs inside one, and `forkserver` forks them from a warm process."""
+"""Replicas: `main_loop` runs inside each, and `forkserver` forks them from a warm process."""

@@ -1,12 +1,12 @@
-"""Batching check: whether outputs depend on the rest of the batch, on samples at load time.
+"""Batching check: whether outputs depend on the rest of the batch, tried on samples at load time.
 
-A file only suggests that a first dimension counts items. If it does not (rows are found objects or
-a sequence), batches silently give wrong outputs. So two requests run together, each with a copy of
-itself, and alone; if outputs differ, the model is served unbatched.
+A file only suggests that a first dimension counts items. If it does not (rows may be detected
+objects or a sequence), batches silently give wrong outputs. So two requests are run together, each
+with a copy of itself, and alone; if outputs differ, the model is served unbatched.
 
-Batches of one size are compared closely, as they compute an item the same way. Other sizes may use
-kernels that round otherwise (TF32 keeps 10 bits, bfloat16 7), which hides smaller dependencies.
-Padded requests are compared closely with unpadded ones.
+Batches of the same size are compared closely, as they compute an item in the same way. Other sizes
+may use kernels that round differently (TF32 keeps 10 bits, bfloat16 7), which hides smaller
+dependencies. Padded requests are compared closely with unpadded ones.
 """
 
 from __future__ import annotations
@@ -31,16 +31,16 @@ from serving.tensors import arrays
 from serving.values import DeclaredInputs, Signature, Tensor, TensorSpec
 
 TOLERANCES = {"FP16": 1e-2, "FP32": 1e-4, "FP64": 1e-6}
-"""Maximum rounding error as a share of an output's largest value; other datatypes must be equal."""
+"""Maximum rounding error as a share of an output's largest value; other datatypes allow none."""
 _OF_ANOTHER_SIZE = TOLERANCES | {"FP16": 5e-2, "FP32": 5e-2}
-"""The same between batch sizes. On an H100, TF32 moved a ResNet-18 by 0.0006; bfloat16 is eight
-times as coarse, and nets are deeper."""
+"""The same between batch sizes. On an H100, TF32 changed the outputs of a ResNet-18 by 0.0006;
+bfloat16 is eight times as coarse, and other networks are deeper."""
 _MIN_MULTIPLE = 8
 
 _UNTRIED = "batches of it could not be checked"
 _PADDED_REQUESTS = 8
 _MIN_PADDED = 6
-"""Minimum padded runs, regardless of time. `_PADDED_REQUESTS` requests have three runs each."""
+"""Minimum number of padded runs, regardless of time; each request has three runs."""
 
 Outputs = Sequence[Tensor]
 
@@ -51,8 +51,8 @@ def check_batching(
     """Check batching and padding; return the updated signature and the padding.
 
     Args:
-        model: loaded and pure, with detected item axes.
-        samples: its inputs, or why there are none; what cannot be checked is not used.
+        model: a loaded, pure model with detected item axes.
+        samples: its samples, or why there are none; what cannot be checked is not used.
         told: declared inputs; declared axes and other replicas' findings are not checked.
         within_s: time for padded runs beyond the minimum.
     """
@@ -77,13 +77,13 @@ def check_batching(
 def _padding_of(
     model: LoadedModel, samples: Samples, told: DeclaredInputs, *, within_s: float
 ) -> Padding | str:
-    """Return the padding of a model, or why it cannot be padded."""
+    """Return the padding of a model, or the reason why it cannot be padded."""
     free = {spec.name: _free_axes(spec) for spec in model.signature.inputs}
     lacking = [name for name, axes in free.items() if axes and name not in told.pad]
     if lacking:
-        return f"no fill value for input {lacking[0]!r} is set; set model.pad, as {lacking[0]}=0"
+        return f"no fill value for input {lacking[0]!r} is set; set model.pad, for example {lacking[0]}=0"
     if not any(free.values()):
-        return "no dimension of its inputs is free besides the items"
+        return "no dimension of its inputs is free apart from the items"
     multiple = told.pad_to or _MIN_MULTIPLE
     try:
         padding = _laid_padding(model, samples.requests(1)[0], told, multiple)
@@ -98,7 +98,7 @@ def _padding_of(
 def _laid_padding(
     model: LoadedModel, request: Arrays, told: DeclaredInputs, multiple: int
 ) -> Padding | str:
-    """Return the padding, with the output axes that grow if all free sizes differ and grow."""
+    """Return the padding, with the output axes that grow with the free axes of the inputs."""
     signature = model.signature
     wanted: dict[str, int] = {}
     sizes: dict[int, tuple[str, int]] = {}
@@ -143,7 +143,7 @@ def _laid_padding(
 def _difference_filled_up(
     model: LoadedModel, samples: Samples, padding: Padding, within_s: float
 ) -> str:
-    """Return how outputs change with padding: little, half and nearly full; "" if they do not."""
+    """Return how outputs change with little, half and nearly full padding, or "" if they do not."""
     signature, multiple = model.signature, padding.multiple
     bare, filling = Execution(model, quiet=True), Execution(model, padding=padding, quiet=True)
     until_s = time.monotonic() + within_s
@@ -165,9 +165,9 @@ def _difference_filled_up(
 
 
 def _why_alone(model: LoadedModel, samples: Samples) -> str:
-    """Return why requests cannot run together; "": they can, or it is unknown.
+    """Return why requests cannot run together, or "" if they can.
 
-    Nonsensical inputs can magnify rounding, but a true dependency shows with every unequal pair.
+    Nonsensical inputs can magnify rounding, but a true dependency shows with any unequal pair.
     """
     execution = Execution(model, quiet=True)
     reason = failure = ""
@@ -228,7 +228,7 @@ def _difference(one: Outputs, other: Outputs, tolerances: Mapping[str, float] = 
             return f"output {a.name!r} has shape {list(a.shape)} and {list(b.shape)}"
         if a.datatype not in tolerances:
             if bytes(a.data) != bytes(b.data):
-                return f"output {a.name!r} is not equal"
+                return f"output {a.name!r} is not the same"
             continue
         x, y = _floats(a), _floats(b)
         finite = x[np.isfinite(x)]
@@ -248,7 +248,7 @@ def _free_axes(spec: TensorSpec) -> list[int]:
 
 
 def _dimension(spec: TensorSpec, axis: int, size: int) -> str:
-    """Return the key of dimensions with equal size: their name, else axis and size."""
+    """Return the key of dimensions that have the same size: their name, or else size and axis."""
     return spec.dimension(axis) or f"{size} along axis {axis}"
 
 

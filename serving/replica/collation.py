@@ -1,8 +1,8 @@
-"""Collation: groups the requests of a batch and joins them to arrays for a model. Pure.
+"""Collation, which groups the requests of a batch and joins each group into arrays for a model.
 
-Requests of a group have equal names, datatypes and shapes beside the item axis, perhaps after
-padding. An invalid request fails alone. A large batch of requests that differ only in their data is
-one block, without work per request.
+Requests of a group have the same names, datatypes and shapes apart from the item axis, perhaps
+after padding. An invalid request fails alone. A large batch of requests that differ only in their
+data becomes one block, without work per request.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from serving.values import Signature
 
 _MAX_CACHED_PLANS = 1024
 MIN_ROWS = 32
-"""Requests from which a block (some twenty NumPy calls) is cheaper."""
+"""Number of requests from which a block (some twenty NumPy calls) is cheaper."""
 _TENSORS = int(wire.Encoding.TENSORS)
 _OIP_JSON = int(wire.Encoding.OIP_JSON)
 
@@ -39,7 +39,7 @@ Arrays = dict[str, NDArray[Any]]
 
 
 class Failure(NamedTuple):
-    """Why a request has no outputs."""
+    """Reason why a request has no outputs."""
 
     status: wire.ActionStatus
     text: str
@@ -47,25 +47,25 @@ class Failure(NamedTuple):
 
 @dataclasses.dataclass(slots=True)
 class RequestGroup:
-    """Requests that run together."""
+    """Requests that run in one model call."""
 
     key: tuple[tuple[str, str, tuple[int, ...]], ...]
     has_items: bool
     indexes: list[int] = dataclasses.field(default_factory=list)
     counts: list[int] = dataclasses.field(default_factory=list)
     parts: list[list[Any]] = dataclasses.field(default_factory=list)
-    """Per request and tensor: raw bytes, or BYTES elements. Empty with `rows`."""
+    """Raw bytes, or BYTES elements, per request and tensor; empty if `rows` is set."""
     rows: NDArray[np.uint8] | None = None
-    """(requests, bytes): the data of equal requests."""
+    """Data of the requests in a block, of shape (requests, bytes)."""
     cuts: tuple[tuple[int, int], ...] = ()
     """Byte range of each tensor in a row."""
     axes: tuple[int | None, ...] | None = None
-    """Item axis per tensor, with arrays as `parts`; None: all axis 0, with bytes."""
+    """Item axis per tensor, if `parts` holds arrays; None if all are 0 and `parts` holds bytes."""
     shapes: list[dict[str, tuple[int, ...]]] = dataclasses.field(default_factory=list)
-    """If padded, the unpadded input shapes per request."""
+    """Unpadded input shapes per request, if the requests are padded."""
 
     def halves(self) -> tuple[RequestGroup, RequestGroup]:
-        """Split at least two requests into two groups."""
+        """Split a group of at least two requests into two groups."""
         middle = len(self.indexes) // 2
         first, second = (
             dataclasses.replace(
@@ -108,10 +108,10 @@ class RequestGroup:
 
 
 class Collator:
-    """Groups requests for one model, with a cache of layouts."""
+    """Collator of requests for one model, with a cache of layouts."""
 
     def __init__(self, signature: Signature, padding: Padding | None = None) -> None:
-        """Start with an empty cache; the signature has item axes."""
+        """Start with an empty cache; the signature must have item axes."""
         self._signature = signature
         self._padding = padding
         self._plans: dict[wire.Layout, RequestPlan] = {}
@@ -122,7 +122,7 @@ class Collator:
     def groups(
         self, entries: Sequence[wire.InferEntry]
     ) -> tuple[list[RequestGroup], dict[int, Failure]]:
-        """Sort the requests of a batch into groups; return also failures by index."""
+        """Sort the requests of a batch into groups; also return failures by index."""
         groups: dict[object, RequestGroup] = {}
         failures: dict[int, Failure] = {}
         group_plan: RequestPlan | None = None
@@ -161,7 +161,7 @@ class Collator:
         return list(groups.values()), failures
 
     def block(self, message: wire.InferMessage) -> RequestGroup | None:
-        """Return a batch of many requests that differ only in their data as one block, else None."""
+        """Return requests that differ only in data as one block, or None for other batches."""
         entries = message.entries
         if message.even is None or len(entries) < MIN_ROWS:
             return None
@@ -184,11 +184,11 @@ class Collator:
         return RequestGroup(plan.key, True, indexes, counts, [], frames[:, prefix:], cuts)
 
     def _parts(self, encoding: int, frame: memoryview) -> tuple[RequestPlan, list[Any]]:
-        """Return a frame's plan and its data: raw, or elements of BYTES."""
+        """Return a frame's plan and its data: raw bytes, or the elements of BYTES tensors."""
         if encoding == _TENSORS:
             plan, prefix = self._last_plan, self._last_prefix
             if (
-                plan is not None  # mostly equal to the last frame
+                plan is not None  # mostly the same as in the last frame
                 and len(frame) == self._last_frame_bytes
                 and frame[: len(prefix)].tobytes() == prefix
             ):
@@ -233,7 +233,7 @@ class Collator:
 def _laid_group(
     groups: dict[object, RequestGroup], key: Any, laid: tuple[TensorLayout, ...], parts: list[Any]
 ) -> RequestGroup:
-    """Return the group of a request, which also has equal shared inputs."""
+    """Return the group for a request, in which all requests have the same shared inputs."""
     axes = tuple(one.axis for one in laid)
     shared = tuple(
         part.tobytes() if part.dtype != object else tuple(part.ravel().tolist())

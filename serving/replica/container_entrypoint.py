@@ -1,9 +1,9 @@
-"""Entry point of a container replica: imports the runtime, connects to the gateway, runs `host`.
+"""Entry point of a container replica: import the runtime, connect to the gateway, run `main_loop`.
 
     python -m serving.replica.container_entrypoint SOCKET FILES KIND [FOLDER PROGRAM ARGUMENT...]
 
-The host's files are mounted below FILES by their absolute paths. For the kind command, PROGRAM in
-FOLDER becomes the replica. Exit codes are those of `process_entrypoint`.
+The host's files are mounted below FILES at their absolute paths. For the `command` kind, PROGRAM
+in FOLDER becomes the replica. Exit codes are those of `process_entrypoint`.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from serving.wire.staged_path import staged_path
 
 
 def main(words: Sequence[str]) -> int:
-    """Run the replica of a command line; return its exit code."""
+    """Run the replica that a command line describes; return its exit code."""
     log_lines(logging.WARNING)
     ignore_requests_to_end()
     socket, files, kind, *program = words

@@ -1,7 +1,7 @@
-"""Execution of one batch by one model: entries of an INFER in, one outcome per request out.
+"""Execution of one batch by one model, from the entries of INFER to one outcome per request.
 
-What a model raises, and outputs that break the contract, become outcomes. `preprocess` counts as
-input time, `postprocess` as output time. A failing group is halved and rerun, so that a request
+Exceptions of the model, and outputs that break the contract, become outcomes. `preprocess` counts
+as input time, `postprocess` as output time. A failing group is halved and rerun, so that a request
 which makes the model raise fails alone.
 """
 
@@ -26,12 +26,12 @@ log = logging.getLogger(__name__)
 
 MAX_ERROR_CHARACTERS = 500
 _MAX_CULPRITS = 3
-"""Requests that may fail alone without a success before the model is blamed."""
+"""Number of requests that may fail alone, without any success, before the model is blamed."""
 _LOG_EVERY_S = 1.0
 
 
 Outcome = tuple[int, int, list[Buffer]]
-"""Outcome of a request: status, bytes of its frame, the frame (tensors or text)."""
+"""Outcome of a request: status, size of its frame in bytes, and the frame (tensors or text)."""
 
 _UNSET: Outcome = (ActionStatus.BROKEN_CONTRACT, 0, [])
 
@@ -42,14 +42,14 @@ class BatchResults:
     __slots__ = ("block", "each")
 
     def __init__(self, count: int) -> None:
-        """Set no outcome yet."""
+        """Start with all outcomes unset."""
         self.each: list[Outcome] = [_UNSET] * count
-        """Single outcomes; unset if there is a block."""
+        """Outcome of each request; unset if there is a block."""
         self.block: output_frames.FrameBlock | None = None
-        """All outcomes together, if all succeeded."""
+        """All outcomes together, set only if all requests succeeded."""
 
     def one_by_one(self) -> list[Outcome]:
-        """Return single outcomes, also from a block."""
+        """Return the outcome of each request, even if there is a block."""
         if self.block is None:
             return self.each
         size, requests, data = self.block
@@ -63,7 +63,7 @@ class Execution:
     def __init__(
         self, model: LoadedModel, *, padding: Padding | None = None, quiet: bool = False
     ) -> None:
-        """Run nothing yet; `quiet`: do not log what the model raises."""
+        """Run nothing yet; if `quiet`, do not log what the model raises."""
         self._model = model
         self._padding = padding
         self.signature = model.signature
@@ -81,9 +81,10 @@ class Execution:
         return Execution(self._model, padding=self._padding, quiet=True)
 
     def together(self, entries: Sequence[wire.InferEntry]) -> list[tuple[Tensor, ...]]:
-        """Return the outputs of requests run in one call, or raise InvalidRequest if they do not fit.
+        """Return the outputs of requests, which are run in one call.
 
-        It raises what the model raises, and `BrokenContract` if outputs are not per item.
+        Raises InvalidRequest if the requests do not fit, BrokenContract if outputs are not per
+        item, and whatever the model raises.
         """
         groups, failures = self._collator.groups(entries)
         if failures or len(groups) != 1:
@@ -101,7 +102,7 @@ class Execution:
     def run(
         self, message: wire.InferMessage, started_ns: int
     ) -> tuple[BatchResults, wire.ReplicaTimes]:
-        """Run a batch whose action began at `started_ns`; return outcomes and times."""
+        """Run a batch whose action began at `started_ns`; return its outcomes and times."""
         outcomes = BatchResults(len(message.entries))
         block = self._collator.block(message)
         if block is not None:
@@ -122,10 +123,11 @@ class Execution:
     def _run_group(
         self, group: RequestGroup, outcomes: BatchResults, *, is_last: bool
     ) -> tuple[int, int, int]:
-        """Set the outcomes of a group; return ns of input, execution and output.
+        """Run a group and set its outcomes; return nanoseconds of input, execution and output.
 
-        If several requests failed alone and none has succeeded, the model is at fault and the rest
-        fails without a run. Outputs are copied before the next call: a model may reuse its arrays.
+        If several requests failed alone and none has succeeded, the model is at fault, and the
+        other requests fail without a run. Outputs are copied before the next call, as a model may
+        reuse its arrays.
         """
         input_ns = exec_ns = output_ns = 0
         waiting = [group]
@@ -153,7 +155,7 @@ class Execution:
     def _run_part(
         self, group: RequestGroup, outcomes: BatchResults, *, copies: bool
     ) -> tuple[tuple[int, int, int], Failure | None]:
-        """Call the model once and set successful outcomes; return the times and the failure."""
+        """Call the model once and set successful outcomes; return the times and any failure."""
         failure = None
         began_ns = called_ns = returned_ns = time.monotonic_ns()
         try:
@@ -188,7 +190,6 @@ class Execution:
         return (called_ns - began_ns, returned_ns - called_ns, ended_ns - returned_ns), failure
 
     def _tell(self, error: BaseException, items: int) -> None:
-        """Log what the model raised, at a limited rate."""
         untold = self._told.allow(time.monotonic())
         if untold is not None:
             log.warning(
@@ -210,7 +211,6 @@ def error_text(error: BaseException) -> str:
 
 
 def _failure(error: BaseException, *, items: int) -> Failure:
-    """Classify what a model raised or returned."""
     if isinstance(error, InvalidRequest):
         return Failure(ActionStatus.INVALID_INPUT, str(error)[:MAX_ERROR_CHARACTERS])
     if isinstance(error, output_frames.BrokenContract | InferenceFailed):

@@ -2,17 +2,17 @@
 
     python -m serving.replica.forkserver KIND RUNTIME_DIRECTORY [GROUP_DIRECTORY...]
 
-Messages on the control channel. In: {"do": "start", "worker", "socket", "procs": [..],
-"environment": {..}} and {"do": "kill", "worker"}. Out: {"event": "warm", "forks", "warm_s"},
+On the control channel it receives {"do": "start", "worker", "socket", "procs": [..],
+"environment": {..}} and {"do": "kill", "worker"}. It sends {"event": "warm", "forks", "warm_s"},
 {"event": "started", "worker", "pid"} and {"event": "ended", "worker", "pid", "code" or "signal"}.
 
-When the channel ends, it kills its replicas and removes its groups and directory. So it must
-outlive the gateway: it has its own session and no parent-death signal, which would also fire when
-the gateway's starting thread ends. Its replicas die with it (SIGKILL).
+When the channel ends, the fork server kills its replicas and removes its groups and directory. So
+it must outlive the gateway: it has its own session and no parent-death signal, which would also
+fire when the thread that started it ends. Its replicas die with it (SIGKILL).
 
-Only a single-threaded process forks safely: other threads' locks stay locked in the child. ONNX
-Runtime starts a telemetry thread unless ORT_DISABLE_TELEMETRY is set. If a runtime starts threads,
-replicas are new processes with their own import.
+Only a single-threaded process can fork safely, as other threads' locks stay locked in the child.
+ONNX Runtime starts a telemetry thread unless ORT_DISABLE_TELEMETRY is set. If a runtime starts
+threads, replicas are new processes that import it themselves.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class ForkServer:
             end.setblocking(False)
 
     def run(self, warm_s: float) -> None:
-        """Report readiness after `warm_s`, then serve orders until the channel ends."""
+        """Report that importing took `warm_s`, then execute orders until the channel ends."""
         self._tell({"event": "warm", "forks": self._forks, "warm_s": warm_s})
         signal.set_wakeup_fd(self._wake_in.fileno(), warn_on_full_buffer=False)
         signal.signal(signal.SIGCHLD, lambda *_: None)  # it wakes the loop
@@ -84,7 +84,7 @@ class ForkServer:
             time.sleep(_RETRY_S)
 
     def _read_orders(self) -> bool:
-        """Execute received orders; return False at the channel's end."""
+        """Execute the received orders; return False if the channel has ended."""
         try:
             orders = self._control.receive_all()
         except Closed:
@@ -154,7 +154,6 @@ class ForkServer:
 
 
 def _spawn(order: Mapping[str, Any]) -> int:
-    """Start a replica as a new process."""
     module = "serving.replica.process_entrypoint"
     arguments = [sys.executable, "-m", module, json.dumps(order), str(os.getpid())]
     return os.posix_spawn(sys.executable, arguments, os.environ)

@@ -1,10 +1,10 @@
-"""Main loop of a replica: read an action, run it, respond; one thread, one blocking socket.
+"""Main loop of a replica: one thread reads actions from a blocking socket, runs them and responds.
 
-- An action after its window is rejected (TOO_LATE); one before its window waits. The only clock is
-  CLOCK_MONOTONIC, shared with the gateway.
-- A LOAD includes the warm-up, so no INFER pays for a first call.
+- An action after its window is rejected (TOO_LATE); an action before its window waits. The only
+  clock is CLOCK_MONOTONIC, shared with the gateway.
+- A LOAD includes the warm-up, so that no INFER pays for a first call.
 - The caller disables automatic garbage collection; the loop collects after a load and while idle.
-  Loaded models live long and are frozen; if models come and go in a budget, only the first load is.
+  Loaded models live long and are frozen; if models come and go, only the first model is.
 """
 
 from __future__ import annotations
@@ -39,15 +39,15 @@ from serving.wire.staged_path import staged_path
 log = logging.getLogger(__name__)
 
 EXIT_CLOSED = 0
-"""The gateway closed the socket."""
+"""Exit code after the gateway has closed the socket."""
 EXIT_GARBAGE = 65
-"""The gateway broke the protocol (EX_DATAERR)."""
+"""Exit code if the gateway broke the protocol (EX_DATAERR)."""
 
 _ACTIONS_PER_COLLECTION = 256
 _ACTIONS_PER_LOOK = 16
-"""Actions between polls for an idle moment once a collection is due."""
+"""Number of actions between polls for an idle moment once a collection is due."""
 _ACTIONS_WITHOUT_COLLECTION = 16_384
-"""Collect after so many actions even without an idle moment."""
+"""Number of actions after which garbage is collected even without an idle moment."""
 _PAUSE_MS = 2
 _NO_TIMES = wire.ReplicaTimes(0, 0, 0, 0)
 
@@ -60,7 +60,8 @@ def serve(
 ) -> int:
     """Run as a replica on a connected, blocking socket; return the exit code.
 
-    A message above `max_message_bytes` ends it. The gateway's absolute paths lie below `root`.
+    A message above `max_message_bytes` ends the replica. Absolute paths of the gateway lie below
+    `root`.
     """
     try:
         with contextlib.suppress(ConnectionError):  # the gateway may end inside a message
@@ -72,7 +73,7 @@ def serve(
 
 
 def _right_lacking(path: pathlib.Path) -> str:
-    """Return an error suffix if this user may not read the file (of a `FILE:NAME`)."""
+    """Return a suffix for an error message if this user may not read a file or `FILE:NAME`."""
     name = path.name.partition(":")[0]
     if (
         not path.is_absolute()
@@ -94,16 +95,16 @@ class MainLoop:
         self._poll.register(sock, select.POLLIN)
         self._root = root
         self._max_response_bytes: int | None = None
-        """The gateway's limit, from the last LOAD."""
+        """Limit for a response, from the last LOAD."""
         self._models: dict[int, tuple[Execution, int]] = {}
-        """Models and their pages by wire number."""
+        """Models and their pages by wire id."""
         self._shares = False
-        """Whether models come and go in a budget."""
+        """Whether models come and go within a page budget."""
         self._actions = 0
-        """Actions since the last collection."""
+        """Number of actions since the last garbage collection."""
 
     def run(self) -> None:
-        """Serve until the socket is closed; raises as `MessageSocket.receive`."""
+        """Serve until the socket is closed, or raise as `MessageSocket.receive` does."""
         self._messages.send([wire.encode_hello(pid=os.getpid(), monotonic_ns=time.monotonic_ns())])
         while True:
             if self._actions >= _ACTIONS_PER_COLLECTION and not self._actions % _ACTIONS_PER_LOOK:
@@ -157,7 +158,6 @@ class MainLoop:
         return [head, block.data]
 
     def _place(self, path: str | None) -> pathlib.Path | None:
-        """Return a gateway path as this process sees it."""
         return None if path is None else staged_path(path, self._root)
 
     def _make_rejection(
@@ -171,7 +171,7 @@ class MainLoop:
         return _result(message.action_id, times, outcomes, status)
 
     def _load(self, message: wire.LoadMessage) -> tuple[ActionStatus, dict[str, object]]:
-        """Load a model; return the status and the detail of LOADED."""
+        """Load a model; return the status and the detail for LOADED."""
         self._max_response_bytes = message.max_response_bytes
         settled = message.budget is None  # costs time while serving
         before_bytes = malloc.resident_bytes(settled=settled)
@@ -218,7 +218,7 @@ class MainLoop:
     def _settle(
         self, model: models.LoadedModel, message: wire.LoadMessage
     ) -> tuple[Execution, warmup.WarmUp]:
-        """Find out how the model takes batches, and warm it up; raises ModelLoadFailed."""
+        """Find out how the model can be batched, and warm it up, or raise ModelLoadFailed."""
         told = message.inputs
         model.signature = detect_item_axes(
             model.signature, item_axis=told.item_axis, shared=told.shared, where=message.name
@@ -281,7 +281,7 @@ def _unknown(model: int) -> str:
 
 
 def _start(earliest_ns: int, latest_ns: int) -> int | None:
-    """Wait for the window; return the start time, None if it has closed."""
+    """Wait for the window; return the start time, or None if the window has closed."""
     now_ns = time.monotonic_ns()
     if latest_ns and now_ns > latest_ns:
         return None
@@ -298,7 +298,7 @@ def _result(
     status: int = 0,
     most: int | None = None,
 ) -> list[Buffer]:
-    """Build a RESULT; its status is 0 if any request succeeded, else the first one's."""
+    """Build a RESULT with status 0 if any request succeeded, otherwise with that of the first."""
     sizes = [(size, entry_status) for entry_status, size, _ in outcomes]
     if outcomes and all(entry_status for entry_status, _, _ in outcomes):
         status = outcomes[0][0]

@@ -1,4 +1,4 @@
-"""Messages of the replica wire on the gateway's blocking socket."""
+"""Messages of the replica wire on the blocking socket to the gateway."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from serving.values import Buffer
 from serving.wire import MessageType
 
 _SMALL_BYTES = 16 * 1024
-"""Smaller buffers are joined: a copy costs less than a system call."""
+"""Size below which buffers are joined, as a copy costs less than a system call."""
 _MAX_PIECES = 512
-"""Buffers per system call; the system's limit may be 1,024."""
+"""Maximum buffers per system call; the system's limit may be 1,024."""
 
 
 class MessageSocket:
@@ -26,9 +26,9 @@ class MessageSocket:
         self._head = bytearray(wire.HEAD.size)
 
     def receive(self) -> tuple[MessageType, memoryview] | None:
-        """Return the next message; None if the socket was closed.
+        """Return the next message, or None if the socket was closed.
 
-        Raises WireError for garbage, and ConnectionError if it was closed inside a message.
+        Raises WireError for invalid bytes, and ConnectionError if it was closed inside a message.
         """
         if not self._fill(memoryview(self._head)):
             return None
@@ -63,7 +63,6 @@ class MessageSocket:
 
 
 def _coalesce(buffers: Sequence[Buffer]) -> list[Buffer]:
-    """Join small buffers, without copying large ones."""
     pieces: list[Buffer] = []
     small: list[Buffer] = []
     for buffer in buffers:

@@ -1,7 +1,7 @@
-"""Conversion of a model's outputs into one frame per request. Pure.
+"""Conversion of a model's outputs into one frame per request.
 
-Frames view contiguous outputs; small frames of equal requests form one block. The contract is
-checked here: all outputs present, in the signature's datatypes, one entry per item.
+Frames are views of contiguous outputs; small frames of the same size form one block. The contract
+is checked here: all outputs are present, in the signature's datatypes, with one entry per item.
 """
 
 from __future__ import annotations
@@ -20,24 +20,24 @@ from serving.values import Buffer, Signature
 
 
 class BrokenContract(Exception):
-    """Outputs that break the model's contract; the text says how."""
+    """The model's outputs break its contract; the message says how."""
 
     def __init__(self, text: str) -> None:
         super().__init__(text)
 
 
 Frame = tuple[int, list[Buffer]]
-"""Bytes of a frame, and its buffers: descriptor, then the data of each output."""
+"""Size of a frame in bytes, and its buffers: the descriptor, then the data of each output."""
 
 
 BLOCK_BYTES = 16 * 1024
-"""Smaller frames are copied into a block, cheaper than two views of each."""
+"""Size below which frames are copied into a block, which is cheaper than two views of each."""
 
 
 class FrameBlock(NamedTuple):
     """Consecutive frames of requests that differ only in their data."""
 
-    frame_bytes: int  # of each
+    frame_bytes: int  # of each frame
     requests: int
     data: Buffer
 
@@ -62,7 +62,7 @@ def frames(
 ) -> list[Frame] | FrameBlock:
     """Return a group's outputs as one frame per request, in order.
 
-    With `as_block` small frames of equal requests may be returned as a block.
+    With `as_block`, small frames of the same size may be returned as a block.
 
     Raises:
         BrokenContract: an output is missing, or has the wrong datatype or number of items.
@@ -118,7 +118,7 @@ def _frame(named: list[_Output]) -> Frame:
 
 
 def _block(group: RequestGroup, named: list[_Output], count: int) -> FrameBlock | None:
-    """Return the frames of equal requests as a block; None if they are large."""
+    """Return frames of the same size as a block, or None if they are large."""
     items, requests = group.counts[0], len(group.counts)
     rows = [(output.raw, len(output.raw) // count) for output in named]
     size, descriptor = _sized_descriptor(named, rows, items)
@@ -144,10 +144,10 @@ def _block(group: RequestGroup, named: list[_Output], count: int) -> FrameBlock 
 
 
 def _frames_of_slices(group: RequestGroup, named: list[_Output], count: int) -> list[Frame]:
-    """Return frames of views, cut along axis 0."""
+    """Return frames whose data are views, cut along axis 0."""
     rows = [(output.raw, len(output.raw) // count if count else 0) for output in named]
     sized: dict[int, tuple[int, bytes]] = {}
-    """Items of a request -> bytes and descriptor of its frame."""
+    """Number of items in a request -> size and descriptor of its frame."""
     result: list[Frame] = []
     position = 0
     for items in group.counts:
@@ -167,7 +167,7 @@ def _frames_of_slices(group: RequestGroup, named: list[_Output], count: int) -> 
 def _sized_descriptor(
     named: list[_Output], rows: list[tuple[memoryview, int]], items: int
 ) -> tuple[int, bytes]:
-    """Return the bytes and the descriptor of a frame with so many items."""
+    """Return the size and the descriptor of a frame with the given number of items."""
     tensors = [
         (output.name, output.datatype, (items, *output.array.shape[1:]), items * row)
         for output, (_, row) in zip(named, rows, strict=True)
@@ -179,7 +179,7 @@ def _sized_descriptor(
 def _frames_of_cuts(
     group: RequestGroup, named: list[_Output], axes: list[int], padding: Padding | None
 ) -> list[Frame]:
-    """Return frames of items along any axis, without padding, also of BYTES."""
+    """Return frames cut along any axis, without padding; outputs may be BYTES."""
     result = []
     position = 0
     for place, items in enumerate(group.counts):

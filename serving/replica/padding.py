@@ -1,6 +1,6 @@
-"""Padding of requests to one size, so that they can share a model call. Pure.
+"""Padding of requests to one size, so that they can share a model call.
 
-`trial` checks that a model's outputs tolerate it.
+`batching_check` checks that a model's outputs tolerate it.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ class Padding(NamedTuple):
     """Padding rules of one model."""
 
     multiple: int
-    """Free dimensions are padded to a multiple of it."""
+    """Free dimensions are padded to a multiple of this."""
     fills: Mapping[str, float]
     outputs: Mapping[str, Mapping[int, tuple[str, int]]]
-    """Output -> axis -> input and axis whose size it follows."""
+    """Output -> axis -> the input and its axis that determine the size."""
 
     def pad_shape(self, spec: TensorSpec, shape: tuple[int, ...]) -> tuple[int, ...]:
         """Return the padded shape of an input."""
@@ -32,6 +32,6 @@ class Padding(NamedTuple):
     def sizes_of(
         self, output: str, shapes: Mapping[str, tuple[int, ...]]
     ) -> Iterator[tuple[int, int]]:
-        """Yield an output's padded axes and unpadded sizes, from the unpadded shapes of inputs."""
+        """Yield an output's padded axes and their sizes, given the unpadded shapes of inputs."""
         for axis, (name, input_axis) in self.outputs.get(output, {}).items():
             yield axis, shapes[name][input_axis]

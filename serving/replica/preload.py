@@ -1,7 +1,7 @@
-"""Preload of a model kind: imports its runtime, and pays its first-use costs before HELLO.
+"""Preload of a model kind: imports its runtime, and incurs its first-use costs before HELLO.
 
-A small model does the latter. With ONNX Runtime the first load of `resnet` then takes 3.3 ms
-instead of 11 (later ones 2.6), and the start 9 ms more.
+Running a small model does the latter. With ONNX Runtime, the first load of `resnet` then takes
+3.3 ms instead of 11 ms (later loads take 2.6 ms), and the start takes 9 ms longer.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _WITHIN_S = 0.005
 
 
 def import_runtime(kind: str) -> bool:
-    """Import the runtime of a kind; return whether the process can be forked afterwards."""
+    """Import a model kind's runtime; return whether the process can be forked afterwards."""
     if kind in models.KINDS:
         try:
             importlib.import_module(f"serving.models.{kind}")

@@ -1,9 +1,12 @@
 """Entry point of a replica process: join control groups, connect to the gateway, run `main_loop`.
 
-In: an order {"worker", "socket", "procs", "environment"} and the pid of the fork server. A forked
-child calls `run`; without forking it is `python -m serving.replica.process_entrypoint ORDER TEMPLATE_PID`.
-With {"program", "folder"} in the order the process becomes that program. Memory shared with the fork
-server counts as the fork server's.
+Its inputs are an order {"worker", "socket", "procs", "environment"} and the fork server's pid. A
+forked child calls `run`; a new process is started as
+
+    python -m serving.replica.process_entrypoint ORDER TEMPLATE_PID
+
+With {"program", "folder"} in the order, the process becomes that program. Memory shared with the
+fork server counts as the fork server's.
 """
 
 from __future__ import annotations
@@ -32,10 +35,10 @@ log = logging.getLogger(__name__)
 
 
 def run(order: Mapping[str, Any], *, parent: int) -> int:
-    """Become the replica of an order; return its exit code.
+    """Become the replica that an order describes; return its exit code.
 
-    `procs` are files of control groups, `environment` what differs from the fork server's. The
-    replica ends with `parent`, the fork server.
+    `procs` are files of control groups, `environment` holds the variables that differ from the
+    fork server's. The replica ends with `parent`, the fork server.
     """
     for procs in order["procs"]:
         try:

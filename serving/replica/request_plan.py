@@ -1,4 +1,4 @@
-"""Conversion of one request's frame into arrays of a batch, and the check of its inputs. Pure."""
+"""Conversion of one request's frame into arrays for a batch, and the check of its inputs."""
 
 from __future__ import annotations
 
@@ -18,26 +18,26 @@ class TensorLayout(NamedTuple):
     """Layout of one tensor of a request in a batch."""
 
     axis: int | None
-    """Item axis; None: shared by all items."""
+    """Item axis; None if all items share the tensor."""
     shape: tuple[int, ...]  # as sent
     padded: tuple[int, ...]
     fill: float
 
 
 class RequestPlan(NamedTuple):
-    """Conversion of frames of one layout into arrays; tensors are sorted by name."""
+    """Plan for converting frames of one layout into arrays; tensors are sorted by name."""
 
     key: tuple[tuple[str, str, tuple[int, ...]], ...]
-    """(name, datatype, shape without the item axis) per tensor; equal keys share a batch."""
+    """(name, datatype, shape without item axis) per tensor; requests of one key run together."""
     items: int | None
-    """Items per frame; None: no item axis, or a fixed one, so the request runs alone."""
+    """Number of items; None if there is no free item axis, so that the request runs alone."""
     has_bytes: bool
     places: tuple[int, ...]
     """Index of each tensor in the frame."""
     cuts: tuple[tuple[int, int], ...]
     """Byte range of each tensor in a frame of the tensors encoding."""
     laid: tuple[TensorLayout, ...] | None = None
-    """Layout of tensors; None: all have items along axis 0, without padding."""
+    """Layouts of the tensors; None if all have items along axis 0, without padding."""
 
 
 def plan_request(
@@ -45,7 +45,7 @@ def plan_request(
     signature: Signature,
     padding: Padding | None,
 ) -> RequestPlan:
-    """Return the plan for (name, datatype, shape) of a request's inputs; raises as `check_inputs`."""
+    """Check a request's inputs, each as (name, datatype, shape), and return their plan."""
     check_inputs(declared, signature)
     places = sorted(range(len(declared)), key=lambda place: declared[place][0])
     ordered = [declared[place] for place in places]
@@ -95,7 +95,7 @@ def padded_arrays(
 def pad(
     array: NDArray[Any], shape: tuple[int, ...], padded: tuple[int, ...], fill: float
 ) -> NDArray[Any]:
-    """Return an array widened by as much as `padded` exceeds `shape`; texts are filled with ""."""
+    """Return an array enlarged by the excess of `padded` over `shape`; BYTES are filled with ""."""
     if padded == shape:
         return array
     wider = [(0, more - size) for size, more in zip(shape, padded, strict=True)]
@@ -104,7 +104,7 @@ def pad(
 
 
 def cut_items(items: int, parts: list[Any], start: int, stop: int) -> list[Any]:
-    """Return items [start, stop) of a request."""
+    """Return the data of items [start, stop) of a request."""
     _check_range(items, start, stop)
     cut = []
     for part in parts:
@@ -121,7 +121,7 @@ def _check_range(items: int, start: int, stop: int) -> None:
 def check_inputs(
     declared: Sequence[tuple[str, str, tuple[int, ...]]], signature: Signature
 ) -> None:
-    """Check (name, datatype, shape) of a request's inputs, or raise InvalidRequest."""
+    """Check a request's inputs, each as (name, datatype, shape), or raise InvalidRequest."""
     specs = {spec.name: spec for spec in signature.inputs}
     names = [name for name, _, _ in declared]
     if len(set(names)) < len(names) or set(names) != specs.keys():

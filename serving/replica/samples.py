@@ -1,9 +1,9 @@
-"""Sample inputs of a model, real or synthetic: requests of one item each, or unbatched ones.
+"""Sample inputs of a model, real or synthetic: requests of one item each, or unbatched requests.
 
-file     npz beside the model, one array per input (`ModelSpec.sample`)
+file     npz file next to the model, with one array per input (`ModelSpec.sample`)
 model    `sample_inputs()` of the model, in the same form
-made-up  random numbers and empty texts by the signature; only for kinds whose models are pure
-functions (`is_pure`), and if all free dimensions have declared sizes
+made-up  random numbers and empty strings that fit the signature; only for kinds whose models are
+pure functions (`is_pure`), and if all free dimensions have declared sizes
 """
 
 from __future__ import annotations
@@ -31,21 +31,21 @@ from serving.values import Signature, TensorSpec
 
 MADE_UP = "made-up"
 _MAX_SYNTHETIC = (1, 9, 127)
-"""Upper bounds of synthetic integers, from an index of anything to a byte of a file."""
+"""Upper bounds for synthetic integers, which may be small indexes or the bytes of a file."""
 _UNPACKING = (zipfile.BadZipFile, zlib.error, lzma.LZMAError)
-"""Errors of a damaged archive; RuntimeError if encrypted or of an unknown method."""
+"""Errors of a damaged archive; encryption or an unknown method raises RuntimeError."""
 
 
 class Samples(NamedTuple):
     """Source of sample inputs."""
 
     source: str
-    """`file`, `model`, or `made-up`."""
+    """Kind of source: `file`, `model`, or `made-up`."""
     where: str
     requests: Callable[[int], list[Arrays]]
-    """Return so many requests, possibly repeated: {input: array}. Raises ModelLoadFailed."""
+    """Return the given number of requests, possibly repeated, or raise ModelLoadFailed."""
     pairs: Callable[[], Iterator[list[Arrays]]]
-    """Yield pairs of requests; synthetic ones may be invalid."""
+    """Yield pairs of requests; synthetic requests may be invalid."""
 
 
 def samples_of(
@@ -57,14 +57,14 @@ def samples_of(
     """Return the best samples of a model, or why there are none ("" if its kind is not pure).
 
     Args:
-        model: loaded, with detected item axes.
-        file: npz of real inputs, or None.
-        shapes: declared sizes, see `sizes.sizes_of`.
-        values: synthetic values, see `input_values.value_specs_of`.
+        model: a loaded model with detected item axes.
+        file: npz file of real inputs, or None.
+        shapes: declared sizes; see `sizes.sizes_of`.
+        values: synthetic values; see `input_values.value_specs_of`.
 
     Raises:
-        ModelLoadFailed: declared inputs are wrong, or the model's own samples do not fit.
-        Exception: any from `sample_inputs`.
+        ModelLoadFailed: declared inputs are invalid, or the model's own samples do not fit.
+        Exception: whatever `sample_inputs` raises.
     """
     signature = model.signature
     try:
@@ -106,7 +106,7 @@ def samples_of(
 
 
 def _real(source: str, where: str, read: Callable[[int], Arrays]) -> Samples:
-    """Return samples that are read on demand; few are repeated."""
+    """Return samples that are read on demand, and repeated if there are too few."""
 
     def requests(count: int) -> list[Arrays]:
         samples = read(count)
@@ -130,7 +130,7 @@ def _made_up(
     *,
     most: int,
 ) -> list[Arrays]:
-    """Return random requests: declared values, floats around zero, integers up to `most`."""
+    """Return random requests of declared values, floats around zero, and integers up to `most`."""
     rng = np.random.default_rng(0)
     requests: list[Arrays] = [{} for _ in range(count)]
     for spec in signature.inputs:
@@ -158,7 +158,7 @@ def _random(
 def _ways(
     shapes: Mapping[str, tuple[int, ...]], signature: Signature, where: str
 ) -> dict[str, SampleLayout]:
-    """Find how samples lie in arrays; raises ModelLoadFailed if they do not fit."""
+    """Find out how samples lie in arrays, or raise ModelLoadFailed if they do not fit."""
     found = find_layouts(shapes, signature)
     if found is not None:
         return found
@@ -180,9 +180,9 @@ def _ways(
 
 
 def _of_file(file: pathlib.Path, signature: Signature, count: int) -> Arrays:
-    """Return the first `count` samples of an npz; raises ModelLoadFailed if they do not fit.
+    """Return the first `count` samples of an npz file, or raise ModelLoadFailed if they do not fit.
 
-    Only these rows are read if possible: a file may exceed the replica's memory.
+    Only these rows are read if possible, as a file may exceed the replica's memory.
     """
     samples: Arrays = {}
     try:
@@ -207,7 +207,7 @@ def _of_file(file: pathlib.Path, signature: Signature, count: int) -> Arrays:
 
 
 def _head(stream: IO[bytes], name: str) -> tuple[tuple[int, ...], np.dtype[Any]]:
-    """Return shape and dtype of an array in an npz; raises ValueError unless in plain rows."""
+    """Return an npz array's shape and dtype, or raise ValueError if it is not in plain rows."""
     version = np.lib.format.read_magic(stream)
     read = np.lib.format.read_array_header_1_0
     if version != (1, 0):
@@ -219,7 +219,7 @@ def _head(stream: IO[bytes], name: str) -> tuple[tuple[int, ...], np.dtype[Any]]
 
 
 def _first_rows(stream: IO[bytes], name: str, count: int | None) -> NDArray[Any]:
-    """Return up to `count` rows of an array in an npz (None: all)."""
+    """Return up to `count` rows of an npz array, or all rows for None."""
     shape, dtype = _head(stream, name)
     if shape and count is not None:
         shape = (min(shape[0], count), *shape[1:])
@@ -228,7 +228,7 @@ def _first_rows(stream: IO[bytes], name: str, count: int | None) -> NDArray[Any]
 
 
 def _to_datatype(array: NDArray[Any], spec: TensorSpec, where: str) -> NDArray[Any]:
-    """Convert samples to the input's datatype, or raise ModelLoadFailed; runs check shapes."""
+    """Convert samples to the input's datatype, or raise ModelLoadFailed; do not check shapes."""
     if array.ndim and not len(array):
         raise _without_sample(where, spec)
     is_text = array.dtype.kind in "SUO"

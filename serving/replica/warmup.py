@@ -1,8 +1,8 @@
 """Warm-up of a model on sample inputs, so that no request pays for lazy imports or compilation.
 
-A model that fails on real samples must not serve; failing on synthetic ones means nothing. Single
-items run until a call takes no longer than the one before, then the largest batch that is expected
-to end in time. Samples take the path of requests, which checks them and the outputs.
+A model that fails on real samples must not serve; a failure on synthetic samples means nothing.
+Single items are run until a call takes no longer than the one before, then the largest batch that
+is expected to end in time. Samples take the path of requests, which checks them and the outputs.
 """
 
 from __future__ import annotations
@@ -21,27 +21,27 @@ from serving.values import Signature, Tensor
 
 _MAX_RUNS = 5
 _SETTLED = 1.25
-"""A call within this factor of the expected time has no first-call cost."""
+"""Factor of the expected time within which a call has no first-call cost."""
 
 
 class WarmUp(NamedTuple):
     """Result of a warm-up."""
 
     source: str
-    """Source of samples: `file`, `model` or `made-up`; `none`: nothing ran."""
+    """Source of samples: `file`, `model` or `made-up`; `none` if nothing was run."""
     took_s: float
     stages_s: dict[int, tuple[float, float, float]]
-    """Items -> seconds of the last batch: input, execution and output."""
+    """Seconds of input, execution and output of the last batch, by number of items."""
     failure: str | None = None
-    """Why synthetic inputs failed or do not exist; not the model's fault."""
+    """Reason why synthetic inputs failed or do not exist; not the model's fault."""
 
     @property
     def batch_s(self) -> dict[int, float]:
-        """Items -> seconds of the last batch."""
+        """Seconds of the last batch, by number of items."""
         return {items: sum(stages) for items, stages in self.stages_s.items()}
 
     def as_json(self) -> dict[str, object]:
-        """Return the form for LOADED."""
+        """Return the JSON form for LOADED."""
         batch_s = {str(items): round(took_s, 6) for items, took_s in self.batch_s.items()}
         stages_s = {
             str(items): [round(each_s, 6) for each_s in stages]
@@ -53,16 +53,16 @@ class WarmUp(NamedTuple):
 
 
 class _Failed(Exception):
-    """A sample failed; the text is the model's."""
+    """A sample failed; the message is the model's."""
 
 
 def warm_up(
     execution: Execution, samples: Samples | str, *, max_items: int, within_s: float
 ) -> WarmUp:
-    """Run a model on samples while useful and in time.
+    """Run a model on samples while that is useful and time is left.
 
-    `execution` serves requests later. `within_s` starts after the first run, which always happens;
-    a run expected to end later is not started.
+    `execution` serves requests later. `within_s` counts from the end of the first run, which always
+    happens; a run that is expected to end later is not started.
 
     Raises:
         ModelLoadFailed: real samples cannot be read, do not fit, or make the model fail.
@@ -88,8 +88,6 @@ def warm_up(
 
 
 class _WarmupRun:
-    """Batches of samples within a time limit."""
-
     def __init__(self, execution: Execution, samples: Samples, within_s: float) -> None:
         self._execution = execution
         self._samples = samples
@@ -97,7 +95,7 @@ class _WarmupRun:
         self.stages_s: dict[int, tuple[float, float, float]] = {}
 
     def all_sizes(self, max_items: int) -> None:
-        """Run one item, then the largest batch that fits the time."""
+        """Run single items, then the largest batch that fits into the time."""
         first_s = self._once(self._entries(1))
         until_s = time.monotonic() + self._within_s
         self._settle(1, first_s, until_s)
@@ -121,7 +119,7 @@ class _WarmupRun:
         return entries_of(self._samples.requests(items), self._execution.signature)
 
     def _once(self, entries: list[wire.InferEntry]) -> float:
-        """Run a batch; return its seconds. Raises _Failed if a sample failed."""
+        """Run a batch and return its seconds, or raise _Failed if a sample failed."""
         items = len(entries)
         message = wire.InferMessage(0, 0, 0, 0, entries)
         outcomes, times = self._execution.run(message, time.monotonic_ns())
@@ -135,7 +133,7 @@ class _WarmupRun:
 
 
 def entries_of(requests: Sequence[Arrays], signature: Signature) -> list[wire.InferEntry]:
-    """Encode requests as wire entries."""
+    """Encode requests as entries of INFER."""
     entries: list[wire.InferEntry] = []
     for request in requests:
         named = [(spec, request[spec.name]) for spec in signature.inputs]

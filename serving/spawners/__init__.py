@@ -1,1 +1,1 @@
-"""What starts, limits and stops replicas: as processes, or as containers of Docker."""
+"""Spawners, which start, limit and stop replicas as processes or as Docker containers."""

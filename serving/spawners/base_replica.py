@@ -1,4 +1,4 @@
-"""Replica of any spawner: its socket, features, usage and end."""
+"""Common part of the replicas of all spawners: socket, features, usage and end."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from serving.system.cgroups.cgroup import ControlGroup, Usage
 
 
 class BaseReplica:
-    """One process or container of a spawner. All methods belong to the event loop's thread."""
+    """One process or container of a spawner. Not thread-safe."""
 
     def __init__(self, worker: int, group: ControlGroup | None = None) -> None:
         self.worker = worker
@@ -19,7 +19,7 @@ class BaseReplica:
         self.features: tuple[str, ...] = ()
         self.ended: asyncio.Future[ExitStatus] = asyncio.get_running_loop().create_future()
         self.group = group
-        """Its control group; None: there is none, or it is not visible."""
+        """Control group of the replica; None if there is none or it is not visible."""
         self._sock: socket.socket | None = None
         self._memory_mb: int | None = None
         self._was_killed = False
@@ -27,7 +27,7 @@ class BaseReplica:
 
     @property
     def sock(self) -> socket.socket:
-        """Connection that was accepted; its owner closes it."""
+        """Accepted connection from the replica; the caller closes it."""
         if self._sock is None:
             raise NotReady(f"replica {self.worker} is not connected")
         return self._sock
@@ -37,7 +37,7 @@ class BaseReplica:
         self._sock = sock
 
     def usage(self) -> Usage:
-        """Return the usage so far, or the last one known."""
+        """Return the resource usage so far, or the last known usage."""
         if self.group is not None and not self.ended.done():
             usage = self.group.usage()
             if usage.cpu_s is not None:  # None: the group is gone
@@ -45,17 +45,17 @@ class BaseReplica:
         return self._last_usage
 
     def kill(self, *, asked: bool = True) -> None:
-        """Kill it; `ended` follows. `asked` is False if it is ending anyway."""
+        """Kill the replica without waiting; `asked` is False if it is ending anyway."""
         if not self.ended.done():
             self._was_killed = self._was_killed or asked
             self._request_end()
 
     def abandon(self) -> None:
-        """Kill a replica that failed to start; close its socket."""
+        """Kill a replica that failed to start, and close its socket."""
         self.kill()
         if self._sock is not None:
             self._sock.close()
 
     def _request_end(self) -> None:
-        """Make it end without waiting; may be called again."""
+        """Make the replica end without waiting; may be called again."""
         raise NotImplementedError

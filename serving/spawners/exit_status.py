@@ -21,8 +21,8 @@ _SIGNALS = frozenset(signal.Signals)
 class ExitStatus:
     """Exit status of a replica.
 
-    oom: killed by the kernel for memory. killed: by another SIGKILL. crash: by another signal or
-    with an error code. exit: normally, after its socket was closed.
+    Its reason is `oom` if the kernel killed it for memory, `killed` for another SIGKILL, `crash`
+    for another signal or an error code, and `exit` if it ended normally after its socket closed.
     """
 
     reason: Literal["oom", "crash", "killed", "exit"]
@@ -30,7 +30,7 @@ class ExitStatus:
 
 
 def from_code(code: int, said: str = "") -> ExitStatus:
-    """Return the status of an exit code; `said` is the last output line."""
+    """Return the status for an exit code; `said` is the last output line."""
     if not code:
         return ExitStatus(reason="exit", text="exited normally")
     why = _EXITS.get(code) or (
@@ -40,9 +40,9 @@ def from_code(code: int, said: str = "") -> ExitStatus:
 
 
 def from_signal(number: int, *, oom: str | None, asked: bool) -> ExitStatus:
-    """Return the status of a replica ended by a signal.
+    """Return the status of a replica that a signal has ended.
 
-    `oom` has the memory facts if the kernel killed it for memory; `asked`: the gateway killed it.
+    `oom` describes an OOM kill, if there was one; `asked` means that the gateway killed it.
     """
     name = f"signal {number}"
     if number in _SIGNALS:  # most real-time signals have no name

@@ -1,4 +1,4 @@
-"""Handshake of a replica: it connects to the gateway's Unix socket and sends HELLO."""
+"""Handshake with a replica, which connects to the gateway's Unix socket and sends HELLO."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _MAX_HELLO_BYTES = 65_536
 def listen(path: pathlib.Path, *, mode: int | None = None) -> Iterator[socket.socket]:
     """Listen for one connection on a Unix socket; remove its file at the end.
 
-    `mode` is the file's mode; None: by umask. Raises ReplicaStartFailed if it cannot be created.
+    `mode` is the file's mode; None leaves it to the umask. Raises ReplicaStartFailed on failure.
     """
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as listener:
         try:
@@ -42,7 +42,7 @@ def listen(path: pathlib.Path, *, mode: int | None = None) -> Iterator[socket.so
 
 @contextlib.asynccontextmanager
 async def ready_within(replica: BaseReplica, timeout_s: float) -> AsyncIterator[None]:
-    """Bound the start of a replica, or raise ReplicaStartFailed; abandon it if the start fails."""
+    """Abandon a replica whose start fails, or takes too long, which raises ReplicaStartFailed."""
     try:
         async with asyncio.timeout(timeout_s):
             yield
@@ -56,7 +56,7 @@ async def ready_within(replica: BaseReplica, timeout_s: float) -> AsyncIterator[
 
 
 async def while_alive(replica: BaseReplica, work: Coroutine[Any, Any, object]) -> None:
-    """Await work that needs a living replica; raises ReplicaStartFailed if it ended first."""
+    """Await work that needs a living replica, or raise ReplicaStartFailed if it ends first."""
     task = asyncio.ensure_future(work)
     try:
         waited: set[asyncio.Future[Any]] = {task, replica.ended}
@@ -74,13 +74,13 @@ async def while_alive(replica: BaseReplica, work: Coroutine[Any, Any, object]) -
 
 
 def end_as_failure(ended: ExitStatus) -> ReplicaStartFailed:
-    """Return the error of a replica that ended too early."""
+    """Return the error for a replica that ended too early."""
     text = f"a replica ended before it was ready: {ended.text}"
     return ReplicaStartFailed(ended.reason, text)
 
 
 async def accept(listener: socket.socket) -> socket.socket:
-    """Accept a connection, non-blocking.
+    """Accept a connection and make it non-blocking.
 
     `loop.sock_accept` leaks it if the task is cancelled just after the accept.
     """
@@ -101,9 +101,9 @@ async def accept(listener: socket.socket) -> socket.socket:
 
 
 async def greet(replica: BaseReplica, listener: socket.socket) -> int | None:
-    """Accept a connection and read exactly HELLO; return its pid, None if the replica has ended.
+    """Accept a connection and read only HELLO; return its pid, or None if the replica has ended.
 
-    Raises WireError for another message.
+    Raises WireError for any other message.
     """
     sock = await accept(listener)
     replica.set_socket(sock)

@@ -4,7 +4,7 @@ docs/replica-wire.md describes the format; change both together. Payloads are no
 return views of their arguments. Times are nanoseconds of CLOCK_MONOTONIC; 0 means "open".
 
 WARNING: the numbers of `MessageType`, `Encoding` and `ActionStatus`, and the order of
-`serving.values.ITEM_BYTES`, are on the wire: never renumber, only add.
+`serving.values.ITEM_BYTES`, are on the wire: never renumber them, only add new ones.
 """
 
 from serving.wire.batches import (

@@ -59,7 +59,7 @@ class ActionStatus(enum.IntEnum):
 
 
 InferEntry = tuple[int, int, int, memoryview]
-"""Encoding, start and stop of a request's items (0 and 0: all), frame."""
+"""Entry of INFER: encoding, start and stop of the items (0 and 0 mean all), frame."""
 
 
 class InferMessage:
@@ -76,7 +76,7 @@ class InferMessage:
         entries: list[InferEntry],
         even: memoryview | None = None,
     ) -> None:
-        """Create it; `even` holds all frames back to back if the entries are alike."""
+        """Create a message; `even` holds all frames back to back if the entries are alike."""
         self.action_id = action_id
         self.model = model
         self.earliest_ns = earliest_ns
@@ -95,10 +95,10 @@ class ReplicaTimes(NamedTuple):
 
 
 class ResultMessage:
-    """Responses to one batch: (status, frame) per request, in the INFER's order.
+    """Responses to one batch: (status, frame) per request, in the order of INFER.
 
-    A frame holds tensors if its status is 0, else UTF-8 text. The message's status is 0 if any
-    request succeeded, else the first one's.
+    A frame holds tensors if its status is 0, otherwise UTF-8 text. The message's status is 0 if any
+    request succeeded, otherwise the first request's.
     """
 
     __slots__ = ("action_id", "entries", "status", "times")  # faster to create than a named tuple
@@ -125,8 +125,8 @@ def infer_head(
 ) -> bytes:
     """Build INFER up to its frames; 0 leaves a time open.
 
-    `frames` gives (bytes of the frame, encoding, start, stop) per request. Raises WireError if it
-    is larger than a replica's message limit.
+    `frames` gives (bytes of the frame, encoding, start, stop) per request. Raises WireError if the
+    message exceeds a replica's limit.
     """
     head, table = _head(
         MessageType.INFER, _INFER.size, _INFER_ENTRY, frames, DEFAULT_MAX_MESSAGE_BYTES
@@ -135,7 +135,7 @@ def infer_head(
 
 
 def parse_infer(body: memoryview) -> InferMessage:
-    """Parse INFER's body into views; raises WireError if it is malformed."""
+    """Parse the body of INFER into views, or raise WireError if it is malformed."""
     action_id, model, earliest_ns, latest_ns, count = unpack_start(_INFER, body, "INFER")
     table, position = _table(_INFER, _INFER_ENTRY, count, body, "INFER")
     entries: list[InferEntry] = []
@@ -165,7 +165,7 @@ def result_head(
 ) -> bytes:
     """Build RESULT up to its frames, or raise WireError if it is larger than `max_response_bytes`.
 
-    `frames` gives (bytes of the frame, status) in the INFER's order.
+    `frames` gives (bytes of the frame, status) in the order of INFER.
     """
     most = MAX_RESULT_BYTES
     if max_response_bytes is not None and max_response_bytes < most:
@@ -175,7 +175,7 @@ def result_head(
 
 
 def parse_result(body: memoryview) -> ResultMessage:
-    """Parse RESULT's body into views; raises WireError if it is malformed."""
+    """Parse the body of RESULT into views, or raise WireError if it is malformed."""
     action_id, status, started_ns, input_ns, exec_ns, output_ns, count = unpack_start(
         _RESULT, body, "RESULT"
     )
@@ -204,7 +204,7 @@ def _head(
     frames: Sequence[tuple[int, ...]],
     most: int,
 ) -> tuple[bytes, bytes]:
-    """Return the head of a message, or raise WireError, and its entries."""
+
     count = len(frames)
     is_even = count > 0 and frames.count(frames[0]) == count  # most batches
     frames_bytes = frames[0][0] * count if is_even else sum([frame[0] for frame in frames])
@@ -222,7 +222,7 @@ def _head(
 def _table(
     form: struct.Struct, entry: struct.Struct, count: int, body: memoryview, what: str
 ) -> tuple[bytes, int]:
-    """Return the entries of a body, and where they end."""
+
     end = form.size + entry.size * count
     if end > len(body):
         raise WireError(

@@ -5,7 +5,7 @@
     UNLOAD           = u64 action, i64 earliest_ns, i64 latest_ns, u32 model
     LOADED, UNLOADED = u64 action, u16 status, u16 reserved, JSON
 
-docs/replica-wire.md lists the keys; unknown ones are ignored.
+docs/replica-wire.md lists the keys; unknown keys are ignored.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _UNLOAD = struct.Struct("<QqqI")
 _ACTION_RESPONSE = struct.Struct("<QHH")
 
 _MAX_ACTION_RESPONSE_BYTES = 2**20
-"""Limit of LOADED and UNLOADED, which the event loop parses."""
+"""Size limit for LOADED and UNLOADED, which are parsed on the event loop."""
 
 _LOAD_KEYS: Mapping[str, type] = {
     **dict.fromkeys(("model", "threads", "max_items", "pages", "budget", "max_answer_bytes"), int),
@@ -61,11 +61,11 @@ class LoadMessage(NamedTuple):
     threads: int
     samples: str | None = None
     max_items: int = 1
-    """Items of the largest expected batch."""
+    """Number of items in the largest expected batch."""
     warmup_s: float = 0.0
     device: str = "auto"
     pages: int = 0
-    """Memory that the gateway counts for the model."""
+    """Pages of memory that the gateway counts for the model."""
     budget: int | None = None
     """Maximum pages of all models together."""
     digest: str | None = None
@@ -99,7 +99,7 @@ def encode_hello(*, pid: int, monotonic_ns: int, features: Sequence[str] = FEATU
 
 
 def parse_hello(body: memoryview) -> HelloMessage:
-    """Parse HELLO's body; raises WireError if malformed or of another version."""
+    """Parse the body of HELLO, or raise WireError if it is malformed or of another version."""
     data = _json_object(body, "HELLO")
     wire = _field(data, "wire", int, "HELLO")
     if wire != VERSION:
@@ -110,7 +110,7 @@ def parse_hello(body: memoryview) -> HelloMessage:
 
 
 def encode_load(load: LoadMessage) -> bytes:
-    """Encode LOAD; paths are absolute."""
+    """Encode LOAD; file paths must be absolute."""
     data = load._asdict()
     times = (data.pop("action_id"), data.pop("earliest_ns"), data.pop("latest_ns"))
     data["inputs"] = load.inputs.as_json()
@@ -119,7 +119,7 @@ def encode_load(load: LoadMessage) -> bytes:
 
 
 def parse_load(body: memoryview) -> LoadMessage:
-    """Parse LOAD's body; raises WireError if it is malformed."""
+    """Parse the body of LOAD, or raise WireError if it is malformed."""
     action_id, earliest_ns, latest_ns = unpack_start(_LOAD, body, "LOAD")
     data = _json_object(body[_LOAD.size :], "LOAD")
     fields: dict[str, Any] = {
@@ -138,12 +138,12 @@ def parse_load(body: memoryview) -> LoadMessage:
 
 
 def encode_unload(action_id: int, *, model: int, earliest_ns: int = 0, latest_ns: int = 0) -> bytes:
-    """Encode UNLOAD; times of 0 are open."""
+    """Encode UNLOAD; 0 leaves a time open."""
     return message(MessageType.UNLOAD, _UNLOAD.pack(action_id, earliest_ns, latest_ns, model))
 
 
 def parse_unload(body: memoryview) -> UnloadMessage:
-    """Parse UNLOAD's body; raises WireError if it is malformed."""
+    """Parse the body of UNLOAD, or raise WireError if it is malformed."""
     return UnloadMessage(*unpack_start(_UNLOAD, body, "UNLOAD"))
 
 
@@ -158,7 +158,7 @@ encode_unloaded = functools.partial(_encode_action_response, MessageType.UNLOADE
 
 
 def parse_loaded(body: memoryview, what: str = "LOADED") -> ActionResponseMessage:
-    """Parse LOADED's body; raises WireError if it is malformed."""
+    """Parse the body of LOADED, or raise WireError if it is malformed."""
     if len(body) > _MAX_ACTION_RESPONSE_BYTES:
         raise WireError(
             f"{what} has {len(body)} bytes, at most {_MAX_ACTION_RESPONSE_BYTES} are read"

@@ -1,9 +1,9 @@
 """Exit codes by which the process of a replica reports why it did not start."""
 
 NO_GATEWAY = 69
-"""No connection to the gateway (EX_UNAVAILABLE)."""
+"""The replica could not connect to the gateway (EX_UNAVAILABLE)."""
 NOT_MADE = 72
-"""The kernel refused the process to the fork server (EX_OSFILE)."""
+"""The kernel refused to create the process (EX_OSFILE)."""
 NOT_LIMITED = 71
-"""Control groups not joined (EX_OSERR)."""
+"""The replica could not join its control groups (EX_OSERR)."""
 NO_PROGRAM = 127  # as a shell reports it

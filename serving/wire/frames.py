@@ -4,8 +4,8 @@
     descriptor = u16 count, then per tensor:
                  u8 datatype, u8 rank, u16 bytes of name, u64 bytes of data, i64 x rank, name
 
-Elements are little-endian and row-major; a BYTES element is a u32 length and that many bytes, not
-checked here. Parsed descriptors are cached.
+Elements are little-endian and row-major; a BYTES element is a u32 length and that many bytes, which
+is not checked here. Parsed descriptors are cached.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class TensorLayout(NamedTuple):
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Layout:
-    """Parsed descriptor, shared by frames of equal layout."""
+    """Parsed descriptor, shared by frames of the same layout."""
 
     tensors: tuple[TensorLayout, ...]
     data_bytes: int
@@ -60,7 +60,7 @@ _known_layout = _layouts.get
 
 
 def split_frame(view: memoryview) -> tuple[Layout, memoryview]:
-    """Return layout and data of a frame, or raise WireError if they do not match."""
+    """Return the layout and data of a frame, or raise WireError if they do not match."""
     if len(view) < 4:
         raise WireError(f"a frame of {len(view)} bytes has no room for its descriptor's length")
     (length,) = _U32.unpack_from(view, 0)
@@ -81,7 +81,7 @@ def split_frame(view: memoryview) -> tuple[Layout, memoryview]:
 
 
 def decode_frame(view: memoryview) -> tuple[Tensor, ...]:
-    """Return the tensors of a frame, as views of `view`; raises as `split_frame`."""
+    """Return the tensors of a frame as views of `view`, or raise WireError."""
     layout, data = split_frame(view)
     return tuple(
         [
@@ -92,15 +92,15 @@ def decode_frame(view: memoryview) -> tuple[Tensor, ...]:
 
 
 def encode_descriptor(tensors: Sequence[Tensor]) -> bytes:
-    """Return the first buffer of a frame: u32 length and descriptor.
+    """Return the first buffer of a frame (u32 length and descriptor), or raise WireError.
 
-    A tensor's data must be bytes, a bytearray or a memoryview of bytes. Raises as `describe`.
+    A tensor's data must be bytes, a bytearray or a memoryview of bytes.
     """
     return describe(tuple([(name, kind, shape, len(data)) for name, kind, shape, data in tensors]))
 
 
 def describe(tensors: Description) -> bytes:
-    """Return the descriptor without data at hand; cached. Raises WireError if it does not fit."""
+    """Return the first buffer of a frame of the described tensors, cached, or raise WireError."""
     try:
         return _pack_descriptor(tensors)
     except (struct.error, UnicodeEncodeError, KeyError) as error:

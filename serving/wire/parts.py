@@ -1,4 +1,4 @@
-"""Splitting of a request over batches: cuts its frame by items, and joins the responses."""
+"""Splitting of a request across batches: cuts its frame by items, and joins the responses."""
 
 from __future__ import annotations
 
@@ -22,17 +22,17 @@ class SplitRequest:
     def __init__(
         self, frame: Sequence[Buffer], encoding: int, items: int, *, has_rows: bool
     ) -> None:
-        """Find the items in the frame; `has_rows`: they lie along axis 0 of all inputs."""
+        """Find the items in the frame; with `has_rows`, they lie along axis 0 of all inputs."""
         self._columns = _columns(frame) if has_rows and encoding == wire.Encoding.TENSORS else None
         self._responses: list[tuple[int, int, bytes]] = []
         self._missing = items
         self.response_bytes = 0
         self.whole_bytes = 0
-        """Bytes sent so far if uncut."""
+        """Bytes sent so far if the frame is not cut."""
 
     @property
     def is_cut(self) -> bool:
-        """Whether the gateway cuts the frame, not the replica."""
+        """Whether the gateway rather than the replica cuts the frame."""
         return self._columns is not None
 
     def cut(self, start: int, stop: int) -> list[Buffer]:
@@ -88,7 +88,7 @@ def _ends(tensor: Tensor) -> Sequence[int] | None:
 
 
 def join(frames: Sequence[Buffer], axes: Mapping[str, int]) -> memoryview:
-    """Join the items of frames along `axes` (by output, default 0), or raise WireError."""
+    """Join the items of frames along `axes` (output -> axis, by default 0), or raise WireError."""
     answers = [wire.decode_frame(memoryview(frame)) for frame in frames]
     joined = []
     for tensors in zip(*answers, strict=True):

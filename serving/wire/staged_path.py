@@ -6,7 +6,7 @@ import pathlib
 
 
 def staged_path(path: str | pathlib.Path, root: pathlib.Path | None) -> pathlib.Path:
-    """Return an absolute path below a root; others, such as module names, are unchanged."""
+    """Return an absolute path below a root; other paths, such as module names, are unchanged."""
     found = pathlib.Path(path)
     if root is None or not found.is_absolute():
         return found

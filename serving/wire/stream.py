@@ -11,11 +11,11 @@ from serving.values import Buffer
 MAGIC = b"LW"
 VERSION = 1
 DEFAULT_MAX_MESSAGE_BYTES = 1 << 30
-"""16 times the gateway's default limit of request bodies."""
+"""Default size limit of a message: 16 times that of a request's body."""
 MAX_RESULT_BYTES = 2**31 - 1  # what a gateway reads
 
 HEAD = struct.Struct("<2sBBI")
-"""Magic, version, type, bytes of the body."""
+"""Magic, version, type, size of the body."""
 
 
 class MessageType(enum.IntEnum):
@@ -34,7 +34,7 @@ _TYPES = tuple(MessageType(n) if n in set(MessageType) else None for n in range(
 
 
 class WireError(ServingError):
-    """Peer sent bytes that are not this protocol; the connection is unusable."""
+    """The peer sent bytes that break the protocol; the connection is unusable."""
 
     def __init__(self, text: str) -> None:
         super().__init__(text)
@@ -47,14 +47,14 @@ def message(kind: MessageType, *parts: bytes) -> bytes:
 
 
 def unpack_start(form: struct.Struct, body: memoryview, what: str) -> tuple[int, ...]:
-    """Unpack the fixed fields at the start of a body; raises WireError if the body is too short."""
+    """Unpack the fixed fields at the start of a body, or raise WireError if it is too short."""
     if len(body) < form.size:
         raise WireError(f"{what} has a body of {len(body)} bytes, expected at least {form.size}")
     return form.unpack_from(body, 0)
 
 
 def parse_head(data: Buffer, position: int, max_message_bytes: int) -> tuple[MessageType, int]:
-    """Return type and body length from the 8 bytes at `position`, or raise WireError."""
+    """Return the type and body length from the 8 bytes at `position`, or raise WireError."""
     magic, version, type_byte, length = HEAD.unpack_from(data, position)
     if magic != MAGIC:
         raise WireError(f"a message starts with {magic!r}, expected {MAGIC!r}")
@@ -71,7 +71,7 @@ def parse_head(data: Buffer, position: int, max_message_bytes: int) -> tuple[Mes
 
 
 class MessageParser:
-    """Incremental parser of messages without copies: fed bytes must not change afterwards."""
+    """Incremental parser that copies no messages: bytes fed to it must not change afterwards."""
 
     __slots__ = ("_buffered", "_held_bytes", "_max_message_bytes", "_needed_bytes")
 
@@ -83,11 +83,11 @@ class MessageParser:
 
     @property
     def missing_bytes(self) -> int:
-        """Of the current head or message."""
+        """Number of bytes missing from the current head or message."""
         return self._needed_bytes - self._held_bytes
 
     def feed(self, data: Buffer) -> list[tuple[MessageType, memoryview]]:
-        """Add bytes; return the complete messages, as (type, body), or raise WireError."""
+        """Add bytes; return the completed messages as (type, body), or raise WireError."""
         if self._buffered:
             self._buffered.append(data)
             self._held_bytes += len(data)

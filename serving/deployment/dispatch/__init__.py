@@ -1,7 +1,7 @@
-r"""Dispatch between a scheduler and replicas: actions out, responses in, each request ends once.
+r"""Dispatch between a scheduler and its replicas, in which each request ends exactly once.
 
     dispatcher --> request table --> in-flight requests
              \--> actions (messages), connections (replicas) --> model loads
 
-Each module knows only those that it points to.
+Each module depends only on those that it points to.
 """

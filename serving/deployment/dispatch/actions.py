@@ -1,4 +1,4 @@
-"""Actions as wire messages."""
+"""Encoding of actions as wire messages."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ from serving.wire.parts import SplitRequest
 from serving.wire.staged_path import staged_path
 
 MAX_RESENT_BYTES = 2**28
-"""Limit for a request sent whole with each part: four of the largest bodies."""
+"""Maximum total bytes of a request that is sent whole with each part: four large bodies."""
 
 
 def infer_message(
     action: Action, jobs: dict[int, InflightRequest], model: int, *, has_rows: bool
 ) -> list[Buffer]:
-    """Return an INFER message in pieces.
+    """Return an INFER message as a list of buffers.
 
     Args:
-        jobs: by id.
-        model: wire id.
-        has_rows: whether items are rows of all inputs; else the replica cuts split requests, sent
-            whole.
+        jobs: in-flight requests by id.
+        model: the model's wire id.
+        has_rows: whether items are rows of all inputs; otherwise split requests are sent whole,
+            and the replica cuts them.
 
     Raises:
         WireError: the batch is too large for a message.
@@ -60,7 +60,7 @@ def infer_message(
 
 
 def load_message(action: Action, wanted: LoadSpec, model: int) -> bytes:
-    """Return a LOAD message; `model` is the wire id."""
+    """Return a LOAD message; `model` is the model's wire id."""
     spec = wanted.spec
     load = wire.LoadMessage(
         action.id,
@@ -86,13 +86,13 @@ def load_message(action: Action, wanted: LoadSpec, model: int) -> bytes:
 
 
 def unload_message(action: Action, model: int) -> bytes:
-    """Return an UNLOAD message; `model` is the wire id."""
+    """Return an UNLOAD message; `model` is the model's wire id."""
     earliest_ns, latest_ns = window_ns(action)
     return wire.encode_unload(action.id, model=model, earliest_ns=earliest_ns, latest_ns=latest_ns)
 
 
 def window_ns(action: Action) -> tuple[int, int]:
-    """Return an action's window in nanoseconds of CLOCK_MONOTONIC; 0: open."""
+    """Return an action's time window in nanoseconds of CLOCK_MONOTONIC; 0 leaves an end open."""
     latest_ns = 0 if action.latest_s == math.inf else int(action.latest_s * 1e9)
     return int(action.earliest_s * 1e9), latest_ns
 

@@ -17,7 +17,7 @@ log = logging.getLogger(__name__)
 
 
 class Receiver(Protocol):
-    """Receiver of the messages."""
+    """Receiver of a replica's messages."""
 
     def on_message(
         self, replica: ReplicaConnection, kind: wire.MessageType, body: memoryview
@@ -25,12 +25,12 @@ class Receiver(Protocol):
         """Handle a message.
 
         Raises:
-            WireError: replicas may not send it.
+            WireError: replicas may not send such a message.
         """
         ...
 
     def connection_lost(self, replica: ReplicaConnection, fault: str | None) -> None:
-        """Handle a connection lost by the replica's fault or its end (`fault` is None)."""
+        """Handle a lost connection; `fault` is None if the replica only closed its socket."""
         ...
 
 
@@ -50,7 +50,7 @@ class ReplicaConnection(asyncio.Protocol):
         """Prepare the protocol; a message longer than `max_message_bytes` ends the replica.
 
         `wanted` returns how to load a model, `on_loaded` is called after each load, and `on_lost`
-        with the replica's fault, if any.
+        is called with the replica's fault, if any.
         """
         self.worker = worker
         self.wanted = wanted
@@ -60,10 +60,10 @@ class ReplicaConnection(asyncio.Protocol):
         self.loaded: set[ModelId] = set()
         self.labels: dict[int, str] = {}
         self.sent: dict[int, tuple[Action, float]] = {}
-        """Unfinished actions by id, and when each was sent."""
+        """Unfinished actions by id, each with the time at which it was sent."""
         self.last_result_s = 0.0
         self.has_answered = False
-        """Whether it has run a batch."""
+        """Whether the replica has run a batch."""
         self.ended = asyncio.Event()
         self._dispatcher = dispatcher
         self._parser = wire.MessageParser(max_message_bytes=max_message_bytes)
@@ -72,12 +72,12 @@ class ReplicaConnection(asyncio.Protocol):
 
     @property
     def is_loading(self) -> bool:
-        """Whether its current action is a load."""
+        """Whether the replica's current action is a model load."""
         return bool(self.sent) and next(iter(self.sent.values()))[0].kind is ActionType.LOAD
 
     @property
     def oldest_sent_s(self) -> float | None:
-        """Start of its oldest unfinished action: a buffered one waits for the last result."""
+        """Earliest start of the oldest unfinished action, which may wait for another result."""
         if not self.sent:
             return None
         return max(self.last_result_s, next(iter(self.sent.values()))[1])
@@ -87,7 +87,7 @@ class ReplicaConnection(asyncio.Protocol):
         self._transport = cast("asyncio.Transport", transport)  # uvloop's is no subclass
 
     def data_received(self, data: bytes) -> None:
-        """Parse bytes; garbage ends the connection and the replica."""
+        """Parse received bytes; invalid bytes end the connection and the replica."""
         if self._is_lost:
             return
         try:
@@ -101,18 +101,18 @@ class ReplicaConnection(asyncio.Protocol):
             self._dispatcher.connection_lost(self, f"invalid bytes on its socket: {error}")
 
     def connection_lost(self, _error: Exception | None) -> None:
-        """Report the end of the replica."""
+        """Report that the replica has ended."""
         self._transport = None
         self.ended.set()
         self._dispatcher.connection_lost(self, None)
 
     def send(self, buffers: Sequence[Buffer]) -> None:
-        """Queue one message."""
+        """Queue one message for sending."""
         if self._transport is not None:
             self._transport.writelines(buffers)
 
     def close(self) -> None:
-        """Abort the connection without sending the rest, and forget its actions."""
+        """Abort the connection without sending buffered data, and forget its actions."""
         self.sent.clear()
         if self._transport is not None:
             self._transport.abort()

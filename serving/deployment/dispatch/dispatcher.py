@@ -1,9 +1,10 @@
-"""Sends a scheduler's actions to replicas, and their responses to the handlers of requests.
+"""Dispatcher of a scheduler's actions to replicas, and of their responses to response handlers.
 
-- The scheduler plans once per turn of the event loop, for all new requests, and once per message.
+- The scheduler plans once per turn of the event loop, for all new requests, and once per message
+  from a replica.
 - One timer is set to the plan's next wake-up.
 
-Knows no HTTP, tensors or processes: a replica is a connection.
+It knows nothing of HTTP, tensors or processes: a replica is a connection.
 """
 
 from __future__ import annotations
@@ -46,7 +47,7 @@ from serving.values import ModelId, StageTimes
 log = logging.getLogger(__name__)
 
 SLOTS = 2
-"""Batches per worker: one running, one buffered, to hide the gateway's latency."""
+"""Maximum batches per worker: one running and one buffered, to hide the gateway's latency."""
 
 _NOT_STARTED = (
     wire.ActionStatus.TOO_LATE,
@@ -58,9 +59,9 @@ _LOG_EVERY_S = 1.0
 
 
 class Dispatcher(RequestTable):
-    """Runs a pool: one scheduler and its workers.
+    """Dispatcher of one pool, which has one scheduler and its workers.
 
-    All methods must run on the event loop's thread.
+    Not thread-safe.
     """
 
     def __init__(
@@ -75,9 +76,10 @@ class Dispatcher(RequestTable):
 
         Args:
             on_batch: called with each completed batch.
-            on_action: called with each ended action's type, its outcome (`ok`, `failed`, `lost`
-                with its replica, or why it was not started), and its expected and actual seconds.
-            clock: monotonic.
+            on_action: called at the end of each action with its type, its outcome (`ok`, `failed`,
+                `lost` with its replica, or why it was not started), and its expected and actual
+                seconds.
+            clock: returns monotonic seconds.
         """
         super().__init__(scheduler, on_batch, clock)
         self._on_action = on_action
@@ -91,11 +93,11 @@ class Dispatcher(RequestTable):
         self._told = LogRateLimiter(_LOG_EVERY_S)
 
     def waiting_of(self, model: ModelId) -> int:
-        """Queued items of a model."""
+        """Return the number of queued items of a model."""
         return self._scheduler.waiting_of(model)
 
     def close(self, label: str) -> None:
-        """Reject remaining requests and forget all workers."""
+        """Reject the remaining requests and forget all workers."""
         self._reject_all(label)
         for replica in self._workers.values():
             replica.close()
@@ -105,7 +107,7 @@ class Dispatcher(RequestTable):
     # Models
 
     def model_up(self, event: ModelUp) -> None:
-        """Announce a model that may be requested, and loaded by any worker."""
+        """Announce a model, which may now be requested and loaded by any worker."""
         self._forget_retired()
         self._retired.discard(event.model)
         self._scheduler.on(event, self._clock())
@@ -117,33 +119,33 @@ class Dispatcher(RequestTable):
         self._forget_retired()
 
     def notify(self, event: Profiled | SettingsChanged | ModelDown) -> None:
-        """Tell the scheduler of a change, and plan anew."""
+        """Report a change to the scheduler, and plan again."""
         self._scheduler.on(event, self._clock())
         self._pump()
 
     def number_of(self, model: ModelId) -> int:
-        """Wire id of a model."""
+        """Return the wire id of a model, which is assigned at the first call."""
         return self._numbers.setdefault(model, len(self._numbers) + 1)
 
     def has_numbered(self, model: ModelId) -> bool:
-        """Whether replicas were told to load a model."""
+        """Return whether any action for a model was ever sent."""
         return model in self._numbers
 
     # Workers
 
     def worker_up(self, replica: ReplicaConnection, pages: int | None = None) -> None:
-        """Add a connected replica with memory for `pages`; None: no limit."""
+        """Add a connected replica with memory for `pages`; None means no limit."""
         self._workers[replica.worker] = replica
         self._scheduler.on(WorkerUp(replica.worker, SLOTS, pages), self._clock())
         self._pump()
 
     def worker_draining(self, worker: int) -> None:
-        """Give a worker nothing new; its reservations move elsewhere."""
+        """Give a worker no new actions; its reservations move to other workers."""
         self._scheduler.on(WorkerDraining(worker), self._clock())
         self._pump_soon()
 
     def worker_down(self, worker: int, reason: str) -> None:
-        """Remove a worker; its requests are retried elsewhere or rejected."""
+        """Remove a worker; its requests are retried on other workers or rejected."""
         replica = self._workers.pop(worker, None)
         if replica is None:
             return
@@ -155,13 +157,13 @@ class Dispatcher(RequestTable):
         self._pump()
 
     def loaded_models(self) -> dict[int, frozenset[ModelId]]:
-        """Loaded models per worker."""
+        """Return the loaded models of each worker."""
         return {worker: frozenset(replica.loaded) for worker, replica in self._workers.items()}
 
     def connection_lost(self, replica: ReplicaConnection, fault: str | None) -> None:
         """Handle a lost connection.
 
-        Its actions wait for `worker_down`, which knows the reason.
+        The replica's actions wait for `worker_down`, which knows the reason.
         """
         if replica.worker in self._workers:
             self.worker_draining(replica.worker)
@@ -170,13 +172,13 @@ class Dispatcher(RequestTable):
     def _out_of_step(self, replica: ReplicaConnection, fault: str) -> None:
         """Replace a replica whose models differ from the scheduler's state.
 
-        The scheduler sees a lost worker, which ends requests that fail twice.
+        The scheduler sees a lost worker, so requests that fail twice are ended.
         """
         fault = f"its memory is inconsistent: {fault}"
         log.error("a replica is replaced", extra={"worker": replica.worker, "error": fault})
         self.connection_lost(replica, fault)
 
-    # The turn
+    # Planning
 
     def _pump(self) -> None:
         self._pumping = False
@@ -210,7 +212,7 @@ class Dispatcher(RequestTable):
         replica.send(message)
 
     def _take_back(self, now_s: float) -> None:
-        """Run members of too large batches solo; reject one that is too large alone."""
+        """Have requests of oversized batches run singly; reject those that are too large alone."""
         unsent, self._unsent = self._unsent, []
         for action, why in unsent:
             untold = self._told.allow(now_s)
@@ -226,12 +228,12 @@ class Dispatcher(RequestTable):
             )
         self._pump_soon()
 
-    # Messages of replicas
+    # Messages from replicas
 
     def on_message(
         self, replica: ReplicaConnection, kind: wire.MessageType, body: memoryview
     ) -> None:
-        """Handle a replica's message."""
+        """Handle a message from a replica."""
         if kind is wire.MessageType.RESULT:
             self._result(replica, wire.parse_result(body))
         elif kind is wire.MessageType.LOADED:

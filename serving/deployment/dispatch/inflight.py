@@ -17,22 +17,22 @@ class RequestFrame(Protocol):
 
     @property
     def frame(self) -> Sequence[Buffer]:
-        """The pieces of the frame."""
+        """Pieces of the frame."""
         ...
 
     @property
     def frame_bytes(self) -> int:
-        """Total length of the pieces."""
+        """Total length of the pieces in bytes."""
         ...
 
     @property
     def encoding(self) -> int:
-        """Encoding of the frame, as on the wire."""
+        """Encoding of the frame, by its number on the wire."""
         ...
 
     @property
     def items(self) -> int:
-        """Items along the batch axis."""
+        """Number of items along the batch axis."""
         ...
 
 
@@ -44,7 +44,7 @@ class Canceller(Protocol):
         ...
 
     def current_batch(self) -> BatchInfo | None:
-        """Batch whose responses are being delivered."""
+        """Return the batch whose responses are being delivered, if any."""
         ...
 
 
@@ -60,8 +60,8 @@ NO_HANDLER = _NoHandler()
 class InflightRequest(Submitted):
     """An in-flight request, its handle, and the scheduler's `Submitted` event in one object.
 
-    A finished one drops its handler: a reference cycle would leave the buffers to the garbage
-    collector, which stops the server for milliseconds.
+    A finished request drops its handler: otherwise a reference cycle would leave the buffers to
+    the garbage collector, which stops the server for milliseconds.
     """
 
     __slots__ = ("_dispatcher", "arrived_s", "handler", "request", "split")
@@ -92,14 +92,14 @@ class InflightRequest(Submitted):
         self.split: SplitRequest | None = None
 
     def release(self) -> ResponseHandler:
-        """Return the handler and drop it and the parts."""
+        """Return the handler, and drop it and the parts."""
         handler = self.handler
         self.handler = NO_HANDLER
         self.split = None
         return handler
 
     def cancel(self) -> None:
-        """Cancel the request: the handler is not called. A finished one stays so."""
+        """Cancel the request, so that its handler is not called; do nothing if it has finished."""
         self._dispatcher.cancel(self.id)
 
     def batch(self) -> BatchInfo | None:

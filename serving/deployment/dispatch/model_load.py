@@ -1,6 +1,6 @@
-"""Model loads: what a replica is to load, and what it reports.
+"""Model loads: orders to a replica, and its reports.
 
-Replicas may be written in any language: invalid values are left out.
+Replicas may be written in any language, so invalid values in reports are left out.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _MAX_DIGITS = 7
 
 
 class LoadSpec(NamedTuple):
-    """A model to load."""
+    """A model to load, with options."""
 
     spec: ModelSpec
     threads: int
@@ -33,10 +33,10 @@ class LoadSpec(NamedTuple):
     device: str = "auto"
     weights: pathlib.Path | None = None
     root: pathlib.Path | None = None
-    """Staging root, under which files keep their paths; None: not staged."""
+    """Staging root, under which files keep their paths, if they are staged."""
     pages: int = 0
     budget: int | None = None
-    """Most pages of all models in the replica."""
+    """Maximum pages of all models in the replica."""
     digest: str | None = None
     """SHA-256 of the file, if an optimised model may be loaded instead."""
     optimises: bool = False
@@ -45,11 +45,11 @@ class LoadSpec(NamedTuple):
 
 
 class LoadReport(NamedTuple):
-    """A replica's report of a loaded model; None or empty: not reported."""
+    """A replica's report on a loaded model; None or empty means not reported."""
 
     signature: Signature
     load_s: float | None
-    """Seconds of the load, including warm-up."""
+    """Seconds of the model load, including the warm-up."""
     warmup: Mapping[str, Any]
     device: str | None
     memory_bytes: int | None = None
@@ -57,7 +57,7 @@ class LoadReport(NamedTuple):
 
     @property
     def batch_s(self) -> dict[int, float]:
-        """Items -> valid seconds of a warm-up batch."""
+        """Seconds of warm-up batches, by number of items."""
         return {
             items: seconds
             for items, seconds in self._by_size("batch_s").items()
@@ -66,7 +66,7 @@ class LoadReport(NamedTuple):
 
     @property
     def stages_s(self) -> dict[int, tuple[float, float, float]]:
-        """Items -> valid seconds of its inputs, model and outputs."""
+        """Seconds of a batch's inputs, model and outputs, by number of items."""
         return {
             items: (stages[0], stages[1], stages[2])
             for items, stages in self._by_size("stages_s").items()
@@ -88,7 +88,7 @@ class LoadReport(NamedTuple):
 
     @property
     def warmed_s(self) -> float:
-        """Seconds of the warm-up."""
+        """Seconds of the warm-up; 0 if not reported."""
         return _number(self.warmup, "warmup_s", float) or 0.0
 
 
@@ -102,8 +102,8 @@ def declared_inputs(
     """Return a model's declared inputs.
 
     Args:
-        settings: the model's own; they override the spec.
-        known: signature found by another replica.
+        settings: the model's own settings, which override the spec.
+        known: signature that another replica has found.
     """
     shapes = sizes_of(spec.shapes, source="shapes")
     if settings.shapes is not None:
@@ -124,10 +124,10 @@ def declared_inputs(
 
 
 def parse_load_report(detail: Mapping[str, Any]) -> LoadReport:
-    """Parse a LOADED report.
+    """Parse the report in a LOADED message.
 
     Raises:
-        WireError: it has no signature, so the model cannot be used.
+        WireError: the report has no signature, so the model cannot be used.
     """
     try:
         signature = Signature.from_json(detail["signature"])
@@ -147,7 +147,7 @@ def parse_load_report(detail: Mapping[str, Any]) -> LoadReport:
 
 
 def load_times(detail: Mapping[str, Any], sent_s: float) -> StageTimes | None:
-    """Return the delay and duration of a load; None if not reported."""
+    """Return the delay and duration of a model load, or None if they were not reported."""
     started_ns, load_s = _number(detail, "started_ns", int), _number(detail, "load_s", float)
     if started_ns is None or load_s is None:
         return None

@@ -1,7 +1,7 @@
-"""In-flight requests: each response handler is called exactly once, and what is counted per model.
+"""Table of in-flight requests, which calls each response handler exactly once.
 
-A handler is registered before the scheduler sees its request, and removed when it is completed;
-later results are dropped. Knows no replicas.
+A handler is registered before the scheduler sees its request, and removed when the request is
+completed; later results are dropped.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from serving.scheduling.interface import Action, Cancelled, Rejection, Rejection
 from serving.values import ModelId, Signature, StageTimes
 
 _LATE_LOOK_S = 10.0
-"""Later deadlines are not compared with the clock."""
+"""Time ahead beyond which deadlines are not compared with the clock."""
 
 
 class BatchDone:
@@ -57,7 +57,7 @@ class BatchDone:
         self.items = items
         self.times = times
         self.parts = parts
-        """Requests in it, whole or in part, still in flight."""
+        """Number of requests, whole or in part, that were still in flight."""
         self.waited_s = waited_s
         self.late = late
 
@@ -79,14 +79,14 @@ class RequestTable:
         self._unfinished: dict[ModelId, int] = {}
         self._refusals: dict[ModelId, dict[str, int]] = {}
         self._axes: dict[ModelId, dict[str, int]] = {}
-        """Models whose items are not rows of all tensors -> item axis per output."""
+        """Item axis per output, for models whose items are not rows of all tensors."""
         self._retired: set[ModelId] = set()
         self._last_id = 0
         self._current_batch: tuple[float, StageTimes] | None = None
         self._pumping = False
 
     def _pump(self) -> None:
-        """Plan, and do what was planned."""
+        """Ask the scheduler for a plan, and carry it out."""
         raise NotImplementedError
 
     def _pump_soon(self) -> None:
@@ -95,15 +95,15 @@ class RequestTable:
             self._loop.call_soon(self._pump)
 
     def current_batch(self) -> BatchInfo | None:
-        """Batch whose responses are being delivered."""
+        """See `Canceller.current_batch`."""
         return None if self._current_batch is None else BatchInfo(*self._current_batch)
 
     def inflight_count_of(self, model: ModelId) -> int:
-        """In-flight requests of a model."""
+        """Return the number of a model's in-flight requests."""
         return self._unfinished.get(model, 0)
 
     def refusals_of(self, model: ModelId) -> Mapping[str, int]:
-        """A model's rejections by the scheduler, by reason."""
+        """Return a model's rejections by the scheduler, counted by reason."""
         return self._refusals.get(model, {})
 
     def set_item_axes(self, model: ModelId, signature: Signature) -> None:
@@ -136,7 +136,7 @@ class RequestTable:
         return job
 
     def cancel(self, id_: int) -> None:
-        """Cancel a request, whose handler is not called; ignore unknown ids."""
+        """Cancel a request, so that its handler is not called; ignore unknown ids."""
         self._withdraw(id_, self._clock())
 
     def _take(self, id_: int) -> InflightRequest | None:
@@ -176,7 +176,6 @@ class RequestTable:
                 deliver_error(job.release(), error)
 
     def _forget_retired(self) -> None:
-        """Forget what is counted of models that were removed and have no requests left."""
         for model in [one for one in self._retired if not self.inflight_count_of(one)]:
             self._retired.discard(model)
             self._unfinished.pop(model, None)
@@ -192,7 +191,7 @@ class RequestTable:
         now_s: float,
         max_bytes: int,
     ) -> None:
-        """Deliver the responses of a batch; `max_bytes` bounds those of a split request."""
+        """Deliver a batch's responses; `max_bytes` limits the whole response to a split request."""
         jobs, clock = self._jobs, self._clock
         items = parts = late = answered = 0
         waited_s = 0.0
@@ -251,7 +250,7 @@ class RequestTable:
 
 
 def error_for(refusal: Rejection) -> ServingError:
-    """Return the error that tells a client of a rejection."""
+    """Return the error that reports a rejection to the client."""
     match refusal.reason:
         case RejectionReason.QUEUE_FULL:
             return Overloaded(int(refusal.detail), retry_after_s=1.0)

@@ -1,8 +1,8 @@
-"""Pools: keep the wanted replicas alive under the wanted limits.
+"""Pools, which keep the wanted replicas alive under the wanted limits.
 
     pool --> contents (what replicas hold) --> member (one replica) --> spawner
 
-Each knows only those to its right.
+Each module depends only on those to its right.
 """
 
 from serving.deployment.pool.contents import ReplicaContents

@@ -1,4 +1,4 @@
-"""What the replicas of a pool hold."""
+"""Contents of a pool's replicas."""
 
 from __future__ import annotations
 
@@ -11,27 +11,27 @@ from serving.values import ModelId
 
 
 class ReplicaContents:
-    """The models of a pool's replicas; by default one for life, without a memory budget."""
+    """Models that a pool's replicas hold; by default one for life, without a memory budget."""
 
     is_shared = False
-    """Whether models come and go, so that a replica is ready once connected."""
+    """Whether models come and go, so that a replica is ready once it is connected."""
     spec: ModelSpec | None = None
-    """Model a replica is started for; None: shared models, each staged."""
+    """Model for which a replica is started; None if models are staged later."""
 
     def make_load_spec(self, model: ModelId, member: Member) -> LoadSpec:
-        """Return how a replica loads a model."""
+        """Return the spec by which a replica loads a model."""
         raise NotImplementedError
 
     def pages(self, _settings: ServingSettings) -> int | None:
-        """Return a replica's page budget; None: no limit."""
+        """Return a replica's page budget; None means no limit."""
         return None
 
     def on_loaded(self, model: ModelId, told: LoadReport, member: Member) -> bool:
-        """Handle a model's load; return whether `achievable` has changed."""
+        """Handle a finished load; return whether the result of `achievable` has changed."""
         raise NotImplementedError
 
     def on_load_failed(self, model: ModelId, error: ServingError) -> None:
-        """Handle a model's failed load, beside the start that waits for it."""
+        """Handle a failed load; a start that waits for it fails anyway."""
 
     def achievable(self, settings: ServingSettings) -> ServingSettings:
         """Return the settings as far as the contents can follow them."""

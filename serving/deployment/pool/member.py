@@ -34,11 +34,11 @@ class Member:
         self.state = "starting"
         self.ready: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self.leaving = False
-        """Whether new settings drop it, so that its end is no failure."""
+        """Whether new settings drop the replica, so that its end is not a failure."""
         self.failure: tuple[str, str] | None = None
 
     def facts(self) -> dict[str, Any]:
-        """Worker, pid, state and usage as plain data."""
+        """Return worker, pid, state and usage as plain data."""
         usage = self.replica.usage() if self.replica is not None else None
         return {
             "worker": self.worker,
@@ -50,7 +50,7 @@ class Member:
         }
 
     def can_change_to(self, settings: ServingSettings) -> bool:
-        """Whether it can take these settings while it lives: its model, GPU and used memory stay."""
+        """Return whether the replica can take these settings without a restart."""
         now, wanted = self.limits, settings.replica
         seen, shall_see = self.accelerator, settings.accelerator
         if (seen.device, seen.share) != (shall_see.device, shall_see.share):
@@ -64,12 +64,12 @@ class Member:
         return now.memory_mb is not None and wanted.memory_mb > now.memory_mb
 
     def become_ready(self) -> None:
-        """Let the replica take batches."""
+        """Mark the replica as ready for batches."""
         self.state = "ready"
         self.ready.set_result(None)
 
     def connection_lost(self, fault: str | None) -> None:
-        """End the replica; a fault is its failure."""
+        """End the replica; a fault is recorded as its failure."""
         replica = self.replica
         if fault is not None:
             self.failure = ("crash", fault)
@@ -77,7 +77,7 @@ class Member:
             replica.kill(asked=fault is not None)
 
     def kill_if_hung(self, now_s: float) -> None:
-        """Kill a replica that holds one batch or load for too long."""
+        """Kill the replica if one batch or model load takes too long."""
         connection, replica = self.connection, self.replica
         sent_s = None if connection is None else connection.oldest_sent_s
         if self.state != "ready" or connection is None or replica is None or sent_s is None:
@@ -92,7 +92,7 @@ class Member:
             replica.kill()
 
     async def limit(self, wanted: ReplicaSettings) -> bool:
-        """Set limits; return False if refused, which needs a new replica."""
+        """Set limits; return False if they are refused, so that a new replica is needed."""
         assert self.replica is not None
         if (self.limits.cpu, self.limits.memory_mb) != (wanted.cpu, wanted.memory_mb):
             before, self.limits = self.limits, wanted  # may still happen if cancelled

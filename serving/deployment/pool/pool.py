@@ -1,7 +1,7 @@
-"""Pool: keeps the wanted replicas alive under the wanted limits, and changes both while serving.
+"""Pool that keeps the wanted replicas alive under the wanted limits, and changes both live.
 
-Replica states: starting -> ready -> draining -> ended; one that ends unexpectedly is replaced. The
-back-off counts failures before the first answered batch.
+Replica states: starting -> ready -> draining -> ended. A replica that ends unexpectedly is
+replaced. The back-off counts failures before a replica's first answered batch.
 """
 
 from __future__ import annotations
@@ -37,9 +37,9 @@ _WATCH_PERIOD_S = 0.25
 
 
 class Pool:
-    """Replicas with equal settings and contents.
+    """Replicas with the same settings and contents.
 
-    All methods belong to the event loop's thread; `apply` calls must not overlap.
+    Not thread-safe; calls to `apply` must not overlap.
     """
 
     def __init__(
@@ -51,9 +51,9 @@ class Pool:
         workers: Iterator[int],
         contents: ReplicaContents,
     ) -> None:
-        """Start nothing yet; `spawner` is open and `workers` yields numbers unique in it.
+        """Start nothing yet; `spawner` must be open, and `workers` yields numbers unique in it.
 
-        `on_death` is called with the reason and the text of each unexpected end of a replica.
+        `on_death` is called with the reason and a description of each unexpected end of a replica.
         """
         self._spawner = spawner
         self._dispatcher = dispatcher
@@ -75,18 +75,18 @@ class Pool:
 
     @property
     def ready_count(self) -> int:
-        """Number of replicas that take batches."""
+        """Number of replicas that accept batches."""
         return sum(member.state == "ready" for member in self._members.values())
 
     def states(self) -> dict[str, int]:
-        """Number of replicas by state."""
+        """Return the number of replicas in each state."""
         counts = {"starting": 0, "ready": 0, "draining": 0}
         for member in self._members.values():
             counts[member.state] = counts.get(member.state, 0) + 1
         return counts
 
     def members(self) -> list[dict[str, Any]]:
-        """Each replica's worker, pid, state and usage."""
+        """Return each replica's worker, pid, state and usage."""
         return [member.facts() for member in self._members.values()]
 
     # Life
@@ -95,13 +95,13 @@ class Pool:
         """Start the replicas.
 
         Raises:
-            ReplicaStartFailed, ModelLoadFailed: one does not become ready; all are ended.
+            ReplicaStartFailed, ModelLoadFailed: a replica does not become ready; all are ended.
         """
         self._watch = asyncio.create_task(self._watch_hangs(), name="watch replicas")
         await self._start_many(self._settings.replica.count, self._settings)
 
     async def close(self) -> None:
-        """End all replicas, also busy ones."""
+        """End all replicas, including busy ones."""
         self._closing = True
         await self._stop_restart()
         if self._watch is not None:
@@ -114,11 +114,12 @@ class Pool:
     async def apply(self, settings: ServingSettings, *, fresh: bool, keep_learned: bool) -> None:
         """Apply new settings while serving: new replicas are ready before old ones leave.
 
-        `fresh` replaces every replica, else limits change live if possible; `keep_learned` keeps
-        the state of the scheduler and the back-off.
+        `fresh` replaces every replica; otherwise limits are changed live if possible.
+        `keep_learned` keeps the state of the scheduler and the back-off.
 
         Raises:
-            ReplicaStartFailed, ModelLoadFailed: the old settings still serve.
+            ReplicaStartFailed, ModelLoadFailed: a replica does not become ready; the old settings
+                stay in force.
         """
         self._applying = True
         try:

@@ -14,33 +14,33 @@ from serving.system.cgroups.cgroup import Usage
 
 
 class Replica(Protocol):
-    """Replica that is alive, limited and connected."""
+    """Replica that is alive and connected, with its limits in force."""
 
     worker: int
     pid: int
-    """Its pid on this machine, 0 if unknown."""
+    """Process id on this machine; 0 if unknown."""
     features: tuple[str, ...]
     ended: asyncio.Future[ExitStatus]
 
     @property
     def sock(self) -> socket.socket:
-        """Connected, non-blocking socket, read up to the end of HELLO; its owner closes it."""
+        """Connected, non-blocking socket, read up to the end of HELLO; the caller closes it."""
         ...
 
     async def set_limits(self, *, cpu: float | None, memory_mb: int | None) -> None:
         """Change the limits and read them back.
 
         Raises:
-            LimitsUnavailable: refused; the old ones hold.
+            LimitsUnavailable: the limits are refused; the old ones stay in force.
         """
         ...
 
     def usage(self) -> Usage:
-        """Usage so far; after the end, the last one."""
+        """Return the resource usage so far; after the replica's end, the last known usage."""
         ...
 
     def kill(self, *, asked: bool = True) -> None:
-        """Kill it; `ended` follows."""
+        """Kill the replica without waiting."""
         ...
 
 
@@ -54,7 +54,7 @@ class Spawner(Protocol):
 
     @property
     def image_id(self) -> str:
-        """Image id of the replicas; empty: they run this installation."""
+        """Id of the replicas' image; empty if they run this installation."""
         ...
 
     async def open(self, kind: str) -> None:
@@ -71,27 +71,28 @@ class Spawner(Protocol):
         accelerator: AcceleratorSettings,
         spec: ModelSpec | None,
     ) -> Replica:
-        """Start a replica until it is alive, limited and connected.
+        """Start a replica, and return once it is alive, limited and connected.
 
         Args:
             worker: a new number in this spawner.
-            cpu: cores; None: no limit.
-            memory_mb: MiB; None: no limit.
-            accelerator: its view of the GPU.
-            spec: the model it will load or, of kind command, become; None: staged models.
+            cpu: cores; None means no limit.
+            memory_mb: MiB; None means no limit.
+            accelerator: the replica's view of the GPU.
+            spec: the model that the replica will load or, for the `command` kind, become; None if
+                models are staged later.
         """
         ...
 
     async def stage(self, spec: ModelSpec) -> pathlib.Path | None:
-        """Stage a model's files for replicas without a model; return their root there, if changed.
+        """Stage a model's files for shared replicas; return their root there, if it differs.
 
         Raises:
-            ServingError: they cannot be staged.
+            ServingError: the files cannot be staged.
         """
         ...
 
     async def unstage(self, root: pathlib.Path | None) -> None:
-        """Unstage what `stage` returned."""
+        """Remove the staged files below a root that `stage` returned."""
         ...
 
     async def close(self) -> None:

@@ -1,4 +1,4 @@
-"""Container of a replica as the Docker engine is told of it, and its exit status."""
+"""Specification of a replica's container for the Docker engine, and its exit status."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Mapping
 
 SOCKET_FOLDER = "/run/luthier"
 FILES_FOLDER = "/files"
-"""Mount point of host files, by path; an image may restrict its own folders, as most do /root."""
+"""Mount point for host files, by path; an image may restrict its own folders, such as /root."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -16,27 +16,27 @@ class ContainerSpec:
     """Specification of a replica's container."""
 
     name: str
-    """Unique on the engine."""
+    """Name of the container, unique on the engine."""
     owner: str
     worker: int
     image: str
     command: tuple[str, ...]
     socket_folder: pathlib.Path
-    """Mounted read-only at `SOCKET_FOLDER`."""
+    """Folder mounted read-only at `SOCKET_FOLDER`."""
     files: Mapping[str, pathlib.Path]
     """Read-only mounts: path in the container -> absolute file or folder."""
     memory_mb: int | None
     environment: dict[str, str]
     gpu: str | None = None
-    """Index or UUID of its GPU; None: none."""
+    """Index or UUID of the container's GPU, if it has one."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Exit:
-    """Exit status from the engine."""
+    """Exit status as the engine reports it."""
 
     code: int
-    """128 + the signal's number if a signal ended it."""
+    """Exit code; 128 + the signal's number if a signal ended the container."""
     oom: bool
     said: str
-    """Last line of its output, or ""."""
+    """Last line of the container's output, or ""."""

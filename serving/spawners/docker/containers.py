@@ -1,7 +1,7 @@
 """Containers of this machine's Docker engine, with limits and without privileges.
 
-Blocking, with a timeout per request; for any thread. The labels `luthier.owner` and
-`luthier.worker` mark Luthier's containers; others are never touched.
+Calls block, with a timeout per request, and may come from any thread. The labels `luthier.owner`
+and `luthier.worker` mark Luthier's containers; other containers are never touched.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ if TYPE_CHECKING:
 OWNER_LABEL = "luthier.owner"
 WORKER_LABEL = "luthier.worker"
 REQUEST_TIMEOUT_S = 60
-"""Longer than a busy engine takes to start a container."""
+"""Timeout of a request, longer than a busy engine takes to start a container."""
 WAIT_POLL_S = 10
 """Poll interval while waiting for a container's end, which also detects lost connections."""
 PERIOD_US = 100_000
 MIB = 1024 * 1024
 _PROCESSES = 1024
-"""Processes and threads per container; `replica.threads` is at most 256."""
+"""Maximum processes and threads per container; `replica.threads` is at most 256."""
 _TMP = "rw,noexec,nosuid,nodev,size=64m,mode=1777"
 _SAID_BYTES = 65_536
 _NEEDED = ("MemoryLimit", "CpuCfsQuota")
@@ -55,13 +55,13 @@ class DockerClient:
         self._idle: list[docker.APIClient] = []
         self.limits_text = "enforced"
         self.limits_swap = True
-        """Whether the kernel counts swap; else only memory is limited."""
+        """Whether the kernel counts swap; otherwise only memory is limited."""
         self.offers_gpus = False
         """Whether NVIDIA's container toolkit is set up."""
 
     @classmethod
     def connect(cls) -> DockerClient:
-        """Connect to the engine of DOCKER_HOST or the default one."""
+        """Connect to the engine that DOCKER_HOST names, or to the default engine."""
         address = os.environ.get("DOCKER_HOST") or "unix:///var/run/docker.sock"
         if not address.startswith("unix://"):
             raise DockerError(
@@ -79,7 +79,7 @@ class DockerClient:
         return engine
 
     def has_image(self, image: str) -> bool:
-        """Whether an image exists."""
+        """Return whether an image exists."""
         return self.image_id(image) is not None
 
     def image_id(self, image: str) -> str | None:
@@ -134,13 +134,13 @@ class DockerClient:
         return str(made["Id"])
 
     def start(self, container: str) -> int:
-        """Start it; return its host pid, 0 if it has ended."""
+        """Start a container; return its pid on the host, or 0 if it has ended."""
         with self._translate_errors("a container cannot be started") as api:
             api.start(container)
             return int(api.inspect_container(container)["State"]["Pid"])
 
     def limit(self, container: str, *, cpu: float | None, memory_mb: int | None) -> None:
-        """Set the limits of a running container and read them back; memory None: unchanged."""
+        """Set a running container's limits and read them back; None leaves memory unchanged."""
         wanted = {
             "CpuPeriod": PERIOD_US,
             "CpuQuota": -1 if cpu is None else round(cpu * PERIOD_US),
@@ -164,7 +164,10 @@ class DockerClient:
                 )
 
     def wait(self, container: str) -> Exit | None:
-        """Wait at most `WAIT_POLL_S` for its end; None: it runs. Raises ContainerGone if removed."""
+        """Wait up to `WAIT_POLL_S` for a container's end, or return None if it still runs.
+
+        Raises ContainerGone if the container was removed.
+        """
         what = "the end of a container cannot be awaited"
         with contextlib.suppress(DockerError), self._translate_errors(what) as api:
             api.wait(container, timeout=WAIT_POLL_S)
@@ -178,11 +181,11 @@ class DockerClient:
         return Exit(code=int(state["ExitCode"]), oom=bool(state["OOMKilled"]), said=said_last)
 
     def kill(self, container: str) -> None:
-        """Kill it, unless it has ended or is gone."""
+        """Kill a container, unless it has ended or is gone."""
         self._harmless("a container cannot be stopped", lambda api: api.kill(container))
 
     def remove(self, container: str) -> None:
-        """Kill and remove it, unless it is gone."""
+        """Kill and remove a container, unless it is gone."""
         self._harmless(
             "a container cannot be removed",
             lambda api: api.remove_container(container, force=True, v=True),
@@ -195,12 +198,12 @@ class DockerClient:
         return [str(container["Id"]) for container in self._list(f"{OWNER_LABEL}={name}")]
 
     def stale(self) -> dict[str, str]:
-        """Return containers of owners that are gone: id -> name."""
+        """Return the containers whose owners are gone, as id -> name."""
         stale = {}
         for container in self._list(OWNER_LABEL):
             maker = process_identity.of(container["Labels"].get(OWNER_LABEL, ""))
             if maker is not None and maker.is_gone():
-                # No name while being removed.
+                # A container has no name while it is being removed.
                 names = container["Names"] or [container["Id"]]
                 stale[str(container["Id"])] = str(names[0]).removeprefix("/")
         return stale
@@ -278,7 +281,7 @@ class DockerClient:
 
 
 def remove_all(engine: DockerClient, containers: Sequence[str]) -> None:
-    """Remove containers; at the end raises the first DockerError, if any."""
+    """Remove containers, then raise the first DockerError, if any."""
     errors: list[DockerError] = []
     for container in containers:
         try:
@@ -290,7 +293,7 @@ def remove_all(engine: DockerClient, containers: Sequence[str]) -> None:
 
 
 def cleanup_stale() -> list[str]:
-    """Remove containers of owners that are gone; return their names."""
+    """Remove containers whose owners are gone; return the containers' names."""
     with contextlib.closing(DockerClient.connect()) as engine:
         stale = engine.stale()
         remove_all(engine, list(stale))

@@ -2,7 +2,7 @@
 
     python -m serving.spawners.docker.reaper NAME DIRECTORY
 
-A gateway that ends in order sends one message. If the control channel ends without it, the reaper
+A gateway that ends normally sends one message. If the control channel ends without it, the reaper
 removes the owner's containers and the directory, with retries.
 """
 
@@ -29,26 +29,26 @@ log = logging.getLogger(__name__)
 
 _END_S = 5.0
 _RESTART_S = 1.0
-"""Delay before a restart, as a new reaper may end as quickly."""
+"""Delay before a restart, as a new reaper may end just as quickly."""
 _ROUNDS = 3
-"""Repeats, as a container in creation appears later."""
+"""Rounds of removal, as a container that is being created appears later."""
 _ROUND_S = 1.0
 _PATIENCE_S = 50.0
-"""Time for a restarting engine."""
+"""Time allowed for the engine to restart."""
 
 
 class ReaperClient:
-    """Gateway-side client of its reaper, for the event loop's thread."""
+    """Gateway's client of its reaper. Not thread-safe."""
 
     def __init__(self, name: str, directory: pathlib.Path) -> None:
-        """Start a reaper for an owner's containers and directory; raises OSError if it cannot start."""
+        """Start a reaper for an owner's containers and directory, or raise OSError."""
         self._words = (name, str(directory))
         self._child = _start_reaper(self._words)
         self._watching = asyncio.create_task(self._watch(), name="watch the reaper")
 
     @property
     def pid(self) -> int:
-        """Pid of the reaper."""
+        """Process id of the reaper."""
         return self._child.process.pid
 
     async def close(self, *, is_clean: bool) -> None:
@@ -68,7 +68,6 @@ class ReaperClient:
             run_in_daemon_thread(self._child.process.wait)
 
     async def _watch(self) -> None:
-        """Restart the reaper when it ends."""
         loop = asyncio.get_running_loop()
         while True:
             with contextlib.suppress(OSError):
@@ -91,7 +90,7 @@ def _start_reaper(words: tuple[str, str]) -> ControlledProcess:
 
 
 def _remove_all(name: str) -> None:
-    """Remove an owner's containers, including late ones; gives up after `_PATIENCE_S`."""
+    """Remove an owner's containers, including late ones; raise DockerError after `_PATIENCE_S`."""
     until_s = time.monotonic() + _PATIENCE_S
     rounds = 0
     while True:
@@ -108,7 +107,7 @@ def _remove_all(name: str) -> None:
 
 
 def main() -> None:
-    """Wait for the gateway's end."""
+    """Wait for the gateway's end, and clean up if it was killed."""
     name, directory = sys.argv[1:]
     ignore_requests_to_end()
     with contextlib.suppress(Closed):

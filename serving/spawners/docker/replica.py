@@ -1,4 +1,4 @@
-"""Container replica: its life, limits and exit status."""
+"""Replica in a container: its life, limits and exit status."""
 
 from __future__ import annotations
 
@@ -20,20 +20,20 @@ log = logging.getLogger(__name__)
 NEVER_STARTED = ExitStatus(reason="crash", text="it was never started")
 _RETRY_S = 0.5
 _UNHEARD_S = 10.0
-"""Time without a report after which a container told to end is given up."""
+"""Time without a report after which a container that was told to end is given up."""
 _SIGNALLED = 128
 """Offset of signal numbers in exit codes; 255 is a program's own code."""
 
 
 class ContainerReplica(BaseReplica):
-    """One container of a spawner. All methods belong to the event loop's thread."""
+    """One container of a spawner. Not thread-safe."""
 
     def __init__(self, engine: DockerClient, spec: ContainerSpec) -> None:
-        """Create no container yet, see `run`."""
+        """Create no container yet; see `run`."""
         super().__init__(spec.worker)
         self.spec = spec
         self.container: str | None = None
-        """Its id, once it runs."""
+        """Id of the container, once it runs."""
         self._engine = engine
         self._memory_mb = spec.memory_mb
         self._ending = asyncio.Event()
@@ -77,9 +77,9 @@ class ContainerReplica(BaseReplica):
                     return self._status_of(found)
 
     async def set_limits(self, *, cpu: float | None, memory_mb: int | None) -> None:
-        """Change the limits; a no-op if the engine cannot enforce them.
+        """Change the limits; do nothing if the engine cannot enforce them.
 
-        Raises LimitsUnavailable, as for memory below current use, or lifting a memory limit.
+        Raises LimitsUnavailable, for example if the memory limit is below current use or is lifted.
         """
         if self.container is None or self.ended.done():
             raise LimitsUnavailable(f"replica {self.worker} is not running")
@@ -100,7 +100,7 @@ class ContainerReplica(BaseReplica):
     async def _change_limits(
         self, container: str, cpu: float | None, memory_mb: int | None
     ) -> None:
-        """Change limits one at a time, so that the last one holds."""
+        """Apply changes one after another, so that the last change holds."""
         async with self._limiting:
             limit = self._engine.limit
             await run_in_daemon_thread(limit, container, cpu=cpu, memory_mb=memory_mb)

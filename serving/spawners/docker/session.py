@@ -25,17 +25,17 @@ _END_S = 10.0
 
 
 class DockerSession:
-    """State of an open spawner. All methods belong to the event loop's thread."""
+    """State of an open spawner. Not thread-safe."""
 
     def __init__(self, engine: DockerClient, kind: str, image: str) -> None:
-        """Create a private directory and its reaper; raises OSError if it cannot be created."""
+        """Create a private directory and its reaper, or raise OSError."""
         self.engine = engine
         self._kind = kind
         self._image = image
         self.name = process_identity.this_process().new_name()
-        """Owner of the containers."""
+        """Name of the containers' owner."""
         self.directory = process_identity.make_directory(self.name)
-        """Private folder of sockets and staged files."""
+        """Private folder for sockets and staged files."""
         try:
             self.shelf = StagingFolder(self.directory / _SHELF)
             self.keeper = ReaperClient(self.name, self.directory)
@@ -51,7 +51,7 @@ class DockerSession:
         accelerator: AcceleratorSettings,
         gpu: str | None,
     ) -> ContainerSpec:
-        """Specify the container of a replica; arguments as for `Spawner.start`."""
+        """Return the spec of a replica's container; arguments are as for `Spawner.start`."""
         program = None if spec is None else spec.program
         words = () if program is None else (str(program.folder), *program.words)
         if spec is None:  # the mount is fixed, its contents are not
@@ -72,7 +72,7 @@ class DockerSession:
         )
 
     async def stage(self, files: Sequence[pathlib.Path]) -> pathlib.Path:
-        """Stage files, as `StagingFolder.add`; if cancelled, unstage them."""
+        """Stage files as `StagingFolder.add` does; if cancelled, unstage them."""
         staging = run_in_daemon_thread(self.shelf.add, files)
         try:
             return await asyncio.shield(staging)
@@ -89,6 +89,5 @@ class DockerSession:
 
 
 def _remove_unclaimed(shelf: StagingFolder, staged: asyncio.Future[pathlib.Path]) -> None:
-    """Unstage a cancelled request's files."""
     if not staged.cancelled() and staged.exception() is None:
         run_in_daemon_thread(shelf.remove, staged.result())

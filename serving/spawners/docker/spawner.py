@@ -1,9 +1,9 @@
 """Spawner of replicas as containers of this machine's Docker engine.
 
 The wire is a Unix socket in a mounted folder; there is no network. The CPU quota is set after
-HELLO, so a small one does not slow the start. Mounts are fixed at creation: one model's files, or
-the staging folder if models come and go. The reaper cleans up after a `kill -9` of the gateway, and
-the next spawner after one of both.
+HELLO, so that a small quota does not slow the start. Mounts are fixed at creation: one model's
+files, or the staging folder if models come and go. The reaper cleans up after a `kill -9` of the
+gateway, and the next spawner does if the reaper was killed too.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def image_of(kind: str) -> str:
 
 
 class DockerSpawner:
-    """All replicas of one gateway and kind. All methods belong to the event loop's thread."""
+    """Spawner for one gateway and model kind. Not thread-safe."""
 
     def __init__(self, image: str | None = None) -> None:
         """Contact no engine yet; `image` overrides the image of the model kind."""
@@ -59,13 +59,13 @@ class DockerSpawner:
 
     @property
     def limits_text(self) -> str:
-        """Either "enforced", or "not enforced: " and the reason."""
+        """See `Spawner.limits_text`."""
         return self._limits_text
 
     async def open(self, kind: str) -> None:
         """Connect to the engine for a model kind; clean up after killed gateways.
 
-        Raises ReplicaStartFailed without a usable engine or an image.
+        Raises ReplicaStartFailed if there is no usable engine or no image.
         """
         image = self._image or image_of(kind)
         try:
@@ -96,9 +96,9 @@ class DockerSpawner:
         spec: ModelSpec | None,
         accelerator: AcceleratorSettings | None = None,
     ) -> ContainerReplica:
-        """Start a replica, see `Spawner.start`; if cancelled, end it.
+        """Start a replica (see `Spawner.start`); if cancelled, end it.
 
-        The model's files are mounted read-only. By default it sees the first GPU, if any.
+        The model's files are mounted read-only. By default, the replica sees the first GPU, if any.
         """
         accelerator = accelerator or AcceleratorSettings()
         gpu = await self._gpu(accelerator, self._opened().engine)
@@ -106,14 +106,14 @@ class DockerSpawner:
         container = nest.container_spec(worker, memory_mb, spec, accelerator, gpu)
         folder = container.socket_folder
         folder.mkdir()
-        # The container's user is another one; the parent folder keeps others out.
+        # The container has another user; the parent folder keeps others out.
         folder.chmod(0o711)
         replica = ContainerReplica(nest.engine, container)
         try:
             with handshake.listen(folder / SOCKET, mode=0o666) as listener:
                 self._begin(replica, nest.engine)
                 async with handshake.ready_within(replica, ready_timeout_s):
-                    # The pid that it tells is only valid inside the container.
+                    # The pid that the replica reports is valid only inside the container.
                     await handshake.while_alive(replica, handshake.greet(replica, listener))
                     if cpu is not None:
                         await replica.set_limits(cpu=cpu, memory_mb=memory_mb)
@@ -124,7 +124,7 @@ class DockerSpawner:
         return replica
 
     async def stage(self, spec: ModelSpec) -> pathlib.Path | None:
-        """Stage a model's files, see `Spawner.stage`, or raise ReplicaStartFailed."""
+        """Stage a model's files (see `Spawner.stage`), or raise ReplicaStartFailed."""
         try:
             return await self._opened().stage(spec.files)
         except OSError as error:
@@ -136,7 +136,7 @@ class DockerSpawner:
             raise ReplicaStartFailed("load", text) from error
 
     async def unstage(self, root: pathlib.Path | None) -> None:
-        """Unstage what `stage` returned."""
+        """See `Spawner.unstage`."""
         if root is not None and self._nest is not None:
             await run_in_daemon_thread(self._nest.shelf.remove, root)
 
@@ -193,7 +193,7 @@ class DockerSpawner:
         shutil.rmtree(replica.spec.socket_folder, ignore_errors=True)
 
     async def _remove(self, name: str, engine: DockerClient) -> None:
-        """Remove a container by its name, if it was created, and those that failed before."""
+        """Remove a container by name, if it exists, and those whose removal failed before."""
         for one in [name, *self._unremoved]:
             try:
                 await run_in_daemon_thread(engine.remove, one)
@@ -206,7 +206,6 @@ class DockerSpawner:
 
 
 async def _clean_up() -> None:
-    """Clean up after killed gateways."""
     await run_in_daemon_thread(manager.cleanup_stale)
     try:
         for name in await run_in_daemon_thread(containers.cleanup_stale):

@@ -1,8 +1,8 @@
-"""Staging folder: mounted by running containers, and filled later with models' files.
+"""Staging folder, which running containers mount and which is filled later with models' files.
 
 Each model gets a numbered folder with its files at their absolute paths: hard links, which take no
-space and follow writes in place, or copies if the file is on another file system or another user's.
-Blocking; for any thread.
+space and follow writes in place, or copies if a file is on another file system or another user's.
+Calls block and may come from any thread.
 """
 
 from __future__ import annotations
@@ -27,16 +27,16 @@ log = logging.getLogger(__name__)
 _BLOCK_BYTES = 1024 * 1024
 _ZEROS = bytes(_BLOCK_BYTES)
 _FOLDER_MODE = 0o755
-"""Mode of parent folders: containers run as another user."""
+"""Mode of parent folders, as containers run as another user."""
 _OWN_RIGHTS = 0o700
-"""Permissions this user needs to remove a folder's contents."""
+"""Permissions that this user needs to remove a folder's contents."""
 
 
 class StagingFolder:
     """Staging folder; its creator removes it."""
 
     def __init__(self, folder: pathlib.Path) -> None:
-        """Create an absolute folder that only its owner can list, in one that others cannot read."""
+        """Create the folder at an absolute path; only its owner can list it."""
         folder.mkdir()
         folder.chmod(0o711)
         self.folder = folder
@@ -46,13 +46,13 @@ class StagingFolder:
         self._copies: dict[tuple[int, ...], pathlib.Path] = {}
         """Copied files by key, so that models share copies."""
         self._to_copy: dict[pathlib.Path, tuple[pathlib.Path, os.stat_result]] = {}
-        """Target -> source and stat: files of the current model to copy."""
+        """Files of the current model that must be copied: target -> source and stat result."""
 
     def add(self, files: Iterable[pathlib.Path]) -> pathlib.Path:
-        """Stage absolute paths of a model; return their root as seen in the mount, e.g. `/1`.
+        """Stage a model's files, as absolute paths; return their root in the mount, e.g. `/1`.
 
-        Symlinks are followed, but preserved inside folders. Unreadable files, other file systems
-        and folders of running gateways are omitted there.
+        Symlinks are followed, but preserved inside folders, where unreadable files, other file
+        systems and folders of gateways are left out.
 
         Raises:
             OSError: a file cannot be read, or there is no space; nothing is left staged.
@@ -80,18 +80,18 @@ class StagingFolder:
         return root
 
     def remove(self, root: pathlib.Path) -> None:
-        """Unstage a root, if it exists."""
+        """Remove the files staged below a root, if any."""
         with self._working:
             shutil.rmtree(staged_path(root, self.folder), ignore_errors=True)
 
     def close(self) -> None:
-        """Stop staging; return when no thread works on the folder."""
+        """Stop staging, and return when no thread works on the folder."""
         self._is_closed = True
         with self._working:
             pass
 
     def _make_folders(self, top: pathlib.Path, folder: pathlib.Path) -> None:
-        """Create all parent folders, replacing symlinks of another folder."""
+        """Create a folder below `top` with its parents, replacing symlinks of another folder."""
         at = top
         for part in folder.relative_to(top).parts:
             at /= part
@@ -105,7 +105,7 @@ class StagingFolder:
         folder.chmod(_FOLDER_MODE)  # regardless of the umask
 
     def _lay(self, source: pathlib.Path, target: pathlib.Path, device: int) -> None:
-        """Stage one file, symlink or folder of a file system."""
+        """Stage one file, symlink or folder, within one file system."""
         if self._is_closed:
             raise NotReady("the server is stopping")
         facts = source.lstat()
@@ -136,7 +136,7 @@ class StagingFolder:
         target.chmod(stat.S_IMODE(facts.st_mode) | _OWN_RIGHTS)
 
     def _copy_all(self, wanted: set[pathlib.Path]) -> None:
-        """Copy what cannot be linked, if all of it fits; only `wanted` files must be readable."""
+        """Copy files that cannot be linked, if all fit; only `wanted` files must be readable."""
         new = {_key(facts): facts.st_size for _, facts in self._to_copy.values()}
         size = sum(size for key, size in new.items() if key not in self._copies)
         free = shutil.disk_usage(self.folder).free

@@ -20,7 +20,7 @@ log = logging.getLogger(__name__)
 
 _END_S = 10.0
 _ORDER_S = 5.0
-"""Maximum time in which a fork server reads nothing."""
+"""Maximum time for which a fork server may read nothing."""
 _THREAD_VARIABLES = (
     "OMP_NUM_THREADS",
     "OPENBLAS_NUM_THREADS",
@@ -32,7 +32,7 @@ _THREAD_VARIABLES = (
 
 
 def environment(base: Mapping[str, str]) -> dict[str, str]:
-    """Return its environment: single-threaded, no telemetry, GPUs in NVML's order, no secrets."""
+    """Return a fork server's environment: single-threaded, without telemetry or secrets."""
     return {
         "CUDA_DEVICE_ORDER": "PCI_BUS_ID",
         **without_secrets(base),
@@ -42,7 +42,7 @@ def environment(base: Mapping[str, str]) -> dict[str, str]:
 
 
 class ForkServerClient:
-    """One fork server. All methods belong to the event loop's thread."""
+    """Client of one fork server. Not thread-safe."""
 
     def __init__(
         self,
@@ -55,11 +55,11 @@ class ForkServerClient:
         self._warmed = asyncio.Event()
         self.is_alive = True
         self.forks = True
-        """False if the runtime started threads, so that each start imports it."""
+        """Whether replicas are forked; False if the runtime starts threads when imported."""
 
     @property
     def pid(self) -> int:
-        """Pid of the fork server."""
+        """Process id of the fork server."""
         return self._child.process.pid
 
     @classmethod
@@ -74,8 +74,8 @@ class ForkServerClient:
     ) -> ForkServerClient:
         """Start a fork server and wait until it has imported the runtime of a model kind.
 
-        The fork server removes `directory` and `groups` at its end. `on_event` gets "started",
-        "ended" and at last {"event": "closed"}. Raises ReplicaStartFailed.
+        The fork server removes `directory` and `groups` at its end. `on_event` receives "started",
+        "ended" and finally {"event": "closed"}. Raises ReplicaStartFailed on failure.
         """
         child = ControlledProcess.start(
             "serving.replica.forkserver",
@@ -113,9 +113,10 @@ class ForkServerClient:
         environment: Mapping[str, str],
         program: Program | None = None,
     ) -> None:
-        """Order a replica that joins groups by their procs files.
+        """Order the start of a replica that joins control groups by their procs files.
 
-        `environment` holds what differs from the fork server's. A program becomes the replica.
+        `environment` holds variables that differ from the fork server's. A program becomes the
+        replica.
         """
         order: dict[str, object] = {
             "do": "start",
@@ -133,7 +134,7 @@ class ForkServerClient:
         self._order({"do": "kill", "worker": worker})
 
     async def close(self) -> None:
-        """End the fork server with its replicas; it cleans up."""
+        """End the fork server with its replicas; it cleans up after itself."""
         self.is_alive = False  # no more orders
         self._stop_listening()
         await run_in_daemon_thread(self._child.end, _END_S)
@@ -145,7 +146,7 @@ class ForkServerClient:
             self._send_orders()
 
     def _send_orders(self) -> None:
-        """Send what the socket takes; the loop must not wait for the fork server."""
+        """Send the orders that the socket takes; the loop must not wait for the fork server."""
         loop = asyncio.get_running_loop()
         try:
             while self._orders and self._child.can_send():
@@ -165,7 +166,6 @@ class ForkServerClient:
         loop.remove_reader(self._child.sock)
 
     def _read(self) -> None:
-        """Pass received events on."""
         try:
             events = self._child.receive_all()
         except Closed:

@@ -1,7 +1,7 @@
 """Spawner of replicas as processes of this machine.
 
 One fork server forks the replicas. They die with it; the next start makes a new one. It cleans up
-after a `kill -9` of the gateway, and the next spawner does after one of both.
+after a `kill -9` of the gateway; if it was killed too, the next spawner does.
 """
 
 from __future__ import annotations
@@ -39,8 +39,6 @@ _RETRY_S = 0.005
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class _ForkServerSession:
-    """State that ends with one fork server."""
-
     forker: ForkServerClient
     directory: pathlib.Path
     limits: CgroupManager
@@ -53,14 +51,14 @@ class ProcessReplica(BaseReplica):
         super().__init__(worker, group)
         self.forker = forker
         self.started: asyncio.Future[int] = asyncio.get_running_loop().create_future()
-        """Its pid, once it exists."""
+        """Process id, once the process exists."""
         self.ordered = False
-        """Whether the fork server was asked for it and will report its end."""
+        """Whether the fork server was asked to start the process and will report its end."""
 
     async def set_limits(self, *, cpu: float | None, memory_mb: int | None) -> None:
-        """Change the limits; a no-op if they cannot be enforced.
+        """Change the limits; do nothing if they cannot be enforced.
 
-        Raises LimitsUnavailable, as for memory below current use; then the old limits hold.
+        Raises LimitsUnavailable, for example if the memory limit is below current use.
         """
         if self.group is not None:
             self.group.set_limits(cpu=cpu, memory_mb=memory_mb)
@@ -81,7 +79,7 @@ class ProcessReplica(BaseReplica):
 
 
 class ProcessSpawner:
-    """All replicas of one gateway. All methods belong to the event loop's thread."""
+    """Spawner for one gateway and model kind. Not thread-safe."""
 
     def __init__(self, *, warm_timeout_s: float = WARM_TIMEOUT_S) -> None:
         """Start nothing yet."""
@@ -94,15 +92,15 @@ class ProcessSpawner:
         self._finishing: set[asyncio.Task[None]] = set()
         self._said_no_sharing = False
         self.image_id = ""
-        """Replicas run this installation."""
+        """Empty, as replicas run this installation."""
 
     @property
     def limits_text(self) -> str:
-        """Either "enforced", or "not enforced: " and the reason."""
+        """See `Spawner.limits_text`."""
         return self._support.text
 
     async def open(self, kind: str) -> None:
-        """Start the fork server; clean up after killed gateways. Raises ReplicaStartFailed."""
+        """Clean up after killed gateways; start the fork server, or raise ReplicaStartFailed."""
         for path in cleanup_stale():
             log.info("removed what a killed gateway left behind", extra={"path": str(path)})
         self._kind = kind
@@ -120,7 +118,7 @@ class ProcessSpawner:
         spec: ModelSpec | None,
         accelerator: AcceleratorSettings | None = None,
     ) -> ProcessReplica:
-        """Start a replica, see `Spawner.start`; if cancelled, end it."""
+        """Start a replica (see `Spawner.start`); if cancelled, end it."""
         nest = await self._living_nest()
         environment = self._environment(accelerator or AcceleratorSettings())
         group = nest.limits.group(worker)
@@ -193,7 +191,6 @@ class ProcessSpawner:
         return _ForkServerSession(forker=forker, directory=directory, limits=limits)
 
     async def _remove_nest(self) -> None:
-        """End the fork server and remove what it left."""
         nest, self._nest = self._nest, None
         if nest is None:
             return
@@ -204,10 +201,9 @@ class ProcessSpawner:
             log.warning("control groups remain", extra={"path": str(nest.limits.directories)})
         shutil.rmtree(nest.directory, ignore_errors=True)
 
-    # A start
+    # Starting a replica
 
     def _environment(self, accelerator: AcceleratorSettings) -> dict[str, str]:
-        """Return the variables to add to a replica's environment."""
         lacking = None if accelerator.share is None else mps.lacking(os.environ)
         if lacking is not None and not self._said_no_sharing:
             self._said_no_sharing = True
@@ -246,7 +242,6 @@ class ProcessSpawner:
             self._finish(replica, replica.ended_by(event))
 
     def _finish(self, replica: ProcessReplica, ended: ExitStatus) -> None:
-        """Record the last usage, remove the groups, then resolve `ended`."""
         del self._replicas[replica.worker]
         replica.usage()
         task = asyncio.ensure_future(self._remove_group(replica, ended))
@@ -266,7 +261,7 @@ class ProcessSpawner:
 
 
 async def _greet(replica: ProcessReplica, listener: socket.socket) -> None:
-    """Accept the connection and read HELLO; raises WireError if it breaks the protocol."""
+    """Accept the connection and read HELLO, or raise WireError if it breaks the protocol."""
     replica.pid = await asyncio.shield(replica.started)
     pid = await handshake.greet(replica, listener)
     if pid is not None and pid != replica.pid:
