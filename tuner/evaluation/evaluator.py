@@ -293,7 +293,6 @@ class Evaluator:
     def _evaluation(
         self, configuration: Configuration, found: JudgedPhase, startup: Startup, *, paid_s: float
     ) -> Evaluation:
-        """Return the evaluation, with the cost of `paid_s` seconds."""
         measured = found.measurement
         if measured is not None:
             held = prices.allocated_by(configuration, cores=self._cores, has_gpu=self._has_gpu)

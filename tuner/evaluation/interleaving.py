@@ -167,7 +167,6 @@ class InterleavedRounds:
             list(pool.map(operator.methodcaller("stop"), engines))
 
     def _slices(self) -> TimeSlices:
-        """Lay out time slices for the latency of the slowest arm."""
         launches_s = [
             one.startup_s if one.contender.launcher.is_restarted else EXPECTED_STARTUP_S
             for one in self._residents.values()
@@ -203,7 +202,6 @@ class InterleavedRounds:
             yield role, done[role]
 
     def _whole(self, arms: Sequence[str], begun: Mapping[str, Startup]) -> dict[str, Evaluation]:
-        """Run the whole workload on one arm after the other."""
         found = {}
         for role in arms:
             one = self._residents[role]
@@ -219,7 +217,6 @@ class InterleavedRounds:
     def _in_slices(
         self, arms: Sequence[str], begun: Mapping[str, Startup]
     ) -> dict[str, Evaluation]:
-        """Run time slices until every arm has enough requests."""
         parts: dict[str, list[TimeSlice]] = {role: [] for role in arms}
         found: dict[str, Evaluation] = {}
         joined: dict[str, Evaluation] = {}

@@ -102,7 +102,6 @@ class PhaseRunner:
     def _observe(
         self, engine: RunningEngine, plan: PhasePlan, idle: Sequence[int] = ()
     ) -> TimeSlice:
-        """Run a phase between readings of host and replicas."""
         if not self.is_new:  # it has settled before
             plan = plan.with_warmup(settling_s=0.0)
         self.is_new = False
@@ -263,7 +262,6 @@ def _in_time(load: PhaseResult) -> float:
 
 
 def _mean_ms(load: PhaseResult) -> float:
-    """Return the mean latency of the measured part, or NaN without requests."""
     counted = is_answered(load)
     took_s = load.records.finished_s[counted] - load.records.intended_s[counted]
     return 1e3 * float(took_s.mean()) if len(took_s) else math.nan

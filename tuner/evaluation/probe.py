@@ -115,7 +115,6 @@ def _cpu_cores(found: ObservedPhase) -> float:
 
 
 def _high_water_mb(pid: int) -> float:
-    """Return a process's peak resident memory in MiB."""
     with contextlib.suppress(OSError):
         status = pathlib.Path(f"/proc/{pid}/status").read_text(encoding="utf-8")
         for line in status.splitlines():

@@ -100,7 +100,6 @@ class RequestSource:
         )
 
     def _items(self, axis: int | None) -> str:
-        """Describe an input's item axis."""
         if whole := shapes.why_unbatched(self.signature):
             return f"none: {whole}"
         if axis is None:

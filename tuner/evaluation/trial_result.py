@@ -71,14 +71,12 @@ class Judge:
         return log_cpu_per_request(measurement)
 
     def _second(self, measurement: Measurement) -> tuple[float, float | None] | None:
-        """Return the log of the second objective, and its standard error."""
         if self.second is None:
             return None
         value = math.log(self.second.to_minimise(measurement))
         return value, relative_standard_error(self.second, measurement)
 
     def _slacks(self, measurement: Measurement) -> dict[str, tuple[float | None, float | None]]:
-        """Return the excess over each constraint, and its standard error."""
         found: dict[str, tuple[float | None, float | None]] = {}
         for limit in self.needs.limits:
             same = limit.of.objective
@@ -109,7 +107,6 @@ def relative_standard_error(
 
 
 def _headroom(configuration: Configuration, measurement: Measurement) -> float | None:
-    """Return log(peak memory / limit), or None if unknown."""
     limits = [configuration.get(knob) for knob in MEMORY_LIMITS]
     limit_mb = next((float(limit) for limit in limits if isinstance(limit, int | float)), None)
     peak_mb = measurement.noise.peak_memory_mb

@@ -97,7 +97,6 @@ class EvaluationWorkload:
     def _lengthen_phase(
         self, engine: RunningEngine, plan: PhasePlan, found: JudgedPhase
     ) -> JudgedPhase:
-        """Measure longer while a required p99 has too few requests."""
         while plan.seconds is not None and (measured := found.measurement) is not None:
             more_s = self.seconds_short(measured)
             if not more_s:

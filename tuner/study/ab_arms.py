@@ -100,7 +100,6 @@ def _with_sent(words: tuple[str, str], settings: StudySettings) -> StudySettings
 
 
 def _study_folder(text: str, settings: StudySettings) -> pathlib.Path | None:
-    """Return the folder of a study given by path or name, or None."""
     path = pathlib.Path(text)
     below = pathlib.Path(settings.store.runs_dir) / text
     if (path / run_folder.SETTINGS_FILE).exists():
@@ -233,7 +232,6 @@ def _of_settings(arm: str, path: pathlib.Path, target: TargetSettings, terminal:
 
 
 def _of_study(arm: str, path: pathlib.Path, target: TargetSettings, terminal: Terminal) -> AbArm:
-    """Return the arm of a study's recommendation."""
     folder = run_folder.find(path.parent, path.name)
     settings = study_files.settings_of(folder)
     if not study_files.is_finished(folder):
@@ -254,7 +252,6 @@ def _of_study(arm: str, path: pathlib.Path, target: TargetSettings, terminal: Te
 
 
 def _of_url(arm: str, url: str, target: TargetSettings, terminal: Terminal) -> AbArm:
-    """Return the arm of a running server."""
     engine = targets.running_engine(url)
     _check_listens(arm, url, engine)
     if engine.request.protocol == "raw" and target.payload is None:

@@ -277,7 +277,6 @@ def _without_limits(space: SearchSpace, limits: str) -> SearchSpace:
 
 
 def _at_default(knob: Knob) -> Knob:
-    """Return the knob with its default as the only value."""
     if not isinstance(knob, IntKnob | FloatKnob):
         return knob
     return knob.only(lambda value: value == knob.default) or knob

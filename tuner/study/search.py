@@ -273,7 +273,6 @@ class Search:
             self.store.enqueue(checked, origin="check")
 
     def _race(self) -> Race | None:
-        """Return the next trial's race, if any."""
         measured = [one.measurement for one in self.trials if one.measurement is not None]
         if self._racing is None or len(measured) < MIN_FOR_RACE:
             return None
@@ -295,7 +294,6 @@ class Search:
         )
 
     def _has_little_to_gain(self) -> bool:
-        """Whether the last proposals expect too little gain."""
         last = self._gains[-STOP_AFTER:]
         return len(last) == STOP_AFTER and all(
             gain is not None and gain < self._stop_ei for gain in last

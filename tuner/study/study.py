@@ -132,7 +132,6 @@ def resume(folder: RunFolder, *, storage: str | None, terminal: Terminal) -> Stu
 
 
 def _profile(evaluator: Evaluator, inputs: StudyInputs, terminal: Terminal) -> CostProfile | None:
-    """Profile the model if the search can use a profile."""
     if not prediction.is_wanted(inputs.settings):
         return None
     terminal.say("profiling the model to predict every configuration")
@@ -150,7 +149,6 @@ def _add_prior_knowledge(
 
 
 def _run(setup: StudyRun) -> StudyResult:
-    """Run the study: search, verify, write."""
     settings, folder = setup.settings, setup.folder
     search = Search(
         store=setup.store,
@@ -188,7 +186,6 @@ def _run(setup: StudyRun) -> StudyResult:
 
 
 def _search(setup: StudyRun, search: Search) -> VerificationState:
-    """Run trials until there is a reason to stop."""
     while (reason := search.stop_reason(setup.used_s())) is None:
         setup.terminal.check()
         trial = search.step()
@@ -265,7 +262,6 @@ def _handle_interrupt(setup: StudyRun) -> Interrupted:
 
 
 def _finish(folder: RunFolder, store: StudyStore, settings: StudySettings) -> StudyResult:
-    """Write report and exports."""
     record = study_files.read(folder, store, settings)
     written: dict[str, pathlib.Path] = {}
     advice = advise(record)

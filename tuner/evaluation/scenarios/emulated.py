@@ -69,7 +69,6 @@ class _Checked:
             yield request
 
     def next_request(self, request: EmulatedRequest, now_s: float) -> EmulatedRequest | None:
-        """Return the client's next request."""
         self._count_request()
         return self.traffic.next_request(request, now_s)
 

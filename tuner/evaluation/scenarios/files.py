@@ -229,7 +229,6 @@ def _stream(at: Section, name: str, copies: Mapping[str, int], seconds: float) -
 
 
 def _check_combination(at: Section, arrivals: str, clients: int) -> None:
-    """Reject keys that have no effect."""
     is_spread = not clients and arrivals in SPREAD
     for key in ("zipf", "active_every_s"):
         if key in at.values and not is_spread:

@@ -217,12 +217,10 @@ class _Book:
         return heads[name], first + number % len(sent.requests)
 
     def mixture(self, order: Sequence[tuple[int, int]]) -> MultiModelPayloads:
-        """Return all heads and bodies, with the order of the requests."""
         return MultiModelPayloads(heads=tuple(self._heads), bodies=tuple(self._bodies), order=order)
 
 
 def _payloads(group: ModelGroup, signature: Signature, stream: Stream) -> Payloads:
-    """Return requests made from a model's sample, or random ones without a sample."""
     card = _find_spec(model_of(group))
     if card.sample is not None:
         return payload_files.from_npz(
@@ -249,7 +247,6 @@ def _payloads(group: ModelGroup, signature: Signature, stream: Stream) -> Payloa
 
 
 def _find_spec(model: str) -> ModelSpec:
-    """Return a model's spec with its sample and shapes, or raise UsageError without one."""
     try:
         return zoo.find(model)
     except ServingError as error:
@@ -257,7 +254,6 @@ def _find_spec(model: str) -> ModelSpec:
 
 
 def _with_timeout(sent: Payloads, deadline_s: float) -> Payloads:
-    """Return the requests with the deadline as the protocol's `timeout` parameter."""
     length = int(sent.headers[oip_body.LENGTH_HEADER])
     heads = [json.loads(body[:length]) for body in sent.requests]
     for head in heads:

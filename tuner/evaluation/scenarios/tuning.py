@@ -39,7 +39,6 @@ def check(scenario: Scenario, *, seconds: float) -> None:
 
 
 def _why_not(stream: Stream, seconds: float) -> str | None:
-    """Return why a stream cannot be tuned, or None."""
     if stream.clients:
         return (
             "has clients, which send less the slower the responses; a study needs "

@@ -66,14 +66,12 @@ class _Processor:
             self.budget_s = max(0.0, quota * PERIOD_S - (PERIOD_S - phase_s))
 
     def give(self, what: object, cpu_s: float, speed: float = 1.0) -> None:
-        """Append a piece of work."""
         if self.what is None:
             self.what, self.left_s, self.speed = what, max(cpu_s, _TINY_S), speed
         else:
             self.waiting.append((what, max(cpu_s, _TINY_S), speed))
 
     def finish(self) -> object:
-        """End the current work, start the next, and return the work that ended."""
         what, self.what = self.what, None
         if self.waiting:
             self.give(*self.waiting.popleft())
@@ -134,7 +132,6 @@ class _Engine:
         return self._took_s
 
     def _step(self) -> bool:
-        """Advance to the next event; return False if there is none."""
         wanted = [part.wanted_cores for part in self._parts]
         total = sum(wanted)
         share = min(1.0, self._load.cores / total) if total else 1.0

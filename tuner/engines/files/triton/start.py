@@ -1,9 +1,9 @@
-"""Becomes the `tritonserver` that the wheel `nvidia-pytriton` ships, with its python backend.
+"""Start of the `tritonserver` that the wheel `nvidia-pytriton` ships, with its Python backend.
 
     python start.py --port 8000 --work FOLDER
 
-FOLDER holds `models/NAME/config.pbtxt` of one model; what else Triton needs is put beside it. Run it
-with the interpreter into which `nvidia-pytriton` was installed.
+FOLDER holds `models/NAME/config.pbtxt` of one model; everything else that Triton needs is put next
+to it. Run this with the interpreter into which `nvidia-pytriton` was installed.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ SERVER = SITE / "pytriton" / "tritonserver"
 
 
 def main() -> None:
-    """Lay out the repository and the backend, and start."""
+    """Lay out the repository and the backend, and start the server."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--port", type=int, required=True)
     parser.add_argument("--work", type=pathlib.Path, required=True)
