@@ -72,7 +72,6 @@ class CommandEngine:
     file: pathlib.Path
     """Absolute path from which the file was first read."""
     text: str
-    """Content of the file."""
     command: tuple[str, ...]
     """Templates of the program and its arguments."""
     environment: Mapping[str, str]
@@ -82,13 +81,13 @@ class CommandEngine:
     directory: str
     """Template of the working folder."""
     ready_path: str | None
-    """Path of the readiness check; None for the protocol's path or else the study's request."""
+    """Path of the readiness check; None for the protocol's, or else the study's request."""
     ready_timeout_s: float
     request: RequestFormat
     stop_signal: signal.Signals
     stop_grace_s: float
     defaults: Mapping[str, str]
-    """Value as text of each knob that has no other value."""
+    """Value as text of each knob that has no other."""
     python: str = sys.executable
     """Value of `{python}`."""
     label: str

@@ -43,7 +43,7 @@ class Evaluation:
     configuration: Configuration
     outcome: Outcome
     measurement: Measurement | None
-    """Measurement, or None unless the outcome is ok; limits are not checked here."""
+    """Measurement if the outcome is ok; limits are not checked here."""
     records: RequestRecords | None
     """Records of every request, if a phase ran."""
     startup_s: float
@@ -76,7 +76,7 @@ class Evaluation:
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class JudgedPhase:
-    """Result of a phase, with its outcome and measurement."""
+    """Result of a phase."""
 
     load: PhaseResult
     outcome: Outcome

@@ -265,7 +265,6 @@ class Evaluator:
         return self._engine
 
     def _ensure_engine(self, configuration: Configuration) -> RunningEngine:
-        """Apply a configuration to the running engine, or start a new one if it has ended."""
         if self._engine is not None and self._engine.is_running():
             self._engine.apply(configuration)
             self._phases.is_new |= self.launcher.is_restarted

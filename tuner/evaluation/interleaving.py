@@ -39,12 +39,12 @@ class CannotInterleave(Exception):
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Arm:
-    """Arm of a comparison: a configuration and the launcher of its engine."""
+    """Arm of a comparison."""
 
     launcher: Launcher
     configuration: Configuration
     payloads_of: Callable[[EngineInfo], Payloads] | None = None
-    """Function that makes its requests; None to send those of the evaluator."""
+    """Function that makes its requests; None for the evaluator's."""
 
 
 @dataclasses.dataclass(slots=True, eq=False)
@@ -110,9 +110,8 @@ class InterleavedRounds:
         """Start each arm's engine; `round_trip_s` is the mean latency of the slowest arm, or 0.
 
         Raises:
-            CannotInterleave: the engines cannot run at once; all have been stopped.
-            UsageError: an arm cannot be started as given.
-            LaunchFailed: the first engine does not start.
+            CannotInterleave: the engines cannot run at once; all are stopped.
+            UsageError, LaunchFailed: invalid settings, or the first engine does not start.
         """
         alone = [one.launcher.why_not_interleaved for one in contenders.values()]
         if (why := next(filter(None, alone), None)) is not None:

@@ -37,7 +37,7 @@ MAX_REPEATS = 2
 
 
 class PhaseRunner:
-    """Runner of phases, with the load generator and what it sends to one engine at a time."""
+    """Runner of phases, which sends load to one engine at a time."""
 
     def __init__(self) -> None:
         self.generator = LoadGenerator()
@@ -239,7 +239,7 @@ def _with_energy(
     meter: EnergyMeter,
     settings: MeasurementSettings,
 ) -> tuple[Outcome, Measurement | None]:
-    """Return the measurement with its energy, or None if the objective needs it and it failed."""
+    """Return the measurement with its energy, or None if required energy is missing."""
     found = energy.energy_of(
         meter.trace(),
         measurement.blocks,
@@ -256,7 +256,6 @@ def _with_energy(
 
 
 def _in_time(load: PhaseResult) -> float:
-    """Return the share of responses that finished by the end of the measured part."""
     finished_s = load.records.finished_s
     return float((finished_s <= load.measured_end_s).mean()) if len(finished_s) else 1.0
 

@@ -1,10 +1,10 @@
-"""Requests for a model, from one of these sources:
+"""Sources of the requests for a model:
 
 --payload FILE               its requests
---shape, --values            synthetic inputs with these sizes and values
-shapes in model.yaml         synthetic inputs with these sizes
+--shape, --values            synthetic, with these sizes and values
+shapes in model.yaml         synthetic, with these sizes
 the model's own sample       its items
-none of these                synthetic inputs, if no size is free
+none of these                synthetic, if no size is free
 """
 
 from __future__ import annotations
@@ -261,6 +261,5 @@ def plain_requests(request: RequestFormat, target: TargetSettings, card: ModelSp
 
 
 def _is_batched(request: RequestFormat, target: TargetSettings) -> bool:
-    """Whether requests with any number of items can be built here."""
     is_file = target.payload is not None and not target.payload.endswith(".npz")
     return request.protocol == "tensorflow-serving" and not is_file

@@ -31,9 +31,9 @@ class Judge:
     objective: objectives.Objective
     second: objectives.Objective | None
 
-    def result(self, launch: Evaluation, wall_s: float) -> TrialResult:
+    def result(self, evaluation: Evaluation, wall_s: float) -> TrialResult:
         """Return the result to save; a failed evaluation may still teach something."""
-        outcome, measurement = launch.outcome, launch.measurement
+        outcome, measurement = evaluation.outcome, evaluation.measurement
         if measurement is not None:
             outcome = self.needs.outcome(measurement)
             # The constraint's p99 is missing; the rest is useful.
@@ -44,9 +44,9 @@ class Judge:
             outcome=outcome,
             measurement=None,
             objective=None,
-            startup_s=launch.startup_s,
-            overhead_s=wall_s - launch.loaded_s,
-            started_at=launch.started_at,
+            startup_s=evaluation.startup_s,
+            overhead_s=wall_s - evaluation.loaded_s,
+            started_at=evaluation.started_at,
         )
         if measurement is None:
             return found
@@ -60,7 +60,7 @@ class Judge:
             second=self._second(measurement),
             slacks=self._slacks(measurement),
             error=relative_standard_error(self.objective, measurement),
-            headroom=_headroom(launch.configuration, measurement),
+            headroom=_headroom(evaluation.configuration, measurement),
             effort=self._effort(measurement),
         )
 

@@ -36,7 +36,7 @@ class AdminClient:
         self._fields = {} if token is None else {"Authorization": f"Bearer {token}"}
 
     def settings(self) -> dict[str, Any]:
-        """Return generation, settings, limits and models; raise LaunchFailed (`crash`) without a 200."""
+        """Return generation, settings, limits and models, or raise LaunchFailed (`crash`)."""
         return self._read("/admin/settings")
 
     def replicas(self) -> dict[str, Any]:

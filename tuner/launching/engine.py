@@ -105,10 +105,10 @@ class Launcher(Protocol):
         """Whether each configuration gets a new process, which has to settle."""
 
     def start(self, configuration: Configuration | None) -> RunningEngine:
-        """Start an engine; a configuration of None stands for the engine's own defaults.
+        """Start an engine; without a configuration, with its own defaults.
 
         Raises:
-            UsageError, LaunchFailed: it does not start; the message has its last line.
+            UsageError, LaunchFailed: it does not start, for the reason it printed.
         """
 
     def close(self) -> None:

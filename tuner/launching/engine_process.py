@@ -35,7 +35,7 @@ from tuner.launching.replica_facts import ReplicaFacts
 from tuner.values.configuration import Configuration
 
 START_TIMEOUT_S = 90.0
-"""Timeout of a start, including the load of the model."""
+"""Timeout of a start, including a model load."""
 APPLY_TIMEOUT_S = 60.0
 """Timeout of a change: twice the engine's own limit for a replica (replica.ready_timeout_s)."""
 STOP_GRACE_S = 1.5

@@ -35,7 +35,7 @@ class PoolCounts:
 
 
 def parse(text: str) -> PoolCounts:
-    """Parse the counters of a server's metrics."""
+    """Parse a server's metrics."""
     refusals: collections.Counter[str] = collections.Counter()
     loads = too_late = 0
     for name, labels, value in _LINE.findall(text):

@@ -103,9 +103,7 @@ def _why_not_ready(host: str, port: int, sign: ReadinessCheck, *, timeout_s: flo
 def send(
     host: str, port: int, sign: ReadinessCheck, timeout_s: float, *, max_bytes: int | None = None
 ) -> tuple[int, bytes]:
-    """Send one request on a new connection; return the response's status and body.
-
-    At most `max_bytes` of the body are read.
+    """Send one request on a new connection; return the status and at most `max_bytes` of body.
 
     Raises:
         OSError, http.client.HTTPException: there is no response.

@@ -1,6 +1,6 @@
 """Replica facts from `GET /admin/replicas`: memory, CPU time, throttling and deaths.
 
-Times are in seconds, memory is in MiB, and unknown facts are None.
+Values are in seconds and MiB, or None if unknown.
 """
 
 from __future__ import annotations

@@ -88,7 +88,6 @@ class SupervisedProcess:
             self.output.join()
 
     def _next_report(self, timeout_s: float) -> dict[str, Any] | None:
-        """Return the supervisor's next report; None at its end or the timeout."""
         with contextlib.suppress(Closed, TimeoutError):
             return self._keeper.receive(timeout_s=timeout_s)[0]
         return None

@@ -58,7 +58,7 @@ class Threshold:
 
     objective: str
     share: float
-    """Share by which B may be worse; 0.05 is 5 %."""
+    """Allowed share; 0.05 is 5 %."""
     text: str
 
     @property
@@ -178,7 +178,6 @@ def _rounds(
     *,
     begun_s: float,
 ) -> verification.Rounds:
-    """Evaluate rounds until they suffice or time is up."""
     settings = order.settings
     name = _objective(order)
     objective = objectives.find_objective(name)

@@ -20,9 +20,8 @@ EXPECTED_START_S = 1.6
 RESERVED_FOR_VERIFICATION = 1 / 3
 """Share of the maximum time reserved for verification, if usable."""
 MAX_FOR_VERIFICATION = 0.5
-"""Maximum share, used if that one is too short for the minimum number of pairs."""
+"""Maximum share, if that is too short for the minimum number of pairs."""
 MAX_SHORTLIST = 3
-"""Maximum length of the shortlist."""
 OPEN_LOADS = 3
 """Length of the final open loop of default and best, in phases of a trial."""
 FINAL_ROUNDS = 4
@@ -124,7 +123,6 @@ class Budget:
         return self.fresh_s if slices is None else self.startup_s + slices.loaded_s
 
     def _begun_s(self, arms: int) -> float:
-        """Return the expected start time of interleaved engines, or 0."""
         start_s = self.fresh_start_s if self.start_s is None else self.start_s
         return arms * start_s if self.uses_time_slices else 0.0
 

@@ -46,7 +46,7 @@ def rank_shortlist(
     """Return the shortlist, with the chosen configuration first, then the tied ones.
 
     A configuration that failed in a round, or misses a limit over all rounds, is left out, unless
-    all of them are.
+    all are.
 
     Args:
         posterior: in the order of the arms.

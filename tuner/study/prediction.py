@@ -48,7 +48,6 @@ _WITHOUT = {
     PREDICTED: "the search uses its measurements alone, as with --sampler gp",
     "prediction": "without a prediction, the sampler prediction tries configurations at random",
 }
-"""What a sampler does without a prediction."""
 OVER_MEAN = 2.0
 """Usual upper bound of p95 and p99, as a multiple of the mean."""
 Array = NDArray[np.float64]
@@ -86,8 +85,8 @@ def adjust_settings(settings: StudySettings) -> StudySettings:
 def without_prediction(search: SearchSettings) -> SearchSettings:
     """Return the settings of a search without a prediction.
 
-    With a prediction, four initial evaluations suffice; without one, the search then stays more
-    often in the valley where it began.
+    With one, four initial evaluations suffice; otherwise, the search stays more often in the valley
+    where it began.
     """
     if search.initial is not None or search.sampler != PREDICTED:
         return search

@@ -30,7 +30,7 @@ class Terminal:
     check: Callable[[], None]
     """Function that raises KeyboardInterrupt after a signal.
 
-    Python swallows this exception in a destructor, so long work calls the function.
+    Python swallows it in a destructor, so long work calls this.
     """
 
     def say(self, text: str, *, style: str = "") -> None:
@@ -81,7 +81,7 @@ class Progress:
         """Print the plan."""
         expected_s = min(plan.expected_s, plan.max_time_s)
         budget = (
-            f"{formatting.plural(plan.trials, 'launch')}: the default, {plan.initial - 1} spread, "
+            f"{formatting.plural(plan.trials, 'evaluation')}: the default, {plan.initial - 1} spread, "
             f"{plan.trials - plan.initial} guided"
         )
         if plan.done:
@@ -98,7 +98,7 @@ class Progress:
             expected_s, now=now, more=f" (limit {formatting.duration(plan.max_time_s)})"
         )
         if plan.fits < plan.trials:
-            room = f"about {plan.fits} of {plan.trials} launches"
+            room = f"about {plan.fits} of {plan.trials} evaluations"
             if plan.fits <= 1:
                 room = "the default only, so nothing is searched"
             self.say(
@@ -187,7 +187,7 @@ def differences(configuration: Mapping[str, Value], default: Mapping[str, Value]
 
 
 def short_names(names: Iterable[str]) -> dict[str, str]:
-    """Map knobs to the last word of their names, where it is unique."""
+    """Map knobs to the last word of their names, if unique."""
     known = list(names)
     counts = collections.Counter(name.rpartition(".")[2] for name in known)
     return {name: last if counts[last := name.rpartition(".")[2]] == 1 else name for name in known}

@@ -61,7 +61,7 @@ class Racing:
         Args:
             minimised: value of the incumbent in ms; for throughput, time between responses.
             sd: standard deviation of that estimate, log scale.
-            noise_sd: standard deviation of a whole evaluation, log scale.
+            noise_sd: that of a whole evaluation, log scale.
             error: the part of it that the blocks contribute.
         """
         if objective not in OF_MEANS:

@@ -152,14 +152,14 @@ class Search:
         proposed = self.store.ask(
             self.problem.distributions, else_origin="initial" if is_initial else "guided"
         )
-        launch = self._evaluator.evaluate(proposed.configuration, self._race())
-        self._keep_records(proposed.trial.number, launch)
+        evaluation = self._evaluator.evaluate(proposed.configuration, self._race())
+        self._keep_records(proposed.trial.number, evaluation)
         self._last_end_s = time.monotonic()
         wall_s = self._last_end_s - before_s
-        trial = self.store.tell(proposed, self._judge.result(launch, wall_s))
+        trial = self.store.tell(proposed, self._judge.result(evaluation, wall_s))
         self.walls_s.append(wall_s)
-        if launch.measurement is not None:
-            self._loads_s.append(launch.loaded_s)
+        if evaluation.measurement is not None:
+            self._loads_s.append(evaluation.loaded_s)
         self.budget = self.budget.with_start_time(self.walls_s).with_load_time(self._loads_s)
         if trial.origin == "default" and trial.measured is not None:
             self.budget = self.budget.with_round_trip(trial.measured.mean_ms / 1e3)
@@ -201,7 +201,7 @@ class Search:
         return best_of(self.trials)
 
     def drift(self) -> str | None:
-        """Describe considerable machine drift, if there was any."""
+        """Describe considerable machine drift, or return None."""
         worked = [trial for trial in self.trials if trial.objective is not None]
         mean, error = recommendation.estimate_drift(self.store.study, **self._given)
         if len(mean) != len(worked) or not len(mean):
@@ -228,7 +228,7 @@ class Search:
         return None if found is None else Configuration({**self.problem.default, **found})
 
     def front(self) -> tuple[ParetoPoint, ...]:
-        """Return the Pareto front, ordered from the best value of the first objective on."""
+        """Return the Pareto front, ordered by the first objective, best first."""
         found = None
         if self.second is not None:
             found = fronts.pareto_front(self.store.study, **self._given)
@@ -264,7 +264,7 @@ class Search:
         return dataclasses.replace(found, configurations=tuple(whole))
 
     def _enqueue_check(self) -> None:
-        """Enqueue a check if `CHECK_EVERY` says that one is due."""
+        """Enqueue a check if one is due (`CHECK_EVERY`)."""
         turn, rest = divmod(len(self.trials), CHECK_EVERY)
         if rest or not turn or len(self.trials) < self.budget.initial or self.store.has_waiting():
             return
@@ -299,10 +299,10 @@ class Search:
             gain is not None and gain < self._stop_ei for gain in last
         )
 
-    def _keep_records(self, number: int, launch: Evaluation) -> None:
-        if self._folder is not None and launch.records is not None:
+    def _keep_records(self, number: int, evaluation: Evaluation) -> None:
+        if self._folder is not None and evaluation.records is not None:
             self._folder.write_bytes(
-                f"trials/{number}/requests.npz", records.encode(launch.records)
+                f"trials/{number}/requests.npz", records.encode(evaluation.records)
             )
 
 

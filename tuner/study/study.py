@@ -64,7 +64,6 @@ class StudyResult:
     stopped: str
     """Reason why the search ended."""
     files: Mapping[str, pathlib.Path]
-    """Written files by name."""
 
 
 def tune(settings: StudySettings, *, overwrite: bool, terminal: Terminal) -> StudyResult:
@@ -107,7 +106,7 @@ def resume(folder: RunFolder, *, storage: str | None, terminal: Terminal) -> Stu
     """Continue a study to its budget, or report a finished one.
 
     Args:
-        storage: URL that replaces the saved one, which lacks its password.
+        storage: replaces the saved URL, which lacks its password.
 
     Raises:
         TunerError, Interrupted: as for `tune`.
@@ -201,7 +200,7 @@ def _search(setup: StudyRun, search: Search) -> VerificationState:
     measured = [trial.measured for trial in search.trials if trial.measured is not None]
     if again := sum(one.repeats > 0 for one in measured):
         setup.note(
-            f"{formatting.plural(again, 'launch')} of the search measured again, because "
+            f"{formatting.plural(again, 'evaluation')} of the search measured again, because "
             "other processes, or other virtual machines of the host, took more of this "
             "machine than usual"
         )
@@ -229,7 +228,9 @@ def _look_closer(setup: StudyRun, measurement: Measurement) -> None:
     checked = setup.evaluator.check_responses()
     found = [] if checked is None else [checked]
     cores = machine.read().cores
-    found += [f"the default's launch: {doubt}" for doubt in warnings_of(measurement, cores=cores)]
+    found += [
+        f"the default's evaluation: {doubt}" for doubt in warnings_of(measurement, cores=cores)
+    ]
     found += filter(None, [needs_of(setup.settings).remark(measurement)])
     asked = setup.settings.measurement
     if asked.seconds is None and measurement.seconds > 1.5 * asked.measured_s and asked.is_of_means:

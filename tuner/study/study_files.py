@@ -76,11 +76,11 @@ def store_of(folder: RunFolder, settings: StudySettings, *, url: str | None = No
     """Return a study's store.
 
     Args:
-        url: URL that replaces the saved one, which lacks its password.
+        url: replaces the saved URL, which lacks its password.
 
     Raises:
         UsageError: the folder has no trials.
-        UnknownStudy, StorageFailed: the study is missing, or the storage unreachable.
+        UnknownStudy, StorageFailed: it is missing or unreachable.
     """
     url = url or settings.store.storage
     if url is None and not folder.database.exists():
@@ -257,7 +257,6 @@ def read(folder: RunFolder, store: StudyStore, settings: StudySettings) -> Study
 def _records(
     folder: RunFolder, trials: tuple[Trial, ...], arms: Mapping[str, Configuration | None]
 ) -> dict[str, RequestRecords]:
-    """Return the requests of each arm's verification, or else of the search."""
     found: dict[str, RequestRecords] = {}
     for role, configuration in arms.items():
         paths = [folder.path / "verification" / f"{role}.npz"]

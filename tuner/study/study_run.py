@@ -30,7 +30,7 @@ from tuner.values.verdict import Verdict
 from tuner.values.verification_state import OpenLoopCheck, ShortlistEntry, VerificationState
 
 OPEN_SHARE = 0.8
-"""Rate of the final open loop, as a share of the best's throughput."""
+"""Final open-loop rate, as a share of the best's throughput."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -45,7 +45,7 @@ class StudyRun:
     terminal: Terminal
     progress: Progress
     begin_s: float
-    """Monotonic start time, moved back by the time that earlier processes used."""
+    """Monotonic start time, less the time that earlier processes used."""
 
     @classmethod
     def of(
@@ -75,7 +75,7 @@ class StudyRun:
         )
 
     def used_s(self) -> float:
-        """Return the seconds used by all processes of the study."""
+        """Return the seconds used by all processes."""
         return time.monotonic() - self.begin_s
 
     def left_s(self) -> float:
@@ -202,7 +202,7 @@ def check_open_loop(
         setup.note(said)
         return ending
     settings = setup.settings
-    rates = [launch.throughput_per_s for launch in verdict.best]
+    rates = [one.throughput_per_s for one in verdict.best]
     rate_per_s = OPEN_SHARE * statistics.geometric_mean(rates)
     load = OpenLoopPlan(rate_per_s=rate_per_s, seed=settings.search.seed)
     setup.evaluator.stream = 0
@@ -210,8 +210,10 @@ def check_open_loop(
     for role, configuration in (("default", setup.problem.default), ("best", ending.best)):
         assert configuration is not None, "a verdict has a best"
         seconds = OPEN_LOADS * settings.measurement.measured_s
-        launch = setup.evaluator.evaluate_at(configuration, load, seconds=seconds)
-        last = RoundEvaluation(role=role, outcome=launch.outcome, measurement=launch.measurement)
+        evaluation = setup.evaluator.evaluate_at(configuration, load, seconds=seconds)
+        last = RoundEvaluation(
+            role=role, outcome=evaluation.outcome, measurement=evaluation.measurement
+        )
         starts.append(last)
         setup.progress.print_open_round(last, rate_per_s)
         setup.keep_used()
@@ -242,12 +244,12 @@ def _alternate(
     begun_s = time.monotonic()
     setup.evaluator.stream = 1 + len(done) // len(arms)
 
-    def report(starts: Sequence[RoundEvaluation], launch: Evaluation) -> None:
+    def report(starts: Sequence[RoundEvaluation], evaluation: Evaluation) -> None:
         number, last = len(starts), starts[-1]
         setup.evaluator.stream = 1 + number // len(arms)  # one per round; 0 is the search's
-        if launch.records is not None and number <= len(arms):
+        if evaluation.records is not None and number <= len(arms):
             setup.folder.write_bytes(
-                f"verification/{last.role}.npz", records.encode(launch.records)
+                f"verification/{last.role}.npz", records.encode(evaluation.records)
             )
         study_files.save_verification_state(setup.folder, keep(tuple(starts)))
         setup.keep_used()

@@ -29,7 +29,7 @@ class Target(abc.ABC):
     """Target of a study. Methods get the study's settings, whose paths are absolute by then."""
 
     spec: ModelSpec
-    """Spec of the model, which may have any name unless the engine is Luthier."""
+    """Spec of the model, with any name unless the engine is Luthier."""
 
     @abc.abstractmethod
     def space(self, settings: TargetSettings, *, goes_on: bool = False) -> SpaceFile | None:

@@ -1,11 +1,11 @@
 """Verification: arms in alternating rounds, and their difference with an interval.
 
-Each round evaluates every arm, and the next round reverses the order (A B B A), so that drift
+Each round evaluates every arm, the next round in reverse order (A B B A), so that drift
 favours no arm. Engines that run at once also alternate within a round
 (`tuner.evaluation.interleaving`). A failure voids its round's pair and counts against its arm
 (`tuner.advice`).
 
-The order depends only on an evaluation's number, so an interrupted verification can resume. A round
+The order depends only on an evaluation's number, so an interrupted verification resumes. A round
 that was cut short is repeated, since drift between commands would not cancel. Constraints are
 judged over all evaluations of an arm. Statistics are in `tuner.measurement`.
 """
@@ -138,9 +138,9 @@ def alternate(
     while len(starts) < len(waiting):
         if starts and is_enough is not None and is_enough(count_rounds(starts, roles)):
             break
-        for role, launch in source.round(waiting[len(starts) : len(starts) + len(roles)]):
-            starts.append(_judge(role, launch, needs))
-            report(tuple(starts), launch)
+        for role, evaluation in source.round(waiting[len(starts) : len(starts) + len(roles)]):
+            starts.append(_judge(role, evaluation, needs))
+            report(tuple(starts), evaluation)
     return count_rounds(starts, roles)
 
 
@@ -160,16 +160,16 @@ def whole(starts: Sequence[RoundEvaluation], size: int) -> Sequence[RoundEvaluat
     return starts[: len(starts) // size * size]
 
 
-def _judge(arm: str, launch: Evaluation, needs: EvaluationRequirements) -> RoundEvaluation:
-    outcome = launch.outcome
-    if launch.measurement is not None:
-        outcome = needs.outcome_of(launch.measurement)
+def _judge(arm: str, evaluation: Evaluation, needs: EvaluationRequirements) -> RoundEvaluation:
+    outcome = evaluation.outcome
+    if evaluation.measurement is not None:
+        outcome = needs.outcome_of(evaluation.measurement)
     is_ok = outcome.status == "ok"
     return RoundEvaluation(
         role=arm,
         outcome=outcome,
-        measurement=launch.measurement if is_ok else None,
-        slices_ms=launch.slices_ms if is_ok else (),
+        measurement=evaluation.measurement if is_ok else None,
+        slices_ms=evaluation.slices_ms if is_ok else (),
     )
 
 

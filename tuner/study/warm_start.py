@@ -75,7 +75,7 @@ def load_warm_start(
     if made.warm_start is None:
         return problem, None
     from_ = ", ".join(
-        f"{one.name} ({_workload_in_words(one.environment)}, {len(one.launches)} launches)"
+        f"{one.name} ({_workload_in_words(one.environment)}, {len(one.launches)} evaluations)"
         for one in found
     )
     return made, f"starts from earlier studies: {from_} (--learn-from none starts without)"

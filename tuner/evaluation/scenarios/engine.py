@@ -142,7 +142,7 @@ class ScenarioServer:
 
 
 def _max_mb(models: Iterable[Mapping[str, Any]]) -> float | None:
-    """Return an upper bound on the largest model's memory, as the server reports rounded values."""
+    """Return an upper bound on the largest model's memory, which the server rounds."""
     versions = (version for model in models for version in model["versions"].values())
     told = (version["memory_mb"] + ROUNDED_MB for version in versions if "memory_mb" in version)
     return max(told, default=None)

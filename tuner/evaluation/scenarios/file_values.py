@@ -45,7 +45,7 @@ class Section:
         return dataclasses.replace(self, path=path, values=values)
 
     def of_keys(self, keys: Collection[str]) -> Self:
-        """Return this section, or raise an error if it has an unknown key."""
+        """Return this section, or raise an error for an unknown key."""
         for key in self.values:
             self.document.reject_unknown(key, keys, (*self.path, key), "key")
         return self

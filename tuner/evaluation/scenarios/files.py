@@ -61,7 +61,7 @@ SAID = {
     "replica.count": "set by `workers`",
     "clockwork.memory_mb": "set by `memory_pages`, in pages of clockwork.page_mb",
 }
-"""Settings that a scenario expresses in another way, with an explanation for each."""
+"""Settings that a scenario expresses otherwise, with an explanation."""
 MAX_MODELS = 100_000
 MAX_WORKERS = 10_000
 MAX_CLIENTS = 100_000
@@ -142,10 +142,7 @@ def _groups(given: Section, pages: int | None) -> tuple[ModelGroup, ...]:
 
 
 def _model(at: Section) -> str:
-    """Return the name of a bundled model, or of a file next to the scenario file.
-
-    A model in Python is given as FILE.py:NAME.
-    """
+    """Return a bundled model or a file next to the scenario file, as FILE.py:NAME for Python."""
     name = at.text("model")
     if name in bundled.names():
         return name

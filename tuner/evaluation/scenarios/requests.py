@@ -64,7 +64,7 @@ class ScenarioRequests:
     varies: bool = False
     sent: InputSummary | None = None
     guessed: tuple[str, ...] = ()
-    """Same meaning, as for the two attributes above, as in the `Payloads` of one model."""
+    """Like the attributes above, as in the `Payloads` of one model."""
 
     def __init__(self, scenario: Scenario) -> None:
         self._scenario = scenario

@@ -2,8 +2,8 @@
 
     start an empty server -> deploy the copies -> send every request when it is due -> end the server
 
-Arrivals are the same as in the emulation. Each request carries its deadline (the Open Inference
-Protocol's `timeout`); latency counts from the time when it was due.
+Arrivals are those of the emulation. Each request carries its deadline (the Open Inference
+Protocol's `timeout`); latency counts from the time it was due.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ class ScenarioRun(results.ScenarioResult):
 def run(scenario: Scenario, *, say: Callable[[str], None] = lambda _: None) -> ScenarioRun:
     """Serve a scenario once.
 
-    Raise UsageError if it cannot be served, or TunerError if a part of the run fails.
+    Raise UsageError if it cannot be served, or TunerError if a part fails.
     """
     began_s = time.monotonic()
     with open_server(scenario) as engine:

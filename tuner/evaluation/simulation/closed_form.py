@@ -81,7 +81,7 @@ def all_ms(
 def _batch(
     items: int, replicas: int, most: int, timeout_s: float, full_s: float
 ) -> tuple[float, int]:
-    """Return the number of items in a typical batch, and the number of replicas that have one.
+    """Return the items in a typical batch, and the number of replicas that have one.
 
     Without a timeout, a batch gathers during the previous one: half of the replica's share of items
     in flight. With a timeout, it waits until it is full: further replicas idle, and returning
@@ -103,8 +103,8 @@ def _fill_s(
 ) -> float:
     """Return how long a replica waits for its next batch.
 
-    `batch` and `most` are the items in a typical and a full batch, `groups` is the number of
-    replicas that have one, and `item_s` is the cost of an item in gateway and client.
+    `batch` and `most` are the items in a typical and a full batch, `groups` the number of
+    replicas that have one, and `item_s` the cost of an item in gateway and client.
     """
     if timeout_s <= 0 or most == 1:
         return 0.0

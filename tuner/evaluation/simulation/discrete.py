@@ -53,9 +53,7 @@ class _Processor:
 
     def __init__(self, *, quota: float = math.inf, phase_s: float = 0.0) -> None:
         self.speed = 1.0
-        """Number of cores that the current work can use."""
         self.left_s = 0.0
-        """Remaining CPU time of the current work."""
         self.what: object = None
         self.waiting: collections.deque[tuple[object, float, float]] = collections.deque()
         self.quota = quota
