@@ -1,6 +1,6 @@
 """Descriptions of other engines: how to start, change, call and stop them.
 
-Values only: `tuner.engines.file` reads them, and `tuner.launching` acts on them.
+Pure values: `tuner.engines.file` reads them, and `tuner.launching` acts on them.
 """
 
 from __future__ import annotations
@@ -118,7 +118,7 @@ class UrlEngine:
     host: str
     port: int
     hook: tuple[str, ...]
-    """Program and arguments, run in the tuner's working folder; empty if nothing changes."""
+    """Program and arguments, run in the tuner's working folder; empty if the server stays unchanged."""
     hook_timeout_s: float
     request: RequestFormat
     ready_path: str | None = None

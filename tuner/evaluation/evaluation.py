@@ -51,7 +51,7 @@ class Evaluation:
     """Time of warm-up and measured part; 0 without a complete phase."""
     started_at: float
     slices_ms: tuple[float, ...] = ()
-    """Mean latency of each time slice, 0 for one that was omitted; empty without time slices."""
+    """Mean latency of each time slice, 0 for an omitted one; empty without time slices."""
 
     @classmethod
     def of(

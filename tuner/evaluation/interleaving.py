@@ -111,7 +111,7 @@ class InterleavedRounds:
 
         Raises:
             CannotInterleave: the engines cannot run at once; all are stopped.
-            UsageError, LaunchFailed: invalid settings, or the first engine does not start.
+            UsageError, LaunchFailed: settings are invalid, or the first engine does not start.
         """
         alone = [one.launcher.why_not_interleaved for one in contenders.values()]
         if (why := next(filter(None, alone), None)) is not None:

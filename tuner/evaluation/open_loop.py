@@ -20,7 +20,7 @@ MAX_BYTES = 4 << 20
 def make_open_loop_plan(
     target: TargetSettings, *, seed: int = 0, rate_per_s: float | None = None
 ) -> OpenLoopPlan | None:
-    """Return a target's open-loop plan, or None for a closed loop; `rate_per_s` is a default."""
+    """Return a target's open-loop plan, or None for a closed loop; `rate_per_s` is the default."""
     rate = target.rate or rate_per_s
     if target.scenario is not None:
         assert rate is not None, "a scenario has its rate"

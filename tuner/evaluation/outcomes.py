@@ -27,7 +27,7 @@ def of_refusal(error: LaunchFailed) -> Outcome:
 
 
 def of_deaths(facts: ReplicaFacts) -> Outcome | None:
-    """Return the outcome if replicas died, or None."""
+    """Return the outcome of replicas that died, or None."""
     if not facts.deaths:
         return None
     oom = facts.died_of("oom")

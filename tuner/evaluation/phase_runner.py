@@ -239,7 +239,6 @@ def _with_energy(
     meter: EnergyMeter,
     settings: MeasurementSettings,
 ) -> tuple[Outcome, Measurement | None]:
-    """Return the measurement with its energy, or None if required energy is missing."""
     found = energy.energy_of(
         meter.trace(),
         measurement.blocks,

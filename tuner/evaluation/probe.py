@@ -1,7 +1,7 @@
 """Probe of a model, from which `tuner.space.derive` derives a search space.
 
-It measures one replica with one thread and no limits. Enough clients fill every batch, so that rate
-= batch size / service time. Memory comes from the engine or /proc.
+It measures one replica with one thread and no limits. Enough clients fill every batch, so that the
+rate is batch size over service time. Memory comes from the engine or /proc.
 """
 
 from __future__ import annotations

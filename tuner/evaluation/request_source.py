@@ -212,7 +212,7 @@ def _read(path: str, *, flag: str) -> str:
 
 
 def plain_requests(request: RequestFormat, target: TargetSettings, card: ModelSpec) -> Payloads:
-    """Return requests for another engine without asking it, or raise UsageError if unsuitable."""
+    """Make requests for another engine without its help; raise UsageError for unsuitable ones."""
     for flag, told in (("--shape", target.shape), ("--values", target.values)):
         if told:
             raise UsageError(

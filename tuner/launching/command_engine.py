@@ -108,7 +108,7 @@ class CommandServer:
 
     @property
     def pids(self) -> tuple[int, ...]:
-        """All processes of the control group, or else the first process."""
+        """Process ids of the control group, or else of the first process."""
         if self._process is None:
             return ()
         if self._group is None:
@@ -117,7 +117,7 @@ class CommandServer:
         return tuple(pid for pid in map(int, words) if pid > 0)  # 0: of another namespace
 
     def apply(self, configuration: Configuration) -> float:
-        """Restart the server and return the seconds until it is ready; after errors, none runs."""
+        """Restart the server; return the seconds until it is ready. After an error, none runs."""
         before_s = time.monotonic()
         self.stop()
         whole = Configuration({**self._launcher.defaults, **configuration})
@@ -222,7 +222,7 @@ class CommandServer:
         self._process = SupervisedProcess.start(order)
 
     def _values(self, configuration: Configuration, work: pathlib.Path) -> dict[str, str]:
-        """Return the values of all placeholders; requests go to the one of `port`."""
+        """Return the values of all placeholders; requests go to `port`."""
         names = [name for name in self._engine.places if template.is_port(name)]
         ports = dict(zip(names, _free_ports(len(names)), strict=True))
         self.port = ports["port"]

@@ -1,4 +1,4 @@
-"""Interface of the tuner to any engine, without processes.
+"""Interface between the tuner and any engine, without processes.
 
 `engine_process` is Luthier's own engine, `command_engine` any server restarted for each
 configuration, and `url_engine` a running server.
@@ -66,7 +66,7 @@ class RunningEngine(Protocol):
         """Apply a configuration, and return the seconds until it was ready.
 
         Raises:
-            LaunchFailed: the change failed; `is_running` is whether the engine still serves.
+            LaunchFailed: the change failed; `is_running` shows whether the engine still serves.
         """
 
     def describe(self) -> EngineInfo:

@@ -14,7 +14,7 @@ from typing import IO, Any
 
 RETAINED_LINES = 20
 MAX_LOGGED = 2_000
-"""Maximum lines logged per server, to spare the disk."""
+"""Maximum number of lines logged per server, to spare the disk."""
 MAX_BYTES = 8_192
 """Maximum length of a line; a longer line is split."""
 _log = logging.getLogger(__name__)

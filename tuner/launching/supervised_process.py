@@ -25,7 +25,7 @@ REPORT_TIMEOUT_S = 2.0
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class ProcessSpec:
-    """Order to a supervisor, with how to start and end its server."""
+    """Specification of how a supervisor starts and ends a server."""
 
     command: tuple[str, ...]
     environment: dict[str, str]

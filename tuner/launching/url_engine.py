@@ -76,7 +76,7 @@ class UrlLauncher:
 
 
 class UrlServer:
-    """Running server."""
+    """Running server of the user."""
 
     def __init__(self, launcher: UrlLauncher) -> None:
         self._launcher = launcher

@@ -163,7 +163,6 @@ def _make_arm(
     found: Target | None = None,
     is_running: bool = False,
 ) -> AbArm:
-    """Return an arm with its launcher; the default target is Luthier."""
     tuned = found or LuthierTarget.of(target)
 
     def say(text: str) -> None:
@@ -208,7 +207,6 @@ def _of_engine(arm: str, engine: str, target: TargetSettings, terminal: Terminal
 
 
 def _of_settings(arm: str, path: pathlib.Path, target: TargetSettings, terminal: Terminal) -> AbArm:
-    """Return the arm of a settings file, such as `tune export` writes."""
     _check_model(arm, str(path), target)
     try:
         data = read_file(path)
@@ -281,7 +279,6 @@ def _check_model(arm: str, text: str, target: TargetSettings) -> None:
 
 
 def _flat(data: Mapping[str, object], within: str = "") -> Iterator[tuple[str, Value]]:
-    """Yield settings by dotted name, without nulls."""
     for name, value in data.items():
         whole = f"{within}{name}"
         if isinstance(value, dict):

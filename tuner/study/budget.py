@@ -18,9 +18,9 @@ EXPECTED_OVERHEAD_S = 0.5
 EXPECTED_START_S = 1.6
 """Start and end of a new server before any data."""
 RESERVED_FOR_VERIFICATION = 1 / 3
-"""Share of the maximum time reserved for verification, if usable."""
+"""Share of the maximum time reserved for verification, if needed."""
 MAX_FOR_VERIFICATION = 0.5
-"""Maximum share, if that is too short for the minimum number of pairs."""
+"""Maximum that this share may grow to for the minimum number of pairs."""
 MAX_SHORTLIST = 3
 OPEN_LOADS = 3
 """Length of the final open loop of default and best, in phases of a trial."""
@@ -39,9 +39,9 @@ class Budget:
     """Warm-up and measured time of an evaluation."""
     pairs: int
     start_s: float | None = None
-    """Start time of a server if every trial starts one, as with other engines; else None."""
+    """Time to start a server if every trial starts one, as with other engines; else None."""
     fresh_start_s: float = EXPECTED_START_S
-    """Start time of a new server if trials do not start one."""
+    """Time to start a new server if trials do not start one."""
     uses_time_slices: bool = False
     """Whether arms are interleaved; otherwise each evaluation starts a server."""
     measured_s: float = 0.0
@@ -192,7 +192,7 @@ class Budget:
         return self.verification_s(min(self.pairs, MIN_PAIRS), finalists=1) + self.open_s
 
     def final_rounds_in(self, left_s: float, finalists: int) -> int:
-        """Return the number of final-selection rounds that leave time for the minimum of pairs."""
+        """Return how many final-selection rounds leave time for the minimum number of pairs."""
         left_s -= self.least_s + self._begun_s(finalists)
         return max(0, min(FINAL_ROUNDS, int(left_s / (finalists * self.compared_s))))
 

@@ -4,7 +4,7 @@
     -> final selection -> verification -> verdict -> open loop -> files
 
 Nothing is written before the inputs are checked and the engine has served. A signal or `kill -9`
-loses at most the running evaluation; `resume` continues to the same budget. Calls block, in one
+loses at most the running evaluation; `resume` continues with the same budget. Calls block, in one
 thread; signals arrive as KeyboardInterrupt.
 """
 

@@ -1,6 +1,6 @@
 """Study folder, read as `StudyRecord` by reports, exports and `--json`.
 
-During the search, the best is the lowest measurement, and a note says so.
+During the search, the best is the one measured lowest, and a note says so.
 """
 
 from __future__ import annotations

@@ -107,7 +107,7 @@ class CommandTarget(_OtherEngine[CommandEngine]):
         )
 
     def file_copy(self) -> tuple[str, str]:
-        """Return the engine file."""
+        """Return name and text of the engine file."""
         return COPY, self.engine.text
 
 

@@ -156,7 +156,7 @@ def slowest_latency_s(trials: Iterable[Trial], configurations: Iterable[Configur
 
 
 def whole(starts: Sequence[RoundEvaluation], size: int) -> Sequence[RoundEvaluation]:
-    """Return whole rounds, without an interrupted one."""
+    """Return the whole rounds, leaving out an interrupted one."""
     return starts[: len(starts) // size * size]
 
 

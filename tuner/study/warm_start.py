@@ -40,7 +40,7 @@ AUTO = "auto"
 NONE = "none"
 MAX_STUDIES = 4
 MAX_EVALUATIONS = 120
-"""Maximum in all, newest first; more evaluations take long to fit and add little."""
+"""Maximum number of evaluations, newest first; more take long to fit and add little."""
 LOAD_SCALE = 8.0
 """Number of doublings of the workload that lie as far apart as a knob's ends."""
 GROWING = frozenset({"mean", "p50", "p95", "p99", "consistency"})

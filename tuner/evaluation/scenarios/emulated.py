@@ -103,7 +103,10 @@ def run(
     *,
     check: Callable[[], None] = lambda: None,
 ) -> tuple[Emulation, list[EmulatedOutcome]]:
-    """Run a scenario, calling `check` regularly; return the result and the outcomes by arrival."""
+    """Run a scenario; return its result, and the outcomes in order of arrival.
+
+    `check` is called regularly.
+    """
     models = [model for group in scenario.groups for model in _models(group)]
     workers = [
         EmulatedWorker(number, pages=scenario.pages, concurrent_loads=scenario.concurrent_loads)

@@ -61,7 +61,7 @@ SAID = {
     "replica.count": "set by `workers`",
     "clockwork.memory_mb": "set by `memory_pages`, in pages of clockwork.page_mb",
 }
-"""Settings that a scenario expresses otherwise, with an explanation."""
+"""Settings that a scenario expresses otherwise, each with an explanation."""
 MAX_MODELS = 100_000
 MAX_WORKERS = 10_000
 MAX_CLIENTS = 100_000

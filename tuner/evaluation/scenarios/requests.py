@@ -64,7 +64,7 @@ class ScenarioRequests:
     varies: bool = False
     sent: InputSummary | None = None
     guessed: tuple[str, ...] = ()
-    """Like the attributes above, as in the `Payloads` of one model."""
+    """This and the two attributes above are as in the `Payloads` of one model."""
 
     def __init__(self, scenario: Scenario) -> None:
         self._scenario = scenario
@@ -206,7 +206,6 @@ class _Book:
         """Id of payloads -> these, their first body's index, and their head indexes by model."""
 
     def pair(self, sent: Payloads, name: str, number: int) -> tuple[int, int]:
-        """Return the head and body indexes of a model's request with the given number."""
         if id(sent) not in self._places:
             self._places[id(sent)] = sent, len(self._bodies), {}
             self._bodies += sent.requests

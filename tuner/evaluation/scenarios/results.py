@@ -56,7 +56,7 @@ class ScenarioResult:
 
     scenario: str
     seconds: float
-    """Time until the last outcome, but at least the scenario's own."""
+    """Time until the last outcome, but at least the scenario's duration."""
     streams: Mapping[str, Counts]
     by_deadline: Mapping[str, Mapping[float, Counts]]
     """Stream -> deadline in ms -> counts, for streams whose deadlines grow."""
@@ -68,7 +68,7 @@ class ScenarioResult:
 
     @property
     def goodput_per_s(self) -> float:
-        """Number of responses in time per second."""
+        """Number of timely responses per second."""
         return sum(one.in_time for one in self.streams.values()) / self.seconds
 
 

@@ -92,7 +92,7 @@ class EmulationSettings:
     """Settings of the emulation, apart from profiles."""
 
     jitter: tuple[float, ...] = (1.0,)
-    """Factors of durations, of which each action draws one."""
+    """Factors by which durations vary; each action draws one."""
     message_latency_s: float = 0.0002
     """Mean message latency, half of it fixed and half exponential."""
 

@@ -24,7 +24,7 @@ from tuner.values.configuration import Value
 SOFTNESS = 8.0
 """Exponent S that smooths nearby bounds: throughput = (sum of rate^-S)^(-1/S)."""
 TOGETHER = 4.0
-"""Weight of a timeout: at 1/4 of the gateway's time for all requests, these leave together.
+"""All requests leave together if the timeout is 1/4 of the gateway's time for all of them.
 """
 UNKNOWN_REQUEST_S = 1e-4
 """CPU time of a request in gateway or client if unmeasured: 0.1 ms, a typical value."""

@@ -2,7 +2,7 @@
 
     client --request--> gateway --> scheduler --batch--> replica --> gateway --response--> client
 
-Between events all parts with work (core-seconds) run at once, as fast as their threads allow; if
+Between events, all parts with work (core-seconds) run at once, as fast as their threads allow; if
 they want more cores than there are, all slow down alike (processor sharing). A replica that has
 spent its CPU quota stops until its next period (100 ms). Costs come from the profile, batching and
 waits from `serving.scheduling`. Deterministic.
@@ -40,7 +40,7 @@ MIN_S = 0.4
 """Minimum virtual time: four periods of the quota."""
 MAX_REQUESTS = 4_000
 WARMUP = 0.25
-"""Share of responses, from the first one on, that do not count."""
+"""Share of the responses that are dropped as warm-up."""
 INTO_GATEWAY = 0.6
 """Share of a request's gateway cost that precedes its batch; the rest comes with the response."""
 _TINY_S = 1e-12

@@ -104,7 +104,7 @@ class EmulatedOutcome:
 
     @property
     def in_time(self) -> bool:
-        """Whether it was answered by its deadline."""
+        """Whether the request was answered by its deadline."""
         deadline_s = self.request.at_s + self.request.objective_s
         return self.refused is None and self.done_s <= deadline_s
 

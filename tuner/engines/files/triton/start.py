@@ -1,4 +1,4 @@
-"""Start of the `tritonserver` that the wheel `nvidia-pytriton` ships, with its Python backend.
+"""Script that becomes the `tritonserver` in the wheel `nvidia-pytriton`, with its Python backend.
 
     python start.py --port 8000 --work FOLDER
 
