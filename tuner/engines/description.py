@@ -118,7 +118,7 @@ class UrlEngine:
     host: str
     port: int
     hook: tuple[str, ...]
-    """Program and arguments, run in the tuner's working folder; empty if the server stays unchanged."""
+    """Program and arguments, run in the tuner's working folder; empty if there is no hook."""
     hook_timeout_s: float
     request: RequestFormat
     ready_path: str | None = None

@@ -27,7 +27,7 @@ TIMEOUT_S = 10.0
 
 
 def check_responses(address: tuple[str, int], payloads: Payloads) -> str | None:
-    """Return a note on how many responses are correct, or None if there are no labels or classes."""
+    """Return a note on how many responses are correct, or None without labels or classes."""
     if payloads.labels is None or not payloads.answer:
         return None
     batch = payloads.client_batch

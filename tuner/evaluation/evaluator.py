@@ -46,7 +46,7 @@ T = TypeVar("T")
 
 
 def retry_lost(run: Callable[[], T]) -> T:
-    """Run a phase, and retry it once if the load generator is lost, which no configuration causes."""
+    """Run a phase; retry it once if the load generator is lost, which no configuration causes."""
     try:
         return run()
     except LoadGeneratorLost as error:

@@ -34,7 +34,7 @@ from tuner.values.round_evaluation import FailureCount, RoundEvaluation
 from tuner.values.verdict import Verdict
 
 ASSUMED_SD = 0.03
-"""Standard deviation of log ratios before any data: 0.01 to 0.05 (`benchmarks/verdict/slices.py`)."""
+"""Standard deviation of log ratios before any data: 0.01 to 0.05 (benchmarks/verdict/slices.py)."""
 MAX_ROUNDS = 1000
 METRICS = (
     "mean",

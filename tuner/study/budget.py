@@ -59,7 +59,7 @@ class Budget:
         start_s: float | None = None,
         uses_time_slices: bool = False,
     ) -> Budget:
-        """Return the settings' budget; `start_s` is the start time if each trial starts a server."""
+        """Return the settings' budget; `start_s` is the time to start a server in each trial."""
         measurement = settings.measurement
         return cls(
             trials=settings.search.trials,

@@ -81,8 +81,8 @@ class Progress:
         """Print the plan."""
         expected_s = min(plan.expected_s, plan.max_time_s)
         budget = (
-            f"{formatting.plural(plan.trials, 'evaluation')}: the default, {plan.initial - 1} spread, "
-            f"{plan.trials - plan.initial} guided"
+            f"{formatting.plural(plan.trials, 'evaluation')}: the default, "
+            f"{plan.initial - 1} spread, {plan.trials - plan.initial} guided"
         )
         if plan.done:
             budget += f"; {plan.done} of them done"

@@ -87,7 +87,7 @@ class ScenarioServer:
         return () if self._process is None else self._process.pids
 
     def apply(self, configuration: Configuration) -> float:
-        """Apply a configuration and return the seconds taken; may raise UsageError or LaunchFailed."""
+        """Apply a configuration; return the seconds taken, or raise UsageError or LaunchFailed."""
         before_s = time.monotonic()
         launcher = self._launcher
         wanted = Configuration({**launcher.defaults, **configuration})

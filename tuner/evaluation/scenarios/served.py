@@ -1,6 +1,6 @@
 """Scenario served in real time, on Luthier's engine with real replicas.
 
-    start an empty server -> deploy the copies -> send every request when it is due -> end the server
+    start an empty server -> deploy the copies -> send every request when it is due -> end it
 
 Arrivals are those of the emulation. Each request carries its deadline (the Open Inference
 Protocol's `timeout`); latency counts from the time it was due.

@@ -6,8 +6,8 @@ At a fixed concurrency the mean follows from the throughput (Little's law), whic
     workers      replicas x batch / time of a batch under the quota
     cores        cores / CPU time of a request in replica, gateway and client
     gateway      one process: 1 / its CPU time per request
-    latency      concurrency / latency of an idle server, with the wait for a batch to fill; if all requests
-                 wait for a timeout, with the gateway's time for all of them
+    latency      concurrency / latency of an idle server, with the wait for a batch to fill; if
+                 all requests wait for a timeout, with the gateway's time for all of them
 """
 
 from __future__ import annotations
@@ -24,8 +24,7 @@ from tuner.values.configuration import Value
 SOFTNESS = 8.0
 """Exponent S that smooths nearby bounds: throughput = (sum of rate^-S)^(-1/S)."""
 TOGETHER = 4.0
-"""All requests leave together if the timeout is 1/4 of the gateway's time for all of them.
-"""
+"""All requests leave together if the timeout is 1/4 of the gateway's time for all of them."""
 UNKNOWN_REQUEST_S = 1e-4
 """CPU time of a request in gateway or client if unmeasured: 0.1 ms, a typical value."""
 

@@ -1,4 +1,4 @@
-"""Cost profile of one model on one machine, in seconds, as `tuner.evaluation.profiler` measures it."""
+"""Cost profile of one model on one machine, in seconds, as `evaluation.profiler` measures it."""
 
 from __future__ import annotations
 

@@ -2,7 +2,7 @@
 
     MODEL_FILE=model.onnx WORKERS=2 THREADS=1 MAX_BATCH=8 MAX_WAIT_MS=1 python server.py --port 8000
 
-Settings that are not mosec's own come as environment variables, which its worker processes read too.
+Settings that are not mosec's own come as environment variables, which its workers read too.
 """
 
 import os
