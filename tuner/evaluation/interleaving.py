@@ -134,7 +134,7 @@ class InterleavedRounds:
                         raise UsageError(f"{role}: {error}") from None
                     if not residents:
                         raise LaunchFailed(error.cause, f"{role}: {error.text}") from None
-                    why = f"{role} does not start beside the others: {error}"
+                    why = f"{role} does not start alongside the others: {error}"
                     raise CannotInterleave(why) from None
                 owned.callback(engine.stop)
                 startup_s = time.monotonic() - before_s

@@ -102,7 +102,7 @@ class PhaseRunner:
     def _observe(
         self, engine: RunningEngine, plan: PhasePlan, idle: Sequence[int] = ()
     ) -> TimeSlice:
-        if not self.is_new:  # it has settled before
+        if not self.is_new:  # the engine has settled before
             plan = plan.with_warmup(settling_s=0.0)
         self.is_new = False
         before, host_before = self._readings(engine, idle)

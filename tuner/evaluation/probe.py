@@ -31,7 +31,7 @@ def probe_model(evaluator: Evaluator, environment: Environment, served: EngineIn
     seen: dict[int, ObservedPhase] = {}
     memory_mb: dict[int, tuple[float, float]] = {}
     # A new server's first replica reads the file and tries two items together, so it takes more
-    # memory than later ones. A limit that fits only those would fail every new server.
+    # memory than later ones. A limit that suits only these would fail every new server.
     evaluator.stop_engine()
     most = 1 if served.unbatched_reason else environment.items
     for size in (size for size in SIZES if size == 1 or size <= most):

@@ -135,7 +135,7 @@ class LuthierProcess:
             UsageError: the server rejects model or settings.
             LaunchFailed: `start` or `timeout`, with the server's last line.
         """
-        process = subprocess.Popen(  # noqa: S603 - a list of our own making, no shell
+        process = subprocess.Popen(  # noqa: S603 - a list made here, no shell
             _command(
                 program, model, configuration or Configuration({}), spawner, is_trusted, always
             ),

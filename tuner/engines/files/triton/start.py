@@ -15,7 +15,7 @@ import shutil
 import sys
 
 try:
-    import onnxruntime  # noqa: F401  what model.py needs is missed here, not in one of Triton's many lines
+    import onnxruntime  # noqa: F401  what model.py lacks is reported here, not in one of Triton's many lines
     import pytriton
 except ModuleNotFoundError as error:
     install = f"{sys.executable} -m pip install nvidia-pytriton onnxruntime"
