@@ -1,1 +1,1 @@
-"""Other engines than Luthier's: their descriptions and files."""
+"""Engines other than Luthier's: their descriptions and files."""

@@ -1,6 +1,6 @@
 """Descriptions of other engines: how to start, change, call and stop them.
 
-Values only: `tuner.engines.file` reads them, and `tuner.launching` acts on them.
+Pure values: `tuner.engines.file` reads them, and `tuner.launching` acts on them.
 """
 
 from __future__ import annotations
@@ -21,28 +21,28 @@ READY_TIMEOUT_S = 60.0
 STOP_GRACE_S = 2.0
 """Time from the stop signal to SIGKILL; a measured server has nothing to finish."""
 COPY = "engine.yaml"
-"""Engine file in a study folder."""
+"""Name of the engine file in a study folder."""
 SCENARIO_COPY = "scenario.yaml"
-"""Scenario in a study folder."""
+"""Name of the scenario file in a study folder."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class RequestFormat:
-    """Request format of the engine."""
+    """Format of the requests that an engine takes."""
 
     protocol: Protocol
     model: str | None = None
-    """Model name in paths; None: that of the study."""
+    """Model name in paths; None for the study's model."""
     path: str | None = None
-    """Request path; None: that of the protocol."""
+    """Request path; None for the protocol's path."""
     method: str = "POST"
     headers: Mapping[str, str] = dataclasses.field(default_factory=dict)
     body: pathlib.Path | None = None
-    """Body of a raw request; None: the study's payload."""
+    """File with the body of a raw request; None for the study's payload."""
     is_tensor: bool = False
-    """Whether a raw request is the bytes of one input, little-endian."""
+    """Whether a raw request consists of the bytes of one input, little-endian."""
     answer: str | None = None
-    """Datatype of the numbers in a raw response; None: unknown."""
+    """Datatype of the numbers in a raw response; None if unknown."""
 
     def infer_path(self, model: str) -> str:
         """Return the request path for the study's model."""
@@ -58,7 +58,7 @@ class RequestFormat:
         return self.infer_path(model).removesuffix("/infer")
 
     def ready_path(self) -> str | None:
-        """Return the path of the readiness check; None: a request must check."""
+        """Return the path of the readiness check, or None if a request must serve as one."""
         if self.protocol != "open-inference":
             return None
         return f"{(self.path or '/v2/').partition('/v2/')[0]}/v2/health/ready"
@@ -70,33 +70,32 @@ class CommandEngine:
 
     name: str
     file: pathlib.Path
-    """Absolute path of the first read."""
+    """Absolute path from which the file was first read."""
     text: str
-    """Content of the file."""
     command: tuple[str, ...]
-    """Templates of program and arguments."""
+    """Templates of the program and its arguments."""
     environment: Mapping[str, str]
-    """Variable -> template, besides the tuner's variables."""
+    """Variable -> template, in addition to the tuner's variables."""
     files: Mapping[str, str]
-    """Path in the launch's folder -> template of the text."""
+    """Path in the launch's folder -> template of the file's content."""
     directory: str
     """Template of the working folder."""
     ready_path: str | None
-    """None: the protocol's, else the study's request."""
+    """Path of the readiness check; None for the protocol's, or else the study's request."""
     ready_timeout_s: float
     request: RequestFormat
     stop_signal: signal.Signals
     stop_grace_s: float
     defaults: Mapping[str, str]
-    """Text of each knob without another value."""
+    """Value as text of each knob that has no other."""
     python: str = sys.executable
     """Value of `{python}`."""
     label: str
-    """Name in reports."""
+    """Name of the engine in reports."""
 
     @property
     def places(self) -> tuple[str, ...]:
-        """Names in all templates."""
+        """Names of the placeholders in all templates."""
         return template.names(self._templates())
 
     @property
@@ -119,7 +118,7 @@ class UrlEngine:
     host: str
     port: int
     hook: tuple[str, ...]
-    """Program and arguments, run in the tuner's working folder; empty: no changes."""
+    """Program and arguments, run in the tuner's working folder; empty if there is no hook."""
     hook_timeout_s: float
     request: RequestFormat
     ready_path: str | None = None

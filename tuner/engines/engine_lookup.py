@@ -1,8 +1,8 @@
 """Lookup of the engine file for `--engine`.
 
-command:FILE    the user's
+command:FILE    the user's file
 NAME            tuner/engines/files/NAME/engine.yaml, on the interpreter that runs `tune`
-NAME:PYTHON     the same on another one, into which the engine was installed
+NAME:PYTHON     the same file, on another interpreter into which the engine was installed
 """
 
 from __future__ import annotations
@@ -22,19 +22,19 @@ FILE = "engine.yaml"
 
 
 def names() -> tuple[str, ...]:
-    """Return the engines whose files come with the tuner."""
+    """Return the names of the engines whose files come with the tuner."""
     return tuple(sorted(path.parent.name for path in FOLDER.glob(f"*/{FILE}")))
 
 
 def engine_of(given: str, *, kept: str | None = None) -> CommandEngine:
-    """Return the engine of `--engine`.
+    """Return the engine that `--engine` names.
 
     Args:
-        kept: text of the engine file when the study began; None: read it.
+        kept: text of the engine file when the study began; None to read the file.
 
     Raises:
-        InvalidEngine: the file is wrong.
-        UsageError: no such engine or interpreter.
+        InvalidEngine: the file is invalid.
+        UsageError: there is no such engine or interpreter.
     """
     name, _, rest = given.partition(":")
     if name == "command":

@@ -45,7 +45,7 @@ _HEADER = re.compile(r"[!#$%&'*+\-.^_`|~0-9A-Za-z]+")
 
 
 def read_text(path: pathlib.Path) -> str:
-    """Return an engine file's text; InvalidEngine if it cannot be read."""
+    """Return the text of an engine file, or raise InvalidEngine if it cannot be read."""
     try:
         return user_files.text(path)
     except OSError as error:
@@ -58,8 +58,8 @@ def parse(text: str, path: pathlib.Path) -> CommandEngine:
     """Parse an engine file, or raise InvalidEngine.
 
     Args:
-        text: its content, now or when the study began.
-        path: absolute; its folder is `{folder}`.
+        text: content of the file, now or when the study began.
+        path: absolute path; its folder is `{folder}`.
     """
     content = document.read(text, str(path), fault=InvalidEngine)
     tree = content.mapping(content.value, ())
@@ -123,7 +123,6 @@ def _words(content: Document, given: object, path: Path) -> tuple[str, ...]:
 
 
 def _word(content: Document, given: object, path: Path) -> str:
-    """Return a text, or a number as text."""
     if isinstance(given, str | int | float) and not isinstance(given, bool):
         text = str(given)
         if "\0" not in text:
@@ -134,7 +133,6 @@ def _word(content: Document, given: object, path: Path) -> str:
 def _texts(
     content: Document, tree: Mapping[str, Any], path: Path, is_name: IsName, expected: str
 ) -> dict[str, str]:
-    """Return the texts of a mapping by valid names."""
     given = content.mapping(tree.get(str(path[-1]), {}), path)
     for name in given:
         if not is_name(name):

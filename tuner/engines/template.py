@@ -23,7 +23,7 @@ BUILT_IN: Mapping[str, str] = {
     "afterwards",
     "python": "interpreter that runs `tune`, or that of `--engine NAME:PYTHON`",
 }
-"""Placeholders besides knobs -> description."""
+"""Placeholders that are no knobs -> description."""
 
 
 def names(texts: Iterable[str]) -> tuple[str, ...]:

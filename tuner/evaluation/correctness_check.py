@@ -1,4 +1,4 @@
-"""Correctness check of a server's responses by a few labelled items, outside of measurements.
+"""Correctness check of a server's responses against a few labelled items, outside measurements.
 
 It reads the Open Inference Protocol in binary form (`Inference-Header-Content-Length`), TensorFlow
 Serving's JSON, and bare numbers of a known datatype.
@@ -20,14 +20,14 @@ from tuner.load_generator.error_responses import message, reported_line
 from tuner.load_generator.payloads import Payloads
 
 ITEMS = 64
-"""Items to request: enough to see wrong responses, too few to judge a model."""
+"""Number of items to request: enough to reveal wrong responses, too few to judge a model."""
 _TRIED, _TRIED_S = 16, 5.0
-"""Requests to try before any phase; a bad value may be in one of hundreds."""
+"""Maximum number and time of requests tried before any phase; one in hundreds may be bad."""
 TIMEOUT_S = 10.0
 
 
 def check_responses(address: tuple[str, int], payloads: Payloads) -> str | None:
-    """Return a note on correct responses; None without labels, or without classes or texts."""
+    """Return a note on how many responses are correct, or None without labels or classes."""
     if payloads.labels is None or not payloads.answer:
         return None
     batch = payloads.client_batch
@@ -61,7 +61,7 @@ def _send(
 
 
 def rejection_reason(address: tuple[str, int], payloads: Payloads) -> str:
-    """Return why the server rejects one of the first requests, or empty."""
+    """Return why the server rejects one of the first requests, or an empty string."""
     until_s = time.monotonic() + _TRIED_S
     for count, body in enumerate(payloads.requests[:_TRIED]):
         if count and time.monotonic() > until_s:
@@ -87,7 +87,7 @@ def _rejection_reason(address: tuple[str, int], payloads: Payloads, body: bytes)
 
 
 def read(form: str, answer: bytes, header_bytes: int, *, items: int = 1) -> NDArray[Any] | None:
-    """Return a response's class or text by item, (items,), by `Payloads.answer`; or None."""
+    """Return each item's class or string, (items,), or None; `form` is as in `Payloads.answer`."""
     if form == "open-inference":
         return read_oip(answer, header_bytes, items=items)
     if form != "tensorflow-serving":
@@ -100,7 +100,7 @@ def read(form: str, answer: bytes, header_bytes: int, *, items: int = 1) -> NDAr
 
 
 def read_oip(answer: bytes, header_bytes: int, *, items: int = 1) -> NDArray[Any] | None:
-    """Return class or text by item, (items,), or None (Open Inference Protocol)."""
+    """Return each item's class or string, (items,), from an Open Inference response, or None."""
     start = header_bytes
     for output in json.loads(answer[:header_bytes])["outputs"]:
         size = output.get("parameters", {}).get("binary_data_size", 0)
@@ -120,7 +120,7 @@ def read_oip(answer: bytes, header_bytes: int, *, items: int = 1) -> NDArray[Any
 
 
 def _classes(values: NDArray[Any], items: int) -> NDArray[Any] | None:
-    """Return integers as classes, or the index of the largest of several floats."""
+    """Return integers as classes, or the index of each item's largest float, or None."""
     if len(values) % items:
         return None
     if len(values) == items and values.dtype.kind in "iu":
@@ -131,7 +131,7 @@ def _classes(values: NDArray[Any], items: int) -> NDArray[Any] | None:
 
 
 def _texts(data: bytes) -> list[str]:
-    """Decode binary texts, each after a four-byte length."""
+    """Decode binary strings, each preceded by its four-byte length."""
     texts = []
     start = 0
     while start < len(data):

@@ -19,20 +19,20 @@ from tuner.values.trial import Outcome
 
 
 class Startup(NamedTuple):
-    """When an evaluation began, and the seconds until its engine was ready."""
+    """Start time of an evaluation, and the seconds until its engine was ready."""
 
     started_at: float
     startup_s: float
 
 
 class Stopwatch:
-    """Measures a startup from its construction on."""
+    """Stopwatch of a startup, which runs from its construction on."""
 
     def __init__(self) -> None:
         self._started_at, self._begin_s = time.time(), time.monotonic()
 
     def startup(self) -> Startup:
-        """Return the startup until now."""
+        """Return the startup as measured so far."""
         return Startup(self._started_at, time.monotonic() - self._begin_s)
 
 
@@ -43,15 +43,15 @@ class Evaluation:
     configuration: Configuration
     outcome: Outcome
     measurement: Measurement | None
-    """None unless ok; limits are not checked here."""
+    """Measurement if the outcome is ok; limits are not checked here."""
     records: RequestRecords | None
-    """Every request, if a phase ran."""
+    """Records of every request, if a phase ran."""
     startup_s: float
     loaded_s: float
-    """Warm-up and measured time; 0 without a complete phase."""
+    """Time of warm-up and measured part; 0 without a complete phase."""
     started_at: float
     slices_ms: tuple[float, ...] = ()
-    """Mean latency of each time slice, 0 for one left out; empty without slices."""
+    """Mean latency of each time slice, 0 for an omitted one; empty without time slices."""
 
     @classmethod
     def of(
@@ -61,7 +61,7 @@ class Evaluation:
         outcome: Outcome,
         found: JudgedPhase | None = None,
     ) -> Evaluation:
-        """Return the evaluation of a phase; None: without one."""
+        """Return the evaluation of the phase `found`, or of a failure if it is None."""
         return cls(
             configuration=configuration,
             outcome=outcome,
@@ -87,13 +87,13 @@ class JudgedPhase:
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class ObservedPhase:
-    """Phase with replica facts on both sides."""
+    """Phase with the replica facts read before and after it."""
 
     before: ReplicaFacts
     load: PhaseResult
     after: ReplicaFacts
     gateway_cpu_s: float | None
-    """CPU time of the engine without replicas, if readable."""
+    """CPU time of the engine without its replicas, if readable."""
     replica_cpu_s: float | None
     """CPU time of the replicas, if readable."""
 
@@ -113,16 +113,16 @@ class TimeSlice:
     before: ReplicaFacts
     after: ReplicaFacts
     repeats: int = 0
-    """Earlier tries, disturbed by neighbours."""
+    """Number of earlier tries, which neighbours disturbed."""
     is_disturbed: bool = False
-    """Whether the last try was disturbed too."""
+    """Whether neighbours disturbed the last try too."""
 
 
 def is_answered(load: PhaseResult) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
-    """Return (n,) whether each request of a phase is measured and got status 2xx."""
+    """Return whether each request of a phase was measured and got a 2xx status, (n,)."""
     return summary.is_answered(load.records, warmup_s=load.warmup_end_s, seconds=load.measured_s)
 
 
 def difference(after: float | None, before: float | None) -> float | None:
-    """Return how much a counter grew; None if unknown."""
+    """Return how much a counter grew, or None if a reading is unknown."""
     return None if after is None or before is None else after - before

@@ -1,8 +1,8 @@
 """Evaluator of configurations, with one engine and one load generator.
 
-An evaluation is new replicas, a warm-up, a measured phase, and the replicas' report. Gateway and
-client live on, except in `evaluate_on_new_server`. A dead server is one failed evaluation; the next starts
-another. Use it as a context manager, from one thread.
+An evaluation consists of new replicas, a warm-up, a measured phase, and the replicas' report.
+Gateway and client live on, except in `evaluate_on_new_server`. A server that dies fails one
+evaluation, and the next evaluation starts another. Use it as a context manager, from one thread.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ T = TypeVar("T")
 
 
 def retry_lost(run: Callable[[], T]) -> T:
-    """Run a phase, and again if the load generator was lost, no fault of the configuration."""
+    """Run a phase; retry it once if the load generator is lost, which no configuration causes."""
     try:
         return run()
     except LoadGeneratorLost as error:
@@ -57,7 +57,8 @@ def retry_lost(run: Callable[[], T]) -> T:
 class Evaluator:
     """Evaluator with one engine, by default Luthier's own, and one load generator.
 
-    Without an `open_load`, whose limit in flight is `concurrency`, the loop is closed.
+    Without an `open_load`, the loop is closed; with one, `concurrency` limits the requests in
+    flight.
     """
 
     def __init__(
@@ -75,13 +76,13 @@ class Evaluator:
         self.settings = settings
         self.open_load = open_load
         self.stream = 0
-        """Stream of random arrivals: evaluations of one share a schedule, so none is luckier."""
+        """Stream of random arrivals; its evaluations share a schedule, so that none is luckier."""
         self._rate_per_s: float | None = None
-        """Highest rate of the last evaluation in a rate search."""
+        """Highest rate that the last evaluation of a rate search found."""
         self.sent, self.varies = "", False
         """Description of the payloads, and whether they differ in size."""
         self.lengthens = True
-        """Whether to measure longer for a required p99 with too few requests."""
+        """Whether to measure longer if a required p99 has too few requests."""
         self.prices = prices
         self._has_gpu = False
         self._cores = machine.read().cores
@@ -90,7 +91,7 @@ class Evaluator:
         self._engine: RunningEngine | None = None
         self._first: Configuration | None = None
         self.start_s: float | None = None
-        """Seconds of the first start; None before it."""
+        """Seconds that the first start took; None before it."""
 
     def __enter__(self) -> Self:
         return self
@@ -99,7 +100,7 @@ class Evaluator:
         self.close()
 
     def start(self, configuration: Configuration | None = None) -> EngineInfo:
-        """Start the engine, as at first without a configuration, and describe it."""
+        """Start the engine, by default with its first configuration, and return its description."""
         self.stop_engine()
         self._first = self._first or configuration
         before_s = time.monotonic()
@@ -111,7 +112,7 @@ class Evaluator:
         return served
 
     def send(self, payloads: Payloads | ScenarioRequests) -> None:
-        """Set what the following evaluations send."""
+        """Set the requests that the following evaluations send."""
         self._phases.send(payloads)
         self.sent, self.varies = payloads.description, payloads.varies
 
@@ -122,11 +123,11 @@ class Evaluator:
 
     @property
     def address(self) -> tuple[str, int] | None:
-        """Host and inference port of the running engine."""
+        """Host and inference port of the running engine, or None."""
         return None if self._engine is None else (self._engine.host, self._engine.port)
 
     def check_responses(self) -> str | None:
-        """Return a note on the running engine's responses; None if they tell nothing."""
+        """Return a note on the running engine's responses, or None if they cannot be checked."""
         payloads = self._phases.payloads
         if self.address is None or payloads is None:
             return None
@@ -134,7 +135,7 @@ class Evaluator:
 
     @property
     def workload(self) -> EvaluationWorkload:
-        """What an evaluation runs by default."""
+        """Workload that an evaluation runs by default."""
         return EvaluationWorkload(
             phases=self._phases,
             settings=self.settings,
@@ -146,7 +147,7 @@ class Evaluator:
         )
 
     def evaluate(self, configuration: Configuration, race: Race | None = None) -> Evaluation:
-        """Evaluate a configuration on the running engine, until `race` ends it."""
+        """Evaluate a configuration on the running engine; `race` may end it early."""
         watch = Stopwatch()
         try:
             engine = self._ensure_engine(configuration)
@@ -156,13 +157,13 @@ class Evaluator:
         return self._measure(engine, configuration, watch.startup(), run)
 
     def evaluate_on_new_server(self, configuration: Configuration) -> Evaluation:
-        """Evaluate a configuration on a new server; the current engine ends."""
+        """Evaluate a configuration on a new server, after ending the current engine."""
         return self._fresh(configuration, self._run_workload)
 
     def evaluate_at(
         self, configuration: Configuration, load: OpenLoopPlan, *, seconds: float
     ) -> Evaluation:
-        """Evaluate a configuration on a new server under an open loop."""
+        """Evaluate a configuration on a new server under the open loop `load`."""
         run = functools.partial(self.workload.at_rate, load=load, seconds=seconds)
         return self._fresh(configuration, run)
 
@@ -192,7 +193,7 @@ class Evaluator:
         seconds: float,
         warmup_s: float | None = None,
     ) -> ObservedPhase:
-        """Apply a configuration, and observe its replicas around a closed loop, unless it fails."""
+        """Apply a configuration, and observe its replicas before and after a closed loop."""
         engine = self._ensure_engine(configuration)
         plan = self.workload.closed_loop_plan(engine)
         if warmup_s is not None:
@@ -204,13 +205,13 @@ class Evaluator:
 
     @property
     def why_not_interleaved(self) -> str | None:
-        """Why two engines cannot run at once; None: they can."""
+        """Reason why two engines cannot run at once, or None if they can."""
         return self.launcher.why_not_interleaved
 
     def measure(
         self, engine: RunningEngine, configuration: Configuration, startup: Startup, *, is_new: bool
     ) -> Evaluation:
-        """Evaluate the configuration of a running engine; `is_new` as of `time_slice`."""
+        """Evaluate the configuration of a running engine; `is_new` is as in `time_slice`."""
         self._phases.is_new = is_new
         return self._measure(engine, configuration, startup, self._run_workload)
 
@@ -223,9 +224,10 @@ class Evaluator:
         is_new: bool,
         idle: Sequence[int] = (),
     ) -> TimeSlice:
-        """Run a time slice, and repeat it if neighbours, besides `idle` engines, disturb it.
+        """Run a time slice, and repeat it if neighbours other than the `idle` processes disturb it.
 
-        A process that `is_new` has had no requests yet and has to settle. Failures are raised.
+        `is_new` means that the process has had no requests yet and has to settle. Failures are
+        raised.
         """
         self._phases.is_new = is_new
         plan = self.workload.slice_plan(engine, seconds=seconds, warmup_s=warmup_s)
@@ -234,26 +236,26 @@ class Evaluator:
     def join_slices(
         self, configuration: Configuration, slices: Sequence[TimeSlice], startup: Startup
     ) -> Evaluation:
-        """Join an evaluation's time slices, without disturbed ones unless most are."""
+        """Join an evaluation's time slices, omitting disturbed ones unless most are disturbed."""
         found = self._phases.join(slices, self.settings)
         return self._evaluation(configuration, found, startup, paid_s=found.load.measured_s)
 
     def batch_times(self) -> statistics.BatchTimes:
-        """Return the running engine's batch statistics, if supported."""
+        """Return the running engine's batch statistics, empty if there are none."""
         engine = self._engine
         if engine is None:
             return {}
         return statistics.batch_times(engine.host, engine.port, engine.describe().model)
 
     def stop_engine(self) -> None:
-        """End the engine, if any."""
+        """End the engine, if one is running."""
         engine, self._engine = self._engine, None
         if engine is not None:
             engine.stop()
 
     def close(self) -> None:
-        """End both processes, and clean up after engines."""
-        with contextlib.ExitStack() as ends:  # the last first
+        """End the engine and the load generator, and clean up after engines."""
+        with contextlib.ExitStack() as ends:  # in reverse order
             ends.callback(self.launcher.close)
             ends.callback(self.stop_engine)
             ends.callback(self._phases.close)
@@ -263,7 +265,6 @@ class Evaluator:
         return self._engine
 
     def _ensure_engine(self, configuration: Configuration) -> RunningEngine:
-        """Apply a configuration to the engine, or to a new one if it has ended."""
         if self._engine is not None and self._engine.is_running():
             self._engine.apply(configuration)
             self._phases.is_new |= self.launcher.is_restarted
@@ -291,7 +292,6 @@ class Evaluator:
     def _evaluation(
         self, configuration: Configuration, found: JudgedPhase, startup: Startup, *, paid_s: float
     ) -> Evaluation:
-        """Return the evaluation with its cost over the seconds that are paid."""
         measured = found.measurement
         if measured is not None:
             held = prices.allocated_by(configuration, cores=self._cores, has_gpu=self._has_gpu)
@@ -307,7 +307,7 @@ class Evaluator:
         error: LaunchFailed | LoadGeneratorFailed,
         startup: Startup,
     ) -> Evaluation:
-        """Return a failed evaluation without a phase; an unresponsive engine is ended."""
+        """Return a failed evaluation without a phase, and end the engine if it does not respond."""
         if isinstance(error, LoadGeneratorFailed):
             try:
                 deaths = outcomes.of_deaths(engine.replica_facts())

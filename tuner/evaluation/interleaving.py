@@ -1,9 +1,9 @@
 """Interleaved evaluation: the arms' engines run at once, and load alternates between them.
 
-Machine speed drifts over seconds and minutes, for all alike (docs/measurement.md), so time slices
-of a few tenths of a second alternate, A B B A, and drift cancels in the ratio. Each slice's
-beginning is not counted. A round evaluates each arm once, with new replicas if possible, and joins
-its slices.
+Machine speed drifts over seconds and minutes, for all arms alike (docs/measurement.md). Time slices
+of a few tenths of a second therefore alternate, A B B A, and drift cancels in the ratio. The
+beginning of each slice is not counted. A round evaluates each arm once, with new replicas if
+possible, and joins the slices of each arm.
 """
 
 from __future__ import annotations
@@ -28,23 +28,23 @@ from tuner.values.configuration import Configuration
 
 SPARE_SHARE = 0.1
 CLOCK = "accelerator.clock_mhz"
-"""Common to all engines on a GPU."""
+"""Knob that all engines on a GPU share."""
 _LONGER = 1.5
-"""Growth of latency above which slices are laid out anew."""
+"""Factor of growth in latency above which slices are laid out anew."""
 
 
 class CannotInterleave(Exception):
-    """Engines cannot run at once; a one-line reason."""
+    """Engines cannot run at once; the message is a one-line reason."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Arm:
-    """An arm of the comparison."""
+    """Arm of a comparison."""
 
     launcher: Launcher
     configuration: Configuration
     payloads_of: Callable[[EngineInfo], Payloads] | None = None
-    """Makes its requests; None: the evaluator's."""
+    """Function that makes its requests; None for the evaluator's."""
 
 
 @dataclasses.dataclass(slots=True, eq=False)
@@ -54,9 +54,9 @@ class _RunningArm:
     payloads: Payloads | None
     startup_s: float
     is_fresh: bool = True
-    """Whether its launch is still unmeasured."""
+    """Whether no round has used its launch yet."""
     is_new: bool = True
-    """Whether its process had no load yet."""
+    """Whether its process has had no load yet."""
     pids: tuple[int, ...] = ()
 
 
@@ -69,11 +69,11 @@ class SequentialRounds:
 
     @property
     def arms(self) -> tuple[str, ...]:
-        """Arms by name."""
+        """Names of the arms."""
         return tuple(self._contenders)
 
     def round(self, arms: Sequence[str]) -> Iterator[tuple[str, Evaluation]]:
-        """Yield one evaluation per arm, in order."""
+        """Yield one evaluation per arm, in the given order."""
         for role in arms:
             yield role, self._evaluate_arm(self._contenders[role])
 
@@ -93,7 +93,7 @@ class SequentialRounds:
 
 
 class InterleavedRounds:
-    """Interleaved rounds; made by `open`."""
+    """Interleaved rounds, which `open` makes."""
 
     def __init__(
         self, evaluator: Evaluator, residents: Mapping[str, _RunningArm], *, round_trip_s: float
@@ -107,11 +107,11 @@ class InterleavedRounds:
     def open(
         cls, evaluator: Evaluator, contenders: Mapping[str, Arm], *, round_trip_s: float
     ) -> Self:
-        """Start each arm's engine; `round_trip_s` is the slowest's mean latency, or 0.
+        """Start each arm's engine; `round_trip_s` is the mean latency of the slowest arm, or 0.
 
         Raises:
-            CannotInterleave: they cannot run at once; all stopped.
-            UsageError, LaunchFailed: the first does not start.
+            CannotInterleave: the engines cannot run at once; all are stopped.
+            UsageError, LaunchFailed: settings are invalid, or the first engine does not start.
         """
         alone = [one.launcher.why_not_interleaved for one in contenders.values()]
         if (why := next(filter(None, alone), None)) is not None:
@@ -134,7 +134,7 @@ class InterleavedRounds:
                         raise UsageError(f"{role}: {error}") from None
                     if not residents:
                         raise LaunchFailed(error.cause, f"{role}: {error.text}") from None
-                    why = f"{role} does not start beside the others: {error}"
+                    why = f"{role} does not start alongside the others: {error}"
                     raise CannotInterleave(why) from None
                 owned.callback(engine.stop)
                 startup_s = time.monotonic() - before_s
@@ -148,7 +148,7 @@ class InterleavedRounds:
 
     @property
     def arms(self) -> tuple[str, ...]:
-        """Arms by name."""
+        """Names of the arms."""
         return tuple(self._residents)
 
     def __enter__(self) -> Self:
@@ -158,7 +158,7 @@ class InterleavedRounds:
         self.close()
 
     def close(self) -> None:
-        """Stop the engines in parallel: each may use its grace period."""
+        """Stop the engines in parallel, as each may use its whole grace period."""
         engines = [one.engine for one in self._residents.values() if one.engine is not None]
         for one in self._residents.values():
             one.engine = None
@@ -166,7 +166,6 @@ class InterleavedRounds:
             list(pool.map(operator.methodcaller("stop"), engines))
 
     def _slices(self) -> TimeSlices:
-        """Lay out slices for the slowest latency."""
         launches_s = [
             one.startup_s if one.contender.launcher.is_restarted else EXPECTED_STARTUP_S
             for one in self._residents.values()
@@ -179,7 +178,7 @@ class InterleavedRounds:
         )
 
     def round(self, arms: Sequence[str]) -> Iterator[tuple[str, Evaluation]]:
-        """Yield one evaluation per arm, loaded in alternating slices; each turn reverses them."""
+        """Yield one evaluation per arm, loaded in time slices whose order reverses every turn."""
         done: dict[str, Evaluation] = {}
         begun: dict[str, Startup] = {}
         for role in arms:
@@ -202,7 +201,6 @@ class InterleavedRounds:
             yield role, done[role]
 
     def _whole(self, arms: Sequence[str], begun: Mapping[str, Startup]) -> dict[str, Evaluation]:
-        """Run the whole workload on one arm after the other."""
         found = {}
         for role in arms:
             one = self._residents[role]
@@ -218,7 +216,6 @@ class InterleavedRounds:
     def _in_slices(
         self, arms: Sequence[str], begun: Mapping[str, Startup]
     ) -> dict[str, Evaluation]:
-        """Run slices until the slowest arm has enough."""
         parts: dict[str, list[TimeSlice]] = {role: [] for role in arms}
         found: dict[str, Evaluation] = {}
         joined: dict[str, Evaluation] = {}
@@ -287,7 +284,7 @@ class InterleavedRounds:
 
 
 def _check_memory(needed_mb: float) -> None:
-    """Raise CannotInterleave if another engine as large as the largest does not fit."""
+    """Raise CannotInterleave if another engine as large as the largest does not fit into memory."""
     room_mb = machine.free_mb() - SPARE_SHARE * machine.read().memory_mb
     if needed_mb > room_mb:
         raise CannotInterleave(

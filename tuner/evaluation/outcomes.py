@@ -1,4 +1,7 @@
-"""Outcomes of evaluations without a measurement; a death by memory explains others. Pure."""
+"""Outcomes of evaluations without a measurement. Pure.
+
+A replica that ran out of memory explains the deaths of others.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +27,7 @@ def of_refusal(error: LaunchFailed) -> Outcome:
 
 
 def of_deaths(facts: ReplicaFacts) -> Outcome | None:
-    """Return the outcome of replicas that died, if any."""
+    """Return the outcome of replicas that died, or None."""
     if not facts.deaths:
         return None
     oom = facts.died_of("oom")
@@ -38,7 +41,7 @@ def of_deaths(facts: ReplicaFacts) -> Outcome | None:
 def count_failures(
     starts: Iterable[RoundEvaluation], limits: Sequence[MetricConstraint] = ()
 ) -> dict[str, FailureCount]:
-    """Count evaluations and failures by arm: all, if together they violate a constraint."""
+    """Count evaluations and failures by arm; all fail if together they violate a constraint."""
     found: dict[str, FailureCount] = {}
     measured: dict[str, list[Measurement]] = {}
     for start in starts:

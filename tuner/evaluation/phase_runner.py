@@ -37,7 +37,7 @@ MAX_REPEATS = 2
 
 
 class PhaseRunner:
-    """Load generator, and what it sends to one engine at a time."""
+    """Runner of phases, which sends load to one engine at a time."""
 
     def __init__(self) -> None:
         self.generator = LoadGenerator()
@@ -50,10 +50,10 @@ class PhaseRunner:
         self.is_here = True
         self.payloads: Payloads | None = None
         self.requests: ScenarioRequests | None = None
-        """Requests of a scenario; None for one model."""
+        """Requests of a scenario; None for a single model."""
         self.client_batch = 1
         self._mixture: MultiModelPayloads | None = None
-        """Scenario requests that the generator has."""
+        """Scenario requests that the load generator holds."""
 
     def close(self) -> None:
         """End the load generator, and close the counters."""
@@ -62,7 +62,7 @@ class PhaseRunner:
             self.generator.close()
 
     def meet(self, served: EngineInfo) -> None:
-        """Take note of the engine's place, and open the counters of the first one's device."""
+        """Note whether the engine runs here, and open counters for the first engine's device."""
         self.is_here = served.is_here
         if self.counters is None:
             self.counters = ()
@@ -71,7 +71,7 @@ class PhaseRunner:
                 self.counters = self._owned.enter_context(opened).counters
 
     def send(self, payloads: Payloads | ScenarioRequests) -> None:
-        """Set what the following phases send."""
+        """Set the requests that the following phases send."""
         self.client_batch = payloads.client_batch
         if isinstance(payloads, ScenarioRequests):
             self.requests = payloads  # drawn for each stream and phase
@@ -82,7 +82,7 @@ class PhaseRunner:
     def run(
         self, engine: RunningEngine, plan: PhasePlan, settings: MeasurementSettings
     ) -> JudgedPhase:
-        """Run and judge a phase; repeat it if neighbours disturbed it."""
+        """Run and judge a phase, and repeat it if neighbours disturbed it."""
         loaded_s, repeats = 0.0, 0
         while True:
             found = self._run_once(engine, plan, settings)
@@ -102,8 +102,7 @@ class PhaseRunner:
     def _observe(
         self, engine: RunningEngine, plan: PhasePlan, idle: Sequence[int] = ()
     ) -> TimeSlice:
-        """Run a phase between readings of host and replicas."""
-        if not self.is_new:  # it has settled before
+        if not self.is_new:  # the engine has settled before
             plan = plan.with_warmup(settling_s=0.0)
         self.is_new = False
         before, host_before = self._readings(engine, idle)
@@ -135,7 +134,7 @@ class PhaseRunner:
         )
 
     def slice(self, engine: RunningEngine, plan: PhasePlan, *, idle: Sequence[int]) -> TimeSlice:
-        """Run a phase without judging it; repeat it if neighbours, besides `idle`, disturb it."""
+        """Run a phase without judging it; repeat it if neighbours other than `idle` disturb it."""
         repeats = 0
         while True:
             found = self._observe(engine, plan, idle)
@@ -147,7 +146,7 @@ class PhaseRunner:
             repeats += 1
 
     def observe(self, engine: RunningEngine, plan: PhasePlan) -> ObservedPhase:
-        """Run a phase between the replicas' facts; the engine or the load may fail."""
+        """Run a phase between two readings of replica facts; engine or load errors propagate."""
         before = engine.replica_facts()
         gateway, replicas = host.read(engine.pids), host.read(before.pids)
         load = self.generator.run(plan)
@@ -165,7 +164,7 @@ class PhaseRunner:
         )
 
     def join(self, slices: Sequence[TimeSlice], settings: MeasurementSettings) -> JudgedPhase:
-        """Join an evaluation's time slices, omitting disturbed ones unless most are."""
+        """Join an evaluation's time slices, omitting disturbed ones unless most are disturbed."""
         first, after = slices[0], slices[-1].after
         repeats = sum(one.repeats for one in slices)
         slices_ms = [_mean_ms(one.load) for one in slices]
@@ -193,9 +192,9 @@ class PhaseRunner:
         )
 
     def scenario_plan(self, requests: ScenarioRequests, plan: PhasePlan, seed: int) -> PhasePlan:
-        """Return the plan of a scenario's requests, and hand them to the generator.
+        """Return the plan of a scenario's requests, and hand these to the load generator.
 
-        Fixed warm-up time lets evaluations of a stream measure the same requests. Nothing is
+        The fixed warm-up time lets evaluations of a stream measure the same requests. Nothing is
         dropped: late requests are rejected, so no server falls behind without bound.
         """
         assert plan.seconds is not None, "checked by the settings"
@@ -236,7 +235,7 @@ class PhaseRunner:
     def _readings(
         self, engine: RunningEngine, idle: Sequence[int]
     ) -> tuple[ReplicaFacts, host.HostReading]:
-        """Read replicas and host on one side of a phase; server time includes the gateway."""
+        """Read replicas and host before or after a phase; server time includes the gateway."""
         replicas = engine.replica_facts()
         client = [] if self.generator.pid is None else [self.generator.pid]
         beside = (os.getpid(), *client, *idle)
@@ -249,7 +248,6 @@ def _with_energy(
     meter: EnergyMeter,
     settings: MeasurementSettings,
 ) -> tuple[Outcome, Measurement | None]:
-    """Return the measurement with energy; None if the objective lacks it."""
     found = energy.energy_of(
         meter.trace(),
         measurement.blocks,
@@ -266,20 +264,18 @@ def _with_energy(
 
 
 def _in_time(load: PhaseResult) -> float:
-    """Return the share of responses within the measured part or before."""
     finished_s = load.records.finished_s
     return float((finished_s <= load.measured_end_s).mean()) if len(finished_s) else 1.0
 
 
 def _mean_ms(load: PhaseResult) -> float:
-    """Return the mean latency of the measured part, or NaN."""
     counted = is_answered(load)
     took_s = load.records.finished_s[counted] - load.records.intended_s[counted]
     return 1e3 * float(took_s.mean()) if len(took_s) else math.nan
 
 
 def _why_rejected(before: ReplicaFacts, after: ReplicaFacts) -> str:
-    """Return the server's rejection reasons between readings, most frequent first."""
+    """Return the server's reasons for rejections between two readings, most frequent first."""
     counts = collections.Counter(after.refusals)
     counts.subtract(before.refusals)
     return "; ".join(reason for reason, count in counts.most_common() if count > 0)

@@ -1,7 +1,7 @@
-"""Probe of a model, from which `tuner.space.derive` derives a space.
+"""Probe of a model, from which `tuner.space.derive` derives a search space.
 
-One replica, one thread, no limits. Enough clients fill every batch, so that rate = batch size /
-service time. Memory comes from the engine, else /proc.
+It measures one replica with one thread and no limits. Enough clients fill every batch, so that the
+rate is batch size over service time. Memory comes from the engine or /proc.
 """
 
 from __future__ import annotations
@@ -20,18 +20,18 @@ from tuner.space.probe import ProbeResult
 from tuner.values.configuration import Configuration
 
 SIZES = (1, 2, 4, 8, 16, 32)
-"""Batch sizes, up to the items in flight."""
+"""Batch sizes to probe, up to the number of items in flight."""
 SECONDS = 0.6
 FILL_US = 200_000
-"""Batching timeout longer than clients take to resend, so never reached."""
+"""Batching timeout longer than clients take to resend, so that it never expires."""
 
 
 def probe_model(evaluator: Evaluator, environment: Environment, served: EngineInfo) -> ProbeResult:
-    """Probe a few batch sizes, or single items; TunerError if these fail."""
+    """Probe a few batch sizes, or raise TunerError if single items fail."""
     seen: dict[int, ObservedPhase] = {}
     memory_mb: dict[int, tuple[float, float]] = {}
     # A new server's first replica reads the file and tries two items together, so it takes more
-    # memory than later ones. A limit that fits only those would fail every new server.
+    # memory than later ones. A limit that suits only these would fail every new server.
     evaluator.stop_engine()
     most = 1 if served.unbatched_reason else environment.items
     for size in (size for size in SIZES if size == 1 or size <= most):
@@ -43,7 +43,7 @@ def probe_model(evaluator: Evaluator, environment: Environment, served: EngineIn
                 raise TunerError(
                     f"the model cannot be probed: {error}; it was sent {evaluator.sent}"
                 ) from error
-            break  # the space ends below
+            break  # the space ends below this size
         seen[size] = found
     return ProbeResult(
         model=served.model,
@@ -76,7 +76,10 @@ def observe_batches(
     seconds: float = SECONDS,
     warmup_s: float | None = None,
 ) -> ObservedPhase:
-    """Observe one unlimited replica, with clients to fill batches of `size`; errors if none."""
+    """Observe one unlimited replica, with enough clients to fill batches of `size` items.
+
+    Raise LoadGeneratorFailed if no request is answered.
+    """
     configuration = Configuration(
         {
             "replica.count": 1,
@@ -111,7 +114,6 @@ def _cpu_cores(found: ObservedPhase) -> float:
 
 
 def _high_water_mb(pid: int) -> float:
-    """Return a process's peak resident memory."""
     with contextlib.suppress(OSError):
         status = pathlib.Path(f"/proc/{pid}/status").read_text(encoding="utf-8")
         for line in status.splitlines():

@@ -1,10 +1,10 @@
-"""Requests for a model, by source:
+"""Sources of the requests for a model:
 
 --payload FILE               its requests
---shape, --values            synthetic, these sizes and values
-shapes of model.yaml         synthetic, these sizes
+--shape, --values            synthetic, with these sizes and values
+shapes in model.yaml         synthetic, with these sizes
 the model's own sample       its items
-nothing                      synthetic, if no size is free
+none of these                synthetic, if no size is free
 """
 
 from __future__ import annotations
@@ -31,26 +31,26 @@ from tuner.settings.target import TargetSettings
 from tuner.values.study_record import InputFacts, InputSummary
 
 MAX_BYTES = 64 << 20
-"""Of a file with sizes or values."""
+"""Maximum size of a file with sizes or values."""
 NO_SPEC = ModelSpec(name="", version="", kind="other", path=None)
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class RequestSource:
-    """Requests for a model, perhaps incomplete."""
+    """Source of requests for a model, which may still lack sizes."""
 
     signature: Signature
     card: ModelSpec
     file: pathlib.Path | None
-    """Real requests; None: synthetic."""
+    """File of real requests, or None for synthetic ones."""
     is_own: bool
-    """Whether that is the model's own sample."""
+    """Whether `file` is the model's own sample."""
     plan: SyntheticInputs
-    """Synthetic inputs; unused with real requests."""
+    """Plan of synthetic inputs; unused with real requests."""
 
     @property
     def problem(self) -> UnknownSize | None:
-        """Missing sizes, or None."""
+        """Sizes that are missing, or None."""
         lacking = [] if self.file is not None else self.plan.missing
         return synthetic.unknown(self.signature, lacking) if lacking else None
 
@@ -66,7 +66,7 @@ class RequestSource:
 
     @property
     def facts(self) -> InputSummary:
-        """Inputs in words."""
+        """Summary of the inputs in words."""
         return InputSummary(
             inputs=tuple(self._facts_of(spec) for spec in self.signature.inputs),
             whole=shapes.why_unbatched(self.signature),
@@ -100,7 +100,6 @@ class RequestSource:
         )
 
     def _items(self, axis: int | None) -> str:
-        """Describe an input's item axis."""
         if whole := shapes.why_unbatched(self.signature):
             return f"none: {whole}"
         if axis is None:
@@ -110,7 +109,7 @@ class RequestSource:
         return f"axis {axis}: the first axis of every input and output is free"
 
     def payloads(self, *, model: str, client_batch: int, seed: int) -> Payloads:
-        """Return the requests; UsageError for an unsuitable file, size or client batch."""
+        """Return the requests, or raise UsageError for an unsuitable file, size or client batch."""
         oip_body.check_client_batch(self.signature, client_batch, model)
         if self.file is None:
             rng = np.random.default_rng(seed)
@@ -134,7 +133,7 @@ class RequestSource:
 def make_request_source(
     target: TargetSettings, card: ModelSpec | None, signature: Signature
 ) -> RequestSource:
-    """Return a target's requests, by its model spec (`card`) or the signature alone."""
+    """Return the source of a target's requests, from its model spec (`card`) or signature alone."""
     card, signature = card or NO_SPEC, signature.sizing_signature
     file = None if target.payload is None else pathlib.Path(target.payload)
     is_own = file is None and not (target.shape or target.values or card.shapes or card.values)
@@ -166,18 +165,18 @@ def make_request_source(
 
 
 def declared_sizes(target: TargetSettings) -> Mapping[str, tuple[Size, ...]]:
-    """Return sizes from options; UsageError if malformed or unreadable."""
+    """Return the sizes given as options, or raise UsageError if malformed or unreadable."""
     return _sizes(target.shape, "--shape")
 
 
 def check(target: TargetSettings) -> None:
-    """Raise UsageError for options that fit no model."""
+    """Raise UsageError for options that suit no model."""
     declared_sizes(target)
     _values(target)
 
 
 def server_settings(target: TargetSettings) -> dict[str, str]:
-    """Return server settings for warm-up inputs; omit values from files or with spaces."""
+    """Return server settings for warm-up inputs, omitting values from files or with spaces."""
     values = [
         f"{name}={told}"
         for name, told in _values(target).items()
@@ -213,7 +212,7 @@ def _read(path: str, *, flag: str) -> str:
 
 
 def plain_requests(request: RequestFormat, target: TargetSettings, card: ModelSpec) -> Payloads:
-    """Return requests to another engine, made without its help; UsageError if unsuitable."""
+    """Make requests for another engine without its help; raise UsageError for unsuitable ones."""
     for flag, told in (("--shape", target.shape), ("--values", target.values)):
         if told:
             raise UsageError(
@@ -262,6 +261,5 @@ def plain_requests(request: RequestFormat, target: TargetSettings, card: ModelSp
 
 
 def _is_batched(request: RequestFormat, target: TargetSettings) -> bool:
-    """Whether requests of any number of items are built here."""
     is_file = target.payload is not None and not target.payload.endswith(".npz")
     return request.protocol == "tensorflow-serving" and not is_file

@@ -1,4 +1,4 @@
-"""Result of a trial: what an evaluation tells of objectives and constraints. Pure."""
+"""Result of a trial: what an evaluation tells about objectives and constraints. Pure."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ MEMORY_LIMITS = ("replica.memory_mb", "engine.memory_mb")
 OF_MOMENTS = frozenset({"mean", "p50", "throughput", "time-per-item"})
 """Objectives as sensitive to drift as CPU time, as shown for closed loops."""
 OF_RANKS = frozenset({"p50", "p95", "p99"})
-"""Objectives with intervals between order statistics; the others use blocks."""
+"""Objectives whose intervals lie between order statistics; the others use blocks."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,9 +31,9 @@ class Judge:
     objective: objectives.Objective
     second: objectives.Objective | None
 
-    def result(self, launch: Evaluation, wall_s: float) -> TrialResult:
-        """Return the saved result; a failed evaluation may still teach."""
-        outcome, measurement = launch.outcome, launch.measurement
+    def result(self, evaluation: Evaluation, wall_s: float) -> TrialResult:
+        """Return the result to save; a failed evaluation may still teach something."""
+        outcome, measurement = evaluation.outcome, evaluation.measurement
         if measurement is not None:
             outcome = self.needs.outcome(measurement)
             # The constraint's p99 is missing; the rest is useful.
@@ -44,9 +44,9 @@ class Judge:
             outcome=outcome,
             measurement=None,
             objective=None,
-            startup_s=launch.startup_s,
-            overhead_s=wall_s - launch.loaded_s,
-            started_at=launch.started_at,
+            startup_s=evaluation.startup_s,
+            overhead_s=wall_s - evaluation.loaded_s,
+            started_at=evaluation.started_at,
         )
         if measurement is None:
             return found
@@ -60,25 +60,23 @@ class Judge:
             second=self._second(measurement),
             slacks=self._slacks(measurement),
             error=relative_standard_error(self.objective, measurement),
-            headroom=_headroom(launch.configuration, measurement),
+            headroom=_headroom(evaluation.configuration, measurement),
             effort=self._effort(measurement),
         )
 
     def _effort(self, measurement: Measurement) -> float | None:
-        """Return log CPU time per request, if the objective feels drift."""
+        """Return the log CPU time per request, if the objective is sensitive to drift."""
         if self.objective.name not in OF_MOMENTS or measurement.rate_per_s is not None:
             return None
         return log_cpu_per_request(measurement)
 
     def _second(self, measurement: Measurement) -> tuple[float, float | None] | None:
-        """Return log second objective and standard error."""
         if self.second is None:
             return None
         value = math.log(self.second.to_minimise(measurement))
         return value, relative_standard_error(self.second, measurement)
 
     def _slacks(self, measurement: Measurement) -> dict[str, tuple[float | None, float | None]]:
-        """Return excess over each constraint and standard error."""
         found: dict[str, tuple[float | None, float | None]] = {}
         for limit in self.needs.limits:
             same = limit.of.objective
@@ -95,7 +93,7 @@ def relative_standard_error(
 ) -> float | None:
     """Return the standard error of an objective's logarithm, from one evaluation alone.
 
-    Half the interval's log width over its quantile; None if an end is unknown.
+    It is half the interval's log width over its quantile, or None if an end is unknown.
     """
     ends = objective.interval(measurement)
     if not ends.low or not ends.high or ends.low <= 0:
@@ -109,7 +107,6 @@ def relative_standard_error(
 
 
 def _headroom(configuration: Configuration, measurement: Measurement) -> float | None:
-    """Return log(peak memory / limit), or None if unknown."""
     limits = [configuration.get(knob) for knob in MEMORY_LIMITS]
     limit_mb = next((float(limit) for limit in limits if isinstance(limit, int | float)), None)
     peak_mb = measurement.noise.peak_memory_mb

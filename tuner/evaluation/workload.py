@@ -1,4 +1,4 @@
-"""Workload of an evaluation: closed loop, open loop, or a search of the highest rate."""
+"""Workload of an evaluation: closed loop, open loop, or a search for the highest rate."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tuner.settings.workload import MAX_IN_FLIGHT, RATE
 from tuner.values.measurement import MIN_FOR_P99, Measurement
 
 RESPONSES = 4
-"""Fewest mean responses per connection, unless a time was set."""
+"""Minimum mean number of responses per connection, unless a time was set."""
 MAX_TIMES = 6.0
 """Maximum multiple of the set seconds, for a p99 with too few requests."""
 FIRST_RATE_PER_S = 100.0
@@ -27,19 +27,19 @@ FIRST_RATE_PER_S = 100.0
 GUESSING_CLIENTS, GUESSING_S, GUESSED_SHARE = 16, 0.3, 0.8
 """Closed loop that estimates the first rate."""
 MIN_PATIENCE_S, PATIENCE_TIMES = 1.0, 10.0
-"""Timeout in a rate search: at least this, else a multiple of the limit."""
+"""Timeout in a rate search: a minimum, and a multiple of the limit."""
 OF_THE_RATE = frozenset({"overload", "errors", "timeout"})
-"""Causes that a lower rate may avoid."""
+"""Causes of failure that a lower rate may avoid."""
 MIN_OPEN, OPEN_TIMES = 64, 8
-"""In-flight limit of the final open loop: this many, or a multiple of `concurrency`."""
+"""In-flight limit of the final open loop: a minimum, and a multiple of `concurrency`."""
 OPEN_S, OPEN_WARMUP_S = 1.2, 0.5
-"""Minimum seconds of an open loop and its warm-up, unless set."""
+"""Minimum seconds of an open loop and of its warm-up, unless set."""
 STREAMS = 1_000_003
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class EvaluationWorkload:
-    """What an evaluation runs on an engine."""
+    """Workload that an evaluation runs on an engine."""
 
     phases: PhaseRunner
     settings: MeasurementSettings
@@ -48,14 +48,14 @@ class EvaluationWorkload:
     stream: int
     lengthens: bool
     rate_per_s: float | None
-    """Where a rate search begins; None: a short closed loop tells."""
+    """First rate of a rate search; None to estimate it with a short closed loop."""
 
     @property
     def uses_time_slices(self) -> bool:
         """Whether phases can be cut into time slices.
 
-        Not an open loop, whose queue builds up over the phase, nor with a request count or an
-        energy counter in seconds.
+        An open loop cannot, as its queue builds up over the phase, nor can a phase with a request
+        count or an energy counter, which needs seconds.
         """
         is_timed = self.settings.requests is None and "energy" not in self.settings.names
         return self.open_load is None and is_timed
@@ -72,7 +72,7 @@ class EvaluationWorkload:
         return min(wanted_s, most_s) - measured.seconds
 
     def at_rate(self, engine: RunningEngine, load: OpenLoopPlan, *, seconds: float) -> JudgedPhase:
-        """Run and judge another open loop, above the concurrency, so that requests queue."""
+        """Run and judge the open loop `load`, with more requests in flight so that they queue."""
         plan = dataclasses.replace(self.closed_loop_plan(engine), seconds=seconds, requests=None)
         most = min(MAX_IN_FLIGHT, max(MIN_OPEN, OPEN_TIMES * self.concurrency))
         return self._run(
@@ -97,7 +97,6 @@ class EvaluationWorkload:
     def _lengthen_phase(
         self, engine: RunningEngine, plan: PhasePlan, found: JudgedPhase
     ) -> JudgedPhase:
-        """Measure longer while a required p99 has too few requests."""
         while plan.seconds is not None and (measured := found.measurement) is not None:
             more_s = self.seconds_short(measured)
             if not more_s:
@@ -108,7 +107,7 @@ class EvaluationWorkload:
         return found
 
     def _highest(self, engine: RunningEngine, plan: PhasePlan, load: OpenLoopPlan) -> JudgedPhase:
-        """Search the highest rate within the limit; return the phase nearest to it."""
+        """Search for the highest rate within the limit; return the phase nearest to it."""
         slo_ms = self.settings.slo_ms
         assert slo_ms is not None, "checked by the settings"
         limit_s = 1e-3 * slo_ms
@@ -154,7 +153,7 @@ class EvaluationWorkload:
         return dataclasses.replace(last, outcome=outcome, measurement=None, loaded_s=loaded_s)
 
     def _try_phase(self, engine: RunningEngine, plan: PhasePlan) -> JudgedPhase | None:
-        """Run a phase that may be too much; None if it failed and the engine survived."""
+        """Run a phase that may be too much; return None if it failed and the engine survived."""
         try:
             return self._run(engine, plan)
         except LoadGeneratorLost:
@@ -165,7 +164,7 @@ class EvaluationWorkload:
             return None
 
     def _guessed_rate(self, plan: PhasePlan, load: OpenLoopPlan) -> float:
-        """Estimate the first rate from a short closed loop, else take the workload's."""
+        """Estimate the first rate with a short closed loop, or return the workload's own."""
         brief = dataclasses.replace(
             plan,
             concurrency=GUESSING_CLIENTS,

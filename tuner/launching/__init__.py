@@ -1,1 +1,1 @@
-"""Start of the engine under test, and how it gets a configuration."""
+"""Start of the engine under test, and ways to give it a configuration."""

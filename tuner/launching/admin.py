@@ -24,11 +24,11 @@ CAUSES: dict[str, Cause] = {
     "timeout": "timeout",
     "limits": "limits",
 }
-"""The engine's reason for rejected settings -> our cause."""
+"""Engine's reason for rejecting settings -> cause of the failure."""
 
 
 class AdminClient:
-    """Admin port of one engine."""
+    """Client of one engine's admin port."""
 
     def __init__(self, host: str, port: int, *, token: str | None = None) -> None:
         self.host = host
@@ -36,15 +36,15 @@ class AdminClient:
         self._fields = {} if token is None else {"Authorization": f"Bearer {token}"}
 
     def settings(self) -> dict[str, Any]:
-        """Return generation, settings, limits and model; LaunchFailed (`crash`) without a 200."""
+        """Return generation, settings, limits and models, or raise LaunchFailed (`crash`)."""
         return self._read("/admin/settings")
 
     def replicas(self) -> dict[str, Any]:
-        """Return replicas and their deaths since the last apply; LaunchFailed as for `settings`."""
+        """Return replicas and their deaths since the last apply; raises as `settings` does."""
         return self._read("/admin/replicas")
 
     def models(self) -> list[dict[str, Any]]:
-        """Return the models of `GET /admin/models`; LaunchFailed as for `settings`."""
+        """Return the models of `GET /admin/models`; raises as `settings` does."""
         found: list[dict[str, Any]] = self._read("/admin/models")["models"]
         return found
 
@@ -52,7 +52,7 @@ class AdminClient:
         """Load a bundled model or a file, and wait until it takes requests as `name`.
 
         Raises:
-            LaunchFailed: `start`, with the engine's reason, or `crash` if it is gone.
+            LaunchFailed: `start`, with the engine's reason, or `crash` if the engine is gone.
         """
         body = {"model": model, "name": name}
         status, data = self._send("POST", "/admin/models", body, timeout_s=timeout_s)
@@ -66,7 +66,7 @@ class AdminClient:
 
         Raises:
             LaunchFailed: `oom`, `start`, `timeout`, `limits` or `constraint` if the engine rejected
-                them and still serves the old ones; `crash` if it is gone.
+                the settings and still serves the old ones; `crash` if it is gone.
         """
         body = {"settings": dict(settings), "restart_replicas": True, "keep_learned": False}
         status, data = self._send("PATCH", "/admin/settings", body, timeout_s=timeout_s)
@@ -81,7 +81,7 @@ class AdminClient:
         raise LaunchFailed("crash", f"the engine answered {status} to new settings: {text}")
 
     def metrics(self) -> str:
-        """Return the engine's Prometheus metrics; LaunchFailed as for `settings`."""
+        """Return the engine's Prometheus metrics; raises as `settings` does."""
         return self._page("/metrics").decode(errors="replace")
 
     def _read(self, path: str) -> dict[str, Any]:
@@ -114,7 +114,7 @@ class AdminClient:
 
 
 def _parse_json(data: bytes) -> dict[str, Any]:
-    """Parse a response into an object; anything else becomes its `error`."""
+    """Parse a response as a JSON object; anything else becomes the `error` of one."""
     try:
         parsed = json.loads(data)
     except ValueError:

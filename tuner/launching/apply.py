@@ -18,7 +18,7 @@ def to_settings(configuration: Mapping[str, Value]) -> dict[str, Setting]:
     A space never has "no limit" (null), so every value is set.
 
     Raises:
-        UsageError: a knob is no setting; the space's check should have caught it.
+        UsageError: a knob is no setting; the check of the space should have caught this.
     """
     settings: dict[str, Setting] = {}
     for name, value in configuration.items():
@@ -31,9 +31,10 @@ def to_settings(configuration: Mapping[str, Value]) -> dict[str, Setting]:
 def complete_settings(
     configuration: Mapping[str, Value], always: Mapping[str, Setting] = MappingProxyType({})
 ) -> dict[str, Setting]:
-    """Return every live setting: from the configuration, else `always`, else its default.
+    """Return every live setting: from the configuration, from `always`, or its default.
 
-    Earlier configurations and the environment leave no trace, so a live change equals a new start.
+    Earlier configurations and the environment leave no trace, so a live change has the effect of a
+    new start.
     """
     defaults = {name: knob.default for name, knob in SETTINGS.items() if knob.live}
     return {**defaults, **always, **to_settings(configuration)}

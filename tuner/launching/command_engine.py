@@ -1,8 +1,8 @@
 """Launcher of a server from its engine file, with a new process for each configuration.
 
 A launch takes free ports, a new folder with the engine file's files, a control group with
-`engine.cpu` and `engine.memory_mb`, and a process. A killed tuner's groups are removed by the next
-one or `tune doctor --clean` (`serving.system.cgroups.manager`). Blocking.
+`engine.cpu` and `engine.memory_mb`, and a process. The groups of a killed tuner are removed by the
+next tuner or `tune doctor --clean` (`serving.system.cgroups.manager`). Blocking.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class CommandLauncher:
 
         Args:
             defaults: values of the engine file's knobs, unless searched.
-            model: its name in the study.
+            model: name of the model in the study.
             file: value of `{model}`.
         """
         self.engine = engine
@@ -70,7 +70,7 @@ class CommandLauncher:
         self._count = 0
 
     def start(self, configuration: Configuration | None) -> CommandServer:
-        """Start a server; LaunchFailed has its last line."""
+        """Start a server, or raise LaunchFailed with its last line of output."""
         if not self._is_open:
             manager.cleanup_stale()
             self.limits.open()
@@ -80,7 +80,7 @@ class CommandLauncher:
         return server
 
     def group(self) -> ControlGroup | None:
-        """Return a control group for the next server, or None where unsupported."""
+        """Return a control group for the next server, or None where groups are unsupported."""
         self._count += 1
         try:
             return self.limits.group(self._count)
@@ -108,7 +108,7 @@ class CommandServer:
 
     @property
     def pids(self) -> tuple[int, ...]:
-        """All processes of the control group, else the first process."""
+        """Process ids of the control group, or else of the first process."""
         if self._process is None:
             return ()
         if self._group is None:
@@ -117,7 +117,7 @@ class CommandServer:
         return tuple(pid for pid in map(int, words) if pid > 0)  # 0: of another namespace
 
     def apply(self, configuration: Configuration) -> float:
-        """Restart the server; return the seconds until it is ready. After an error none runs."""
+        """Restart the server; return the seconds until it is ready. After an error, none runs."""
         before_s = time.monotonic()
         self.stop()
         whole = Configuration({**self._launcher.defaults, **configuration})
@@ -153,7 +153,7 @@ class CommandServer:
         )
 
     def replica_facts(self) -> ReplicaFacts:
-        """Return the server as one replica; a process killed for memory is its death."""
+        """Return the server as one replica; a process killed for memory counts as its death."""
         oom = self._oom_text()
         process = self._process
         if oom is None and (process is None or not process.is_running()):
@@ -169,11 +169,11 @@ class CommandServer:
         return ReplicaFacts(replicas=(whole,), deaths=deaths)
 
     def is_running(self) -> bool:
-        """Whether its first process is alive."""
+        """Whether the server's first process is alive."""
         return self._process is not None and self._process.is_running()
 
     def last_words(self) -> str:
-        """Return how it ended, with its last line."""
+        """Return how the server ended, with its last line of output."""
         if self._process is None:
             return "it was not started"
         how = "still running"
@@ -183,7 +183,7 @@ class CommandServer:
         return f"{how}{self._last_output()}"
 
     def stop(self) -> None:
-        """End the server with all its processes; remove its group and folder."""
+        """End the server with all its processes, and remove its control group and folder."""
         process, self._process = self._process, None
         group, self._group = self._group, None
         work, self._work = self._work, None
@@ -222,7 +222,7 @@ class CommandServer:
         self._process = SupervisedProcess.start(order)
 
     def _values(self, configuration: Configuration, work: pathlib.Path) -> dict[str, str]:
-        """Return all placeholders' values; requests go to the first port."""
+        """Return the values of all placeholders; requests go to `port`."""
         names = [name for name in self._engine.places if template.is_port(name)]
         ports = dict(zip(names, _free_ports(len(names)), strict=True))
         self.port = ports["port"]
@@ -256,7 +256,6 @@ class CommandServer:
             raise LaunchFailed("start", text)
 
     def _oom_text(self) -> str | None:
-        """Return a message about processes killed for memory."""
         if self._group is None or not (kills := self._group.oom_kills()):
             return None
         peak_mb = self._group.usage().peak_memory_mb
@@ -280,7 +279,6 @@ class CommandServer:
 
 
 def _free_ports(count: int) -> list[int]:
-    """Return distinct free ports of the loopback address."""
     with contextlib.ExitStack() as stack:
         sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
         for each in sockets:

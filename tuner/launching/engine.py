@@ -1,4 +1,4 @@
-"""Interface of the tuner to any engine, without processes.
+"""Interface between the tuner and any engine, without processes.
 
 `engine_process` is Luthier's own engine, `command_engine` any server restarted for each
 configuration, and `url_engine` a running server.
@@ -19,54 +19,54 @@ from tuner.values.study_record import OUR_ENGINE
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class EngineInfo:
-    """Facts that an engine reports of itself."""
+    """Facts that an engine reports about itself."""
 
     model: str
     kind: str
     signature: Signature | None
-    """None if unknown."""
+    """Signature of the model; None if unknown."""
     limits: str
     device: str | None = None
-    """Device of the model, `cpu` or `cuda`; None: unknown or its own choice."""
+    """Device of the model, `cpu` or `cuda`; None if unknown or not fixed."""
     is_here: bool = True
-    """Whether it runs on this machine, whose energy then counts."""
+    """Whether it runs on this machine, so that its energy counts."""
     engine: str = OUR_ENGINE
-    """Engine's name in reports."""
+    """Name of the engine in reports."""
     max_model_mb: float | None = None
-    """Largest of the models on shared replicas, in MiB; None for one model."""
+    """Memory of the largest model on shared replicas, in MiB; None for a single model."""
 
     def told_signature(self) -> Signature:
-        """Return the signature; an unknown one raises TunerError."""
+        """Return the signature, or raise TunerError if it is unknown."""
         if self.signature is None:
             raise TunerError(f"the engine does not report the inputs of {self.model}")
         return self.signature
 
     @property
     def unbatched_reason(self) -> str:
-        """Why the model is unbatched; empty if batched or unknown."""
+        """Reason why the model is unbatched; empty if it is batched or unknown."""
         return "" if self.signature is None else shapes.why_unbatched(self.signature)
 
 
 class RunningEngine(Protocol):
-    """One running engine; blocking, from one thread."""
+    """Running engine, whose methods block and are called from one thread."""
 
     @property
     def host(self) -> str:
-        """Host for requests."""
+        """Host that takes requests."""
 
     @property
     def port(self) -> int:
-        """Port for requests."""
+        """Port that takes requests."""
 
     @property
     def pids(self) -> tuple[int, ...]:
-        """Its processes besides those in `replica_facts`."""
+        """Process ids of the engine, apart from those in `replica_facts`."""
 
     def apply(self, configuration: Configuration) -> float:
         """Apply a configuration, and return the seconds until it was ready.
 
         Raises:
-            LaunchFailed: it failed; `is_running` is whether the engine still serves.
+            LaunchFailed: the change failed; `is_running` shows whether the engine still serves.
         """
 
     def describe(self) -> EngineInfo:
@@ -77,20 +77,20 @@ class RunningEngine(Protocol):
         """
 
     def replica_facts(self) -> ReplicaFacts:
-        """Return resource use and deaths of its processes.
+        """Return resource use and deaths of the engine's processes.
 
         Raises:
             LaunchFailed: the engine is gone (cause `crash`).
         """
 
     def is_running(self) -> bool:
-        """Whether it can take another configuration."""
+        """Whether the engine can take another configuration."""
 
     def last_words(self) -> str:
-        """Return how it ended, with its last line."""
+        """Return how the engine ended, with its last line of output."""
 
     def stop(self) -> None:
-        """End it, if it still runs."""
+        """End the engine, if it is still running."""
 
 
 class Launcher(Protocol):
@@ -98,17 +98,17 @@ class Launcher(Protocol):
 
     @property
     def why_not_interleaved(self) -> str | None:
-        """Why two engines cannot run at once; None: they can."""
+        """Reason why two engines cannot run at once, or None if they can."""
 
     @property
     def is_restarted(self) -> bool:
         """Whether each configuration gets a new process, which has to settle."""
 
     def start(self, configuration: Configuration | None) -> RunningEngine:
-        """Start an engine; None: its own defaults.
+        """Start an engine; without a configuration, with its own defaults.
 
         Raises:
-            UsageError, LaunchFailed: it does not start, with its own line.
+            UsageError, LaunchFailed: it does not start, for the reason it printed.
         """
 
     def close(self) -> None:

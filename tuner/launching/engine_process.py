@@ -35,13 +35,13 @@ from tuner.launching.replica_facts import ReplicaFacts
 from tuner.values.configuration import Configuration
 
 START_TIMEOUT_S = 90.0
-"""Start timeout, including a model load."""
+"""Timeout of a start, including a model load."""
 APPLY_TIMEOUT_S = 60.0
-"""Twice the engine's own limit for a replica (replica.ready_timeout_s)."""
+"""Timeout of a change: twice the engine's own limit for a replica (replica.ready_timeout_s)."""
 STOP_GRACE_S = 1.5
 """Time from SIGTERM to SIGKILL; Ctrl-C must end a study within 3 s."""
 ENDING_S = 0.5
-"""Wait for the end of a server whose connections broke."""
+"""Time to wait for the end of a server whose connections broke."""
 SERVER = ("-m", "serving")
 SPEAKER = "python -m serving: "
 """Prefix of the server's own error lines."""
@@ -50,7 +50,7 @@ _log = logging.getLogger(__name__)
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class ReadyLine:
-    """Ready line of a server."""
+    """Content of a server's ready line."""
 
     host: str
     port: int
@@ -64,11 +64,11 @@ class ReadyLine:
 
 @dataclasses.dataclass(eq=False)
 class LuthierLauncher:
-    """Launcher for servers of one model."""
+    """Launcher of servers for one model."""
 
     model: str
     spawner: str | None = None
-    """Spawner of replicas (`replica.spawner`); None: by the environment."""
+    """Spawner of replicas (`replica.spawner`); None leaves the choice to the environment."""
     is_trusted: bool = False
     """Whether the model may run code from its files."""
     always: Mapping[str, apply.Setting] = dataclasses.field(default_factory=dict)
@@ -87,7 +87,7 @@ class LuthierLauncher:
         )
 
     def close(self) -> None:
-        """Do nothing: stopped servers leave nothing."""
+        """Do nothing, as stopped servers leave nothing behind."""
 
 
 class LuthierProcess:
@@ -109,7 +109,7 @@ class LuthierProcess:
         self.host = facts.host
         self.port = facts.port
         self.pids = (facts.pid,)
-        """The gateway; `replica_facts` has the replicas."""
+        """Process id of the gateway; `replica_facts` has those of the replicas."""
         self.admin = AdminClient(facts.host, facts.admin_port, token=token)
 
     @classmethod
@@ -127,15 +127,15 @@ class LuthierProcess:
         """Start a server on free ports and wait until it is ready.
 
         Args:
-            model: a bundled model, or a file; None: no model.
-            configuration: None: the engine's own defaults.
+            model: bundled model or file; None for no model.
+            configuration: None for the engine's own defaults.
             program: Python arguments that run the server.
 
         Raises:
             UsageError: the server rejects model or settings.
-            LaunchFailed: `start` or `timeout`, with the server's own line.
+            LaunchFailed: `start` or `timeout`, with the server's last line.
         """
-        process = subprocess.Popen(  # noqa: S603 - a list of our own making, no shell
+        process = subprocess.Popen(  # noqa: S603 - a list made here, no shell
             _command(
                 program, model, configuration or Configuration({}), spawner, is_trusted, always
             ),
@@ -166,14 +166,14 @@ class LuthierProcess:
         self.stop()
 
     def apply(self, configuration: Configuration, *, timeout_s: float = APPLY_TIMEOUT_S) -> float:
-        """Apply a configuration to new replicas; return the seconds until they are ready."""
+        """Apply a configuration to new replicas, and return the seconds until they are ready."""
         before_s = time.monotonic()
         settings = apply.complete_settings(configuration, self._always)
         self.admin.apply(settings, timeout_s=timeout_s)
         return time.monotonic() - before_s
 
     def describe(self) -> EngineInfo:
-        """Describe the model that it serves."""
+        """Describe the model that the server serves."""
         answer = self.admin.settings()
         (model,) = answer["models"]
         return EngineInfo(
@@ -193,7 +193,7 @@ class LuthierProcess:
         return self._process.poll() is None
 
     def last_words(self) -> str:
-        """Return how the server ended, with its last line.
+        """Return how the server ended, with its last line of output.
 
         A killed server has no status until its last thread has ended.
         """
@@ -205,7 +205,7 @@ class LuthierProcess:
         return f"{how}; last output: {last}" if last else how
 
     def stop(self, *, grace_s: float = STOP_GRACE_S) -> None:
-        """Stop the server by SIGTERM, then SIGKILL after `grace_s`."""
+        """Stop the server with SIGTERM, and with SIGKILL after `grace_s`."""
         _end(self._process, grace_s=grace_s)
         clocks.restore_stale()  # a killed server leaves GPU clocks changed
         self._errors.join()
@@ -270,7 +270,7 @@ def _parsed_ready(line: bytes) -> ReadyLine:
 
 
 def _token_of(facts: ReadyLine) -> str | None:
-    """Return the token of the admin port; an unreadable file is LaunchFailed (`start`)."""
+    """Return the admin port's token; raise LaunchFailed (`start`) for an unreadable file."""
     if facts.admin_token_file is None:
         return None
     try:

@@ -32,12 +32,12 @@ PACKAGES = (
     "uvloop",
     "httptools",
 )
-"""Packages whose version may change a measurement or a proposal."""
+"""Packages whose versions may change a measurement or a proposal."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class MachineFacts:
-    """Resources for a process started from here."""
+    """Resources available to a process started from here."""
 
     cores: int
     memory_mb: int

@@ -14,9 +14,9 @@ from typing import IO, Any
 
 RETAINED_LINES = 20
 MAX_LOGGED = 2_000
-"""Maximum lines logged per server, to spare the disk."""
+"""Maximum number of lines logged per server, to spare the disk."""
 MAX_BYTES = 8_192
-"""Maximum of one line; a longer one is split."""
+"""Maximum length of a line; a longer line is split."""
 _log = logging.getLogger(__name__)
 
 
@@ -30,7 +30,7 @@ class Output:
         self._thread.start()
 
     def last_line(self) -> str:
-        """Return the newest line that is no log event, else the newest event's text."""
+        """Return the newest line that is no log event, or else the newest event's text."""
         lines = list(self._lines)
         for line in reversed(lines):
             if not line.startswith("{"):
@@ -59,12 +59,11 @@ class Output:
 
 
 def describe_exit(status: int) -> str:
-    """Return an exit status in words; a negative one is of a signal."""
+    """Describe an exit status in words; a negative one stands for a signal."""
     return f"ended by {signal.Signals(-status).name}" if status < 0 else f"exit status {status}"
 
 
 def _parse_line(line: str) -> Any:
-    """Return the server's event as data, or the line itself."""
     try:
         return json.loads(line)
     except ValueError:

@@ -17,11 +17,11 @@ class PoolCounts:
     """Totals since the server started."""
 
     refusals: Mapping[str, int]
-    """Reason -> requests, of all models."""
+    """Reason -> number of rejected requests, over all models."""
     loads: int
-    """Successful loads."""
+    """Number of successful model loads."""
     too_late: int
-    """Actions that missed their window."""
+    """Number of actions that missed their window."""
 
     def since(self, before: Self) -> PoolCounts:
         """Return the increase since an earlier reading."""
@@ -35,7 +35,7 @@ class PoolCounts:
 
 
 def parse(text: str) -> PoolCounts:
-    """Parse the counters."""
+    """Parse a server's metrics."""
     refusals: collections.Counter[str] = collections.Counter()
     loads = too_late = 0
     for name, labels, value in _LINE.findall(text):

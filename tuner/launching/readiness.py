@@ -19,9 +19,9 @@ PERIOD_S = 0.02
 RESPONSE_TIMEOUT_S = 10.0
 """Timeout of one try; a server's first request may be slow."""
 MIN_TIMEOUT_S = 1.0
-"""Minimum for the last try, which explains the failure."""
+"""Minimum timeout of the last try, which explains the failure."""
 MAX_REPORTED = 200
-"""Maximum of a server's characters in an error."""
+"""Maximum number of characters quoted from a server in an error."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,7 +43,7 @@ def wait(
         check: called between tries; raises if waiting is useless.
 
     Raises:
-        LaunchFailed: `timeout`, with the last response; and what `check` raises.
+        LaunchFailed: `timeout`, with the last response; also whatever `check` raises.
     """
     until_s = time.monotonic() + timeout_s
     while True:
@@ -64,7 +64,7 @@ def wait(
 
 
 def signature(host: str, port: int, path: str, headers: Mapping[str, str]) -> Signature:
-    """Return a model's Open Inference Protocol metadata; LaunchFailed if there is none."""
+    """Return a model's Open Inference Protocol metadata; raise LaunchFailed without any."""
     where = f"http://{host}:{port}{path}"
     try:
         check = ReadinessCheck(path=path, headers=headers)
@@ -81,7 +81,7 @@ def signature(host: str, port: int, path: str, headers: Mapping[str, str]) -> Si
 
 
 def told_signature(host: str, port: int, model: str, request: RequestFormat) -> Signature | None:
-    """Return `signature` over the Open Inference Protocol; other protocols have none."""
+    """Return the model's `signature`, or None if the protocol is not Open Inference."""
     if request.protocol != "open-inference":
         return None
     return signature(host, port, request.metadata_path(model), request.headers)
@@ -103,10 +103,10 @@ def _why_not_ready(host: str, port: int, sign: ReadinessCheck, *, timeout_s: flo
 def send(
     host: str, port: int, sign: ReadinessCheck, timeout_s: float, *, max_bytes: int | None = None
 ) -> tuple[int, bytes]:
-    """Send one request on a new connection; return the response's status and at most so much body.
+    """Send one request on a new connection; return the status and at most `max_bytes` of body.
 
     Raises:
-        OSError, http.client.HTTPException: there is none.
+        OSError, http.client.HTTPException: there is no response.
     """
     connection = http.client.HTTPConnection(host, port, timeout=timeout_s)
     try:

@@ -1,6 +1,6 @@
 """Replica facts from `GET /admin/replicas`: memory, CPU time, throttling and deaths.
 
-In seconds and MiB; None if unknown.
+Values are in seconds and MiB, or None if unknown.
 """
 
 from __future__ import annotations
@@ -12,10 +12,10 @@ from typing import Any
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class ReplicaFact:
-    """One replica since its start."""
+    """Facts about one replica since its start."""
 
     pid: int | None
-    """None while it starts."""
+    """Process id; None while the replica starts."""
     peak_memory_mb: float | None
     cpu_s: float | None
     throttled_s: float | None
@@ -29,12 +29,12 @@ class ReportedDeath:
     """The engine's reason, such as oom, crash or hang."""
     text: str
     who: str = "a replica"
-    """What ended, in words."""
+    """Name of what ended, in words."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class ReplicaFacts:
-    """All replicas at one moment."""
+    """Facts about all replicas at one moment."""
 
     replicas: tuple[ReplicaFact, ...]
     deaths: tuple[ReportedDeath, ...]
@@ -43,12 +43,12 @@ class ReplicaFacts:
 
     @property
     def pids(self) -> tuple[int, ...]:
-        """Running processes."""
+        """Process ids of the running replicas."""
         return tuple(replica.pid for replica in self.replicas if replica.pid is not None)
 
     @property
     def peak_memory_mb(self) -> float | None:
-        """Largest memory of a replica."""
+        """Largest peak memory of a replica."""
         return max(self._known("peak_memory_mb"), default=None)
 
     @property
@@ -58,7 +58,7 @@ class ReplicaFacts:
 
     @property
     def throttled_s(self) -> float | None:
-        """Time that CPU quotas stopped all replicas."""
+        """Total time for which CPU quotas stopped replicas."""
         return sum(known) if (known := self._known("throttled_s")) else None
 
     def _known(self, name: str) -> list[float]:
@@ -66,12 +66,12 @@ class ReplicaFacts:
         return [value for value in found if value is not None]
 
     def died_of(self, reason: str) -> ReportedDeath | None:
-        """Return the newest death with that reason."""
+        """Return the newest death with that reason, or None."""
         return next((death for death in reversed(self.deaths) if death.reason == reason), None)
 
 
 def parse(response: Mapping[str, Any]) -> ReplicaFacts:
-    """Parse a response of the admin port; another form is KeyError or TypeError."""
+    """Parse a response of the admin port; raise KeyError or TypeError for another form."""
     return ReplicaFacts(
         replicas=tuple(
             ReplicaFact(

@@ -18,7 +18,7 @@ _STAGES = ("compute_input", "compute_infer", "compute_output")
 
 
 def batch_times(host: str, port: int, model: str) -> BatchTimes:
-    """Return all batches since the model's load; empty if unsupported."""
+    """Return the batches since the model was loaded, by size; empty if unsupported."""
     name = urllib.parse.quote(model, safe="")
     request = ReadinessCheck(path=f"/v2/models/{name}/stats")
     try:

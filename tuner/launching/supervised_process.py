@@ -1,4 +1,4 @@
-"""Client of a supervisor: another engine's server as one process that can be ended whole.
+"""Client of a supervisor: another engine's server as one process that can be ended as a whole.
 
 `supervisor` handles the server's children and a killed tuner. Blocking, with timeouts.
 """
@@ -18,18 +18,18 @@ from tuner.launching.output import Output
 from tuner.values.trial import Cause
 
 START_TIMEOUT_S = 20.0
-"""Wait for the supervisor's first report: two process starts."""
+"""Time to wait for the supervisor's first report: two process starts."""
 REPORT_TIMEOUT_S = 2.0
-"""Wait for the report of an ended server."""
+"""Time to wait for the report of an ended server."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class ProcessSpec:
-    """How to start and end a server: the order that its supervisor gets."""
+    """Specification of how a supervisor starts and ends a server."""
 
     command: tuple[str, ...]
     environment: dict[str, str]
-    """All variables."""
+    """All environment variables of the server."""
     directory: str
     groups: tuple[str, ...]
     """Process files of control groups that the server joins."""
@@ -50,7 +50,7 @@ class SupervisedProcess:
 
     @classmethod
     def start(cls, order: ProcessSpec) -> SupervisedProcess:
-        """Start a server's process; LaunchFailed (`start`, `limits`) says what is missing."""
+        """Start a server's process; raise LaunchFailed (`start`, `limits`) with what is missing."""
         keeper = ControlledProcess.start("tuner.launching.supervisor", output=subprocess.PIPE)
         made = cls(keeper, order)
         try:
@@ -73,7 +73,7 @@ class SupervisedProcess:
         return self._exit_status is None
 
     def exit_status(self) -> int | None:
-        """Return its status, negative for a signal; None if ended by the supervisor."""
+        """Return the exit status, negative for a signal; None if ended by the supervisor."""
         if self._exit_status is None:
             report = self._next_report(REPORT_TIMEOUT_S)
             self._exit_status = None if report is None else report.get("ended")
@@ -88,7 +88,6 @@ class SupervisedProcess:
             self.output.join()
 
     def _next_report(self, timeout_s: float) -> dict[str, Any] | None:
-        """Return the supervisor's next report; None at its end or the timeout."""
         with contextlib.suppress(Closed, TimeoutError):
             return self._keeper.receive(timeout_s=timeout_s)[0]
         return None

@@ -1,4 +1,4 @@
-"""Supervisor of another engine's server: ends all its processes with it or the tuner.
+"""Supervisor of another engine's server, which ends all its processes with it or the tuner.
 
     python -m tuner.launching.supervisor        commanded over its control channel
 
@@ -35,7 +35,7 @@ RETRY_S = 0.005
 
 
 class Supervisor:
-    """One server with its descendants."""
+    """Supervisor of one server with its descendants."""
 
     def __init__(self, tuner: ControlChannel, order: dict[str, Any]) -> None:
         self._tuner = tuner
@@ -117,7 +117,6 @@ class Supervisor:
                 return
 
     def _reap(self) -> bool:
-        """Reap all ended children, and return whether any is left."""
         assert self._process is not None
         while True:
             try:
@@ -151,7 +150,7 @@ def _descendants(pid: int) -> set[int]:
 
 
 def main() -> None:
-    """Execute one order."""
+    """Execute the order that the tuner sends."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1)
     tuner = ControlChannel.to_parent()

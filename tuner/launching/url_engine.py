@@ -1,7 +1,7 @@
 """Running server of the user, which a hook reconfigures and finally resets to the default.
 
 The hook program gets the configuration as a JSON object on standard input and as variables
-(`KNOB_BATCHING_MAX_SIZE` is `batching.max_size`), and exits with 0 once the server has it.
+(`KNOB_BATCHING_MAX_SIZE` is `batching.max_size`), and exits with 0 once the server has applied it.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ from tuner.values.configuration import Configuration
 
 CONNECT_TIMEOUT_S = 1.0
 MAX_READ = 1 << 20
-"""Maximum of hook output that is read, in bytes."""
+"""Maximum number of bytes of hook output that are read."""
 _log = logging.getLogger(__name__)
 
 
 class UrlLauncher:
-    """Launcher for one server; its first configuration is the default that `close` restores."""
+    """Launcher for one server, whose first configuration is the default that `close` restores."""
 
     def __init__(
         self, engine: UrlEngine, *, model: str, sign: ReadinessCheck, say: Callable[[str], None]
@@ -76,7 +76,7 @@ class UrlLauncher:
 
 
 class UrlServer:
-    """The running server."""
+    """Running server of the user."""
 
     def __init__(self, launcher: UrlLauncher) -> None:
         self._launcher = launcher
@@ -86,7 +86,7 @@ class UrlServer:
         self.pids: tuple[int, ...] = ()  # they may be anywhere
 
     def apply(self, configuration: Configuration) -> float:
-        """Run the hook, wait until the server is ready, and return the seconds."""
+        """Run the hook, wait until the server is ready, and return the seconds taken."""
         before_s = time.monotonic()
         self._launcher.note_configuration(configuration)
         run_hook(self._engine, configuration)
@@ -112,11 +112,11 @@ class UrlServer:
         )
 
     def replica_facts(self) -> ReplicaFacts:
-        """Return no facts: its processes are unknown."""
+        """Return no facts, as the server's processes are unknown."""
         return ReplicaFacts(replicas=(), deaths=())
 
     def is_running(self) -> bool:
-        """Whether it takes connections."""
+        """Whether the server accepts connections."""
         try:
             with socket.create_connection((self.host, self.port), timeout=CONNECT_TIMEOUT_S):
                 return True
@@ -124,11 +124,11 @@ class UrlServer:
             return False
 
     def last_words(self) -> str:
-        """Return a fixed text: its output is unknown."""
+        """Return a fixed string, as the server's output is unknown."""
         return "it accepts no connections"
 
     def stop(self) -> None:
-        """Do nothing: the server belongs to the user."""
+        """Do nothing, as the server belongs to the user."""
 
 
 def is_of_this_machine(host: str) -> bool:
@@ -144,7 +144,7 @@ def is_of_this_machine(host: str) -> bool:
 
 
 def run_hook(engine: UrlEngine, configuration: Configuration) -> None:
-    """Run the hook, if there is one; LaunchFailed (`start`, `timeout`) if it fails."""
+    """Run the hook, if there is one; raise LaunchFailed (`start`, `timeout`) if it fails."""
     if not engine.hook:
         return
     given = json.dumps(dict(configuration)).encode() + b"\n"

@@ -1,1 +1,1 @@
-"""One study, from the default configuration to the verdict."""
+"""Study, from the default configuration to the verdict."""

@@ -34,7 +34,7 @@ from tuner.values.round_evaluation import FailureCount, RoundEvaluation
 from tuner.values.verdict import Verdict
 
 ASSUMED_SD = 0.03
-"""Standard deviation of log ratios before any data: 0.01 to 0.05 (`benchmarks/verdict/slices.py`)."""
+"""Standard deviation of log ratios before any data: 0.01 to 0.05 (benchmarks/verdict/slices.py)."""
 MAX_ROUNDS = 1000
 METRICS = (
     "mean",
@@ -47,18 +47,18 @@ METRICS = (
     "cpu",
     "memory",
 )
-"""Objectives to compare; others need a price file, a limit, or a device's energy."""
+"""Objectives to compare; the others need a price file, a limit, or a device's energy."""
 LOST_ROUNDS = 2
-"""Failed rounds in a row after which the comparison is given up."""
+"""Number of failed rounds in a row after which the comparison is given up."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Threshold:
-    """Threshold: by how much B may be worse."""
+    """Limit on how much worse B may be."""
 
     objective: str
     share: float
-    """0.05 is 5 %."""
+    """Allowed share; 0.05 is 5 %."""
     text: str
 
     @property
@@ -69,7 +69,7 @@ class Threshold:
 
 
 def parse_threshold(text: str) -> Threshold:
-    """Parse a threshold such as `p99 worse by 5 %`; another form raises ValueError."""
+    """Parse a threshold such as `p99 worse by 5 %`, or raise ValueError."""
     words = text.replace("%", " % ").split()
     if len(words) != 5 or words[1:3] != ["worse", "by"] or words[4] != "%":
         raise ValueError(f"{text!r} is not a threshold, expected for example 'p99 worse by 5 %'")
@@ -90,7 +90,7 @@ class AbSpec:
     """Specification of a comparison."""
 
     words: tuple[str, str]
-    """A and B, as given."""
+    """Words for A and B, as given."""
     settings: StudySettings
     """Workload, measurement, time, and default model (or `NO_MODEL`)."""
     limit: Threshold | None = None
@@ -109,25 +109,25 @@ class AbResult:
     objective: str
     limit: Threshold | None
     decision: str
-    """within, worse or undecided; without a threshold, the verdict's outcome."""
+    """One of within, worse or undecided; without a threshold, the verdict's outcome."""
     why_in_turn: str | None
-    """Why the arms were not interleaved, or None."""
+    """Reason why the arms were not interleaved, or None."""
     runs: tuple[str, ...]
-    """Arms that already ran and stay unchanged."""
+    """Arms that were running already and were left unchanged."""
     seconds: float
     repeats: int
-    """Slices or phases repeated or dropped for disturbance by neighbours."""
+    """Number of slices or phases repeated or dropped because neighbours disturbed them."""
     tallies: Mapping[str, FailureCount]
-    """By arm: evaluations, and failures, whose rounds do not count."""
+    """Evaluations and failures by arm; rounds with a failure do not count."""
 
 
 def compare(order: AbSpec, *, terminal: Terminal) -> AbResult:
     """Compare B with A.
 
     Raises:
-        UsageError: an input is wrong; nothing was measured.
-        TunerError: it failed.
-        Interrupted: nothing was saved.
+        UsageError: an input is invalid; nothing was measured.
+        TunerError: the comparison failed.
+        Interrupted: a signal arrived; nothing was saved.
     """
     begun_s = time.monotonic()
     settings = order.settings
@@ -178,14 +178,13 @@ def _rounds(
     *,
     begun_s: float,
 ) -> verification.Rounds:
-    """Evaluate rounds until they suffice or the time is over."""
     settings = order.settings
     name = _objective(order)
     objective = objectives.find_objective(name)
     last_s = time.monotonic()
     rule: sequential.StoppingRule | None = None
 
-    def report(starts: Sequence[RoundEvaluation], _launch: object) -> None:
+    def report(starts: Sequence[RoundEvaluation], _evaluation: object) -> None:
         terminal.check()
         _check_arms(starts)
         evaluator.stream = 1 + len(starts) // len(ARMS)
@@ -255,7 +254,7 @@ def _verdict(order: AbSpec, rounds: verification.Rounds) -> Verdict:
 
 
 def _decision(order: AbSpec, verdict: Verdict, tallies: Mapping[str, FailureCount]) -> str:
-    """Apply the threshold to the interval; never "within" if B failed more often."""
+    """Apply the threshold to the interval; B is never "within" if it failed more often."""
     if order.limit is None:
         return verdict.outcome
     low, high = verdict.interval.low, verdict.interval.high
@@ -278,7 +277,7 @@ def fails_more(tallies: Mapping[str, FailureCount]) -> bool:
 def _measuring(
     evaluator: Evaluator, arms: Mapping[str, AbArm]
 ) -> Iterator[tuple[verification.MeasuresRounds, str | None]]:
-    """Yield the source of rounds, and why it does not interleave, or None."""
+    """Yield the source of rounds, and the reason why it does not interleave, or None."""
     contenders = {
         role: Arm(
             launcher=side.launcher,

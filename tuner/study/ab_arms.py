@@ -1,6 +1,6 @@
-"""Arms of a comparison: a settings file, study, model, engine or running server, by a word.
+"""Arms of a comparison, named by words: settings file, study, model, engine or running server.
 
-Each is checked; nothing is started.
+Each arm is checked; nothing is started.
 """
 
 from __future__ import annotations
@@ -37,10 +37,12 @@ NO_MODEL = "none"
 """Model name if the command gives none."""
 LOAD = ("concurrency", "rate", "arrivals", "client_batch")
 SENT = ("payload", "shape", "values")
-"""Settings of the workload, only from the command.
-Those of inputs may also come from a compared study."""
+"""Settings of the workload, which only the command gives.
+
+Those of inputs may also come from a compared study.
+"""
 CONNECT_S = 2.0
-"""Connection timeout to a running server."""
+"""Timeout for connecting to a running server."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -52,15 +54,15 @@ class AbArm:
     configuration: Configuration
     payloads_of: Callable[[EngineInfo], Payloads]
     model: str
-    """Name or file; a server's page may have none."""
+    """Name or file of the model; empty if a server's page has none."""
     is_running: bool = False
-    """Whether it already runs and stays unchanged."""
+    """Whether its server already runs and stays unchanged."""
 
 
 def find_arms(
     words: tuple[str, str], settings: StudySettings, terminal: Terminal
 ) -> dict[str, AbArm]:
-    """Return both arms without starting anything; a wrong or equal one raises UsageError."""
+    """Return both arms without starting anything; raise UsageError if invalid or identical."""
     settings = _with_sent(words, settings)
     found = {
         role: _find_arm(role, text, settings, terminal)
@@ -77,7 +79,7 @@ def find_arms(
 
 
 def _with_sent(words: tuple[str, str], settings: StudySettings) -> StudySettings:
-    """Return the settings with missing inputs from the compared studies, unless those differ."""
+    """Add missing inputs from the compared studies, or raise UsageError if these differ."""
     target = settings.target
     told: dict[str, Any] = {}
     for role, text in zip(ARMS, words, strict=True):
@@ -98,7 +100,6 @@ def _with_sent(words: tuple[str, str], settings: StudySettings) -> StudySettings
 
 
 def _study_folder(text: str, settings: StudySettings) -> pathlib.Path | None:
-    """Return a study's folder by path or name, or None."""
     path = pathlib.Path(text)
     below = pathlib.Path(settings.store.runs_dir) / text
     if (path / run_folder.SETTINGS_FILE).exists():
@@ -107,7 +108,7 @@ def _study_folder(text: str, settings: StudySettings) -> pathlib.Path | None:
 
 
 def _checked(arm: str, side: AbArm, first: dict[str, EngineInfo]) -> AbArm:
-    """Return the side, checked for the inputs of the `first` one that has started."""
+    """Return the side with a check that its inputs match those of the `first` started side."""
 
     def payloads_of(served: EngineInfo) -> Payloads:
         role, before = next(iter(first.items()), (arm, served))
@@ -162,7 +163,6 @@ def _make_arm(
     found: Target | None = None,
     is_running: bool = False,
 ) -> AbArm:
-    """Return an arm with its launcher; a `found` of None is Luthier."""
     tuned = found or LuthierTarget.of(target)
 
     def say(text: str) -> None:
@@ -207,7 +207,6 @@ def _of_engine(arm: str, engine: str, target: TargetSettings, terminal: Terminal
 
 
 def _of_settings(arm: str, path: pathlib.Path, target: TargetSettings, terminal: Terminal) -> AbArm:
-    """Return the arm of a settings file, as from `tune export`."""
     _check_model(arm, str(path), target)
     try:
         data = read_file(path)
@@ -231,7 +230,6 @@ def _of_settings(arm: str, path: pathlib.Path, target: TargetSettings, terminal:
 
 
 def _of_study(arm: str, path: pathlib.Path, target: TargetSettings, terminal: Terminal) -> AbArm:
-    """Return the arm of a study's recommendation."""
     folder = run_folder.find(path.parent, path.name)
     settings = study_files.settings_of(folder)
     if not study_files.is_finished(folder):
@@ -252,7 +250,6 @@ def _of_study(arm: str, path: pathlib.Path, target: TargetSettings, terminal: Te
 
 
 def _of_url(arm: str, url: str, target: TargetSettings, terminal: Terminal) -> AbArm:
-    """Return the arm of a running server."""
     engine = targets.running_engine(url)
     _check_listens(arm, url, engine)
     if engine.request.protocol == "raw" and target.payload is None:
@@ -267,7 +264,7 @@ def _of_url(arm: str, url: str, target: TargetSettings, terminal: Terminal) -> A
 
 
 def _check_listens(arm: str, url: str, engine: UrlEngine) -> None:
-    """Raise UsageError, before anything starts, if nothing listens."""
+    """Raise UsageError, before anything starts, if nothing listens at the URL."""
     try:
         socket.create_connection((engine.host, engine.port), timeout=CONNECT_S).close()
     except OSError as error:
@@ -282,7 +279,6 @@ def _check_model(arm: str, text: str, target: TargetSettings) -> None:
 
 
 def _flat(data: Mapping[str, object], within: str = "") -> Iterator[tuple[str, Value]]:
-    """Yield settings by dotted name, without nulls."""
     for name, value in data.items():
         whole = f"{within}{name}"
         if isinstance(value, dict):

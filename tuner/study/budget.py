@@ -1,6 +1,6 @@
 """Budget of a study: trials, time and expected end, with time reserved for verification.
 
-Pure, in seconds.
+Pure; times are in seconds.
 """
 
 from __future__ import annotations
@@ -18,15 +18,14 @@ EXPECTED_OVERHEAD_S = 0.5
 EXPECTED_START_S = 1.6
 """Start and end of a new server before any data."""
 RESERVED_FOR_VERIFICATION = 1 / 3
-"""Share of the maximum time reserved for verification, if usable."""
+"""Share of the maximum time reserved for verification, if needed."""
 MAX_FOR_VERIFICATION = 0.5
-"""Maximum share, if that is too short for the fewest pairs."""
+"""Maximum that this share may grow to for the minimum number of pairs."""
 MAX_SHORTLIST = 3
-"""Maximum shortlist."""
 OPEN_LOADS = 3
-"""Length of the final open loop of default and best, in trials."""
+"""Length of the final open loop of default and best, in phases of a trial."""
 FINAL_ROUNDS = 4
-"""Round evaluations of each shortlisted configuration."""
+"""Number of round evaluations of each shortlisted configuration."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,11 +39,11 @@ class Budget:
     """Warm-up and measured time of an evaluation."""
     pairs: int
     start_s: float | None = None
-    """Start time if every trial starts a server, as with other engines; else None."""
+    """Time to start a server if every trial starts one, as with other engines; else None."""
     fresh_start_s: float = EXPECTED_START_S
-    """Start time of a new server if trials do not start one."""
+    """Time to start a new server if trials do not start one."""
     uses_time_slices: bool = False
-    """Whether arms are interleaved. Otherwise each evaluation starts a server."""
+    """Whether arms are interleaved; otherwise each evaluation starts a server."""
     measured_s: float = 0.0
     """Minimum measured time of an evaluation."""
     round_trip_s: float = 0.0
@@ -60,7 +59,7 @@ class Budget:
         start_s: float | None = None,
         uses_time_slices: bool = False,
     ) -> Budget:
-        """Return the settings' budget; `start_s` is of a server that every trial starts."""
+        """Return the settings' budget; `start_s` is the time to start a server in each trial."""
         measurement = settings.measurement
         return cls(
             trials=settings.search.trials,
@@ -75,13 +74,13 @@ class Budget:
         )
 
     def with_start_time(self, walls_s: Sequence[float]) -> Budget:
-        """Return the budget with the trials' start time."""
+        """Return the budget with the start time measured in the trials."""
         if self.start_s is None or not walls_s:
             return self
         return dataclasses.replace(self, start_s=max(0.0, self.trial_s(walls_s) - self.load_s))
 
     def with_load_time(self, loads_s: Sequence[float]) -> Budget:
-        """Return the budget with the evaluations' phase time, if longer than set."""
+        """Return the budget with the evaluations' measured phase time, if longer than set."""
         if not loads_s:
             return self
         return dataclasses.replace(self, load_s=max(self.load_s, statistics.median(loads_s)))
@@ -124,7 +123,6 @@ class Budget:
         return self.fresh_s if slices is None else self.startup_s + slices.loaded_s
 
     def _begun_s(self, arms: int) -> float:
-        """Return the expected start time of interleaved engines, else 0."""
         start_s = self.fresh_start_s if self.start_s is None else self.start_s
         return arms * start_s if self.uses_time_slices else 0.0
 
@@ -137,8 +135,8 @@ class Budget:
         """Return the expected time of final selection and verification.
 
         Args:
-            pairs: of default and best; None: the maximum.
-            finalists: size of the shortlist; below two there is no selection.
+            pairs: number of pairs of default and best; None for the maximum.
+            finalists: size of the shortlist; below two, there is no selection.
         """
         starts, roles = 2 * (self.pairs if pairs is None else pairs), 2
         if finalists > 1:
@@ -146,11 +144,11 @@ class Budget:
         return starts * self.compared_s + self._begun_s(roles)
 
     def pairs_alone(self, spent_s: float) -> int:
-        """Return the rounds of a comparison of two in this time, including starts."""
+        """Return the number of rounds of two arms that fit into this time, including starts."""
         return max(0, int((spent_s - self._begun_s(2)) / (2 * self.compared_s)))
 
     def pairs_of_study(self, spent_s: float) -> int:
-        """Return the verification rounds of a study in this time."""
+        """Return the number of verification rounds of a study that takes this time."""
         study = dataclasses.replace(self, max_time_s=spent_s)
         left_s = study.reserved_for_verification_s
         finals = study.final_rounds_in(left_s, MAX_SHORTLIST)
@@ -178,27 +176,27 @@ class Budget:
         return None
 
     def trials_in(self, left_s: float) -> int:
-        """Return the expected trials in this time, less the reserve."""
+        """Return the expected number of trials in this time, less the reserve."""
         return max(0, int((left_s - self.reserved_for_verification_s) / self.trial_s([])))
 
     @property
     def reserved_for_verification_s(self) -> float:
-        """Time reserved for verification: a third, but enough for the fewest pairs."""
+        """Time reserved for verification: a third, but enough for the minimum number of pairs."""
         third = RESERVED_FOR_VERIFICATION * self.max_time_s
         least = min(self.least_s, MAX_FOR_VERIFICATION * self.max_time_s)
         return min(self.verification_s() + self.open_s, max(third, least))
 
     @property
     def least_s(self) -> float:
-        """Expected time of the fewest pairs and the open loop."""
+        """Expected time of the minimum number of pairs and the open loop."""
         return self.verification_s(min(self.pairs, MIN_PAIRS), finalists=1) + self.open_s
 
     def final_rounds_in(self, left_s: float, finalists: int) -> int:
-        """Return the rounds of final selection that leave time for the fewest pairs."""
+        """Return how many final-selection rounds leave time for the minimum number of pairs."""
         left_s -= self.least_s + self._begun_s(finalists)
         return max(0, min(FINAL_ROUNDS, int(left_s / (finalists * self.compared_s))))
 
     def pairs_in(self, left_s: float, *, arms: int = 2) -> int:
-        """Return the verification rounds that fit, at least two."""
+        """Return the number of verification rounds that fit, at least two."""
         left_s -= self.open_s + self._begun_s(arms)
         return max(2, min(self.pairs, int(left_s / (arms * self.compared_s))))

@@ -1,6 +1,6 @@
 """Concurrency sweep: a study for each concurrency, each warm-started from the earlier ones.
 
-The first study gets all of its trials, each later one half. The maximum time covers all.
+The first study gets all of its trials, each later study half. The maximum time covers all studies.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from tuner.study.study import StudyResult
 from tuner.values.configuration import Configuration
 
 LATER_SHARE = 0.5
-"""Share of the trials for each later study."""
+"""Share of the trials that each later study gets."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,7 +28,7 @@ class ConfigurationChange:
     """Neighbouring concurrencies with different recommendations."""
 
     below: int
-    """Concurrency."""
+    """Lower concurrency."""
     above: int
     knobs: tuple[str, ...]
     """Knobs that differ."""
@@ -44,7 +44,7 @@ def tune(
     """Run a study for each concurrency.
 
     Raises:
-        UsageError, TunerError, Interrupted: as for one study; finished ones are saved.
+        UsageError, TunerError, Interrupted: as for one study; finished studies are saved.
     """
     card = targets.find_target(settings.target).spec
     base = settings.store.study
@@ -87,7 +87,7 @@ def _advised_configuration(finished: StudyResult) -> Configuration | None:
 def _search_after(
     search: SearchSettings, before: Sequence[str], max_time_s: float
 ) -> SearchSettings:
-    """Return the search after earlier studies, which warm-start it: with fewer trials."""
+    """Return the search with fewer trials and a warm start from the studies `before`."""
     search = dataclasses.replace(search, max_time_s=max_time_s)
     if not before:
         return search

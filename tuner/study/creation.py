@@ -68,7 +68,7 @@ def folder_of(settings: StudySettings) -> RunFolder:
 
 
 def name_taken(folder: RunFolder) -> StudyExists:
-    """Return the error for a taken name."""
+    """Return the error for a study name that is taken."""
     if not folder.is_study():
         return StudyExists(str(folder.path), "it is not a study; choose another --study")
     return StudyExists(
@@ -92,8 +92,8 @@ def create_study(
 
     Raises:
         StudyExists: the storage has a study of that name.
-        UsageError: `overwrite`, and the folder is no study of ours.
-        StorageFailed: it cannot be written.
+        UsageError: `overwrite` is set, and the folder is no study.
+        StorageFailed: the storage cannot be written.
     """
     settings, problem, target = inputs.settings, inputs.problem, inputs.target
     url = settings.store.storage
@@ -122,7 +122,7 @@ def create_study(
 
 
 def save_engine(folder: RunFolder, target: Target) -> None:
-    """Copy the engine or scenario file, for an unchanged resume."""
+    """Copy the engine or scenario file, so that a resume finds it unchanged."""
     if copy := target.file_copy():
         folder.write_text(*copy)
 
@@ -147,7 +147,7 @@ def _delete(folder: RunFolder, url: str | None) -> None:
 
 
 def _absolute(text: Any, after: str = "") -> Any:
-    """Return a text whose path, behind `after`, is absolute; one without a path as it is."""
+    """Make the path behind `after` absolute; return a string without a path unchanged."""
     if text is None or after not in text:
         return text
     start = text.index(after) + len(after)

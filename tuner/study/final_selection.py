@@ -1,4 +1,4 @@
-"""Final selection: ranks the shortlist by the search and by round evaluations."""
+"""Final selection, which ranks the shortlist by the search and by round evaluations."""
 
 from __future__ import annotations
 
@@ -23,8 +23,10 @@ MIN_SD = 0.005
 """Minimum spread of a ratio: no machine varies by less than half a per cent."""
 INFLATION = 1.15
 OWN_SHARE = 0.4
-"""Share of the search's evaluation spread that remains when interleaved.
-Recorded half-second blocks gave 0.33 to 0.46."""
+"""Share of the search's evaluation spread that remains with interleaving.
+
+Recorded half-second blocks gave 0.33 to 0.46.
+"""
 
 
 def name_arms(finalists: Sequence[Configuration]) -> dict[str, Configuration]:
@@ -43,12 +45,13 @@ def rank_shortlist(
 ) -> tuple[ShortlistEntry, ...]:
     """Return the shortlist, with the chosen configuration first, then the tied ones.
 
-    One that failed in a round, or misses a limit over all rounds, is out, unless all are.
+    A configuration that failed in a round, or misses a limit over all rounds, is left out, unless
+    all are.
 
     Args:
         posterior: in the order of the arms.
-        starts: complete rounds of all; may be empty.
-        default: ties go to the cheapest, then to the nearest to it.
+        starts: complete rounds of all arms; may be empty.
+        default: ties go to the cheapest configuration, then to the nearest to the default.
     """
     roles = list(name_arms(posterior.configurations))
     failed = {start.role for start in starts if start.measurement is None}
@@ -124,7 +127,7 @@ def assumed_sd(
 def describe(
     found: Sequence[ShortlistEntry], named: Callable[[Mapping[str, Value]], str]
 ) -> Iterator[str]:
-    """Yield the result of the final selection for people, if there was one."""
+    """Yield the result of the final selection in words, if there was one."""
     if not found:
         return
     yield f"best of the final selection: {named(found[0].configuration)}"

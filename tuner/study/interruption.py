@@ -20,7 +20,7 @@ NOT_BEGUN = "nothing was measured yet"
 
 @contextlib.contextmanager
 def resumable(folder: RunFolder | None, kept: str = EVERYTHING) -> Iterator[None]:
-    """Turn a signal into `Interrupted`, with what is `kept` and how to resume, if there is a study."""
+    """Turn a signal into `Interrupted`, whose message says what is `kept` and how to resume."""
     try:
         yield
     except KeyboardInterrupt:
@@ -30,7 +30,7 @@ def resumable(folder: RunFolder | None, kept: str = EVERYTHING) -> Iterator[None
 
 
 def describe_saved(*, trials: int, cut_off: Sequence[int] = (), starts: int | None = None) -> str:
-    """Return what is saved; `starts` counts round evaluations, None during the search."""
+    """Describe what is saved; `starts` counts round evaluations, None during the search."""
     if starts is not None:
         return f"the search and {starts} evaluations of the verification are saved"
     if not trials:
@@ -45,7 +45,7 @@ def go_on(folder: RunFolder) -> str:
 
 
 def resume_command(folder: RunFolder, *, from_anywhere: bool = False) -> str:
-    """Return the command that resumes a study, if need be from any folder."""
+    """Return the command that resumes a study, optionally from any folder."""
     if from_anywhere:
         study = shlex.quote(str(folder.path.absolute()))
     else:

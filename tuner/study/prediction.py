@@ -1,6 +1,6 @@
 """Prediction of every candidate's mean latency from a short profile.
 
-Only for Luthier: how another engine batches is unknown.
+Only Luthier is predicted: how another engine batches is unknown.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from tuner.study.problem import ProblemStatement
 from tuner.values.configuration import Configuration
 
 SIMULATED = 40
-"""Candidates that `simulate` simulates."""
+"""Number of candidates that `simulate` simulates."""
 OBJECTIVES = COSTS | {
     "mean",
     "p50",
@@ -43,14 +43,13 @@ OBJECTIVES = COSTS | {
 }
 """Objectives predictable from latency and reserved resources, unlike energy."""
 PREDICTED, UNPREDICTED = "structured", "gp"
-"""The sampler with a prediction, and its substitute."""
+"""Sampler that uses a prediction, and the one that replaces it."""
 _WITHOUT = {
     PREDICTED: "the search uses its measurements alone, as with --sampler gp",
     "prediction": "without a prediction, the sampler prediction tries configurations at random",
 }
-"""What a sampler does without a prediction."""
 OVER_MEAN = 2.0
-"""Upper bound of p95 and p99 over the mean, usually."""
+"""Usual upper bound of p95 and p99, as a multiple of the mean."""
 Array = NDArray[np.float64]
 
 
@@ -60,7 +59,7 @@ def is_wanted(settings: StudySettings) -> bool:
 
 
 def why_none(settings: StudySettings) -> str | None:
-    """Return why a sampler lacks its prediction, else None."""
+    """Return why a sampler lacks its prediction, or None."""
     if not registry.takes(settings.search.sampler, "guess"):
         return None
     if settings.target.is_of_other_engine:
@@ -78,15 +77,15 @@ def why_none(settings: StudySettings) -> str | None:
 
 
 def adjust_settings(settings: StudySettings) -> StudySettings:
-    """Return the settings, with more initial trials without a prediction."""
+    """Return the settings, with more initial trials if there is no prediction."""
     search = settings.search if is_wanted(settings) else without_prediction(settings.search)
     return dataclasses.replace(settings, search=search)
 
 
 def without_prediction(search: SearchSettings) -> SearchSettings:
-    """Return the search settings without a prediction.
+    """Return the settings of a search without a prediction.
 
-    Four initial evaluations suffice with one; otherwise the search stays more often in the valley
+    With one, four initial evaluations suffice; otherwise, the search stays more often in the valley
     where it began.
     """
     if search.initial is not None or search.sampler != PREDICTED:
@@ -96,7 +95,7 @@ def without_prediction(search: SearchSettings) -> SearchSettings:
 
 
 def profile_of(evaluator: Evaluator, problem: ProblemStatement) -> CostProfile | None:
-    """Profile all searched numbers of threads; None on failure."""
+    """Profile all searched numbers of threads; return None on failure."""
     environment, cells = problem.environment, problem.candidates.configurations
     largest = max(
         int(cell.get("batching.max_size", problem.default.get("batching.max_size", 1)))
@@ -141,7 +140,7 @@ def with_prediction(
 def with_prediction_of(
     settings: StudySettings, problem: ProblemStatement, profile: CostProfile | None
 ) -> ProblemStatement:
-    """Apply `with_prediction` with a study's settings; a bad price file is a UsageError."""
+    """Add predictions according to a study's settings; raise UsageError for a bad price file."""
     measurement = settings.measurement
     return with_prediction(
         problem,
@@ -155,7 +154,7 @@ def with_prediction_of(
 def _within(
     latency: Array, load: Workload, limits: Sequence[MetricConstraint]
 ) -> NDArray[np.bool_] | None:
-    """Predict whether candidates (m,) meet latency-related constraints."""
+    """Predict whether each candidate meets the latency-related constraints, (m,)."""
     per_s = 1e3 * load.concurrency / latency
     predicted = {
         "mean_ms": latency,
@@ -188,10 +187,11 @@ def _cost_per_s(candidate: Configuration, objective: str, cores: int, paid: Pric
 def simulate(
     problem: ProblemStatement, profile: CostProfile
 ) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
-    """Return mean latencies (m,), with the most promising simulated event by event.
+    """Return mean latencies (m,), simulating the most promising candidates event by event.
 
-    The others are the closed form times the median ratio. Unused in searches: on recorded tables it
-    separates the best no better, and takes 1,000 times as long (docs/decisions/0012).
+    The other latencies are the closed form times the median ratio. Searches do not use this: on
+    recorded tables it separates the best no better, and takes 1,000 times as long
+    (docs/decisions/0012).
     """
     load, cells = workload_of(problem.environment), problem.candidates.configurations
     guess = closed_form.all_ms(profile, load, cells)
@@ -203,7 +203,7 @@ def simulate(
 
 
 def workload_of(environment: Environment) -> Workload:
-    """Return the simulators' workload."""
+    """Return the workload for the simulators."""
     return Workload(
         concurrency=environment.concurrency,
         client_batch=environment.client_batch,

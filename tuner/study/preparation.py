@@ -53,7 +53,7 @@ class StudyInputs:
 
 
 def make_evaluator(settings: StudySettings, target: Target, terminal: Terminal) -> Evaluator:
-    """Return a study's evaluator; unreadable prices or a trace are a UsageError."""
+    """Return a study's evaluator, or raise UsageError for unreadable prices or an invalid trace."""
     return Evaluator(
         model=settings.target.model,
         concurrency=settings.target.in_flight,
@@ -73,8 +73,8 @@ def make_evaluator(settings: StudySettings, target: Target, terminal: Terminal) 
 def budget_of(settings: StudySettings, evaluator: Evaluator) -> Budget:
     """Return the study's budget.
 
-    Another engine starts for each trial; a scenario's new server deploys all models. Both cost as
-    much as the first start.
+    Another engine is started for each trial, and a scenario's new server deploys all models; both
+    take as long as the first start.
     """
     start_s = evaluator.start_s if settings.target.is_of_other_engine else None
     is_cut = evaluator.why_not_interleaved is None and evaluator.workload.uses_time_slices
@@ -90,7 +90,7 @@ def needs_of(settings: StudySettings) -> EvaluationRequirements:
 
 
 def check_front(settings: StudySettings) -> None:
-    """Raise UsageError for two objectives and a sampler of one."""
+    """Raise UsageError for two objectives and a sampler that handles one."""
     sampler = settings.search.sampler
     if settings.measurement.second is not None and not registry.searches_fronts(sampler):
         able = [name for name in registry.NAMES if registry.searches_fronts(name)]
@@ -202,7 +202,7 @@ def start_target(
     """Start the engine; errors name the model as given.
 
     Args:
-        first: None: the engine's defaults.
+        first: first configuration; None for the engine's defaults.
         asked: option given instead of `--model`.
 
     Raises:

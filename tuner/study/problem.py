@@ -1,7 +1,7 @@
 """Problem statement of a study, checked before anything is written: model, space and payloads.
 
-An `ProblemStatement` is the space bound to machine and workload. Errors name the option or the file. Starts
-nothing.
+A `ProblemStatement` is the space bound to machine and workload. Errors name the option or the file.
+Nothing is started.
 """
 
 from __future__ import annotations
@@ -40,9 +40,9 @@ from tuner.values.study_record import KnobInfo
 
 Array = NDArray[np.float64]
 EQUAL = 1.0001
-"""Ratio below which predictions are equal."""
+"""Ratio below which predictions count as the same."""
 LIMITED_KNOBS = knob_schema.LIMITS_OF_ANY
-"""Knobs without effect where limits cannot be enforced."""
+"""Knobs that have no effect where limits cannot be enforced."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -50,9 +50,9 @@ class ProblemStatement:
     """Search space on this machine under this workload."""
 
     text: str
-    """Search-space file, for any machine."""
+    """Text of the search-space file, for any machine."""
     space: SearchSpace
-    """Space on this machine."""
+    """Space bound to this machine."""
     environment: Environment
     default: Configuration
     candidates: CandidateSet
@@ -64,17 +64,17 @@ class ProblemStatement:
     latency: Array | None = None
     """Predicted mean latency of the candidates in ms, (m,)."""
     predicted_feasible: NDArray[np.bool_] | None = None
-    """Whether each candidate is predicted to keep the limits, (m,); None without any."""
+    """Whether each candidate is predicted to keep the limits, (m,); None without limits."""
     warm_start: WarmStart | None = None
     """Evaluations of the model's earlier studies under other workloads."""
     warm_start_configurations: tuple[Configuration, ...] | None = None
-    """Their winners among the candidates."""
+    """Winners of those studies among the candidates."""
 
     @property
     def predicted_best(self) -> Configuration | None:
-        """Best predicted candidate, or None; the nearest to the default among equals.
+        """Best predicted candidate, or None; if several tie, the nearest to the default.
 
-        Predictions ignore some knobs, so equals are common.
+        Predictions ignore some knobs, so ties are common.
         """
         if self.prediction is None:
             return None
@@ -98,7 +98,7 @@ class ProblemStatement:
 
 
 def find_spec(model: str, *, is_trusted: bool = False) -> ModelSpec:
-    """Return a model's spec; an unknown or unsuitable one raises UsageError."""
+    """Return a model's spec, or raise UsageError if it is unknown or unsuitable."""
     try:
         return zoo.find(model, is_trusted=is_trusted)
     except ServingError as error:
@@ -106,18 +106,18 @@ def find_spec(model: str, *, is_trusted: bool = False) -> ModelSpec:
 
 
 def absolute_model(model: str, card: ModelSpec) -> str:
-    """Return the model with an absolute path, if it is a file."""
+    """Return the model, as an absolute path if it is a file."""
     if model in bundled.names() or card.path is None or not pathlib.Path(model).exists():
         return model
     return str(pathlib.Path(model).absolute())
 
 
 def find_space(target: TargetSettings, card: ModelSpec) -> SpaceFile | None:
-    """Return the given or bundled search space; None if one must be derived.
+    """Return the given or bundled search space, or None if one must be derived.
 
     Raises:
-        InvalidSpace: the file is wrong.
-        UsageError: an accuracy is asked of a model without variants.
+        InvalidSpace: the file is invalid.
+        UsageError: a minimum accuracy is given for a model without variants.
     """
     if target.min_accuracy is not None and not card.variants:
         raise UsageError(
@@ -131,7 +131,7 @@ def find_space(target: TargetSettings, card: ModelSpec) -> SpaceFile | None:
 
 
 def unwritten(space: SearchSpace, card: ModelSpec) -> SpaceFile:
-    """Return a space that is not the user's, which errors call by the model's name."""
+    """Return the file of a space that no user wrote; errors call it by the model's name."""
     named = dataclasses.replace(space, source=f"{card.name}.yaml")
     return SpaceFile(space=named, text=files.dump(named))
 
@@ -152,7 +152,7 @@ def with_variants(space: SearchSpace, target: TargetSettings, card: ModelSpec) -
 
 
 def with_note_of_fixed(problem: ProblemStatement, target: TargetSettings) -> ProblemStatement:
-    """Note the fixed knobs; one that is no knob on this machine raises UsageError."""
+    """Note the fixed knobs, or raise UsageError for one that is no knob on this machine."""
     if not target.fixed:
         return problem
     for one in target.fixed:
@@ -187,8 +187,8 @@ def with_gpu(
     """Return the environment with what the GPU offers.
 
     Args:
-        space: None: one to derive, which gets all.
-        device: of the model; None: unknown. A GPU offers nothing to `cpu`.
+        space: search space; None for one to derive, which gets everything.
+        device: device of the model; None if unknown. A GPU offers nothing to `cpu`.
         is_tried: whether to test by briefly locking the clock.
     """
     machine = environment.machine
@@ -213,11 +213,11 @@ def make_problem(
     """Bind a space to this machine and workload.
 
     Args:
-        limits: the engine's support of limits; unless enforced, their knobs keep the default.
-        text: the space's file.
+        limits: the engine's support for limits; unless enforced, their knobs keep the default.
+        text: text of the space's file.
 
     Raises:
-        InvalidSpace: nothing is feasible here.
+        InvalidSpace: no configuration is feasible here.
     """
     narrowed = bind_space(space, environment, limits=limits)
     default = narrowed.default()
@@ -242,7 +242,7 @@ def make_problem(
 
 
 def bind_space(space: SearchSpace, environment: Environment, *, limits: str) -> SearchSpace:
-    """Return the space alone; otherwise like `make_problem`."""
+    """Bind a space as `make_problem` does, and return the space alone."""
     narrowed = space.narrow(environment)
     return narrowed if limits == "enforced" else _without_limits(narrowed, limits)
 
@@ -250,13 +250,13 @@ def bind_space(space: SearchSpace, environment: Environment, *, limits: str) -> 
 def payloads_of(
     target: TargetSettings, card: ModelSpec, served: EngineInfo, *, seed: int
 ) -> Payloads:
-    """Return the payloads; a file or size that does not fit raises UsageError."""
+    """Return the payloads, or raise UsageError for a file or size that does not fit."""
     found = request_source.make_request_source(target, card, served.told_signature())
     return found.payloads(model=served.model, client_batch=target.client_batch, seed=seed)
 
 
 def launcher_of(target: TargetSettings) -> LuthierLauncher:
-    """Return the launcher of Luthier's engine; malformed sizes or values raise UsageError."""
+    """Return the launcher of Luthier's engine; raise UsageError for malformed sizes or values."""
     request_source.check(target)
     return LuthierLauncher(
         target.model,
@@ -277,7 +277,6 @@ def _without_limits(space: SearchSpace, limits: str) -> SearchSpace:
 
 
 def _at_default(knob: Knob) -> Knob:
-    """Return the knob with its default as the only value."""
     if not isinstance(knob, IntKnob | FloatKnob):
         return knob
     return knob.only(lambda value: value == knob.default) or knob

@@ -1,6 +1,6 @@
 """Progress of a study on standard error: the plan, then a line per evaluation.
 
-No live display: its redraws would be measured.
+There is no live display, as its redraws would be measured.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class Terminal:
     console: rich.console.Console
     log: EventLog
     check: Callable[[], None]
-    """Raises KeyboardInterrupt after a signal.
+    """Function that raises KeyboardInterrupt after a signal.
 
     Python swallows it in a destructor, so long work calls this.
     """
@@ -51,18 +51,18 @@ class StudyPlan:
     trials: int
     initial: int
     done: int
-    """Trials of earlier commands."""
+    """Number of trials that earlier commands ran."""
     pairs: int
     expected_s: float
-    """From now, without a time limit."""
+    """Expected time from now on, without a time limit."""
     max_time_s: float
     """Remaining time limit."""
     fits: int
-    """Expected within the time limit, finished ones included."""
+    """Number of trials that fit into the time limit, including finished ones."""
 
 
 class Progress:
-    """Progress printer of a study."""
+    """Printer of a study's progress."""
 
     def __init__(
         self,
@@ -81,8 +81,8 @@ class Progress:
         """Print the plan."""
         expected_s = min(plan.expected_s, plan.max_time_s)
         budget = (
-            f"{formatting.plural(plan.trials, 'launch')}: the default, {plan.initial - 1} spread, "
-            f"{plan.trials - plan.initial} guided"
+            f"{formatting.plural(plan.trials, 'evaluation')}: the default, "
+            f"{plan.initial - 1} spread, {plan.trials - plan.initial} guided"
         )
         if plan.done:
             budget += f"; {plan.done} of them done"
@@ -98,7 +98,7 @@ class Progress:
             expected_s, now=now, more=f" (limit {formatting.duration(plan.max_time_s)})"
         )
         if plan.fits < plan.trials:
-            room = f"about {plan.fits} of {plan.trials} launches"
+            room = f"about {plan.fits} of {plan.trials} evaluations"
             if plan.fits <= 1:
                 room = "the default only, so nothing is searched"
             self.say(
@@ -108,7 +108,7 @@ class Progress:
             )
 
     def print_duration(self, seconds: float, *, now: dt.datetime, more: str = "") -> None:
-        """Print duration and end."""
+        """Print the expected duration and end."""
         end = now + dt.timedelta(seconds=seconds)
         self.say(f"takes about {formatting.duration(seconds)}, until about {end:%H:%M:%S}{more}")
 
@@ -143,7 +143,7 @@ class Progress:
         self.say(f"open loop at {formatting.number(rate_per_s)} requests/s {last.role:<7} {found}")
 
     def print_recommendation(self, best: Mapping[str, Value], luckier: Trial) -> None:
-        """Print why the best is not the best measurement."""
+        """Print why the recommendation is not the best single measurement."""
         self.say(
             f"best by all measurements: {self.differences(best)}; the best single one, "
             f"trial {luckier.number}, is partly luck"
@@ -187,7 +187,7 @@ def differences(configuration: Mapping[str, Value], default: Mapping[str, Value]
 
 
 def short_names(names: Iterable[str]) -> dict[str, str]:
-    """Map knobs to their last word if unique."""
+    """Map knobs to the last word of their names, if unique."""
     known = list(names)
     counts = collections.Counter(name.rpartition(".")[2] for name in known)
     return {name: last if counts[last := name.rpartition(".")[2]] == 1 else name for name in known}

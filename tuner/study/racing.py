@@ -1,6 +1,6 @@
-"""Racing: ends a trial once its configuration is no rival of the best so far.
+"""Racing, which ends a trial once its configuration cannot rival the best so far.
 
-Computes limits of the running mean at each look (`Race`). Pure. After k blocks,
+It computes limits on the running mean at each look (`Race`). Pure. After k blocks,
 log(trial's mean / incumbent's mean) has the standard error
 
     sqrt(incumbent_sd^2 + evaluation_sd^2 + block_sd^2 / k)
@@ -26,7 +26,7 @@ from tuner.settings.study import StudySettings
 
 ALPHA = 0.05
 PARTS = 4
-"""Blocks per trial, with a look after all but the last."""
+"""Number of blocks per trial, with a look after all but the last."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,14 +34,14 @@ class Racing:
     """Racing rules for a closed loop and a set time."""
 
     blocks: int
-    """Per whole trial."""
+    """Number of blocks per whole trial."""
     block_s: float
     concurrency: int
     client_batch: int
 
     @classmethod
     def of(cls, settings: StudySettings) -> Self | None:
-        """Return a study's rules, if it races."""
+        """Return a study's rules, or None if it does not race."""
         measurement, target = settings.measurement, settings.target
         is_whole = measurement.limits or measurement.second is not None or target.is_open
         if measurement.racing == "off" or measurement.requests or is_whole:
@@ -56,13 +56,13 @@ class Racing:
     def race(
         self, objective: str, *, minimised: float, sd: float, noise_sd: float, error: float
     ) -> Race | None:
-        """Return a trial's limits, or None if too short, or for an objective outside `OF_MEANS`.
+        """Return a trial's limits, or None for too few blocks or an objective outside `OF_MEANS`.
 
         Args:
-            minimised: the incumbent in ms; for throughput, time between responses.
-            sd: of that estimate, log scale.
-            noise_sd: of a whole evaluation, log scale.
-            error: the blocks' part of it.
+            minimised: value of the incumbent in ms; for throughput, time between responses.
+            sd: standard deviation of that estimate, log scale.
+            noise_sd: that of a whole evaluation, log scale.
+            error: the part of it that the blocks contribute.
         """
         if objective not in OF_MEANS:
             return None

@@ -37,32 +37,32 @@ from tuner.values.trial import Trial, best_of
 from tuner.values.verification_state import ParetoPoint
 
 STOP_AFTER = 3
-"""Low-gain proposals in a row that end a search; one may be a bad fit."""
+"""Number of low-gain proposals in a row that end a search; one may be a bad fit."""
 MAX_FAILED_IN_A_ROW = 8
-"""Initial failures that end the study."""
+"""Number of initial failures that end the study."""
 MAX_DRIFT = 0.05
-"""Reported drift over a search; evaluations differ by as much anyway."""
+"""Drift over a search above which it is reported; evaluations differ by as much anyway."""
 CHECK_EVERY = 8
-"""Trials between checks of incumbent and default, in turn.
+"""Number of trials between checks, of the incumbent and of the default in turn.
 
 A lucky evaluation must not mislead; the default tells a slower machine from a slower configuration.
 """
 MIN_FOR_RACE = 4
-"""Successes before racing; until then the best is uncertain."""
+"""Number of successes before racing; until then the best is uncertain."""
 PROMISING = frozenset({"guided", "replicate"})
-"""Origins of trials with an expected gain; once all is evaluated, a repeat has none."""
+"""Origins of trials with an expected gain; once everything is evaluated, a repeat has none."""
 _log = logging.getLogger(__name__)
 
 
 class EvaluatesConfigurations(Protocol):
-    """What a search needs to evaluate its trials."""
+    """Evaluator of a search's trials."""
 
     def evaluate(self, configuration: Configuration, race: Race | None = None) -> Evaluation:
-        """Evaluate a configuration, failures included, at most until its race is lost."""
+        """Evaluate a configuration, at most until its race is lost; failures are results too."""
 
 
 class Search:
-    """One sampler, one store, one budget."""
+    """Search with one sampler, one store and one budget."""
 
     def __init__(
         self,
@@ -85,7 +85,7 @@ class Search:
         self.objective = objectives.find_objective(objective)
         self.trials: tuple[Trial, ...] = store.trials()
         self.walls_s: list[float] = []
-        """Wall time of this process's trials."""
+        """Wall times of the trials that this process ran."""
         self._loads_s: list[float] = []
         self._evaluator = evaluator
         self.second = None if second is None else objectives.find_objective(second)
@@ -102,12 +102,12 @@ class Search:
             "candidates": problem.candidates,
             "known": NO_PRIOR_KNOWLEDGE,
         }
-        """What the model of the search is given besides the trials."""
+        """Arguments of the search's model, apart from the trials."""
         self._gains = list(store.gains(PROMISING))
         self._last_end_s: float | None = None
 
     def prepare(self, settings: SearchSettings) -> None:
-        """Close a killed process's trials, set the sampler, enqueue the default."""
+        """Close the trials of a killed process, set the sampler, and enqueue the default."""
         self.store.give_up_running("its process ended")
         self.store.use_sampler(sampler_of(settings, self.problem))
         takes_guess = registry.takes(settings.sampler, "guess")
@@ -124,7 +124,7 @@ class Search:
             self.store.enqueue(self.problem.default, origin="default")
 
     def stop_reason(self, used_s: float) -> str | None:
-        """Return why no trial may start, else None."""
+        """Return why no trial may start, or None."""
         reason = self.budget.stop_reason(len(self.trials), used_s, self.walls_s)
         if reason is not None:
             return reason
@@ -152,14 +152,14 @@ class Search:
         proposed = self.store.ask(
             self.problem.distributions, else_origin="initial" if is_initial else "guided"
         )
-        launch = self._evaluator.evaluate(proposed.configuration, self._race())
-        self._keep_records(proposed.trial.number, launch)
+        evaluation = self._evaluator.evaluate(proposed.configuration, self._race())
+        self._keep_records(proposed.trial.number, evaluation)
         self._last_end_s = time.monotonic()
         wall_s = self._last_end_s - before_s
-        trial = self.store.tell(proposed, self._judge.result(launch, wall_s))
+        trial = self.store.tell(proposed, self._judge.result(evaluation, wall_s))
         self.walls_s.append(wall_s)
-        if launch.measurement is not None:
-            self._loads_s.append(launch.loaded_s)
+        if evaluation.measurement is not None:
+            self._loads_s.append(evaluation.loaded_s)
         self.budget = self.budget.with_start_time(self.walls_s).with_load_time(self._loads_s)
         if trial.origin == "default" and trial.measured is not None:
             self.budget = self.budget.with_round_trip(trial.measured.mean_ms / 1e3)
@@ -188,12 +188,12 @@ class Search:
         return max(0.0, min(expected_s, self.budget.max_time_s - used_s))
 
     def trials_left_s(self) -> float:
-        """Return the remaining trials' expected time."""
+        """Return the expected time of the remaining trials."""
         left = max(0, self.budget.trials - len(self.trials))
         return left * self.budget.trial_s(self.walls_s)
 
     def pause(self) -> None:
-        """Exclude the time until the next step."""
+        """Exclude the time until the next step from its wall time."""
         self._last_end_s = None
 
     def best_seen(self) -> Trial | None:
@@ -201,7 +201,7 @@ class Search:
         return best_of(self.trials)
 
     def drift(self) -> str | None:
-        """Describe considerable machine drift."""
+        """Describe considerable machine drift, or return None."""
         worked = [trial for trial in self.trials if trial.objective is not None]
         mean, error = recommendation.estimate_drift(self.store.study, **self._given)
         if len(mean) != len(worked) or not len(mean):
@@ -217,7 +217,7 @@ class Search:
         )
 
     def recommend(self) -> Configuration | None:
-        """Return the best posterior mean's configuration, if any trial succeeded.
+        """Return the configuration with the best posterior mean, or None if no trial succeeded.
 
         With two objectives, return the requested Pareto point.
         """
@@ -228,7 +228,7 @@ class Search:
         return None if found is None else Configuration({**self.problem.default, **found})
 
     def front(self) -> tuple[ParetoPoint, ...]:
-        """Return the Pareto front, best first objective first."""
+        """Return the Pareto front, ordered by the first objective, best first."""
         found = None
         if self.second is not None:
             found = fronts.pareto_front(self.store.study, **self._given)
@@ -254,7 +254,7 @@ class Search:
         return tuple(points)
 
     def finalists(self, most: int) -> Shortlist | None:
-        """Return the shortlist with posterior, recommendation first."""
+        """Return the shortlist with its posterior, recommendation first."""
         found = shortlist.make_shortlist(
             self.store.study, **self._given, but=self.problem.default, most=most
         )
@@ -264,7 +264,7 @@ class Search:
         return dataclasses.replace(found, configurations=tuple(whole))
 
     def _enqueue_check(self) -> None:
-        """Enqueue the due check of `CHECK_EVERY`."""
+        """Enqueue a check if one is due (`CHECK_EVERY`)."""
         turn, rest = divmod(len(self.trials), CHECK_EVERY)
         if rest or not turn or len(self.trials) < self.budget.initial or self.store.has_waiting():
             return
@@ -273,7 +273,6 @@ class Search:
             self.store.enqueue(checked, origin="check")
 
     def _race(self) -> Race | None:
-        """Return the next trial's race, if any."""
         measured = [one.measurement for one in self.trials if one.measurement is not None]
         if self._racing is None or len(measured) < MIN_FOR_RACE:
             return None
@@ -295,21 +294,20 @@ class Search:
         )
 
     def _has_little_to_gain(self) -> bool:
-        """Whether the last proposals expect too little gain."""
         last = self._gains[-STOP_AFTER:]
         return len(last) == STOP_AFTER and all(
             gain is not None and gain < self._stop_ei for gain in last
         )
 
-    def _keep_records(self, number: int, launch: Evaluation) -> None:
-        if self._folder is not None and launch.records is not None:
+    def _keep_records(self, number: int, evaluation: Evaluation) -> None:
+        if self._folder is not None and evaluation.records is not None:
             self._folder.write_bytes(
-                f"trials/{number}/requests.npz", records.encode(launch.records)
+                f"trials/{number}/requests.npz", records.encode(evaluation.records)
             )
 
 
 def sampler_of(settings: SearchSettings, problem: ProblemStatement) -> Sampler:
-    """Return the named sampler; an unknown name or option raises UsageError."""
+    """Return the named sampler, or raise UsageError for an unknown name or option."""
     first = list(problem.warm_start_configurations or ())
     if problem.predicted_best is not None and registry.takes(settings.sampler, "guess"):
         first.append(problem.predicted_best)

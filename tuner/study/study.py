@@ -3,9 +3,9 @@
     inputs -> engine started once -> folder and store -> search (trial after trial)
     -> final selection -> verification -> verdict -> open loop -> files
 
-Nothing is written before inputs were checked and the engine served. A signal or `kill -9` loses at
-most the running evaluation; `resume` continues to the same budget. Blocking, one thread; signals
-arrive as KeyboardInterrupt.
+Nothing is written before the inputs are checked and the engine has served. A signal or `kill -9`
+loses at most the running evaluation; `resume` continues with the same budget. Calls block, in one
+thread; signals arrive as KeyboardInterrupt.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ from tuner.values.study_record import StudyRecord
 from tuner.values.verification_state import VerificationState
 
 WRITTEN = {serving_export.FILE_NAME: "settings", deploy_script.SCRIPT: "models"}
-"""Names of exported files in messages."""
+"""Names of exported files, as used in messages."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,21 +62,20 @@ class StudyResult:
 
     record: StudyRecord
     stopped: str
-    """Why the search ended."""
+    """Reason why the search ended."""
     files: Mapping[str, pathlib.Path]
-    """Written files by name."""
 
 
 def tune(settings: StudySettings, *, overwrite: bool, terminal: Terminal) -> StudyResult:
     """Run a new study.
 
     Args:
-        overwrite: delete a study of the same name first.
+        overwrite: whether to delete a study of the same name first.
 
     Raises:
         UsageError: an input is invalid; nothing was written.
-        TunerError: it failed.
-        Interrupted: a signal came; measurements are saved.
+        TunerError: the study failed.
+        Interrupted: a signal arrived; measurements are saved.
     """
     target = targets.find_target(settings.target)
     settings = prediction.adjust_settings(
@@ -132,7 +131,6 @@ def resume(folder: RunFolder, *, storage: str | None, terminal: Terminal) -> Stu
 
 
 def _profile(evaluator: Evaluator, inputs: StudyInputs, terminal: Terminal) -> CostProfile | None:
-    """Profile the model if the search can use it."""
     if not prediction.is_wanted(inputs.settings):
         return None
     terminal.say("profiling the model to predict every configuration")
@@ -142,7 +140,7 @@ def _profile(evaluator: Evaluator, inputs: StudyInputs, terminal: Terminal) -> C
 def _add_prior_knowledge(
     inputs: StudyInputs, profile: CostProfile | None
 ) -> tuple[StudyInputs, str | None]:
-    """Add prediction and warm start; return a line on the latter."""
+    """Add prediction and warm start; also return a line on the warm start."""
     settings = inputs.settings
     problem = prediction.with_prediction_of(settings, inputs.problem, profile)
     problem, taught = warm_start.load_warm_start(settings, problem, inputs.served.model, profile)
@@ -150,7 +148,6 @@ def _add_prior_knowledge(
 
 
 def _run(setup: StudyRun) -> StudyResult:
-    """Run the study: search, verify, write."""
     settings, folder = setup.settings, setup.folder
     search = Search(
         store=setup.store,
@@ -188,7 +185,6 @@ def _run(setup: StudyRun) -> StudyResult:
 
 
 def _search(setup: StudyRun, search: Search) -> VerificationState:
-    """Run trials until a stop reason."""
     while (reason := search.stop_reason(setup.used_s())) is None:
         setup.terminal.check()
         trial = search.step()
@@ -204,7 +200,7 @@ def _search(setup: StudyRun, search: Search) -> VerificationState:
     measured = [trial.measured for trial in search.trials if trial.measured is not None]
     if again := sum(one.repeats > 0 for one in measured):
         setup.note(
-            f"{formatting.plural(again, 'launch')} of the search measured again, because "
+            f"{formatting.plural(again, 'evaluation')} of the search measured again, because "
             "other processes, or other virtual machines of the host, took more of this "
             "machine than usual"
         )
@@ -228,11 +224,13 @@ def _search(setup: StudyRun, search: Search) -> VerificationState:
 
 
 def _look_closer(setup: StudyRun, measurement: Measurement) -> None:
-    """Print the first evaluation's warnings; check its responses."""
+    """Note the warnings of the default's evaluation, and check its responses."""
     checked = setup.evaluator.check_responses()
     found = [] if checked is None else [checked]
     cores = machine.read().cores
-    found += [f"the default's launch: {doubt}" for doubt in warnings_of(measurement, cores=cores)]
+    found += [
+        f"the default's evaluation: {doubt}" for doubt in warnings_of(measurement, cores=cores)
+    ]
     found += filter(None, [needs_of(setup.settings).remark(measurement)])
     asked = setup.settings.measurement
     if asked.seconds is None and measurement.seconds > 1.5 * asked.measured_s and asked.is_of_means:
@@ -247,7 +245,7 @@ def _look_closer(setup: StudyRun, measurement: Measurement) -> None:
 
 
 def _handle_interrupt(setup: StudyRun) -> Interrupted:
-    """Leave the study consistent; return a summary."""
+    """Leave the study consistent, and return a summary."""
     cut_off = setup.store.give_up_running("interrupted by a signal")
     setup.keep_used()
     ending = study_files.read_verification_state(setup.folder)
@@ -265,7 +263,6 @@ def _handle_interrupt(setup: StudyRun) -> Interrupted:
 
 
 def _finish(folder: RunFolder, store: StudyStore, settings: StudySettings) -> StudyResult:
-    """Write report and exports."""
     record = study_files.read(folder, store, settings)
     written: dict[str, pathlib.Path] = {}
     advice = advise(record)

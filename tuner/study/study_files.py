@@ -1,6 +1,6 @@
 """Study folder, read as `StudyRecord` by reports, exports and `--json`.
 
-During the search the best is the lowest measurement, which a note says.
+During the search, the best is the one measured lowest, and a note says so.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ class StudyEnd(Plain):
 
 
 def settings_of(folder: RunFolder) -> StudySettings:
-    """Return a study's settings; a missing or invalid `settings.yaml` raises UsageError."""
+    """Return a study's settings; raise UsageError if `settings.yaml` is missing or invalid."""
     kept = StudySettings.from_nested(folder.settings(), source=str(folder.path / "settings.yaml"))
     copy = folder.path / prices.COPY
     if not copy.exists():
@@ -80,7 +80,7 @@ def store_of(folder: RunFolder, settings: StudySettings, *, url: str | None = No
 
     Raises:
         UsageError: the folder has no trials.
-        UnknownStudy, StorageFailed: missing or unreachable.
+        UnknownStudy, StorageFailed: it is missing or unreachable.
     """
     url = url or settings.store.storage
     if url is None and not folder.database.exists():
@@ -105,7 +105,7 @@ def facts_of(
     shared: SharedModels | None = None,
     sent: InputSummary | None = None,
 ) -> dict[str, Any]:
-    """Return facts that replace the model for readers."""
+    """Return the facts that readers get in place of the model."""
     return {
         "model": served.model,
         "signature": None if served.signature is None else served.signature.as_json(),
@@ -126,13 +126,13 @@ def facts_of(
 
 
 def profile_of(store: StudyStore) -> CostProfile | None:
-    """Return the study's profile."""
+    """Return the study's profile, or None."""
     kept = store.facts().get("profile")
     return None if kept is None else CostProfile.from_json(kept)
 
 
 def check_same_space(store: StudyStore, problem: ProblemStatement) -> None:
-    """Raise UsageError if this machine's space is not the searched one."""
+    """Raise UsageError if this machine's space is not the one that was searched."""
     before = {knob["name"]: knob["values"] for knob in store.facts()["knobs"]}
     now = {knob.name: list(knob.values) for knob in problem.knobs}
     for name in sorted(before.keys() | now.keys()):
@@ -145,12 +145,12 @@ def check_same_space(store: StudyStore, problem: ProblemStatement) -> None:
 
 
 def save_verification_state(folder: RunFolder, ending: VerificationState) -> None:
-    """Save the search's end and verification so far."""
+    """Save the end of the search, and the verification so far."""
     folder.write_json(VERIFICATION_STATE_FILE, ending.as_json())
 
 
 def read_verification_state(folder: RunFolder) -> VerificationState | None:
-    """Return that state, None during the search; a broken file raises UsageError."""
+    """Return the saved state, or None during the search; raise UsageError for a broken file."""
     data = folder.read_json(VERIFICATION_STATE_FILE)
     try:
         return None if data is None else VerificationState.from_json(data)
@@ -168,7 +168,7 @@ def save_end(
     *,
     limits: Sequence[MetricConstraint] = (),
 ) -> None:
-    """Write a study's end."""
+    """Write the end of a study."""
     end = StudyEnd(
         best=ending.best,
         verdict=verdict,
@@ -182,7 +182,7 @@ def save_end(
 
 
 def read_end(folder: RunFolder) -> StudyEnd | None:
-    """Return a study's end, None before it; raises UsageError if the file is broken."""
+    """Return a study's end, or None before it; raise UsageError for a broken file."""
     data = folder.read_json(VERDICT_FILE)
     try:
         return None if data is None else StudyEnd.from_json(data)
@@ -206,7 +206,7 @@ def is_finished(folder: RunFolder) -> bool:
 
 
 def read(folder: RunFolder, store: StudyStore, settings: StudySettings) -> StudyRecord:
-    """Return a study's record; a broken file raises UsageError."""
+    """Return a study's record, or raise UsageError for a broken file."""
     facts, trials = store.facts(), store.trials()
     ending, default = read_verification_state(folder), Configuration(facts["default"])
     end = read_end(folder)
@@ -257,7 +257,6 @@ def read(folder: RunFolder, store: StudyStore, settings: StudySettings) -> Study
 def _records(
     folder: RunFolder, trials: tuple[Trial, ...], arms: Mapping[str, Configuration | None]
 ) -> dict[str, RequestRecords]:
-    """Return each arm's verification requests, else the search's."""
     found: dict[str, RequestRecords] = {}
     for role, configuration in arms.items():
         paths = [folder.path / "verification" / f"{role}.npz"]

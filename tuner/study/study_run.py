@@ -1,6 +1,6 @@
-"""Stages of a study behind its search: final selection, verification, and the open loop.
+"""Stages of a study after its search: final selection, verification, and the open loop.
 
-Each saves its state, so that `resume` goes on in the middle.
+Each stage saves its state, so that `resume` can go on in the middle.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from tuner.values.verdict import Verdict
 from tuner.values.verification_state import OpenLoopCheck, ShortlistEntry, VerificationState
 
 OPEN_SHARE = 0.8
-"""Final open-loop rate over the best's throughput."""
+"""Final open-loop rate, as a share of the best's throughput."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -45,7 +45,7 @@ class StudyRun:
     terminal: Terminal
     progress: Progress
     begin_s: float
-    """Monotonic start time, minus interruptions."""
+    """Monotonic start time, less the time that earlier processes used."""
 
     @classmethod
     def of(
@@ -75,11 +75,11 @@ class StudyRun:
         )
 
     def used_s(self) -> float:
-        """Return seconds used by all processes."""
+        """Return the seconds used by all processes."""
         return time.monotonic() - self.begin_s
 
     def left_s(self) -> float:
-        """Return seconds left; negative when over."""
+        """Return the seconds left, negative once time is over."""
         return self.settings.search.max_time_s - self.used_s()
 
     def note(self, text: str) -> None:
@@ -88,12 +88,12 @@ class StudyRun:
         self.progress.say(text)
 
     def keep_used(self) -> None:
-        """Save used time for the next process."""
+        """Save the used time for the next process."""
         self.store.keep_used_s(self.used_s())
 
 
 def choose_best(setup: StudyRun, search: Search, ending: VerificationState) -> VerificationState:
-    """Choose the shortlist's best in alternating rounds; plan the pairs."""
+    """Choose the best of the shortlist in alternating rounds, and plan the pairs."""
     finalists, budget = ending.shortlist, search.budget
     left_s = setup.left_s()
     rounds = budget.final_rounds_in(left_s, len(finalists)) if len(finalists) > 1 else 0
@@ -151,7 +151,7 @@ def choose_best(setup: StudyRun, search: Search, ending: VerificationState) -> V
 def verify(
     setup: StudyRun, ending: VerificationState, *, keeps_s: float
 ) -> tuple[VerificationState, Verdict | None]:
-    """Compare best and default in alternating rounds, keeping `keeps_s` for later."""
+    """Compare best and default in alternating rounds, leaving `keeps_s` for later."""
     sides = _arms(setup, ending)
     if sides is None:
         return ending, None
@@ -202,7 +202,7 @@ def check_open_loop(
         setup.note(said)
         return ending
     settings = setup.settings
-    rates = [launch.throughput_per_s for launch in verdict.best]
+    rates = [one.throughput_per_s for one in verdict.best]
     rate_per_s = OPEN_SHARE * statistics.geometric_mean(rates)
     load = OpenLoopPlan(rate_per_s=rate_per_s, seed=settings.search.seed)
     setup.evaluator.stream = 0
@@ -210,8 +210,10 @@ def check_open_loop(
     for role, configuration in (("default", setup.problem.default), ("best", ending.best)):
         assert configuration is not None, "a verdict has a best"
         seconds = OPEN_LOADS * settings.measurement.measured_s
-        launch = setup.evaluator.evaluate_at(configuration, load, seconds=seconds)
-        last = RoundEvaluation(role=role, outcome=launch.outcome, measurement=launch.measurement)
+        evaluation = setup.evaluator.evaluate_at(configuration, load, seconds=seconds)
+        last = RoundEvaluation(
+            role=role, outcome=evaluation.outcome, measurement=evaluation.measurement
+        )
         starts.append(last)
         setup.progress.print_open_round(last, rate_per_s)
         setup.keep_used()
@@ -231,7 +233,7 @@ def _alternate(
     keep: Callable[[tuple[RoundEvaluation, ...]], VerificationState],
     is_enough: verification.IsEnough | None = None,
 ) -> verification.Rounds:
-    """Run alternating rounds; save and print each evaluation.
+    """Run alternating rounds, saving and printing each evaluation.
 
     Args:
         done: whole rounds of an earlier command.
@@ -242,12 +244,12 @@ def _alternate(
     begun_s = time.monotonic()
     setup.evaluator.stream = 1 + len(done) // len(arms)
 
-    def report(starts: Sequence[RoundEvaluation], launch: Evaluation) -> None:
+    def report(starts: Sequence[RoundEvaluation], evaluation: Evaluation) -> None:
         number, last = len(starts), starts[-1]
         setup.evaluator.stream = 1 + number // len(arms)  # one per round; 0 is the search's
-        if launch.records is not None and number <= len(arms):
+        if evaluation.records is not None and number <= len(arms):
             setup.folder.write_bytes(
-                f"verification/{last.role}.npz", records.encode(launch.records)
+                f"verification/{last.role}.npz", records.encode(evaluation.records)
             )
         study_files.save_verification_state(setup.folder, keep(tuple(starts)))
         setup.keep_used()
@@ -274,7 +276,6 @@ def _alternate(
 
 
 def _arms(setup: StudyRun, ending: VerificationState) -> dict[str, Configuration] | None:
-    """Return the arms to compare, if any."""
     best = ending.best
     if best is None:
         return None

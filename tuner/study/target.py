@@ -1,4 +1,4 @@
-"""What a study tunes, and what a study asks of it. Starts nothing."""
+"""Target of a study, and what the study asks of it. Nothing is started."""
 
 from __future__ import annotations
 
@@ -26,26 +26,26 @@ from tuner.values.study_record import SharedModels
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Target(abc.ABC):
-    """What is tuned. Methods get the study's settings, whose paths are absolute by then."""
+    """Target of a study. Methods get the study's settings, whose paths are absolute by then."""
 
     spec: ModelSpec
-    """Model; of any name, unless the engine is Luthier."""
+    """Spec of the model, with any name unless the engine is Luthier."""
 
     @abc.abstractmethod
     def space(self, settings: TargetSettings, *, goes_on: bool = False) -> SpaceFile | None:
-        """Return the given search space, else its own; None if one must be derived.
+        """Return the given search space or the target's own; None if one must be derived.
 
         Args:
-            goes_on: the study has already searched the given space.
+            goes_on: whether the study has already searched the given space.
 
         Raises:
-            InvalidSpace: it is invalid.
-            UsageError: one must be given.
+            InvalidSpace: the space is invalid.
+            UsageError: a space must be given.
         """
 
     @abc.abstractmethod
     def launcher(self, settings: TargetSettings, *, say: Callable[[str], None]) -> Launcher:
-        """Return what starts or configures the engine.
+        """Return the launcher that starts or configures the engine.
 
         Args:
             say: prints what the user must know at the end.
@@ -58,14 +58,14 @@ class Target(abc.ABC):
     def payloads(
         self, settings: TargetSettings, told: EngineInfo, *, seed: int
     ) -> Payloads | ScenarioRequests:
-        """Return the requests; a missing, unreadable or unsuitable file raises UsageError."""
+        """Return the requests; raise UsageError for a missing, unreadable or unsuitable file."""
 
     def check(self, measurement: MeasurementSettings) -> None:
-        """Reject what these evaluations cannot tune."""
+        """Raise UsageError if these evaluations cannot tune the target."""
         del measurement
 
     def first(self, default: Configuration) -> Configuration | None:
-        """Return the configuration of the first start; None: the engine's own defaults."""
+        """Return the configuration of the first start; None for the engine's own defaults."""
         return default
 
     def completed(self, configuration: Configuration) -> Configuration:
@@ -73,16 +73,16 @@ class Target(abc.ABC):
         return configuration
 
     def with_room(self, space: SearchSpace, told: EngineInfo) -> tuple[SearchSpace, str | None]:
-        """Leave out what cannot hold the largest of many models; return a note on it."""
+        """Leave out values too small for the largest of many models, and return a note on them."""
         del told
         return space, None
 
     def file_copy(self) -> tuple[str, str] | None:
-        """Return name and text of the file that the study's folder keeps."""
+        """Return name and text of the file to keep in the study's folder, or None."""
         return None
 
     def shared(self) -> SharedModels | None:
-        """Return a scenario's models and settings."""
+        """Return a scenario's models and settings, or None."""
         return None
 
 
@@ -92,21 +92,21 @@ class LuthierTarget(Target):
 
     @classmethod
     def of(cls, settings: TargetSettings) -> LuthierTarget:
-        """Return the settings' model on Luthier; an unknown or unsuitable one raises UsageError."""
+        """Return the settings' model on Luthier; raise UsageError if unknown or unsuitable."""
         return cls(spec=problem.find_spec(settings.model, is_trusted=settings.trust))
 
     def space(self, settings: TargetSettings, *, goes_on: bool = False) -> SpaceFile | None:
-        """Return the given or bundled one."""
+        """Return the given or bundled search space."""
         del goes_on
         return problem.find_space(settings, self.spec)
 
     def first(self, default: Configuration) -> Configuration | None:
-        """Return None: trials change the running server."""
+        """Return None, as trials change the running server."""
         del default
         return None
 
     def launcher(self, settings: TargetSettings, *, say: Callable[[str], None]) -> Launcher:
-        """Return the launcher of a server."""
+        """Return the launcher of a Luthier server."""
         del say
         return problem.launcher_of(settings)
 
@@ -121,10 +121,10 @@ class ScenarioTarget(Target):
 
     scenario: Scenario
     text: str
-    """Content of its file."""
+    """Content of the scenario file."""
 
     def check(self, measurement: MeasurementSettings) -> None:
-        """Reject a scenario that cannot be tuned."""
+        """Raise UsageError if the scenario cannot be tuned."""
         tuning.check(self.scenario, seconds=measurement.warmup_s + measurement.measured_s)
 
     def space(self, settings: TargetSettings, *, goes_on: bool = False) -> SpaceFile:
@@ -156,7 +156,7 @@ class ScenarioTarget(Target):
         return ScenarioRequests(self.scenario)
 
     def file_copy(self) -> tuple[str, str]:
-        """Return the scenario's file."""
+        """Return name and text of the scenario file."""
         return SCENARIO_COPY, self.text
 
     def shared(self) -> SharedModels:

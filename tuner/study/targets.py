@@ -1,4 +1,4 @@
-"""Lookup of what a study tunes: Luthier, an engine of a file, a running server, or a scenario."""
+"""Lookup of a study's target: Luthier, an engine from a file, a running server, or a scenario."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ from tuner.study.target import LuthierTarget, ScenarioTarget, Target
 from tuner.values.configuration import Configuration
 
 RUNNING_TIMEOUT_S = 5.0
-"""For a server that should already run."""
+"""Ready timeout of a server that should already be running."""
 _TFS_PATH = re.compile(r".*/v1/models/(?P<model>[^/?:]+)(/versions/\d+)?:predict")
 Engine = TypeVar("Engine", CommandEngine, UrlEngine)
 
@@ -63,7 +63,6 @@ class _OtherEngine(Target, Generic[Engine]):
         )
 
     def _sign(self, settings: TargetSettings) -> ReadinessCheck:
-        """Return the readiness check: the ready page, else the first request."""
         request = self.engine.request
         path = self.engine.ready_path or request.ready_path()
         if request.protocol == "open-inference":
@@ -79,23 +78,23 @@ class _OtherEngine(Target, Generic[Engine]):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class CommandTarget(_OtherEngine[CommandEngine]):
-    """Engine of a file, started for each configuration."""
+    """Engine from a file, started for each configuration."""
 
     @functools.cached_property
     def own(self) -> SearchSpace:
-        """Search space of the engine file; an invalid one raises InvalidSpace."""
+        """Search space of the engine file; raises InvalidSpace if it is invalid."""
         known = knob_schema.of_command(self.engine.knobs, beside=engine_file.OWN_KEYS)
         return files.parse(self.engine.text, file=str(self.engine.file), vocabulary=known)
 
     def space(self, settings: TargetSettings, *, goes_on: bool = False) -> SpaceFile:
-        """Return the given one, else the engine file's."""
+        """Return the given search space, or else the engine file's."""
         del goes_on
         if settings.space is None:
             return problem.unwritten(self.own, self.spec)
         return files.read(settings.space, knob_schema.of_command(self.engine.knobs))
 
     def completed(self, configuration: Configuration) -> Configuration:
-        """Add the file's values of knobs that are not searched."""
+        """Add the engine file's values for knobs that are not searched."""
         return Configuration({**self.own.default(), **configuration})
 
     def launcher(self, settings: TargetSettings, *, say: Callable[[str], None]) -> Launcher:
@@ -108,7 +107,7 @@ class CommandTarget(_OtherEngine[CommandEngine]):
         )
 
     def file_copy(self) -> tuple[str, str]:
-        """Return the engine file."""
+        """Return name and text of the engine file."""
         return COPY, self.engine.text
 
 
@@ -117,7 +116,7 @@ class UrlTarget(_OtherEngine[UrlEngine]):
     """Running server, configured by a hook."""
 
     def space(self, settings: TargetSettings, *, goes_on: bool = False) -> SpaceFile:
-        """Return the given one."""
+        """Return the given search space; raise UsageError without one."""
         del goes_on
         if settings.space is None:
             raise UsageError(
@@ -126,15 +125,15 @@ class UrlTarget(_OtherEngine[UrlEngine]):
         return files.read(settings.space, knob_schema.OF_URL)
 
     def launcher(self, settings: TargetSettings, *, say: Callable[[str], None]) -> Launcher:
-        """Return what configures the server."""
+        """Return the launcher that configures the server."""
         return UrlLauncher(self.engine, model=self.spec.name, sign=self._sign(settings), say=say)
 
 
 def find_target(settings: TargetSettings, *, kept: pathlib.Path | None = None) -> Target:
-    """Return what the settings name.
+    """Return the target that the settings name.
 
     Args:
-        kept: the study's copy of the engine or scenario file; None: the original.
+        kept: the study's copy of the engine or scenario file; None for the original.
 
     Raises:
         UsageError: the engine is invalid, or the model is unknown or has an unsuitable name.
@@ -160,12 +159,12 @@ def find_target(settings: TargetSettings, *, kept: pathlib.Path | None = None) -
 
 
 def url_target(engine: UrlEngine, settings: TargetSettings) -> UrlTarget:
-    """Return a running server with the settings' model; its name may raise UsageError."""
+    """Return a running server as a target; raise UsageError for an invalid model name."""
     return UrlTarget(engine=engine, spec=_find_spec(settings))
 
 
 def _find_spec(settings: TargetSettings) -> ModelSpec:
-    """Return the spec of a bundled model or a file, or one of any name."""
+    """Return the spec of a bundled model or a file, or a new one with the given name."""
     model = settings.model
     if model in bundled.names() or "/" in model or pathlib.Path(model).exists():
         return problem.find_spec(model, is_trusted=settings.trust)
@@ -191,8 +190,8 @@ def running_engine(
     """Return the engine of a running server's URL.
 
     Args:
-        url: of a server, model or page.
-        hook: applies configurations; empty: none.
+        url: URL of a server, model or page.
+        hook: program that applies configurations, if any.
 
     Raises:
         UsageError: it is not a server's URL.

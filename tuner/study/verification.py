@@ -1,12 +1,13 @@
 """Verification: arms in alternating rounds, and their difference with an interval.
 
-Each round evaluates every arm, the next in reverse order (A B B A), so that drift favours none.
-Engines that run at once also alternate within a round (`tuner.evaluation.interleaving`). A failure voids its
-round's pair and counts against its arm (`tuner.advice`).
+Each round evaluates every arm, the next round in reverse order (A B B A), so that drift
+favours no arm. Engines that run at once also alternate within a round
+(`tuner.evaluation.interleaving`). A failure voids its round's pair and counts against its arm
+(`tuner.advice`).
 
-Order depends only on an evaluation's number, so an interrupted verification resumes. A split round
-is repeated, since drift between commands would not cancel. Constraints are judged over all
-evaluations of an arm. Statistics are in `tuner.measurement`.
+The order depends only on an evaluation's number, so an interrupted verification resumes. A round
+that was cut short is repeated, since drift between commands would not cancel. Constraints are
+judged over all evaluations of an arm. Statistics are in `tuner.measurement`.
 """
 
 from __future__ import annotations
@@ -30,22 +31,22 @@ from tuner.values.trial import Trial
 from tuner.values.verdict import Verdict
 
 Report = Callable[[Sequence[RoundEvaluation], Evaluation], None]
-"""Called after each evaluation with all so far, newest last, and its details."""
+"""Function called after each evaluation with all results so far, newest last, and its details."""
 
 
 IsEnough = Callable[["Rounds"], bool]
-"""Whether the rounds so far suffice."""
+"""Function that returns whether the rounds so far suffice."""
 
 
 class MeasuresRounds(Protocol):
-    """Runs rounds, interleaved or one evaluation at a time."""
+    """Source of rounds, interleaved or one evaluation at a time."""
 
     @property
     def arms(self) -> tuple[str, ...]:
-        """Arms, in the order of the first round."""
+        """Names of the arms, in the order of the first round."""
 
     def round(self, arms: Sequence[str]) -> Iterator[tuple[str, Evaluation]]:
-        """Yield one evaluation per arm in order, even failed."""
+        """Yield one evaluation per arm in order, including failed ones."""
 
 
 class NewServerRounds:
@@ -61,7 +62,7 @@ class NewServerRounds:
 
     @property
     def arms(self) -> tuple[str, ...]:
-        """Arms by name."""
+        """Names of the arms."""
         return tuple(self._configurations)
 
     def round(self, arms: Sequence[str]) -> Iterator[tuple[str, Evaluation]]:
@@ -78,10 +79,10 @@ def open_rounds(
     round_trip_s: float,
     say: Callable[[str], None],
 ) -> Iterator[MeasuresRounds]:
-    """Yield interleaved rounds if possible, else sequential ones on new servers.
+    """Yield interleaved rounds if possible, or else sequential ones on new servers.
 
     Args:
-        round_trip_s: mean latency of the slowest, if known.
+        round_trip_s: mean latency of the slowest arm, or 0.
     """
     why = evaluator.why_not_interleaved
     if why is None:
@@ -106,7 +107,7 @@ class Rounds:
     """Round evaluations, and measurements by arm and complete round."""
 
     starts: tuple[RoundEvaluation, ...]
-    """All, failures included."""
+    """All round evaluations, including failed ones."""
     measurements: Mapping[str, tuple[Measurement, ...]]
 
     @property
@@ -127,9 +128,9 @@ def alternate(
     """Evaluate all arms in every round.
 
     Args:
-        rounds: in all.
-        done: of an earlier command; whole rounds are reused.
-        is_enough: ends early after a round; None: never.
+        rounds: number of rounds in all.
+        done: evaluations of an earlier command; whole rounds are reused.
+        is_enough: ends early after a round; None to run all rounds.
     """
     roles = source.arms
     starts = list(whole(done, len(roles)))
@@ -137,9 +138,9 @@ def alternate(
     while len(starts) < len(waiting):
         if starts and is_enough is not None and is_enough(count_rounds(starts, roles)):
             break
-        for role, launch in source.round(waiting[len(starts) : len(starts) + len(roles)]):
-            starts.append(_judge(role, launch, needs))
-            report(tuple(starts), launch)
+        for role, evaluation in source.round(waiting[len(starts) : len(starts) + len(roles)]):
+            starts.append(_judge(role, evaluation, needs))
+            report(tuple(starts), evaluation)
     return count_rounds(starts, roles)
 
 
@@ -155,20 +156,20 @@ def slowest_latency_s(trials: Iterable[Trial], configurations: Iterable[Configur
 
 
 def whole(starts: Sequence[RoundEvaluation], size: int) -> Sequence[RoundEvaluation]:
-    """Return whole rounds, without an interrupted one."""
+    """Return the whole rounds, leaving out an interrupted one."""
     return starts[: len(starts) // size * size]
 
 
-def _judge(arm: str, launch: Evaluation, needs: EvaluationRequirements) -> RoundEvaluation:
-    outcome = launch.outcome
-    if launch.measurement is not None:
-        outcome = needs.outcome_of(launch.measurement)
+def _judge(arm: str, evaluation: Evaluation, needs: EvaluationRequirements) -> RoundEvaluation:
+    outcome = evaluation.outcome
+    if evaluation.measurement is not None:
+        outcome = needs.outcome_of(evaluation.measurement)
     is_ok = outcome.status == "ok"
     return RoundEvaluation(
         role=arm,
         outcome=outcome,
-        measurement=launch.measurement if is_ok else None,
-        slices_ms=launch.slices_ms if is_ok else (),
+        measurement=evaluation.measurement if is_ok else None,
+        slices_ms=evaluation.slices_ms if is_ok else (),
     )
 
 
@@ -179,7 +180,7 @@ def order(arms: Sequence[str], rounds: int) -> Iterator[str]:
 
 
 def among(starts: Sequence[RoundEvaluation], *arms: str) -> Rounds:
-    """Return whole rounds of some arms; failures of others do not count."""
+    """Return whole rounds of some arms; failures of other arms do not count."""
     return count_rounds([start for start in starts if start.role in arms], arms)
 
 
@@ -188,11 +189,11 @@ class Pairs:
     """Comparison of default and best, in studies and replays."""
 
     names: Sequence[str]
-    """Objectives, which share the error."""
+    """Objectives, which share the error rate."""
     most: int
-    """Most pairs."""
+    """Maximum number of pairs."""
     sd: float
-    """Assumed sd of pairs' log ratios."""
+    """Assumed standard deviation of pairs' log ratios."""
 
     @property
     def rule(self) -> sequential.StoppingRule:
@@ -205,7 +206,7 @@ class Pairs:
         return comparison.is_enough(both["default"], both["best"], self.names, self.rule)
 
     def verdict(self, rounds: Rounds) -> Verdict | None:
-        """Return the verdict, or None with too few pairs."""
+        """Return the verdict, or None for too few pairs."""
         pairs = among(rounds.starts, "default", "best")
         if pairs.complete_rounds < comparison.MIN_PAIRS:
             return None
@@ -222,13 +223,14 @@ class Pairs:
 def evaluation_sd(
     starts: Sequence[RoundEvaluation], arms: Sequence[str] = ("default", "best")
 ) -> float | None:
-    """Return the sd between evaluations of two arms' log ratio, beyond that within them.
+    """Return the sd of two arms' log ratio between evaluations, beyond the sd within them.
 
     Args:
-        starts: of whole rounds; those with a failure are skipped.
+        starts: evaluations of whole rounds; rounds with a failure are skipped.
 
     Returns:
-        0 if chance explains it; None under two rounds, or with no round of two quartets.
+        0 if chance explains the spread; None for fewer than two rounds, or without a round of two
+        quartets.
     """
     sides = [[start for start in starts if start.role == role] for role in arms]
     found = variance_components.components(

@@ -1,8 +1,9 @@
 """Warm start: evaluations of earlier studies of a model, under other workloads.
 
-They share model, engine, spawner, objective, inputs and knobs, and a machine with as many cores of
-the same kind; nearest workload first. Targets are shifted by the items in flight, to which latency
-is proportional at saturation. The Gaussian process learns the rest, with the workload as input.
+These studies share model, engine, spawner, objective, inputs and knobs, and a machine with the same
+number and kind of cores; the nearest workload comes first. Targets are shifted by the items in
+flight, to which latency is proportional at saturation. The Gaussian process learns the rest, with
+the workload as input.
 """
 
 from __future__ import annotations
@@ -39,20 +40,20 @@ AUTO = "auto"
 NONE = "none"
 MAX_STUDIES = 4
 MAX_EVALUATIONS = 120
-"""In all, newest first; more take long to fit and add little."""
+"""Maximum number of evaluations, newest first; more take long to fit and add little."""
 LOAD_SCALE = 8.0
-"""Powers of two of workload as far apart as a knob's ends."""
+"""Number of doublings of the workload that lie as far apart as a knob's ends."""
 GROWING = frozenset({"mean", "p50", "p95", "p99", "consistency"})
 """Objectives that grow with items in flight."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class SourceStudy:
-    """A study to learn from."""
+    """Earlier study to learn from."""
 
     name: str
     environment: Environment
-    """Its workload, on the new study's machine."""
+    """Workload of that study, on the new study's machine."""
     launches: tuple[tuple[Configuration, float], ...]
     """Evaluated configurations, each with its minimised objective."""
     winner: Configuration | None
@@ -61,7 +62,7 @@ class SourceStudy:
 def load_warm_start(
     settings: StudySettings, problem: ProblemStatement, model: str, profile: CostProfile | None
 ) -> tuple[ProblemStatement, str | None]:
-    """Add warm-start studies, and return a line naming them, if any.
+    """Add warm-start studies, and return a line that names them, or None.
 
     Raises:
         UsageError: a named study is missing or unsuitable.
@@ -74,7 +75,7 @@ def load_warm_start(
     if made.warm_start is None:
         return problem, None
     from_ = ", ".join(
-        f"{one.name} ({_workload_in_words(one.environment)}, {len(one.launches)} launches)"
+        f"{one.name} ({_workload_in_words(one.environment)}, {len(one.launches)} evaluations)"
         for one in found
     )
     return made, f"starts from earlier studies: {from_} (--learn-from none starts without)"
@@ -93,7 +94,7 @@ def with_warm_start(
     objective: str,
     profile: CostProfile | None = None,
 ) -> ProblemStatement:
-    """Add studies' evaluations, most important first."""
+    """Add the evaluations of studies, the most important study first."""
     context = _context(problem.environment)
     vectors, contexts, targets, guesses = [], [], [], []
     for study in studies:
@@ -164,7 +165,6 @@ def _source_studies(
 def _read(
     folder: RunFolder, settings: StudySettings, problem: ProblemStatement, model: str
 ) -> SourceStudy | None:
-    """Read a study if it fits."""
     if not study_files.is_finished(folder):
         return None
     kept = study_files.settings_of(folder)
@@ -197,14 +197,13 @@ def _read(
 
 
 def _scenario_text(settings: StudySettings, folder: RunFolder) -> str | None:
-    """Return a study's scenario text, if any."""
     if settings.target.scenario is None:
         return None
     return user_files.text(study_files.engine_copy(folder) or settings.target.scenario)
 
 
 def _shared(settings: StudySettings) -> Iterator[object]:
-    """Yield what two studies must share for one to teach the other."""
+    """Yield what two studies must have in common for one to teach the other."""
     target, measurement = settings.target, settings.measurement
     yield measurement.objective
     yield measurement.slo_ms if {"goodput", RATE} & {*measurement.names} else None
@@ -221,7 +220,7 @@ def _is_same_machine(environment: Mapping[str, Any]) -> bool:
 
 
 def _vector(problem: ProblemStatement, configuration: Configuration, then: Environment) -> Any:
-    """Return its encoding under its own workload, or None."""
+    """Return a configuration's encoding under its own workload, or None."""
     try:
         return problem.candidates.encode_with_features(
             configuration, lambda cell: derived_features.features(cell, then)
@@ -246,13 +245,13 @@ def _winners(
 
 
 def _context(environment: Environment) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
-    """Return scaled log workload (2,): concurrency, client batch."""
+    """Return the scaled log workload, (2,): concurrency and client batch."""
     load = (environment.concurrency, environment.client_batch)
     return np.asarray(np.log2(np.array(load, dtype=float)) / LOAD_SCALE)
 
 
 def _shift(now: Environment, then: Environment, objective: str) -> float:
-    """Return an objective's log growth between workloads at saturation."""
+    """Return an objective's log growth between two workloads at saturation."""
     if objective in GROWING:
         return math.log(now.items / then.items)
     if objective == "time-per-item":

@@ -164,7 +164,9 @@ def test_what_cannot_be_up_at_once_is_said_and_nothing_is_left(
 
     with monkeypatch.context() as patch:
         patch.setattr(bench.launcher, "start", starts_one)
-        with pytest.raises(CannotInterleave, match=r"best does not start beside .* no room on the"):
+        with pytest.raises(
+            CannotInterleave, match=r"best does not start alongside .* no room on the"
+        ):
             opened(bench, default=ONE, best=TWO)
     assert bench.address is None
     monkeypatch.setattr(machine, "free_mb", lambda: 0.1 * machine.read().memory_mb + 1.0)

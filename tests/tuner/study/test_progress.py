@@ -56,7 +56,7 @@ def test_lines_of_a_study() -> None:
     [
         (
             12,
-            "the longest time leaves time for about 12 of 50 launches; all would take about 3 min",
+            "the longest time leaves time for about 12 of 50 evaluations; all would take about 3 min",
         ),
         (1, "leaves time for the default only, so nothing is searched; all would take about"),
     ],

@@ -1,7 +1,8 @@
 """Seeded arrivals for many models, the same for every scheduler.
 
 `serverless` follows cloud functions (Shahrad et al., "Serverless in the Wild", USENIX ATC 2020):
-popularity spans orders of magnitude; timers call three in ten models; others get clusters.
+popularity spans orders of magnitude, timers call three models in ten, and the others get clusters
+of requests.
 """
 
 from __future__ import annotations
@@ -21,14 +22,14 @@ Array = NDArray[np.float64]
 Places = NDArray[np.intp]
 
 POPULARITY_SPREAD = 2.5
-"""Standard deviation of a serverless model's log rate: one in ten has 25 times the median."""
+"""Standard deviation of a serverless model's log rate: one model in ten has 25 times the median."""
 PERIODIC_SHARE = 0.3
 MAX_VARIATION = 4.0
 """Largest coefficient of variation of a model's interarrival times."""
 PAUSE_S = 0.001
 """Minimum time between a client's requests, also after an immediate rejection."""
 CALM = (1.0 - BURST_FACTOR * BURST_S / BURST_PERIOD_S) / (1.0 - BURST_S / BURST_PERIOD_S)
-"""Rate between bursts over the mean rate."""
+"""Rate between bursts, relative to the mean rate."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -57,7 +58,7 @@ class ScenarioArrivals:
             )
 
     def next_request(self, request: EmulatedRequest, now_s: float) -> EmulatedRequest | None:
-        """Return the client's next request, or None after the end."""
+        """Return the client's next request, or None after the scenario's end."""
         if now_s >= self.scenario.seconds:
             return None
         stream = self.scenario.streams[request.stream]
@@ -68,7 +69,7 @@ class ScenarioArrivals:
 def draw_arrivals(scenario: Scenario, draw: int = 0) -> ScenarioArrivals:
     """Return the requests of a scenario; every stream has its own random numbers.
 
-    In each realisation `draw`, rates stay and times change; a trace begins elsewhere.
+    Each realisation `draw` keeps the rates and changes the times; a trace begins at another place.
     """
     parts = []
     for place, stream in enumerate(scenario.streams):
@@ -98,9 +99,9 @@ def due(
     rng: np.random.Generator,
     times: np.random.Generator,
 ) -> tuple[Array, Places]:
-    """Return ascending seconds (n,) and models (n,) by index in the group.
+    """Return the ascending seconds (n,) and the model indexes (n,) of a group's requests.
 
-    `rng` draws the models' rates, `times` the arrivals.
+    `rng` draws the models' rates, and `times` draws the arrivals.
     """
     if stream.clients:
         models = np.repeat(np.arange(copies), stream.clients)
@@ -120,9 +121,9 @@ def due(
 def rotate_trace(
     trace: tuple[tuple[float, int], ...], span_s: float, rng: np.random.Generator
 ) -> tuple[tuple[float, int], ...]:
-    """Return a trace from a random place on, wrapped around.
+    """Return a trace that begins at a random place and wraps around.
 
-    It starts with the next request if none would be due in `span_s`.
+    It begins with the next request if none would be due within `span_s`.
     """
     at_s = np.array([one[0] for one in trace])
     last_s = float(at_s[-1])
@@ -169,7 +170,7 @@ def _serverless(
     rng: np.random.Generator,
     times: np.random.Generator,
 ) -> tuple[Array, Places]:
-    """Return arrivals of few hot models, many cold ones, and timers."""
+    """Return arrivals for a few hot models, many cold ones, and timers."""
     weights = np.exp(POPULARITY_SPREAD * rng.normal(size=copies))
     rates = rate * weights / weights.sum()
     is_periodic = rng.random(copies) < PERIODIC_SHARE
@@ -188,7 +189,7 @@ def _serverless(
 
 
 def _renewals(mean_s: float, variation: float, span_s: float, rng: np.random.Generator) -> Array:
-    """Return gamma-distributed renewals; the first is anywhere between two of them."""
+    """Return gamma-distributed renewals, seen from a random moment between two of them."""
     shape = variation**-2
     found = []
     # The start falls into an interval in proportion to its length.

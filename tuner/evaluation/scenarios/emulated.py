@@ -30,7 +30,7 @@ CHECKED_EVERY = 1024
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class WorkerUsage:
-    """Usage of all workers."""
+    """Usage of all workers in a run."""
 
     loads: int
     load_share: float
@@ -38,26 +38,26 @@ class WorkerUsage:
     batches: Mapping[int, int]
     missed_windows: int
     most_pages: int
-    """Largest memory in use on one worker."""
+    """Largest number of pages in use on one worker."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Emulation(results.ScenarioResult):
-    """One run in virtual time."""
+    """Result of one run in virtual time."""
 
     work: WorkerUsage
     planning_s: float
-    """Scheduler's CPU time, on one core."""
+    """CPU time of the scheduler, on one core."""
 
     @property
     def planned_per_s(self) -> float:
-        """Requests per second that one core can plan."""
+        """Number of requests per second that one core can plan."""
         return self.requests / self.planning_s if self.planning_s else float("inf")
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class _Checked:
-    """Limited arrivals that call `check` regularly."""
+    """Arrivals, limited in number, that call `check` regularly."""
 
     traffic: arrivals.ScenarioArrivals
     check: Callable[[], None]
@@ -69,7 +69,6 @@ class _Checked:
             yield request
 
     def next_request(self, request: EmulatedRequest, now_s: float) -> EmulatedRequest | None:
-        """Return the client's next request."""
         self._count_request()
         return self.traffic.next_request(request, now_s)
 
@@ -85,7 +84,7 @@ class _Checked:
 
 
 def settings_of(scenario: Scenario) -> ServingSettings:
-    """Return the engine's settings; UsageError for an unknown or invalid one."""
+    """Return the engine's settings, or raise UsageError for an unknown or invalid one."""
     try:
         policy = ServingSettings().with_changes({"scheduling.policy": "clockwork"})
         return policy.with_changes(scenario.settings, source=f"scenario {scenario.name}")
@@ -94,7 +93,7 @@ def settings_of(scenario: Scenario) -> ServingSettings:
 
 
 def clockwork(scenario: Scenario) -> Scheduler:
-    """Return the scheduler of a pool."""
+    """Return the scheduler that plans a scenario."""
     return ClockworkScheduler.of(settings_of(scenario))
 
 
@@ -104,7 +103,10 @@ def run(
     *,
     check: Callable[[], None] = lambda: None,
 ) -> tuple[Emulation, list[EmulatedOutcome]]:
-    """Run a scenario, calling `check` regularly; also return outcomes in order of arrival."""
+    """Run a scenario; return its result, and the outcomes in order of arrival.
+
+    `check` is called regularly.
+    """
     models = [model for group in scenario.groups for model in _models(group)]
     workers = [
         EmulatedWorker(number, pages=scenario.pages, concurrent_loads=scenario.concurrent_loads)

@@ -1,8 +1,8 @@
 """Engine with all models of a scenario, as a study launches it.
 
-Another size of batches or pages takes a new server, whose models are profiled anew; anything else
-the running server with new, empty replicas. Settings that a configuration lacks are the scenario's.
-Servers of one launcher share measured profiles. Blocking.
+A change of batch size or page size takes a new server, whose models are profiled anew; any other
+change gives the running server new, empty replicas. Settings that a configuration lacks come from
+the scenario. Servers of one launcher share measured profiles. Blocking.
 """
 
 from __future__ import annotations
@@ -25,19 +25,19 @@ from tuner.launching.replica_facts import ReplicaFacts
 from tuner.values.configuration import Configuration
 
 OF_PROFILES = frozenset({"batching.max_size"})
-"""Live settings that a model's profile depends on."""
+"""Live settings on which a model's profile depends."""
 KIND = "scenario"
 ROUNDED_MB = 0.005
 
 
 class ScenarioLauncher:
-    """Launcher for servers of one scenario."""
+    """Launcher of servers for one scenario."""
 
     why_not_interleaved: str | None = "each holds all models of the scenario"
     is_restarted: bool = False
 
     def __init__(self, scenario: Scenario, spawner: str | None = None) -> None:
-        """Prepare for a checked scenario; `spawner` None: by the environment."""
+        """Prepare for a checked scenario; without a `spawner`, the environment chooses one."""
         self.scenario = scenario
         self.spawner = spawner
         self.defaults = served.configuration_of(scenario)
@@ -51,20 +51,20 @@ class ScenarioLauncher:
         return pathlib.Path(self._profiles.name)
 
     def start(self, configuration: Configuration | None) -> ScenarioServer:
-        """Start a server; UsageError or LaunchFailed if it or a model does not start."""
+        """Start a server; raise UsageError or LaunchFailed if it or a model does not start."""
         server = ScenarioServer(self)
         server.apply(configuration or Configuration({}))
         return server
 
     def close(self) -> None:
-        """Remove the profiles, the only remains of stopped servers."""
+        """Remove the folder of profiles, all that is left of stopped servers."""
         if self._profiles is not None:
             self._profiles.cleanup()
             self._profiles = None
 
 
 class ScenarioServer:
-    """Server that takes configurations in turn."""
+    """Server to which configurations are applied in turn."""
 
     def __init__(self, launcher: ScenarioLauncher) -> None:
         self._launcher = launcher
@@ -73,21 +73,21 @@ class ScenarioServer:
 
     @property
     def host(self) -> str:
-        """Host for requests."""
+        """Host that takes requests."""
         return self._running().host
 
     @property
     def port(self) -> int:
-        """Port for requests."""
+        """Port that takes requests."""
         return self._running().port
 
     @property
     def pids(self) -> tuple[int, ...]:
-        """The gateway; `replica_facts` has the replicas."""
+        """Process id of the gateway; `replica_facts` has those of the replicas."""
         return () if self._process is None else self._process.pids
 
     def apply(self, configuration: Configuration) -> float:
-        """Return the seconds until a configuration was applied; UsageError, LaunchFailed: not."""
+        """Apply a configuration; return the seconds taken, or raise UsageError or LaunchFailed."""
         before_s = time.monotonic()
         launcher = self._launcher
         wanted = Configuration({**launcher.defaults, **configuration})
@@ -102,7 +102,7 @@ class ScenarioServer:
         return time.monotonic() - before_s
 
     def describe(self) -> EngineInfo:
-        """Describe the engine under the scenario's name; LaunchFailed if it is gone."""
+        """Describe the engine under the scenario's name, or raise LaunchFailed if it is gone."""
         admin = self._running().admin
         answer = admin.settings()
         devices = {model.get("device") for model in answer["models"]}
@@ -116,7 +116,7 @@ class ScenarioServer:
         )
 
     def replica_facts(self) -> ReplicaFacts:
-        """Return the replicas' report, with rejections; LaunchFailed if the engine is gone."""
+        """Return the replicas' report with rejections; raise LaunchFailed if the engine is gone."""
         running = self._running()
         counted = pool_metrics.parse(running.admin.metrics())
         return dataclasses.replace(running.replica_facts(), refusals=counted.refusals)
@@ -126,11 +126,11 @@ class ScenarioServer:
         return self._process is not None and self._process.is_running()
 
     def last_words(self) -> str:
-        """Return how the server ended, with its last line."""
+        """Return how the server ended, with its last line of output."""
         return "it was not started" if self._process is None else self._process.last_words()
 
     def stop(self) -> None:
-        """End the server, if it still runs."""
+        """End the server, if it is still running."""
         process, self._process = self._process, None
         if process is not None:
             process.stop()
@@ -142,14 +142,14 @@ class ScenarioServer:
 
 
 def _max_mb(models: Iterable[Mapping[str, Any]]) -> float | None:
-    """Return an upper bound of the largest model; the server rounds."""
+    """Return an upper bound on the largest model's memory, which the server rounds."""
     versions = (version for model in models for version in model["versions"].values())
     told = (version["memory_mb"] + ROUNDED_MB for version in versions if "memory_mb" in version)
     return max(told, default=None)
 
 
 def is_live(now: Configuration, wanted: Configuration) -> bool:
-    """Whether a running server can take a configuration as if newly started."""
+    """Whether a running server can take a configuration as a newly started one would."""
     return all(
         SETTINGS[name].live and name not in OF_PROFILES
         for name in {*now, *wanted}

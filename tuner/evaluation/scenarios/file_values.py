@@ -1,4 +1,4 @@
-"""Checked values of a scenario file, and the traces and factors in files beside it."""
+"""Checked values of a scenario file, and the traces and factors in files next to it."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tuner.evaluation.scenarios.values import MAX_ARRIVALS
 
 MAX_BYTES = 256 << 20
 STEPS = 1000
-"""Factors for a jitter given as one number."""
+"""Number of factors for a jitter that is given as one number."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -29,29 +29,29 @@ class Section:
 
     document: Document
     folder: pathlib.Path
-    """Of the file, and of the files that it names."""
+    """Folder of the file, and of the files that it names."""
     path: Path
     values: Mapping[str, Any]
 
     @classmethod
     def root(cls, document: Document, folder: pathlib.Path) -> Self:
-        """Return the whole file."""
+        """Return the section of the whole file."""
         return cls(document, folder, (), document.mapping(document.value, ()))
 
     def section(self, key: str, default: object = None) -> Self:
-        """Return the mapping of a key."""
+        """Return the mapping under a key."""
         path = (*self.path, key)
         values = self.document.mapping(self.values.get(key, default), path)
         return dataclasses.replace(self, path=path, values=values)
 
     def of_keys(self, keys: Collection[str]) -> Self:
-        """Return it with known keys only."""
+        """Return this section, or raise an error for an unknown key."""
         for key in self.values:
             self.document.reject_unknown(key, keys, (*self.path, key), "key")
         return self
 
     def error(self, text: str, *keys: str) -> InvalidDocument:
-        """Return an error of the mapping, or of a key in it."""
+        """Return an error about the mapping, or about a key in it."""
         return self.document.error((*self.path, *keys), text)
 
     def number(self, key: str, default: float | None = None) -> float:
@@ -66,7 +66,7 @@ class Section:
         return number
 
     def from_zero(self, key: str, default: float = 0) -> float:
-        """Return a number from 0."""
+        """Return a number of at least 0."""
         number = self.number(key, default)
         if number < 0:
             raise self.error(f"{self.values[key]!r}, expected a number from 0", key)
@@ -80,17 +80,17 @@ class Section:
         return number
 
     def text(self, key: str, default: str | None = None) -> str:
-        """Return a non-empty text."""
+        """Return a non-empty string."""
         return self.document.text(self.values.get(key, default), (*self.path, key))
 
     def name(self, key: str, default: str | None, valid: Collection[str], noun: str) -> str:
-        """Return a known name."""
+        """Return a name that is one of `valid`."""
         name = self.text(key, default)
         self.document.reject_unknown(name, valid, (*self.path, key), noun)
         return name
 
     def trace(self, key: str, copies: int) -> tuple[tuple[float, int], ...]:
-        """Return a file's rows of seconds and a model's index in its group."""
+        """Return the rows of a trace file: seconds, and a model's index in its group."""
         file = self.folder / self.text(key)
         found: list[tuple[float, int]] = []
         try:
@@ -132,7 +132,7 @@ class Section:
         return at_s, model
 
     def jitter(self, key: str) -> tuple[float, ...]:
-        """Return a file's factors, one per line, or those of a half-normal distribution."""
+        """Return the factors in a file, one per line, or those of a half-normal distribution."""
         given = self.values.get(key, 0)
         if not isinstance(given, str):
             spread = self.from_zero(key)

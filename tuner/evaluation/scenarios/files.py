@@ -1,6 +1,6 @@
 """Scenario files in YAML (docs/scenarios.md has the keys).
 
-An error names file, key and line.
+Errors name the file, the key and the line.
 """
 
 from __future__ import annotations
@@ -61,24 +61,24 @@ SAID = {
     "replica.count": "set by `workers`",
     "clockwork.memory_mb": "set by `memory_pages`, in pages of clockwork.page_mb",
 }
-"""Settings that a scenario expresses otherwise, and how."""
+"""Settings that a scenario expresses otherwise, each with an explanation."""
 MAX_MODELS = 100_000
 MAX_WORKERS = 10_000
 MAX_CLIENTS = 100_000
 MAX_S = 1e6
 MIN_S = 1e-6
-"""Times below it are rejected, being practically zero."""
+"""Minimum time; shorter times are practically zero, and are rejected."""
 SPREAD = ("poisson", "constant", "burst")
-"""Arrivals of a rate that is spread over the group's models."""
+"""Kinds of arrivals at a rate that is spread over the group's models."""
 
 
 def read(path: pathlib.Path) -> Scenario:
-    """Read a scenario file; InvalidScenario if a key or value is wrong."""
+    """Read a scenario file, or raise InvalidScenario if a key or value is invalid."""
     return parse(read_text(path), path)
 
 
 def read_text(path: pathlib.Path) -> str:
-    """Return the text of a file; InvalidScenario if it cannot be read."""
+    """Return the text of a file, or raise InvalidScenario if it cannot be read."""
     try:
         return user_files.text(path)
     except (OSError, UnicodeDecodeError) as error:
@@ -88,9 +88,10 @@ def read_text(path: pathlib.Path) -> str:
 
 @functools.lru_cache(maxsize=4)
 def parse(text: str, path: pathlib.Path) -> Scenario:
-    """Parse a scenario and the files beside its `path` that it names; InvalidScenario if wrong.
+    """Parse a scenario and the files next to its `path` that it names.
 
-    It is cached, as a trace may have millions of rows.
+    Raise InvalidScenario if any of them is invalid. Results are cached, as a trace may have
+    millions of rows.
     """
     found = document.read(text, str(path), fault=InvalidScenario)
     root = Section.root(found, path.parent).of_keys(KEYS)
@@ -141,7 +142,7 @@ def _groups(given: Section, pages: int | None) -> tuple[ModelGroup, ...]:
 
 
 def _model(at: Section) -> str:
-    """Return a bundled model or a file beside the scenario's, as FILE.py:NAME for Python."""
+    """Return a bundled model or a file next to the scenario file, as FILE.py:NAME for Python."""
     name = at.text("model")
     if name in bundled.names():
         return name
@@ -225,7 +226,6 @@ def _stream(at: Section, name: str, copies: Mapping[str, int], seconds: float) -
 
 
 def _check_combination(at: Section, arrivals: str, clients: int) -> None:
-    """Reject keys that have no effect."""
     is_spread = not clients and arrivals in SPREAD
     for key in ("zipf", "active_every_s"):
         if key in at.values and not is_spread:

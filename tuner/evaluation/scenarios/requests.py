@@ -26,11 +26,11 @@ from tuner.load_generator.plan import PhasePlan, Warmup
 from tuner.values.study_record import InputSummary
 
 GRACE_S = 5.0
-"""Time after its deadline until a request is lost."""
+"""Time past its deadline after which a request counts as lost."""
 MAX_CONNECTIONS = 500
-"""Maximum requests in flight; the wait for a connection counts."""
+"""Maximum number of requests in flight; latency includes the wait for a connection."""
 ITEMS = 16
-"""Distinct requests of a stream's model."""
+"""Number of distinct requests for a stream's model."""
 NO_WARMUP = Warmup(seconds=0.0, round_trips=0)
 
 
@@ -41,7 +41,7 @@ class ClientWorkload:
     mixture: MultiModelPayloads
     plan: PhasePlan
     streams: Sequence[int]
-    """Stream of each timed request; one stream for all clients."""
+    """Stream index of each timed request; a single one for all clients."""
     from_s: float = 0.0
 
 
@@ -57,14 +57,14 @@ def of_scenario(scenario: Scenario, host: str, port: int) -> Iterator[ClientWork
 
 
 class ScenarioRequests:
-    """Requests of a study, with new arrivals for each seed."""
+    """Requests of a scenario in a study, with new arrivals for each seed."""
 
     client_batch = 1
-    """The scenario sets the items; metrics count requests."""
+    """Always 1: the scenario sets the items of a request, and metrics count requests."""
     varies: bool = False
     sent: InputSummary | None = None
     guessed: tuple[str, ...] = ()
-    """As of one model's `Payloads`."""
+    """This and the two attributes above are as in the `Payloads` of one model."""
 
     def __init__(self, scenario: Scenario) -> None:
         self._scenario = scenario
@@ -87,9 +87,10 @@ class ScenarioRequests:
         return [group.name for group in groups if _find_spec(model_of(group)).sample is None]
 
     def load(self, host: str, port: int, *, seed: int, seconds: float) -> ClientWorkload:
-        """Return the workload of an evaluation; seed 0 is the scenario's own.
+        """Return the workload of an evaluation; seed 0 gives the scenario's own arrivals.
 
-        UsageError if nothing is due in this time, LaunchFailed if a model has no metadata.
+        Raise UsageError if no request is due in this time, or LaunchFailed if a model has no
+        metadata.
         """
         key = (seed, seconds)
         if self._last is None or self._last[0] != key:
@@ -112,7 +113,7 @@ class _Sent:
         self._host = host
         self._port = port
         self._made: dict[int, Payloads] = {}
-        """By stream index, without deadlines."""
+        """Payloads by stream index, without deadlines."""
         self._signatures = {
             group.name: readiness.signature(
                 host, port, payloads.infer_path(group.names[0]).removesuffix("/infer"), {}
@@ -121,7 +122,7 @@ class _Sent:
         }
 
     def clients(self, place: int, stream: Stream) -> ClientWorkload:
-        """Return a workload whose connections each are a client of one model."""
+        """Return a workload whose connections are each a client of one model."""
         scenario = self._scenario
         group = scenario.group(stream.group)
         book = _Book()
@@ -143,7 +144,7 @@ class _Sent:
         )
 
     def _requests(self, place: int, deadline_s: float) -> Payloads:
-        """Return a stream's requests with a deadline; many deadlines share the distinct ones."""
+        """Return a stream's requests with a deadline; many deadlines leave fewer for each."""
         scenario = self._scenario
         stream = scenario.streams[place]
         sent = self._made.get(place)
@@ -157,7 +158,7 @@ class _Sent:
         return _with_timeout(dataclasses.replace(sent, requests=kept), deadline_s)
 
     def list_requests(self, draw: int = 0) -> ClientWorkload | None:
-        """Return all timed requests; `arrivals.draw_arrivals` explains `draw`."""
+        """Return all timed requests, or None; `draw` is as in `arrivals.draw_arrivals`."""
         scenario = self._scenario
         names = [name for group in scenario.groups for name in group.names]
         book = _Book()
@@ -196,16 +197,15 @@ class _Sent:
 
 
 class _Book:
-    """Distinct heads and bodies."""
+    """Distinct heads and bodies of requests."""
 
     def __init__(self) -> None:
         self._heads: list[RequestRoute] = []
         self._bodies: list[bytes] = []
         self._places: dict[int, tuple[Payloads, int, dict[str, int]]] = {}
-        """Id of payloads -> these, the index of their first body, and of heads by model."""
+        """Id of payloads -> these, their first body's index, and their head indexes by model."""
 
     def pair(self, sent: Payloads, name: str, number: int) -> tuple[int, int]:
-        """Return head and body indexes of a model's request by its number."""
         if id(sent) not in self._places:
             self._places[id(sent)] = sent, len(self._bodies), {}
             self._bodies += sent.requests
@@ -216,12 +216,10 @@ class _Book:
         return heads[name], first + number % len(sent.requests)
 
     def mixture(self, order: Sequence[tuple[int, int]]) -> MultiModelPayloads:
-        """Return everything with the order."""
         return MultiModelPayloads(heads=tuple(self._heads), bodies=tuple(self._bodies), order=order)
 
 
 def _payloads(group: ModelGroup, signature: Signature, stream: Stream) -> Payloads:
-    """Return requests from a model's sample, or random ones."""
     card = _find_spec(model_of(group))
     if card.sample is not None:
         return payload_files.from_npz(
@@ -248,7 +246,6 @@ def _payloads(group: ModelGroup, signature: Signature, stream: Stream) -> Payloa
 
 
 def _find_spec(model: str) -> ModelSpec:
-    """Find a model's spec, with samples and shapes; UsageError without one."""
     try:
         return zoo.find(model)
     except ServingError as error:
@@ -256,7 +253,6 @@ def _find_spec(model: str) -> ModelSpec:
 
 
 def _with_timeout(sent: Payloads, deadline_s: float) -> Payloads:
-    """Return the requests with the protocol's parameter `timeout`."""
     length = int(sent.headers[oip_body.LENGTH_HEADER])
     heads = [json.loads(body[:length]) for body in sent.requests]
     for head in heads:

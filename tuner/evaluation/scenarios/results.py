@@ -1,4 +1,4 @@
-"""Outcomes of a scenario's requests, emulated or served; each counts once."""
+"""Outcomes of a scenario's requests, emulated or served; each request counts once."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class RequestOutcome(NamedTuple):
     done_s: float
     refused: str | None
     at_once: bool = False
-    """Whether it was rejected on arrival."""
+    """Whether the request was rejected on arrival."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,44 +36,44 @@ class Counts:
     in_time: int
     late: int
     far_late: int
-    """Those over 5 ms late."""
+    """Number of requests over 5 ms late."""
     refused_at_once: Mapping[str, int]
     """Reason -> requests rejected on arrival."""
     dropped: Mapping[str, int]
     """Reason -> requests rejected after admission."""
     round_trips_ms: tuple[float, ...]
-    """Latencies of responses at `QUANTILES`; empty without any."""
+    """Latencies of responses at `QUANTILES`; empty without responses."""
 
     @property
     def admitted(self) -> int:
-        """Requests not rejected on arrival."""
+        """Number of requests not rejected on arrival."""
         return self.requests - sum(self.refused_at_once.values())
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class ScenarioResult:
-    """One run of a scenario."""
+    """Result of one run of a scenario."""
 
     scenario: str
     seconds: float
-    """Time until the last outcome, after the last arrival."""
+    """Time until the last outcome, but at least the scenario's duration."""
     streams: Mapping[str, Counts]
     by_deadline: Mapping[str, Mapping[float, Counts]]
-    """Stream -> deadline in ms -> requests, where deadlines grow."""
+    """Stream -> deadline in ms -> counts, for streams whose deadlines grow."""
 
     @property
     def requests(self) -> int:
-        """Requests of all streams."""
+        """Number of requests in all streams."""
         return sum(one.requests for one in self.streams.values())
 
     @property
     def goodput_per_s(self) -> float:
-        """Responses in time per second."""
+        """Number of timely responses per second."""
         return sum(one.in_time for one in self.streams.values()) / self.seconds
 
 
 def summarise(scenario: Scenario, ends: Sequence[RequestOutcome]) -> ScenarioResult:
-    """Summarise a run."""
+    """Summarise the outcomes of a run."""
     by_stream: dict[int, list[RequestOutcome]] = {
         place: [] for place in range(len(scenario.streams))
     }
@@ -98,7 +98,7 @@ def summarise(scenario: Scenario, ends: Sequence[RequestOutcome]) -> ScenarioRes
 
 
 def counts(ends: Sequence[RequestOutcome]) -> Counts:
-    """Count some outcomes."""
+    """Count requests by outcome."""
     at_once: collections.Counter[str] = collections.Counter()
     dropped: collections.Counter[str] = collections.Counter()
     took_ms = []

@@ -1,9 +1,9 @@
-"""Scenario in real time, on Luthier's engine with real replicas.
+"""Scenario served in real time, on Luthier's engine with real replicas.
 
-    start an empty server -> deploy the copies -> send every request when it is due -> end the server
+    start an empty server -> deploy the copies -> send every request when it is due -> end it
 
-Arrivals equal the emulation's. Each request carries its deadline (the Open Inference Protocol's
-`timeout`); latency counts from when it was due.
+Arrivals are those of the emulation. Each request carries its deadline (the Open Inference
+Protocol's `timeout`); latency counts from the time it was due.
 """
 
 from __future__ import annotations
@@ -48,19 +48,22 @@ DROPPED = {0: "no answer", 504: "too late (504)"}
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class ScenarioRun(results.ScenarioResult):
-    """One run in real time."""
+    """Result of one run in real time."""
 
     send_lag_ms: float
     """p99 of the sending delay of timed requests."""
     sent_late: float
-    """Share of timed requests over a millisecond late."""
+    """Share of timed requests sent over a millisecond late."""
     client_cores: float
-    """Load generators' CPU time over the run's time."""
+    """CPU time of the load generators, divided by the run's time."""
     server: PoolCounts
 
 
 def run(scenario: Scenario, *, say: Callable[[str], None] = lambda _: None) -> ScenarioRun:
-    """Serve a scenario once; UsageError if it cannot be, TunerError if a part fails."""
+    """Serve a scenario once.
+
+    Raise UsageError if it cannot be served, or TunerError if a part fails.
+    """
     began_s = time.monotonic()
     with open_server(scenario) as engine:
         models = sum(group.copies for group in scenario.groups)
@@ -75,7 +78,7 @@ def open_server(
     settings: Mapping[str, Value] | None = None,
     program: Sequence[str] = SERVER,
 ) -> LuthierProcess:
-    """Start a server with all models of a scenario; UsageError if it cannot be served."""
+    """Start a server with all models of a scenario, or raise UsageError if it cannot be served."""
     check(scenario)
     configuration = configuration_of(scenario, settings or {})
     return start_server(scenario, configuration, program=program)
@@ -91,7 +94,8 @@ def start_server(
 ) -> LuthierProcess:
     """Start a server with all models of a checked scenario; the caller ends it.
 
-    Model profiles are kept in the folder `profiles`, if any. TunerError if it does not start.
+    Model profiles are kept in the folder `profiles`, if given. Raise TunerError if the server does
+    not start.
     """
     if profiles is not None:
         configuration = Configuration({**configuration, PROFILES: str(profiles)})
@@ -116,7 +120,10 @@ def start_server(
 
 
 def drive(scenario: Scenario, engine: LuthierProcess) -> ScenarioRun:
-    """Send a scenario's requests to a server of its models; TunerError if it or the load fails."""
+    """Send a scenario's requests to a server that holds its models.
+
+    Raise TunerError if the server or a load generator fails.
+    """
     loads = list(requests.of_scenario(scenario, engine.host, engine.port))
     before = pool_metrics.parse(engine.admin.metrics())
     try:
@@ -181,7 +188,7 @@ def _why_not(scenario: Scenario) -> Iterator[str]:
 def configuration_of(
     scenario: Scenario, before: Mapping[str, Value] = types.MappingProxyType({})
 ) -> Configuration:
-    """Return the server's configuration; the scenario overrides `before`."""
+    """Return the server's configuration; the scenario's settings override `before`."""
     wanted = settings_of(scenario)
     found: dict[str, Value] = {
         "scheduling.policy": "clockwork",
@@ -255,7 +262,7 @@ def _service(
 def _ends(
     scenario: Scenario, load: ClientWorkload, found: PhaseResult, begin_s: float
 ) -> Iterator[results.RequestOutcome]:
-    """Yield each request's outcome, from `begin_s` on; its due second identifies it."""
+    """Yield the outcomes of a load that began at `begin_s`; due times identify its requests."""
     records = found.records
     places = np.zeros(len(records), dtype=int)
     if load.plan.offsets_s:

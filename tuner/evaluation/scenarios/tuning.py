@@ -22,7 +22,7 @@ MEMORY, PAGE = served.MEMORY, "clockwork.page_mb"
 
 
 def check(scenario: Scenario, *, seconds: float) -> None:
-    """Raise UsageError if a scenario cannot be tuned in evaluations of these seconds."""
+    """Raise UsageError if a scenario cannot be tuned in evaluations that last `seconds`."""
     served.check(scenario)
     served.configuration_of(scenario)  # its settings are the serving core's
     for stream in scenario.streams:
@@ -39,7 +39,6 @@ def check(scenario: Scenario, *, seconds: float) -> None:
 
 
 def _why_not(stream: Stream, seconds: float) -> str | None:
-    """Return why a stream cannot be tuned, or None."""
     if stream.clients:
         return (
             "has clients, which send less the slower the responses; a study needs "
@@ -65,7 +64,7 @@ def deadline_ms(scenario: Scenario) -> float:
 
 
 def rate_per_s(scenario: Scenario) -> float:
-    """Return the rate of all streams."""
+    """Return the total rate of all streams."""
     traced = sum(
         sum(stream.from_s + at_s < scenario.seconds for at_s, _ in stream.trace)
         for stream in scenario.streams
@@ -74,7 +73,7 @@ def rate_per_s(scenario: Scenario) -> float:
 
 
 def default_space(scenario: Scenario) -> SearchSpace:
-    """Return the bundled space around the scenario's values; memory only if it has a budget."""
+    """Return the bundled space around a scenario's values; memory is a knob only with a budget."""
     found = files.load_bundled(SPACE)
     assert found is not None, "it is bundled"
     own = served.configuration_of(scenario)
@@ -89,7 +88,7 @@ def default_space(scenario: Scenario) -> SearchSpace:
 
 
 def with_baseline(space: SearchSpace, scenario: Scenario) -> SearchSpace:
-    """Return the space with the scenario's values, its baseline, as added defaults."""
+    """Return the space with the scenario's values, its baseline, as defaults, added if missing."""
     own = served.configuration_of(scenario)
     knobs = tuple(
         _with_own(knob, own[knob.name]) if knob.name in own else knob for knob in space.knobs
@@ -102,7 +101,7 @@ def with_room(
 ) -> tuple[SearchSpace, str | None]:
     """Return the space without memory budgets too small for the largest model, and a note.
 
-    Models are held in whole pages, of the scenario's size where that is no knob.
+    Models are held in whole pages, whose size is the scenario's unless it is a knob.
     """
     knobs = {knob.name: knob for knob in space.knobs}
     memory, page = knobs.get(MEMORY), knobs.get(PAGE)
@@ -138,7 +137,7 @@ def with_room(
 
 
 def _with_own(knob: Knob, own: Value) -> Knob:
-    """Return the knob with a value as its default, added where missing."""
+    """Return the knob with a value as its default, added if missing."""
     if isinstance(knob, DeviceKnob) or own == knob.default:
         return knob
     if isinstance(knob, ChoiceKnob):
@@ -150,9 +149,9 @@ def _with_own(knob: Knob, own: Value) -> Knob:
 
 
 def _around(knob: Knob, own: Value | None) -> Knob:
-    """Return the knob with the scenario's value as default, and as many values.
+    """Return the knob with the scenario's value as default, and its number of values unchanged.
 
-    Memory budgets are scaled; otherwise the nearest value is replaced.
+    Memory budgets are scaled; in other knobs, the nearest value is replaced.
     """
     if own is None or isinstance(own, str) or not isinstance(knob, IntKnob | FloatKnob):
         return knob

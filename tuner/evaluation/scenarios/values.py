@@ -1,6 +1,6 @@
 """Scenario values: workers, the models that share them, and streams of requests.
 
-Pure, in seconds; for emulation (`emulated`) or serving (`served`).
+Times are in seconds; emulation (`emulated`) and serving (`served`) use the same values. Pure.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ class EmulatedProfile:
     pages: int
     load_s: float
     batch_s: Mapping[int, float]
-    """Items -> seconds; other batches are padded to the next size."""
+    """Items in a batch -> seconds; other batches are padded to the next size."""
 
 
 MAX_ARRIVALS = 10_000_000
@@ -40,9 +40,9 @@ class ModelGroup:
     name: str
     copies: int
     profile: EmulatedProfile | None = None
-    """Cost on emulated workers; None: it can only be served."""
+    """Cost on emulated workers; None if the group can only be served."""
     model: str | None = None
-    """Bundled model or file to copy; None: it can only be emulated."""
+    """Bundled model or file to copy; None if the group can only be emulated."""
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -67,46 +67,46 @@ class Deadline:
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Stream:
-    """Requests of one kind."""
+    """Stream of requests of one kind."""
 
     name: str
     group: str
     deadline: Deadline
     rate_per_s: float = 0.0
-    """Total over the group's models; 0 for clients and traces."""
+    """Total rate over the group's models; 0 for clients and traces."""
     arrivals: Arrivals = "poisson"
     exponent: float = 0.0
-    """Exponent of Zipf's law for the models' popularity; 0: all alike."""
+    """Exponent of Zipf's law for the models' popularity; 0 if all are equally popular."""
     active_every_s: float = 0.0
-    """Time after which one more model gets requests; 0: all at once."""
+    """Time after which one more model gets requests; 0 if all get them from the start."""
     clients: int = 0
-    """Clients per model, instead of a rate, who send again after each response."""
+    """Number of clients per model, instead of a rate; each sends again after a response."""
     items: int = 1
     from_s: float = 0.0
     trace: tuple[tuple[float, int], ...] = ()
-    """Ascending seconds and model indexes, for arrivals `trace`."""
+    """Ascending seconds and model indexes, for `trace` arrivals."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class EmulationSettings:
-    """Settings of the emulation besides profiles."""
+    """Settings of the emulation, apart from profiles."""
 
     jitter: tuple[float, ...] = (1.0,)
-    """Factors of durations; each action draws one."""
+    """Factors by which durations vary; each action draws one."""
     message_latency_s: float = 0.0002
     """Mean message latency, half of it fixed and half exponential."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Scenario:
-    """Workers, models and requests."""
+    """Scenario: workers, models and requests."""
 
     name: str
     seconds: float
     seed: int
     workers: int
     pages: int | None
-    """Memory of each worker; None: room for all models."""
+    """Memory of each worker in pages; None if it has room for all models."""
     concurrent_loads: bool
     groups: tuple[ModelGroup, ...]
     streams: tuple[Stream, ...]
@@ -114,7 +114,7 @@ class Scenario:
     emulated: EmulationSettings
 
     def first_of(self, group: str) -> int:
-        """Return the index of a group's first model among all."""
+        """Return the index of a group's first model among all models."""
         first = 0
         for one in self.groups:
             if one.name == group:

@@ -1,13 +1,13 @@
 """Closed-form prediction of a configuration's mean latency.
 
-At a fixed concurrency the mean follows from the throughput (Little's law), which every part bounds
+At a fixed concurrency the mean follows from the throughput (Little's law), which every part limits
 (operational bounds: Denning and Buzen, Computing Surveys 10:225, 1978):
 
     workers      replicas x batch / time of a batch under the quota
     cores        cores / CPU time of a request in replica, gateway and client
     gateway      one process: 1 / its CPU time per request
-    latency      concurrency / latency of an idle server, with the wait for a batch to fill; if all
-                 wait for a timeout, with the gateway's time for all
+    latency      concurrency / latency of an idle server, with the wait for a batch to fill; if
+                 all requests wait for a timeout, with the gateway's time for all of them
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ from tuner.values.configuration import Value
 SOFTNESS = 8.0
 """Exponent S that smooths nearby bounds: throughput = (sum of rate^-S)^(-1/S)."""
 TOGETHER = 4.0
-"""Requests leave together if the timeout lasts 1/4 of the gateway's time for all."""
+"""All requests leave together if the timeout is 1/4 of the gateway's time for all of them."""
 UNKNOWN_REQUEST_S = 1e-4
 """CPU time of a request in gateway or client if unmeasured: 0.1 ms, a typical value."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Workload:
-    """Workload and cores of the prediction."""
+    """Workload and number of cores that a prediction assumes."""
 
     concurrency: int
     client_batch: int
@@ -80,11 +80,11 @@ def all_ms(
 def _batch(
     items: int, replicas: int, most: int, timeout_s: float, full_s: float
 ) -> tuple[float, int]:
-    """Return the items of a typical batch, and how many replicas have one.
+    """Return the items in a typical batch, and the number of replicas that have one.
 
-    Without a timeout a batch gathers during the previous one: half of the replica's share of items
-    in flight. With one it waits until full: further replicas idle, and returning requests fill a
-    batch if the timeout is long enough.
+    Without a timeout, a batch gathers during the previous one: half of the replica's share of items
+    in flight. With a timeout, it waits until it is full: further replicas idle, and returning
+    requests fill a batch if the timeout is long enough.
     """
     share = items / replicas
     if timeout_s <= 0 or most == 1:
@@ -102,8 +102,8 @@ def _fill_s(
 ) -> float:
     """Return how long a replica waits for its next batch.
 
-    `batch` and `most` are the items of a typical and a full batch, `groups` the replicas that have
-    one, `item_s` an item's cost in gateway and client.
+    `batch` and `most` are the items in a typical and a full batch, `groups` the number of
+    replicas that have one, and `item_s` the cost of an item in gateway and client.
     """
     if timeout_s <= 0 or most == 1:
         return 0.0
@@ -114,7 +114,7 @@ def _fill_s(
 
 
 def interpolate(costs: Sequence[BatchCost], size: float) -> tuple[float, float]:
-    """Return service and CPU time of a batch, linear between and beyond measured sizes."""
+    """Return service and CPU time of a batch, linear between and beyond the measured sizes."""
     sizes = [cost.size for cost in costs]
     found = []
     for values in ([cost.service_s for cost in costs], [cost.cpu_s for cost in costs]):
@@ -129,7 +129,7 @@ def interpolate(costs: Sequence[BatchCost], size: float) -> tuple[float, float]:
 
 
 def per_request(costs: Sequence[BatchCost], size: float) -> tuple[float, float]:
-    """Return CPU time of a request in gateway and client."""
+    """Return the CPU time of a request in gateway and client."""
     found = []
     for values in ([cost.gateway_s for cost in costs], [cost.client_s for cost in costs]):
         known = [

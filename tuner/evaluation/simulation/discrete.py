@@ -2,7 +2,7 @@
 
     client --request--> gateway --> scheduler --batch--> replica --> gateway --response--> client
 
-Between events all parts with work (core-seconds) run at once, as fast as their threads allow; if
+Between events, all parts with work (core-seconds) run at once, as fast as their threads allow; if
 they want more cores than there are, all slow down alike (processor sharing). A replica that has
 spent its CPU quota stops until its next period (100 ms). Costs come from the profile, batching and
 waits from `serving.scheduling`. Deterministic.
@@ -35,27 +35,25 @@ from tuner.values.configuration import Value
 
 PERIOD_S = 0.1
 SLOTS = 2
-"""Batches that a replica may hold: one running, one buffered."""
+"""Number of batches that a replica may hold: one running, one buffered."""
 MIN_S = 0.4
 """Minimum virtual time: four periods of the quota."""
 MAX_REQUESTS = 4_000
 WARMUP = 0.25
-"""Share of the first responses that do not count."""
+"""Share of the responses that are dropped as warm-up."""
 INTO_GATEWAY = 0.6
-"""Share of a request's gateway cost before its batch; the rest comes with the response."""
+"""Share of a request's gateway cost that precedes its batch; the rest comes with the response."""
 _TINY_S = 1e-12
 
 
 class _Processor:
-    """Computing part that does one piece of work after the other."""
+    """Part of the engine that does one piece of work after another."""
 
     __slots__ = ("budget_s", "left_s", "quota", "refill_s", "speed", "waiting", "what")
 
     def __init__(self, *, quota: float = math.inf, phase_s: float = 0.0) -> None:
         self.speed = 1.0
-        """Cores that the current work can use."""
         self.left_s = 0.0
-        """Remaining CPU time of the current work."""
         self.what: object = None
         self.waiting: collections.deque[tuple[object, float, float]] = collections.deque()
         self.quota = quota
@@ -66,14 +64,12 @@ class _Processor:
             self.budget_s = max(0.0, quota * PERIOD_S - (PERIOD_S - phase_s))
 
     def give(self, what: object, cpu_s: float, speed: float = 1.0) -> None:
-        """Append work."""
         if self.what is None:
             self.what, self.left_s, self.speed = what, max(cpu_s, _TINY_S), speed
         else:
             self.waiting.append((what, max(cpu_s, _TINY_S), speed))
 
     def finish(self) -> object:
-        """End the current work and start the next."""
         what, self.what = self.what, None
         if self.waiting:
             self.give(*self.waiting.popleft())
@@ -81,12 +77,12 @@ class _Processor:
 
     @property
     def wanted_cores(self) -> float:
-        """Cores that it would use now."""
+        """Number of cores that it would use now."""
         return self.speed if self.what is not None and self.budget_s > _TINY_S else 0.0
 
 
 class _Engine:
-    """One configuration under one workload."""
+    """Engine with one configuration under one workload."""
 
     def __init__(
         self, profile: CostProfile, load: Workload, candidate: Mapping[str, Value]
@@ -134,7 +130,6 @@ class _Engine:
         return self._took_s
 
     def _step(self) -> bool:
-        """Advance to the next event; return False if none."""
         wanted = [part.wanted_cores for part in self._parts]
         total = sum(wanted)
         share = min(1.0, self._load.cores / total) if total else 1.0
@@ -217,7 +212,7 @@ class _Engine:
 
 
 def mean_ms(profile: CostProfile, load: Workload, candidate: Mapping[str, Value]) -> float:
-    """Predict the mean latency; TunerError if nothing is answered in the simulated time."""
+    """Predict the mean latency, or raise TunerError if nothing is answered in simulated time."""
     took_s = _Engine(profile, load, candidate).run()
     counted = took_s[int(WARMUP * len(took_s)) :]
     if not counted:

@@ -3,9 +3,9 @@
     source --request--> scheduler --LOAD, UNLOAD, INFER--> emulated worker
     emulated worker --result--> scheduler --response--> source
 
-A worker runs one action at a time (with `concurrent_loads`, loads beside batches), for its profile's
-time with jitter. An action that misses its window fails. Deterministic if jitter and message
-latency are.
+A worker runs one action at a time (with `concurrent_loads`, loads alongside batches), for the
+profile's time with jitter. An action that misses its window fails. The run is deterministic if
+jitter and message latency are.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from serving.scheduling.interface import (
 from serving.values import ModelId, StageTimes
 
 SLOTS = 1_000_000
-"""Unfinished actions that a worker may hold."""
+"""Number of unfinished actions that a worker may hold."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,7 +49,7 @@ class EmulatedModel:
     """Items -> seconds; other sizes are padded to the next one."""
 
     def took_s(self, items: int) -> float:
-        """Return the seconds of a batch."""
+        """Return the seconds that a batch takes."""
         return self.batch_s[min(size for size in self.batch_s if size >= items)]
 
 
@@ -63,7 +63,7 @@ class EmulatedRequest:
     """Deadline, relative to `at_s`."""
     items: int = 1
     client: int = -1
-    """Client that waits for the response; -1: none."""
+    """Client that waits for the response, or -1."""
     stream: int = 0
     """Kind of request, for statistics."""
     flow: str = ""
@@ -97,20 +97,20 @@ class EmulatedOutcome:
 
     request: EmulatedRequest
     done_s: float = math.nan
-    """Time of the response or rejection; NaN: never."""
+    """Time of the response or rejection; NaN if there was none."""
     refused: RejectionReason | None = None
     batch: int = 0
     left: int = 0
 
     @property
     def in_time(self) -> bool:
-        """Whether it was answered by its deadline."""
+        """Whether the request was answered by its deadline."""
         deadline_s = self.request.at_s + self.request.objective_s
         return self.refused is None and self.done_s <= deadline_s
 
 
 class EmulatedWorker:
-    """One worker: executor progress and loaded models."""
+    """Worker, with the progress of its executors and its loaded models."""
 
     def __init__(self, number: int, *, pages: int | None, concurrent_loads: bool) -> None:
         self.number = number
@@ -128,16 +128,16 @@ class EmulatedWorker:
         self.counts: collections.Counter[ActionType] = collections.Counter()
         self.batches: collections.Counter[int] = collections.Counter()
         self.too_late = 0
-        """Actions that missed their window."""
+        """Number of actions that missed their window."""
         self.max_pages = 0
 
     def executor(self, kind: ActionType) -> ActionType:
-        """Return the executor; loads and batches share one without `concurrent_loads`."""
+        """Return an action's executor; loads and batches share one without `concurrent_loads`."""
         return kind if self.concurrent_loads else ActionType.INFER
 
 
 class EmulatedPool:
-    """One run of a pool; for single use."""
+    """Pool for a single run."""
 
     def __init__(
         self,
@@ -160,7 +160,7 @@ class EmulatedPool:
         self._events: list[tuple[float, int, Callable[[float], None]]] = []
         self._count = 0
         self._done: list[EmulatedOutcome] = []
-        """Ended by the current event."""
+        """Outcomes that the current event completed."""
         self.outcomes: list[EmulatedOutcome] = []
         self.planning_s = 0.0
         """Time that the scheduler takes in the run."""
@@ -298,7 +298,7 @@ class EmulatedPool:
     def _answer(
         self, action: Action, worker: EmulatedWorker, at_s: float, times: StageTimes | None
     ) -> None:
-        """Report the end of an action; without times it was not started."""
+        """Report the end of an action; without `times`, it was not started."""
         result = ActionResult(action.id, worker.number, times is not None, times)
         act = functools.partial(self._result, result, action, worker.life)
         self._later(at_s + self._message_latency_s(), act)

@@ -1,4 +1,4 @@
-"""Cost profile of one model on one machine, in seconds, as `tuner.evaluation.profiler` measures it."""
+"""Cost profile of one model on one machine, in seconds, as `evaluation.profiler` measures it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ class BatchCost:
     threads: int
     size: int
     service_s: float
-    """Wall time of a replica with always another batch waiting."""
+    """Wall time in a replica that always has another batch waiting."""
     cpu_s: float
     gateway_s: float | None
     """CPU time of the gateway per request; None if unknown."""
@@ -27,7 +27,7 @@ class CostProfile:
     """Costs of one model on one machine."""
 
     batches: tuple[BatchCost, ...]
-    """Includes single items with one thread."""
+    """Costs, including those of single items with one thread."""
     client_batch: int
     seconds: float
 
@@ -37,7 +37,7 @@ class CostProfile:
         return tuple(sorted({batch.threads for batch in self.batches}))
 
     def of(self, threads: int) -> tuple[BatchCost, ...]:
-        """Return costs at the nearest number of threads, by size."""
+        """Return the costs at the nearest number of threads, by size."""
         nearest = min(self.threads, key=lambda known: (abs(known - threads), known))
         found = [batch for batch in self.batches if batch.threads == nearest]
         return tuple(sorted(found, key=lambda batch: batch.size))

@@ -1,8 +1,8 @@
-"""An ONNX model with one input on mosec: bytes of an item in, bytes of its first output out.
+"""ONNX model with one input on mosec: bytes of an item in, bytes of its first output out.
 
     MODEL_FILE=model.onnx WORKERS=2 THREADS=1 MAX_BATCH=8 MAX_WAIT_MS=1 python server.py --port 8000
 
-What is not mosec's own comes in variables: its worker processes read them as well.
+Settings that are not mosec's own come as environment variables, which its workers read too.
 """
 
 import os
@@ -19,11 +19,11 @@ except ModuleNotFoundError as error:
     )
 
 DATATYPES = {"float": "f4", "double": "f8", "int32": "i4", "int64": "i8", "uint8": "u1"}
-"""ONNX Runtime's names of numbers -> NumPy's."""
+"""ONNX Runtime's names of number types -> NumPy's."""
 
 
 class OnnxModel(Worker):
-    """One process; `forward` gets one item, or a list of them when batching."""
+    """Worker process; `forward` gets one item, or a list of items when batching."""
 
     resp_mime_type = "application/octet-stream"
 
@@ -38,15 +38,15 @@ class OnnxModel(Worker):
         self.shape = [size if isinstance(size, int) else -1 for size in self.input.shape[1:]]
 
     def deserialize(self, data: bytes) -> bytes:
-        """The body as it is."""
+        """Return the body as it is."""
         return data
 
     def serialize(self, data: bytes) -> bytes:
-        """The answer as it is."""
+        """Return the answer as it is."""
         return data
 
     def forward(self, data: bytes | list[bytes]) -> bytes | list[bytes]:
-        """One batch."""
+        """Run one batch."""
         bodies = data if isinstance(data, list) else [data]
         items = np.stack(
             [np.frombuffer(body, self.datatype).reshape(self.shape) for body in bodies]

@@ -1,9 +1,9 @@
-"""Becomes the `tritonserver` that the wheel `nvidia-pytriton` ships, with its python backend.
+"""Script that becomes the `tritonserver` in the wheel `nvidia-pytriton`, with its Python backend.
 
     python start.py --port 8000 --work FOLDER
 
-FOLDER holds `models/NAME/config.pbtxt` of one model; what else Triton needs is put beside it. Run it
-with the interpreter into which `nvidia-pytriton` was installed.
+FOLDER holds `models/NAME/config.pbtxt` of one model; everything else that Triton needs is put next
+to it. Run this with the interpreter into which `nvidia-pytriton` was installed.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import shutil
 import sys
 
 try:
-    import onnxruntime  # noqa: F401  what model.py needs is missed here, not in one of Triton's many lines
+    import onnxruntime  # noqa: F401  what model.py lacks is reported here, not in one of Triton's many lines
     import pytriton
 except ModuleNotFoundError as error:
     install = f"{sys.executable} -m pip install nvidia-pytriton onnxruntime"
@@ -26,7 +26,7 @@ SERVER = SITE / "pytriton" / "tritonserver"
 
 
 def main() -> None:
-    """Lay out the repository and the backend, and start."""
+    """Lay out the repository and the backend, and start the server."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--port", type=int, required=True)
     parser.add_argument("--work", type=pathlib.Path, required=True)
