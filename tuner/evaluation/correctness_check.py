@@ -24,6 +24,15 @@ ITEMS = 64
 _TRIED, _TRIED_S = 16, 5.0
 """Maximum number and time of requests tried before any phase; one in hundreds may be bad."""
 TIMEOUT_S = 10.0
+_UNREADABLE = (
+    OSError,
+    http.client.HTTPException,
+    ValueError,
+    LookupError,
+    TypeError,
+    AttributeError,
+)
+"""What an answer in another form than expected may raise."""
 
 
 def check_responses(address: tuple[str, int], payloads: Payloads) -> str | None:
@@ -44,7 +53,7 @@ def check_responses(address: tuple[str, int], payloads: Payloads) -> str | None:
             if found is None:
                 return None
             right += int(np.sum(found == labels))
-    except (OSError, http.client.HTTPException, ValueError, KeyError) as error:
+    except _UNREADABLE as error:
         return f"responses could not be checked: {error!r}"
     finally:
         connection.close()

@@ -125,7 +125,8 @@ class InterleavedRounds:
             residents: dict[str, _RunningArm] = {}
             needed_mb = 0.0
             for role, contender in contenders.items():
-                _check_memory(needed_mb)
+                if residents:
+                    _check_memory(needed_mb)
                 before_s = time.monotonic()
                 try:
                     engine = contender.launcher.start(contender.configuration)

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import http.server
 import json
+import threading
 
 import numpy as np
 import pytest
 
-from tuner.evaluation.correctness_check import read, read_oip
+from tuner.evaluation.correctness_check import check_responses, read, read_oip
+from tuner.load_generator.payloads import Payloads
 
 
 def answer(*outputs: tuple[str, str, np.ndarray]) -> tuple[bytes, int]:
@@ -111,3 +114,32 @@ def test_other_forms_of_answers(
     """TensorFlow Serving's JSON, and numbers without anything around them."""
     found = read(form, data, len(data), items=items)
     assert (None if found is None else found.tolist()) == expected
+
+
+@pytest.mark.parametrize("form", ["open-inference", "tensorflow-serving"])
+@pytest.mark.parametrize(
+    "body",
+    ["{", "[]", "7", "{}", '{"predictions": []}', '{"predictions": 7, "outputs": 7}',
+     '{"predictions": [{}], "outputs": [{"parameters": null}]}'],
+)  # fmt: skip
+def test_an_answer_in_another_form_is_a_note(form: str, body: str) -> None:
+    """Whatever a server sends, the study goes on without the check."""
+
+    class Handler(http.server.BaseHTTPRequestHandler):
+        def do_POST(self):
+            self.rfile.read(int(self.headers["Content-Length"]))
+            self.send_response(200)
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body.encode())
+
+        def log_message(self, *arguments):
+            """Keep the output of tests clean."""
+
+    sent = Payloads(
+        requests=(b"x",), headers={}, path="/", description="x", labels=LABEL[:, None], answer=form
+    )
+    with http.server.HTTPServer(("127.0.0.1", 0), Handler) as server:
+        threading.Thread(target=server.handle_request).start()
+        note = check_responses(server.server_address, sent)
+    assert note is None or note.startswith("responses could not be checked: ")
