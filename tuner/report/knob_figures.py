@@ -16,8 +16,8 @@ import plotly.graph_objects as go
 from tuner.metrics import objective as objectives
 from tuner.report import formatting, theme
 from tuner.report.axes import KnobAxis, escape, knob_axis, log_axis, log_ticks
+from tuner.report.search_figures import add_trials, trial_hover
 from tuner.report.study import study_view
-from tuner.report.trial_marks import PlotContext, add_best, add_failures, add_trials, trial_hover
 from tuner.values.configuration import Value
 from tuner.values.study_record import KnobInfo, StudyRecord
 from tuner.values.trial import Trial
@@ -30,13 +30,11 @@ SLICE_LETTERS, UPRIGHT_LETTERS = 26, 16
 
 
 def slice_of(study: StudyRecord, knob: KnobInfo) -> go.Figure:
-    """Draw the objective against one knob; the others vary."""
+    """Draw the objective against one knob; the other knobs vary freely."""
     objective = objectives.find_objective(study.objective)
-    trials = [t for t in study.trials if knob.name in t.configuration]
+    trials = [trial for trial in study.trials if knob.name in trial.configuration]
     places = knob_axis(knob, [trial.configuration[knob.name] for trial in trials])
-    at = PlotContext(x=lambda trial: _place(places, knob, trial), knob=knob.name)
-    good = study_view.successful_trials(trials)
-    values = [value for trial in good if (value := objective.of(trial)) is not None]
+    values = [value for trial in trials if (value := objective.of(trial)) is not None]
     title = _in_lines(objective.axis, SLICE_LETTERS)
     drawn = theme.figure(
         height=300,
@@ -45,11 +43,12 @@ def slice_of(study: StudyRecord, knob: KnobInfo) -> go.Figure:
         xaxis=places.axis(escape(formatting.knob_label(knob.name, knob.unit))),
         yaxis=log_axis(values, title, pad=0.1),
     )
-    for origin in dict.fromkeys(trial.origin for trial in good):
-        chosen = [trial for trial in good if trial.origin == origin]
-        add_trials(drawn, study, chosen, origin, at=at)
-    add_failures(drawn, study, study_view.failed_trials(trials), at=at)
-    add_best(drawn, study, at=at)
+
+    def x(trial: Trial) -> float:
+        shift = JITTER * places.span * _step(trial)
+        return places.positions[trial.configuration[knob.name]] + shift
+
+    add_trials(drawn, study, trials, x=x, knob=knob.name)
     drawn.update_traces(error_y={"visible": False}, selector={"mode": "markers"})
     return drawn
 
