@@ -7,7 +7,7 @@ import plotly.graph_objects as go
 from tuner.metrics import objective as objectives
 from tuner.report import formatting, tables, theme
 from tuner.report.axes import escape, log_axis
-from tuner.report.markup import Child, Markup, element, table
+from tuner.report.markup import Child, Markup, element, row, table
 from tuner.report.search_figures import trial_hover
 from tuner.report.study import study_view
 from tuner.values.study_record import StudyRecord
@@ -98,11 +98,9 @@ def points(study: StudyRecord) -> Markup:
         name = [element("b", shown), " (chosen)"] if point.is_chosen else [shown]
         cells = [element("td", *name, class_="text")]
         for place, value in enumerate(point.values):
-            ends = point.interval(place)
-            interval = formatting.interval(ends)
-            cells += [tables.cell(value), tables.cell(ends.low, text=interval)]
+            cells += [tables.cell(value), tables.interval_cell(point.interval(place))]
         cells.append(tables.cell(point.trial))
-        rows.append(element("tr", *cells, class_="is-best-row" if point.is_chosen else None))
+        rows.append(row(*cells, class_="is-best-row" if point.is_chosen else None))
     heads: list[Child] = ["configuration"]
     for side in both:
         heads += [side.axis, "95 % interval"]

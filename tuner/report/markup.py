@@ -45,10 +45,31 @@ def join(children: Iterable[Child]) -> Markup:
 
 
 def table(heads: Sequence[Child], rows: Iterable[Markup], *, class_: str | None = None) -> Markup:
-    """Table of `tr` rows that scrolls on narrow screens."""
+    """Return a table of the given `tr` rows that scrolls on narrow screens."""
     head = element("thead", element("tr", *(element("th", each, scope="col") for each in heads)))
     body = element("tbody", *rows)
     return element("div", element("table", head, body, class_=class_), class_="scroll")
+
+
+def row(*cells: Child, class_: str | None = None) -> Markup:
+    """Return a table row; a child that is not a `td` element yet is put into one."""
+    is_cell = (isinstance(cell, Markup) and cell.startswith("<td") for cell in cells)
+    made = (
+        cell if is_made else element("td", cell)
+        for cell, is_made in zip(cells, is_cell, strict=True)
+    )
+    return element("tr", *made, class_=class_)
+
+
+def soft(text: Child) -> Markup:
+    """Return a paragraph in small grey letters."""
+    return element("p", text, class_="soft")
+
+
+def verdict(sentence: str, numbers: str | None = None, *, tone: str | None = None) -> Markup:
+    """Return a result in large letters, with its numbers below; `tone` chooses the colour."""
+    small = (element("br"), element("span", numbers, class_="soft")) if numbers else ()
+    return element("p", element("span", sentence), *small, class_=f"verdict {tone or ''}".strip())
 
 
 def bullets(items: Iterable[Child], *, class_: str | None = None) -> Markup | None:

@@ -5,90 +5,64 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 import plotly.graph_objects as go
-import plotly.subplots
 
 from tuner.metrics.benchmark import TimeToTolerance
 from tuner.report import formatting, theme
 from tuner.report.axes import escape
 
 Row = tuple[str, Mapping[float, TimeToTolerance]]
+"""A sampler and its time to each tolerance, by the tolerance's share."""
 
-LINE = "#8b949e"
 PALE = 0.25
 
 
 def time_to_tolerance(
     rows: Sequence[Row], labels: Mapping[float, str], *, trials: int, max_s: float
 ) -> go.Figure:
-    """Draw a bar to the median and a line to the 90th percentile; `labels` are of the shares."""
-    drawn = plotly.subplots.make_subplots(
-        rows=1, cols=2, shared_yaxes=True, horizontal_spacing=0.03
-    )
-    for share, label in reversed(list(labels.items())):
-        each = [(sampler, within[share]) for sampler, within in reversed(rows)]
-        colour = theme.TOLERANCES[share]
-        drawn.add_trace(_bars(each, colour, label, end=trials), row=1, col=1)
-        drawn.add_trace(_bars(each, colour, label, end=max_s, is_time=True), row=1, col=2)
-    drawn.update_layout(
-        template=theme.LIGHT,
+    """Draw a bar to the median and a line to the 90th percentile; `labels` are by share."""
+    drawn = theme.figure(
         height=110 + 58 * len(rows),
         barmode="group",
         bargap=0.25,
-        margin={"l": 64, "r": 16, "t": 16, "b": 48},
-        legend={
-            "orientation": "h",
-            "x": 0,
-            "y": 1.01,
-            "yanchor": "bottom",
-            "traceorder": "reversed",
-            "bgcolor": "rgba(0,0,0,0)",
-        },
-    )
-    drawn.update_xaxes(title={"text": "trials"}, range=[0, 1.05 * trials], row=1, col=1)
-    drawn.update_xaxes(title={"text": "seconds"}, range=[0, 1.05 * max_s], row=1, col=2)
+        legend={"y": 1.01, "traceorder": "reversed", "itemsizing": "trace"},
+    ).set_subplots(rows=1, cols=2, shared_yaxes=True, horizontal_spacing=0.03)
+    axes = (("trials", trials), ("seconds", max_s))
+    for share, label in reversed(list(labels.items())):
+        within = [(sampler, times[share]) for sampler, times in reversed(rows)]
+        for column, (unit, end) in enumerate(axes, start=1):
+            bars = _bars(within, label, end=end, is_time=unit == "seconds")
+            bars["marker"]["color"] = theme.TOLERANCES[share]
+            drawn.add_trace(bars, row=1, col=column)
+    for column, (unit, end) in enumerate(axes, start=1):
+        drawn.update_xaxes(title={"text": unit}, range=[0, 1.05 * end], row=1, col=column)
     drawn.update_yaxes(showgrid=False, ticks="", title={"text": ""})
     return drawn
 
 
 def _bars(
-    each: Sequence[tuple[str, TimeToTolerance]],
-    colour: str,
-    label: str,
-    *,
-    end: float,
-    is_time: bool = False,
+    within: Sequence[tuple[str, TimeToTolerance]], label: str, *, end: float, is_time: bool
 ) -> go.Bar:
-    medians = [one.median_s if is_time else one.median for _, one in each]
-    highs = [one.p90_s if is_time else one.p90 for _, one in each]
-    reach = [
+    medians = [one.median_s if is_time else one.median for _, one in within]
+    highs = [one.p90_s if is_time else one.p90 for _, one in within]
+    above = [
         None if median is None else max(0.0, (end if high is None else high) - median)
         for median, high in zip(medians, highs, strict=True)
     ]
+    below = [None if length is None else 0.0 for length in above]
     return go.Bar(
         x=[end if median is None else median for median in medians],
-        y=[escape(sampler) for sampler, _ in each],
+        y=[escape(sampler) for sampler, _ in within],
         orientation="h",
         name=label,
         legendgroup=label,
         showlegend=not is_time,
-        marker={
-            "color": colour,
-            "opacity": [PALE if median is None else 1.0 for median in medians],
-        },
-        error_x={
-            "type": "data",
-            "symmetric": False,
-            "array": reach,
-            "arrayminus": [None if length is None else 0.0 for length in reach],
-            "thickness": 1.5,
-            "width": 3,
-            "color": LINE,
-        },
+        marker={"opacity": [PALE if median is None else 1.0 for median in medians]},
+        error_x=theme.error_bars(above, below, colour=theme.LINE, thickness=1.5, width=3),
         text=["not reached" if median is None else "" for median in medians],
         textposition="inside",
         insidetextanchor="middle",
-        textfont={"size": 10, "color": LINE},
-        hovertext=[_hover(one, label, is_time=is_time) for _, one in each],
+        textfont={"size": 10, "color": theme.LINE},
+        hovertext=[_hover(one, label, is_time=is_time) for _, one in within],
         hovertemplate="%{y}: %{hovertext}<extra></extra>",
     )
 
