@@ -24,6 +24,8 @@ from tuner.report.study import study_view
 from tuner.values.measurement import MIN_FOR_P99
 from tuner.values.study_record import StudyRecord
 
+Phases = dict[study_view.ArmName, PhaseRequests]
+
 MARKED = (0.5, 0.95, 0.99)
 """Percentiles that are labelled at a curve, as shares."""
 
@@ -32,7 +34,7 @@ LABEL_SHARE = 0.12
 """Room for labels to the right of a curve, as a share of the axis."""
 
 
-def phases(study: StudyRecord) -> dict[study_view.ArmName, PhaseRequests]:
+def phases(study: StudyRecord) -> Phases:
     """Return the recorded phase of each arm that has one."""
     arms = study_view.ARMS if study_view.has_two_arms(study) else study_view.ARMS[:1]
     found = {role: phase(study, role) for role in arms}
