@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import textwrap
 
 from tuner.metrics.tail_latency import TailLatency
 from tuner.values.configuration import Value
@@ -10,7 +11,7 @@ from tuner.values.interval import Interval
 
 
 def number(value: float | None) -> str:
-    """Format three significant digits: 0.0345, 16.0, 1,234; "–" for None or not finite."""
+    """Format a number with three significant digits: 0.0345, 16.0, 1,234; "–" if unknown."""
     if value is None or not math.isfinite(value):
         return "–"
     if value == 0 or isinstance(value, int):
@@ -30,7 +31,7 @@ def quantity(value: float | None, unit: str) -> str:
 
 
 def interval(ends: Interval) -> str:
-    """Format both ends, or name the unknown one."""
+    """Format both ends of an interval, or name the end that is unknown."""
     if ends.low is None and ends.high is None:
         return "not known"
     if ends.low is None:
@@ -41,7 +42,7 @@ def interval(ends: Interval) -> str:
 
 
 def tail(found: TailLatency) -> str:
-    """Format a p99 with interval and effective requests; "–" if not reportable."""
+    """Format a p99 with its interval and effective requests, or "–" if it is not reportable."""
     if not found.is_reportable:
         return "–"
     return f"{number(found.value_ms)} {tail_spread(found)}"
@@ -53,7 +54,7 @@ def tail_spread(found: TailLatency) -> str:
 
 
 def ratio(value: float, ends: Interval) -> str:
-    """Format a ratio with its interval, or too few pairs."""
+    """Format a ratio with its interval, or with a remark that the pairs are too few."""
     return f"× {number(value)} ({'too few pairs to tell' if ends.is_vague else interval(ends)})"
 
 
@@ -64,7 +65,7 @@ def percent(share: float) -> str:
 
 
 def knob_value(value: Value) -> str:
-    """Format a knob's value as in a settings file."""
+    """Format a knob's value as it stands in a settings file."""
     if isinstance(value, bool):
         return "true" if value else "false"
     return f"{value:g}" if isinstance(value, float) else str(value)
@@ -76,7 +77,7 @@ def knob_label(name: str, unit: str) -> str:
 
 
 def duration(seconds: float) -> str:
-    """Format seconds: 12 s, 3 min 5 s, 2 h 4 min."""
+    """Format a number of seconds: 12 s, 3 min 5 s, 2 h 4 min."""
     whole = round(seconds)
     if whole < 60:
         return f"{number(seconds)} s" if seconds < 10 else f"{whole} s"
@@ -86,27 +87,17 @@ def duration(seconds: float) -> str:
 
 
 def plural(count: int, noun: str) -> str:
-    """Format a count with its noun: 1 trial, 2 trials, 2 launches."""
+    """Format a count with its noun: 1 trial, 2 trials, 2 searches."""
     if count == 1:
         return f"1 {noun}"
     return f"{count:,} {noun}{'es' if noun.endswith(('ch', 's', 'x')) else 's'}"
 
 
 def trials(trials: float | None) -> str:
-    """Format after how many trials something was reached."""
+    """Format the number of trials after which something was reached."""
     return "not reached" if trials is None else f"{trials:.0f}"
 
 
 def wrap(text: str, width: int = 60) -> list[str]:
-    """Lines of at most `width` characters; longer words are cut."""
-    lines: list[str] = []
-    line = ""
-    for word in text.split():
-        for start in range(0, len(word), width):
-            part = word[start : start + width]
-            if line and len(line) + 1 + len(part) > width:
-                lines.append(line)
-                line = part
-            else:
-                line = f"{line} {part}" if line else part
-    return [*lines, line] if line else lines
+    """Return lines of at most `width` characters; longer words are cut."""
+    return textwrap.wrap(" ".join(text.split()), width, break_on_hyphens=False)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import collections
 import dataclasses
+import functools
 import math
 from collections.abc import Iterable
 from typing import Literal
@@ -22,17 +23,22 @@ from tuner.values.verdict import VerdictOutcome
 
 ArmName = Literal["default", "best"]
 P99 = objectives.find_objective("p99").field
+"""Field of the p99 in a measurement."""
+
 ARMS: tuple[ArmName, ArmName] = ("default", "best")
 SEARCHES = {
     "structured": "a prediction from the model's profile and a Gaussian process",
     "gp": "a Gaussian process",
 }
+"""Samplers that are described in words."""
+
 MAX_GROUPS = 5
+"""Maximum number of a scenario's kinds of models that are listed by name."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class MetricSummary:
-    """A metric over an arm's evaluations."""
+    """A metric over an arm's evaluations: a middle value and the range around it."""
 
     middle: float
     low: float
@@ -40,7 +46,7 @@ class MetricSummary:
 
     @classmethod
     def over(cls, values: Iterable[float]) -> MetricSummary:
-        """Summarise positive values, with their geometric mean."""
+        """Summarise positive values by their geometric mean, minimum and maximum."""
         known = [value for value in values if value > 0]
         if not known:
             return cls(middle=math.nan, low=math.nan, high=math.nan)
@@ -50,7 +56,7 @@ class MetricSummary:
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class MetricComparison:
-    """A metric's ratio of best to default."""
+    """The ratio of best to default in one metric."""
 
     ratio: float
     interval: Interval
@@ -59,37 +65,34 @@ class MetricComparison:
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class ArmMeasurements:
-    """An arm's measurements and their origin."""
+    """An arm's measurements, and where they come from."""
 
     measurements: tuple[Measurement, ...]
     is_verified: bool
-    """Whether they are of rounds after the search, not the search's own."""
+    """Whether the measurements come from rounds after the search rather than from the search."""
 
     @property
     def tail(self) -> TailLatency:
-        """p99 of all their requests pooled."""
+        """The p99 of all requests of the measurements, pooled."""
         return tail_latency.pool_tails(self.measurements)
 
     def figure(self, field: str) -> MetricSummary:
-        """Summarise one field, such as `mean_ms`; p99 is pooled."""
+        """Summarise a field of the measurements, such as `mean_ms`; the p99 is pooled."""
         if field == P99:
-            tail = self.tail
-            ends = tail.interval
-            return MetricSummary(
-                middle=tail.value_ms,
-                low=tail.value_ms if ends.low is None else ends.low,
-                high=tail.value_ms if ends.high is None else ends.high,
-            )
+            middle, ends = self.tail.value_ms, self.tail.interval
+            low = middle if ends.low is None else ends.low
+            high = middle if ends.high is None else ends.high
+            return MetricSummary(middle=middle, low=low, high=high)
         return MetricSummary.over(getattr(item, field) for item in self.measurements)
 
     @property
     def min_requests(self) -> int:
-        """Requests of the shortest evaluation."""
+        """Number of requests of the shortest evaluation."""
         return min((item.requests for item in self.measurements), default=0)
 
 
 def workload(study: StudyRecord) -> str:
-    """Describe the workload, as the end of a sentence."""
+    """Describe the workload in words that can end a sentence."""
     return workload_in_words(
         study.concurrency,
         study.client_batch,
@@ -101,16 +104,14 @@ def workload(study: StudyRecord) -> str:
 
 
 def search(study: StudyRecord) -> str:
-    """Describe the sampler."""
-    name = study.sampler
-    if any(note.startswith("no prediction:") for note in study.notes):
-        name = "gp"
-    known = SEARCHES.get(name)
+    """Describe the sampler in words."""
+    has_no_prediction = any(note.startswith("no prediction:") for note in study.notes)
+    known = SEARCHES.get("gp" if has_no_prediction else study.sampler)
     return f"sampler {study.sampler}" + (f" ({known})" if known else "")
 
 
 def models(study: StudyRecord) -> str:
-    """Describe a scenario's models; empty for one model."""
+    """Describe a scenario's models in words; empty for a study of one model."""
     if study.shared is None:
         return ""
     groups = study.shared.groups.values()
@@ -122,52 +123,49 @@ def models(study: StudyRecord) -> str:
 
 
 def successful_trials(trials: Iterable[Trial]) -> tuple[Trial, ...]:
-    """Trials that were ok and measured."""
+    """Return the trials that were ok and measured."""
     return tuple(trial for trial in trials if trial.measurement is not None)
 
 
 def failed_trials(trials: Iterable[Trial]) -> tuple[Trial, ...]:
-    """Infeasible and failed trials."""
+    """Return the infeasible and failed trials."""
     return tuple(trial for trial in trials if trial.outcome.status != "ok")
 
 
 def best_so_far(study: StudyRecord) -> list[tuple[int, float]]:
-    """(trial number, best objective so far), from the first success."""
+    """Return (trial number, best objective so far) from the first success on."""
     objective = objectives.find_objective(study.objective)
     steps: list[tuple[int, float]] = []
     for trial in study.trials:
-        value = objective.of(trial)
-        if value is None:
-            value = steps[-1][1] if steps else None
-        elif steps:
-            value = objective.better(steps[-1][1], value)
-        if value is not None:
-            steps.append((trial.number, value))
+        seen = [value for _, value in steps[-1:]]
+        if (value := objective.of(trial)) is not None:
+            seen.append(value)
+        if seen:
+            steps.append((trial.number, functools.reduce(objective.better, seen)))
     return steps
 
 
-def configuration_of(study: StudyRecord, arm: ArmName) -> Configuration | None:
-    """The arm's configuration."""
-    return study.default if arm == "default" else study.best
-
-
 def arm_measurements(study: StudyRecord, arm: ArmName) -> ArmMeasurements:
-    """The arm's measurements, from the verdict if any, else the search."""
+    """Return an arm's measurements from the verdict, or without one those of the search."""
     if study.verdict is not None:
         found = study.verdict.default if arm == "default" else study.verdict.best
         if found:
             return ArmMeasurements(measurements=found, is_verified=True)
-    wanted = configuration_of(study, arm)
-    measured = tuple(
+    return ArmMeasurements(measurements=search_measurements(study, arm), is_verified=False)
+
+
+def search_measurements(study: StudyRecord, arm: ArmName) -> tuple[Measurement, ...]:
+    """Return the search's measurements of an arm's configuration."""
+    wanted = study.default if arm == "default" else study.best
+    return tuple(
         trial.measurement
         for trial in study.trials
         if trial.measurement is not None and trial.configuration == wanted
     )
-    return ArmMeasurements(measurements=measured, is_verified=False)
 
 
 def tried_values(study: StudyRecord, knob: KnobInfo) -> tuple[Value, ...]:
-    """The knob's tried values, in grid order, others last."""
+    """Return the values of a knob that were tried: those of its grid in order, then all others."""
     seen = {trial.configuration.get(knob.name) for trial in study.trials}
     inside = tuple(value for value in knob.values if value in seen)
     outside = {value for value in seen if value is not None and value not in knob.values}
@@ -175,56 +173,49 @@ def tried_values(study: StudyRecord, knob: KnobInfo) -> tuple[Value, ...]:
 
 
 def varied_knobs(study: StudyRecord) -> tuple[KnobInfo, ...]:
-    """Knobs with at least two tried values."""
+    """Return the knobs of which at least two values were tried."""
     return tuple(knob for knob in study.knobs if len(tried_values(study, knob)) > 1)
 
 
 def changed_knobs(study: StudyRecord) -> tuple[str, ...]:
-    """Knobs whose best value differs from the default."""
-    if study.best is None:
-        return ()
-    best = study.best
-    return tuple(
-        knob.name for knob in study.knobs if best.get(knob.name) != study.default.get(knob.name)
-    )
+    """Return the names of the knobs whose best value differs from the default."""
+    default, best = study.default, study.best
+    names = (knob.name for knob in study.knobs)
+    return () if best is None else tuple(n for n in names if best.get(n) != default.get(n))
 
 
 def has_two_arms(study: StudyRecord) -> bool:
-    """Whether there is a best to compare with the default."""
+    """Return whether there is a best configuration to compare with the default."""
     return study.best is not None and (study.best != study.default or study.verdict is not None)
 
 
 def figures_of_merit(study: StudyRecord) -> tuple[str, ...]:
-    """The study's own and the common objectives."""
+    """Return the study's own objectives and the common ones."""
     second = () if study.second is None else (study.second,)
     return tuple(dict.fromkeys((study.objective, *second, "mean", "p99", "throughput")))
 
 
 def compare_metric(study: StudyRecord, name: str) -> MetricComparison | None:
-    """Compare one metric, if the verdict has it."""
+    """Compare best and default in one metric, or return None if the verdict lacks it."""
     verdict = study.verdict
     if verdict is None:
         return None
-    known: dict[str, tuple[float | None, Interval]] = {
-        "p99": (verdict.p99_ratio, verdict.p99_interval),
-        "throughput": (verdict.throughput_ratio, verdict.throughput_interval),
-        study.objective: (verdict.ratio, verdict.interval),
+    found: dict[str, tuple[float | None, Interval, VerdictOutcome | None]] = {
+        "p99": (verdict.p99_ratio, verdict.p99_interval, None),
+        "throughput": (verdict.throughput_ratio, verdict.throughput_interval, None),
     }
-    if verdict.second is not None:
-        known[verdict.second.objective] = (verdict.second.ratio, verdict.second.interval)
-    ratio, interval = known.get(name, (None, UNKNOWN))
+    if (second := verdict.second) is not None:
+        found[second.objective] = second.ratio, second.interval, second.outcome
+    found[study.objective] = verdict.ratio, verdict.interval, verdict.outcome
+    ratio, interval, outcome = found.get(name, (None, UNKNOWN, None))
     if ratio is None:
         return None
-    outcome = objectives.find_objective(name).judge(interval)
-    if name == study.objective:
-        outcome = verdict.outcome
-    if verdict.second is not None and name == verdict.second.objective:
-        outcome = verdict.second.outcome
+    outcome = outcome or objectives.find_objective(name).judge(interval)
     return MetricComparison(ratio=ratio, interval=interval, outcome=outcome)
 
 
 def limits(study: StudyRecord) -> str | None:
-    """Describe the metric constraints, or return None."""
+    """Describe the metric constraints in words, or return None without any."""
     kept = study.settings.get("measurement", {})
     found = [f"p99 <= {kept['slo_ms']:g} ms"] if kept.get("slo_ms") else []
     if study.objective == "goodput":
@@ -233,13 +224,12 @@ def limits(study: StudyRecord) -> str | None:
 
 
 def has_energy(study: StudyRecord) -> bool:
-    """Whether any evaluation measured energy."""
-    measured = [trial.measurement for trial in study.trials]
-    return any(launch is not None and launch.energy is not None for launch in measured)
+    """Return whether any evaluation measured energy."""
+    return any(t.measurement is not None and t.measurement.energy is not None for t in study.trials)
 
 
 def in_short(study: StudyRecord, configuration: Configuration) -> str:
-    """Knobs that differ from the default, by short names."""
+    """Describe a configuration by its knobs that differ from the default, by short names."""
     changed = [
         f"{name.rpartition('.')[2]}={formatting.knob_value(value)}"
         for name, value in configuration.items()
@@ -249,7 +239,7 @@ def in_short(study: StudyRecord, configuration: Configuration) -> str:
 
 
 def is_luckier_than_best(study: StudyRecord) -> Trial | None:
-    """Trial with the best measurement, unless of the best configuration."""
+    """Return the trial with the best measurement, unless it has the best configuration."""
     objective = objectives.find_objective(study.objective)
     measured = [(trial, value) for trial in study.trials if (value := objective.of(trial))]
     if not measured or study.best is None or not study.is_finished:
@@ -260,11 +250,11 @@ def is_luckier_than_best(study: StudyRecord) -> Trial | None:
 
 
 def causes_in_words(trials: Iterable[Trial]) -> str:
-    """Causes with counts, most frequent first: "oom 9, timeout 3"."""
+    """Return the causes of failure with their counts in words: "oom 9, timeout 3"."""
     return ", ".join(f"{cause} {count}" for cause, count in count_causes(trials))
 
 
 def count_causes(trials: Iterable[Trial]) -> list[tuple[str, int]]:
-    """Causes with counts, most frequent first."""
+    """Return the causes of failure with their counts, the most frequent first."""
     counts = collections.Counter(trial.outcome.cause or trial.outcome.status for trial in trials)
     return sorted(counts.items(), key=lambda item: (-item[1], item[0]))
