@@ -64,8 +64,10 @@ def percent(share: float) -> str:
     return f"{shown:.0f} %" if abs(shown) >= 10 or shown == 0 else f"{shown:.1f} %"
 
 
-def knob_value(value: Value) -> str:
-    """Format a knob's value as it stands in a settings file."""
+def knob_value(value: Value | None) -> str:
+    """Format a knob's value as it stands in a settings file, or "–" for None."""
+    if value is None:
+        return "–"
     if isinstance(value, bool):
         return "true" if value else "false"
     return f"{value:g}" if isinstance(value, float) else str(value)

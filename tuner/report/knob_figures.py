@@ -1,6 +1,7 @@
 """Figures of the knobs: the objective by one knob, and parallel coordinates of all.
 
-The latter are plain lines, as Plotly's own need run-time code, which the page's policy forbids.
+The parallel coordinates are plain lines, because Plotly's own need code that is made at run time,
+which the page's policy forbids.
 """
 
 from __future__ import annotations
@@ -21,10 +22,10 @@ from tuner.values.study_record import KnobInfo, StudyRecord
 from tuner.values.trial import Trial
 
 JITTER = 0.012
-"""Sideways shift of equal values, as a share of the axis."""
-
+"""Sideways shift of trials with the same value, as a share of the axis."""
 
 SLICE_LETTERS, UPRIGHT_LETTERS = 26, 16
+"""Letters in a line of an axis title, in a small figure and above an upright axis."""
 
 
 def slice_of(study: StudyRecord, knob: KnobInfo) -> go.Figure:

@@ -1,4 +1,4 @@
-"""HTML by construction: text is escaped unless it is `Markup`, so no name becomes a tag."""
+"""HTML by construction: a string is escaped unless it is `Markup`, so no name becomes a tag."""
 
 from __future__ import annotations
 
@@ -7,25 +7,26 @@ from collections.abc import Iterable, Sequence
 
 
 class Markup(str):
-    """Text that is already HTML."""
+    """A string that is already HTML."""
 
     __slots__ = ()
 
 
 Child = str | int | float | None
-"""Markup is inserted as is, other values escaped; None is omitted."""
+"""Content of an element: markup goes in as it is, other values are escaped, None is left out."""
 
 VOID = frozenset({"meta", "br", "hr"})
+"""Elements without an end tag."""
 
 
 def element(name: str, *children: Child, **attributes: str | float | bool | None) -> Markup:
-    """An element.
+    """Return an HTML element.
 
     Args:
-        name: tag.
-        children: content.
-        attributes: `class_` becomes class, `data_value` data-value; True gives a bare attribute,
-            None and False none.
+        name: tag of the element.
+        children: content of the element.
+        attributes: `class_` becomes class, and `data_value` becomes data-value. True gives a bare
+            attribute, None and False give none.
     """
     parts = [name]
     for key, value in attributes.items():
@@ -40,7 +41,7 @@ def element(name: str, *children: Child, **attributes: str | float | bool | None
 
 
 def join(children: Iterable[Child]) -> Markup:
-    """Join children, escaping all but markup."""
+    """Join children, escaping everything but markup."""
     return Markup("".join(_text(child) for child in children if child is not None))
 
 
@@ -53,11 +54,10 @@ def table(heads: Sequence[Child], rows: Iterable[Markup], *, class_: str | None 
 
 def row(*cells: Child, class_: str | None = None) -> Markup:
     """Return a table row; a child that is not a `td` element yet is put into one."""
-    is_cell = (isinstance(cell, Markup) and cell.startswith("<td") for cell in cells)
-    made = (
-        cell if is_made else element("td", cell)
-        for cell, is_made in zip(cells, is_cell, strict=True)
-    )
+    made = [
+        cell if isinstance(cell, Markup) and cell.startswith("<td") else element("td", cell)
+        for cell in cells
+    ]
     return element("tr", *made, class_=class_)
 
 
@@ -73,7 +73,7 @@ def verdict(sentence: str, numbers: str | None = None, *, tone: str | None = Non
 
 
 def bullets(items: Iterable[Child], *, class_: str | None = None) -> Markup | None:
-    """Unordered list, or None without items."""
+    """Return an unordered list, or None without items."""
     made = [element("li", item) for item in items]
     return element("ul", *made, class_=class_) if made else None
 

@@ -1,6 +1,7 @@
 """Default and best of a closed-loop study in an open loop: sentence, caution and table.
 
-At fixed concurrency a batch's requests arrive together. One evaluation each is no verdict.
+At a fixed concurrency the requests of a batch arrive together, unlike in an open loop. One
+evaluation of each is no verdict.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from tuner.values.study_record import StudyRecord
 from tuner.values.verification_state import OpenLoopCheck
 
 MAX_MORE = 1.15
+"""Ratio of the means above which the best is reported to be slower."""
 
 
 def title(found: OpenLoopCheck) -> str:

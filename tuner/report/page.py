@@ -1,4 +1,4 @@
-"""Page of one study: verdict, search, latencies, knobs, trials, environment."""
+"""Page of one study: its verdict, search, latencies, knobs, trials and environment."""
 
 from __future__ import annotations
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pathlib
 import shlex
-from collections.abc import Mapping
 
 from tuner.advice import advise
 from tuner.metrics import objective as objectives
@@ -13,14 +12,9 @@ from tuner.report.markup import Child, Markup, bullets, element, join, soft, ver
 from tuner.report.study import headline, study_notes, study_view
 from tuner.settings.recommended_commands import serve_command
 from tuner.values.study_record import StudyRecord
-from tuner.values.verdict import VerdictOutcome
 
 WARNING_WORDS = ("synthetic", "not enforced", "not measured", "interrupted", "stopped")
-TONES: Mapping[VerdictOutcome, str | None] = {
-    "better": "better",
-    "worse": "worse",
-    "no difference shown": None,
-}
+"""Words of the cautions that are printed in bold."""
 
 
 def answer(study: StudyRecord) -> Markup:
@@ -109,7 +103,9 @@ def _cards(study: StudyRecord) -> Markup | None:
         objective = objectives.find_objective(name)
         middles = [side.figure(objective.field).middle for side in sides]
         found = study_view.compare_metric(study, name) if has_best else None
-        tone = None if found is None else TONES[found.outcome]
+        tone = None
+        if found is not None and found.outcome != "no difference shown":
+            tone = found.outcome
         shown: list[Child] = [element("span", formatting.number(middles[0]))]
         below = "default"
         if has_best:

@@ -1,6 +1,6 @@
-"""Figures of single requests of best and default: distribution and time course.
+"""Figures of the single requests of best and default: their distribution and time course.
 
-Thinned (`tuner.report.requests`); None without raw records.
+The requests are thinned by `tuner.report.requests`. A figure is None without raw records.
 """
 
 from __future__ import annotations

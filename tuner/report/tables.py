@@ -1,4 +1,4 @@
-"""Tables of a study's page; sortable cells carry their plain value."""
+"""Tables of a study's page; the cells of sortable ones carry their plain value."""
 
 from __future__ import annotations
 
@@ -14,7 +14,6 @@ from tuner.metrics.tail_latency import TailLatency
 from tuner.report import formatting
 from tuner.report.markup import Child, Markup, element, row, table
 from tuner.report.study import study_view
-from tuner.values.configuration import Value
 from tuner.values.interval import Interval
 from tuner.values.measurement import Energy, Measurement
 from tuner.values.sampler_comparison import ComparisonRecord
@@ -35,7 +34,7 @@ def configurations(study: StudyRecord) -> Markup:
     for knob in study.knobs:
         fixed = element("span", " fixed", class_="soft") if len(knob.values) == 1 else None
         name = element("td", formatting.knob_label(knob.name, knob.unit), fixed)
-        values = [value_of(side, knob.name) for side in sides]
+        values = [formatting.knob_value(side.get(knob.name)) for side in sides]
         rows.append(row(name, *values, class_="changed" if knob.name in changed else None))
     return table(["knob", *arm_heads(len(sides))], rows)
 
@@ -230,7 +229,8 @@ def _joules(energy: Energy) -> Markup:
 
 def _knob(name: str) -> MakeCell:
     def make(trial: Trial) -> Markup:
-        value, shown = trial.configuration.get(name), value_of(trial.configuration, name)
+        value = trial.configuration.get(name)
+        shown = formatting.knob_value(value)
         return element("td", shown, data_value=shown if isinstance(value, bool) else value)
 
     return make
@@ -263,11 +263,6 @@ def _tail(found: TailLatency) -> Markup:
 def _with_spread(middle: str, spread: str) -> Markup:
     parts = element("b", middle), element("span", f" {spread}", class_="spread")
     return element("td", *parts, class_="number")
-
-
-def value_of(configuration: Mapping[str, Value], name: str) -> str:
-    """Return a knob's value, or a dash if the configuration lacks the knob."""
-    return formatting.knob_value(configuration[name]) if name in configuration else "–"
 
 
 def _flat(data: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, str]]:

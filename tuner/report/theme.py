@@ -1,7 +1,7 @@
 """Colours, marker symbols and Plotly templates of all figures.
 
-The colours suit colour-vision deficiencies (Okabe and Ito, 2008) and both backgrounds. The page
-applies `LIGHT` or `DARK` by the reader's system.
+The colours suit readers with colour-vision deficiencies (Okabe and Ito, 2008) and both backgrounds.
+The page applies `LIGHT` or `DARK` as the reader's system asks.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import plotly.graph_objects as go
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class MarkerStyle:
-    """How one kind of trial is drawn."""
+    """The look of one kind of trial."""
 
     label: str
     colour: str
@@ -35,13 +35,15 @@ MARKS = {
 }
 
 SAMPLERS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56A5D8")
+"""Colours of samplers, in their order."""
+
 DASHES = ("solid", "dash", "dot", "dashdot")
 
 TOLERANCES = {0.10: "#9ecae1", 0.05: "#4292c6", 0.03: "#084594"}
-"""Tolerances as shares of the best; tighter is darker."""
+"""Colours by tolerance, a share of the best; tighter ones are darker."""
 
 SCALE = ("#2A6FB5", "#7A8798", "#C08A00")
-"""Blue over grey to gold."""
+"""Colour scale of an objective, from blue over grey to gold."""
 
 LINE = "#8b949e"
 """Grey of reference lines and of samplers in the background."""
@@ -55,7 +57,7 @@ FONT = "system-ui, -apple-system, 'Segoe UI', Roboto, 'Helvetica Neue', Arial, s
 
 
 def mark(kind: str) -> MarkerStyle:
-    """Origin's, arm's or outcome's marker; unknown ones look guided."""
+    """Return the marker of an origin, arm or outcome; an unknown kind looks like guided trials."""
     return MARKS.get(kind) or dataclasses.replace(MARKS["guided"], label=kind)
 
 

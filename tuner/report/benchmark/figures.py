@@ -1,9 +1,9 @@
-"""Figures of a table benchmark: regret by trial, time to tolerance, and non-inferiority."""
+"""Figures of a benchmark on tables: regret by trial, time to tolerance, and non-inferiority."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import plotly.graph_objects as go
@@ -13,10 +13,10 @@ from tuner.metrics.benchmark import (
     NonInferiorityResult,
     SamplerResult,
     TableBenchmark,
+    TimeToTolerance,
 )
 from tuner.report import formatting, theme
 from tuner.report.axes import escape
-from tuner.report.time_to_tolerance_figure import time_to_tolerance
 
 FLOOR = 0.1
 """Smallest regret drawn, in per cent, because the axis is logarithmic."""
@@ -29,6 +29,12 @@ RESULT_MARKERS: dict[NonInferiorityResult, tuple[str, str]] = {
     "worse": ("#D55E00", "x"),
 }
 PANELS_IN_A_ROW = 4
+PALE = 0.25
+"""Opacity of bars of a tolerance that fewer than half of the runs reach."""
+
+Row = tuple[str, Mapping[float, TimeToTolerance]]
+"""A sampler, and its time to each tolerance by the tolerance's share."""
+
 _TICKS = (0.1, 0.3, 1, 3, 10, 30, 100, 300, 1000)
 
 
@@ -78,6 +84,29 @@ def tolerance_figure(surface: TableBenchmark, reference: str, trials: int) -> go
         for share in theme.TOLERANCES
     }
     return time_to_tolerance(rows, labels, trials=trials, max_s=max_s)
+
+
+def time_to_tolerance(
+    rows: Sequence[Row], labels: Mapping[float, str], *, trials: int, max_s: float
+) -> go.Figure:
+    """Draw a bar to the median and a line to the 90th percentile; `labels` are by share."""
+    drawn = theme.figure(
+        height=110 + 58 * len(rows),
+        barmode="group",
+        bargap=0.25,
+        legend={"y": 1.01, "traceorder": "reversed", "itemsizing": "trace"},
+    ).set_subplots(rows=1, cols=2, shared_yaxes=True, horizontal_spacing=0.03)
+    axes = (("trials", trials), ("seconds", max_s))
+    for share, label in reversed(list(labels.items())):
+        within = [(sampler, times[share]) for sampler, times in reversed(rows)]
+        for column, (unit, end) in enumerate(axes, start=1):
+            bars = _bars(within, label, end=end, is_time=unit == "seconds")
+            bars["marker"]["color"] = theme.TOLERANCES[share]
+            drawn.add_trace(bars, row=1, col=column)
+    for column, (unit, end) in enumerate(axes, start=1):
+        drawn.update_xaxes(title={"text": unit}, range=[0, 1.05 * end], row=1, col=column)
+    drawn.update_yaxes(showgrid=False, ticks="", title={"text": ""})
+    return drawn
 
 
 def forest(found: Sequence[NonInferiority], margin: float) -> go.Figure:
@@ -186,3 +215,39 @@ def _add_difference(
 
 def _floor_regrets(values: Sequence[float]) -> list[float]:
     return [max(FLOOR, 100 * value) for value in values]
+
+
+def _bars(
+    within: Sequence[tuple[str, TimeToTolerance]], label: str, *, end: float, is_time: bool
+) -> go.Bar:
+    medians = [one.median_s if is_time else one.median for _, one in within]
+    highs = [one.p90_s if is_time else one.p90 for _, one in within]
+    above = [
+        None if median is None else max(0.0, (end if high is None else high) - median)
+        for median, high in zip(medians, highs, strict=True)
+    ]
+    below = [None if length is None else 0.0 for length in above]
+    return go.Bar(
+        x=[end if median is None else median for median in medians],
+        y=[escape(sampler) for sampler, _ in within],
+        orientation="h",
+        name=label,
+        legendgroup=label,
+        showlegend=not is_time,
+        marker={"opacity": [PALE if median is None else 1.0 for median in medians]},
+        error_x=theme.error_bars(above, below, colour=theme.LINE, thickness=1.5, width=3),
+        text=["not reached" if median is None else "" for median in medians],
+        textposition="inside",
+        insidetextanchor="middle",
+        textfont={"size": 10, "color": theme.LINE},
+        hovertext=[_hover(one, label, is_time=is_time) for _, one in within],
+        hovertemplate="%{y}: %{hovertext}<extra></extra>",
+    )
+
+
+def _hover(one: TimeToTolerance, label: str, *, is_time: bool) -> str:
+    median, high = (one.median_s, one.p90_s) if is_time else (one.median, one.p90)
+    unit = "s" if is_time else "trials"
+    half = "not in half of the searches" if median is None else f"median {median:,.0f} {unit}"
+    most = "not in nine of ten" if high is None else f"90th percentile {high:,.0f} {unit}"
+    return f"{escape(label)}: {half}, {most}, reached in {formatting.percent(one.reached)}"

@@ -1,4 +1,4 @@
-"""Page of a table benchmark: which sampler recommends well, and how soon."""
+"""Page of a table benchmark, which shows what sampler recommends well, and how soon."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Page of a sampler comparison."""
+"""Page of a comparison of samplers."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ import numpy as np
 from tuner.metrics import objective as objectives
 from tuner.metrics.benchmark import TimeToTolerance
 from tuner.report import document, formatting, page_header, tables, theme
+from tuner.report.benchmark.figures import time_to_tolerance
 from tuner.report.comparison import figures as comparison_figures
 from tuner.report.comparison.figures import runs_of
 from tuner.report.markup import Markup, element, join, row, soft, table, verdict
 from tuner.report.study import study_notes, study_view
-from tuner.report.time_to_tolerance_figure import time_to_tolerance
 from tuner.settings.workload import workload_in_words
 from tuner.values.sampler_comparison import ComparisonRecord, SamplerRun
 
@@ -195,7 +195,8 @@ def _winner_table(record: ComparisonRecord) -> Markup:
             sum(value is None for value in run.objectives),
             run.wall_s,
         ]
-        words = [*(tables.value_of(run.winner or {}, name) for name in names), run.study]
+        winner = run.winner or {}
+        words = [*(formatting.knob_value(winner.get(name)) for name in names), run.study]
         cells = [tables.word_cell(run.sampler), *map(tables.cell, figures)]
         rows.append(row(*cells, *map(tables.word_cell, words)))
     columns = [

@@ -164,17 +164,19 @@ def search_measurements(study: StudyRecord, arm: ArmName) -> tuple[Measurement, 
     )
 
 
-def tried_values(study: StudyRecord, knob: KnobInfo) -> tuple[Value, ...]:
-    """Return the values of a knob that were tried: those of its grid in order, then all others."""
-    seen = {trial.configuration.get(knob.name) for trial in study.trials}
-    inside = tuple(value for value in knob.values if value in seen)
-    outside = {value for value in seen if value is not None and value not in knob.values}
-    return inside + tuple(sorted(outside, key=lambda value: (isinstance(value, str), value)))
+def ordered_values(knob: KnobInfo, tried: Iterable[Value]) -> tuple[Value, ...]:
+    """Return the values of a knob's grid, then those that were tried outside of it, in order."""
+    outside = set(tried) - set(knob.values)
+    return knob.values + tuple(sorted(outside, key=lambda value: (isinstance(value, str), value)))
 
 
 def varied_knobs(study: StudyRecord) -> tuple[KnobInfo, ...]:
     """Return the knobs of which at least two values were tried."""
-    return tuple(knob for knob in study.knobs if len(tried_values(study, knob)) > 1)
+    tried = (
+        {trial.configuration.get(knob.name) for trial in study.trials} - {None}
+        for knob in study.knobs
+    )
+    return tuple(knob for knob, seen in zip(study.knobs, tried, strict=True) if len(seen) > 1)
 
 
 def changed_knobs(study: StudyRecord) -> tuple[str, ...]:
