@@ -1,7 +1,7 @@
 """Axes of figures: ticks of log axes, and positions of a knob's values.
 
-Plotly labels short log axes poorly and cannot show zero. Here zero lies one step left of the
-smallest positive value of a log knob, and choices stand at their index.
+Plotly labels short log axes poorly and cannot show zero, which lies one step left of a log knob's
+smallest positive value here. Choices stand at their index.
 """
 
 from __future__ import annotations
@@ -24,7 +24,6 @@ _STEPS = (
     (1.0, 1.2, 1.4, 1.6, 1.8, 2.0, 2.5, 3.0, 3.5, 4.0, 5.0, 6.0, 7.0, 8.0, 9.0),
 )
 MAX_TICKS = 9
-"""Maximum number of ticks, if there is a choice."""
 
 
 def escape(text: str) -> str:
@@ -33,7 +32,7 @@ def escape(text: str) -> str:
 
 
 def log_ticks(low: float, high: float) -> list[float]:
-    """Return round ticks in [low, high], both positive, preferably four or more of them."""
+    """Return round ticks in [low, high], both positive, preferably at least four."""
     best: list[float] = []
     for steps in _STEPS:
         decades = range(math.floor(math.log10(low)), math.floor(math.log10(high)) + 1)
@@ -55,7 +54,7 @@ def _even_ticks(low: float, high: float) -> list[float]:
 
 
 def log_axis(values: Iterable[float], title: str, *, pad: float = 0.06) -> dict[str, Any]:
-    """Return a padded log axis around the positive values, or a linear one without any."""
+    """Return a padded log axis around positive values, linear without any."""
     known = [value for value in values if value > 0 and math.isfinite(value)]
     if not known:
         return {"title": {"text": title}, "range": [0, 1], "showticklabels": False}
@@ -79,7 +78,6 @@ class KnobAxis:
     positions: dict[Value, float]
     labels: dict[Value, str]
     has_words: bool = False
-    """Whether some values are words, so that all labels are shown."""
 
     @property
     def span(self) -> float:
@@ -88,11 +86,11 @@ class KnobAxis:
         return (max(places) - min(places)) or 1.0
 
     def visible_values(self, *, gap: float, letter: float = 0.0) -> list[Value]:
-        """Return the values whose labels fit, including both ends.
+        """Return values whose labels fit, including both ends.
 
         Args:
             gap: minimum distance between labels, as a share of the axis.
-            letter: width of a letter, as a share of the axis; 0 for stacked labels.
+            letter: width of a letter as well; 0 for stacked labels.
         """
         order = sorted(self.positions, key=self.positions.__getitem__)
         last = order[-1]
@@ -109,7 +107,7 @@ class KnobAxis:
         return [*kept, last]
 
     def axis(self, title: str) -> dict[str, Any]:
-        """Return a horizontal Plotly axis that is about 300 pixels long."""
+        """Return a horizontal Plotly axis for about 300 pixels."""
         shown = self.visible_values(gap=0.022, letter=0.024)
         low, high = min(self.positions.values()), max(self.positions.values())
         room = (0.35 if self.has_words else 0.08) * self.span
@@ -125,7 +123,7 @@ class KnobAxis:
 
 
 def knob_axis(knob: KnobInfo, values: Sequence[Value]) -> KnobAxis:
-    """Return the axis of a knob's grid and of further values."""
+    """Return the axis of a knob's grid and further values."""
     every = list(dict.fromkeys((*knob.values, *values)))
     labels = {value: escape(formatting.knob_value(value)) for value in every}
     numbers = [v for v in every if isinstance(v, int | float) and not isinstance(v, bool)]

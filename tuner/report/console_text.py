@@ -1,4 +1,4 @@
-"""Lines of a terminal, folded between words to its width, except for commands and paths."""
+"""Terminal lines, folded between words to the terminal's width, except commands and paths."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _BAR = " | "
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class LabelledCommand:
-    """A command or path with its label, on a line of its own if it is too long."""
+    """A labelled command or path, on its own line if it is too long."""
 
     label: str
     text: str
@@ -33,20 +33,20 @@ class LabelledCommand:
 
 
 def show(console: rich.console.Console, answer: rich.console.RenderableType) -> None:
-    """Print a result; a plain string stays as it is, because it may be a file's content."""
+    """Print a result; a plain string stays as it is, since it may be a file."""
     is_folded = console.is_terminal and not isinstance(answer, str)
     console.print(answer, markup=False, soft_wrap=not is_folded, crop=False)
 
 
 def write_line(console: rich.console.Console, text: str, *, style: str = "") -> None:
-    """Print one sentence or table row, without interpreting markup."""
+    """Print a sentence or table row, ignoring markup."""
     lines = fold(text, console.width) if console.is_terminal else [text]
     for line in lines:
         console.print(rich.text.Text(line, style=style), soft_wrap=True)
 
 
 def fold(text: str, width: int) -> list[str]:
-    """Fold a line to `width`, preferably before a bar; longer words stay whole."""
+    """Fold a line to `width`, preferably before a bar, keeping longer words."""
     lines: list[str] = []
     for part in text.split(_BAR):
         if lines and len(lines[-1]) + len(_BAR) + len(part) <= width:

@@ -1,6 +1,6 @@
 """A self-contained HTML document: style, script, figures with their data, and Plotly.
 
-A content security policy forbids all requests, and all scripts but the two of the page.
+A content security policy forbids all requests and all scripts but the page's two.
 """
 
 from __future__ import annotations
@@ -21,7 +21,6 @@ POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data: blob:; ba
 
 
 Section = tuple[str, str, Markup]
-"""Anchor, heading and content of a section."""
 
 
 def render(*, title: str, head: Markup, sections: Sequence[Section]) -> str:
@@ -30,7 +29,7 @@ def render(*, title: str, head: Markup, sections: Sequence[Section]) -> str:
     Args:
         title: title of the window.
         head: content above the sections.
-        sections: sections, to each of which the top of the page has a link.
+        sections: sections that the top of the page links to.
     """
     scripts = [_normal(plotly.offline.get_plotlyjs()), _normal(_asset("page.js"))]
     links = [element("a", heading, href=f"#{anchor}") for anchor, heading, _ in sections]
@@ -70,12 +69,12 @@ def figure(
     """Return a figure with heading and caption.
 
     Args:
-        drawn: the figure; the page replaces its template by the one of the reader's theme.
-        name: name that is unique in the document.
+        drawn: figure, whose template the reader's theme replaces.
+        name: unique name in the document.
         title: heading, also for screen readers.
-        caption: explanation of how to read the figure.
+        caption: how to read it.
         has_heading: whether to show the title.
-        is_wide: whether the figure scrolls on narrow screens.
+        is_wide: whether to scroll on narrow screens.
     """
     data = json.loads(drawn.to_json())
     data["layout"].pop("template", None)
@@ -97,7 +96,7 @@ def figure(
 
 
 def _json(name: str, data: object) -> Markup:
-    """Return data in an inert script element; `<` is escaped, so nothing can end it."""
+    """Put data into an inert script element; `<` is escaped, so nothing can end it."""
     text = json.dumps(data, separators=(",", ":")).replace("<", "\\u003c")
     return element("script", Markup(text), type="application/json", id=name)
 

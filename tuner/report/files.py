@@ -1,6 +1,6 @@
-"""Write reports atomically.
+"""Functions that write reports atomically.
 
-Every function raises StorageFailed if the file cannot be written.
+They raise StorageFailed if the file cannot be written.
 """
 
 from __future__ import annotations
@@ -18,17 +18,17 @@ from tuner.values.study_record import StudyRecord
 
 
 def write_study(study: StudyRecord, path: pathlib.Path) -> pathlib.Path:
-    """Write a study's page, usually to `runs/<study>/report.html`, and return its path."""
+    """Write a study's page, usually to `runs/<study>/report.html`."""
     return _write_page(page.render(study), path)
 
 
 def write_comparison(record: ComparisonRecord, path: pathlib.Path) -> pathlib.Path:
-    """Write a comparison's page, usually to `compare.html`, and return its path."""
+    """Write a comparison's page, usually to `compare.html`."""
     return _write_page(comparison_page.render(record), path)
 
 
 def write_benchmark(record: BenchmarkRecord, path: pathlib.Path) -> pathlib.Path:
-    """Write the page of a table benchmark, usually to `compare.html`, and return its path."""
+    """Write a table benchmark's page, usually to `compare.html`."""
     return _write_page(benchmark_page.render(record), path)
 
 

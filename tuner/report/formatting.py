@@ -11,7 +11,7 @@ from tuner.values.interval import Interval
 
 
 def number(value: float | None) -> str:
-    """Format a number with three significant digits: 0.0345, 16.0, 1,234; "–" if unknown."""
+    """Format three significant digits: 0.0345, 16.0, 1,234; "–" if unknown."""
     if value is None or not math.isfinite(value):
         return "–"
     if value == 0 or isinstance(value, int):
@@ -31,7 +31,7 @@ def quantity(value: float | None, unit: str) -> str:
 
 
 def interval(ends: Interval) -> str:
-    """Format both ends of an interval, or name the end that is unknown."""
+    """Format both ends, or name the unknown end."""
     if ends.low is None and ends.high is None:
         return "not known"
     if ends.low is None:
@@ -42,7 +42,7 @@ def interval(ends: Interval) -> str:
 
 
 def tail(found: TailLatency) -> str:
-    """Format a p99 with its interval and effective requests, or "–" if it is not reportable."""
+    """Format a p99 with interval and effective requests; "–" if not reportable."""
     if not found.is_reportable:
         return "–"
     return f"{number(found.value_ms)} {tail_spread(found)}"
@@ -54,7 +54,7 @@ def tail_spread(found: TailLatency) -> str:
 
 
 def ratio(value: float, ends: Interval) -> str:
-    """Format a ratio with its interval, or with a remark that the pairs are too few."""
+    """Format a ratio with its interval, or report too few pairs."""
     return f"× {number(value)} ({'too few pairs to tell' if ends.is_vague else interval(ends)})"
 
 
@@ -65,7 +65,7 @@ def percent(share: float) -> str:
 
 
 def knob_value(value: Value | None) -> str:
-    """Format a knob's value as it stands in a settings file, or "–" for None."""
+    """Format a knob's value as in a settings file; "–" for None."""
     if value is None:
         return "–"
     if isinstance(value, bool):
@@ -79,7 +79,7 @@ def knob_label(name: str, unit: str) -> str:
 
 
 def duration(seconds: float) -> str:
-    """Format a number of seconds: 12 s, 3 min 5 s, 2 h 4 min."""
+    """Format seconds: 12 s, 3 min 5 s, 2 h 4 min."""
     whole = round(seconds)
     if whole < 60:
         return f"{number(seconds)} s" if seconds < 10 else f"{whole} s"
@@ -96,7 +96,7 @@ def plural(count: int, noun: str) -> str:
 
 
 def trials(trials: float | None) -> str:
-    """Format the number of trials after which something was reached."""
+    """Format a number of trials; None is "not reached"."""
     return "not reached" if trials is None else f"{trials:.0f}"
 
 

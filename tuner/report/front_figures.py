@@ -90,7 +90,7 @@ def _add_front(drawn: go.Figure, study: StudyRecord) -> None:
 
 
 def points(study: StudyRecord) -> Markup:
-    """Return a table with a row per point of the front."""
+    """Tabulate the points of the front."""
     both = sides(study)
     rows = []
     for point in study.pareto_front:
@@ -108,6 +108,6 @@ def points(study: StudyRecord) -> Markup:
 
 
 def sides(study: StudyRecord) -> tuple[objectives.Objective, objectives.Objective]:
-    """Return both objectives of the study."""
+    """Return both objectives."""
     assert study.second is not None
     return objectives.find_objective(study.objective), objectives.find_objective(study.second)

@@ -1,12 +1,12 @@
 """Main effects: how much of the objective's variance each knob explains on its own.
 
-The method is a one-way analysis of variance of the log objective over the knob's levels, with small
-levels merged with their neighbours. The share is epsilon squared (Kelley 1935),
+This is a one-way analysis of variance of the log objective over the knob's levels, with small levels
+merged into neighbours. The share is epsilon squared (Kelley 1935),
 
     share = 1 - (SSW / (n - k)) / (SST / (n - 1)),     n trials, k levels,
 
-which is 0 on average for a knob without effect. It has a 95 % bootstrap interval, shifted by its own
-bias (about (k - 1) / n), and a chance level: the 95 % quantile over shuffles.
+which is 0 on average without effect. It has a 95 % bootstrap interval, shifted by its own bias
+(about (k - 1) / n), and a chance level: the 95 % quantile over shuffles.
 
 Guided trials mix effects, so a large initial design is analysed alone.
 """
@@ -26,9 +26,7 @@ from tuner.values.trial import Trial
 
 MIN_TRIALS = 12
 DESIGN_TRIALS = 20
-"""Minimum size of an initial design that is analysed alone."""
 LEVEL_TRIALS = 3
-"""Minimum number of trials in a level."""
 MAX_LEVELS = 5
 
 
@@ -40,24 +38,21 @@ class MainEffect:
     share: float
     interval: Interval
     chance: float
-    """The 95 % quantile of the share over shuffled trials."""
+    """95 % quantile of the share over shuffles."""
     levels: int
-    """Number of levels compared."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Importance:
-    """Main effects of the knobs, the largest first."""
+    """Main effects of the knobs, largest first."""
 
     shares: tuple[MainEffect, ...]
     trials: int
-    """Number of trials analysed."""
     basis: str
-    """Description of these trials."""
 
 
 def basis(study: StudyRecord) -> tuple[tuple[Trial, ...], str]:
-    """Return the trials to analyse, and a description of them."""
+    """Return the trials to analyse and their description."""
     usable = study_view.successful_trials(study.trials)
     design = tuple(trial for trial in usable if trial.origin in {"default", "initial"})
     if study.sampler == "random":
@@ -72,7 +67,7 @@ def basis(study: StudyRecord) -> tuple[tuple[Trial, ...], str]:
 def main_effects(
     study: StudyRecord, rng: np.random.Generator, *, resamples: int = 400
 ) -> Importance | None:
-    """Return the knobs' main effects, or None if the values are too few or all the same."""
+    """Return main effects, or None with too few or identical values."""
     trials, words = basis(study)
     objective = objectives.find_objective(study.objective)
     values = np.array([value for trial in trials if (value := objective.of(trial)) is not None])
@@ -89,7 +84,7 @@ def main_effects(
 
 
 def levels(knob: KnobInfo, trials: tuple[Trial, ...]) -> NDArray[np.intp]:
-    """Return each trial's level (n,), from 0 to k-1, after merging small neighbours."""
+    """Return each trial's level (n,), 0..k-1, after merging small neighbours."""
     tried = [trial.configuration.get(knob.name, knob.default) for trial in trials]
     order = study_view.ordered_values(knob, tried)
     counts = [tried.count(value) for value in order]
@@ -106,9 +101,9 @@ def levels(knob: KnobInfo, trials: tuple[Trial, ...]) -> NDArray[np.intp]:
 
 
 def epsilon_squared(groups: NDArray[np.intp], logs: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Return the bias-corrected share of the variance of `logs` (..., n) between `groups` (..., n).
+    """Return the bias-corrected variance share of `logs` (..., n) between `groups` (..., n).
 
-    The share can be negative. It is 0 where it is undefined.
+    The share can be negative; it is 0 if undefined.
     """
     count = logs.shape[-1]
     centred = logs - logs.mean(axis=-1, keepdims=True)

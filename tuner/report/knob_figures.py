@@ -1,7 +1,7 @@
 """Figures of the knobs: the objective by one knob, and parallel coordinates of all.
 
-The parallel coordinates are plain lines, because Plotly's own need code that is made at run time,
-which the page's policy forbids.
+Parallel coordinates are plain lines, as Plotly's own need run-time code, which the page's policy
+forbids.
 """
 
 from __future__ import annotations
@@ -22,14 +22,13 @@ from tuner.values.study_record import KnobInfo, StudyRecord
 from tuner.values.trial import Trial
 
 JITTER = 0.012
-"""Sideways shift of trials with the same value, as a share of the axis."""
+"""Sideways shift of identical values, as a share of the axis."""
 
 SLICE_LETTERS, UPRIGHT_LETTERS = 26, 16
-"""Letters in a line of an axis title, in a small figure and above an upright axis."""
 
 
 def slice_of(study: StudyRecord, knob: KnobInfo) -> go.Figure:
-    """Draw the objective against one knob; the other knobs vary freely."""
+    """Draw the objective against one knob; the other knobs vary."""
     objective = objectives.find_objective(study.objective)
     trials = [trial for trial in study.trials if knob.name in trial.configuration]
     places = _axis(study, knob)
@@ -53,7 +52,7 @@ def slice_of(study: StudyRecord, knob: KnobInfo) -> go.Figure:
 
 
 def parallel(study: StudyRecord) -> go.Figure:
-    """Draw a line per trial through its knobs and its objective."""
+    """Draw a line per trial through its knobs and objective."""
     objective = objectives.find_objective(study.objective)
     axes = [(knob, _axis(study, knob)) for knob in study_view.varied_knobs(study)]
     values = {t.number: v for t in study.trials if (v := objective.of(t)) is not None}

@@ -13,20 +13,19 @@ class Markup(str):
 
 
 Child = str | int | float | None
-"""Content of an element: markup goes in as it is, other values are escaped, None is left out."""
+"""Markup is inserted as it is, other values are escaped, and None is omitted."""
 
 VOID = frozenset({"meta", "br", "hr"})
-"""Elements without an end tag."""
 
 
 def element(name: str, *children: Child, **attributes: str | float | bool | None) -> Markup:
     """Return an HTML element.
 
     Args:
-        name: tag of the element.
-        children: content of the element.
-        attributes: `class_` becomes class, and `data_value` becomes data-value. True gives a bare
-            attribute, None and False give none.
+        name: tag.
+        children: content.
+        attributes: `class_` becomes class, `data_value` data-value; True gives a bare attribute,
+            None and False give none.
     """
     parts = [name]
     for key, value in attributes.items():
@@ -41,19 +40,19 @@ def element(name: str, *children: Child, **attributes: str | float | bool | None
 
 
 def join(children: Iterable[Child]) -> Markup:
-    """Join children, escaping everything but markup."""
+    """Join children, escaping all but markup."""
     return Markup("".join(_text(child) for child in children if child is not None))
 
 
 def table(heads: Sequence[Child], rows: Iterable[Markup], *, class_: str | None = None) -> Markup:
-    """Return a table of the given `tr` rows that scrolls on narrow screens."""
+    """Return a table of `tr` rows that scrolls on narrow screens."""
     head = element("thead", element("tr", *(element("th", each, scope="col") for each in heads)))
     body = element("tbody", *rows)
     return element("div", element("table", head, body, class_=class_), class_="scroll")
 
 
 def row(*cells: Child, class_: str | None = None) -> Markup:
-    """Return a table row; a child that is not a `td` element yet is put into one."""
+    """Return a table row, putting children that are no `td` elements into one each."""
     made = [
         cell if isinstance(cell, Markup) and cell.startswith("<td") else element("td", cell)
         for cell in cells
@@ -67,7 +66,7 @@ def soft(text: Child) -> Markup:
 
 
 def verdict(sentence: str, numbers: str | None = None, *, tone: str | None = None) -> Markup:
-    """Return a result in large letters, with its numbers below; `tone` chooses the colour."""
+    """Return a result in large letters, with its numbers below."""
     small = (element("br"), element("span", numbers, class_="soft")) if numbers else ()
     return element("p", element("span", sentence), *small, class_=f"verdict {tone or ''}".strip())
 

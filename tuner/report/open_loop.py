@@ -1,7 +1,6 @@
 """Default and best of a closed-loop study in an open loop: sentence, caution and table.
 
-At a fixed concurrency the requests of a batch arrive together, unlike in an open loop. One
-evaluation of each is no verdict.
+At a fixed concurrency, a batch's requests arrive together. One evaluation of each is no verdict.
 """
 
 from __future__ import annotations
@@ -17,11 +16,10 @@ from tuner.values.study_record import StudyRecord
 from tuner.values.verification_state import OpenLoopCheck
 
 MAX_MORE = 1.15
-"""Ratio of the means above which the best is reported to be slower."""
 
 
 def title(found: OpenLoopCheck) -> str:
-    """Describe the workload in words."""
+    """Describe the workload."""
     return (
         f"an open loop at {formatting.percent(found.share)} of the best's rate "
         f"({formatting.number(found.rate_per_s)} requests/s, Poisson arrivals)"
@@ -29,7 +27,7 @@ def title(found: OpenLoopCheck) -> str:
 
 
 def sentences(study: StudyRecord) -> Iterator[str]:
-    """Yield a sentence with both results, if there are any."""
+    """Yield a sentence with both results."""
     found = study.open_loop
     if found is None:
         return
@@ -38,7 +36,7 @@ def sentences(study: StudyRecord) -> Iterator[str]:
 
 
 def cautions(study: StudyRecord) -> Iterator[str]:
-    """Yield where the best falls short in the open loop."""
+    """Yield the shortfalls of the best in the open loop."""
     found = study.open_loop
     if found is None:
         return
@@ -61,7 +59,7 @@ def cautions(study: StudyRecord) -> Iterator[str]:
 
 
 def section(study: StudyRecord) -> tuple[Markup, ...]:
-    """Return a heading, a table and its caption, or nothing without an open loop."""
+    """Return a table with heading and caption, or nothing."""
     found = study.open_loop
     if found is None:
         return ()

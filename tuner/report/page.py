@@ -1,4 +1,4 @@
-"""Page of one study: its verdict, search, latencies, knobs, trials and environment."""
+"""Page of one study: verdict, search, latencies, knobs, trials, environment."""
 
 from __future__ import annotations
 
@@ -34,7 +34,6 @@ GLYPHS = {
     "x-thin": "×",
     "triangle-down-open": "▽",
 }
-"""Letters that look like Plotly's symbols."""
 
 
 def render(study: StudyRecord) -> str:

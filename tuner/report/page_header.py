@@ -14,7 +14,6 @@ from tuner.settings.recommended_commands import serve_command
 from tuner.values.study_record import StudyRecord
 
 WARNING_WORDS = ("synthetic", "not enforced", "not measured", "interrupted", "stopped")
-"""Words of the cautions that are printed in bold."""
 
 
 def answer(study: StudyRecord) -> Markup:
@@ -54,7 +53,7 @@ def _facts(study: StudyRecord) -> str:
 
 
 def notes(texts: tuple[str, ...]) -> Markup | None:
-    """Return the cautions, with important ones in bold, or None without any."""
+    """Return cautions, with important ones in bold."""
     items = [
         element("strong", text) if any(word in text.lower() for word in WARNING_WORDS) else text
         for text in texts
@@ -64,7 +63,7 @@ def notes(texts: tuple[str, ...]) -> Markup | None:
 
 
 def remarks(texts: tuple[str, ...]) -> Markup | None:
-    """Return notes that are no reason to doubt the result, or None without any."""
+    """Return notes for information."""
     made = bullets(texts, class_="soft")
     return join((element("h3", "Notes"), made)) if made else None
 

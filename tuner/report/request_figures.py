@@ -1,6 +1,6 @@
-"""Figures of the single requests of best and default: their distribution and time course.
+"""Figures of single requests of best and default: distribution and time course.
 
-The requests are thinned by `tuner.report.requests`. A figure is None without raw records.
+Requests are thinned (`tuner.report.requests`); a figure is None without raw records.
 """
 
 from __future__ import annotations
@@ -27,22 +27,20 @@ from tuner.values.study_record import StudyRecord
 Phases = dict[study_view.ArmName, PhaseRequests]
 
 MARKED = (0.5, 0.95, 0.99)
-"""Percentiles that are labelled at a curve, as shares."""
 
 TICKS = (0.0, 0.5, 0.9, 0.95, 0.99, 0.999, 0.9999)
 LABEL_SHARE = 0.12
-"""Room for labels to the right of a curve, as a share of the axis."""
 
 
 def phases(study: StudyRecord) -> Phases:
-    """Return the recorded phase of each arm that has one."""
+    """Return the recorded phases by arm."""
     arms = study_view.ARMS if study_view.has_two_arms(study) else study_view.ARMS[:1]
     found = {role: phase(study, role) for role in arms}
     return {role: kept for role, kept in found.items() if kept and len(kept.measured_ms)}
 
 
 def distribution(study: StudyRecord) -> go.Figure | None:
-    """Draw the latency distribution on a log axis, with the tail stretched."""
+    """Draw the latency distribution on a log axis, tail stretched."""
     kept = phases(study)
     if not kept:
         return None
@@ -68,7 +66,7 @@ def distribution(study: StudyRecord) -> go.Figure | None:
 
 
 def over_time(study: StudyRecord) -> go.Figure | None:
-    """Draw latencies over time: thinned requests and medians of short stretches."""
+    """Draw latencies over time: thinned requests, and medians per bin."""
     kept = phases(study)
     if not kept:
         return None
@@ -106,7 +104,7 @@ def over_time(study: StudyRecord) -> go.Figure | None:
 
 
 def _log_tail(share: float) -> float:
-    """Return -log10 of the share above: 0 at the fastest, 1 at p90, 2 at p99."""
+    """Return -log10 of the share above: 0, 1 at p90, 2 at p99."""
     return float(-np.log10(1 - share))
 
 

@@ -1,7 +1,7 @@
 """Raw request records for a report: the measured latencies, thinned except for the tail.
 
-The latencies belong to answered requests that finished (in an open loop: were due) in the measured
-part of the phase (docs/measurement.md). The measurement whose number of requests fits locates it.
+They belong to answered requests that finished (open loop: were due) in the measured part of the
+phase (docs/measurement.md), which the measurement with a fitting number of requests locates.
 """
 
 from __future__ import annotations
@@ -19,33 +19,28 @@ Array = NDArray[np.float64]
 
 ROUNDING_S = 1e-9
 FIT = 0.02
-"""Largest misfit between the numbers of requests in records and measurement, as a share."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class PhaseRequests:
     """Answered requests of one phase."""
 
-    at_s: Array
-    """Seconds (n,) since the start, ascending, at which a request finished or, in an open loop,
-    was due."""
-    round_trip_ms: Array
-    """Latencies (n,)."""
+    at_s: Array  # (n,) since the start, ascending: when it finished, in an open loop was due
+    round_trip_ms: Array  # (n,)
     errors: int
-    """Number of requests without an answer, in the measured part."""
     warmup_s: float | None
-    """End of the warm-up; None if it is unknown, so that nothing is cut."""
+    """End of the warm-up; None if unknown, so that nothing is cut."""
 
     @property
     def measured_ms(self) -> Array:
-        """Latencies (m,) of requests after the warm-up."""
+        """Latencies (m,) after the warm-up."""
         if self.warmup_s is None:
             return self.round_trip_ms
         return self.round_trip_ms[self.at_s > self.warmup_s]
 
 
 def phase(study: StudyRecord, arm: study_view.ArmName) -> PhaseRequests | None:
-    """Return an arm's phase up to the end of its measured part, or None without records."""
+    """Return an arm's phase up to the end of its measured part, or None."""
     records = study.records.get(arm)
     if records is None:
         return None
@@ -70,10 +65,9 @@ def phase(study: StudyRecord, arm: study_view.ArmName) -> PhaseRequests | None:
 
 
 def quantile_curve(values: Array, *, points: int = 200) -> tuple[Array, Array]:
-    """Return (values, shares) of the distribution, at most about twice `points` of them.
+    """Return (values, shares) of the distribution, at most about twice `points`.
 
-    Half of the shares are evenly spaced, half are dense towards 1. The last share, 1 - 1/(2n), is
-    that of the slowest request.
+    Half of the shares are even, half dense towards 1; the last, 1 - 1/(2n), is the slowest request.
     """
     count = len(values)
     last = 1 - 0.5 / count
@@ -84,7 +78,7 @@ def quantile_curve(values: Array, *, points: int = 200) -> tuple[Array, Array]:
 
 
 def binned_median(phase: PhaseRequests, *, bins: int = 60) -> tuple[Array, Array]:
-    """Return (bin centres in s, medians in ms); bins are multiples of 0.1 s long."""
+    """Return (bin centres in s, medians in ms); bins are multiples of 0.1 s."""
     span = max(float(phase.at_s[-1]), 0.1)
     width = 0.1 * max(1, int(np.ceil(span / bins / 0.1)))
     index = np.floor(phase.at_s / width).astype(int)
@@ -94,7 +88,7 @@ def binned_median(phase: PhaseRequests, *, bins: int = 60) -> tuple[Array, Array
 
 
 def thin(phase: PhaseRequests, *, limit: int = 1200) -> NDArray[np.intp]:
-    """Return at most `limit` indices: of the slowest hundredth and of an even sample."""
+    """Return at most `limit` indices: the slowest hundredth and an even sample."""
     count = len(phase.at_s)
     if count <= limit:
         return np.arange(count)

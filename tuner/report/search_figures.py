@@ -1,4 +1,4 @@
-"""Figures of the whole search: its trials with the best so far, and the knobs' importance."""
+"""Figures of the whole search: trials with the best so far, and the knobs' importance."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tuner.values.study_record import StudyRecord
 from tuner.values.trial import Trial
 
 FLOOR = 0.03
-"""Height of failed trials above the x axis, as a share of the plot."""
+"""Height of failed trials, as a share of the plot."""
 
 
 def convergence(study: StudyRecord) -> go.Figure:
@@ -57,14 +57,9 @@ def add_trials(
     x: Callable[[Trial], float] = lambda trial: trial.number,
     knob: str | None = None,
 ) -> None:
-    """Add trials: evaluations with intervals, the best as stars, failures just above the x axis.
+    """Add evaluations with intervals, the best as stars, and failures just above the x axis.
 
-    Args:
-        drawn: figure to add to.
-        study: study of the trials.
-        trials: trials to draw.
-        x: position of a trial.
-        knob: the only knob to show when hovering; None shows all of them.
+    `knob` limits the hover text to one knob.
     """
     objective = objectives.find_objective(study.objective)
 
@@ -110,7 +105,7 @@ def add_trials(
 
 
 def trial_hover(study: StudyRecord, trial: Trial, knob: str | None = None) -> str:
-    """Return a trial's hover text: its outcome or metrics, then all knobs or the given one."""
+    """Return hover text: outcome or metrics, then all knobs or the given one."""
     objective = objectives.find_objective(study.objective)
     lines = [f"<b>trial {trial.number}</b>, {escape(theme.mark(trial.origin).label)}"]
     if trial.measurement is None:
@@ -137,7 +132,7 @@ def trial_hover(study: StudyRecord, trial: Trial, knob: str | None = None) -> st
 
 
 def importance(found: Importance) -> go.Figure:
-    """Draw the variance that each knob explains, with its interval and its chance level."""
+    """Draw each knob's explained variance, interval and chance level."""
     shares = found.shares[::-1]
     names = [escape(share.knob.name) for share in shares]
     lows = [100 * (share.share - (share.interval.low or 0.0)) for share in shares]

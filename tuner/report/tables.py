@@ -1,4 +1,4 @@
-"""Tables of a study's page; the cells of sortable ones carry their plain value."""
+"""Tables of a study's page; sortable cells carry their plain value."""
 
 from __future__ import annotations
 
@@ -21,13 +21,12 @@ from tuner.values.study_record import StudyRecord
 from tuner.values.trial import Trial
 
 IN_EVERY_TABLE = ("mean_ms", "p50_ms", "p95_ms", study_view.P99, "throughput_per_s", "energy_j")
-"""Metrics that have a column whatever the objectives of the study are."""
 
 MakeCell = Callable[[Trial], Markup]
 
 
 def configurations(study: StudyRecord) -> Markup:
-    """Return a table of every knob's default and best value."""
+    """Tabulate every knob's default and best value."""
     changed = study_view.changed_knobs(study)
     sides = [side for side in (study.default, study.best) if side is not None]
     rows = []
@@ -40,7 +39,7 @@ def configurations(study: StudyRecord) -> Markup:
 
 
 def side_by_side(study: StudyRecord) -> Markup | None:
-    """Return a table of the metrics of default and best, or None without any measurement."""
+    """Tabulate the metrics of default and best, or return None."""
     sides = [study_view.arm_measurements(study, role) for role in study_view.ARMS]
     sides = sides if study_view.has_two_arms(study) else sides[:1]
     if not any(side.measurements for side in sides):
@@ -75,12 +74,12 @@ def side_by_side(study: StudyRecord) -> Markup | None:
 
 
 def arm_heads(count: int = 2) -> list[Child]:
-    """Return the headings of the first `count` arms, in their colours."""
+    """Return coloured headings of the first `count` arms."""
     return [element("span", arm, class_=f"is-{arm}") for arm in study_view.ARMS[:count]]
 
 
 def trials(study: StudyRecord) -> Markup:
-    """Return a table of every trial with its metrics, configuration and failure reason."""
+    """Tabulate every trial with its metrics, configuration and failure reason."""
     columns = _trial_columns(study)
     rows = []
     for trial in study.trials:
@@ -94,10 +93,7 @@ def trials(study: StudyRecord) -> Markup:
 
 
 def sortable(columns: Iterable[str], rows: Iterable[Markup]) -> Markup:
-    """Return a table that a click on a heading sorts by that column.
-
-    Long knob names wrap after dots and underscores.
-    """
+    """Return a table whose headings sort it; knob names wrap after dots and underscores."""
     heads = []
     for column in columns:
         parts: list[Child] = []
@@ -108,13 +104,13 @@ def sortable(columns: Iterable[str], rows: Iterable[Markup]) -> Markup:
 
 
 def cell(value: float | None = None, *, text: str | None = None, **attributes: Any) -> Markup:
-    """Return a cell that shows `text`, by default the value, and sorts by the value."""
+    """Return a numeric cell that sorts by its value; `text` replaces the number shown."""
     shown = formatting.number(value) if text is None else text
     return element("td", shown, class_="number", **attributes, data_value=value)
 
 
 def interval_cell(ends: Interval) -> Markup:
-    """Return a cell that shows an interval and sorts by its lower end."""
+    """Return an interval's cell, which sorts by the lower end."""
     return cell(ends.low, text=formatting.interval(ends))
 
 
@@ -124,13 +120,13 @@ def word_cell(word: str) -> Markup:
 
 
 def facts(data: Mapping[str, Any]) -> Markup | None:
-    """Return a table of nested data by dotted name, or None without data."""
+    """Tabulate nested data by dotted name."""
     rows = [row(name, element("td", text, class_="text")) for name, text in _flat(data)]
     return table(["name", "value"], rows) if rows else None
 
 
 def environment(record: StudyRecord | ComparisonRecord) -> Markup:
-    """Return the environment and the settings side by side."""
+    """Tabulate environment and settings side by side."""
     told = (("Environment", record.environment), ("Settings", record.settings))
     halves = (
         element("div", element("h3", title), facts(data) or element("p", "Not recorded."))

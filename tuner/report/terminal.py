@@ -1,4 +1,4 @@
-"""The summary that `tune` prints at the end of a study."""
+"""Summary that `tune` prints at the end."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ WIDTH = 100
 
 
 def summary(study: StudyRecord, files: Mapping[str, pathlib.Path]) -> rich.console.RenderableType:
-    """Return the summary of a study for a terminal.
+    """Return the summary for a terminal.
 
     Args:
         study: the finished or stopped study.
-        files: the files that were written by label ("report", "settings"), in order.
+        files: written files by label ("report", "settings"), in order.
     """
     title = f"{study.model} at {study_view.workload(study)} ({study.name})"
     if study.is_of_other_engine:
@@ -60,7 +60,7 @@ def summary(study: StudyRecord, files: Mapping[str, pathlib.Path]) -> rich.conso
 def lines(
     study: StudyRecord, files: Mapping[str, pathlib.Path], *, width: int = WIDTH
 ) -> tuple[str, ...]:
-    """Return the summary as plain lines, folded to `width` except for paths and commands."""
+    """Return the summary as lines, folded to `width` except for paths and commands."""
     console = rich.console.Console(
         file=io.StringIO(), width=width, color_system=None, force_terminal=True, highlight=False
     )

@@ -1,7 +1,7 @@
 """Colours, marker symbols and Plotly templates of all figures.
 
-The colours suit readers with colour-vision deficiencies (Okabe and Ito, 2008) and both backgrounds.
-The page applies `LIGHT` or `DARK` as the reader's system asks.
+The colours suit colour-vision deficiencies (Okabe and Ito, 2008) and both backgrounds. The page
+applies `LIGHT` or `DARK`, as the reader's system is set.
 """
 
 from __future__ import annotations
@@ -35,29 +35,27 @@ MARKS = {
 }
 
 SAMPLERS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56A5D8")
-"""Colours of samplers, in their order."""
 
 DASHES = ("solid", "dash", "dot", "dashdot")
 
 TOLERANCES = {0.10: "#9ecae1", 0.05: "#4292c6", 0.03: "#084594"}
-"""Colours by tolerance, a share of the best; tighter ones are darker."""
+"""Colours by tolerance, a share of the best; tighter is darker."""
 
 SCALE = ("#2A6FB5", "#7A8798", "#C08A00")
-"""Colour scale of an objective, from blue over grey to gold."""
+"""Colours from blue through grey to gold."""
 
 LINE = "#8b949e"
-"""Grey of reference lines and of samplers in the background."""
 
 CLEAR = "rgba(0,0,0,0)"
 
 HOVER = "%{text}<extra></extra>"
-"""Hover template that shows a point's `text` alone."""
+"""Hover template that shows `text` alone."""
 
 FONT = "system-ui, -apple-system, 'Segoe UI', Roboto, 'Helvetica Neue', Arial, sans-serif"
 
 
 def mark(kind: str) -> MarkerStyle:
-    """Return the marker of an origin, arm or outcome; an unknown kind looks like guided trials."""
+    """Return the marker of an origin, arm or outcome; unknown ones look guided."""
     return MARKS.get(kind) or dataclasses.replace(MARKS["guided"], label=kind)
 
 
@@ -102,7 +100,7 @@ DARK = _template(
 
 
 def marker(style: MarkerStyle, *, width: float = 0.0, **changes: Any) -> dict[str, Any]:
-    """Return a trace's `marker` of the given style, with an outline of `width` pixels."""
+    """Return a trace's `marker`, with an outline of `width` pixels."""
     line = {"width": width, "color": style.colour}
     shape = {"symbol": style.symbol, "size": style.size, "color": style.colour, "line": line}
     return shape | changes
@@ -116,7 +114,7 @@ def error_bars(
     thickness: float,
     width: float,
 ) -> dict[str, Any]:
-    """Return a trace's `error_x` or `error_y` from the lengths of its two sides."""
+    """Return a trace's error bars from their lengths."""
     return {
         "type": "data",
         "symmetric": False,

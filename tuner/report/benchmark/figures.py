@@ -19,7 +19,7 @@ from tuner.report import formatting, theme
 from tuner.report.axes import escape
 
 FLOOR = 0.1
-"""Smallest regret drawn, in per cent, because the axis is logarithmic."""
+"""Smallest regret drawn, in per cent, on the log axis."""
 
 REFERENCE, OTHER = "#0072B2", "#D55E00"
 RESULT_MARKERS: dict[NonInferiorityResult, tuple[str, str]] = {
@@ -30,16 +30,14 @@ RESULT_MARKERS: dict[NonInferiorityResult, tuple[str, str]] = {
 }
 PANELS_IN_A_ROW = 4
 PALE = 0.25
-"""Opacity of bars of a tolerance that fewer than half of the runs reach."""
 
 Row = tuple[str, Mapping[float, TimeToTolerance]]
-"""A sampler, and its time to each tolerance by the tolerance's share."""
 
 _TICKS = (0.1, 0.3, 1, 3, 10, 30, 100, 300, 1000)
 
 
 def regret(surface: TableBenchmark, reference: str) -> go.Figure:
-    """Draw each sampler's median and quartiles over the medians of the other samplers."""
+    """Draw each sampler's median and quartiles over the other medians."""
     order = rank_samplers(surface, reference)
     columns = min(PANELS_IN_A_ROW, len(order))
     rows = math.ceil(len(order) / columns)
@@ -73,7 +71,7 @@ def regret(surface: TableBenchmark, reference: str) -> go.Figure:
 
 
 def tolerance_figure(surface: TableBenchmark, reference: str, trials: int) -> go.Figure:
-    """Draw after how long each sampler's recommendation stays within a tolerance."""
+    """Draw when each sampler's recommendation stays within a tolerance."""
     rows = [
         (one.sampler, {each.share: each for each in one.within})
         for one in rank_samplers(surface, reference)
@@ -150,7 +148,7 @@ def forest(found: Sequence[NonInferiority], margin: float) -> go.Figure:
 
 
 def rank_samplers(surface: TableBenchmark, reference: str) -> list[SamplerResult]:
-    """Return the reference's results, then those of the other samplers by mean regret."""
+    """Return the reference, then the other samplers by mean regret."""
     return sorted(
         surface.contestants,
         key=lambda one: (one.sampler != reference, sum(one.regret.mean)),

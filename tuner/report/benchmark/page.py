@@ -1,4 +1,4 @@
-"""Page of a table benchmark, which shows what sampler recommends well, and how soon."""
+"""Page of a table benchmark: which sampler recommends well, and how soon."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def render(record: BenchmarkRecord) -> str:
 
 
 def title_of(record: BenchmarkRecord) -> str:
-    """Return the title of the page."""
+    """Return the page's title."""
     others = formatting.plural(len(record.samplers) - 1, "other sampler")
     where = f"{len(record.surfaces)} recorded surfaces"
     if len(record.surfaces) == 1:

@@ -12,7 +12,6 @@ from tuner.report.markup import Child, Markup, element, row, table
 from tuner.report.tables import cell, sortable, word_cell
 
 SHARES = (0.10, 0.05, 0.03)
-"""Tolerances of the columns, as shares of the optimum."""
 
 
 def decisive(record: BenchmarkRecord) -> tuple[Sequence[NonInferiority], str]:
@@ -23,7 +22,7 @@ def decisive(record: BenchmarkRecord) -> tuple[Sequence[NonInferiority], str]:
 
 
 def summary_table(record: BenchmarkRecord) -> Markup:
-    """Return a table with a row per sampler, of means over the benchmark tables."""
+    """Tabulate the samplers' means over the benchmark tables."""
     found, _ = decisive(record)
     budgets = sorted({one.budget for one in found}) or [record.trials]
     rows = []
@@ -76,7 +75,7 @@ def _medians(each: Sequence[SamplerResult], share: float) -> str:
 
 
 def sampler_table(record: BenchmarkRecord, surface: TableBenchmark) -> Markup:
-    """Return a table with a row per sampler, for one benchmark table."""
+    """Tabulate the samplers' results on one benchmark table."""
     budgets = sorted({one.budget for one in surface.noninferiority}) or [record.trials]
     rows = []
     for one in rank_samplers(surface, record.reference):
@@ -105,7 +104,7 @@ def sampler_table(record: BenchmarkRecord, surface: TableBenchmark) -> Markup:
 
 
 def noninferiority_table(found: Sequence[NonInferiority]) -> Markup:
-    """Return a table with a row per peer, of the results after each budget."""
+    """Tabulate the results by peer and budget."""
     budgets = sorted({one.budget for one in found})
     by_pair = {(one.peer, one.budget): one for one in found}
     rows = []

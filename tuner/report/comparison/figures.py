@@ -1,4 +1,4 @@
-"""Figures of a comparison of samplers: the best so far by trial, and the winners' re-evaluations.
+"""Figures of a sampler comparison: best so far by trial, and the winners' re-evaluations.
 
 A sampler keeps its colour and dash in every figure.
 """
@@ -15,13 +15,13 @@ from tuner.report.axes import escape, log_axis
 from tuner.values.sampler_comparison import ComparisonRecord, SamplerRun
 
 MIN_FOR_QUARTILES = 4
-"""Minimum number of runs for a band of quartiles; with fewer runs it shows the range."""
+"""Minimum number of runs for quartiles; with fewer, the band is the range."""
 
 Array = NDArray[np.float64]
 
 
 def style(record: ComparisonRecord, sampler: str) -> tuple[str, str]:
-    """Return the colour and the dash of a sampler."""
+    """Return a sampler's colour and dash."""
     index = record.samplers.index(sampler)
     return (
         theme.SAMPLERS[index % len(theme.SAMPLERS)],
@@ -30,16 +30,13 @@ def style(record: ComparisonRecord, sampler: str) -> tuple[str, str]:
 
 
 def runs_of(record: ComparisonRecord, sampler: str) -> tuple[SamplerRun, ...]:
-    """Return a sampler's runs in the order of their repeats."""
+    """Return a sampler's runs by repeat."""
     chosen = (run for run in record.runs if run.sampler == sampler)
     return tuple(sorted(chosen, key=lambda run: run.repeat))
 
 
 def curves(record: ComparisonRecord, sampler: str) -> Array:
-    """Return the best so far (runs, trials).
-
-    It is NaN before the first success, and a run that ended keeps its last value.
-    """
+    """Return best values so far (runs, trials); NaN before the first, and ended runs keep the last."""
     runs = runs_of(record, sampler)
     length = max((run.profiling + len(run.best_so_far) for run in record.runs), default=0)
     table = np.full((len(runs), length), np.nan)
@@ -54,7 +51,7 @@ def curves(record: ComparisonRecord, sampler: str) -> Array:
 def spread(table: Array) -> tuple[Array, Array, Array]:
     """Return (low, median, high) by trial: quartiles, or the range of fewer than four runs.
 
-    They are NaN where any run has no value yet.
+    NaN where any run has no value yet.
     """
     shares = (0.25, 0.5, 0.75) if len(table) >= MIN_FOR_QUARTILES else (0.0, 0.5, 1.0)
     low, middle, high = np.quantile(table, shares, axis=0) if len(table) else np.empty((3, 0))
@@ -93,7 +90,7 @@ def best_so_far(record: ComparisonRecord) -> go.Figure:
 
 
 def winners(record: ComparisonRecord) -> go.Figure | None:
-    """Draw the winners' re-evaluations, or return None without any."""
+    """Draw the winners' re-evaluations, if there are any."""
     objective = objectives.find_objective(record.objective)
     drawn = theme.figure(height=130 + 70 * len(record.samplers), has_legend=False)
     values: list[float] = []

@@ -1,4 +1,4 @@
-"""Page of a comparison of samplers."""
+"""Page of a sampler comparison."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def _answer(record: ComparisonRecord, title: str) -> Markup:
 
 
 def cautions(record: ComparisonRecord) -> tuple[str, ...]:
-    """Return the reasons to doubt the result."""
+    """Return reasons to doubt the result."""
     found = []
     if record.repeats < 5:
         found.append(
@@ -195,10 +195,11 @@ def _winner_table(record: ComparisonRecord) -> Markup:
             sum(value is None for value in run.objectives),
             run.wall_s,
         ]
-        winner = run.winner or {}
-        words = [*(formatting.knob_value(winner.get(name)) for name in names), run.study]
+        words = [
+            formatting.knob_value(run.winner.get(name) if run.winner else None) for name in names
+        ]
         cells = [tables.word_cell(run.sampler), *map(tables.cell, figures)]
-        rows.append(row(*cells, *map(tables.word_cell, words)))
+        rows.append(row(*cells, *map(tables.word_cell, (*words, run.study))))
     columns = [
         "sampler",
         "repeat",
@@ -223,7 +224,7 @@ def _remeasured(
 def sampler_time_to_tolerance(
     record: ComparisonRecord, sampler: str, share: float
 ) -> TimeToTolerance:
-    """Return when a sampler's runs came within a share of the best of all runs."""
+    """Return when a sampler's runs came within a share of the overall best."""
     best, objective = _best(record), objectives.find_objective(record.objective)
     trials, seconds = [], []
     for run in runs_of(record, sampler):

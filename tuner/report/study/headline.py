@@ -1,4 +1,4 @@
-"""The result of a study in one or two sentences, and the command to run."""
+"""The result of a study in one or two sentences, and what to run."""
 
 from __future__ import annotations
 
@@ -23,11 +23,10 @@ from tuner.values.study_record import StudyRecord
 from tuner.values.trial import Trial
 
 SHOWN = frozenset({"better", "worse", "no difference shown", "traded"})
-"""Statuses of the best that the text of the verdict describes."""
 
 
 def headline(study: StudyRecord) -> str:
-    """Return the result of a study in one or two sentences."""
+    """Return the result in one or two sentences."""
     if not study.is_finished:
         return f"The study is not finished: {_so_far(study)}."
     found = advices.best_status(study)
@@ -96,7 +95,7 @@ def _nearest(study: StudyRecord) -> str:
 
 
 def tone(study: StudyRecord) -> Literal["better", "worse"] | None:
-    """Return whether the best was shown to be better or worse, or None if neither was shown."""
+    """Return whether the best was shown to be better or worse."""
     if not study.is_finished:
         return None
     found = advices.best_status(study)
@@ -106,18 +105,17 @@ def tone(study: StudyRecord) -> Literal["better", "worse"] | None:
 
 
 def advice(study: StudyRecord) -> tuple[str, ...]:
-    """Return the reason for the recommendation, unless the headline gives it already."""
+    """Return the reason for the recommendation, unless already reported."""
     found = advise(study) if study.is_finished else None
     return () if found is None or study.best == study.default else (found.reason,)
 
 
 def to_try(study: StudyRecord) -> str | None:
-    """Return the command that exports the best, if it is not the recommendation."""
+    """Return the export command for the best, if not recommended."""
     return export_of_best(study) if study.is_finished and study.best != study.default else None
 
 
 TO_TRY = "Best configuration found (improvement not shown):"
-"""Label of the command of `to_try`."""
 
 
 def _so_far(study: StudyRecord) -> str:

@@ -23,7 +23,6 @@ from tuner.values.measurement import LATE_S, MAX_LATE_SHARE, MAX_LITTLES_LAW_ERR
 from tuner.values.study_record import StudyRecord
 
 ALL = 0.999
-"""Share of the requests in time from which on all of them count as answered in time."""
 
 PLAIN = (
     "answers checked",
@@ -40,11 +39,10 @@ PLAIN = (
     "fixed, not searched:",
     "no prediction:",
 )
-"""Beginnings of notes that are no reason to doubt the result."""
 
 
 def is_plain(note: str) -> bool:
-    """Return whether a note is no reason to doubt the result."""
+    """Return whether a note is no reason for doubt."""
     return note.lower().startswith(PLAIN)
 
 
@@ -55,7 +53,7 @@ def warnings(study: StudyRecord) -> tuple[str, ...]:
 
 
 def remarks(study: StudyRecord) -> tuple[str, ...]:
-    """Return the notes that are no reason to doubt the result."""
+    """Return notes for information."""
     meant = meaning_of_default(study)
     return (
         *filter(is_plain, study.notes),
@@ -136,7 +134,7 @@ def _all_in_time(study: StudyRecord) -> Iterator[str]:
 
 
 def meaning_of_default(study: StudyRecord) -> str | None:
-    """Return what "default" means, if it differs from the untuned server."""
+    """Return the meaning of the default, if it differs from the untuned server."""
     if study.shared is not None:
         return (
             "Default means the values of the scenario's file (workers, memory, "
@@ -160,7 +158,7 @@ def meaning_of_default(study: StudyRecord) -> str | None:
 
 
 def cautions(study: StudyRecord) -> tuple[str, ...]:
-    """Return the reasons to doubt the result that the evaluations give."""
+    """Return reasons for doubt from the evaluations."""
     found = [*advices.failures(study), *_worse_beside(study)]
     broken = failed_trials(study.trials)
     if broken and successful_trials(study.trials):

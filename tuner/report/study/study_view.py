@@ -23,22 +23,19 @@ from tuner.values.verdict import VerdictOutcome
 
 ArmName = Literal["default", "best"]
 P99 = objectives.find_objective("p99").field
-"""Field of the p99 in a measurement."""
 
 ARMS: tuple[ArmName, ArmName] = ("default", "best")
 SEARCHES = {
     "structured": "a prediction from the model's profile and a Gaussian process",
     "gp": "a Gaussian process",
 }
-"""Samplers that are described in words."""
 
 MAX_GROUPS = 5
-"""Maximum number of a scenario's kinds of models that are listed by name."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class MetricSummary:
-    """A metric over an arm's evaluations: a middle value and the range around it."""
+    """A metric over an arm's evaluations."""
 
     middle: float
     low: float
@@ -56,7 +53,7 @@ class MetricSummary:
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class MetricComparison:
-    """The ratio of best to default in one metric."""
+    """A metric's ratio of best to default."""
 
     ratio: float
     interval: Interval
@@ -65,19 +62,19 @@ class MetricComparison:
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class ArmMeasurements:
-    """An arm's measurements, and where they come from."""
+    """An arm's measurements and their origin."""
 
     measurements: tuple[Measurement, ...]
     is_verified: bool
-    """Whether the measurements come from rounds after the search rather than from the search."""
+    """Whether the measurements come from rounds after the search."""
 
     @property
     def tail(self) -> TailLatency:
-        """The p99 of all requests of the measurements, pooled."""
+        """p99 of all requests pooled."""
         return tail_latency.pool_tails(self.measurements)
 
     def figure(self, field: str) -> MetricSummary:
-        """Summarise a field of the measurements, such as `mean_ms`; the p99 is pooled."""
+        """Summarise a field, such as `mean_ms`; the p99 is pooled."""
         if field == P99:
             middle, ends = self.tail.value_ms, self.tail.interval
             low = middle if ends.low is None else ends.low
@@ -92,7 +89,7 @@ class ArmMeasurements:
 
 
 def workload(study: StudyRecord) -> str:
-    """Describe the workload in words that can end a sentence."""
+    """Describe the workload, as the end of a sentence."""
     return workload_in_words(
         study.concurrency,
         study.client_batch,
@@ -104,14 +101,14 @@ def workload(study: StudyRecord) -> str:
 
 
 def search(study: StudyRecord) -> str:
-    """Describe the sampler in words."""
+    """Describe the sampler."""
     has_no_prediction = any(note.startswith("no prediction:") for note in study.notes)
     known = SEARCHES.get("gp" if has_no_prediction else study.sampler)
     return f"sampler {study.sampler}" + (f" ({known})" if known else "")
 
 
 def models(study: StudyRecord) -> str:
-    """Describe a scenario's models in words; empty for a study of one model."""
+    """Describe a scenario's models; empty for one model."""
     if study.shared is None:
         return ""
     groups = study.shared.groups.values()
@@ -123,12 +120,12 @@ def models(study: StudyRecord) -> str:
 
 
 def successful_trials(trials: Iterable[Trial]) -> tuple[Trial, ...]:
-    """Return the trials that were ok and measured."""
+    """Return trials that were ok and measured."""
     return tuple(trial for trial in trials if trial.measurement is not None)
 
 
 def failed_trials(trials: Iterable[Trial]) -> tuple[Trial, ...]:
-    """Return the infeasible and failed trials."""
+    """Return infeasible and failed trials."""
     return tuple(trial for trial in trials if trial.outcome.status != "ok")
 
 
@@ -146,7 +143,7 @@ def best_so_far(study: StudyRecord) -> list[tuple[int, float]]:
 
 
 def arm_measurements(study: StudyRecord, arm: ArmName) -> ArmMeasurements:
-    """Return an arm's measurements from the verdict, or without one those of the search."""
+    """Return an arm's measurements from the verdict, if any, else the search."""
     if study.verdict is not None:
         found = study.verdict.default if arm == "default" else study.verdict.best
         if found:
@@ -165,13 +162,13 @@ def search_measurements(study: StudyRecord, arm: ArmName) -> tuple[Measurement, 
 
 
 def ordered_values(knob: KnobInfo, tried: Iterable[Value]) -> tuple[Value, ...]:
-    """Return the values of a knob's grid, then those that were tried outside of it, in order."""
+    """Return the knob's grid, then tried values outside it, in order."""
     outside = set(tried) - set(knob.values)
     return knob.values + tuple(sorted(outside, key=lambda value: (isinstance(value, str), value)))
 
 
 def varied_knobs(study: StudyRecord) -> tuple[KnobInfo, ...]:
-    """Return the knobs of which at least two values were tried."""
+    """Return knobs with at least two tried values."""
     tried = (
         {trial.configuration.get(knob.name) for trial in study.trials} - {None}
         for knob in study.knobs
@@ -180,25 +177,25 @@ def varied_knobs(study: StudyRecord) -> tuple[KnobInfo, ...]:
 
 
 def changed_knobs(study: StudyRecord) -> tuple[str, ...]:
-    """Return the names of the knobs whose best value differs from the default."""
+    """Return knobs whose best value differs from the default."""
     default, best = study.default, study.best
     names = (knob.name for knob in study.knobs)
     return () if best is None else tuple(n for n in names if best.get(n) != default.get(n))
 
 
 def has_two_arms(study: StudyRecord) -> bool:
-    """Return whether there is a best configuration to compare with the default."""
+    """Return whether there is a best to compare with the default."""
     return study.best is not None and (study.best != study.default or study.verdict is not None)
 
 
 def figures_of_merit(study: StudyRecord) -> tuple[str, ...]:
-    """Return the study's own objectives and the common ones."""
+    """Return the study's own and the common objectives."""
     second = () if study.second is None else (study.second,)
     return tuple(dict.fromkeys((study.objective, *second, "mean", "p99", "throughput")))
 
 
 def compare_metric(study: StudyRecord, name: str) -> MetricComparison | None:
-    """Compare best and default in one metric, or return None if the verdict lacks it."""
+    """Compare one metric, or return None if the verdict lacks it."""
     verdict = study.verdict
     if verdict is None:
         return None
@@ -217,7 +214,7 @@ def compare_metric(study: StudyRecord, name: str) -> MetricComparison | None:
 
 
 def limits(study: StudyRecord) -> str | None:
-    """Describe the metric constraints in words, or return None without any."""
+    """Describe the metric constraints, or return None."""
     kept = study.settings.get("measurement", {})
     found = [f"p99 <= {kept['slo_ms']:g} ms"] if kept.get("slo_ms") else []
     if study.objective == "goodput":
@@ -231,7 +228,7 @@ def has_energy(study: StudyRecord) -> bool:
 
 
 def in_short(study: StudyRecord, configuration: Configuration) -> str:
-    """Describe a configuration by its knobs that differ from the default, by short names."""
+    """Describe the knobs that differ from the default, by short names."""
     changed = [
         f"{name.rpartition('.')[2]}={formatting.knob_value(value)}"
         for name, value in configuration.items()
@@ -252,11 +249,11 @@ def is_luckier_than_best(study: StudyRecord) -> Trial | None:
 
 
 def causes_in_words(trials: Iterable[Trial]) -> str:
-    """Return the causes of failure with their counts in words: "oom 9, timeout 3"."""
+    """Describe failure causes, most frequent first: "oom 9, timeout 3"."""
     return ", ".join(f"{cause} {count}" for cause, count in count_causes(trials))
 
 
 def count_causes(trials: Iterable[Trial]) -> list[tuple[str, int]]:
-    """Return the causes of failure with their counts, the most frequent first."""
+    """Return failure causes with counts, most frequent first."""
     counts = collections.Counter(trial.outcome.cause or trial.outcome.status for trial in trials)
     return sorted(counts.items(), key=lambda item: (-item[1], item[0]))
