@@ -90,10 +90,14 @@ def add_trials(
         below = [0.0 if end.low is None else max(0.0, c - end.low) for c, end in pairs]
         bars = theme.error_bars(above, below, colour=style.colour, thickness=1, width=0)
         add(origin, chosen, centres, marker=theme.marker(style, width=1.5), error_y=bars)
-    best = [trial for trial in good if trial.configuration == study.best]
-    values = [value for trial in best if (value := objective.of(trial)) is not None]
-    if values:
-        add("best", best, values, marker=theme.marker(theme.mark("best")))
+    best = [
+        (trial, value)
+        for trial in good
+        if trial.configuration == study.best and (value := objective.of(trial)) is not None
+    ]
+    if best:
+        marker = theme.marker(theme.mark("best"))
+        add("best", [trial for trial, _ in best], [value for _, value in best], marker=marker)
     for status in ("infeasible", "failed"):
         chosen = [trial for trial in trials if trial.outcome.status == status]
         if not chosen:
