@@ -90,7 +90,7 @@ class KnobAxis:
 
         Args:
             gap: minimum distance between labels, as a share of the axis.
-            letter: width of a letter as well; 0 for stacked labels.
+            letter: width of a letter in the same unit; 0 for stacked labels.
         """
         order = sorted(self.positions, key=self.positions.__getitem__)
         last = order[-1]

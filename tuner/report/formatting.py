@@ -31,7 +31,7 @@ def quantity(value: float | None, unit: str) -> str:
 
 
 def interval(ends: Interval) -> str:
-    """Format both ends, or name the unknown end."""
+    """Format an interval, or name its unknown end."""
     if ends.low is None and ends.high is None:
         return "not known"
     if ends.low is None:

@@ -20,8 +20,8 @@ def figure(study: StudyRecord) -> go.Figure:
     drawn = theme.figure(height=460)
     told = [(trial, trial.measured) for trial in study.trials if trial.measured is not None]
     for kind, name in (
-        ("initial", "a launch"),
-        ("infeasible", "a launch that misses a limit"),
+        ("initial", "an evaluation"),
+        ("infeasible", "an evaluation that misses a limit"),
     ):
         chosen = [pair for pair in told if (pair[0].measurement is None) == (kind == "infeasible")]
         if not chosen:
@@ -69,7 +69,7 @@ def _add_front(drawn: go.Figure, study: StudyRecord) -> None:
         marker={"symbol": "circle", "size": 10, "color": best.colour},
         error_x=bars[0],
         error_y=bars[1],
-        name="front, by all launches together",
+        name="front, by all evaluations together",
         text=[
             f"<b>{escape(study_view.in_short(study, point.configuration))}</b><br>"
             f"{escape(first.label)} {formatting.quantity(point.values[0], first.unit)}<br>"

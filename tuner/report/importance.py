@@ -67,7 +67,7 @@ def basis(study: StudyRecord) -> tuple[tuple[Trial, ...], str]:
 def main_effects(
     study: StudyRecord, rng: np.random.Generator, *, resamples: int = 400
 ) -> Importance | None:
-    """Return main effects, or None with too few or identical values."""
+    """Return main effects, or None if the values are too few or identical."""
     trials, words = basis(study)
     objective = objectives.find_objective(study.objective)
     values = np.array([value for trial in trials if (value := objective.of(trial)) is not None])

@@ -52,7 +52,7 @@ def table(heads: Sequence[Child], rows: Iterable[Markup], *, class_: str | None 
 
 
 def row(*cells: Child, class_: str | None = None) -> Markup:
-    """Return a table row, putting children that are no `td` elements into one each."""
+    """Return a table row, wrapping each child that is not a cell in a `td` element."""
     made = [
         cell if isinstance(cell, Markup) and cell.startswith("<td") else element("td", cell)
         for cell in cells

@@ -54,7 +54,7 @@ def cautions(study: StudyRecord) -> Iterator[str]:
         why = ": at a fixed concurrency, waiting for a full batch looks free" if waits else ""
         yield (
             f"In {title(found)} the mean of the best was {formatting.number(ratio)} times that of the default "
-            f"(one launch each){why}."
+            f"(one evaluation each){why}."
         )
 
 

@@ -65,8 +65,8 @@ def _front(study: StudyRecord) -> tuple[Section, ...]:
         name="front",
         title="What none beats in both objectives",
         caption=(
-            f"{direction}. Small marks are single launches; the dots are the configurations that none beats "
-            "in both, by what all launches together say, with 95 % intervals: a launch that lies beyond "
+            f"{direction}. Small marks are single evaluations; the dots are the configurations that none beats "
+            "in both, by what all evaluations together say, with 95 % intervals: an evaluation that lies beyond "
             "them was lucky. The star is the one that was verified and is exported (--point)."
         ),
     )
@@ -135,7 +135,9 @@ def _is_cut(kept: Phases) -> bool:
 
 
 def _distribution_caption(study: StudyRecord, kept: Phases) -> str:
-    side = "One launch of each" if len(kept) > 1 else f"One launch of the {next(iter(kept))}"
+    side = (
+        "One evaluation of each" if len(kept) > 1 else f"One evaluation of the {next(iter(kept))}"
+    )
     cut = "Where the measured part lies is not known here, so nothing is cut."
     if _is_cut(kept):
         when = "were due" if study.is_open else "finished"

@@ -64,15 +64,18 @@ def notes(texts: tuple[str, ...]) -> Markup | None:
 
 def remarks(texts: tuple[str, ...]) -> Markup | None:
     """Return notes for information."""
-    made = bullets(texts, class_="soft")
-    return join((element("h3", "Notes"), made)) if made else None
+    return _titled("Notes", texts)
 
 
 def _inputs(study: StudyRecord) -> Markup | None:
     if study.sent is None:
         return None
-    told = bullets((*study.sent.lines, f"source: {study.sent.source}"), class_="soft")
-    return join((element("h3", "What was sent"), told))
+    return _titled("What was sent", (*study.sent.lines, f"source: {study.sent.source}"))
+
+
+def _titled(title: str, items: tuple[str, ...]) -> Markup | None:
+    made = bullets(items, class_="soft")
+    return join((element("h3", title), made)) if made else None
 
 
 def _verdict(study: StudyRecord) -> Markup:
@@ -84,7 +87,7 @@ def _verdict(study: StudyRecord) -> Markup:
             f"{formatting.ratio(found.ratio, found.interval)}"
             f"{'' if found.interval.is_vague else ', 95 % interval'}; on another day "
             f"{formatting.interval(found.between_session_interval)}; from "
-            f"{formatting.plural(len(found.best), 'pair')} of launches that alternate."
+            f"{formatting.plural(len(found.best), 'pair')} of evaluations that alternate."
         )
         if (second := found.second) is not None:
             label = objectives.find_objective(second.objective).label.capitalize()

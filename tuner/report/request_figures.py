@@ -104,7 +104,7 @@ def over_time(study: StudyRecord) -> go.Figure | None:
 
 
 def _log_tail(share: float) -> float:
-    """Return -log10 of the share above: 0, 1 at p90, 2 at p99."""
+    """Return -log10 of the share above, which is 1 at p90 and 2 at p99."""
     return float(-np.log10(1 - share))
 
 

@@ -69,7 +69,7 @@ def side_by_side(study: StudyRecord) -> Markup | None:
     rows = [row(label, *(_metric(side.figure(field)) for side in sides)) for label, field in shown]
     rows.append(row("p99 (ms) of all requests", *(_tail(side.tail) for side in sides)))
     counts = [f"{len(side.measurements)} × ≥ {side.min_requests:,}" for side in sides]
-    rows.append(row("launches × requests", *(cell(text=count) for count in counts)))
+    rows.append(row("evaluations × requests", *(cell(text=count) for count in counts)))
     return table(["", *arm_heads(len(sides))], rows, class_="figures")
 
 

@@ -27,7 +27,7 @@ MARKS = {
     "default": MarkerStyle("default", "#D55E00", "diamond", 13),
     "initial": MarkerStyle("initial design", "#56A5D8", "circle-open", 9),
     "guided": MarkerStyle("guided", "#0072B2", "circle", 9),
-    "replicate": MarkerStyle("repeated launch", "#E69F00", "square-open", 9),
+    "replicate": MarkerStyle("repeated evaluation", "#E69F00", "square-open", 9),
     "check": MarkerStyle("checked again", "#999999", "square-open", 9),
     "best": MarkerStyle("best", "#009E73", "star", 15),
     "infeasible": MarkerStyle("infeasible", "#CC79A7", "x-thin", 9),

@@ -196,7 +196,7 @@ def _tolerance_caption(surface: TableBenchmark) -> str:
         "Trials, and seconds, after which what is recommended lies within a tolerance and stays "
         "there: a bar to the median of the searches, a line to the 90th percentile, which goes to the "
         "end where more than one in ten never gets there; a pale bar where fewer than half do. Seconds "
-        "are those of the recorded launches, of the model's profile where one is used, and of the "
+        "are those of the recorded evaluations, of the model's profile where one is used, and of the "
         f"sampler. Tolerances, never finer than the truth is known: {'; '.join(parts)}."
     )
 
@@ -217,9 +217,9 @@ def _method(record: BenchmarkRecord) -> Markup:
     tests = formatting.plural(len(record.samplers) - 1, "sampler")
     items = (
         (
-            "Every sampler proposes configurations to the same search, each trial draws one of the launches "
+            "Every sampler proposes configurations to the same search, each trial draws one of the evaluations "
             "that were recorded of its configuration, and after each the same rule says what is recommended. "
-            "Truth comes from launches that no search draws."
+            "Truth comes from evaluations that no search draws."
         ),
         (
             "Searches with the same seed are paired. The bound is Student's t on the differences of a pair, "

@@ -84,7 +84,7 @@ def _verdicts(record: ComparisonRecord) -> list[Markup]:
     if not record.differences:
         text = (
             "The winners were not re-measured: the curves below compare values that the searches "
-            "saw, which are luckier than what a new launch gives."
+            "saw, which are luckier than what a new evaluation gives."
         )
         return [element("p", text, class_="verdict")]
     made = []
@@ -138,7 +138,7 @@ def _searches(record: ComparisonRecord) -> Markup:
     caption = (
         f"Thin lines are single runs, thick ones their median, the band {band}. A median begins "
         "where every run has a figure. Values are what the searches saw: the luckiest of many "
-        "launches, better than a new launch would give."
+        "evaluations, better than a new evaluation would give."
     )
     drawn = comparison_figures.best_so_far(record)
     best = document.figure(drawn, name="best-so-far", title="Best so far", caption=caption)
@@ -174,8 +174,8 @@ def _winners(record: ComparisonRecord) -> Markup:
         shown = element("p", "No winner was re-measured.")
     else:
         caption = (
-            "Each point is one launch of one run's winner, after the searches of its repeat, "
-            "alternating; the upright line is the geometric mean of a sampler's launches."
+            "Each point is one evaluation of one run's winner, after the searches of its repeat, "
+            "alternating; the upright line is the geometric mean of a sampler's evaluations."
         )
         title = "Winners on fresh starts"
         shown = document.figure(drawn, name="winners", title=title, caption=caption)

@@ -69,8 +69,8 @@ def _money(study: StudyRecord) -> str:
         return ""
     currency = prices.read(str(file)).currency
     sides = [
-        [one.price for one in launches if one.price > 0]
-        for launches in (study.verdict.best, study.verdict.default)
+        [one.price for one in evaluations if one.price > 0]
+        for evaluations in (study.verdict.best, study.verdict.default)
     ]
     if not all(sides):
         return ""

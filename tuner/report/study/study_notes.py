@@ -134,7 +134,7 @@ def _all_in_time(study: StudyRecord) -> Iterator[str]:
 
 
 def meaning_of_default(study: StudyRecord) -> str | None:
-    """Return the meaning of the default, if it differs from the untuned server."""
+    """Explain the default, if it differs from the untuned server."""
     if study.shared is not None:
         return (
             "Default means the values of the scenario's file (workers, memory, "

@@ -35,7 +35,7 @@ MAX_GROUPS = 5
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class MetricSummary:
-    """A metric over an arm's evaluations."""
+    """Summary of a metric over an arm's evaluations."""
 
     middle: float
     low: float
