@@ -1,7 +1,7 @@
 """Axes of figures: ticks of log axes, and positions of a knob's values.
 
 Plotly labels short log axes poorly and cannot show zero, which lies one step left of a log knob's
-smallest positive value. Choices take their index.
+smallest positive value here. Choices stand at their index.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ MAX_TICKS = 9
 
 
 def escape(text: str) -> str:
-    """Escape text for Plotly, which reads tags in labels."""
+    """Escape a string for Plotly, which interprets tags in labels."""
     return html.escape(text, quote=False)
 
 
 def log_ticks(low: float, high: float) -> list[float]:
-    """Round ticks in [low, high], both positive; preferably four or more."""
+    """Return round ticks in [low, high], both positive, preferably at least four."""
     best: list[float] = []
     for steps in _STEPS:
         decades = range(math.floor(math.log10(low)), math.floor(math.log10(high)) + 1)
@@ -54,7 +54,7 @@ def _even_ticks(low: float, high: float) -> list[float]:
 
 
 def log_axis(values: Iterable[float], title: str, *, pad: float = 0.06) -> dict[str, Any]:
-    """Padded log axis around positive values; linear without any."""
+    """Return a padded log axis around positive values, linear without any."""
     known = [value for value in values if value > 0 and math.isfinite(value)]
     if not known:
         return {"title": {"text": title}, "range": [0, 1], "showticklabels": False}
@@ -81,16 +81,16 @@ class KnobAxis:
 
     @property
     def span(self) -> float:
-        """Distance of the outermost positions; 1 for a single value."""
+        """Distance between the outermost positions; 1 for a single value."""
         places = self.positions.values()
         return (max(places) - min(places)) or 1.0
 
     def visible_values(self, *, gap: float, letter: float = 0.0) -> list[Value]:
-        """Values whose labels fit, including both ends.
+        """Return values whose labels fit, including both ends.
 
         Args:
             gap: minimum distance between labels, as a share of the axis.
-            letter: width of a letter, likewise; 0 for stacked labels.
+            letter: width of a letter in the same unit; 0 for stacked labels.
         """
         order = sorted(self.positions, key=self.positions.__getitem__)
         last = order[-1]
@@ -107,7 +107,7 @@ class KnobAxis:
         return [*kept, last]
 
     def axis(self, title: str) -> dict[str, Any]:
-        """Horizontal Plotly axis for about 300 pixels."""
+        """Return a horizontal Plotly axis for about 300 pixels."""
         shown = self.visible_values(gap=0.022, letter=0.024)
         low, high = min(self.positions.values()), max(self.positions.values())
         room = (0.35 if self.has_words else 0.08) * self.span
@@ -123,7 +123,7 @@ class KnobAxis:
 
 
 def knob_axis(knob: KnobInfo, values: Sequence[Value]) -> KnobAxis:
-    """Axis of the knob's grid and further values."""
+    """Return the axis of a knob's grid and further values."""
     every = list(dict.fromkeys((*knob.values, *values)))
     labels = {value: escape(formatting.knob_value(value)) for value in every}
     numbers = [v for v in every if isinstance(v, int | float) and not isinstance(v, bool)]

@@ -1,4 +1,4 @@
-"""Terminal lines, folded between words to the console's width, except commands and paths."""
+"""Terminal lines, folded between words to the terminal's width, except commands and paths."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _BAR = " | "
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class LabelledCommand:
-    """A labelled command or path, on its own line if too long."""
+    """A labelled command or path, on its own line if it is too long."""
 
     label: str
     text: str
@@ -33,20 +33,20 @@ class LabelledCommand:
 
 
 def show(console: rich.console.Console, answer: rich.console.RenderableType) -> None:
-    """Print a result; plain text verbatim, as it may be a file."""
+    """Print a result; a plain string stays as it is, since it may be a file."""
     is_folded = console.is_terminal and not isinstance(answer, str)
     console.print(answer, markup=False, soft_wrap=not is_folded, crop=False)
 
 
 def write_line(console: rich.console.Console, text: str, *, style: str = "") -> None:
-    """Print one sentence or table row, without markup."""
+    """Print a sentence or table row, ignoring markup."""
     lines = fold(text, console.width) if console.is_terminal else [text]
     for line in lines:
         console.print(rich.text.Text(line, style=style), soft_wrap=True)
 
 
 def fold(text: str, width: int) -> list[str]:
-    """Fold to `width`, preferably before a bar, keeping longer words."""
+    """Fold a line to `width`, preferably before a bar, keeping longer words."""
     lines: list[str] = []
     for part in text.split(_BAR):
         if lines and len(lines[-1]) + len(_BAR) + len(part) <= width:

@@ -15,18 +15,21 @@ import plotly.graph_objects as go
 import plotly.offline
 
 from tuner.report import theme
-from tuner.report.markup import Child, Markup, element, join
+from tuner.report.markup import Child, Markup, element
 
 POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data: blob:; base-uri 'none'; form-action 'none'"
 
 
-def render(*, title: str, head: Markup, sections: Sequence[tuple[str, str, Markup]]) -> str:
-    """The document.
+Section = tuple[str, str, Markup]
+
+
+def render(*, title: str, head: Markup, sections: Sequence[Section]) -> str:
+    """Return the whole document.
 
     Args:
-        title: of the window.
+        title: title of the window.
         head: content above the sections.
-        sections: (anchor, heading, content); the page links to them.
+        sections: sections that the top of the page links to.
     """
     scripts = [_normal(plotly.offline.get_plotlyjs()), _normal(_asset("page.js"))]
     links = [element("a", heading, href=f"#{anchor}") for anchor, heading, _ in sections]
@@ -40,7 +43,7 @@ def render(*, title: str, head: Markup, sections: Sequence[tuple[str, str, Marku
         element("main", head, *parts),
         element("noscript", "The figures need JavaScript; tables and text do not."),
         _json("themes", {"light": theme.LIGHT, "dark": theme.DARK}),
-        *map(_script, scripts),
+        *(Markup(f"\n<script>{script}</script>\n") for script in scripts),
     )
     top = element(
         "head",
@@ -63,11 +66,11 @@ def figure(
     has_heading: bool = True,
     is_wide: bool = False,
 ) -> Markup:
-    """Figure with heading and caption.
+    """Return a figure with heading and caption.
 
     Args:
-        drawn: what to draw; the reader's theme replaces its template.
-        name: unique in the document.
+        drawn: figure, whose template the reader's theme replaces.
+        name: unique name in the document.
         title: heading, also for screen readers.
         caption: how to read it.
         has_heading: whether to show the title.
@@ -93,13 +96,9 @@ def figure(
 
 
 def _json(name: str, data: object) -> Markup:
-    """Data in an inert script element; `<` is escaped, so nothing can end it."""
+    """Put data into an inert script element; `<` is escaped, so nothing can end it."""
     text = json.dumps(data, separators=(",", ":")).replace("<", "\\u003c")
     return element("script", Markup(text), type="application/json", id=name)
-
-
-def _script(text: str) -> Markup:
-    return join((Markup("\n<script>"), Markup(text), Markup("</script>\n")))
 
 
 def _normal(script: str) -> str:

@@ -1,4 +1,7 @@
-"""Write reports atomically."""
+"""Functions that write reports atomically.
+
+They raise StorageFailed if the file cannot be written.
+"""
 
 from __future__ import annotations
 
@@ -15,29 +18,17 @@ from tuner.values.study_record import StudyRecord
 
 
 def write_study(study: StudyRecord, path: pathlib.Path) -> pathlib.Path:
-    """Write a study's page, usually `runs/<study>/report.html`.
-
-    Raises:
-        StorageFailed: the file cannot be written.
-    """
+    """Write a study's page, usually to `runs/<study>/report.html`."""
     return _write_page(page.render(study), path)
 
 
 def write_comparison(record: ComparisonRecord, path: pathlib.Path) -> pathlib.Path:
-    """Write a comparison's page, usually `compare.html`.
-
-    Raises:
-        StorageFailed: the file cannot be written.
-    """
+    """Write a comparison's page, usually to `compare.html`."""
     return _write_page(comparison_page.render(record), path)
 
 
 def write_benchmark(record: BenchmarkRecord, path: pathlib.Path) -> pathlib.Path:
-    """Write a table benchmark's page, usually `compare.html`.
-
-    Raises:
-        StorageFailed: the file cannot be written.
-    """
+    """Write a table benchmark's page, usually to `compare.html`."""
     return _write_page(benchmark_page.render(record), path)
 
 

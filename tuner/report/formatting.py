@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import textwrap
 
 from tuner.metrics.tail_latency import TailLatency
 from tuner.values.configuration import Value
@@ -10,7 +11,7 @@ from tuner.values.interval import Interval
 
 
 def number(value: float | None) -> str:
-    """Format three significant digits: 0.0345, 16.0, 1,234; "–" for None or not finite."""
+    """Format three significant digits: 0.0345, 16.0, 1,234; "–" if unknown."""
     if value is None or not math.isfinite(value):
         return "–"
     if value == 0 or isinstance(value, int):
@@ -30,7 +31,7 @@ def quantity(value: float | None, unit: str) -> str:
 
 
 def interval(ends: Interval) -> str:
-    """Format both ends, or name the unknown one."""
+    """Format an interval, or name its unknown end."""
     if ends.low is None and ends.high is None:
         return "not known"
     if ends.low is None:
@@ -53,7 +54,7 @@ def tail_spread(found: TailLatency) -> str:
 
 
 def ratio(value: float, ends: Interval) -> str:
-    """Format a ratio with its interval, or too few pairs."""
+    """Format a ratio with its interval, or report too few pairs."""
     return f"× {number(value)} ({'too few pairs to tell' if ends.is_vague else interval(ends)})"
 
 
@@ -63,8 +64,10 @@ def percent(share: float) -> str:
     return f"{shown:.0f} %" if abs(shown) >= 10 or shown == 0 else f"{shown:.1f} %"
 
 
-def knob_value(value: Value) -> str:
-    """Format a knob's value as in a settings file."""
+def knob_value(value: Value | None) -> str:
+    """Format a knob's value as in a settings file; "–" for None."""
+    if value is None:
+        return "–"
     if isinstance(value, bool):
         return "true" if value else "false"
     return f"{value:g}" if isinstance(value, float) else str(value)
@@ -86,27 +89,17 @@ def duration(seconds: float) -> str:
 
 
 def plural(count: int, noun: str) -> str:
-    """Format a count with its noun: 1 trial, 2 trials, 2 launches."""
+    """Format a count with its noun: 1 trial, 2 trials, 2 searches."""
     if count == 1:
         return f"1 {noun}"
     return f"{count:,} {noun}{'es' if noun.endswith(('ch', 's', 'x')) else 's'}"
 
 
 def trials(trials: float | None) -> str:
-    """Format after how many trials something was reached."""
+    """Format a number of trials; None is "not reached"."""
     return "not reached" if trials is None else f"{trials:.0f}"
 
 
 def wrap(text: str, width: int = 60) -> list[str]:
-    """Lines of at most `width` characters; longer words are cut."""
-    lines: list[str] = []
-    line = ""
-    for word in text.split():
-        for start in range(0, len(word), width):
-            part = word[start : start + width]
-            if line and len(line) + 1 + len(part) > width:
-                lines.append(line)
-                line = part
-            else:
-                line = f"{line} {part}" if line else part
-    return [*lines, line] if line else lines
+    """Return lines of at most `width` characters; longer words are cut."""
+    return textwrap.wrap(" ".join(text.split()), width, break_on_hyphens=False)

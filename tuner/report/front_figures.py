@@ -2,178 +2,112 @@
 
 from __future__ import annotations
 
-import math
-
 import plotly.graph_objects as go
 
 from tuner.metrics import objective as objectives
 from tuner.report import formatting, tables, theme
 from tuner.report.axes import escape, log_axis
-from tuner.report.markup import Child, Markup, element, table
+from tuner.report.markup import Child, Markup, element, row, table
+from tuner.report.search_figures import trial_hover
 from tuner.report.study import study_view
-from tuner.report.trial_marks import trial_hover
 from tuner.values.study_record import StudyRecord
-from tuner.values.verification_state import ParetoPoint
 
 
 def figure(study: StudyRecord) -> go.Figure:
     """Draw every evaluation, the Pareto front, and the chosen point."""
-    first, second = sides(study)
+    both = sides(study)
+    front = study.pareto_front
     drawn = theme.figure(height=460)
-    told = [trial for trial in study.trials if trial.measured is not None]
-    for kind in ("kept", "missed"):
-        chosen = [t for t in told if (t.measurement is not None) == (kind == "kept")]
+    told = [(trial, trial.measured) for trial in study.trials if trial.measured is not None]
+    for kind, name in (
+        ("initial", "an evaluation"),
+        ("infeasible", "an evaluation that misses a limit"),
+    ):
+        chosen = [pair for pair in told if (pair[0].measurement is None) == (kind == "infeasible")]
         if not chosen:
             continue
-        mark = theme.mark("initial" if kind == "kept" else "infeasible")
-        drawn.add_trace(
-            go.Scatter(
-                x=[first.value(t.measured) for t in chosen if t.measured is not None],
-                y=[second.value(t.measured) for t in chosen if t.measured is not None],
-                mode="markers",
-                marker={
-                    "symbol": mark.symbol,
-                    "size": 7,
-                    "color": mark.colour,
-                    "opacity": 0.7,
-                    "line": {"width": 1.5, "color": mark.colour},
-                },
-                name="a launch" if kind == "kept" else "a launch that misses a limit",
-                text=[trial_hover(study, t) for t in chosen],
-                hovertemplate="%{text}<extra></extra>",
-            )
+        x, y = ([side.value(measured) for _, measured in chosen] for side in both)
+        drawn.add_scatter(
+            x=x,
+            y=y,
+            mode="markers",
+            marker=theme.marker(theme.mark(kind), width=1.5, size=7, opacity=0.7),
+            name=name,
+            text=[trial_hover(study, trial) for trial, _ in chosen],
+            hovertemplate=theme.HOVER,
         )
-    _add_front(drawn, study, first, second)
-    _add_default(drawn, study, first, second)
-    values = [
-        [side.value(t.measured) for t in told if t.measured is not None]
-        + [point.values[place] for point in study.pareto_front]
-        for place, side in enumerate((first, second))
-    ]
-    drawn.update_layout(
-        xaxis=log_axis(values[0], first.axis, pad=0.08),
-        yaxis=log_axis(values[1], second.axis, pad=0.08),
+    if front:
+        _add_front(drawn, study)
+    mark = theme.mark("default")
+    default = [one for trial, one in told if trial.configuration == study.default]
+    x, y = ([side.value(one) for one in default] for side in both)
+    drawn.add_scatter(
+        x=x, y=y, mode="markers", marker=theme.marker(mark), name=mark.label, hoverinfo="skip"
     )
+    axes = []
+    for place, side in enumerate(both):
+        values = [side.value(measured) for _, measured in told]
+        values += [point.values[place] for point in front]
+        axes.append(log_axis(values, side.axis, pad=0.08))
+    drawn.update_layout(xaxis=axes[0], yaxis=axes[1])
     return drawn
 
 
+def _add_front(drawn: go.Figure, study: StudyRecord) -> None:
+    best, front, (first, second) = theme.mark("best"), study.pareto_front, sides(study)
+    bars = []
+    for place in (0, 1):
+        ends = [(point.values[place], point.interval(place)) for point in front]
+        above = [(end.high or value) - value for value, end in ends]
+        below = [value - (end.low or value) for value, end in ends]
+        bars.append(theme.error_bars(above, below, colour=best.colour, thickness=1, width=3))
+    drawn.add_scatter(
+        x=[point.values[0] for point in front],
+        y=[point.values[1] for point in front],
+        mode="lines+markers",
+        line={"width": 2, "color": best.colour, "dash": "dot"},
+        marker={"symbol": "circle", "size": 10, "color": best.colour},
+        error_x=bars[0],
+        error_y=bars[1],
+        name="front, by all evaluations together",
+        text=[
+            f"<b>{escape(study_view.in_short(study, point.configuration))}</b><br>"
+            f"{escape(first.label)} {formatting.quantity(point.values[0], first.unit)}<br>"
+            f"{escape(second.label)} {formatting.quantity(point.values[1], second.unit)}"
+            for point in front
+        ],
+        hovertemplate=theme.HOVER,
+    )
+    chosen = [point for point in front if point.is_chosen]
+    drawn.add_scatter(
+        x=[point.values[0] for point in chosen],
+        y=[point.values[1] for point in chosen],
+        mode="markers",
+        marker=theme.marker(best, size=18),
+        name="chosen",
+        hoverinfo="skip",
+    )
+
+
 def points(study: StudyRecord) -> Markup:
-    """Row per front point."""
-    first, second = sides(study)
+    """Tabulate the points of the front."""
+    both = sides(study)
     rows = []
     for point in study.pareto_front:
         shown = study_view.in_short(study, point.configuration)
         name = [element("b", shown), " (chosen)"] if point.is_chosen else [shown]
-        rows.append(
-            element(
-                "tr",
-                element("td", *name, class_="text"),
-                *_cells(point),
-                tables.cell(point.trial),
-                class_="is-best-row" if point.is_chosen else None,
-            )
-        )
+        cells = [element("td", *name, class_="text")]
+        for place, value in enumerate(point.values):
+            cells += [tables.cell(value), tables.interval_cell(point.interval(place))]
+        cells.append(tables.cell(point.trial))
+        rows.append(row(*cells, class_="is-best-row" if point.is_chosen else None))
     heads: list[Child] = ["configuration"]
-    for side in (first, second):
+    for side in both:
         heads += [side.axis, "95 % interval"]
     return table([*heads, "trial"], rows)
 
 
 def sides(study: StudyRecord) -> tuple[objectives.Objective, objectives.Objective]:
-    """Both objectives."""
+    """Return both objectives."""
     assert study.second is not None
     return objectives.find_objective(study.objective), objectives.find_objective(study.second)
-
-
-def _cells(point: ParetoPoint) -> list[Markup]:
-    found = []
-    for place, value in enumerate(point.values):
-        ends = point.interval(place)
-        found.append(tables.cell(value))
-        found.append(element("td", formatting.interval(ends), class_="number", data_value=ends.low))
-    return found
-
-
-def _add_front(
-    drawn: go.Figure,
-    study: StudyRecord,
-    first: objectives.Objective,
-    second: objectives.Objective,
-) -> None:
-    if not study.pareto_front:
-        return
-    best = theme.mark("best")
-    xs, ys = ([point.values[place] for point in study.pareto_front] for place in (0, 1))
-    spans = [
-        {
-            "type": "data",
-            "symmetric": False,
-            "array": [
-                value * (math.exp(1.96 * sd) - 1) for value, sd in zip(values, sds, strict=True)
-            ],
-            "arrayminus": [
-                value * (1 - math.exp(-1.96 * sd)) for value, sd in zip(values, sds, strict=True)
-            ],
-            "thickness": 1,
-            "width": 3,
-            "color": best.colour,
-        }
-        for values, sds in (
-            (xs, [point.sds[0] for point in study.pareto_front]),
-            (ys, [point.sds[1] for point in study.pareto_front]),
-        )
-    ]
-    drawn.add_trace(
-        go.Scatter(
-            x=xs,
-            y=ys,
-            mode="lines+markers",
-            line={"width": 2, "color": best.colour, "dash": "dot"},
-            marker={"symbol": "circle", "size": 10, "color": best.colour},
-            error_x=spans[0],
-            error_y=spans[1],
-            name="front, by all launches together",
-            text=[
-                f"<b>{escape(study_view.in_short(study, point.configuration))}</b><br>"
-                f"{escape(first.label)} {formatting.quantity(point.values[0], first.unit)}<br>"
-                f"{escape(second.label)} {formatting.quantity(point.values[1], second.unit)}"
-                for point in study.pareto_front
-            ],
-            hovertemplate="%{text}<extra></extra>",
-        )
-    )
-    chosen = [point for point in study.pareto_front if point.is_chosen]
-    drawn.add_trace(
-        go.Scatter(
-            x=[point.values[0] for point in chosen],
-            y=[point.values[1] for point in chosen],
-            mode="markers",
-            marker={"symbol": best.symbol, "size": 18, "color": best.colour},
-            name="chosen",
-            hoverinfo="skip",
-        )
-    )
-
-
-def _add_default(
-    drawn: go.Figure,
-    study: StudyRecord,
-    first: objectives.Objective,
-    second: objectives.Objective,
-) -> None:
-    mark = theme.mark("default")
-    measured = [
-        one
-        for trial in study.trials
-        if trial.configuration == study.default and (one := trial.measured) is not None
-    ]
-    drawn.add_trace(
-        go.Scatter(
-            x=[first.value(one) for one in measured],
-            y=[second.value(one) for one in measured],
-            mode="markers",
-            marker={"symbol": mark.symbol, "size": mark.size, "color": mark.colour},
-            name=mark.label,
-            hoverinfo="skip",
-        )
-    )

@@ -1,14 +1,14 @@
 """Main effects: how much of the objective's variance each knob explains on its own.
 
-One-way analysis of variance of the log objective over the knob's levels, small levels merged with
-neighbours. The share is epsilon squared (Kelley 1935),
+This is a one-way analysis of variance of the log objective over the knob's levels, with small levels
+merged into neighbours. The share is epsilon squared (Kelley 1935),
 
     share = 1 - (SSW / (n - k)) / (SST / (n - 1)),     n trials, k levels,
 
-0 on average without effect, with a 95 % bootstrap interval, shifted by its own bias (about (k - 1)
-/ n), and the chance level: the 95 % quantile over shuffles.
+which is 0 on average without effect. It has a 95 % bootstrap interval, shifted by its own bias
+(about (k - 1) / n), and a chance level: the 95 % quantile over shuffles.
 
-Guided trials mix effects, so a large initial design is used alone.
+Guided trials mix effects, so a large initial design is analysed alone.
 """
 
 from __future__ import annotations
@@ -32,13 +32,13 @@ MAX_LEVELS = 5
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class MainEffect:
-    """A knob's share of the log objective's variance, 0 to 1."""
+    """A knob's share of the variance of the log objective, from 0 to 1."""
 
     knob: KnobInfo
     share: float
     interval: Interval
     chance: float
-    """95 % quantile over shuffles."""
+    """95 % quantile of the share over shuffles."""
     levels: int
 
 
@@ -52,26 +52,22 @@ class Importance:
 
 
 def basis(study: StudyRecord) -> tuple[tuple[Trial, ...], str]:
-    """Trials to analyse, and their description."""
+    """Return the trials to analyse and their description."""
     usable = study_view.successful_trials(study.trials)
     design = tuple(trial for trial in usable if trial.origin in {"default", "initial"})
     if study.sampler == "random":
         return usable, "all trials (drawn at random)"
     if len(design) >= DESIGN_TRIALS:
-        return (
-            design,
-            "the initial design (guided trials favour some values, which mixes the knobs)",
-        )
-    return usable, (
-        "all trials; guided ones favour some values together, so the knobs' effects mix: "
-        "read as a hint"
-    )
+        words = "the initial design (guided trials favour some values, which mixes the knobs)"
+        return design, words
+    words = "all trials; guided ones favour some values together, so the knobs' effects mix"
+    return usable, f"{words}: read as a hint"
 
 
 def main_effects(
     study: StudyRecord, rng: np.random.Generator, *, resamples: int = 400
 ) -> Importance | None:
-    """Main effects, or None with too few or equal values."""
+    """Return main effects, or None if the values are too few or identical."""
     trials, words = basis(study)
     objective = objectives.find_objective(study.objective)
     values = np.array([value for trial in trials if (value := objective.of(trial)) is not None])
@@ -88,12 +84,9 @@ def main_effects(
 
 
 def levels(knob: KnobInfo, trials: tuple[Trial, ...]) -> NDArray[np.intp]:
-    """Each trial's level (n,), 0..k-1, after merging small neighbours."""
+    """Return each trial's level (n,), 0..k-1, after merging small neighbours."""
     tried = [trial.configuration.get(knob.name, knob.default) for trial in trials]
-    others = sorted(
-        {v for v in tried if v not in knob.values}, key=lambda v: (isinstance(v, str), v)
-    )
-    order = [*knob.values, *others]
+    order = study_view.ordered_values(knob, tried)
     counts = [tried.count(value) for value in order]
     wanted = max(LEVEL_TRIALS, -(-len(trials) // (2 * MAX_LEVELS)))
     level_of, level, held = {}, 0, 0
@@ -108,9 +101,9 @@ def levels(knob: KnobInfo, trials: tuple[Trial, ...]) -> NDArray[np.intp]:
 
 
 def epsilon_squared(groups: NDArray[np.intp], logs: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Bias-corrected variance share of `logs` (..., n) between `groups` (..., n).
+    """Return the bias-corrected variance share of `logs` (..., n) between `groups` (..., n).
 
-    Can be negative; 0 if undefined.
+    The share can be negative; it is 0 if undefined.
     """
     count = logs.shape[-1]
     centred = logs - logs.mean(axis=-1, keepdims=True)

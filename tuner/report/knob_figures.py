@@ -1,42 +1,38 @@
 """Figures of the knobs: the objective by one knob, and parallel coordinates of all.
 
-The latter are plain lines, as Plotly's own need run-time code, which the page's policy forbids.
+Parallel coordinates are plain lines, as Plotly's own need run-time code, which the page's policy
+forbids.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from typing import Any
 
-import numpy as np
 import plotly.colors
 import plotly.graph_objects as go
 
 from tuner.metrics import objective as objectives
 from tuner.report import formatting, theme
 from tuner.report.axes import KnobAxis, escape, knob_axis, log_axis, log_ticks
+from tuner.report.search_figures import add_trials, trial_hover
 from tuner.report.study import study_view
-from tuner.report.trial_marks import PlotContext, add_best, add_failures, add_trials, trial_hover
 from tuner.values.configuration import Value
 from tuner.values.study_record import KnobInfo, StudyRecord
 from tuner.values.trial import Trial
 
 JITTER = 0.012
-"""Sideways shift of equal values, as a share of the axis."""
-
+"""Sideways shift of identical values, as a share of the axis."""
 
 SLICE_LETTERS, UPRIGHT_LETTERS = 26, 16
 
 
 def slice_of(study: StudyRecord, knob: KnobInfo) -> go.Figure:
-    """Draw the objective against one knob; the others vary."""
+    """Draw the objective against one knob; the other knobs vary."""
     objective = objectives.find_objective(study.objective)
-    trials = [t for t in study.trials if knob.name in t.configuration]
-    places = knob_axis(knob, [trial.configuration[knob.name] for trial in trials])
-    at = PlotContext(x=lambda trial: _place(places, knob, trial), knob=knob.name)
-    good = study_view.successful_trials(trials)
-    values = [value for trial in good if (value := objective.of(trial)) is not None]
+    trials = [trial for trial in study.trials if knob.name in trial.configuration]
+    places = _axis(study, knob)
+    values = [value for trial in trials if (value := objective.of(trial)) is not None]
     title = _in_lines(objective.axis, SLICE_LETTERS)
     drawn = theme.figure(
         height=300,
@@ -45,11 +41,12 @@ def slice_of(study: StudyRecord, knob: KnobInfo) -> go.Figure:
         xaxis=places.axis(escape(formatting.knob_label(knob.name, knob.unit))),
         yaxis=log_axis(values, title, pad=0.1),
     )
-    for origin in dict.fromkeys(trial.origin for trial in good):
-        chosen = [trial for trial in good if trial.origin == origin]
-        add_trials(drawn, study, chosen, origin, at=at)
-    add_failures(drawn, study, study_view.failed_trials(trials), at=at)
-    add_best(drawn, study, at=at)
+
+    def x(trial: Trial) -> float:
+        shift = JITTER * places.span * _step(trial)
+        return places.positions[trial.configuration[knob.name]] + shift
+
+    add_trials(drawn, study, trials, x=x, knob=knob.name)
     drawn.update_traces(error_y={"visible": False}, selector={"mode": "markers"})
     return drawn
 
@@ -57,31 +54,13 @@ def slice_of(study: StudyRecord, knob: KnobInfo) -> go.Figure:
 def parallel(study: StudyRecord) -> go.Figure:
     """Draw a line per trial through its knobs and objective."""
     objective = objectives.find_objective(study.objective)
-    trials = study.trials
-    knobs = study_view.varied_knobs(study)
-    axes = [
-        knob_axis(knob, [v for t in trials if (v := t.configuration.get(knob.name)) is not None])
-        for knob in knobs
-    ]
-    values = {t.number: v for t in trials if (v := objective.of(t)) is not None}
+    axes = [(knob, _axis(study, knob)) for knob in study_view.varied_knobs(study)]
+    values = {t.number: v for t in study.trials if (v := objective.of(t)) is not None}
     low, high = _ends(list(values.values()))
-    lines = []
-    for trial in sorted(trials, key=lambda t: _layer(study, t)):
-        heights = [
-            _height(axis, trial.configuration.get(knob.name)) + _shift(trial)
-            for knob, axis in zip(knobs, axes, strict=True)
-        ]
-        value = values.get(trial.number)
-        share = None if value is None else _share(value, low, high)
-        lines.append(_line(study, trial, heights if share is None else [*heights, share], share))
-    scales = [
-        (formatting.knob_label(knob.name, knob.unit), _marks(axis))
-        for knob, axis in zip(knobs, axes, strict=True)
-    ]
+    scales = [(formatting.knob_label(knob.name, knob.unit), _marks(axis)) for knob, axis in axes]
     if values:
         marks = {f"{t:,.6g}": _share(t, low, high) for t in log_ticks(low, high)}
         scales.append((objective.axis, marks))
-        lines.append(_scale(marks, objective.axis))
     drawn = theme.figure(
         height=520,
         has_legend=False,
@@ -95,20 +74,37 @@ def parallel(study: StudyRecord) -> go.Figure:
             for text in _texts(index, title, marks)
         ],
     )
-    drawn.add_traces(lines)
+    for trial in sorted(study.trials, key=lambda trial: _layer(study, trial)):
+        heights = [
+            _height(axis, trial.configuration.get(knob.name)) + 0.006 * _step(trial)
+            for knob, axis in axes
+        ]
+        share = None
+        if trial.number in values:
+            share = _share(values[trial.number], low, high)
+            heights.append(share)
+        line = _line(study, trial, share)
+        drawn.add_scatter(
+            x=list(range(len(heights))),
+            y=[None if math.isnan(height) else height for height in heights],
+            mode="lines",
+            line=line,
+            opacity=1.0 if line["width"] > 2 else 0.8,
+            text=trial_hover(study, trial),
+            hovertemplate=theme.HOVER,
+        )
+    if values:
+        _add_colour_scale(drawn, marks, objective.axis)
     return drawn
 
 
-def _place(places: KnobAxis, knob: KnobInfo, trial: Trial) -> float:
-    return places.positions[trial.configuration[knob.name]] + JITTER * places.span * _step(trial)
+def _axis(study: StudyRecord, knob: KnobInfo) -> KnobAxis:
+    tried = (trial.configuration.get(knob.name) for trial in study.trials)
+    return knob_axis(knob, [value for value in tried if value is not None])
 
 
 def _step(trial: Trial) -> int:
     return trial.number * 2 % 5 - 2
-
-
-def _shift(trial: Trial) -> float:
-    return 0.006 * _step(trial)
 
 
 def _ends(values: list[float]) -> tuple[float, float]:
@@ -125,8 +121,7 @@ def _share(value: float, low: float, high: float) -> float:
 def _height(axis: KnobAxis, value: Value | None) -> float:
     if value is None:
         return math.nan
-    low = min(axis.positions.values())
-    return (axis.positions[value] - low) / axis.span
+    return (axis.positions[value] - min(axis.positions.values())) / axis.span
 
 
 def _layer(study: StudyRecord, trial: Trial) -> tuple[int, int]:
@@ -137,38 +132,20 @@ def _layer(study: StudyRecord, trial: Trial) -> tuple[int, int]:
     return (1 if trial.measurement else 0), trial.number
 
 
-def _line(
-    study: StudyRecord, trial: Trial, heights: Sequence[float], share: float | None
-) -> go.Scatter:
-    line: dict[str, Any]
+def _line(study: StudyRecord, trial: Trial, share: float | None) -> dict[str, Any]:
     if trial.measurement is None or share is None:
-        line = {"color": theme.mark("failed").colour, "width": 1, "dash": "dot"}
-    elif trial.configuration == study.best:
-        line = {"color": theme.mark("best").colour, "width": 4}
-    elif trial.origin == "default":
-        line = {"color": theme.mark("default").colour, "width": 3}
-    else:
-        line = {"color": _colour(share), "width": 1.5}
-    is_marked = trial.measurement is not None and line["width"] > 2
-    return go.Scatter(
-        x=np.arange(len(heights)).tolist(),
-        y=[None if math.isnan(height) else height for height in heights],
-        mode="lines",
-        line=line,
-        opacity=1.0 if is_marked else 0.8,
-        text=trial_hover(study, trial),
-        hovertemplate="%{text}<extra></extra>",
-    )
-
-
-def _colour(share: float) -> str:
+        return {"color": theme.mark("failed").colour, "width": 1, "dash": "dot"}
+    if trial.configuration == study.best:
+        return {"color": theme.mark("best").colour, "width": 4}
+    if trial.origin == "default":
+        return {"color": theme.mark("default").colour, "width": 3}
     inside = min(1.0, max(0.0, share))
-    sampled: list[str] = plotly.colors.sample_colorscale(list(theme.SCALE), [inside])
-    return sampled[0]
+    (colour,) = plotly.colors.sample_colorscale(list(theme.SCALE), [inside])
+    return {"color": colour, "width": 1.5}
 
 
-def _scale(marks: dict[str, float], title: str) -> go.Scatter:
-    return go.Scatter(
+def _add_colour_scale(drawn: go.Figure, marks: dict[str, float], title: str) -> None:
+    drawn.add_scatter(
         x=[None],
         y=[None],
         mode="markers",
@@ -196,7 +173,7 @@ def _marks(axis: KnobAxis) -> dict[str, float]:
 
 
 def _upright(index: int) -> dict[str, Any]:
-    line = {"color": "#8b949e", "width": 1}
+    line = {"color": theme.LINE, "width": 1}
     ends = {"x0": index, "x1": index, "y0": -0.02, "y1": 1.02}
     return {"type": "line", "line": line, "layer": "below", **ends}
 

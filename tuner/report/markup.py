@@ -1,4 +1,4 @@
-"""HTML by construction: text is escaped unless it is `Markup`, so no name becomes a tag."""
+"""HTML by construction: a string is escaped unless it is `Markup`, so no name becomes a tag."""
 
 from __future__ import annotations
 
@@ -7,25 +7,25 @@ from collections.abc import Iterable, Sequence
 
 
 class Markup(str):
-    """Text that is already HTML."""
+    """A string that is already HTML."""
 
     __slots__ = ()
 
 
 Child = str | int | float | None
-"""Markup is inserted as is, other values escaped; None is omitted."""
+"""Markup is inserted as it is, other values are escaped, and None is omitted."""
 
 VOID = frozenset({"meta", "br", "hr"})
 
 
 def element(name: str, *children: Child, **attributes: str | float | bool | None) -> Markup:
-    """An element.
+    """Return an HTML element.
 
     Args:
         name: tag.
         children: content.
         attributes: `class_` becomes class, `data_value` data-value; True gives a bare attribute,
-            None and False none.
+            None and False give none.
     """
     parts = [name]
     for key, value in attributes.items():
@@ -45,14 +45,34 @@ def join(children: Iterable[Child]) -> Markup:
 
 
 def table(heads: Sequence[Child], rows: Iterable[Markup], *, class_: str | None = None) -> Markup:
-    """Table of `tr` rows that scrolls on narrow screens."""
+    """Return a table of `tr` rows that scrolls on narrow screens."""
     head = element("thead", element("tr", *(element("th", each, scope="col") for each in heads)))
     body = element("tbody", *rows)
     return element("div", element("table", head, body, class_=class_), class_="scroll")
 
 
+def row(*cells: Child, class_: str | None = None) -> Markup:
+    """Return a table row, wrapping each child that is not a cell in a `td` element."""
+    made = [
+        cell if isinstance(cell, Markup) and cell.startswith("<td") else element("td", cell)
+        for cell in cells
+    ]
+    return element("tr", *made, class_=class_)
+
+
+def soft(text: Child) -> Markup:
+    """Return a paragraph in small grey letters."""
+    return element("p", text, class_="soft")
+
+
+def verdict(sentence: str, numbers: str | None = None, *, tone: str | None = None) -> Markup:
+    """Return a result in large letters, with its numbers below."""
+    small = (element("br"), element("span", numbers, class_="soft")) if numbers else ()
+    return element("p", element("span", sentence), *small, class_=f"verdict {tone or ''}".strip())
+
+
 def bullets(items: Iterable[Child], *, class_: str | None = None) -> Markup | None:
-    """Unordered list, or None without items."""
+    """Return an unordered list, or None without items."""
     made = [element("li", item) for item in items]
     return element("ul", *made, class_=class_) if made else None
 

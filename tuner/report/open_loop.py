@@ -1,6 +1,6 @@
 """Default and best of a closed-loop study in an open loop: sentence, caution and table.
 
-At fixed concurrency a batch's requests arrive together. One evaluation each is no verdict.
+At a fixed concurrency, a batch's requests arrive together. One evaluation of each is no verdict.
 """
 
 from __future__ import annotations
@@ -8,13 +8,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from tuner.metrics import tail_latency
-from tuner.report import formatting
-from tuner.report.markup import Child, Markup, element, table
+from tuner.report import formatting, tables
+from tuner.report.markup import Markup, element, row, soft, table
+from tuner.report.study.study_view import ARMS
 from tuner.values.measurement import Measurement
 from tuner.values.study_record import StudyRecord
 from tuner.values.verification_state import OpenLoopCheck
 
-ARMS = ("default", "best")
 MAX_MORE = 1.15
 
 
@@ -27,7 +27,7 @@ def title(found: OpenLoopCheck) -> str:
 
 
 def sentences(study: StudyRecord) -> Iterator[str]:
-    """Yield both results."""
+    """Yield a sentence with both results."""
     found = study.open_loop
     if found is None:
         return
@@ -36,7 +36,7 @@ def sentences(study: StudyRecord) -> Iterator[str]:
 
 
 def cautions(study: StudyRecord) -> Iterator[str]:
-    """Yield the best's shortfalls in the open loop."""
+    """Yield the shortfalls of the best in the open loop."""
     found = study.open_loop
     if found is None:
         return
@@ -54,18 +54,18 @@ def cautions(study: StudyRecord) -> Iterator[str]:
         why = ": at a fixed concurrency, waiting for a full batch looks free" if waits else ""
         yield (
             f"In {title(found)} the mean of the best was {formatting.number(ratio)} times that of the default "
-            f"(one launch each){why}."
+            f"(one evaluation each){why}."
         )
 
 
 def section(study: StudyRecord) -> tuple[Markup, ...]:
-    """Headed table, or nothing."""
+    """Return a table with heading and caption, or nothing."""
     found = study.open_loop
     if found is None:
         return ()
-    sides = [found.of(role).measurement for role in ARMS]
+    starts = [found.of(role) for role in ARMS]
     rows = [
-        element("tr", element("td", label), *(_cell(side, field) for side in sides))
+        row(label, *(_cell(start.measurement, field) for start in starts))
         for label, field in (
             ("mean (ms)", "mean_ms"),
             ("p50 (ms)", "p50_ms"),
@@ -75,22 +75,17 @@ def section(study: StudyRecord) -> tuple[Markup, ...]:
             ("requests", "requests"),
         )
     ]
-    heads: list[Child] = ["", *(element("span", role, class_=f"is-{role}") for role in ARMS)]
     failed = [
-        element("p", f"The {role}: {found.of(role).outcome.reason}.", class_="soft")
-        for role in ARMS
-        if found.of(role).measurement is None
+        soft(f"The {start.role}: {start.outcome.reason}.")
+        for start in starts
+        if start.measurement is None
     ]
     caption = (
         f"Default and best in {title(found)}: latency counts from when a request was due. One fresh start "
         "of each, so a small difference means nothing."
     )
-    return (
-        element("h3", "In an open loop"),
-        table(heads, rows, class_="figures"),
-        *failed,
-        element("p", caption, class_="soft"),
-    )
+    shown = table(["", *tables.arm_heads()], rows, class_="figures")
+    return element("h3", "In an open loop"), shown, *failed, soft(caption)
 
 
 def _did(found: OpenLoopCheck, arm: str) -> str:
@@ -110,7 +105,6 @@ def _p99(measured: Measurement) -> str:
 def _cell(measured: Measurement | None, field: str) -> Markup:
     if field == "p99_ms" and measured is not None:
         tail = tail_latency.of_evaluation(measured)
-        shown = formatting.tail(tail) if tail.is_reportable else "too few"
-    else:
-        shown = formatting.number(None if measured is None else getattr(measured, field))
-    return element("td", shown, class_="number")
+        return tables.cell(text=formatting.tail(tail) if tail.is_reportable else "too few")
+    value = None if measured is None else getattr(measured, field)
+    return tables.cell(text=formatting.number(value))

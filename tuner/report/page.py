@@ -17,10 +17,23 @@ from tuner.report import (
     tables,
     theme,
 )
-from tuner.report.markup import Child, Markup, element, join
+from tuner.report.document import Section
+from tuner.report.markup import Markup, element, join, soft
+from tuner.report.request_figures import Phases
 from tuner.report.study import study_view
 from tuner.values.measurement import MIN_FOR_P99
 from tuner.values.study_record import StudyRecord
+
+NO_TRIAL = element("p", "The study has no trial yet.")
+GLYPHS = {
+    "diamond": "◆",
+    "circle-open": "○",
+    "circle": "●",
+    "square-open": "□",
+    "star": "★",
+    "x-thin": "×",
+    "triangle-down-open": "▽",
+}
 
 
 def render(study: StudyRecord) -> str:
@@ -38,41 +51,33 @@ def render(study: StudyRecord) -> str:
     return document.render(title=title, head=page_header.answer(study), sections=sections)
 
 
-def _front(study: StudyRecord) -> tuple[tuple[str, str, Markup], ...]:
+def _front(study: StudyRecord) -> tuple[Section, ...]:
     if study.second is None:
         return ()
     if not study.pareto_front:
         text = "There is no front: the study is not finished, or no configuration was a solution."
         return (("front", "The front", element("p", text)),)
-    caption = (
-        "Further left and further down is better"
-        if all(side.is_minimised for side in front_figures.sides(study))
-        else "Better is less of a latency or a cost, and more of a throughput"
-    )
+    direction = "Better is less of a latency or a cost, and more of a throughput"
+    if all(side.is_minimised for side in front_figures.sides(study)):
+        direction = "Further left and further down is better"
     drawn = document.figure(
         front_figures.figure(study),
         name="front",
         title="What none beats in both objectives",
         caption=(
-            f"{caption}. Small marks are single launches; the dots are the configurations that none beats "
-            "in both, by what all launches together say, with 95 % intervals: a launch that lies beyond "
+            f"{direction}. Small marks are single evaluations; the dots are the configurations that none beats "
+            "in both, by what all evaluations together say, with 95 % intervals: an evaluation that lies beyond "
             "them was lucky. The star is the one that was verified and is exported (--point)."
         ),
     )
     out = " --out DIR" if study.shared is not None else ""
-    any_other = f"Any other is exported by its trial: tune export STUDY --trial N{out}."
-    return (
-        (
-            "front",
-            "The front",
-            join((drawn, front_figures.points(study), element("p", any_other, class_="soft"))),
-        ),
-    )
+    any_other = soft(f"Any other is exported by its trial: tune export STUDY --trial N{out}.")
+    return (("front", "The front", join((drawn, front_figures.points(study), any_other))),)
 
 
 def _search(study: StudyRecord) -> Markup:
     if not study.trials:
-        return element("p", "The study has no trial yet.")
+        return NO_TRIAL
     if not study_view.successful_trials(study.trials):
         return element(
             "p",
@@ -93,66 +98,66 @@ def _search(study: StudyRecord) -> Markup:
             "that all measurements together, those of its neighbours included, make the best: of "
             "many measurements the best is partly luck."
         )
+    title = "Objective of every trial"
     drawn = search_figures.convergence(study)
-    return document.figure(
-        drawn, name="convergence", title="Objective of every trial", caption=caption
-    )
+    return document.figure(drawn, name="convergence", title=title, caption=caption)
 
 
 def _latencies(study: StudyRecord) -> Markup:
-    distribution = request_figures.distribution(study)
-    over_time = request_figures.over_time(study)
-    if distribution is None or over_time is None:
+    drawn = request_figures.distribution(study), request_figures.over_time(study)
+    if drawn[0] is None or drawn[1] is None:
         return element(
             "p", "No single requests were kept for the default or the best configuration."
         )
     kept = request_figures.phases(study)
-    errors = ", ".join(
+    distribution = document.figure(
+        drawn[0],
+        name="distribution",
+        title="How long requests took",
+        caption=_distribution_caption(study, kept),
+    )
+    dotted = "A dotted line marks where measuring began. " if _is_cut(kept) else ""
+    over_time = document.figure(
+        drawn[1],
+        name="over-time",
+        title="Round trips over time",
+        caption=(
+            "Points are single requests, thinned to 1,200 a side with the slowest always "
+            f"kept; lines are medians over short stretches of time. {dotted}A drift or a "
+            "step after the warm-up would cast doubt on the measurement."
+        ),
+    )
+    return join((distribution, over_time))
+
+
+def _is_cut(kept: Phases) -> bool:
+    return all(phase.warmup_s is not None for phase in kept.values())
+
+
+def _distribution_caption(study: StudyRecord, kept: Phases) -> str:
+    side = (
+        "One evaluation of each" if len(kept) > 1 else f"One evaluation of the {next(iter(kept))}"
+    )
+    cut = "Where the measured part lies is not known here, so nothing is cut."
+    if _is_cut(kept):
+        when = "were due" if study.is_open else "finished"
+        cut = f"The requests are those that {when} in its measured part, as in the figures above."
+    start = "when it was due" if study.is_open else "the first byte sent"
+    caption = (
+        f"{side}. Further left is faster; the upper part shows the slowest requests. {cut} "
+        f"A round trip counts from {start} to the last byte received."
+    )
+    if any(len(phase.measured_ms) < MIN_FOR_P99 for phase in kept.values()):
+        caption += f" p99 is not marked below {MIN_FOR_P99} requests, too few to know it."
+    errors = [
         f"{role} {formatting.plural(phase.errors, 'request')}"
         for role, phase in kept.items()
         if phase.errors
-    )
-    is_cut = all(phase.warmup_s is not None for phase in kept.values())
-    is_open = study.is_open
-    cut = (
-        f"The requests are those that {'were due' if is_open else 'finished'} in its measured part, as in "
-        "the figures above. "
-        if is_cut
-        else "Where the measured part lies is not known here, so nothing is cut. "
-    )
-    side = "One launch of each" if len(kept) > 1 else f"One launch of the {next(iter(kept))}"
-    dotted = "A dotted line marks where measuring began. " if is_cut else ""
-    missing = "Without an answer" if study.shared is None else "Refused, or without an answer"
-    without = f" {missing}, and not drawn: {errors}." if errors else ""
-    short = any(len(phase.measured_ms) < MIN_FOR_P99 for phase in kept.values())
-    refused = (
-        f" p99 is not marked below {MIN_FOR_P99} requests, too few to know it." if short else ""
-    )
-    return join(
-        (
-            document.figure(
-                distribution,
-                name="distribution",
-                title="How long requests took",
-                caption=(
-                    f"{side}. Further left is faster; the upper part shows the slowest "
-                    f"requests. {cut}A round trip counts from "
-                    f"{'when it was due' if is_open else 'the first byte sent'} to the last byte "
-                    f"received.{refused}{without}"
-                ),
-            ),
-            document.figure(
-                over_time,
-                name="over-time",
-                title="Round trips over time",
-                caption=(
-                    "Points are single requests, thinned to 1,200 a side with the slowest always "
-                    f"kept; lines are medians over short stretches of time. {dotted}A drift or a "
-                    "step after the warm-up would cast doubt on the measurement."
-                ),
-            ),
-        )
-    )
+    ]
+    if errors:
+        missing = "Without an answer" if study.shared is None else "Refused, or without an answer"
+        caption += f" {missing}, and not drawn: {', '.join(errors)}."
+    return caption
 
 
 def _knobs(study: StudyRecord) -> Markup:
@@ -161,7 +166,7 @@ def _knobs(study: StudyRecord) -> Markup:
         return element("p", "No knob was varied: there is nothing to compare yet.")
     if not study_view.successful_trials(study.trials):
         return element("p", "No trial gave a figure: there is nothing to compare the knobs by.")
-    fixed = [knob.name for knob in study.knobs if knob not in varied]
+    fixed = ", ".join(knob.name for knob in study.knobs if knob not in varied)
     axis = objectives.find_objective(study.objective).axis
     slices = [
         document.figure(
@@ -172,29 +177,29 @@ def _knobs(study: StudyRecord) -> Markup:
         )
         for index, knob in enumerate(varied)
     ]
+    parallel = document.figure(
+        knob_figures.parallel(study),
+        name="parallel",
+        title="All knobs at once",
+        caption=(
+            "One line per trial, coloured by its objective; thick: "
+            "default (orange) and best (green); dotted: no figure, so the line ends early."
+        ),
+        is_wide=True,
+    )
+    hint = (
+        "Every trial against one knob; the other knobs differ from point to point, so a "
+        "cloud that leans is a hint and not a proof. Points are shifted a little sideways."
+    )
     return join(
         (
             _importance(study),
             element("h3", f"One knob at a time: {axis}"),
-            element(
-                "p",
-                "Every trial against one knob; the other knobs differ from point to point, so a "
-                "cloud that leans is a hint and not a proof. Points are shifted a little sideways.",
-                class_="soft",
-            ),
+            soft(hint),
             _key(study),
             element("div", *slices, class_="slices"),
-            element("p", f"Never varied: {', '.join(fixed)}.", class_="soft") if fixed else None,
-            document.figure(
-                knob_figures.parallel(study),
-                name="parallel",
-                title="All knobs at once",
-                caption=(
-                    "One line per trial, coloured by its objective; thick: "
-                    "default (orange) and best (green); dotted: no figure, so the line ends early."
-                ),
-                is_wide=True,
-            ),
+            soft(f"Never varied: {fixed}.") if fixed else None,
+            parallel,
         )
     )
 
@@ -216,35 +221,24 @@ def _importance(study: StudyRecord) -> Markup:
         "of shuffles: a bar that does not clear it shows nothing. Effects that need two knobs "
         "together, failures, and values that were not tried are not in it."
     )
-    return document.figure(
-        search_figures.importance(found), name="importance", title=title, caption=caption
-    )
+    drawn = search_figures.importance(found)
+    return document.figure(drawn, name="importance", title=title, caption=caption)
 
 
 def _key(study: StudyRecord) -> Markup:
     good = study_view.successful_trials(study.trials)
-    kinds: list[str] = list(dict.fromkeys(trial.origin for trial in good))
-    kinds += list(dict.fromkeys(t.outcome.status for t in study_view.failed_trials(study.trials)))
+    failed = study_view.failed_trials(study.trials)
+    kinds = [trial.origin for trial in good] + [trial.outcome.status for trial in failed]
     kinds += ["best"] if study.best is not None else []
-    glyphs = {
-        "diamond": "◆",
-        "circle-open": "○",
-        "circle": "●",
-        "square-open": "□",
-        "star": "★",
-        "x-thin": "×",
-        "triangle-down-open": "▽",
-    }
-    items: list[Child] = []
-    for kind in kinds:
-        mark = theme.mark(kind)
-        glyph = element("span", glyphs.get(mark.symbol, "●"), style=f"color:{mark.colour}")
+    items = []
+    for mark in map(theme.mark, dict.fromkeys(kinds)):
+        glyph = element("span", GLYPHS.get(mark.symbol, "●"), style=f"color:{mark.colour}")
         items.append(element("span", glyph, f" {mark.label}"))
     return element("div", *items, class_="key")
 
 
 def _trials(study: StudyRecord) -> Markup:
     if not study.trials:
-        return element("p", "The study has no trial yet.")
+        return NO_TRIAL
     text = "A heading sorts by its column. Orange and green edges mark default and best."
-    return join((element("p", text, class_="soft"), tables.trials(study)))
+    return join((soft(text), tables.trials(study)))

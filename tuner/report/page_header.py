@@ -4,65 +4,56 @@ from __future__ import annotations
 
 import pathlib
 import shlex
-from collections.abc import Mapping
 
 from tuner.advice import advise
 from tuner.metrics import objective as objectives
 from tuner.report import formatting, open_loop, tables
-from tuner.report.markup import Markup, bullets, element, join
+from tuner.report.markup import Child, Markup, bullets, element, join, soft, verdict
 from tuner.report.study import headline, study_notes, study_view
 from tuner.settings.recommended_commands import serve_command
 from tuner.values.study_record import StudyRecord
-from tuner.values.verdict import VerdictOutcome
 
 WARNING_WORDS = ("synthetic", "not enforced", "not measured", "interrupted", "stopped")
-SHOWN: Mapping[VerdictOutcome, str | None] = {
-    "better": "better",
-    "worse": "worse",
-    "no difference shown": None,
-}
 
 
 def answer(study: StudyRecord) -> Markup:
-    """Everything above the first section."""
-    objective = objectives.find_objective(study.objective)
-    tried = formatting.plural(len(study.trials), "trial")
-    took = "" if study.used_s is None else f", {formatting.duration(study.used_s)} in all"
-    engine = f"engine {study.engine}, " if study.is_of_other_engine else ""
-    if study.spawner == "docker":
-        engine = "replicas in containers, "
-    load = study_view.workload(study)
-    label = objective.label
-    if study.second is not None:
-        label += f" and {objectives.find_objective(study.second).label}"
-    line = (
-        f"Study {study.name}: {study_view.models(study)}{engine}objective {label}, {study_view.search(study)}, "
-        f"{tried}{took}."
-    )
-    if (limits := study_view.limits(study)) is not None:
-        line += f" A solution keeps to {limits}."
+    """Return everything above the first section."""
+    configurations = element("h3", "Configuration"), tables.configurations(study)
+    measured = *_measured_section(study), *open_loop.section(study)
+    halves = element("div", *configurations), element("div", *measured)
     return join(
         (
-            element("h1", f"{study.model} at {load}"),
-            element("p", line, class_="soft"),
+            element("h1", f"{study.model} at {study_view.workload(study)}"),
+            soft(_facts(study)),
             _verdict(study),
             _cards(study),
             notes(study_notes.warnings(study)),
             _inputs(study),
-            element(
-                "div",
-                element("div", element("h3", "Configuration"), tables.configurations(study)),
-                element("div", *_measured_section(study), *open_loop.section(study)),
-                class_="halves",
-            ),
+            element("div", *halves, class_="halves"),
             remarks(study_notes.remarks(study)),
             _use(study),
         )
     )
 
 
+def _facts(study: StudyRecord) -> str:
+    tried = formatting.plural(len(study.trials), "trial")
+    took = "" if study.used_s is None else f", {formatting.duration(study.used_s)} in all"
+    engine = f"engine {study.engine}, " if study.is_of_other_engine else ""
+    if study.spawner == "docker":
+        engine = "replicas in containers, "
+    names = [name for name in (study.objective, study.second) if name is not None]
+    labels = " and ".join(objectives.find_objective(name).label for name in names)
+    limits = study_view.limits(study)
+    kept = "" if limits is None else f" A solution keeps to {limits}."
+    return (
+        f"Study {study.name}: {study_view.models(study)}{engine}objective {labels}, {study_view.search(study)}, "
+        f"{tried}{took}.{kept}"
+    )
+
+
 def notes(texts: tuple[str, ...]) -> Markup | None:
-    """Cautions, important ones in bold."""
+    """Return cautions, with important ones in bold."""
     items = [
         element("strong", text) if any(word in text.lower() for word in WARNING_WORDS) else text
         for text in texts
@@ -72,81 +63,67 @@ def notes(texts: tuple[str, ...]) -> Markup | None:
 
 
 def remarks(texts: tuple[str, ...]) -> Markup | None:
-    """Notes for information."""
-    made = bullets(texts, class_="soft")
-    return join((element("h3", "Notes"), made)) if made else None
+    """Return notes for information."""
+    return _titled("Notes", texts)
 
 
 def _inputs(study: StudyRecord) -> Markup | None:
     if study.sent is None:
         return None
-    told = bullets((*study.sent.lines, f"source: {study.sent.source}"), class_="soft")
-    return join((element("h3", "What was sent"), told))
+    return _titled("What was sent", (*study.sent.lines, f"source: {study.sent.source}"))
+
+
+def _titled(title: str, items: tuple[str, ...]) -> Markup | None:
+    made = bullets(items, class_="soft")
+    return join((element("h3", title), made)) if made else None
 
 
 def _verdict(study: StudyRecord) -> Markup:
-    class_ = f"verdict {headline.tone(study) or ''}".strip()
     numbers: str | None = None
-    if study.verdict is not None:
+    if (found := study.verdict) is not None:
         objective = objectives.find_objective(study.objective)
-        shown = formatting.ratio(study.verdict.ratio, study.verdict.interval)
         numbers = (
-            f"{objective.label.capitalize()}, best over default: {shown}"
-            f"{'' if study.verdict.interval.is_vague else ', 95 % interval'}; on another day "
-            f"{formatting.interval(study.verdict.between_session_interval)}; from "
-            f"{formatting.plural(len(study.verdict.best), 'pair')} of launches that alternate."
+            f"{objective.label.capitalize()}, best over default: "
+            f"{formatting.ratio(found.ratio, found.interval)}"
+            f"{'' if found.interval.is_vague else ', 95 % interval'}; on another day "
+            f"{formatting.interval(found.between_session_interval)}; from "
+            f"{formatting.plural(len(found.best), 'pair')} of evaluations that alternate."
         )
-    if study.verdict is not None and study.verdict.second is not None:
-        second = study.verdict.second
-        label = objectives.find_objective(second.objective).label.capitalize()
-        numbers = f"{numbers} {label}: {formatting.ratio(second.ratio, second.interval)}."
-    sentence = element("span", headline.headline(study))
-    small = element("span", numbers, class_="soft") if numbers else None
-    return element("p", sentence, element("br") if small else None, small, class_=class_)
+        if (second := found.second) is not None:
+            label = objectives.find_objective(second.objective).label.capitalize()
+            numbers += f" {label}: {formatting.ratio(second.ratio, second.interval)}."
+    return verdict(headline.headline(study), numbers, tone=headline.tone(study))
 
 
 def _cards(study: StudyRecord) -> Markup | None:
-    sides = {role: study_view.arm_measurements(study, role) for role in study_view.ARMS}
     has_best = study_view.has_two_arms(study)
-    if not any(side.measurements for side in sides.values()):
+    sides = [study_view.arm_measurements(study, role) for role in study_view.ARMS]
+    if not any(side.measurements for side in sides):
         return None
     made = []
     for name in study_view.figures_of_merit(study):
         objective = objectives.find_objective(name)
-        field = objective.field
+        middles = [side.figure(objective.field).middle for side in sides]
         found = study_view.compare_metric(study, name) if has_best else None
-        shown = None if found is None else SHOWN[found.outcome]
-        pair = [
-            element("span", formatting.number(sides[role].figure(field).middle), class_=colour)
-            for role, colour in zip(study_view.ARMS[: 1 + has_best], (None, shown), strict=False)
-        ]
-        between: list[Markup | str] = [pair[0]]
+        tone = None
+        if found is not None and found.outcome != "no difference shown":
+            tone = found.outcome
+        shown: list[Child] = [element("span", formatting.number(middles[0]))]
+        below = "default"
         if has_best:
-            between += [" → ", pair[1]]
+            shown += [" → ", element("span", formatting.number(middles[1]), class_=tone)]
+            below = _plain_ratio(*middles)
         if found is not None:
             ratio = formatting.ratio(found.ratio, found.interval)
-            below = f"best over default {ratio}" + (f": {shown}" if shown else "")
-        else:
-            below = _plain_ratio(sides, field) if has_best else "default"
-        made.append(
-            element(
-                "div",
-                element("div", objective.label, class_="name"),
-                element(
-                    "div",
-                    *between,
-                    element("span", f" {objective.unit}", class_="unit"),
-                    class_="pair",
-                ),
-                element("div", below, class_="ratio"),
-                class_="card",
-            )
-        )
+            below = f"best over default {ratio}" + (f": {tone}" if tone else "")
+        shown.append(element("span", f" {objective.unit}", class_="unit"))
+        parts: dict[str, list[Child]] = {"name": [objective.label], "pair": shown, "ratio": [below]}
+        lines = (element("div", *content, class_=kind) for kind, content in parts.items())
+        made.append(element("div", *lines, class_="card"))
     return element("div", *made, class_="cards")
 
 
-def _plain_ratio(arms: dict[study_view.ArmName, study_view.ArmMeasurements], field: str) -> str:
-    default, best = (arms[role].figure(field).middle for role in study_view.ARMS)
+def _plain_ratio(default: float, best: float) -> str:
     if not (default > 0 and best > 0):
         return f"no figure of the {'default' if not default > 0 else 'best'}"
     return f"best over default × {formatting.number(best / default)}, no interval"
@@ -171,7 +148,7 @@ def _measured_section(study: StudyRecord) -> tuple[Markup, ...]:
             "luckiest of 30 equal configurations lies two standard deviations off their "
             "mean."
         )
-    return element("h3", title), shown, element("p", caption, class_="soft")
+    return element("h3", title), shown, soft(caption)
 
 
 def _use(study: StudyRecord) -> Markup | None:
@@ -183,18 +160,14 @@ def _use(study: StudyRecord) -> Markup | None:
         text = f"The knobs, and what they make of the engine file, stand in {file}."
         parts.append(element("p", text))
     else:
-        parts.append(
-            element(
-                "pre",
-                element(
-                    "code", serve_command(study.served_model, file, is_trusted=study.is_trusted)
-                ),
-            )
-        )
+        parts.append(_code(serve_command(study.served_model, file, is_trusted=study.is_trusted)))
         if study.shared is not None:
-            command = f"sh {shlex.quote(str(file.with_name('deploy.sh')))}"
             parts.append(element("p", "Its models are deployed then:"))
-            parts.append(element("pre", element("code", command)))
+            parts.append(_code(f"sh {shlex.quote(str(file.with_name('deploy.sh')))}"))
     if (other := headline.to_try(study)) is not None:
-        parts += [element("p", headline.TO_TRY), element("pre", element("code", other))]
+        parts += [element("p", headline.TO_TRY), _code(other)]
     return join((element("h3", "Use it"), *parts))
+
+
+def _code(command: str) -> Markup:
+    return element("pre", element("code", command))

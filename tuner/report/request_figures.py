@@ -1,6 +1,6 @@
 """Figures of single requests of best and default: distribution and time course.
 
-Thinned (`tuner.report.requests`); None without raw records.
+Requests are thinned (`tuner.report.requests`); a figure is None without raw records.
 """
 
 from __future__ import annotations
@@ -9,31 +9,34 @@ from collections.abc import Sequence
 
 import numpy as np
 import plotly.graph_objects as go
-from numpy.typing import NDArray
 
 from tuner.report import formatting, theme
 from tuner.report.axes import log_axis
-from tuner.report.requests import PhaseRequests, binned_median, phase, quantile_curve, thin
+from tuner.report.requests import (
+    Array,
+    PhaseRequests,
+    binned_median,
+    phase,
+    quantile_curve,
+    thin,
+)
 from tuner.report.study import study_view
 from tuner.values.measurement import MIN_FOR_P99
 from tuner.values.study_record import StudyRecord
 
-MARKED = (0.5, 0.95, 0.99)
-TICKS = (0.0, 0.5, 0.9, 0.95, 0.99, 0.999, 0.9999)
+Phases = dict[study_view.ArmName, PhaseRequests]
 
+MARKED = (0.5, 0.95, 0.99)
+
+TICKS = (0.0, 0.5, 0.9, 0.95, 0.99, 0.999, 0.9999)
 LABEL_SHARE = 0.12
 
-Array = NDArray[np.float64]
 
-
-def phases(study: StudyRecord) -> dict[study_view.ArmName, PhaseRequests]:
-    """Recorded phases by arm."""
-    found: dict[study_view.ArmName, PhaseRequests] = {}
-    for role in study_view.ARMS if study_view.has_two_arms(study) else study_view.ARMS[:1]:
-        kept = phase(study, role)
-        if kept is not None and len(kept.measured_ms) > 0:
-            found[role] = kept
-    return found
+def phases(study: StudyRecord) -> Phases:
+    """Return the recorded phases by arm."""
+    arms = study_view.ARMS if study_view.has_two_arms(study) else study_view.ARMS[:1]
+    found = {role: phase(study, role) for role in arms}
+    return {role: kept for role, kept in found.items() if kept and len(kept.measured_ms)}
 
 
 def distribution(study: StudyRecord) -> go.Figure | None:
@@ -63,49 +66,45 @@ def distribution(study: StudyRecord) -> go.Figure | None:
 
 
 def over_time(study: StudyRecord) -> go.Figure | None:
-    """Draw latencies by completion time: thinned requests and medians per bin."""
+    """Draw latencies over time: thinned requests, and medians per bin."""
     kept = phases(study)
     if not kept:
         return None
     drawn = theme.figure(height=420)
-    values: list[float] = []
     for role, each in kept.items():
-        colour = theme.mark(role).colour
         chosen = thin(each)
-        values += [float(each.round_trip_ms.min()), float(each.round_trip_ms.max())]
-        drawn.add_trace(
-            go.Scatter(
-                x=_round_values(each.at_s[chosen]),
-                y=_round_values(each.round_trip_ms[chosen]),
-                mode="markers",
-                marker={"size": 4, "color": colour, "opacity": 0.3},
-                name=f"{role}, single requests",
-                hovertemplate="%{y:.4g} ms at %{x:.3g} s<extra>" + role + "</extra>",
-            )
+        drawn.add_scatter(
+            x=_round_values(each.at_s[chosen]),
+            y=_round_values(each.round_trip_ms[chosen]),
+            mode="markers",
+            marker={"size": 4, "color": theme.mark(role).colour, "opacity": 0.3},
+            name=f"{role}, single requests",
+            hovertemplate="%{y:.4g} ms at %{x:.3g} s<extra>" + role + "</extra>",
         )
     for role, each in kept.items():
         middles, medians = binned_median(each)
-        drawn.add_trace(
-            go.Scatter(
-                x=_round_values(middles),
-                y=_round_values(medians),
-                mode="lines",
-                line={"width": 3, "color": theme.mark(role).colour},
-                name=f"{role}, median",
-                hovertemplate="median %{y:.4g} ms<extra>" + role + "</extra>",
-            )
+        drawn.add_scatter(
+            x=_round_values(middles),
+            y=_round_values(medians),
+            mode="lines",
+            line={"width": 3, "color": theme.mark(role).colour},
+            name=f"{role}, median",
+            hovertemplate="median %{y:.4g} ms<extra>" + role + "</extra>",
         )
     for role, each in kept.items():
-        _add_warmup(drawn, role, each)
+        if each.warmup_s is not None:
+            line = {"width": 1.5, "dash": "dot", "color": theme.mark(role).colour}
+            drawn.add_vline(x=each.warmup_s, line=line)
+    values = np.concatenate([each.round_trip_ms for each in kept.values()])
     drawn.update_layout(
         xaxis={"title": {"text": "time since the load began (s)"}, "rangemode": "tozero"},
-        yaxis=log_axis(values, "round trip (ms)"),
+        yaxis=log_axis([float(values.min()), float(values.max())], "round trip (ms)"),
     )
     return drawn
 
 
 def _log_tail(share: float) -> float:
-    """-log10 of the share above: 0, 1 at p90, 2 at p99."""
+    """Return -log10 of the share above, which is 1 at p90 and 2 at p99."""
     return float(-np.log10(1 - share))
 
 
@@ -113,52 +112,38 @@ def _add_curve(
     drawn: go.Figure, arm: study_view.ArmName, values: Array, others: Sequence[Array]
 ) -> None:
     """Add one curve with its percentiles, labelled above on the left, or below on the right."""
-    colour = theme.mark(arm).colour
+    style = theme.mark(arm)
     times, shares = quantile_curve(values)
-    drawn.add_trace(
-        go.Scatter(
-            x=_round_values(times),
-            y=_round_values(-np.log10(1 - shares)),
-            text=[f"p{100 * share:.4g}" for share in shares],
-            mode="lines",
-            line={"width": 2.5, "color": colour},
-            name=f"{arm} ({formatting.plural(len(values), 'request')})",
-            hovertemplate="%{text}: %{x:.4g} ms<extra>" + arm + "</extra>",
-        )
+    drawn.add_scatter(
+        x=_round_values(times),
+        y=_round_values(-np.log10(1 - shares)),
+        text=[f"p{100 * share:.4g}" for share in shares],
+        mode="lines",
+        line={"width": 2.5, "color": style.colour},
+        name=f"{arm} ({formatting.plural(len(values), 'request')})",
+        hovertemplate="%{text}: %{x:.4g} ms<extra>" + arm + "</extra>",
     )
     enough = [s for s in MARKED if s < 0.99 or len(values) >= MIN_FOR_P99]
-    marks = [_percentile(values, share) for share in enough]
+    marks = {share: _percentile(values, share) for share in enough}
     is_left = [
-        all(mark <= _percentile(other, share) for other in others)
-        for share, mark in zip(enough, marks, strict=True)
+        all(mark <= _percentile(other, share) for other in others) for share, mark in marks.items()
     ]
-    drawn.add_trace(
-        go.Scatter(
-            x=marks,
-            y=[_log_tail(share) for share in enough],
-            text=[
-                f"p{100 * share:g} {formatting.number(value)}"
-                for share, value in zip(enough, marks, strict=True)
-            ],
-            mode="markers+text",
-            textposition=["top left" if left else "bottom right" for left in is_left],
-            textfont={"color": colour, "size": 12},
-            cliponaxis=False,
-            marker={"size": 9, "color": colour, "symbol": theme.mark(arm).symbol},
-            showlegend=False,
-            hovertemplate="%{text}<extra>" + arm + "</extra>",
-        )
+    drawn.add_scatter(
+        x=list(marks.values()),
+        y=[_log_tail(share) for share in marks],
+        text=[f"p{100 * share:g} {formatting.number(value)}" for share, value in marks.items()],
+        mode="markers+text",
+        textposition=["top left" if left else "bottom right" for left in is_left],
+        textfont={"color": style.colour, "size": 12},
+        cliponaxis=False,
+        marker=theme.marker(style, size=9),
+        showlegend=False,
+        hovertemplate="%{text}<extra>" + arm + "</extra>",
     )
 
 
 def _percentile(values: Array, share: float) -> float:
     return float(np.quantile(values, share, method="inverted_cdf"))
-
-
-def _add_warmup(drawn: go.Figure, arm: study_view.ArmName, each: PhaseRequests) -> None:
-    if each.warmup_s is not None:
-        line = {"width": 1.5, "dash": "dot", "color": theme.mark(arm).colour}
-        drawn.add_vline(x=each.warmup_s, line=line)
 
 
 def _round_values(values: Array) -> list[float]:

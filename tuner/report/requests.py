@@ -29,7 +29,7 @@ class PhaseRequests:
     round_trip_ms: Array  # (n,)
     errors: int
     warmup_s: float | None
-    """End of the warm-up; None: unknown, nothing is cut."""
+    """End of the warm-up; None if unknown, so that nothing is cut."""
 
     @property
     def measured_ms(self) -> Array:
@@ -40,7 +40,7 @@ class PhaseRequests:
 
 
 def phase(study: StudyRecord, arm: study_view.ArmName) -> PhaseRequests | None:
-    """An arm's phase up to the end of its measured part, or None."""
+    """Return an arm's phase up to the end of its measured part, or None."""
     records = study.records.get(arm)
     if records is None:
         return None
@@ -51,7 +51,9 @@ def phase(study: StudyRecord, arm: study_view.ArmName) -> PhaseRequests | None:
     is_answered = (status >= 200) & (status < 300)
     if not is_answered.any():
         return None
-    part = _measured_part(at_s[is_answered], _candidates(study, arm))
+    verified = study_view.arm_measurements(study, arm).measurements
+    candidates = verified + study_view.search_measurements(study, arm)
+    part = _measured_part(at_s[is_answered], candidates)
     start_s, end_s = (-np.inf, np.inf) if part is None else part
     is_shown = is_answered & (at_s <= end_s)
     return PhaseRequests(
@@ -63,9 +65,9 @@ def phase(study: StudyRecord, arm: study_view.ArmName) -> PhaseRequests | None:
 
 
 def quantile_curve(values: Array, *, points: int = 200) -> tuple[Array, Array]:
-    """(values, shares) of the distribution, at most about twice `points`.
+    """Return (values, shares) of the distribution, at most about twice `points`.
 
-    Half of the shares are even, half dense towards 1; the last, 1 - 1/(2n), is the slowest.
+    Half of the shares are even, half dense towards 1; the last, 1 - 1/(2n), is the slowest request.
     """
     count = len(values)
     last = 1 - 0.5 / count
@@ -76,7 +78,7 @@ def quantile_curve(values: Array, *, points: int = 200) -> tuple[Array, Array]:
 
 
 def binned_median(phase: PhaseRequests, *, bins: int = 60) -> tuple[Array, Array]:
-    """(bin centre in s, median in ms); bins are multiples of 0.1 s."""
+    """Return (bin centres in s, medians in ms); bins are multiples of 0.1 s."""
     span = max(float(phase.at_s[-1]), 0.1)
     width = 0.1 * max(1, int(np.ceil(span / bins / 0.1)))
     index = np.floor(phase.at_s / width).astype(int)
@@ -86,7 +88,7 @@ def binned_median(phase: PhaseRequests, *, bins: int = 60) -> tuple[Array, Array
 
 
 def thin(phase: PhaseRequests, *, limit: int = 1200) -> NDArray[np.intp]:
-    """At most `limit` indices: the slowest hundredth and an even sample."""
+    """Return at most `limit` indices: the slowest hundredth and an even sample."""
     count = len(phase.at_s)
     if count <= limit:
         return np.arange(count)
@@ -95,16 +97,6 @@ def thin(phase: PhaseRequests, *, limit: int = 1200) -> NDArray[np.intp]:
     rest = np.sort(order[:-slow])
     even = rest[np.linspace(0, len(rest) - 1, limit - slow).astype(int)]
     return np.sort(np.concatenate((order[-slow:], even)))
-
-
-def _candidates(study: StudyRecord, arm: study_view.ArmName) -> tuple[Measurement, ...]:
-    wanted = study_view.configuration_of(study, arm)
-    from_trials = tuple(
-        trial.measurement
-        for trial in study.trials
-        if trial.measurement is not None and trial.configuration == wanted
-    )
-    return study_view.arm_measurements(study, arm).measurements + from_trials
 
 
 def _measured_part(at_s: Array, candidates: tuple[Measurement, ...]) -> tuple[float, float] | None:

@@ -23,14 +23,13 @@ WIDTH = 100
 
 
 def summary(study: StudyRecord, files: Mapping[str, pathlib.Path]) -> rich.console.RenderableType:
-    """Summary for a terminal.
+    """Return the summary for a terminal.
 
     Args:
         study: the finished or stopped study.
         files: written files by label ("report", "settings"), in order.
     """
-    load = study_view.workload(study)
-    title = f"{study.model} at {load} ({study.name})"
+    title = f"{study.model} at {study_view.workload(study)} ({study.name})"
     if study.is_of_other_engine:
         title += f", engine {study.engine}"
     if study.spawner == "docker":
@@ -61,7 +60,7 @@ def summary(study: StudyRecord, files: Mapping[str, pathlib.Path]) -> rich.conso
 def lines(
     study: StudyRecord, files: Mapping[str, pathlib.Path], *, width: int = WIDTH
 ) -> tuple[str, ...]:
-    """It as plain lines, folded to `width` except for paths and commands."""
+    """Return the summary as lines, folded to `width` except for paths and commands."""
     console = rich.console.Console(
         file=io.StringIO(), width=width, color_system=None, force_terminal=True, highlight=False
     )
@@ -72,36 +71,30 @@ def lines(
 
 def _table(study: StudyRecord) -> rich.table.Table:
     has_best = study.best is not None
+    changed = study_view.changed_knobs(study)
     made = rich.table.Table(box=None, pad_edge=False)
     made.add_column("", overflow="fold")
-    made.add_column("default", justify="right", overflow="fold")
-    if has_best:
-        made.add_column("best", justify="right", overflow="fold")
-        made.add_column("best / default", justify="right", overflow="fold")
-    changed = study_view.changed_knobs(study)
+    for head in ("default", "best", "best / default")[: 3 if has_best else 1]:
+        made.add_column(head, justify="right", overflow="fold")
     for knob in study.knobs:
-        cells = [formatting.knob_label(knob.name, knob.unit), _value(study.default, knob.name)]
-        if study.best is not None:
-            cells += [_value(study.best, knob.name), "changed" if knob.name in changed else ""]
+        sides = (study.default, study.best) if study.best is not None else (study.default,)
+        cells = [formatting.knob_label(knob.name, knob.unit)]
+        cells += [formatting.knob_value(side.get(knob.name)) for side in sides]
+        cells += ["changed" if knob.name in changed else ""] * has_best
         style = "bold" if knob.name in changed else None
         made.add_row(*map(rich.text.Text, cells), style=style)
     made.add_section()
-    _add_figures(made, study, has_best)
-    return made
-
-
-def _add_figures(made: rich.table.Table, study: StudyRecord, has_best: bool) -> None:
-    default, best = (study_view.arm_measurements(study, role) for role in study_view.ARMS)
+    arms = study_view.ARMS if has_best else study_view.ARMS[:1]
+    measured = [study_view.arm_measurements(study, arm) for arm in arms]
     for name in study_view.figures_of_merit(study):
         objective = objectives.find_objective(name)
-        cells = [f"{name} ({objective.unit})", _figure(default, objective)]
-        if has_best:
-            cells += [_figure(best, objective), _ratio(study, name)]
+        cells = [f"{name} ({objective.unit})", *(_figure(side, objective) for side in measured)]
+        cells += [_ratio(study, name)] * has_best
         made.add_row(*map(rich.text.Text, cells))
     if study.client_batch > 1:
-        sides = (default, best) if has_best else (default,)
-        rates = [formatting.number(side.figure("items_per_s").middle) for side in sides]
+        rates = [formatting.number(side.figure("items_per_s").middle) for side in measured]
         made.add_row(*map(rich.text.Text, ("items/s", *rates)))
+    return made
 
 
 def _figure(side: study_view.ArmMeasurements, objective: Objective) -> str:
@@ -120,8 +113,3 @@ def _ratio(study: StudyRecord, name: str) -> str:
 def _style(study: StudyRecord) -> str:
     tone = headline.tone(study)
     return "bold" if tone is None else {"better": "bold green", "worse": "bold red"}[tone]
-
-
-def _value(configuration: Mapping[str, object], name: str) -> str:
-    value = configuration.get(name)
-    return formatting.knob_value(value) if isinstance(value, int | float | str) else "–"

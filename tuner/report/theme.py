@@ -1,12 +1,13 @@
 """Colours, marker symbols and Plotly templates of all figures.
 
 The colours suit colour-vision deficiencies (Okabe and Ito, 2008) and both backgrounds. The page
-applies `LIGHT` or `DARK` by the reader's system.
+applies `LIGHT` or `DARK`, as the reader's system is set.
 """
 
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import plotly.graph_objects as go
@@ -14,7 +15,7 @@ import plotly.graph_objects as go
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class MarkerStyle:
-    """How one kind of trial is drawn."""
+    """The look of one kind of trial."""
 
     label: str
     colour: str
@@ -26,7 +27,7 @@ MARKS = {
     "default": MarkerStyle("default", "#D55E00", "diamond", 13),
     "initial": MarkerStyle("initial design", "#56A5D8", "circle-open", 9),
     "guided": MarkerStyle("guided", "#0072B2", "circle", 9),
-    "replicate": MarkerStyle("repeated launch", "#E69F00", "square-open", 9),
+    "replicate": MarkerStyle("repeated evaluation", "#E69F00", "square-open", 9),
     "check": MarkerStyle("checked again", "#999999", "square-open", 9),
     "best": MarkerStyle("best", "#009E73", "star", 15),
     "infeasible": MarkerStyle("infeasible", "#CC79A7", "x-thin", 9),
@@ -34,19 +35,27 @@ MARKS = {
 }
 
 SAMPLERS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56A5D8")
+
 DASHES = ("solid", "dash", "dot", "dashdot")
 
 TOLERANCES = {0.10: "#9ecae1", 0.05: "#4292c6", 0.03: "#084594"}
-"""Tolerances as shares of the best; tighter is darker."""
+"""Colours by tolerance, a share of the best; tighter is darker."""
 
 SCALE = ("#2A6FB5", "#7A8798", "#C08A00")
-"""Blue over grey to gold."""
+"""Colours from blue through grey to gold."""
+
+LINE = "#8b949e"
+
+CLEAR = "rgba(0,0,0,0)"
+
+HOVER = "%{text}<extra></extra>"
+"""Hover template that shows `text` alone."""
 
 FONT = "system-ui, -apple-system, 'Segoe UI', Roboto, 'Helvetica Neue', Arial, sans-serif"
 
 
 def mark(kind: str) -> MarkerStyle:
-    """Origin's, arm's or outcome's marker; unknown ones look guided."""
+    """Return the marker of an origin, arm or outcome; unknown ones look guided."""
     return MARKS.get(kind) or dataclasses.replace(MARKS["guided"], label=kind)
 
 
@@ -65,8 +74,8 @@ def _template(*, ink: str, grid: str, line: str, card: str, veil: str) -> dict[s
     return {
         "layout": {
             "font": {"family": FONT, "size": 13, "color": ink},
-            "paper_bgcolor": "rgba(0,0,0,0)",
-            "plot_bgcolor": "rgba(0,0,0,0)",
+            "paper_bgcolor": CLEAR,
+            "plot_bgcolor": CLEAR,
             "xaxis": axis,
             "yaxis": axis,
             "hoverlabel": {
@@ -75,7 +84,7 @@ def _template(*, ink: str, grid: str, line: str, card: str, veil: str) -> dict[s
                 "bordercolor": line,
                 "font": {"family": FONT, "size": 12, "color": ink},
             },
-            "modebar": {"bgcolor": "rgba(0,0,0,0)", "color": line, "activecolor": ink},
+            "modebar": {"bgcolor": CLEAR, "color": line, "activecolor": ink},
             "annotationdefaults": {"bgcolor": veil, "borderpad": 1},
             "colorway": list(SAMPLERS),
         }
@@ -83,34 +92,85 @@ def _template(*, ink: str, grid: str, line: str, card: str, veil: str) -> dict[s
 
 
 LIGHT = _template(
-    ink="#24292f", grid="#e6e9ed", line="#8b949e", card="#ffffff", veil="rgba(255,255,255,0.75)"
+    ink="#24292f", grid="#e6e9ed", line=LINE, card="#ffffff", veil="rgba(255,255,255,0.75)"
 )
 DARK = _template(
     ink="#d5dae0", grid="#30363d", line="#768390", card="#22272e", veil="rgba(20,24,29,0.75)"
 )
 
 
-def figure(*, height: int, has_legend: bool = True, **layout: Any) -> go.Figure:
-    """Empty light figure with its legend above the plot.
+def marker(style: MarkerStyle, *, width: float = 0.0, **changes: Any) -> dict[str, Any]:
+    """Return a trace's `marker`, with an outline of `width` pixels."""
+    line = {"width": width, "color": style.colour}
+    shape = {"symbol": style.symbol, "size": style.size, "color": style.colour, "line": line}
+    return shape | changes
+
+
+def error_bars(
+    above: Sequence[float | None],
+    below: Sequence[float | None],
+    *,
+    colour: str,
+    thickness: float,
+    width: float,
+) -> dict[str, Any]:
+    """Return a trace's error bars from their lengths."""
+    return {
+        "type": "data",
+        "symmetric": False,
+        "array": above,
+        "arrayminus": below,
+        "thickness": thickness,
+        "width": width,
+        "color": colour,
+    }
+
+
+def add_band(
+    drawn: go.Figure,
+    x: Sequence[float],
+    low: Sequence[float],
+    high: Sequence[float],
+    colour: str,
+    opacity: float,
+    **common: Any,
+) -> None:
+    """Fill the steps between `low` and `high`; `common` goes to both traces."""
+    red, green, blue = (int(colour[place : place + 2], 16) for place in (1, 3, 5))
+    common |= {"x": x, "mode": "lines", "line": {"width": 0, "shape": "hv"}, "hoverinfo": "skip"}
+    drawn.add_scatter(y=low, **common)
+    fill = f"rgba({red},{green},{blue},{opacity})"
+    drawn.add_scatter(y=high, fill="tonexty", fillcolor=fill, **common)
+
+
+def figure(
+    *,
+    height: int,
+    has_legend: bool = True,
+    margin: Mapping[str, int] | None = None,
+    legend: Mapping[str, Any] | None = None,
+    **layout: Any,
+) -> go.Figure:
+    """Return an empty light figure; `margin` and `legend` change single properties.
 
     The layout is set at once, as Plotly checks the template at each update.
     """
-    legend = {
+    above = {
         "orientation": "h",
         "x": 0,
         "y": 1.02,
         "yanchor": "bottom",
         "xanchor": "left",
-        "bgcolor": "rgba(0,0,0,0)",
+        "bgcolor": CLEAR,
         "itemsizing": "constant",
     }
     return go.Figure(
         layout={
             "template": LIGHT,
             "height": height,
-            "margin": {"l": 64, "r": 16, "t": 16, "b": 48},
+            "margin": {"l": 64, "r": 16, "t": 16, "b": 48, **(margin or {})},
             "showlegend": has_legend,
-            "legend": legend,
+            "legend": above | dict(legend or {}),
             "hovermode": "closest",
             **layout,
         }

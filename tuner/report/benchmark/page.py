@@ -10,14 +10,17 @@ from tuner.report import document, formatting
 from tuner.report.benchmark import figures as benchmark_figures
 from tuner.report.benchmark.figures import rank_samplers
 from tuner.report.benchmark.result_tables import (
+    SHARES,
     by_regret,
     decisive,
     noninferiority_table,
     sampler_table,
     summary_table,
 )
-from tuner.report.markup import Markup, bullets, element, join
+from tuner.report.markup import Markup, bullets, element, join, soft, verdict
 from tuner.settings.workload import SCENARIO, workload_in_words
+
+NO_WORSE = frozenset({"better", "non-inferior"})
 
 
 def render(record: BenchmarkRecord) -> str:
@@ -33,13 +36,11 @@ def render(record: BenchmarkRecord) -> str:
 
 
 def title_of(record: BenchmarkRecord) -> str:
-    """The page's title."""
+    """Return the page's title."""
     others = formatting.plural(len(record.samplers) - 1, "other sampler")
-    where = (
-        record.surfaces[0].name
-        if len(record.surfaces) == 1
-        else f"{len(record.surfaces)} recorded surfaces"
-    )
+    where = f"{len(record.surfaces)} recorded surfaces"
+    if len(record.surfaces) == 1:
+        where = record.surfaces[0].name
     return f"{record.reference} against {others} on {where}"
 
 
@@ -48,14 +49,8 @@ def _answer(record: BenchmarkRecord) -> Markup:
         f"Comparison {record.name}: {formatting.plural(record.seeds, 'search')} of "
         f"{formatting.plural(record.trials, 'trial')} of each sampler on each surface, replayed; seeds shared."
     )
-    return join(
-        (
-            element("h1", title_of(record)),
-            element("p", line, class_="soft"),
-            *_verdicts(record),
-            summary_table(record),
-        )
-    )
+    heading = element("h1", title_of(record))
+    return join((heading, soft(line), *_verdicts(record), summary_table(record)))
 
 
 def _verdicts(record: BenchmarkRecord) -> list[Markup]:
@@ -63,31 +58,27 @@ def _verdicts(record: BenchmarkRecord) -> list[Markup]:
     made = []
     for budget in sorted({one.budget for one in found}):
         each = [one for one in found if one.budget == budget]
-        worse = [one.peer for one in each if one.standing == "worse"]
-        small = element("span", _counts(record, each, unit), class_="soft")
-        class_ = "verdict worse" if worse else "verdict"
-        if all(one.standing in {"better", "non-inferior"} for one in each):
-            class_ = "verdict better"
-        sentence = element("span", _sentence(record, each, budget))
-        made.append(element("p", sentence, element("br"), small, class_=class_))
+        tone = "worse" if any(one.standing == "worse" for one in each) else None
+        if all(one.standing in NO_WORSE for one in each):
+            tone = "better"
+        sentence, numbers = _sentence(record, each, budget), _counts(record, each, unit)
+        made.append(verdict(sentence, numbers, tone=tone))
     return made
 
 
 def _sentence(record: BenchmarkRecord, each: Sequence[NonInferiority], budget: int) -> str:
-    shown = [one.peer for one in each if one.standing in {"better", "non-inferior"}]
-    open_ = [one.peer for one in each if one.standing == "not shown"]
-    worse = [one.peer for one in each if one.standing == "worse"]
     parts = []
-    if len(shown) == len(each):
-        parts.append(f"no worse than any of the {formatting.plural(len(each), 'other')}")
-    elif shown:
-        parts.append(f"no worse than {_join_names(shown)}")
-    if len(open_) == len(each):
-        parts.append(f"undecided against all of the {formatting.plural(len(each), 'other')}")
-    elif open_:
-        parts.append(f"undecided against {_join_names(open_)}")
-    if worse:
-        parts.append(f"worse than {_join_names(worse)}")
+    everyone = f"of the {formatting.plural(len(each), 'other')}"
+    for standings, words, whole in (
+        (NO_WORSE, "no worse than", "any"),
+        ({"not shown"}, "undecided against", "all"),
+        ({"worse"}, "worse than", None),
+    ):
+        peers = [one.peer for one in each if one.standing in standings]
+        if whole is not None and len(peers) == len(each):
+            parts.append(f"{words} {whole} {everyone}")
+        elif peers:
+            parts.append(f"{words} {_join_names(peers)}")
     trials = formatting.plural(budget, "trial")
     return f"After {trials} {record.reference} is {'; '.join(parts)}."
 
@@ -116,48 +107,62 @@ def _join_names(names: Sequence[str]) -> str:
 
 
 def _over_tables(record: BenchmarkRecord) -> Markup:
-    found = sorted(record.over_surfaces, key=lambda one: by_regret(record).index(one.peer))
-    drawn = benchmark_figures.forest(found, record.margin)
     caption = (
         f"Mean over {formatting.plural(len(record.surfaces), 'surface')} of the regret of {record.reference} less that "
-        "of each other sampler, in points (left is good), and the way to its upper 95 % bound; the "
-        f"dashed line is the margin of {_points(record)}. A surface is one unit, however many seeds it has."
+        f"of each other sampler, {_forest_key(record)} A surface is one unit, however many seeds it has."
     )
+    return _differences(record, record.over_surfaces, by_regret(record), caption, name="forest")
+
+
+def _forest_key(record: BenchmarkRecord) -> str:
+    return (
+        "in points (left is good), and the way to its upper 95 % bound; the dashed line is the "
+        f"margin of {_points(record)}."
+    )
+
+
+def _differences(
+    record: BenchmarkRecord,
+    found: Sequence[NonInferiority],
+    order: Sequence[str],
+    caption: str,
+    *,
+    name: str,
+) -> Markup:
+    found = sorted(found, key=lambda one: order.index(one.peer))
     shown = document.figure(
-        drawn, name="forest", title="No worse than the others?", caption=caption, is_wide=True
+        benchmark_figures.forest(found, record.margin),
+        name=name,
+        title="No worse than the others?",
+        caption=caption,
+        is_wide=True,
     )
     return join((shown, noninferiority_table(found)))
 
 
 def _table_section(record: BenchmarkRecord, surface: TableBenchmark, place: int) -> Markup:
-    return join(
-        (
-            element("p", _facts(surface), class_="soft"),
-            bullets(surface.notes, class_="soft"),
-            document.figure(
-                benchmark_figures.regret(surface, record.reference),
-                name=f"regret-{place}",
-                title="Regret of what is recommended, by trial",
-                caption=(
-                    "One panel for each sampler: the median over its searches and the middle half of "
-                    "them, over the medians of all others in grey. The regret is how far what the "
-                    "search would recommend lies above the optimum; a search that recommends nothing "
-                    "yet has that of the default. Lower, and low sooner, is better."
-                ),
-                is_wide=True,
-            ),
-            document.figure(
-                benchmark_figures.tolerance_figure(surface, record.reference, record.trials),
-                name=f"within-{place}",
-                title="How soon the recommendation is good for good",
-                caption=_tolerance_caption(surface),
-                is_wide=True,
-            ),
-            _against(record, surface, place),
-            element("h3", "All samplers"),
-            sampler_table(record, surface),
-        )
+    regret = document.figure(
+        benchmark_figures.regret(surface, record.reference),
+        name=f"regret-{place}",
+        title="Regret of what is recommended, by trial",
+        caption=(
+            "One panel for each sampler: the median over its searches and the middle half of "
+            "them, over the medians of all others in grey. The regret is how far what the "
+            "search would recommend lies above the optimum; a search that recommends nothing "
+            "yet has that of the default. Lower, and low sooner, is better."
+        ),
+        is_wide=True,
     )
+    within = document.figure(
+        benchmark_figures.tolerance_figure(surface, record.reference, record.trials),
+        name=f"within-{place}",
+        title="How soon the recommendation is good for good",
+        caption=_tolerance_caption(surface),
+        is_wide=True,
+    )
+    parts = soft(_facts(surface)), bullets(surface.notes, class_="soft"), regret, within
+    samplers = element("h3", "All samplers"), sampler_table(record, surface)
+    return join((*parts, _against(record, surface, place), *samplers))
 
 
 def _facts(surface: TableBenchmark) -> str:
@@ -185,13 +190,13 @@ def _tolerance_caption(surface: TableBenchmark) -> str:
         f"{formatting.percent(surface.tolerances[share])} ({surface.good_candidates[share]} of "
         f"{surface.candidates} configurations; random search, told the truth, meets one after "
         f"{surface.random_median[share]})"
-        for share in (0.10, 0.05, 0.03)
+        for share in SHARES
     ]
     return (
         "Trials, and seconds, after which what is recommended lies within a tolerance and stays "
         "there: a bar to the median of the searches, a line to the 90th percentile, which goes to the "
         "end where more than one in ten never gets there; a pale bar where fewer than half do. Seconds "
-        "are those of the recorded launches, of the model's profile where one is used, and of the "
+        "are those of the recorded evaluations, of the model's profile where one is used, and of the "
         f"sampler. Tolerances, never finer than the truth is known: {'; '.join(parts)}."
     )
 
@@ -201,28 +206,20 @@ def _against(record: BenchmarkRecord, surface: TableBenchmark, place: int) -> Ma
         return None
     caption = (
         f"Mean over the seeds, paired, of the regret of {record.reference} less that of each other "
-        "sampler, in points (left is good), and the way to its upper 95 % bound; the dashed line is "
-        f"the margin of {_points(record)}."
+        f"sampler, {_forest_key(record)}"
     )
     order = [one.sampler for one in rank_samplers(surface, record.reference)]
-    found = sorted(surface.noninferiority, key=lambda one: order.index(one.peer))
-    shown = document.figure(
-        benchmark_figures.forest(found, record.margin),
-        name=f"forest-{place}",
-        title="No worse than the others?",
-        caption=caption,
-        is_wide=True,
-    )
-    return join((shown, noninferiority_table(found)))
+    name = f"forest-{place}"
+    return _differences(record, surface.noninferiority, order, caption, name=name)
 
 
 def _method(record: BenchmarkRecord) -> Markup:
     tests = formatting.plural(len(record.samplers) - 1, "sampler")
     items = (
         (
-            "Every sampler proposes configurations to the same search, each trial draws one of the launches "
+            "Every sampler proposes configurations to the same search, each trial draws one of the evaluations "
             "that were recorded of its configuration, and after each the same rule says what is recommended. "
-            "Truth comes from launches that no search draws."
+            "Truth comes from evaluations that no search draws."
         ),
         (
             "Searches with the same seed are paired. The bound is Student's t on the differences of a pair, "
@@ -236,4 +233,4 @@ def _method(record: BenchmarkRecord) -> Markup:
         ),
         "The time that a prediction's profile takes counts as trials.",
     )
-    return join((bullets([*items, *record.notes]),))
+    return join([bullets([*items, *record.notes])])

@@ -5,57 +5,61 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from tuner.metrics.benchmark import BenchmarkRecord, NonInferiority, SamplerResult, TableBenchmark
-from tuner.report import formatting, tables
+from tuner.report import formatting
 from tuner.report.benchmark import figures as benchmark_figures
 from tuner.report.benchmark.figures import rank_samplers
-from tuner.report.markup import Child, Markup, element, table
+from tuner.report.markup import Child, Markup, element, row, table
+from tuner.report.tables import cell, sortable, word_cell
+
+SHARES = (0.10, 0.05, 0.03)
 
 
 def decisive(record: BenchmarkRecord) -> tuple[Sequence[NonInferiority], str]:
-    """Decisive results and their unit: tables if several, else seeds."""
+    """Return the decisive results and their unit: tables if there are several, else seeds."""
     if record.over_surfaces:
         return record.over_surfaces, "surface"
     return record.surfaces[0].noninferiority, "seed"
 
 
 def summary_table(record: BenchmarkRecord) -> Markup:
-    """Row per sampler, means over the tables."""
+    """Tabulate the samplers' means over the benchmark tables."""
     found, _ = decisive(record)
     budgets = sorted({one.budget for one in found}) or [record.trials]
     rows = []
     for sampler in by_regret(record):
-        each = [one for surface in record.surfaces if (one := surface.of(sampler)) is not None]
+        each = _results(record, sampler)
         if not each:
             continue
-        cells: list[Child] = [_name(record, sampler)]
-        for budget in budgets:
-            mean = sum(one.regret.mean[budget - 1] for one in each) / len(each)
-            cells.append(element("td", formatting.percent(mean), class_="number"))
-        cells += [
-            element("td", _medians(each, share), class_="number") for share in (0.10, 0.05, 0.03)
-        ]
+        means = [sum(one.regret.mean[budget - 1] for one in each) / len(each) for budget in budgets]
         own_ms = sum(one.sampler_ms for one in each) / len(each)
-        cells.append(element("td", f"{formatting.number(own_ms)}", class_="number"))
-        rows.append(element("tr", *cells))
-    heads: list[Child] = [
+        shown = [
+            *map(formatting.percent, means),
+            *(_medians(each, share) for share in SHARES),
+            formatting.number(own_ms),
+        ]
+        name = element("strong", sampler) if sampler == record.reference else sampler
+        rows.append(row(name, *(cell(text=text) for text in shown)))
+    heads = [
         "sampler",
         *(f"mean regret after {budget}" for budget in budgets),
-        *(f"trials to within {100 * share:g} %" for share in (0.10, 0.05, 0.03)),
+        *(f"trials to within {100 * share:g} %" for share in SHARES),
         "own ms per trial",
     ]
     return table(heads, rows, class_="figures")
 
 
 def by_regret(record: BenchmarkRecord) -> list[str]:
-    """Reference, then the others by mean regret."""
+    """Return the reference, then the other samplers by mean regret."""
 
     def mean(sampler: str) -> float:
-        each = [one for surface in record.surfaces if (one := surface.of(sampler)) is not None]
-        if not each:
-            return float("inf")
-        return sum(sum(one.regret.mean) for one in each) / len(each)
+        each = _results(record, sampler)
+        return sum(sum(one.regret.mean) for one in each) / len(each) if each else float("inf")
 
     return sorted(record.samplers, key=lambda name: (name != record.reference, mean(name)))
+
+
+def _results(record: BenchmarkRecord, sampler: str) -> list[SamplerResult]:
+    return [one for surface in record.surfaces if (one := surface.of(sampler)) is not None]
 
 
 def _medians(each: Sequence[SamplerResult], share: float) -> str:
@@ -70,69 +74,53 @@ def _medians(each: Sequence[SamplerResult], share: float) -> str:
     return f"{ends} ({missing} never)" if missing else ends
 
 
-def _name(record: BenchmarkRecord, sampler: str) -> Markup:
-    if sampler == record.reference:
-        return element("td", element("strong", sampler))
-    return element("td", sampler)
-
-
 def sampler_table(record: BenchmarkRecord, surface: TableBenchmark) -> Markup:
-    """Row per sampler, for one table."""
+    """Tabulate the samplers' results on one benchmark table."""
     budgets = sorted({one.budget for one in surface.noninferiority}) or [record.trials]
     rows = []
     for one in rank_samplers(surface, record.reference):
-        cells: list[Child] = [element("td", one.sampler, data_value=one.sampler)]
-        for budget in budgets:
-            mean = one.regret.mean[budget - 1]
-            cells.append(tables.cell(100 * mean))
-        for share in (0.10, 0.05, 0.03):
-            reached = one.time_to_tolerance(share)
-            cells += [tables.cell(reached.median), tables.cell(reached.p90)]
-        cells += [
-            tables.cell(one.time_to_tolerance(0.05).median_s),
-            tables.cell(one.failures),
-            tables.cell(one.sampler_ms),
+        reached = [one.time_to_tolerance(share) for share in SHARES]
+        values = [
+            *(100 * one.regret.mean[budget - 1] for budget in budgets),
+            *(end for within in reached for end in (within.median, within.p90)),
+            one.time_to_tolerance(0.05).median_s,
+            one.failures,
+            one.sampler_ms,
         ]
-        rows.append(element("tr", *cells))
+        rows.append(row(word_cell(one.sampler), *map(cell, values)))
     columns = [
         "sampler",
         *(f"mean regret after {budget} (%)" for budget in budgets),
         *(
             f"{what} of trials to {100 * share:g} %"
-            for share in (0.10, 0.05, 0.03)
+            for share in SHARES
             for what in ("median", "90th percentile")
         ),
         "median seconds to 5%",
         "failed trials of a search",
         "own ms per trial",
     ]
-    return table([tables.sorter(column) for column in columns], rows, class_="sortable")
+    return sortable(columns, rows)
 
 
 def noninferiority_table(found: Sequence[NonInferiority]) -> Markup:
-    """Row per peer, with results by budget."""
+    """Tabulate the results by peer and budget."""
     budgets = sorted({one.budget for one in found})
     by_pair = {(one.peer, one.budget): one for one in found}
     rows = []
     for peer in dict.fromkeys(one.peer for one in found):
-        cells: list[Child] = [element("td", peer)]
-        for budget in budgets:
-            cells += _result(by_pair.get((peer, budget)))
-        rows.append(element("tr", *cells))
+        cells = [each for budget in budgets for each in _result(by_pair.get((peer, budget)))]
+        rows.append(row(peer, *cells))
     heads: list[Child] = ["against"]
     for budget in budgets:
         heads += [f"after {budget}: difference", "upper bound", "p (Holm)", "standing"]
     return table(heads, rows, class_="figures")
 
 
-def _result(one: NonInferiority | None) -> list[Child]:
+def _result(one: NonInferiority | None) -> list[Markup]:
     if one is None or one.upper is None or one.corrected_p is None:
-        return [element("td", "–", class_="number")] * 4
+        return [cell()] * 4
     colour, _ = benchmark_figures.RESULT_MARKERS[one.standing]
     mark = element("span", "● ", style=f"color:{colour}")
-    return [
-        element("td", f"{100 * one.difference:+.2f}", class_="number"),
-        element("td", f"{100 * one.upper:+.2f}", class_="number"),
-        element("td", f"{one.corrected_p:.3f}", class_="number"),
-        element("td", mark, one.standing),
-    ]
+    shown = f"{100 * one.difference:+.2f}", f"{100 * one.upper:+.2f}", f"{one.corrected_p:.3f}"
+    return [*(cell(text=text) for text in shown), element("td", mark, one.standing)]

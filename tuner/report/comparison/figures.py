@@ -15,13 +15,13 @@ from tuner.report.axes import escape, log_axis
 from tuner.values.sampler_comparison import ComparisonRecord, SamplerRun
 
 MIN_FOR_QUARTILES = 4
-"""With fewer runs the band shows the range."""
+"""Minimum number of runs for quartiles; with fewer, the band is the range."""
 
 Array = NDArray[np.float64]
 
 
 def style(record: ComparisonRecord, sampler: str) -> tuple[str, str]:
-    """(colour, dash) of a sampler."""
+    """Return a sampler's colour and dash."""
     index = record.samplers.index(sampler)
     return (
         theme.SAMPLERS[index % len(theme.SAMPLERS)],
@@ -30,13 +30,13 @@ def style(record: ComparisonRecord, sampler: str) -> tuple[str, str]:
 
 
 def runs_of(record: ComparisonRecord, sampler: str) -> tuple[SamplerRun, ...]:
-    """A sampler's runs, by repeat."""
+    """Return a sampler's runs by repeat."""
     chosen = (run for run in record.runs if run.sampler == sampler)
     return tuple(sorted(chosen, key=lambda run: run.repeat))
 
 
 def curves(record: ComparisonRecord, sampler: str) -> Array:
-    """Best so far (runs, trials), NaN before the first; ended runs keep their last."""
+    """Return best values so far (runs, trials), NaN before any; ended runs keep their last value."""
     runs = runs_of(record, sampler)
     length = max((run.profiling + len(run.best_so_far) for run in record.runs), default=0)
     table = np.full((len(runs), length), np.nan)
@@ -49,9 +49,9 @@ def curves(record: ComparisonRecord, sampler: str) -> Array:
 
 
 def spread(table: Array) -> tuple[Array, Array, Array]:
-    """(low, median, high) per trial: quartiles, or the range of fewer than four runs.
+    """Return (low, median, high) by trial: quartiles, or the range of fewer than four runs.
 
-    NaN where any run has no value.
+    NaN where any run has no value yet.
     """
     shares = (0.25, 0.5, 0.75) if len(table) >= MIN_FOR_QUARTILES else (0.0, 0.5, 1.0)
     low, middle, high = np.quantile(table, shares, axis=0) if len(table) else np.empty((3, 0))
@@ -64,11 +64,21 @@ def best_so_far(record: ComparisonRecord) -> go.Figure:
     drawn = theme.figure(height=460)
     tables = {sampler: curves(record, sampler) for sampler in record.samplers}
     for sampler, table in tables.items():
-        _add_band(drawn, record, sampler, table)
+        _add_median(drawn, record, sampler, table)
     for sampler, table in tables.items():  # above the bands, which would hide them
-        colour, _ = style(record, sampler)
+        name, (colour, _) = escape(sampler), style(record, sampler)
         for run, row in zip(runs_of(record, sampler), table, strict=True):
-            drawn.add_trace(_thin(run, row, colour))
+            told = f"{name}, repeat {run.repeat}: %{{y:.4g}} after %{{x}} trials<extra></extra>"
+            drawn.add_scatter(
+                x=np.arange(1, len(row) + 1).tolist(),
+                y=[None if np.isnan(value) else float(value) for value in row],
+                mode="lines",
+                line={"width": 1, "color": colour, "shape": "hv"},
+                opacity=0.8,
+                showlegend=False,
+                legendgroup=name,
+                hovertemplate=told,
+            )
     values = np.concatenate([table.ravel() for table in tables.values()] or [np.empty(0)])
     drawn.update_layout(
         xaxis={"title": {"text": "trials done"}, "tickformat": "d"},
@@ -80,43 +90,32 @@ def best_so_far(record: ComparisonRecord) -> go.Figure:
 
 
 def winners(record: ComparisonRecord) -> go.Figure | None:
-    """Draw the winners' re-evaluations, or return None."""
+    """Draw the winners' re-evaluations, if there are any."""
     objective = objectives.find_objective(record.objective)
     drawn = theme.figure(height=130 + 70 * len(record.samplers), has_legend=False)
     values: list[float] = []
     for row, sampler in enumerate(record.samplers):
         colour, _ = style(record, sampler)
-        runs = runs_of(record, sampler)
-        points = [(run, m) for run in runs for m in run.remeasured]
+        points = [(run, one) for run in runs_of(record, sampler) for one in run.remeasured]
         if not points:
             continue
         found = [objective.value(measured) for _, measured in points]
         values += found
-        offsets = [0.3 * (run.repeat + 1) / (record.repeats + 1) - 0.15 for run, _ in points]
-        drawn.add_trace(
-            go.Scatter(
-                x=found,
-                y=[row + offset for offset in offsets],
-                mode="markers",
-                marker={"size": 8, "color": colour, "opacity": 0.55},
-                text=[_winner_hover(run) for run, _ in points],
-                hovertemplate="%{x:.4g} " + objective.unit + "<br>%{text}<extra></extra>",
-            )
+        drawn.add_scatter(
+            x=found,
+            y=[row + 0.3 * (run.repeat + 1) / (record.repeats + 1) - 0.15 for run, _ in points],
+            mode="markers",
+            marker={"size": 8, "color": colour, "opacity": 0.55},
+            text=[_winner_hover(run) for run, _ in points],
+            hovertemplate="%{x:.4g} " + objective.unit + "<br>%{text}<extra></extra>",
         )
-        middle = float(np.exp(np.mean(np.log(found))))
-        drawn.add_trace(
-            go.Scatter(
-                x=[middle],
-                y=[row],
-                mode="markers",
-                marker={
-                    "symbol": "line-ns-open",
-                    "size": 40,
-                    "color": colour,
-                    "line": {"width": 3},
-                },
-                hovertemplate="geometric mean %{x:.4g} " + objective.unit + "<extra></extra>",
-            )
+        upright = theme.MarkerStyle(label="", colour=colour, symbol="line-ns-open", size=40)
+        drawn.add_scatter(
+            x=[float(np.exp(np.mean(np.log(found))))],
+            y=[row],
+            mode="markers",
+            marker=theme.marker(upright, width=3),
+            hovertemplate="geometric mean %{x:.4g} " + objective.unit + "<extra></extra>",
         )
     if not values:
         return None
@@ -133,52 +132,23 @@ def winners(record: ComparisonRecord) -> go.Figure | None:
     return drawn
 
 
-def _thin(run: SamplerRun, row: Array, colour: str) -> go.Scatter:
-    name = escape(run.sampler)
-    return go.Scatter(
-        x=np.arange(1, len(row) + 1).tolist(),
-        y=[None if np.isnan(value) else float(value) for value in row],
-        mode="lines",
-        line={"width": 1, "color": colour, "shape": "hv"},
-        opacity=0.8,
-        showlegend=False,
-        legendgroup=name,
-        hovertemplate=f"{name}, repeat {run.repeat}: %{{y:.4g}} after %{{x}} trials<extra></extra>",
-    )
-
-
-def _add_band(drawn: go.Figure, record: ComparisonRecord, sampler: str, table: Array) -> None:
-    colour, dash = style(record, sampler)
+def _add_median(drawn: go.Figure, record: ComparisonRecord, sampler: str, table: Array) -> None:
+    name, (colour, dash) = escape(sampler), style(record, sampler)
     low, middle, high = spread(table)
     is_known = ~np.isnan(middle)
     x = (np.flatnonzero(is_known) + 1).tolist()
     if not x:
         return
-    red, green, blue = (int(colour[place : place + 2], 16) for place in (1, 3, 5))
-    name = escape(sampler)
-    edge = {"width": 0, "shape": "hv"}
-    common = {"x": x, "mode": "lines", "legendgroup": name, "hoverinfo": "skip"}
-    drawn.add_trace(go.Scatter(y=low[is_known].tolist(), line=edge, showlegend=False, **common))
-    drawn.add_trace(
-        go.Scatter(
-            y=high[is_known].tolist(),
-            line=edge,
-            fill="tonexty",
-            fillcolor=f"rgba({red},{green},{blue},0.15)",
-            showlegend=False,
-            **common,
-        )
-    )
-    drawn.add_trace(
-        go.Scatter(
-            x=x,
-            y=middle[is_known].tolist(),
-            mode="lines",
-            line={"width": 3, "color": colour, "dash": dash, "shape": "hv"},
-            name=f"{name}, median of {formatting.plural(len(table), 'run')}",
-            legendgroup=name,
-            hovertemplate=f"{name}, median: %{{y:.4g}} after %{{x}} trials<extra></extra>",
-        )
+    low, middle, high = (ends[is_known].tolist() for ends in (low, middle, high))
+    theme.add_band(drawn, x, low, high, colour, 0.15, legendgroup=name, showlegend=False)
+    drawn.add_scatter(
+        x=x,
+        y=middle,
+        mode="lines",
+        line={"width": 3, "color": colour, "dash": dash, "shape": "hv"},
+        name=f"{name}, median of {formatting.plural(len(table), 'run')}",
+        legendgroup=name,
+        hovertemplate=f"{name}, median: %{{y:.4g}} after %{{x}} trials<extra></extra>",
     )
 
 

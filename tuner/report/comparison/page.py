@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import numpy as np
 
 from tuner.metrics import objective as objectives
 from tuner.metrics.benchmark import TimeToTolerance
 from tuner.report import document, formatting, page_header, tables, theme
+from tuner.report.benchmark.figures import time_to_tolerance
 from tuner.report.comparison import figures as comparison_figures
 from tuner.report.comparison.figures import runs_of
-from tuner.report.markup import Child, Markup, element, join, table
+from tuner.report.markup import Markup, element, join, row, soft, table, verdict
 from tuner.report.study import study_notes, study_view
-from tuner.report.time_to_tolerance_figure import time_to_tolerance
 from tuner.settings.workload import workload_in_words
-from tuner.values.sampler_comparison import ComparisonRecord
+from tuner.values.sampler_comparison import ComparisonRecord, SamplerRun
 
 
 def render(record: ComparisonRecord) -> str:
@@ -48,7 +50,7 @@ def _answer(record: ComparisonRecord, title: str) -> Markup:
     return join(
         (
             element("h1", title),
-            element("p", line, class_="soft"),
+            soft(line),
             *_verdicts(record),
             page_header.notes(
                 (*(n for n in record.notes if not study_notes.is_plain(n)), *cautions(record))
@@ -60,7 +62,7 @@ def _answer(record: ComparisonRecord, title: str) -> Markup:
 
 
 def cautions(record: ComparisonRecord) -> tuple[str, ...]:
-    """Doubts about the result."""
+    """Return reasons to doubt the result."""
     found = []
     if record.repeats < 5:
         found.append(
@@ -82,7 +84,7 @@ def _verdicts(record: ComparisonRecord) -> list[Markup]:
     if not record.differences:
         text = (
             "The winners were not re-measured: the curves below compare values that the searches "
-            "saw, which are luckier than what a new launch gives."
+            "saw, which are luckier than what a new evaluation gives."
         )
         return [element("p", text, class_="verdict")]
     made = []
@@ -92,10 +94,8 @@ def _verdicts(record: ComparisonRecord) -> list[Markup]:
             f"{formatting.ratio(difference.ratio, difference.interval)}"
             f"{'' if difference.interval.is_vague else ', 95 % interval'}."
         )
-        small = element("span", numbers, class_="soft")
-        class_ = "verdict" if difference.outcome == "no difference shown" else "verdict shown"
-        sentence = element("span", difference.text)
-        made.append(element("p", sentence, element("br"), small, class_=class_))
+        tone = None if difference.outcome == "no difference shown" else "shown"
+        made.append(verdict(difference.text, numbers, tone=tone))
     return made
 
 
@@ -105,31 +105,18 @@ def _summary(record: ComparisonRecord) -> Markup:
     for sampler in record.samplers:
         runs = runs_of(record, sampler)
         finals = [v for run in runs if run.best_so_far and (v := run.best_so_far[-1]) is not None]
-        again = study_view.MetricSummary.over(
-            objective.value(m) for run in runs for m in run.remeasured
-        )
+        again = _remeasured(objective, runs)
+        mean = _with_range(again.middle, again.low, again.high) if again.middle > 0 else "–"
+        shown = [_median_range(finals), mean]
+        for share in theme.TOLERANCES:
+            found = sampler_time_to_tolerance(record, sampler, share) if runs else None
+            shown.append(_reached_text(found) if found else "–")
+        shown.append(_median_range([run.wall_s for run in runs]))
         colour, _ = comparison_figures.style(record, sampler)
-        name = element("span", "● ", style=f"color:{colour}")
-        rows.append(
-            element(
-                "tr",
-                element("td", name, sampler),
-                element("td", _median_range(finals), class_="number"),
-                element("td", _evaluations(again), class_="number"),
-                *(
-                    element(
-                        "td",
-                        _reached_text(sampler_time_to_tolerance(record, sampler, share))
-                        if runs
-                        else "–",
-                        class_="number",
-                    )
-                    for share in theme.TOLERANCES
-                ),
-                element("td", _median_range([run.wall_s for run in runs]), class_="number"),
-            )
-        )
-    heads: list[Child] = [
+        mark = element("span", "● ", style=f"color:{colour}")
+        name = element("td", mark, sampler)
+        rows.append(row(name, *(tables.cell(text=text) for text in shown)))
+    heads = [
         "sampler",
         f"best {objective.axis} seen: median (range)",
         f"winners re-measured ({objective.unit}): mean (range)",
@@ -151,7 +138,7 @@ def _searches(record: ComparisonRecord) -> Markup:
     caption = (
         f"Thin lines are single runs, thick ones their median, the band {band}. A median begins "
         "where every run has a figure. Values are what the searches saw: the luckiest of many "
-        "launches, better than a new launch would give."
+        "evaluations, better than a new evaluation would give."
     )
     drawn = comparison_figures.best_so_far(record)
     best = document.figure(drawn, name="best-so-far", title="Best so far", caption=caption)
@@ -162,18 +149,13 @@ def _time_to_tolerance(record: ComparisonRecord) -> Markup | None:
     max_s = max((run.seconds[-1] for run in record.runs if run.seconds), default=0.0)
     if _best(record) is None or not max_s:
         return None
+    shares = theme.TOLERANCES
     rows = [
-        (
-            sampler,
-            {
-                share: sampler_time_to_tolerance(record, sampler, share)
-                for share in theme.TOLERANCES
-            },
-        )
+        (sampler, {share: sampler_time_to_tolerance(record, sampler, share) for share in shares})
         for sampler in record.samplers
         if runs_of(record, sampler)
     ]
-    labels = {share: f"within {100 * share:g} %" for share in theme.TOLERANCES}
+    labels = {share: f"within {100 * share:g} %" for share in shares}
     return document.figure(
         time_to_tolerance(rows, labels, trials=record.trials, max_s=max_s),
         name="soon",
@@ -188,20 +170,15 @@ def _time_to_tolerance(record: ComparisonRecord) -> Markup | None:
 
 def _winners(record: ComparisonRecord) -> Markup:
     drawn = comparison_figures.winners(record)
-    shown = (
-        document.figure(
-            drawn,
-            name="winners",
-            title="Winners on fresh starts",
-            caption=(
-                "Each point is one launch of one run's winner, after the searches of its repeat, "
-                "alternating; "
-                "the upright line is the geometric mean of a sampler's launches."
-            ),
+    if drawn is None:
+        shown = element("p", "No winner was re-measured.")
+    else:
+        caption = (
+            "Each point is one evaluation of one run's winner, after the searches of its repeat, "
+            "alternating; the upright line is the geometric mean of a sampler's evaluations."
         )
-        if drawn is not None
-        else element("p", "No winner was re-measured.")
-    )
+        title = "Winners on fresh starts"
+        shown = document.figure(drawn, name="winners", title=title, caption=caption)
     return join((shown, _winner_table(record)))
 
 
@@ -210,26 +187,19 @@ def _winner_table(record: ComparisonRecord) -> Markup:
     names = sorted({name for run in record.runs for name in run.winner or ()})
     rows = []
     for run in (run for sampler in record.samplers for run in runs_of(record, sampler)):
-        seen = run.best_so_far[-1] if run.best_so_far else None
-        again = study_view.MetricSummary.over(objective.value(m) for m in run.remeasured)
-        values = [
-            formatting.knob_value(run.winner[name]) if run.winner and name in run.winner else "–"
-            for name in names
+        again = _remeasured(objective, [run])
+        figures = [
+            run.repeat,
+            run.best_so_far[-1] if run.best_so_far else None,
+            again.middle if run.remeasured else None,
+            sum(value is None for value in run.objectives),
+            run.wall_s,
         ]
-        failures = sum(value is None for value in run.objectives)
-        rows.append(
-            element(
-                "tr",
-                element("td", run.sampler, data_value=run.sampler),
-                tables.cell(run.repeat),
-                tables.cell(seen),
-                tables.cell(again.middle if run.remeasured else None),
-                tables.cell(failures),
-                tables.cell(run.wall_s),
-                *(element("td", value, data_value=value) for value in values),
-                element("td", run.study, data_value=run.study),
-            )
-        )
+        words = [
+            formatting.knob_value(run.winner.get(name) if run.winner else None) for name in names
+        ]
+        cells = [tables.word_cell(run.sampler), *map(tables.cell, figures)]
+        rows.append(row(*cells, *map(tables.word_cell, (*words, run.study))))
     columns = [
         "sampler",
         "repeat",
@@ -240,13 +210,21 @@ def _winner_table(record: ComparisonRecord) -> Markup:
         *names,
         "study",
     ]
-    return table([tables.sorter(column) for column in columns], rows, class_="sortable")
+    return tables.sortable(columns, rows)
+
+
+def _remeasured(
+    objective: objectives.Objective, runs: Iterable[SamplerRun]
+) -> study_view.MetricSummary:
+    return study_view.MetricSummary.over(
+        objective.value(measured) for run in runs for measured in run.remeasured
+    )
 
 
 def sampler_time_to_tolerance(
     record: ComparisonRecord, sampler: str, share: float
 ) -> TimeToTolerance:
-    """When a sampler's runs came within a share of the overall best."""
+    """Return when a sampler's runs came within a share of the overall best."""
     best, objective = _best(record), objectives.find_objective(record.objective)
     trials, seconds = [], []
     for run in runs_of(record, sampler):
@@ -288,12 +266,8 @@ def _reached_text(found: TimeToTolerance) -> str:
 def _median_range(values: list[float]) -> str:
     if not values:
         return "–"
-    low, middle, high = min(values), float(np.median(values)), max(values)
+    return _with_range(float(np.median(values)), min(values), max(values))
+
+
+def _with_range(middle: float, low: float, high: float) -> str:
     return f"{formatting.number(middle)} ({formatting.number(low)} to {formatting.number(high)})"
-
-
-def _evaluations(figure: study_view.MetricSummary) -> str:
-    if not figure.middle > 0:
-        return "–"
-    ends = f"{formatting.number(figure.low)} to {formatting.number(figure.high)}"
-    return f"{formatting.number(figure.middle)} ({ends})"

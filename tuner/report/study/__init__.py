@@ -1,1 +1,1 @@
-"""What a report says of one study: facts, result and notes."""
+"""Facts, result and notes of one study."""

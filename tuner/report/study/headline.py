@@ -22,26 +22,11 @@ from tuner.settings.measurement import MeasurementSettings
 from tuner.values.study_record import StudyRecord
 from tuner.values.trial import Trial
 
-SHOWN = frozenset({"better", "worse", "no difference shown"})
-
-
-def _money(study: StudyRecord) -> str:
-    file = pathlib.Path(study.folder) / prices.COPY
-    if study.verdict is None or not file.is_file():
-        return ""
-    currency = prices.read(str(file)).currency
-    sides = [
-        [one.price for one in launches if one.price > 0]
-        for launches in (study.verdict.best, study.verdict.default)
-    ]
-    if not all(sides):
-        return ""
-    best, default = (formatting.number(statistics.geometric_mean(side)) for side in sides)
-    return f" 1,000 requests cost {best}{currency and f' {currency}'} instead of {default}."
+SHOWN = frozenset({"better", "worse", "no difference shown", "traded"})
 
 
 def headline(study: StudyRecord) -> str:
-    """Result in one or two sentences."""
+    """Return the result in one or two sentences."""
     if not study.is_finished:
         return f"The study is not finished: {_so_far(study)}."
     found = advices.best_status(study)
@@ -55,10 +40,9 @@ def headline(study: StudyRecord) -> str:
         elif causes == {"overload"}:
             way = " Use a rate that can be served; --find-rate finds it."
         return f"No configuration worked: {_reasons(study.trials)}.{way}"
-    if study.verdict is not None and found in {*SHOWN, "traded"}:
-        second = study.verdict.second
-        told = study.verdict.text if second is None else f"{study.verdict.text} {second.text}"
-        return f"{told}{_money(study)}"
+    if study.verdict is not None and found in SHOWN:
+        second = "" if study.verdict.second is None else f" {study.verdict.second.text}"
+        return f"{study.verdict.text}{second}{_money(study)}"
     default, best = advices.failure_counts(study)
     trouble = advices.trouble_of_default(study)
     again = "was not re-evaluated"
@@ -79,18 +63,30 @@ def headline(study: StudyRecord) -> str:
     }[found]
 
 
-def _nearest(study: StudyRecord) -> str:
-    told = [trial for trial in study.trials if trial.missed is not None]
-    if not told:
+def _money(study: StudyRecord) -> str:
+    file = pathlib.Path(study.folder) / prices.COPY
+    if study.verdict is None or not file.is_file():
         return ""
-    limits_ = MeasurementSettings(
-        constraints=tuple(study.settings.get("measurement", {}).get("constraints", ())),
-        slo_ms=study.settings.get("measurement", {}).get("slo_ms"),
+    currency = prices.read(str(file)).currency
+    sides = [
+        [one.price for one in evaluations if one.price > 0]
+        for evaluations in (study.verdict.best, study.verdict.default)
+    ]
+    if not all(sides):
+        return ""
+    best, default = (formatting.number(statistics.geometric_mean(side)) for side in sides)
+    return f" 1,000 requests cost {best}{currency and f' {currency}'} instead of {default}."
+
+
+def _nearest(study: StudyRecord) -> str:
+    measurement = study.settings.get("measurement", {})
+    limits = MeasurementSettings(
+        constraints=tuple(measurement.get("constraints", ())), slo_ms=measurement.get("slo_ms")
     ).limits
     beyond = {
-        trial.number: max(limit.log_excess(limit.of.value(trial.missed)) for limit in limits_)
-        for trial in told
-        if trial.missed is not None and limits_
+        trial.number: max(limit.log_excess(limit.of.value(trial.missed)) for limit in limits)
+        for trial in study.trials
+        if trial.missed is not None and limits
     }
     if not beyond:
         return ""
@@ -99,7 +95,7 @@ def _nearest(study: StudyRecord) -> str:
 
 
 def tone(study: StudyRecord) -> Literal["better", "worse"] | None:
-    """Whether the best was shown better or worse."""
+    """Return whether the best was shown to be better or worse."""
     if not study.is_finished:
         return None
     found = advices.best_status(study)
@@ -109,13 +105,13 @@ def tone(study: StudyRecord) -> Literal["better", "worse"] | None:
 
 
 def advice(study: StudyRecord) -> tuple[str, ...]:
-    """What to run and why, unless already reported."""
+    """Return the reason for the recommendation, unless already reported."""
     found = advise(study) if study.is_finished else None
     return () if found is None or study.best == study.default else (found.reason,)
 
 
 def to_try(study: StudyRecord) -> str | None:
-    """Export command for the best, if not recommended."""
+    """Return the export command for the best, if not recommended."""
     return export_of_best(study) if study.is_finished and study.best != study.default else None
 
 

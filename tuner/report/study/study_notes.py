@@ -1,4 +1,4 @@
-"""Notes of a study: reasons to doubt the result, and remarks."""
+"""Notes on a study: reasons to doubt the result, and remarks."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ from tuner.metrics import objective as objectives
 from tuner.report import formatting, open_loop
 from tuner.report.study.study_view import (
     ARMS,
-    P99,
     arm_measurements,
     causes_in_words,
     compare_metric,
@@ -24,6 +23,7 @@ from tuner.values.measurement import LATE_S, MAX_LATE_SHARE, MAX_LITTLES_LAW_ERR
 from tuner.values.study_record import StudyRecord
 
 ALL = 0.999
+
 PLAIN = (
     "answers checked",
     "the budget of",
@@ -42,18 +42,18 @@ PLAIN = (
 
 
 def is_plain(note: str) -> bool:
-    """Whether a note is no reason to doubt."""
+    """Return whether a note is no reason for doubt."""
     return note.lower().startswith(PLAIN)
 
 
 def warnings(study: StudyRecord) -> tuple[str, ...]:
-    """All doubts about the result."""
+    """Return all reasons to doubt the result."""
     own = (note for note in study.notes if not is_plain(note))
     return (*own, *cautions(study), *open_loop.cautions(study))
 
 
 def remarks(study: StudyRecord) -> tuple[str, ...]:
-    """Notes for information."""
+    """Return notes for information."""
     meant = meaning_of_default(study)
     return (
         *filter(is_plain, study.notes),
@@ -72,19 +72,15 @@ def _front(study: StudyRecord) -> Iterator[str]:
     if study.second is None or not study.pareto_front:
         return
     sides = objectives.find_objective(study.objective), objectives.find_objective(study.second)
-    shown = "; ".join(
-        ", ".join(
-            formatting.quantity(value, side.unit)
-            for value, side in zip(point.values, sides, strict=True)
-        )
-        + f" ({in_short(study, point.configuration)}"
-        + (", chosen" if point.is_chosen else f", trial {point.trial}")
-        + ")"
-        for point in study.pareto_front
-    )
+    shown = []
+    for point in study.pareto_front:
+        pairs = zip(point.values, sides, strict=True)
+        values = ", ".join(formatting.quantity(value, side.unit) for value, side in pairs)
+        which = "chosen" if point.is_chosen else f"trial {point.trial}"
+        shown.append(f"{values} ({in_short(study, point.configuration)}, {which})")
     yield (
         f"The front of {sides[0].label} and {sides[1].label} has "
-        f"{formatting.plural(len(study.pareto_front), 'point')}: {shown}."
+        f"{formatting.plural(len(shown), 'point')}: {'; '.join(shown)}."
     )
 
 
@@ -138,7 +134,7 @@ def _all_in_time(study: StudyRecord) -> Iterator[str]:
 
 
 def meaning_of_default(study: StudyRecord) -> str | None:
-    """The default's meaning, if it differs from the untuned server."""
+    """Explain the default, if it differs from the untuned server."""
     if study.shared is not None:
         return (
             "Default means the values of the scenario's file (workers, memory, "
@@ -162,7 +158,7 @@ def meaning_of_default(study: StudyRecord) -> str | None:
 
 
 def cautions(study: StudyRecord) -> tuple[str, ...]:
-    """Doubts from the evaluations."""
+    """Return reasons for doubt from the evaluations."""
     found = [*advices.failures(study), *_worse_beside(study)]
     broken = failed_trials(study.trials)
     if broken and successful_trials(study.trials):
@@ -215,34 +211,30 @@ def _refused_tails(study: StudyRecord) -> Iterator[str]:
 def _worse_beside(study: StudyRecord) -> Iterator[str]:
     if study.verdict is None or study.verdict.outcome == "worse":
         return
-    for name, field in (("p99", P99), ("throughput", "throughput_per_s")):
-        beside = compare_metric(study, name)
+    for name in ("p99", "throughput"):
         # p99 rises with the rate up to its bound, and with what a scenario's deadline admits.
         is_meant = (study.objective == "rate" or study.shared is not None) and name == "p99"
         if name == study.objective or is_meant:
             continue
-        objective = objectives.find_objective(name)
+        objective, beside = objectives.find_objective(name), compare_metric(study, name)
         if beside is None:
             yield from _longer_tail(study) if name == "p99" else ()
-            continue
-        if beside.outcome != "worse":
-            continue
-        default, best = (arm_measurements(study, role).figure(field).middle for role in ARMS)
-        yield (
-            f"The {objective.label} of the best is worse than that of the default: "
-            f"{formatting.number(default)} → {formatting.number(best)} {objective.unit}, "
-            f"{formatting.ratio(beside.ratio, beside.interval)}."
-        )
+        elif beside.outcome == "worse":
+            sides = (arm_measurements(study, role).figure(objective.field) for role in ARMS)
+            default, best = (formatting.number(side.middle) for side in sides)
+            yield (
+                f"The {objective.label} of the best is worse than that of the default: "
+                f"{default} → {best} {objective.unit}, {formatting.ratio(beside.ratio, beside.interval)}."
+            )
 
 
 def _longer_tail(study: StudyRecord) -> Iterator[str]:
     default, best = (arm_measurements(study, role).tail for role in ARMS)
-    ends = default.interval.high, best.interval.low
-    if ends[0] is None or ends[1] is None or ends[1] <= ends[0]:
-        return
-    yield (
-        "The p99 of the best is worse than that of the default over the requests of all fresh starts "
-        f"together: {formatting.tail(default)} → {formatting.tail(best)} ms. Where the slowest requests count, "
-        f"limit them (--constraint 'p99_ms <= {formatting.number(default.value_ms)}'), or search for them "
-        "(--objective p99)."
-    )
+    high, low = default.interval.high, best.interval.low
+    if high is not None and low is not None and low > high:
+        yield (
+            "The p99 of the best is worse than that of the default over the requests of all fresh starts "
+            f"together: {formatting.tail(default)} → {formatting.tail(best)} ms. Where the slowest requests count, "
+            f"limit them (--constraint 'p99_ms <= {formatting.number(default.value_ms)}'), or search for them "
+            "(--objective p99)."
+        )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import collections
 import dataclasses
+import functools
 import math
 from collections.abc import Iterable
 from typing import Literal
@@ -22,17 +23,19 @@ from tuner.values.verdict import VerdictOutcome
 
 ArmName = Literal["default", "best"]
 P99 = objectives.find_objective("p99").field
+
 ARMS: tuple[ArmName, ArmName] = ("default", "best")
 SEARCHES = {
     "structured": "a prediction from the model's profile and a Gaussian process",
     "gp": "a Gaussian process",
 }
+
 MAX_GROUPS = 5
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class MetricSummary:
-    """A metric over an arm's evaluations."""
+    """Summary of a metric over an arm's evaluations."""
 
     middle: float
     low: float
@@ -40,7 +43,7 @@ class MetricSummary:
 
     @classmethod
     def over(cls, values: Iterable[float]) -> MetricSummary:
-        """Summarise positive values, with their geometric mean."""
+        """Summarise positive values by their geometric mean, minimum and maximum."""
         known = [value for value in values if value > 0]
         if not known:
             return cls(middle=math.nan, low=math.nan, high=math.nan)
@@ -63,28 +66,25 @@ class ArmMeasurements:
 
     measurements: tuple[Measurement, ...]
     is_verified: bool
-    """Whether they are of rounds after the search, not the search's own."""
+    """Whether the measurements come from rounds after the search."""
 
     @property
     def tail(self) -> TailLatency:
-        """p99 of all their requests pooled."""
+        """p99 of all requests pooled."""
         return tail_latency.pool_tails(self.measurements)
 
     def figure(self, field: str) -> MetricSummary:
-        """Summarise one field, such as `mean_ms`; p99 is pooled."""
+        """Summarise a field, such as `mean_ms`; the p99 is pooled."""
         if field == P99:
-            tail = self.tail
-            ends = tail.interval
-            return MetricSummary(
-                middle=tail.value_ms,
-                low=tail.value_ms if ends.low is None else ends.low,
-                high=tail.value_ms if ends.high is None else ends.high,
-            )
+            middle, ends = self.tail.value_ms, self.tail.interval
+            low = middle if ends.low is None else ends.low
+            high = middle if ends.high is None else ends.high
+            return MetricSummary(middle=middle, low=low, high=high)
         return MetricSummary.over(getattr(item, field) for item in self.measurements)
 
     @property
     def min_requests(self) -> int:
-        """Requests of the shortest evaluation."""
+        """Number of requests of the shortest evaluation."""
         return min((item.requests for item in self.measurements), default=0)
 
 
@@ -102,10 +102,8 @@ def workload(study: StudyRecord) -> str:
 
 def search(study: StudyRecord) -> str:
     """Describe the sampler."""
-    name = study.sampler
-    if any(note.startswith("no prediction:") for note in study.notes):
-        name = "gp"
-    known = SEARCHES.get(name)
+    has_no_prediction = any(note.startswith("no prediction:") for note in study.notes)
+    known = SEARCHES.get("gp" if has_no_prediction else study.sampler)
     return f"sampler {study.sampler}" + (f" ({known})" if known else "")
 
 
@@ -122,104 +120,96 @@ def models(study: StudyRecord) -> str:
 
 
 def successful_trials(trials: Iterable[Trial]) -> tuple[Trial, ...]:
-    """Trials that were ok and measured."""
+    """Return trials that were ok and measured."""
     return tuple(trial for trial in trials if trial.measurement is not None)
 
 
 def failed_trials(trials: Iterable[Trial]) -> tuple[Trial, ...]:
-    """Infeasible and failed trials."""
+    """Return infeasible and failed trials."""
     return tuple(trial for trial in trials if trial.outcome.status != "ok")
 
 
 def best_so_far(study: StudyRecord) -> list[tuple[int, float]]:
-    """(trial number, best objective so far), from the first success."""
+    """Return (trial number, best objective so far) from the first success on."""
     objective = objectives.find_objective(study.objective)
     steps: list[tuple[int, float]] = []
     for trial in study.trials:
-        value = objective.of(trial)
-        if value is None:
-            value = steps[-1][1] if steps else None
-        elif steps:
-            value = objective.better(steps[-1][1], value)
-        if value is not None:
-            steps.append((trial.number, value))
+        seen = [value for _, value in steps[-1:]]
+        if (value := objective.of(trial)) is not None:
+            seen.append(value)
+        if seen:
+            steps.append((trial.number, functools.reduce(objective.better, seen)))
     return steps
 
 
-def configuration_of(study: StudyRecord, arm: ArmName) -> Configuration | None:
-    """The arm's configuration."""
-    return study.default if arm == "default" else study.best
-
-
 def arm_measurements(study: StudyRecord, arm: ArmName) -> ArmMeasurements:
-    """The arm's measurements, from the verdict if any, else the search."""
+    """Return an arm's measurements from the verdict, if any, else the search."""
     if study.verdict is not None:
         found = study.verdict.default if arm == "default" else study.verdict.best
         if found:
             return ArmMeasurements(measurements=found, is_verified=True)
-    wanted = configuration_of(study, arm)
-    measured = tuple(
+    return ArmMeasurements(measurements=search_measurements(study, arm), is_verified=False)
+
+
+def search_measurements(study: StudyRecord, arm: ArmName) -> tuple[Measurement, ...]:
+    """Return the search's measurements of an arm's configuration."""
+    wanted = study.default if arm == "default" else study.best
+    return tuple(
         trial.measurement
         for trial in study.trials
         if trial.measurement is not None and trial.configuration == wanted
     )
-    return ArmMeasurements(measurements=measured, is_verified=False)
 
 
-def tried_values(study: StudyRecord, knob: KnobInfo) -> tuple[Value, ...]:
-    """The knob's tried values, in grid order, others last."""
-    seen = {trial.configuration.get(knob.name) for trial in study.trials}
-    inside = tuple(value for value in knob.values if value in seen)
-    outside = {value for value in seen if value is not None and value not in knob.values}
-    return inside + tuple(sorted(outside, key=lambda value: (isinstance(value, str), value)))
+def ordered_values(knob: KnobInfo, tried: Iterable[Value]) -> tuple[Value, ...]:
+    """Return the knob's grid, then tried values outside it, in order."""
+    outside = set(tried) - set(knob.values)
+    return knob.values + tuple(sorted(outside, key=lambda value: (isinstance(value, str), value)))
 
 
 def varied_knobs(study: StudyRecord) -> tuple[KnobInfo, ...]:
-    """Knobs with at least two tried values."""
-    return tuple(knob for knob in study.knobs if len(tried_values(study, knob)) > 1)
+    """Return knobs with at least two tried values."""
+    tried = (
+        {trial.configuration.get(knob.name) for trial in study.trials} - {None}
+        for knob in study.knobs
+    )
+    return tuple(knob for knob, seen in zip(study.knobs, tried, strict=True) if len(seen) > 1)
 
 
 def changed_knobs(study: StudyRecord) -> tuple[str, ...]:
-    """Knobs whose best value differs from the default."""
-    if study.best is None:
-        return ()
-    best = study.best
-    return tuple(
-        knob.name for knob in study.knobs if best.get(knob.name) != study.default.get(knob.name)
-    )
+    """Return knobs whose best value differs from the default."""
+    default, best = study.default, study.best
+    names = (knob.name for knob in study.knobs)
+    return () if best is None else tuple(n for n in names if best.get(n) != default.get(n))
 
 
 def has_two_arms(study: StudyRecord) -> bool:
-    """Whether there is a best to compare with the default."""
+    """Return whether there is a best to compare with the default."""
     return study.best is not None and (study.best != study.default or study.verdict is not None)
 
 
 def figures_of_merit(study: StudyRecord) -> tuple[str, ...]:
-    """The study's own and the common objectives."""
+    """Return the study's own and the common objectives."""
     second = () if study.second is None else (study.second,)
     return tuple(dict.fromkeys((study.objective, *second, "mean", "p99", "throughput")))
 
 
 def compare_metric(study: StudyRecord, name: str) -> MetricComparison | None:
-    """Compare one metric, if the verdict has it."""
+    """Compare one metric, or return None if the verdict lacks it."""
     verdict = study.verdict
     if verdict is None:
         return None
-    known: dict[str, tuple[float | None, Interval]] = {
-        "p99": (verdict.p99_ratio, verdict.p99_interval),
-        "throughput": (verdict.throughput_ratio, verdict.throughput_interval),
-        study.objective: (verdict.ratio, verdict.interval),
+    found: dict[str, tuple[float | None, Interval, VerdictOutcome | None]] = {
+        "p99": (verdict.p99_ratio, verdict.p99_interval, None),
+        "throughput": (verdict.throughput_ratio, verdict.throughput_interval, None),
     }
-    if verdict.second is not None:
-        known[verdict.second.objective] = (verdict.second.ratio, verdict.second.interval)
-    ratio, interval = known.get(name, (None, UNKNOWN))
+    if (second := verdict.second) is not None:
+        found[second.objective] = second.ratio, second.interval, second.outcome
+    found[study.objective] = verdict.ratio, verdict.interval, verdict.outcome
+    ratio, interval, outcome = found.get(name, (None, UNKNOWN, None))
     if ratio is None:
         return None
-    outcome = objectives.find_objective(name).judge(interval)
-    if name == study.objective:
-        outcome = verdict.outcome
-    if verdict.second is not None and name == verdict.second.objective:
-        outcome = verdict.second.outcome
+    outcome = outcome or objectives.find_objective(name).judge(interval)
     return MetricComparison(ratio=ratio, interval=interval, outcome=outcome)
 
 
@@ -233,13 +223,12 @@ def limits(study: StudyRecord) -> str | None:
 
 
 def has_energy(study: StudyRecord) -> bool:
-    """Whether any evaluation measured energy."""
-    measured = [trial.measurement for trial in study.trials]
-    return any(launch is not None and launch.energy is not None for launch in measured)
+    """Return whether any evaluation measured energy."""
+    return any(t.measurement is not None and t.measurement.energy is not None for t in study.trials)
 
 
 def in_short(study: StudyRecord, configuration: Configuration) -> str:
-    """Knobs that differ from the default, by short names."""
+    """Describe the knobs that differ from the default, by short names."""
     changed = [
         f"{name.rpartition('.')[2]}={formatting.knob_value(value)}"
         for name, value in configuration.items()
@@ -249,7 +238,7 @@ def in_short(study: StudyRecord, configuration: Configuration) -> str:
 
 
 def is_luckier_than_best(study: StudyRecord) -> Trial | None:
-    """Trial with the best measurement, unless of the best configuration."""
+    """Return the trial with the best measurement, unless it has the best configuration."""
     objective = objectives.find_objective(study.objective)
     measured = [(trial, value) for trial in study.trials if (value := objective.of(trial))]
     if not measured or study.best is None or not study.is_finished:
@@ -260,11 +249,11 @@ def is_luckier_than_best(study: StudyRecord) -> Trial | None:
 
 
 def causes_in_words(trials: Iterable[Trial]) -> str:
-    """Causes with counts, most frequent first: "oom 9, timeout 3"."""
+    """Describe failure causes, most frequent first: "oom 9, timeout 3"."""
     return ", ".join(f"{cause} {count}" for cause, count in count_causes(trials))
 
 
 def count_causes(trials: Iterable[Trial]) -> list[tuple[str, int]]:
-    """Causes with counts, most frequent first."""
+    """Return failure causes with counts, most frequent first."""
     counts = collections.Counter(trial.outcome.cause or trial.outcome.status for trial in trials)
     return sorted(counts.items(), key=lambda item: (-item[1], item[0]))
