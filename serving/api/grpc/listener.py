@@ -1,4 +1,4 @@
-"""gRPC port: HTTP/2 connections with prior knowledge, without tasks.
+"""gRPC port: HTTP/2 connections with prior knowledge, without a task per call.
 
 `http2.session` limits connections; `grpc.routes` handles calls.
 """
@@ -40,7 +40,7 @@ from serving.values import Buffer
 _FULL = frames.settings({}) + frames.goaway(0, frames.ErrorCode.ENHANCE_YOUR_CALM, TEXT)
 """Reply to a connection over the limit."""
 _PING_S = 30.0
-"""How long to ping a stream's silent client: several sweeps."""
+"""Time for which a stream's silent client is pinged: several sweeps."""
 _JOINED_BYTES = 64 * 1024
 """Size up to which joining is cheaper than sending small pieces."""
 
@@ -64,7 +64,7 @@ class GrpcListener(Listener):
         self.routes = routes
         self.coding = CompressionThreads(max_body_bytes=max_body_bytes, min_bytes=gzip_min_bytes)
         self.token = token
-        """Token for all calls but health checks."""
+        """Token required for all calls except health checks."""
         self.max_body_bytes = max_body_bytes
         """Limit on a message."""
 
@@ -109,7 +109,7 @@ class GrpcConnection(Connection):
         )
         self._exchanges: dict[int, Exchange] = {}
         self._held: dict[int, int] = {}
-        """Sizes of large requests."""
+        """Counted sizes of large requests."""
         self._streams: dict[int, InferStream] = {}
         self._flushing = False
         """Whether a flush is due after this loop iteration."""
@@ -187,7 +187,7 @@ class GrpcConnection(Connection):
     # Calls
 
     def _opens(self, fields: HeaderFields) -> bytes | bool:
-        """Classify a head (`http2.events.Opens`), once for equal ones."""
+        """Classify a head (`http2.events.Opens`), once for identical heads."""
         call: GrpcCall | bytes | None = fields.meaning
         if call is None:
             call = fields.meaning = self._call_of(fields.pairs)
@@ -270,7 +270,7 @@ class GrpcConnection(Connection):
         return message
 
     def send(self, stream: int, data: bytes, *, is_compressed: bool) -> None:
-        """Send a stream's message, or reset a slow client's stream."""
+        """Send a message on a stream, or reset the stream if its client is slow."""
         whole = calls.prefix(len(data), is_compressed=is_compressed) + data
         try:
             self._check_room()
@@ -356,7 +356,7 @@ class GrpcConnection(Connection):
     # Ends
 
     def drain(self) -> None:
-        """Accept no new work; close after the last response."""
+        """Stop accepting work, and close after the last response."""
         self.session.go_away()
         for stream in list(self._streams.values()):
             stream.drain()
@@ -390,7 +390,7 @@ class GrpcConnection(Connection):
         self._flush()
 
     def _end_early(self, stream: int, error: ServingError) -> None:
-        """End a call that is not complete, or a stream."""
+        """End an incomplete call, or a stream, with an error."""
         open_stream = self._streams.get(stream)
         if open_stream is not None:
             open_stream.end(error)

@@ -1,4 +1,4 @@
-"""Unsupported features of Triton, rejected with the alternative."""
+"""Errors for unsupported features of Triton, which name the alternatives."""
 
 from __future__ import annotations
 
@@ -41,12 +41,12 @@ _REGION = "shared_memory_region"
 
 
 def method(name: str) -> Unimplemented | None:
-    """Return the error for an unsupported gRPC method."""
+    """Return the error for a gRPC method, or None if it is not one of these."""
     return Unimplemented(_METHODS[name]) if name in _METHODS else None
 
 
 def path(asked: str) -> Unimplemented | None:
-    """Return the error for an unsupported path, without its query."""
+    """Return the error for a path without its query, or None if it is not one of these."""
     match = _PATH.fullmatch(asked)
     if match is None:
         return None
