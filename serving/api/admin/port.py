@@ -32,7 +32,7 @@ class AdminListener:
         """Store the settings.
 
         Args:
-            application: an application that is not yet running.
+            application: must not be running yet.
             idle_s: time limit after a response.
             request_s: time limit for a request or a connection's first head.
         """
@@ -107,7 +107,6 @@ class _Connection(asyncio.Protocol):
         self._since_s = time.monotonic()
 
     def sweep(self, now_s: float) -> None:
-        """Close the connection if the client takes too long."""
         if self._transport is None:
             return
         if self._request is not None and self._request.content.is_eof():

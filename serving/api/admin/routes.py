@@ -57,7 +57,7 @@ _ROUTES = (
 
 
 def _is_server_error(record: logging.LogRecord) -> bool:
-    """Whether a record is about something other than a client that does not speak HTTP."""
+    """Whether a record is not about a client's malformed HTTP."""
     return not (record.exc_info and isinstance(record.exc_info[1], HttpProcessingError))
 
 

@@ -22,13 +22,12 @@ SINGLE_MODEL_POLICY = "fixed"
 SELECTION = (
     "policy", "options", "costs", "task", "contexts", "most_users", "confidence_threshold", "suspicious_threshold",
 )  # fmt: skip
-"""Members of an application that Clipper lacks: how models are chosen and combined."""
+"""Application members that Clipper lacks: how models are chosen and combined."""
 
 _LINKS = '{ "app_name" := string, "model_names" := [string] }'
 
 
 def _find(service: ClipperService, name: str, message: str) -> Application:
-    """Return an application, or raise InvalidRequest with Clipper's message for the command."""
     application = service.applications.application(name)
     if application is None:
         raise InvalidRequest(message)

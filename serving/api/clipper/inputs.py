@@ -84,7 +84,7 @@ def input_type(text: str) -> str:
     """Return the canonical name of an input type.
 
     Raises:
-        InvalidRequest: unknown.
+        InvalidRequest: it is unknown.
     """
     if text not in INPUT_TYPES:
         raise InvalidRequest(f"{text} is not a valid input string")

@@ -157,7 +157,7 @@ def response_body(predictions: Sequence[bytes]) -> bytes:
 def default_prediction(
     result: QueryResponse, default_output: str, explanation: str | None
 ) -> bytes:
-    """Return a prediction with the default output and the reason."""
+    """Return a prediction with the default output and the reason for it."""
     data = {
         "query_id": result.query_id,
         "output": _parse_text(default_output),

@@ -143,7 +143,6 @@ class GrpcConnection(Connection):
             self._later()
 
     def _turns(self) -> Iterator[bytes]:
-        """Take one turn per step."""
         while self.session.has_more:
             self.session.now_s = time.monotonic()
             self._handle_events(self.session.go_on())
@@ -166,7 +165,6 @@ class GrpcConnection(Connection):
         self._flush()
 
     def _gone(self, stream: int) -> None:
-        """Cancel a call or stream."""
         exchange = self._exchanges.pop(stream, None) or self._streams.pop(stream, None)
         if exchange is not None:
             exchange.cancel()
@@ -180,7 +178,6 @@ class GrpcConnection(Connection):
             self._held[stream] = self._held.get(stream, 0) + size
 
     def _let_go(self, stream: int) -> None:
-        """Free a request's buffer space."""
         if self._held:
             self.buffered.free(self._held.pop(stream, 0))
 
@@ -249,7 +246,6 @@ class GrpcConnection(Connection):
         self._flush_soon()
 
     def _refuse(self, stream: int, error: BaseException) -> None:
-        """Reject a call."""
         self._let_go(stream)
         self.session.respond_short(stream, calls.error_block(as_serving_error(error)))
 
@@ -398,7 +394,6 @@ class GrpcConnection(Connection):
             self.session.respond_short(stream, calls.error_block(error))
 
     def _leave(self) -> None:
-        """Close an abandoned connection."""
         self.session.go_away()
         self._flush()
         if self._transport is not None:

@@ -196,7 +196,6 @@ class HttpConnection(Connection):
         self._rest = rest
 
     def _turns(self) -> Iterator[bytes]:
-        """Run turns while there is something to read or answer."""
         while self._transport is not None:
             self._turn = _TURN
             self._next()
@@ -228,7 +227,6 @@ class HttpConnection(Connection):
             super()._resume()
 
     def _reject_or_continue(self, head: RequestHead, waits: bool) -> Response | None:
-        """Return a rejection, or send 100 Continue if the client expects it."""
         refuse = self._listener.refusal
         refusal = None if refuse is None else refuse(head)
         if refusal is None and waits and self._transport is not None:
@@ -332,7 +330,6 @@ class HttpConnection(Connection):
         self._taking_up = False
 
     def _let_go(self) -> None:
-        """Release the bytes of the request in flight."""
         self._listener.buffered.free(self._held_bytes)
         self._held_bytes = 0
 

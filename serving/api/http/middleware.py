@@ -145,7 +145,6 @@ class _WrappedExchange:
         return self._encodes is not None and self._gate.coding.is_long(body_bytes)
 
     def respond(self, response: Response) -> None:
-        """Compress and time a response, then pass it to the connection."""
         self.respond_with(head_of(response), response.body)
 
     def respond_with(self, head: bytes, body: Buffer) -> None:
@@ -163,7 +162,6 @@ class _WrappedExchange:
         work.add_done_callback(functools.partial(self._on_compressed, head[:start]))
 
     def _timing(self) -> bytes:
-        """Return a Server-Timing header, in ms, if responses are timed."""
         if not self._gate.is_timed:
             return b""
         stages = {"total": time.monotonic() - self._started_s}
@@ -195,7 +193,6 @@ class _WrappedExchange:
         self._connection.respond_with(_LENGTH.sub(encoded, fields, count=1), data)
 
     def cancel(self) -> None:
-        """Stop, because the client disconnected."""
         self._is_gone = True
         self._let_go()
         if self._inner is not None:

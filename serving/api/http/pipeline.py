@@ -34,7 +34,7 @@ class Pipeline:
             self.is_overfull = True
 
     def next(self) -> tuple[RequestHead, bytes] | Response:
-        """Remove and return the first waiting request, or the response to an unreadable one."""
+        """Remove and return the first waiting request or response."""
         first = self.waiting.popleft()
         if not isinstance(first, Response):
             size = first[0].own_bytes + len(first[1])

@@ -164,7 +164,6 @@ class RequestReader:
             self._refuse(error_response(self._buffered.refusal()))
 
     def _refuse(self, response: Response) -> None:
-        """Store a rejection to send after the request; drop the body."""
         self._refusal = response
         self._raw_head = None
         self.drop()

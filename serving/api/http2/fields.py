@@ -67,7 +67,6 @@ def _is_request(pairs: Pairs) -> bool:
 
 
 def _are_regular(pairs: Pairs) -> bool:
-    """Whether all fields are well formed and regular."""
     for name, value in pairs:
         if not _NAME.fullmatch(name) or name in _OF_CONNECTION or not _is_value(value):
             return False

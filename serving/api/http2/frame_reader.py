@@ -7,9 +7,9 @@ from serving.api.http2.frames import ErrorCode, FrameType, Http2Error
 
 MAX_HEAD_BYTES = 64 * 1024
 PATIENCE = 10_000
-"""Number of frames without progress (PING, SETTINGS, RST_STREAM, empty ones) per `refresh`."""
+"""Maximum frames without progress (PING, SETTINGS, RST_STREAM, empty ones) per `refresh`."""
 TURN = 256
-"""Units of work per turn, for fairness between connections; a frame is one, some microseconds."""
+"""Units of work per turn, for fairness between connections; a frame, some microseconds, costs one."""
 
 _OF_HEADS = frozenset({int(FrameType.HEADERS), int(FrameType.CONTINUATION)})
 _HEAD_FLAGS = frames.END_HEADERS | frames.PADDED | frames.PRIORITY
@@ -40,7 +40,7 @@ class FrameReader:
         """Time when the incomplete head began."""
 
     def refresh(self) -> None:
-        """Renew `PATIENCE`; called every few seconds."""
+        """Reset the count for `PATIENCE`; called every few seconds."""
         self._patience = PATIENCE
 
     def bear(self) -> None:

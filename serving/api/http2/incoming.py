@@ -12,7 +12,7 @@ from serving.errors import BodyTooLarge, InvalidRequest
 WINDOW_BYTES = 256 * 1024
 """Flow-control window of a stream."""
 BUDGET_BYTES = 64 * 1024 * 1024
-"""Size of unfinished bodies beyond which only the first one that grew continues."""
+"""Size of unfinished bodies beyond which only the first stream that grew continues."""
 _UPDATE_BYTES = WINDOW_BYTES // 2
 """Number of used bytes at which a window is refilled."""
 PREFIX_BYTES = 5

@@ -35,7 +35,7 @@ from serving.errors import BodyTooLarge, ServingError
 
 MAX_STREAMS = 512
 CONNECTION_WINDOW_BYTES = 2**30
-"""Never reached, because the windows of streams are the limit."""
+"""Never exhausted, because the windows of streams limit first."""
 _HEAD_UNIT = 32
 """Bytes of a head that cost one more unit of a turn, as every value may be parsed."""
 _BODY_UNIT = 256
@@ -58,7 +58,6 @@ _HELLO = frames.settings(
 
 
 def _whole(_fields: HeaderFields) -> bytes | bool:
-    """Read every request whole."""
     return False
 
 
@@ -245,19 +244,16 @@ class Session(Responder):
             self._more(stream, known, payload)
 
     def _stray_data(self, stream: int, known: Stream | None) -> None:
-        """Handle data that belongs to no open request."""
         self._check_opened(stream, "data")
         self.input.bear()
         if known is not None:
             self._reset_stream(stream, known, ErrorCode.STREAM_CLOSED)
 
     def _check_opened(self, stream: int, what: str) -> None:
-        """Raise Http2Error for a stream that was never open."""
         if not stream or (stream > self._last_stream and not self._going_away):
             raise Http2Error(ErrorCode.PROTOCOL_ERROR, f"{what} of stream {stream}, not open")
 
     def _more(self, stream: int, known: Stream, payload: bytes) -> None:
-        """Append to a body."""
         if not payload and not known.ended:
             self.input.bear()
         if known.refused:
@@ -272,7 +268,6 @@ class Session(Responder):
         self._events.append(RequestRefused(stream, error))
 
     def _complete_request(self, stream: int, known: Stream, last: bytes = b"") -> None:
-        """Complete a request with the last piece of its body."""
         known.ended = True
         if known.is_series:
             self._more(stream, known, last)

@@ -59,7 +59,6 @@ class RequestDecoder:
     def __init__(
         self, name: str, signature: Signature, max_json_bytes: int = bounded_json.MAX_JSON_BYTES
     ) -> None:
-        """Start with empty caches."""
         self._name = name
         self._signature = signature
         self._max_json_bytes = max_json_bytes

@@ -58,7 +58,7 @@ def check_empty(body: bytes) -> None:
     """Check that large JSON has few empty arrays, whose lists take thirty times their bytes.
 
     Raises:
-        InvalidRequest: too many.
+        InvalidRequest: there are too many.
     """
     if body.count(b"[") <= MAX_VALUES:
         return

@@ -1,1 +1,1 @@
-"""Bounded parsing of what clients send."""
+"""Bounded parsing of client input."""

@@ -64,7 +64,7 @@ def regressions(tensors: Sequence[Tensor], outputs: Sequence[TensorSpec]) -> lis
     """Return one number per item.
 
     Raises:
-        InferenceFailed: none, or several.
+        InferenceFailed: an item has no number, or several.
     """
     tensor = _find_tensor(tensors, value_output(outputs))
     if not tensor.shape or any(length != 1 for length in tensor.shape[1:]):

@@ -78,7 +78,6 @@ def _check_number(listed: Sequence[object]) -> None:
 
 
 def _in_context(context: Example, listed: Sequence[Example]) -> list[Example]:
-    """Merge shared features into every example."""
     size = sum(map(_size, context.values()))
     if size * len(listed) > MAX_SHARED:
         raise InvalidRequest(

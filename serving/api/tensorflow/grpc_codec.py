@@ -212,7 +212,7 @@ class TensorFlowGrpcCodec:
         """Encode a GetModelMetadataResponse.
 
         Raises:
-            InvalidRequest: other than signatures requested.
+            InvalidRequest: anything but signatures is requested.
         """
         for name in wanted:
             if name != _SIGNATURE_DEF:

@@ -301,7 +301,6 @@ def _columns(tensors: Sequence[Tensor]) -> Iterator[bytes]:
 
 
 def _check_rows_of(tensors: Sequence[Tensor]) -> None:
-    """Check that all outputs have the same number of rows."""
     count = None
     for tensor in tensors:
         if not tensor.shape:

@@ -200,7 +200,7 @@ def byte_strings(tensor: Tensor) -> list[bytes]:
     """Return the elements of a BYTES tensor.
 
     Raises:
-        InferenceFailed: wrong number, or truncated.
+        InferenceFailed: their number is incorrect, or one is truncated.
     """
     return [one for some in elements(tensor) for one in some]
 

@@ -251,7 +251,7 @@ def states(
     """Return the states of a model's versions, newest first.
 
     Raises:
-        NotFound: none.
+        NotFound: there are none.
         InvalidRequest: unknown label.
     """
     version = _resolve_label(engine, name, version, label)

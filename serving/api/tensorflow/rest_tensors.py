@@ -78,7 +78,7 @@ def dense(value: object, datatype: str, *, infinities: bool) -> Dense:
     For `infinities` see `rest_codec.JsonBody`; if it is false, infinity means too large a number.
 
     Raises:
-        InvalidRequest: names the wrong element.
+        InvalidRequest: names the invalid element.
     """
     numbers = _numbers(value, datatype, infinities=infinities)
     if numbers is not None:
@@ -95,7 +95,7 @@ def rows(values: Sequence[object], datatype: str, key: str | None, *, infinities
     `key` is the input's name, if rows are objects.
 
     Raises:
-        InvalidRequest: names the wrong row.
+        InvalidRequest: names the invalid row.
     """
     numbers = _numbers(values, datatype, infinities=infinities)
     if numbers is not None:
@@ -127,7 +127,7 @@ def check(value: object, datatype: str) -> None:
     """Check that an element fits the datatype.
 
     Raises:
-        InvalidRequest: it does not.
+        InvalidRequest: it does not fit.
     """
     types, least, greatest = _FITTING[datatype]
     if type(value) in types:
@@ -150,7 +150,7 @@ def decode_base64(value: dict[str, str]) -> bytes:
     """Decode `{"b64": text}`; padding may be missing.
 
     Raises:
-        InvalidRequest: no base64.
+        InvalidRequest: the text is not base64.
     """
     text = "".join(value["b64"].split())
     try:

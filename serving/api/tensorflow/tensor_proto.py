@@ -203,7 +203,6 @@ def _values(name: str, given: _Given, datatype: str, elements: int) -> Buffer:
 def _narrow_integers(
     name: str, whole: NDArray[np.uint64], datatype: str, wanted: np.dtype[Any]
 ) -> NDArray[Any]:
-    """Convert integers, or raise InvalidRequest if out of range."""
     if datatype == "BOOL":
         return np.asarray(whole != 0)
     if datatype == "UINT64":

@@ -174,7 +174,6 @@ class Connection(asyncio.Protocol):
         self._resume()
 
     def _resume(self) -> None:
-        """Resume reading, unless something still prevents it."""
         if self._transport is not None and not self._is_later and not self._blocked:
             self._transport.resume_reading()
 
@@ -185,7 +184,6 @@ class Connection(asyncio.Protocol):
         return 0
 
     def _count_unsent(self) -> None:
-        """Update the count of unread response bytes."""
         size = 0
         if self._transport is not None:
             size = self._queued_bytes()

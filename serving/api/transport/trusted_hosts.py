@@ -1,4 +1,4 @@
-"""Trusted hosts and origins: which requests of browser pages a port accepts.
+"""Trusted hosts and origins: which requests from browser pages a port accepts.
 
 `Host` reveals DNS rebinding, by which a page's host name resolves to this machine. `Sec-Fetch-Site`
 (W3C Fetch Metadata) or `Origin` reveal pages of another origin, which cannot read responses but can

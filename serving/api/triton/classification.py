@@ -31,7 +31,7 @@ def requested_classes(spec: TensorSpec, parameters: Mapping[str, object]) -> int
     """Return the requested number of classes per item; 0: the tensor itself.
 
     Raises:
-        InvalidRequest: no such number, or an output without scores.
+        InvalidRequest: the number is invalid, or the output has no scores.
     """
     count = parameters.get(PARAMETER)
     if not count and (count is None or count == 0):

@@ -166,7 +166,6 @@ def _model_json(given: ModelStatistics) -> dict[str, Any]:
 
 
 def _totals(given: ModelStatistics | BatchTotals) -> dict[str, Any]:
-    """Return counts and nanoseconds by stage."""
     return {
         stage: dataclasses.asdict(total)
         for stage, total in given._asdict().items()

@@ -172,7 +172,7 @@ Answer = Callable[[ServingError | None], None]
 
 
 class Change:
-    """Exchange for a load or unload, which goes on even if its client disconnects."""
+    """Exchange for a load or unload, which outlives the client's connection."""
 
     def __init__(self, response: Answer) -> None:
         self._answer: Answer | None = response

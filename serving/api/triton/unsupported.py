@@ -41,12 +41,12 @@ _REGION = "shared_memory_region"
 
 
 def method(name: str) -> Unimplemented | None:
-    """Return the error for a gRPC method, or None if it is not one of these."""
+    """Return the error for an unsupported gRPC method, or None."""
     return Unimplemented(_METHODS[name]) if name in _METHODS else None
 
 
 def path(asked: str) -> Unimplemented | None:
-    """Return the error for a path without its query, or None if it is not one of these."""
+    """Return the error for an unsupported path without its query, or None."""
     match = _PATH.fullmatch(asked)
     if match is None:
         return None
@@ -57,7 +57,7 @@ def check_tensor(what: str, name: object, parameters: Container[str]) -> None:
     """Check that a tensor is not in shared memory; `what` is `input` or `output`.
 
     Raises:
-        InvalidRequest: it is.
+        InvalidRequest: it is in shared memory.
     """
     if _REGION in parameters:
         raise InvalidRequest(f"{what} {short_repr(name)}: {_SHARED_MEMORY}")
