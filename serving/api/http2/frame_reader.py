@@ -9,7 +9,7 @@ MAX_HEAD_BYTES = 64 * 1024
 PATIENCE = 10_000
 """Maximum frames without progress (PING, SETTINGS, RST_STREAM, empty ones) per `refresh`."""
 TURN = 256
-"""Units of work per turn, for fairness between connections; a frame, some microseconds, costs one."""
+"""Units of work per turn, for fairness between connections; a frame (microseconds) costs one."""
 
 _OF_HEADS = frozenset({int(FrameType.HEADERS), int(FrameType.CONTINUATION)})
 _HEAD_FLAGS = frames.END_HEADERS | frames.PADDED | frames.PRIORITY

@@ -171,7 +171,7 @@ class Outgoing:
     # The client's flow control
 
     def grow_window(self, stream: int, more_bytes: int) -> bool:
-        """Enlarge a stream's window, or raise Http2Error; return whether that drained the stream."""
+        """Enlarge a stream's window, or raise Http2Error; return True if that drained it."""
         window = self._windows[stream] = self._windows[stream] + more_bytes
         if window > frames.MAX_WINDOW_BYTES:
             raise _bad_window(f"the window of stream {stream} is too large")
