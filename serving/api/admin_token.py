@@ -2,8 +2,8 @@
 
 $XDG_RUNTIME_DIR/luthier-<pid>-<start time>-<pid namespace>-<random>/admin-<port>.token
 
-Servers remove the files of killed ones. Without a runtime directory the folder is in the temporary
-directory.
+Each server removes the files of killed servers. Without a runtime directory, the folder is in the
+temporary directory.
 """
 
 from __future__ import annotations
@@ -34,13 +34,13 @@ class GeneratedToken(NamedTuple):
 
 @contextlib.contextmanager
 def generate(port: int, environment: Mapping[str, str] = os.environ) -> Iterator[GeneratedToken]:
-    """Write a token to a file, which exists until the block is left, or raise NotReady."""
+    """Write a token to a file that exists until the block is left, or raise NotReady."""
     remove_left(environment)
     folder = _bases(environment)[0] / process_identity.this_process().new_name()
     file = folder / f"admin-{port}.token"
     text = secrets.token_urlsafe(_BYTES)
     try:
-        folder.mkdir(mode=0o700)  # the name is unpredictable, so the folder is ours
+        folder.mkdir(mode=0o700)  # the name is unpredictable, so nobody else made it
         descriptor = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
         with os.fdopen(descriptor, "w", encoding="ascii") as written:
             written.write(f"{text}\n")
@@ -69,7 +69,7 @@ def remove_left(environment: Mapping[str, str] = os.environ) -> list[pathlib.Pat
 
 
 def of_port(port: int, environment: Mapping[str, str] = os.environ) -> str | None:
-    """Return the token of this user's server, if found."""
+    """Return the token of this user's server on a port, if found."""
     for file in _files(str(port), environment, are_left=False):
         with contextlib.suppress(OSError, ValueError):  # the server has just ended
             descriptor = os.open(file, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
@@ -90,7 +90,7 @@ def _files(port: str, environment: Mapping[str, str], *, are_left: bool) -> list
 
 
 def _is_mine(folder: pathlib.Path, *, follows: bool = False) -> bool:
-    """Whether this user owns the folder, which may be behind a link if `follows`."""
+    """Whether this user owns the folder, which may be reached through a link if `follows`."""
     try:
         seen = folder.stat(follow_symlinks=follows)
     except OSError:

@@ -44,7 +44,7 @@ def tls(settings: ServerSettings) -> Tls | None:
     """Return the configured certificate and key, if any.
 
     Raises:
-        InvalidSettings: only one is set, or the files are invalid.
+        InvalidSettings: only one of the two is set, or the files are invalid.
     """
     if settings.tls_certificate is None and settings.tls_key is None:
         return None
@@ -56,7 +56,7 @@ def tls(settings: ServerSettings) -> Tls | None:
 
 
 def token(settings: ServerSettings, environment: Mapping[str, str]) -> Token | None:
-    """Return the token of the inference port, or raise InvalidSettings; None: access is open."""
+    """Return the token of the inference port (None: access is open), or raise InvalidSettings."""
     return _token("token_file", settings.token_file, TOKEN_VARIABLE, environment)
 
 
@@ -64,8 +64,8 @@ def admin_token(settings: ServerSettings, environment: Mapping[str, str]) -> Tok
     """Return the configured token of the admin port, if any.
 
     Raises:
-        InvalidSettings: unreadable or invalid; missing although the port is open to a network; or
-            set although `server.admin_access` is open.
+        InvalidSettings: the token is unreadable or invalid; missing although the port is open to a
+            network; or set although `server.admin_access` is open.
     """
     file = settings.admin_token_file
     found = _token("admin_token_file", file, ADMIN_TOKEN_VARIABLE, environment)
@@ -84,10 +84,10 @@ def admin_token(settings: ServerSettings, environment: Mapping[str, str]) -> Tok
 
 
 def admin_tls(settings: ServerSettings) -> Tls | None:
-    """Return TLS of the admin port; None on loopback.
+    """Return the certificate and key of the admin port; None on loopback.
 
     Raises:
-        InvalidSettings: a network could read the token without TLS; or as `tls`.
+        InvalidSettings: TLS is missing, so that a network could read the token; or as for `tls`.
     """
     if is_loopback(settings.admin_host):
         return None
@@ -102,7 +102,7 @@ def admin_tls(settings: ServerSettings) -> Tls | None:
 
 
 def hosts(settings: ServerSettings, bound: str) -> TrustedHosts | None:
-    """Return the trusted host names of a port; None: any."""
+    """Return the trusted host names of a port; None: any host."""
     further = {name for text in (settings.hosts or "").split(",") if (name := text.strip())}
     if "*" in further or not (further or is_loopback(bound)):
         return None

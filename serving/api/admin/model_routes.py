@@ -1,18 +1,21 @@
 """Models and versions on the admin port.
 
-    GET    /admin/models                          every model: versions, current, ...
+    GET    /admin/models                          every model, with its versions, ...
     POST   /admin/models                          {"model": NAME|PATH, "name", "version",
                                                   "current": true}: deploy
-    GET    /admin/models/NAME                     one of them
+    GET    /admin/models/NAME                     one model
     PUT    /admin/models/NAME/current             {"version"}: a version or a label
-    POST   /admin/models/NAME/rollback            to the previous version
-    PUT    /admin/models/NAME/labels/LABEL        {"version"}; DELETE removes the label
-    PUT    /admin/models/NAME/traffic             {"shares": {VERSION: SHARE}}; rest: current
-    PUT    /admin/models/NAME/shadow              {"version"}; DELETE ends it
-    DELETE /admin/models/NAME/versions/VERSION    after its requests; the last version also drops
-                                                  the model's settings, except those of the start
+    POST   /admin/models/NAME/rollback            return to the previous version
+    PUT    /admin/models/NAME/labels/LABEL        {"version"}; DELETE: remove the label
+    PUT    /admin/models/NAME/traffic             {"shares": {VERSION: SHARE}}; the current
+                                                  version gets the rest
+    PUT    /admin/models/NAME/shadow              {"version"}; DELETE: end shadowing
+    DELETE /admin/models/NAME/versions/VERSION    remove it after its requests; the last one
+                                                  takes the model's settings with it, except
+                                                  those given at the start
 
-Each responds as GET does. Paths are read with the server's rights: for its operator only.
+Each route responds as GET does. Model paths are read with the server's permissions, so these routes
+are for its operator only.
 """
 
 from __future__ import annotations
@@ -32,7 +35,7 @@ from serving.settings import ServingSettings
 
 
 class ModelRoutes:
-    """Handlers for models."""
+    """Handlers of the routes for models."""
 
     def __init__(
         self, engine: Engine, repository: Repository | None, given: ServingSettings

@@ -1,6 +1,6 @@
 """Connections of the admin port, with the limits on number and time that aiohttp lacks.
 
-A sweep closes connections that are idle or whose request is late.
+A sweep closes connections that are idle for too long or whose request is late.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ class AdminListener:
         """Store the settings.
 
         Args:
-            application: not yet running.
-            idle_s: limit after a response.
-            request_s: limit for a request or a connection's first head.
+            application: must not be running yet.
+            idle_s: time limit after a response.
+            request_s: time limit for a request or a connection's first head.
         """
         application.middlewares.insert(0, self._track_request)
         self._runner = web.AppRunner(application, **options)
@@ -49,7 +49,7 @@ class AdminListener:
         await self._runner.setup()
 
     async def end(self) -> None:
-        """Finish accepted requests for a moment, then close every connection."""
+        """Give accepted requests a moment to finish, then close every connection."""
         await self._runner.cleanup()
 
     def protocol(self) -> asyncio.Protocol:
@@ -59,7 +59,7 @@ class AdminListener:
         return _Connection(self, server())
 
     def sweep(self, now_s: float) -> None:
-        """Close connections that exceed their time."""
+        """Close connections that exceed their time limits."""
         for connection in list(self.connections.values()):
             connection.sweep(now_s)
         if self.door.refused > self._refused:
@@ -95,19 +95,18 @@ class _Connection(asyncio.Protocol):
         """Start of the request, or end of the last response."""
 
     def begin(self, request: web.Request) -> None:
-        """Start to count the time of a request whose head is complete."""
+        """Start counting the time of a request whose head is complete."""
         if self._is_idle:  # arrived together with the previous request
             self._since_s = time.monotonic()
         self._request = request
 
     def finish(self) -> None:
-        """Note the response; an unread one counts as idle."""
+        """Note the end of a response; while it is unread, the connection counts as idle."""
         self._request = None
         self._is_idle = True
         self._since_s = time.monotonic()
 
     def sweep(self, now_s: float) -> None:
-        """Close if the client takes too long."""
         if self._transport is None:
             return
         if self._request is not None and self._request.content.is_eof():

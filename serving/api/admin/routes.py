@@ -1,15 +1,15 @@
 """Admin port on aiohttp: live settings, replicas, health and metrics.
 
-    GET   /admin/settings    settings in force, their generation, the models
+    GET   /admin/settings    settings in force, their generation, and the models
     PATCH /admin/settings    {"settings": {...}, "restart_replicas": false, "keep_learned": false}
-    GET   /admin/replicas    replicas with their use, deaths since the last change of settings
+    GET   /admin/replicas    replicas with their use, and deaths since settings last changed
           /admin/models      see `model_routes`
     POST  /admin/add_app ... see `clipper.management`
-    POST  /admin/shutdown    finish accepted requests, then end; ?graceful=false: end now
+    POST  /admin/shutdown    finish accepted requests, then end; ?graceful=false: end at once
     GET   /metrics           Prometheus
-    GET   /health            200 when ready, else 503
+    GET   /health            200 when ready, otherwise 503
 
-Health needs no token, nor do metrics if the server generated it.
+Health needs no token, and neither do metrics if the server generated the token.
 """
 
 from __future__ import annotations
@@ -56,12 +56,12 @@ _ROUTES = (
 )
 
 
-def _is_ours(record: logging.LogRecord) -> bool:
-    """Whether a record is no error of a client without HTTP."""
+def _is_server_error(record: logging.LogRecord) -> bool:
+    """Whether a record is not about a client's malformed HTTP."""
     return not (record.exc_info and isinstance(record.exc_info[1], HttpProcessingError))
 
 
-HTTP_LOG.addFilter(_is_ours)
+HTTP_LOG.addFilter(_is_server_error)
 
 
 class AdminRoutes:
@@ -81,16 +81,16 @@ class AdminRoutes:
         stop: Callable[[], None] | None = None,
         given: ServingSettings | None = None,
     ) -> None:
-        """Start no port yet.
+        """Store the arguments; nothing listens yet.
 
         Args:
-            metrics: Prometheus's text, in pieces.
-            token: None: not needed.
+            metrics: returns metrics in Prometheus's format, in pieces.
+            token: the required token; None: none is needed.
             has_open_metrics: whether metrics need no token.
-            hosts: None: any.
-            keep: saves changes before the response.
-            stop: ends the server gracefully, at once when called again.
-            given: settings at the start; None: the current ones.
+            hosts: the trusted hosts; None: any host.
+            keep: saves changes before the response is sent.
+            stop: ends the server gracefully, or at once when called again.
+            given: settings at the start; None: the current settings.
         """
         self._engine = engine
         self._models = ModelRoutes(engine, repository, given or engine.settings)

@@ -14,7 +14,7 @@ from serving.errors import InvalidRequest
 from serving.selection.application import Application
 
 RESERVED_NAMES = frozenset({"v1", "v2", "monitoring", "admin"})
-"""First path segments of other protocols, in any case: not allowed as application names."""
+"""First path segments of other protocols: not allowed as application names, whatever their case."""
 
 SINGLE_MODEL_POLICY = "fixed"
 """Policy of Clipper's own applications, which link at most one model."""
@@ -22,13 +22,12 @@ SINGLE_MODEL_POLICY = "fixed"
 SELECTION = (
     "policy", "options", "costs", "task", "contexts", "most_users", "confidence_threshold", "suspicious_threshold",
 )  # fmt: skip
-"""Members of an application unknown to Clipper: how models are chosen and combined."""
+"""Application members that Clipper lacks: how models are chosen and combined."""
 
 _LINKS = '{ "app_name" := string, "model_names" := [string] }'
 
 
 def _find(service: ClipperService, name: str, message: str) -> Application:
-    """Return an application; raise InvalidRequest with Clipper's message, which differs by command."""
     application = service.applications.application(name)
     if application is None:
         raise InvalidRequest(message)
@@ -134,9 +133,9 @@ def _add_model_links(service: ClipperService, fields: JsonFields) -> str:
 
 
 def _input_types(service: ClipperService, name: str) -> Sequence[str] | None:
-    """Return a model's registered input type, else those its signature fits; None: no such model.
+    """Return a model's registered input type, or all that fit its signature; None: no such model.
 
-    Unlike in Clipper, models are also served unregistered.
+    Unlike in Clipper, models may be served without being registered.
     """
     version = service.current_versions().get(name)
     found = None if version is None else service.model(name, version)

@@ -1,4 +1,4 @@
-"""Members of Clipper's JSON bodies, checked, with Clipper's one-line errors."""
+"""Checked members of Clipper's JSON bodies, with Clipper's one-line errors."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class RequestError(InvalidRequest):
 
 
 class JsonFields:
-    """Members of a body, for which errors show the expected schema; getters raise RequestError."""
+    """Members of a body; getters raise RequestError, which shows the expected schema."""
 
     def __init__(self, given: Mapping[str, Any], schema: str) -> None:
         self.given = given
@@ -60,52 +60,52 @@ class JsonFields:
         return fields
 
     def error(self, reason: str) -> RequestError:
-        """Return an error in Clipper's words."""
+        """Return an error with Clipper's wording."""
         text = f"Error parsing JSON: {reason}. Expected JSON schema: {self._schema}"
         return RequestError(JSON_ERROR, text)
 
     def mismatch(self, key: str, expected: str, value: object) -> RequestError:
-        """Return the error of a member of another type."""
+        """Return the error for a member of an unexpected type."""
         # The missing space is Clipper's.
         return self.error(
             f"Type mismatch! JSON key {key} expected type {expected}but found type {json_type(value)}"
         )
 
     def wrong_element(self, item: object, expected: str) -> RequestError:
-        """Return the error of an array's element of another type."""
+        """Return the error for an array element of an unexpected type."""
         return self.error(f"Array input of type {json_type(item)} is not of type {expected}")
 
     def value(self, key: str) -> Any:
-        """Return a required member, unchecked."""
+        """Return a required member, whose type is not checked."""
         if key not in self.given:
             raise self.error(f"JSON object does not have required key: {key}")
         return self.given[key]
 
     def text(self, key: str) -> str:
-        """Return a text, which may not be valid Unicode."""
+        """Return a string, which may not be valid Unicode."""
         value = self.value(key)
         if not isinstance(value, str):
             raise self.mismatch(key, "String", value)
         return value
 
     def string(self, key: str) -> str:
-        """Return a text of valid Unicode."""
+        """Return a string of valid Unicode."""
         value = self.text(key)
         try:
             value.encode()
         except UnicodeEncodeError:
-            raise self.error(f"JSON key {key} is no text") from None
+            raise self.error(f"JSON key {key} is not valid text") from None
         return value
 
     def array(self, key: str) -> list[Any]:
-        """Return an array, its elements unchecked."""
+        """Return an array, whose elements are not checked."""
         value = self.value(key)
         if not isinstance(value, list):
             raise self.mismatch(key, "Array", value)
         return value
 
     def strings(self, key: str) -> list[str]:
-        """Return an array of texts."""
+        """Return an array of strings."""
         value = self.array(key)
         for item in value:
             if not isinstance(item, str):
@@ -113,7 +113,7 @@ class JsonFields:
         return value
 
     def integer(self, key: str, default: int | None = None) -> int:
-        """Return a 32-bit integer, or the default if there is one and the member is absent."""
+        """Return a 32-bit integer, or the default if one is given and the member is absent."""
         if default is not None and key not in self.given:
             return default
         value = self.value(key)
@@ -131,7 +131,7 @@ class JsonFields:
         return value
 
     def user(self, key: str) -> str:
-        """Return a user id, given as integer or text."""
+        """Return a user id, given as an integer or a string."""
         value = self.value(key)
         if isinstance(value, bool) or not isinstance(value, int | str):
             raise self.mismatch(key, "String", value)

@@ -1,6 +1,7 @@
 """One input of Clipper's query protocol, as a request to a model.
 
-Numbers take shape and datatype of the only input; strings and bytes become one BYTES element.
+Numbers take the shape and datatype of the model's only input; strings and bytes become one BYTES
+element.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ class ApplicationInput(NamedTuple):
 
     kind: str
     value: Sequence[int | float] | bytes
-    """Numbers, or the bytes of a string or of bytes."""
+    """Numbers, or the bytes of a `strings` or `bytes` input."""
 
     @property
     def key(self) -> bytes:
@@ -83,7 +84,7 @@ def input_type(text: str) -> str:
     """Return the canonical name of an input type.
 
     Raises:
-        InvalidRequest: unknown.
+        InvalidRequest: it is unknown.
     """
     if text not in INPUT_TYPES:
         raise InvalidRequest(f"{text} is not a valid input string")

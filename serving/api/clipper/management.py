@@ -1,7 +1,7 @@
-"""Clipper's management protocol: POST /admin/COMMAND, with the body's members in JSON.
+"""Clipper's management protocol: POST /admin/COMMAND, with a JSON object as body.
 
-Success is 200; errors are 400 with Clipper's messages, which clients match on. The commands
-validate, the `ClipperService` executes. Source: Clipper's management frontend.
+Success is answered with 200, errors with 400 and Clipper's messages, which clients match on. The
+commands validate, and the `ClipperService` executes. Source: Clipper's management frontend.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ BASE = "/admin"
 PING = f"{BASE}/ping"
 _COMMANDS = application_commands.COMMANDS | model_commands.COMMANDS
 PATHS = tuple(f"{BASE}{path}" for path in _COMMANDS)
-"""Paths of all commands but the ping."""
+"""Paths of all commands except the ping."""
 
 
 async def execute(service: ClipperService, path: str, body: bytes) -> tuple[int, str]:
-    """Return the status and the text of a command's response; `path` is one of `PATHS` or `PING`."""
+    """Return the status and body of a command's response; `path` is one of `PATHS` or `PING`."""
     if path == PING:
         return 200, "PONG"
     command, schema = _COMMANDS[path.removeprefix(BASE)]

@@ -1,7 +1,7 @@
 """Clipper's management commands for models, versions and containers, and four for replicas.
 
-Clipper's container managers give the latter to Docker instead. The container name that they take is
-a bundled model, a model file or `path/to/file.py:function`.
+For replicas, Clipper's container managers use Docker instead. The container name in these commands
+is a bundled model, a model file or `path/to/file.py:function`.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""Queries of Clipper's query protocol in JSON: predictions and feedback read, responses written.
+"""JSON of Clipper's query protocol: parses queries and feedback, and writes responses.
 
-Source: Clipper's query frontend, with its error texts where clients match on them.
+Source: Clipper's query frontend, with its error messages where clients match on them.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from serving.values import Tensor
 LONG_BYTES = 64 * 1024
 """Larger outputs are written in pieces."""
 MAX_BATCH = 2048
-"""Queries per `input_batch`, about 40 us each."""
+"""Maximum number of queries per `input_batch`; each takes about 40 us."""
 DEFAULT_USER = ""
 
 _PREDICT_SCHEMA = (
@@ -47,7 +47,7 @@ _ELEMENTS = {"integers": "int", "floats": "float", "doubles": "double"}
 
 
 class PredictRequest(NamedTuple):
-    """The inputs of a predict request, and who sent it."""
+    """The inputs of a predict request, and the user who sent it."""
 
     inputs: tuple[ApplicationInput, ...]
     user: str
@@ -60,16 +60,16 @@ class UpdateRequest(NamedTuple):
     input: ApplicationInput
     label: float | str
     query_id: int | None
-    """None: the client did not keep it."""
+    """None: the client did not send one."""
 
 
 def predict_fields(body: bytes, max_json_bytes: int = MAX_JSON_BYTES) -> JsonFields:
-    """Read the body of a predict request; raises RequestError."""
+    """Read the body of a predict request, or raise RequestError."""
     return JsonFields.parse(body, _PREDICT_SCHEMA, max_json_bytes)
 
 
 def prediction(fields: JsonFields, kind: str) -> PredictRequest:
-    """Parse a predict request of an application with the input type `kind`.
+    """Parse a predict request to an application with the input type `kind`.
 
     Raises:
         RequestError: invalid.
@@ -148,7 +148,7 @@ def _input(value: Any, kind: str, fields: JsonFields) -> ApplicationInput:
 
 
 def response_body(predictions: Sequence[bytes]) -> bytes:
-    """Return the body; a single prediction stands alone."""
+    """Return the body of a response, where a single prediction stands alone."""
     if len(predictions) == 1:
         return predictions[0]
     return b'{"batch_predictions":[%b]}' % b",".join(predictions)
@@ -157,7 +157,7 @@ def response_body(predictions: Sequence[bytes]) -> bytes:
 def default_prediction(
     result: QueryResponse, default_output: str, explanation: str | None
 ) -> bytes:
-    """Return a prediction with the default output and the reason."""
+    """Return a prediction with the default output and the reason for it."""
     data = {
         "query_id": result.query_id,
         "output": _parse_text(default_output),
@@ -169,7 +169,7 @@ def default_prediction(
 
 
 def prediction_pieces(result: QueryResponse) -> Iterator[bytes]:
-    """Yield a prediction with the output of the models in small pieces; several are an object.
+    """Yield a prediction in small pieces; several output tensors become a JSON object.
 
     Raises:
         InferenceFailed: malformed BYTES.
@@ -195,7 +195,7 @@ def prediction_pieces(result: QueryResponse) -> Iterator[bytes]:
 
 
 def _opinion(result: QueryResponse) -> dict[str, Any]:
-    """Return what several models say of one another."""
+    """Return the confidence in a response and whether it is suspicious, if known."""
     told: dict[str, Any] = {}
     if result.confidence is not None:
         told["confidence"] = result.confidence
@@ -226,7 +226,7 @@ def _json_of_numbers(array: NDArray[Any]) -> bytes:
 
 
 def _parse_text(text: str) -> Any:
-    """Return the value of a text that is JSON, else the text."""
+    """Return the value of a string that is JSON, otherwise the string."""
     try:
         return _with_names(read(text.encode("utf-8", "replace")))
     except (JsonError, InvalidRequest):  # invalid or too large

@@ -1,7 +1,7 @@
 """Service behind Clipper's protocols: registered models, and the replicas that run them.
 
-Clipper registers a version apart from its containers, so a registered current version becomes the
-engine's once it runs. Event loop's thread only.
+Clipper registers a version separately from its containers, so a registered current version becomes
+the engine's current version once it runs. For the event loop's thread only.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from serving.settings import ServingSettings
 from serving.values import ModelId
 
 DEFAULT_BATCH_SIZE = -1
-"""The batch size is found while serving."""
+"""Batch size that is found while serving."""
 _COMMANDED = ("replica.count", "batching.policy", "batching.max_size")
 
 
@@ -36,7 +36,7 @@ class RegisteredModel(NamedTuple):
     model_data_path: str = ""
     batch_size: int = DEFAULT_BATCH_SIZE
     is_valid: bool = True
-    """False once deleted; it stays listed."""
+    """False once the version is deleted; it stays listed."""
 
 
 class Container(NamedTuple):
@@ -49,12 +49,12 @@ class Container(NamedTuple):
 
 
 class ClipperService:
-    """Models of Clipper's protocols over one engine; `applications` are those of the gateway."""
+    """Models of Clipper's protocols over one engine; `applications` are the gateway's."""
 
     def __init__(
         self, engine: Engine, applications: Applications, given: ServingSettings | None = None
     ) -> None:
-        """Start without registered models; `given` are the settings of stopped ones."""
+        """Start without registered models; stopped models return to the settings `given`."""
         self.applications = applications
         self._engine = engine
         self._given = given or engine.settings
@@ -86,7 +86,7 @@ class ClipperService:
         return tuple(self._models.values())
 
     def served_input_types(self, name: str) -> Sequence[str] | None:
-        """Return a served model's input types."""
+        """Return a model's input types, or None if it is not served."""
         try:
             entry = self._engine.catalogue.entry(name)
         except UnknownModel:
@@ -99,7 +99,7 @@ class ClipperService:
         self.set_current_version(model.name, model.version)
 
     def set_current_version(self, name: str, version: str) -> None:
-        """Set the current version; the engine follows once it runs."""
+        """Set the current version; the engine follows once that version runs."""
         self._current[name] = version
         if self._runs(ModelId(name, version)):
             self._engine.catalogue.set_current(name, version)
@@ -155,11 +155,11 @@ class ClipperService:
                 self._engine.catalogue.set_current(model.name, model.version)
 
     async def resize(self, model: ModelId, replicas: int) -> None:
-        """Return when that many replicas are ready; 0 stops all.
+        """Set the number of replicas, and wait until they are ready; 0 stops them all.
 
         Raises:
             UnknownModel: the version does not run.
-            ServingError: so many cannot start; the old ones stay.
+            ServingError: the replicas cannot start; the old ones stay.
         """
         async with self._engine.editing:
             if not self._runs(model):
@@ -171,7 +171,7 @@ class ClipperService:
         await self.stop([model])
 
     async def stop(self, models: Sequence[ModelId]) -> None:
-        """Drain and end versions; ignore unknown ones."""
+        """Drain and stop versions; ignore unknown versions."""
         endings = []
         async with self._engine.editing:
             for model in models:

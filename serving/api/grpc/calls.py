@@ -1,4 +1,4 @@
-"""gRPC over HTTP/2: heads to calls, message framing, status trailers.
+"""gRPC over HTTP/2: parsing of heads, framing of messages, status trailers.
 
 Messages may be compressed, as flagged in their prefix.
 """
@@ -48,10 +48,10 @@ OF_HTTP = {
 }
 
 PREFIX_BYTES = 5
-"""Compressed flag and length."""
+"""Size of a message's prefix: compressed flag and length."""
 _MAX_TEXT = 1000
 _PLAIN = f" {string.punctuation}".replace("%", "")
-"""What a message's text may hold as it is, beside letters and digits."""
+"""Characters that `grpc-message` holds unescaped, in addition to letters and digits."""
 
 _SECONDS = {b"H": 3600.0, b"M": 60.0, b"S": 1.0, b"m": 1e-3, b"u": 1e-6, b"n": 1e-9}
 _TIMEOUT = re.compile(rb"(\d{1,8})([HMSmun])")
@@ -84,7 +84,7 @@ class GrpcCall(NamedTuple):
     service: str
     method: str
     timeout_s: float | None
-    """From now; None: no deadline."""
+    """Time from now to the deadline; None: no deadline."""
     application: str = ""
     """Flow of the call, from the metadata `x-application`."""
     encoding: str | None = None
@@ -94,7 +94,7 @@ class GrpcCall(NamedTuple):
 
 
 def call_of(pairs: tuple[tuple[bytes, bytes], ...]) -> GrpcCall | bytes:
-    """Return the call, or the header block that rejects it."""
+    """Parse a head into a call, or return the header block that rejects it."""
     values = dict(pairs)
     if len(values) < len(pairs):
         names = [name for name, _ in pairs]

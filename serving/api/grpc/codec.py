@@ -1,6 +1,6 @@
 """Codec of one deployment's inference requests: protobuf <-> wire.
 
-Responses use the request's form, raw or typed, but raw for long outputs and those without a typed
+Responses use the request's form, raw or typed, but are raw if an output is long or has no typed
 form.
 """
 
@@ -27,14 +27,14 @@ _LONG_BYTES = 2**20
 
 
 class GrpcOutputRequest(NamedTuple):
-    """Requested form of the response."""
+    """Requested contents and form of the response."""
 
     id: str
     outputs: tuple[str, ...] | None
-    """In order; None: all."""
+    """Names of outputs, in order; None: all outputs."""
     raw: bool
     classes: tuple[tuple[str, int], ...] = ()
-    """Outputs to return as their best `n` classes."""
+    """Outputs to return as their best classes, with the number of classes."""
 
 
 class GrpcInferRequest(NamedTuple):
@@ -113,10 +113,10 @@ class GrpcCodec:
                 classes += [(name, count)] if count else []
         return tuple(names), tuple(classes)
 
-    # Answers
+    # Responses
 
     def encode_response(self, frame: memoryview, wanted: GrpcOutputRequest) -> list[Buffer]:
-        """Encode a ModelInferResponse in pieces; raise InferenceFailed if an output is missing."""
+        """Encode a ModelInferResponse in pieces, or raise InferenceFailed for a missing output."""
         if wanted.classes:
             frame = self._classify_outputs(frame, dict(wanted.classes))
         layout, data = wire.split_frame(frame)
@@ -170,7 +170,7 @@ class GrpcCodec:
         )
 
     def metadata(self, versions: Sequence[str]) -> bytes:
-        """Encode the ModelMetadataResponse."""
+        """Encode a ModelMetadataResponse."""
         signature = self._signature
         data = {
             "name": self._name,

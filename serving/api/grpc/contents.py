@@ -30,7 +30,7 @@ FIELDS = {
 }
 """Datatype -> field of its elements; FP16 has none."""
 AS_THEY_ARE = frozenset({"BOOL", "FP32", "FP64"})
-"""Datatypes whose packed elements equal their bytes."""
+"""Datatypes whose packed elements are identical to their raw bytes."""
 
 
 def unpack(name: str, datatype: str, shape: Sequence[int], contents: Any) -> bytes:

@@ -1,4 +1,4 @@
-"""One inference over gRPC: response handler of the engine, and exchange of a connection."""
+"""One inference over gRPC: response handler for the engine, and exchange for a connection."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Asked = TypeVar("Asked")
 
 
 class GrpcResponseWriter(Protocol):
-    """Response writer of a call; one method is called, once."""
+    """Response writer of a call; exactly one of its methods is called, once."""
 
     def send(self, pieces: Sequence[Buffer]) -> None:
         """Send the message; its pieces are borrowed for the call."""
@@ -54,8 +54,8 @@ class GrpcResponseHandler(Generic[Asked]):
     ) -> None:
         """Store the request.
 
-        `write` encodes a tensors frame for `asked`, unless `steps` returns steps that do, which
-        `slices` runs. `done` counts status and seconds.
+        `write` encodes a tensors frame for `asked`, unless `steps` returns steps that do so, which
+        `slices` then runs. `done` counts the status and the seconds.
         """
         self._reply = reply
         self._write = write
@@ -93,7 +93,7 @@ class GrpcResponseHandler(Generic[Asked]):
         self._done(error.status, time.monotonic() - self._started_s)
 
     def cancel(self) -> None:
-        """Stop: the client disconnected."""
+        """Stop, because the client disconnected."""
         if self._slow is not None:
             self._slow.cancel()
             self._slow = None

@@ -1,4 +1,4 @@
-"""gRPC port: HTTP/2 connections with prior knowledge, without tasks.
+"""gRPC port: HTTP/2 connections with prior knowledge, without a task per call.
 
 `http2.session` limits connections; `grpc.routes` handles calls.
 """
@@ -40,7 +40,7 @@ from serving.values import Buffer
 _FULL = frames.settings({}) + frames.goaway(0, frames.ErrorCode.ENHANCE_YOUR_CALM, TEXT)
 """Reply to a connection over the limit."""
 _PING_S = 30.0
-"""How long to ping a stream's silent client: several sweeps."""
+"""Time for which a stream's silent client is pinged: several sweeps."""
 _JOINED_BYTES = 64 * 1024
 """Size up to which joining is cheaper than sending small pieces."""
 
@@ -64,7 +64,7 @@ class GrpcListener(Listener):
         self.routes = routes
         self.coding = CompressionThreads(max_body_bytes=max_body_bytes, min_bytes=gzip_min_bytes)
         self.token = token
-        """Token for all calls but health checks."""
+        """Token required for all calls except health checks."""
         self.max_body_bytes = max_body_bytes
         """Limit on a message."""
 
@@ -109,7 +109,7 @@ class GrpcConnection(Connection):
         )
         self._exchanges: dict[int, Exchange] = {}
         self._held: dict[int, int] = {}
-        """Sizes of large requests."""
+        """Counted sizes of large requests."""
         self._streams: dict[int, InferStream] = {}
         self._flushing = False
         """Whether a flush is due after this loop iteration."""
@@ -143,7 +143,6 @@ class GrpcConnection(Connection):
             self._later()
 
     def _turns(self) -> Iterator[bytes]:
-        """Take one turn per step."""
         while self.session.has_more:
             self.session.now_s = time.monotonic()
             self._handle_events(self.session.go_on())
@@ -166,7 +165,6 @@ class GrpcConnection(Connection):
         self._flush()
 
     def _gone(self, stream: int) -> None:
-        """Cancel a call or stream."""
         exchange = self._exchanges.pop(stream, None) or self._streams.pop(stream, None)
         if exchange is not None:
             exchange.cancel()
@@ -180,14 +178,13 @@ class GrpcConnection(Connection):
             self._held[stream] = self._held.get(stream, 0) + size
 
     def _let_go(self, stream: int) -> None:
-        """Free a request's buffer space."""
         if self._held:
             self.buffered.free(self._held.pop(stream, 0))
 
     # Calls
 
     def _opens(self, fields: HeaderFields) -> bytes | bool:
-        """Classify a head (`http2.events.Opens`), once for equal ones."""
+        """Classify a head (`http2.events.Opens`), once for identical heads."""
         call: GrpcCall | bytes | None = fields.meaning
         if call is None:
             call = fields.meaning = self._call_of(fields.pairs)
@@ -249,7 +246,6 @@ class GrpcConnection(Connection):
         self._flush_soon()
 
     def _refuse(self, stream: int, error: BaseException) -> None:
-        """Reject a call."""
         self._let_go(stream)
         self.session.respond_short(stream, calls.error_block(as_serving_error(error)))
 
@@ -270,7 +266,7 @@ class GrpcConnection(Connection):
         return message
 
     def send(self, stream: int, data: bytes, *, is_compressed: bool) -> None:
-        """Send a stream's message, or reset a slow client's stream."""
+        """Send a message on a stream, or reset the stream if its client is slow."""
         whole = calls.prefix(len(data), is_compressed=is_compressed) + data
         try:
             self._check_room()
@@ -356,7 +352,7 @@ class GrpcConnection(Connection):
     # Ends
 
     def drain(self) -> None:
-        """Accept no new work; close after the last response."""
+        """Stop accepting work, and close after the last response."""
         self.session.go_away()
         for stream in list(self._streams.values()):
             stream.drain()
@@ -390,7 +386,7 @@ class GrpcConnection(Connection):
         self._flush()
 
     def _end_early(self, stream: int, error: ServingError) -> None:
-        """End a call that is not complete, or a stream."""
+        """End an incomplete call, or a stream, with an error."""
         open_stream = self._streams.get(stream)
         if open_stream is not None:
             open_stream.end(error)
@@ -398,7 +394,6 @@ class GrpcConnection(Connection):
             self.session.respond_short(stream, calls.error_block(error))
 
     def _leave(self) -> None:
-        """Close an abandoned connection."""
         self.session.go_away()
         self._flush()
         if self._transport is not None:

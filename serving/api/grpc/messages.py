@@ -1,8 +1,8 @@
 """Message classes of inference.proto.
 
 The descriptor pool is private, since clients such as `tritonclient` register the same names. Number
-fields of `InferTensorContents` are declared `bytes`, the same on the wire, so that contents are
-bytes or arrays (`varints`). A large message's fields are counted before parsing.
+fields of `InferTensorContents` are declared `bytes`, with the same encoding, so that contents are
+bytes or arrays (`varints`). The fields of a large message are counted before parsing.
 """
 
 from __future__ import annotations
@@ -46,13 +46,13 @@ def _message(name: str) -> Any:
 
 
 def methods() -> dict[str, Any]:
-    """Map methods to request classes."""
+    """Return the request class of each method."""
     service = _POOL.FindServiceByName(SERVICE)
     return {method.name: _message(method.input_type.name) for method in service.methods}
 
 
 def parse(kind: Any, data: Buffer) -> Any:
-    """Parse a message, or raise InvalidRequest, also for too many fields."""
+    """Parse a message, or raise InvalidRequest if it is malformed or has too many fields."""
     if len(data) > _SMALL_BYTES:
         _spend(kind.DESCRIPTOR, memoryview(data), ParseBudget())
     try:
@@ -85,13 +85,13 @@ def _within(descriptor: Any) -> dict[int, Any]:
 
 
 def parameters(given: Any) -> dict[str, object]:
-    """Return the values of a map of parameters; None: one without a value."""
+    """Return the values in a map of parameters; a parameter without a value is None."""
     fields = {name: one.WhichOneof("parameter_choice") for name, one in given.items()}
     return {name: getattr(given[name], field) if field else None for name, field in fields.items()}
 
 
 def encode(name: str, data: dict[str, Any]) -> bytes:
-    """Encode a message, given its name and its JSON."""
+    """Encode a message from its name and its JSON form."""
     found: bytes = json_format.ParseDict(data, _message(name)()).SerializeToString()
     return found
 

@@ -1,4 +1,4 @@
-"""Parse cache for requests that differ from an earlier one in tensor data only.
+"""Parse cache for requests that differ from an earlier one only in tensor data.
 
 A raw-contents request is found by its length and the bytes around its data. Requests with an id, or
 with BYTES tensors, whose elements need checks, are not cached.
@@ -26,11 +26,11 @@ class CachedRequest(NamedTuple):
     name: str
     version: str | None
     signature: Signature
-    """At parsing; another requires a new parse."""
+    """Signature at the time of parsing; another one requires a new parse."""
     codec: GrpcCodec
     start: bytes
     cuts: tuple[tuple[int, int, bytes], ...]
-    """Start and end of each input's data, and the bytes before the next."""
+    """Start and end of each input's data, and the bytes before the next input's data."""
     query: GrpcInferRequest
 
 

@@ -1,4 +1,4 @@
-"""gRPC methods: Open Inference Protocol, statistics, model repository, health; TensorFlow Serving.
+"""gRPC methods of the Open Inference Protocol, Triton's extensions, health, and TensorFlow Serving.
 
 Only load and unload run in tasks.
 """
@@ -38,7 +38,7 @@ class UnknownService(InvalidRequest):
 
 
 class GrpcRoutes:
-    """Handler of the service's calls."""
+    """Handler of all gRPC calls."""
 
     def __init__(self, engine: Engine, hub: RepositoryService) -> None:
         self._engine = engine
@@ -67,7 +67,7 @@ class GrpcRoutes:
         """Return the response, or an exchange that calls `reply` later.
 
         Raises:
-            ServingError: sent with its code.
+            ServingError: the listener sends it with its code.
         """
         if call.method == "ModelInfer" and call.service == messages.SERVICE:
             return self.infer(call, data, reply)
@@ -80,7 +80,7 @@ class GrpcRoutes:
     # Inference
 
     def infer(self, call: GrpcCall, data: memoryview, reply: GrpcResponseWriter) -> Exchange:
-        """Start an inference; raises ServingError."""
+        """Start an inference, or raise ServingError."""
         started_s = time.monotonic()
         timeout_s = call.timeout_s
         request: Any = None
@@ -177,7 +177,7 @@ class GrpcRoutes:
         return self._changes.begin(work, answer, name=method)
 
     async def close(self) -> None:
-        """Cancel loads and unloads."""
+        """Cancel loads and unloads of models."""
         await self._changes.close()
 
 

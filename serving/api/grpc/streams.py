@@ -1,7 +1,7 @@
 """One `ModelStreamInfer` stream: many requests in flight, responses in order.
 
-An error carries its request's id and does not end the stream. Beyond `MAX_IN_FLIGHT` requests, or
-one above the size limit, the flow-control window holds back the rest.
+An error carries its request's id and does not end the stream. At `MAX_IN_FLIGHT` requests, or
+when they reach the size limit, the flow-control window holds back the rest.
 """
 
 from __future__ import annotations
@@ -41,14 +41,14 @@ _FINAL = _final()
 
 
 class StreamConnection(Protocol):
-    """What a stream needs of its connection, which knows it by a number."""
+    """Interface of a stream's connection, which identifies the stream by a number."""
 
     coding: CompressionThreads
     buffered: BufferedBytes
     session: Session
 
     def message(self, stream: int) -> bytes | None:
-        """Return the next message with its prefix, if any; raises ServingError."""
+        """Return the next message with its prefix, if any, or raise ServingError."""
         ...
 
     def send(self, stream: int, data: bytes, *, is_compressed: bool) -> None:
@@ -61,7 +61,7 @@ class StreamConnection(Protocol):
 
 
 Infer = Callable[[GrpcCall, memoryview, GrpcResponseWriter], Exchange]
-"""Starts an inference, or raises ServingError."""
+"""Function that starts an inference, or raises ServingError."""
 
 
 class _StreamRequest:
@@ -128,7 +128,7 @@ class InferStream:
     # Called by the connection
 
     def process_messages(self) -> None:
-        """Take messages and send responses."""
+        """Take incoming messages and send finished responses."""
         while self._is_open:
             self._send()
             if self._is_draining or not self._has_room():
@@ -156,7 +156,7 @@ class InferStream:
         self.process_messages()
 
     def drain(self) -> None:
-        """Take no more requests."""
+        """Stop taking requests."""
         self._is_draining = True
         self.process_messages()
 
@@ -167,7 +167,7 @@ class InferStream:
             self._connection.end(self._number, error)
 
     def cancel(self) -> None:
-        """Cancel all requests without a response."""
+        """Cancel all pending requests, without responding."""
         self._is_open = False
         if self._timer is not None:
             self._timer.cancel()
@@ -218,7 +218,7 @@ class InferStream:
             data = memoryview(work.result())
             self._hold(part, len(data))
             self._begin(part, data)
-            self._soon()  # others may fit now
+            self._soon()  # other requests may fit now
         else:
             part.reject(as_serving_error(error))
 
@@ -238,7 +238,7 @@ class InferStream:
     # Responses
 
     def add_response(self, part: _StreamRequest, data: bytes) -> None:
-        """Store a response until earlier ones were sent."""
+        """Store a response until all earlier responses were sent."""
         part.exchange, part.data = None, b""
         self._let_go(part)
         self._hold(part, len(data))

@@ -51,7 +51,7 @@ class Access:
         origins: Collection[str] = (),
         hosts: TrustedHosts | None = None,
     ) -> None:
-        """Store the rules; `origins` are of pages that may read responses, `*`: all."""
+        """Store the rules; pages of `origins` (`*`: any) may read responses."""
         self._token = token
         self._hosts = hosts
         self._origins = {origin.encode() for origin in origins}
@@ -79,7 +79,7 @@ class Access:
         return response._replace(fields=fields)
 
     def fields(self, head: RequestHead) -> bytes:
-        """Return headers for every response to an accepted request."""
+        """Return the headers to add to every response to an accepted request."""
         allowed = self._allowed_origin(head)
         fields = allowed + _EXPOSED if allowed else b""
         trace = head.others.get(b"traceparent")

@@ -1,4 +1,4 @@
-"""What is between a connection of the inference port and the routes of a protocol."""
+"""Interfaces between a connection of the inference port and the routes of a protocol."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from serving.values import Buffer
 
 
 class ResponseWriter(Protocol):
-    """Response writer; exactly one method is called, once."""
+    """Response writer of one request; exactly one of its methods is called, once."""
 
     def respond(self, response: Response) -> None:
         """Send a response."""
@@ -18,7 +18,7 @@ class ResponseWriter(Protocol):
     def respond_with(self, head: bytes, body: Buffer) -> None:
         """Send a response whose head lacks the connection's own headers.
 
-        `head` may include the beginning of the body; `body`, the rest, is borrowed for the call.
+        `head` may include the beginning of the body; `body` is the rest, borrowed for the call.
         """
         ...
 
@@ -27,7 +27,7 @@ class Exchange(Protocol):
     """Request in progress; it responds through its `ResponseWriter`."""
 
     def cancel(self) -> object:
-        """Stop: the client disconnected."""
+        """Stop, because the client disconnected."""
         ...
 
 
@@ -40,6 +40,6 @@ class Routes(Protocol):
         """Return a response, or an exchange that later calls its `ResponseWriter` exactly once.
 
         Raises:
-            ServingError: becomes the response.
+            ServingError: the listener sends it as the response.
         """
         ...

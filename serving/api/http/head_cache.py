@@ -1,4 +1,4 @@
-"""Cache of parsed heads, found again by the request line and the relevant headers.
+"""Cache of parsed heads by their request lines and relevant headers.
 
 Malformed lines or lengths, and headers that change how the body arrives, prevent caching.
 """
@@ -14,7 +14,7 @@ MAX_HEAD_BYTES = 2048
 """Longer heads are not cached."""
 _MAX_LINES = 1024
 _NOT_PLAIN = frozenset({b"transfer-encoding", b"expect", b"upgrade", b"traceparent"})
-"""Headers that prevent caching: other framing, or never repeated."""
+"""Headers that prevent caching: they change the framing, or their values never repeat."""
 _MEANT = OTHERS | {
     b"connection",
     b"content-encoding",
@@ -25,14 +25,14 @@ _REQUEST = re.compile(rb"[A-Z]+ [!-~]+ HTTP/1\.[01]")
 _FIELD = re.compile(rb"([!#$%&'*+.^_`|~0-9A-Za-z-]+):([\t -~]*)")
 """Plain headers, matched in linear time."""
 _UNMEANT, _SAID, _UNCLEAR = -1, -2, -3
-"""Lines without a length: irrelevant, relevant, uncacheable."""
+"""Kinds of lines without a length: irrelevant, relevant, uncacheable."""
 
 
 class HeadCache:
     """Head cache of one port."""
 
     def __init__(self, max_body_bytes: int) -> None:
-        """Start empty; longer bodies go to the parser."""
+        """Start empty; requests with longer bodies go to the parser."""
         self._max_body_bytes = max_body_bytes
         self._heads: dict[tuple[bytes, ...], RequestHead] = {}
         self._lines: dict[bytes, int] = {}
@@ -41,14 +41,14 @@ class HeadCache:
         return len(self._heads)
 
     def find(self, raw_head: bytes, body_bytes: int) -> RequestHead | None:
-        """Return the cached head of a request, if any; `body_bytes` were received behind it."""
+        """Return the cached head of a request, if any; `body_bytes` were received after it."""
         if body_bytes > self._max_body_bytes:
             return None
         said = self._meaning(raw_head)
         return None if said is None or said[1] != body_bytes else self._heads.get(said[0])
 
     def remember(self, raw_head: bytes, head: RequestHead) -> None:
-        """Cache a head, if plain."""
+        """Cache a head if it is plain."""
         said = self._meaning(raw_head)
         if said is not None and _REQUEST.fullmatch(said[0][0]):
             if len(self._heads) >= MAX_HEADS and said[0] not in self._heads:

@@ -1,4 +1,4 @@
-"""Checks of the fields of HTTP/1 heads, and their errors. Pure."""
+"""Pure checks of the fields of HTTP/1 heads, and their errors."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ import re
 from serving.errors import InvalidRequest, Unimplemented
 
 MAX_HEAD_BYTES = 64 * 1024
-"""Limit of a head, trailers or a chunk extension; more is answered 431."""
+"""Limit on a head, trailers or a chunk extension; larger ones are answered with 431."""
 _HOST = re.compile(rb"(?:[A-Za-z0-9._~!$&'()*+,;=%-]*|\[[A-Fa-f0-9:.]+\])(?::\d*)?")
-"""RFC 9110, section 7.2."""
+"""Valid values of Host (RFC 9110, section 7.2)."""
 
 
 def check_head(version: str, method: str, host: bytes | None, coding: bytes | None) -> None:
-    """Raise ServingError for a head that makes the rest unreadable or ambiguous."""
+    """Raise ServingError for a head that makes the rest of the stream unreadable or ambiguous."""
     if version not in {"1.0", "1.1"}:
         raise _UnknownVersion(version)
     if host is None and version == "1.1":
@@ -65,7 +65,7 @@ def _short_repr(value: bytes) -> str:
 
 
 def whole_number(value: bytes, name: str) -> int:
-    """Return a field's number, or raise InvalidRequest."""
+    """Parse a field's whole number, or raise InvalidRequest."""
     if not value.isdigit() or len(value) > 18:
         raise InvalidRequest(
             f"Unable to parse {name}, got: {_short_repr(value)}, expected a whole number of bytes"

@@ -1,8 +1,8 @@
-"""HTTP of the inference port: one lean protocol object per connection, no task per request.
+"""HTTP listener of the inference port: one protocol object per connection, no task per request.
 
-A connection has one request in flight; pipelined ones wait here. This module handles order of
-responses, keep-alive and flow control; `Routes` handle requests. A request that arrives complete
-behind a cached head skips the parser; `reader` reads the others.
+A connection has one request in flight; pipelined requests wait here. This module handles the order
+of responses, keep-alive and flow control; `Routes` handle requests. A complete request with a
+cached head skips the parser; `reader` reads all others.
 """
 
 from __future__ import annotations
@@ -33,13 +33,13 @@ from serving.errors import BufferFull, InvalidRequest, ServingError
 from serving.values import Buffer
 
 _TURN = 16
-"""Requests answered without a replica, before a connection must let others have their turn."""
+"""Requests answered without a replica before a connection must yield to other connections."""
 _TURN_BYTES = 1024
-"""Body and response bytes that count as one more request, even if rejected."""
+"""Number of body and response bytes that count as one more request, even if it is rejected."""
 _TURN_READ = 32 * 1024
-"""Received bytes that count as one more request."""
+"""Number of received bytes that count as one more request."""
 _TURN_PARTS = 64
-"""Headers and body pieces that count as one more request."""
+"""Number of headers and body pieces that count as one more request."""
 
 _NOTHING = memoryview(b"")
 _FULL = Response(503, CLOSE + JSON_TYPE + b"Retry-After: 1\r\n", b'{"error":"%b"}' % TEXT.encode())
@@ -71,10 +71,10 @@ class HttpListener(Listener):
         super().__init__(full, idle_s=idle_s, request_s=request_s, door=door, buffered=buffered)
         self.routes = routes
         self.refusal = refusal
-        """Returns a rejection from the head alone; the body is then dropped."""
+        """Returns a rejection based on the head alone, if any; the body is then dropped."""
         self.max_body_bytes = max_body_bytes
         self.soon: Callable[[Callable[[], None]], None] = _in_the_next_turn
-        """Schedules a call in the next turn, behind other clients' requests."""
+        """Schedules a call for the next turn, after the requests of other clients."""
         self.heads = HeadCache(max_body_bytes)
 
     def protocol(self) -> HttpConnection:
@@ -83,7 +83,7 @@ class HttpListener(Listener):
 
 
 class HttpConnection(Connection):
-    """One client connection: order of responses and flow control."""
+    """One client connection, with its order of responses and flow control."""
 
     def __init__(self, listener: HttpListener) -> None:
         super().__init__(listener)
@@ -94,31 +94,31 @@ class HttpConnection(Connection):
         self._asked = _UNREADABLE
         """Head of the request in flight."""
         self._held_bytes = 0
-        """Counted bytes of the request in flight."""
+        """Number of bytes counted for the request in flight."""
         self._pipeline = Pipeline(listener.buffered)
         self._since_s = time.monotonic()
-        """Time of the start, the last activity or the failure."""
+        """Time of the connection's start, last activity or failure."""
         self._worked = False
         """Whether a response was written since the last sweep; cheaper than reading the clock."""
         self._last_head: RequestHead | None = None
         self._last_raw = b""
-        """Bytes of the last head; the next request mostly repeats it."""
+        """Bytes of the last head, which the next request mostly repeats."""
         self._last_bytes = 0
-        """Size of the last request, head and body."""
+        """Size of the last request, with head and body."""
         self._reader: RequestReader | None = None
         """Parser, created for the first uncached head."""
         self._taking_up = False
         self._turn = _TURN
-        """Rest of the turn."""
+        """Units of work left in the turn."""
         self._rest = _NOTHING
-        """Received, unread bytes."""
+        """Bytes received, but not yet parsed."""
         self._failed = False
         """Whether the stream became unreadable."""
 
     # Transport
 
     def connection_lost(self, error: Exception | None) -> None:
-        """Cancel the request in flight and release all bytes."""
+        """Cancel the request in flight and release all counted bytes."""
         super().connection_lost(error)
         if self._reader is not None:
             self._reader.close()
@@ -132,7 +132,7 @@ class HttpConnection(Connection):
         self._waiting = False
 
     def resume_writing(self) -> None:
-        """Resume reading, and the requests that wait."""
+        """Resume reading, and handle the waiting requests."""
         super().resume_writing()
         self._next()
 
@@ -187,7 +187,7 @@ class HttpConnection(Connection):
             self._fail(error)
 
     def _leave(self, rest: memoryview) -> None:
-        """Keep unread bytes for later, in place of earlier ones, or raise BufferFull."""
+        """Keep unread bytes for later, replacing any kept earlier, or raise BufferFull."""
         self._listener.buffered.free(len(self._rest))
         self._rest = _NOTHING
         self._listener.buffered.take(len(rest))
@@ -196,7 +196,6 @@ class HttpConnection(Connection):
         self._rest = rest
 
     def _turns(self) -> Iterator[bytes]:
-        """Run turns while something can proceed."""
         while self._transport is not None:
             self._turn = _TURN
             self._next()
@@ -219,7 +218,7 @@ class HttpConnection(Connection):
             self.drain()
 
     def _resume(self) -> None:
-        """Resume reading, first of bytes already received."""
+        """Resume reading, starting with bytes already received."""
         if not self._may_read:
             return
         if self._rest and self._transport is not None and not self._is_later:
@@ -228,7 +227,6 @@ class HttpConnection(Connection):
             super()._resume()
 
     def _reject_or_continue(self, head: RequestHead, waits: bool) -> Response | None:
-        """Return a rejection, or send 100 Continue if expected."""
         refuse = self._listener.refusal
         refusal = None if refuse is None else refuse(head)
         if refusal is None and waits and self._transport is not None:
@@ -278,7 +276,7 @@ class HttpConnection(Connection):
         self.respond_with(head_of(response), response.body)
 
     def respond_with(self, head: bytes, body: Buffer) -> None:
-        """Implement `ResponseWriter.respond_with`; continue as `respond`."""
+        """Implement `ResponseWriter.respond_with`, and continue as `respond` does."""
         self._exchange = None
         self._waiting = False
         if self._held_bytes:
@@ -301,7 +299,7 @@ class HttpConnection(Connection):
             self._listener.soon(self._next)
 
     def _adapt_response(self, head: bytes, body: Buffer) -> tuple[bytes, Buffer, bool]:
-        """Return what is sent for a response, and whether the connection is closed behind it."""
+        """Return the head and body to send, and whether to close the connection afterwards."""
         asked = self._asked
         inserted, closes = asked.inserted, not asked.keep_alive
         if self._listener.draining and not closes:
@@ -332,12 +330,11 @@ class HttpConnection(Connection):
         self._taking_up = False
 
     def _let_go(self) -> None:
-        """Release the bytes of the request in flight."""
         self._listener.buffered.free(self._held_bytes)
         self._held_bytes = 0
 
     def _fail(self, error: ServingError) -> None:
-        """Queue an error behind earlier responses, then close."""
+        """Queue an error behind earlier responses; the connection closes after it."""
         transport = self._transport
         if self._failed or transport is None or transport.is_closing():
             return
@@ -354,7 +351,7 @@ class HttpConnection(Connection):
     # Housekeeping
 
     def drain(self) -> None:
-        """Close unless a request is in flight or arriving."""
+        """Close the connection unless a request is in flight or arriving."""
         arriving = self._reader is not None and not self._reader.is_between_requests
         if (
             not self._waiting
@@ -366,7 +363,7 @@ class HttpConnection(Connection):
             self._transport.close()
 
     def sweep(self, now_s: float) -> None:
-        """Close after too long idle or arriving."""
+        """Close the connection if it is idle, or its request is arriving, for too long."""
         if self._worked:
             self._worked = False
             self._since_s = now_s

@@ -33,7 +33,7 @@ _STATUS_LINES = {one.value: f"HTTP/1.1 {one.value} {one.phrase}\r\n".encode() fo
 
 
 class RequestHead:
-    """Head of a request; equal heads share one."""
+    """Head of a request; identical heads share one object."""
 
     __slots__ = (
         "application",
@@ -68,7 +68,7 @@ class RequestHead:
         self.keep_alive = keep_alive
         self.others = others or {}
         self.application = self.others.get(b"x-application", b"").decode("latin-1")
-        """Flow of the request, from header `X-Application`."""
+        """Flow of the request, from the header `X-Application`."""
         self.inserted = CLOSE if not keep_alive else KEEP_ALIVE if http_1_0 else b""
         self.is_plain = not self.inserted and method != "HEAD"
         self.meaning: Any = None
@@ -76,7 +76,7 @@ class RequestHead:
         self.handle: Callable[..., Any] | None = None
         """Handler chosen by the routes for this head."""
         self.own_bytes = 0
-        """Size counted while the request waits."""
+        """Size of the head, counted while the request waits."""
 
     def add(self, fields: bytes) -> None:
         """Add headers to every response to this head."""
@@ -97,7 +97,7 @@ class RequestHead:
 
 @final
 class Response(NamedTuple):
-    """Status, headers except the length, and body."""
+    """Response: status, headers except the length, and body."""
 
     status: int
     fields: bytes
@@ -105,7 +105,7 @@ class Response(NamedTuple):
 
 
 class EarlyResponse(ServingError):
-    """Response before a body that the client has not sent; nothing more is read."""
+    """Response sent before the client sends the body; nothing more is read."""
 
     def __init__(self, response: Response) -> None:
         super().__init__(response)
@@ -128,7 +128,7 @@ def head_of(response: Response) -> bytes:
 
 
 def as_serving_error(error: BaseException) -> ServingError:
-    """Return the error itself, or for a fault of the server, which is logged, one without facts."""
+    """Return a ServingError as it is; log any other error and return one without details."""
     if isinstance(error, ServingError):
         return error
     log.error("a request hit a server error", exc_info=error)
@@ -136,7 +136,7 @@ def as_serving_error(error: BaseException) -> ServingError:
 
 
 def error_response(error: BaseException) -> Response:
-    """Return `{"error": text}`, with Retry-After if the error has one; log faults of the server."""
+    """Return a response `{"error": message}`, with Retry-After if known; log internal errors."""
     error = as_serving_error(error)
     response = json_response(error.status, {"error": str(error)})
     retry_after_s = getattr(error, "retry_after_s", None)

@@ -1,6 +1,6 @@
 """Middleware of the inference port: access rules, compression, timing.
 
-Decisions are made once per head; plain heads then bypass the middleware.
+Decisions are made once per head; requests with plain heads then bypass the middleware.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _LENGTH = re.compile(rb"\r\nContent-Length: \d+\r\n")
 
 
 class Middleware:
-    """Middleware before the routes of a port."""
+    """Middleware in front of the routes of a port."""
 
     def __init__(
         self,
@@ -39,7 +39,7 @@ class Middleware:
         self.is_timed = is_timed
         """Whether responses report stage times."""
         self.buffered = buffered or BufferedBytes()
-        """Counts decompressed bodies."""
+        """Counter of decompressed bodies."""
         self.coding = compression.CompressionThreads(
             max_body_bytes=max_body_bytes, min_bytes=gzip_min_bytes
         )
@@ -86,12 +86,12 @@ class Middleware:
         return self._access.refusal(head)
 
     def close(self) -> None:
-        """Stop the threads."""
+        """Stop the compression threads."""
         self.coding.close()
 
 
 class _WrappedExchange:
-    """`ResponseWriter` of the inner exchange, and exchange of the connection."""
+    """`ResponseWriter` for the inner exchange, and exchange for the connection."""
 
     def __init__(
         self, gate: Middleware, head: RequestHead, encodes: str | None, connection: ResponseWriter
@@ -145,7 +145,6 @@ class _WrappedExchange:
         return self._encodes is not None and self._gate.coding.is_long(body_bytes)
 
     def respond(self, response: Response) -> None:
-        """Compress and time a response, then pass it to the connection."""
         self.respond_with(head_of(response), response.body)
 
     def respond_with(self, head: bytes, body: Buffer) -> None:
@@ -163,7 +162,6 @@ class _WrappedExchange:
         work.add_done_callback(functools.partial(self._on_compressed, head[:start]))
 
     def _timing(self) -> bytes:
-        """Return the header Server-Timing, in ms."""
         if not self._gate.is_timed:
             return b""
         stages = {"total": time.monotonic() - self._started_s}
@@ -195,7 +193,6 @@ class _WrappedExchange:
         self._connection.respond_with(_LENGTH.sub(encoded, fields, count=1), data)
 
     def cancel(self) -> None:
-        """Stop: the client disconnected."""
         self._is_gone = True
         self._let_go()
         if self._inner is not None:

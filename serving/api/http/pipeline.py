@@ -8,21 +8,21 @@ from serving.api.http.messages import RequestHead, Response
 from serving.api.transport.buffered_bytes import BufferedBytes
 
 _MAX_REQUESTS = 64
-"""Waiting requests before reading stops."""
+"""Number of waiting requests at which reading stops."""
 _MAX_BYTES = 1024 * 1024
-"""Likewise for bytes of heads and bodies."""
+"""Size of waiting heads and bodies at which reading stops."""
 
 
 class Pipeline:
-    """Waiting requests, counted in `buffered`."""
+    """Queue of waiting requests, whose size is counted in `buffered`."""
 
     def __init__(self, buffered: BufferedBytes) -> None:
         self._buffered = buffered
         self._bytes = 0
         self.waiting: deque[tuple[RequestHead, bytes] | Response] = deque()
-        """Requests, and the response to one that is unreadable."""
+        """Waiting requests, and the response to an unreadable one."""
         self.is_overfull = False
-        """Whether nothing may be read until half of them is gone."""
+        """Whether reading must pause until the queue is less than half full."""
 
     def add(self, head: RequestHead, body: bytes) -> None:
         """Append a request, or raise BufferFull."""
@@ -34,7 +34,7 @@ class Pipeline:
             self.is_overfull = True
 
     def next(self) -> tuple[RequestHead, bytes] | Response:
-        """Remove and return the first."""
+        """Remove and return the first waiting request or response."""
         first = self.waiting.popleft()
         if not isinstance(first, Response):
             size = first[0].own_bytes + len(first[1])

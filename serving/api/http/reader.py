@@ -1,4 +1,4 @@
-"""Incremental reader of one connection's HTTP/1.1 and 1.0 requests, on httptools.
+"""Incremental reader of one connection's HTTP/1.1 and 1.0 requests, based on httptools.
 
 Heads with a plain Content-Length are cached (`head_cache`) and then bypass this reader.
 `MAX_HEAD_BYTES` bounds the head, the trailers and each chunk extension. Trailers are ignored (RFC
@@ -26,15 +26,15 @@ from serving.api.transport.buffered_bytes import BufferedBytes
 from serving.errors import BodyTooLarge, InvalidRequest, ServingError
 
 PIECE_BYTES = 16 * 1024
-"""Bytes parsed per call; within a piece, body and other bytes are not distinguished."""
+"""Number of bytes parsed per call; within a piece, body and other bytes are not distinguished."""
 _SMALL_BYTES = 4096
-"""From this size, body pieces stay separate; object overhead is then at most 1 %."""
+"""Body pieces of at least this size stay separate, at an overhead of at most 1 %."""
 _LISTS = frozenset({b"accept-encoding"})
-"""Headers that may repeat and are joined; repeats of others are ambiguous."""
+"""Headers that may repeat and are then joined; other headers would be ambiguous."""
 
 
 class RequestReader:
-    """Parser of one connection."""
+    """Parser of one connection's requests."""
 
     def __init__(
         self,
@@ -45,7 +45,7 @@ class RequestReader:
         on_head: Callable[[RequestHead, bool], Response | None],
         on_request: Callable[[RequestHead, bytes], None],
     ) -> None:
-        """Wait for a request.
+        """Wait for the first request.
 
         `buffered` counts incomplete bodies. `on_head` gets each head and whether 100 Continue is
         expected, and may return a rejection; `on_request` gets each complete request.
@@ -64,15 +64,15 @@ class RequestReader:
         """Response to send after the request, whose body is dropped."""
         self._held_bytes = 0
         self._direct_bytes = 0
-        """Remaining body bytes that bypass the parser."""
+        """Number of remaining body bytes that bypass the parser."""
         self._outside_bytes = 0
-        """Bytes fed since the request or body part began."""
+        """Number of bytes fed since the request or body part began."""
         self._is_cut = False
-        """Whether the parser takes the body for another protocol."""
+        """Whether the parser mistakes the body for another protocol."""
         self._is_replayed = False
-        """Whether callbacks repeat a head already read."""
+        """Whether callbacks report a head that was already read."""
         self.parts = 0
-        """Headers and body pieces read, a few microseconds each."""
+        """Number of headers and body pieces read; each takes a few microseconds."""
         self.on_message_begin()
         self.is_between_requests = True
 
@@ -88,7 +88,7 @@ class RequestReader:
         self._held_bytes = 0
 
     def begin(self, raw_head: bytes) -> None:
-        """Start a request; `raw_head` is up to the first empty line, if complete."""
+        """Start a request; `raw_head` holds its bytes up to the first empty line, if complete."""
         self._raw_head = raw_head
         self._outside_bytes = 0
         self.is_between_requests = False
@@ -100,7 +100,7 @@ class RequestReader:
         return self._direct_bytes or PIECE_BYTES
 
     def feed(self, piece: memoryview) -> None:
-        """Parse a piece of at most `max_bytes`; raise ServingError if the rest is unreadable."""
+        """Parse a piece of at most `max_bytes`, or raise ServingError if the rest is unreadable."""
         self._has_moved = False
         if self._direct_bytes:
             self._direct_bytes -= len(piece)
@@ -164,7 +164,6 @@ class RequestReader:
             self._refuse(error_response(self._buffered.refusal()))
 
     def _refuse(self, response: Response) -> None:
-        """Store a rejection to send after the request; drop the body."""
         self._refusal = response
         self._raw_head = None
         self.drop()
@@ -191,7 +190,7 @@ class RequestReader:
         self.began_s = time.monotonic()
 
     def on_url(self, url: bytes) -> None:
-        """Append to the target."""
+        """Append to the request target."""
         if self._is_replayed:
             return
         self._url += url

@@ -14,7 +14,7 @@ from serving.api.http.messages import RequestHead, Response
 
 
 class Router:
-    """Router over the protocols of the inference port."""
+    """Router to the protocols of the inference port."""
 
     def __init__(self, *, oip: Routes, tfs: Routes, otherwise: Routes) -> None:
         self._of_first = {"v2": oip, "v1": tfs, "monitoring": tfs}

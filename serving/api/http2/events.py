@@ -18,27 +18,27 @@ class RequestReady(NamedTuple):
 
 
 class StreamReset(NamedTuple):
-    """The client no longer wants the response."""
+    """Reset of a stream whose response the client no longer wants."""
 
     stream: int
 
 
 class RequestRefused(NamedTuple):
-    """A request is too large, or there is no buffer space for it; the rest of it is dropped."""
+    """A request that is too large or finds no buffer space; the rest of it is dropped."""
 
     stream: int
     error: ServingError
 
 
 class StreamOpened(NamedTuple):
-    """A streaming request began."""
+    """Start of a streaming request."""
 
     stream: int
     fields: HeaderFields
 
 
 class MessageReady(NamedTuple):
-    """A streaming request may have a message, have ended, or have had all its data taken."""
+    """A streaming request that may have a message, have ended, or have sent all waiting data."""
 
     stream: int
 
@@ -46,4 +46,4 @@ class MessageReady(NamedTuple):
 Event = RequestReady | StreamReset | RequestRefused | StreamOpened | MessageReady
 
 Opens = Callable[[HeaderFields], bytes | bool]
-"""Classifies a head: whether it streams, or the block of an immediate response."""
+"""Classifier of a head: returns whether it streams, or the block of an immediate response."""

@@ -1,7 +1,8 @@
-"""HTTP/2 header fields (HPACK, RFC 7541): requests decoded by `hpack`, responses by hand.
+"""HTTP/2 header fields (HPACK, RFC 7541): requests decoded by `hpack`, responses encoded by hand.
 
-Blocks must be read in connection order. A block that leaves the dynamic table as it is means the
-same until another changes it, so it is checked (RFC 9113, sections 8.2 and 8.3) once and cached.
+Blocks must be read in connection order. A block that leaves the dynamic table unchanged
+keeps its meaning until another block changes the table, so it is checked (RFC 9113, sections 8.2
+and 8.3) once and cached.
 """
 
 from __future__ import annotations
@@ -16,9 +17,9 @@ from serving.api.http2.frames import ErrorCode, Http2Error
 Pairs = tuple[tuple[bytes, bytes], ...]
 
 MAX_LIST_BYTES = 16 * 1024
-"""Limit on names, values, and 32 bytes per field."""
+"""Limit on the size of names, values, and 32 bytes per field."""
 _FIELD_BYTES = 128
-"""Memory per field beside name and value."""
+"""Memory per field in addition to its name and value."""
 _REMEMBERED = 128
 _REMEMBERED_BYTES = 1024
 _NAME = re.compile(rb"[!#$%&'*+.^_`|~0-9a-z-]+")
@@ -31,7 +32,7 @@ _OF_CONNECTION = frozenset(
 
 
 class HeaderFields:
-    """One request's fields, shared by equal blocks."""
+    """One request's fields, shared by identical blocks."""
 
     __slots__ = ("held_bytes", "is_request", "length", "meaning", "pairs")
 
@@ -39,14 +40,14 @@ class HeaderFields:
         lengths = [value for name, value in pairs if name == b"content-length"]
         self.pairs = pairs
         self.is_request = _is_request(pairs) and (not lengths or _is_length(lengths))
-        """Whether a request may begin with them."""
+        """Whether a request may begin with these fields."""
         self.length = int(lengths[0]) if lengths and self.is_request else None
         self.held_bytes = sum([len(name) + len(value) + _FIELD_BYTES for name, value in pairs])
         self.meaning: Any = None
 
     @property
     def are_trailers(self) -> bool:
-        """Whether a request may end with them."""
+        """Whether a request may end with these fields."""
         return _are_regular(self.pairs)
 
 
@@ -66,7 +67,6 @@ def _is_request(pairs: Pairs) -> bool:
 
 
 def _are_regular(pairs: Pairs) -> bool:
-    """Whether all fields are well formed and regular."""
     for name, value in pairs:
         if not _NAME.fullmatch(name) or name in _OF_CONNECTION or not _is_value(value):
             return False
@@ -91,7 +91,7 @@ class FieldReader:
         self._remembered: dict[bytes, HeaderFields] = {}
 
     def read(self, block: bytes) -> HeaderFields:
-        """Decode a block, or raise Http2Error and lose the connection's table."""
+        """Decode a block, or raise Http2Error, which makes the connection's table unusable."""
         fields = self._remembered.get(block)
         if fields is not None:
             return fields

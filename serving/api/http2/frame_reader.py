@@ -1,4 +1,4 @@
-"""Cuts a client's bytes into frames, joins heads, and bounds what both may cost."""
+"""Frame reader: cuts a client's bytes into frames, joins heads, and bounds the cost of both."""
 
 from __future__ import annotations
 
@@ -7,30 +7,30 @@ from serving.api.http2.frames import ErrorCode, FrameType, Http2Error
 
 MAX_HEAD_BYTES = 64 * 1024
 PATIENCE = 10_000
-"""Frames without progress (PING, SETTINGS, RST_STREAM, empty ones) between two `refresh`."""
+"""Maximum frames without progress (PING, SETTINGS, RST_STREAM, empty ones) per `refresh`."""
 TURN = 256
-"""Units of work per turn, for fairness between connections: a frame, some microseconds, is one."""
+"""Units of work per turn, for fairness between connections; a frame (microseconds) costs one."""
 
 _OF_HEADS = frozenset({int(FrameType.HEADERS), int(FrameType.CONTINUATION)})
 _HEAD_FLAGS = frames.END_HEADERS | frames.PADDED | frames.PRIORITY
 
 Frame = tuple[int, int, int, bytes]
-"""Type, flags, stream and payload; HEADERS are whole, without padding and priority."""
+"""Type, flags, stream and payload; HEADERS frames are whole, without padding and priority."""
 
 
 class FrameReader:
-    """Reader of one connection."""
+    """Frame reader of one connection."""
 
     def __init__(self) -> None:
         self.turn = TURN
-        """Units left in the turn."""
+        """Units of work left in the turn."""
         self._patience = PATIENCE
         self._data = b""
         self._position = 0
         self._preface = frames.PREFACE
-        """Preface bytes to come."""
+        """Preface bytes still expected."""
         self._is_settled = False
-        """Whether the first frame, SETTINGS, has come."""
+        """Whether the first frame, SETTINGS, has arrived."""
         self._block: tuple[int, int, list[bytes], int] | None = None
         """Stream, flags, pieces and size of an incomplete head."""
         self._now_s = 0.0
@@ -40,17 +40,17 @@ class FrameReader:
         """Time when the incomplete head began."""
 
     def refresh(self) -> None:
-        """Renew `PATIENCE`; called every few seconds."""
+        """Reset the count for `PATIENCE`; called every few seconds."""
         self._patience = PATIENCE
 
     def bear(self) -> None:
-        """Count a frame without progress; raise Http2Error for too many."""
+        """Count a frame without progress, or raise Http2Error if there are too many."""
         self._patience -= 1
         if self._patience < 0:
-            raise Http2Error(ErrorCode.ENHANCE_YOUR_CALM, "too many frames beside the requests")
+            raise Http2Error(ErrorCode.ENHANCE_YOUR_CALM, "too many frames without progress")
 
     def is_stuck(self, before_s: float) -> bool:
-        """Whether a frame or head begun before a time is incomplete."""
+        """Whether a frame or head that began before the given time is incomplete."""
         if self._block is not None:
             return self._block_began_s < before_s
         return self._is_half_there and self._began_s < before_s
@@ -60,7 +60,7 @@ class FrameReader:
         return bool(self._data) or 0 < len(self._preface) < len(frames.PREFACE)
 
     def feed(self, data: bytes, now_s: float) -> None:
-        """Add bytes, cut anywhere; raise Http2Error if they do not begin with the preface."""
+        """Add bytes, split anywhere, or raise Http2Error if the preface is incorrect."""
         self._now_s = now_s
         if not self._is_half_there:
             self._began_s = now_s
@@ -76,7 +76,7 @@ class FrameReader:
         self._data = data
 
     def next(self) -> Frame | None:
-        """Return the next frame, or raise Http2Error; None: incomplete, or the turn is over."""
+        """Return the next frame (None: incomplete, or the turn is over), or raise Http2Error."""
         unpack = frames.HEAD.unpack_from
         data, position = self._data, self._position
         while self.turn > 0 and len(data) - position >= 9:
@@ -113,7 +113,7 @@ class FrameReader:
         self._is_settled = True
 
     def _join_head(self, kind: int, flags: int, stream: int, payload: bytes) -> Frame | None:
-        """Return the head that a frame completes, if it does."""
+        """Return the head that a frame completes, if any."""
         if kind == FrameType.HEADERS:
             if flags & frames.PADDED:
                 payload = strip_padding(payload)
@@ -128,7 +128,7 @@ class FrameReader:
             self._block_began_s = self._now_s
             return None
         if self._block is None:
-            raise Http2Error(ErrorCode.PROTOCOL_ERROR, "a continuation of no head")
+            raise Http2Error(ErrorCode.PROTOCOL_ERROR, "a continuation without a head")
         if not payload:
             self.bear()
         _, first_flags, pieces, size = self._block

@@ -1,6 +1,6 @@
 """HTTP/2 frame constants and encoders for a server (RFC 9113, sections 4, 6, 7).
 
-Frame: 9-byte head (24-bit length, type, flags, stream), then payload.
+A frame is a 9-byte head (24-bit length, type, flags, stream) and a payload.
 """
 
 from __future__ import annotations
@@ -12,12 +12,12 @@ from collections.abc import Mapping
 PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
 
 HEAD = struct.Struct(">IBI")
-"""length << 8 | type, flags, stream."""
+"""Frame head: length << 8 | type, flags, stream."""
 U32 = struct.Struct(">I")
 SETTING = struct.Struct(">HI")
 
 DEFAULT_FRAME_BYTES = 16384
-"""Default limit on payloads, and the lowest that SETTINGS may set."""
+"""Default limit on payloads, and the lowest limit that SETTINGS may set."""
 MAX_FRAME_BYTES = 2**24 - 1
 DEFAULT_WINDOW_BYTES = 65535
 MAX_WINDOW_BYTES = 2**31 - 1
@@ -46,7 +46,7 @@ PRIORITY = 0x20
 
 
 class Setting(enum.IntEnum):
-    """Identifiers in SETTINGS."""
+    """Identifiers of settings in a SETTINGS frame."""
 
     HEADER_TABLE_SIZE = 1
     ENABLE_PUSH = 2
@@ -57,7 +57,7 @@ class Setting(enum.IntEnum):
 
 
 class ErrorCode(enum.IntEnum):
-    """Reasons for ending a stream or a connection, those in use."""
+    """Error codes in use, for ending a stream or a connection."""
 
     NO_ERROR = 0
     PROTOCOL_ERROR = 1
@@ -71,7 +71,7 @@ class ErrorCode(enum.IntEnum):
 
 
 class Http2Error(Exception):
-    """The client broke the protocol, and its connection ends (RFC 9113, section 5.4.1)."""
+    """Protocol violation by the client, which ends its connection (RFC 9113, section 5.4.1)."""
 
     def __init__(self, code: ErrorCode, text: str) -> None:
         super().__init__(code, text)
@@ -85,7 +85,7 @@ def frame(kind: int, flags: int, stream: int, payload: bytes = b"") -> bytes:
 
 
 def settings(values: Mapping[Setting, int]) -> bytes:
-    """Build SETTINGS."""
+    """Build a SETTINGS frame."""
     payload = b"".join([SETTING.pack(name, value) for name, value in values.items()])
     return frame(FrameType.SETTINGS, 0, 0, payload)
 
@@ -94,16 +94,16 @@ SETTINGS_ACK = frame(FrameType.SETTINGS, ACK, 0)
 
 
 def window_update(stream: int, more_bytes: int) -> bytes:
-    """Grant bytes to a stream, or to the connection (0)."""
+    """Build a WINDOW_UPDATE frame that grants bytes to a stream, or to the connection (0)."""
     return frame(FrameType.WINDOW_UPDATE, 0, stream, U32.pack(more_bytes))
 
 
 def reset(stream: int, code: ErrorCode) -> bytes:
-    """Build RST_STREAM."""
+    """Build a RST_STREAM frame."""
     return frame(FrameType.RST_STREAM, 0, stream, U32.pack(code))
 
 
 def goaway(last_stream: int, code: ErrorCode, text: str = "") -> bytes:
-    """Build GOAWAY; streams above `last_stream` may be retried."""
+    """Build a GOAWAY frame; streams above `last_stream` may be retried."""
     payload = U32.pack(last_stream) + U32.pack(code) + text.encode()
     return frame(FrameType.GOAWAY, 0, 0, payload)

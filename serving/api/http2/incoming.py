@@ -10,17 +10,17 @@ from serving.api.transport.buffered_bytes import BufferedBytes
 from serving.errors import BodyTooLarge, InvalidRequest
 
 WINDOW_BYTES = 256 * 1024
-"""Window of a stream."""
+"""Flow-control window of a stream."""
 BUDGET_BYTES = 64 * 1024 * 1024
-"""Unfinished bodies; beyond it only the first that grew continues."""
+"""Size of unfinished bodies beyond which only the first stream that grew continues."""
 _UPDATE_BYTES = WINDOW_BYTES // 2
-"""Used bytes at which a window is refilled."""
+"""Number of used bytes at which a window is refilled."""
 PREFIX_BYTES = 5
 """Length of a message's prefix."""
 
 
 class Stream:
-    """A request coming in or a response going out."""
+    """Stream with a request coming in or a response going out."""
 
     __slots__ = (
         "began_s",
@@ -40,21 +40,21 @@ class Stream:
         self.fields_bytes = 0
         """Size of `fields` counted in `BufferedBytes`."""
         self.began_s = began_s
-        """When it began, or the first buffered message of a series."""
+        """Time when the request, or the first buffered message of a series, began."""
         self.is_series = False
         """Whether the body is a series of messages with prefixes."""
         self.body = bytearray()
-        """Unread body; not a list, as pieces may have two bytes."""
+        """Unread body; not a list, as pieces may have as few as two bytes."""
         self.used = 0
-        """Window bytes used and not given back."""
+        """Number of window bytes used and not yet returned."""
         self.ended = False
         """Whether the client sent its last frame."""
         self.is_answered = False
         """Whether the response is being sent."""
         self.refused = False
-        """Whether the rest is dropped: body too large, or no space."""
+        """Whether the rest of the body is dropped: it is too large, or there is no space."""
         self.to_come = fields.length
-        """Body bytes to come, if the length is known."""
+        """Number of body bytes still to come, if the length is known."""
 
     @property
     def waits(self) -> bool:
@@ -71,18 +71,18 @@ class Incoming:
     ) -> None:
         self.streams: dict[int, Stream] = {}
         self.held_bytes = 0
-        """Buffered body bytes."""
+        """Number of buffered body bytes."""
         self._fields_bytes = 0
-        """Field bytes counted in `BufferedBytes`."""
+        """Number of field bytes counted in `BufferedBytes`."""
         self._buffered = buffered
         self._max_bytes = max_bytes
         """Limit on a body, or on a message with its prefix."""
         self._write = write
         self._growing: dict[int, None] = {}
-        """Streams that used half their window, in order."""
+        """Streams that used half of their window, earliest first."""
 
     def hold_fields(self, known: Stream) -> bool:
-        """Count a request's fields; return whether there is space."""
+        """Count a request's fields if there is space; return whether there is."""
         size = known.fields.held_bytes
         if not self._buffered.try_acquire(size):
             return False
@@ -91,7 +91,7 @@ class Incoming:
         return True
 
     def add(self, stream: int, known: Stream, payload: bytes, now_s: float) -> bool:
-        """Append to a body; without buffer space drop it and return False."""
+        """Append to a body; if there is no buffer space, drop the body and return False."""
         if not self._buffered.has_let_in(len(payload)):
             self.release(stream, known)
             return False
@@ -103,14 +103,14 @@ class Incoming:
         return True
 
     def release(self, stream: int, known: Stream) -> None:
-        """Free a body."""
+        """Free a stream's body."""
         if known.body or stream in self._growing:
             held_bytes = len(known.body)
             known.body = bytearray()
             self._make_room(stream, held_bytes)
 
     def forget(self, stream: int, known: Stream) -> None:
-        """Remove a stream and what is held for it."""
+        """Remove a stream and free its buffers."""
         del self.streams[stream]
         if known.fields_bytes:
             self._fields_bytes -= known.fields_bytes
@@ -149,7 +149,7 @@ class Incoming:
         return message
 
     def late(self, before_s: float) -> list[int]:
-        """Return incomplete requests and messages of series begun before a time."""
+        """Return streams whose incomplete request or message began before the given time."""
         return [
             stream
             for stream, known in self.streams.items()
@@ -162,7 +162,7 @@ class Incoming:
         return len(known.body) < self._message_bytes(known) <= self._max_bytes
 
     def _message_bytes(self, known: Stream) -> int:
-        """Return the size of the next message, or of the prefix that will tell it."""
+        """Return the size of the next message, or of its prefix while that is incomplete."""
         if len(known.body) < PREFIX_BYTES:
             return PREFIX_BYTES
         return PREFIX_BYTES + int.from_bytes(known.body[1:PREFIX_BYTES], "big")
@@ -170,7 +170,7 @@ class Incoming:
     # Windows
 
     def _refill(self, stream: int, known: Stream) -> None:
-        """Refill a window, unless a series has a message that could be asked for."""
+        """Refill a window, unless a series has a message ready to be read."""
         if known.is_series and (known.ended or not self._lacks_message(known)):
             if stream in self._growing:
                 self._make_room(stream, 0)
@@ -179,13 +179,13 @@ class Incoming:
             self._grow(stream, known)
 
     def _grow(self, stream: int, known: Stream) -> None:
-        """Refill a window if there is space or it is first in line."""
+        """Refill a window if there is space or the stream is first in line."""
         if self.held_bytes <= BUDGET_BYTES or stream == next(iter(self._growing)):
             self._write(frames.window_update(stream, known.used))
             known.used = 0
 
     def _make_room(self, stream: int, held_bytes: int) -> None:
-        """Free bytes, leave the line, and refill waiting streams."""
+        """Free a stream's bytes, remove it from the line, and refill waiting streams."""
         self.held_bytes -= held_bytes
         self._buffered.free(held_bytes)
         self._growing.pop(stream, None)

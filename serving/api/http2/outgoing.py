@@ -24,9 +24,9 @@ class _Rest:
     def __init__(self, message: bytes, trailers: bytes | None) -> None:
         self.messages = deque((message,))
         self.at = 0
-        """Bytes of the first message that were sent."""
+        """Number of bytes sent of the first message."""
         self.trailers = trailers
-        """Block that ends the stream; None: more may come."""
+        """Block that ends the stream; None: more messages may come."""
         self.sent_bytes = 0
 
 
@@ -39,7 +39,7 @@ class Outgoing:
         self._initial_window = frames.DEFAULT_WINDOW_BYTES
         self._frame_bytes = frames.DEFAULT_FRAME_BYTES
         self._windows: dict[int, int] = {}
-        """Possibly negative."""
+        """Window of each stream, possibly negative."""
         self._rests: dict[int, _Rest] = {}
         self.held_bytes = 0
         self._sent_bytes = 0
@@ -70,7 +70,7 @@ class Outgoing:
             self._blocked.pop(stream, None)
 
     def send_response(self, stream: int, head: bytes, data: bytes, trailers: bytes) -> bool:
-        """Send a whole response, or raise SendBufferFull; return True if nothing waits."""
+        """Send a whole response, or raise SendBufferFull; return True if nothing is left."""
         size = len(data)
         if size <= self._window and size <= self._windows[stream] and size <= self._frame_bytes:
             self._window -= size
@@ -90,7 +90,7 @@ class Outgoing:
         return self._send_rest(stream)
 
     def send(self, stream: int, data: bytes) -> None:
-        """Send a message, or raise SendBufferFull; `end` follows the last."""
+        """Send a message, or raise SendBufferFull; `end` follows the last message."""
         self._hold(len(data))
         rest = self._rests.get(stream)
         if rest is not None:
@@ -100,7 +100,7 @@ class Outgoing:
         self._send_rest(stream)
 
     def end(self, stream: int, trailers: bytes) -> bool:
-        """End a streaming response; return True if nothing waits."""
+        """End a streaming response; return True if nothing is left."""
         rest = self._rests.get(stream)
         if rest is None:
             self.write(frames.frame(FrameType.HEADERS, _END, stream, trailers))
@@ -114,7 +114,7 @@ class Outgoing:
         self.held_bytes += size
 
     def _send_rest(self, stream: int) -> bool:
-        """Send what the windows admit; return True if nothing waits."""
+        """Send what the windows admit; return True if nothing is left."""
         rest = self._rests[stream]
         window, before_bytes = self._windows[stream], rest.sent_bytes
         while rest.messages:
@@ -151,9 +151,9 @@ class Outgoing:
     # What waits
 
     def sent_by_stream(self) -> dict[int, int]:
-        """Return bytes sent per waiting response.
+        """Return the number of bytes sent for each waiting response.
 
-        Stream 0 has those of all, if only the connection's window blocks one.
+        Stream 0 stands for all responses, if the connection's window alone blocks one.
         """
         taken = {stream: rest.sent_bytes for stream, rest in self._rests.items()}
         if self._blocked:
@@ -171,21 +171,21 @@ class Outgoing:
     # The client's flow control
 
     def grow_window(self, stream: int, more_bytes: int) -> bool:
-        """Grow a stream's window, or raise Http2Error; return True if it sent all."""
+        """Enlarge a stream's window, or raise Http2Error; return True if that drained it."""
         window = self._windows[stream] = self._windows[stream] + more_bytes
         if window > frames.MAX_WINDOW_BYTES:
-            raise _bad_window(f"a wrong window of stream {stream}")
+            raise _bad_window(f"the window of stream {stream} is too large")
         return stream in self._rests and self._send_rest(stream)
 
     def grown_connection(self, more_bytes: int) -> list[int]:
-        """Grow the connection's window, or raise Http2Error; return the streams that sent all."""
+        """Enlarge the connection's window, or raise Http2Error; return the drained streams."""
         self._window += more_bytes
         if self._window > frames.MAX_WINDOW_BYTES:
-            raise _bad_window("a wrong window of the connection")
+            raise _bad_window("the window of the connection is too large")
         return self._send_blocked()
 
     def set_initial_window(self, size: int) -> list[int]:
-        """Change all initial windows, or raise Http2Error; return the streams that sent all."""
+        """Change all initial windows, or raise Http2Error; return the drained streams."""
         change = size - self._initial_window
         self._initial_window = size
         if not change:
@@ -202,7 +202,7 @@ class Outgoing:
         self._frame_bytes = size
 
     def _send_blocked(self) -> list[int]:
-        """Continue blocked streams; each step sends at least a byte."""
+        """Continue blocked streams, at least a byte per step; return the drained streams."""
         left = []
         while self._blocked and self._window > 0:
             stream = next(iter(self._blocked))

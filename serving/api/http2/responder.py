@@ -1,4 +1,4 @@
-"""Responses of one HTTP/2 connection, whole or as a series of messages, and how its streams end."""
+"""Responses of one HTTP/2 connection, whole or as series of messages, and ends of its streams."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from serving.values import Buffer
 
 
 class Responder:
-    """The part of a session that its owner answers through; unknown streams are ignored."""
+    """Part of a session through which its owner responds; unknown streams are ignored."""
 
     def __init__(self, max_body_bytes: int, buffered: BufferedBytes) -> None:
         self.now_s = 0.0
@@ -24,11 +24,11 @@ class Responder:
         self._streams = self.incoming.streams
         self._events: list[Event] = []
         self._stalls: SlowClientDetector[int] = SlowClientDetector()
-        """Progress of waiting responses."""
+        """Detector of waiting responses without progress."""
 
     @property
     def streams(self) -> int:
-        """Requests without a whole response."""
+        """Number of requests without a whole response."""
         return len(self._streams)
 
     @property
@@ -38,13 +38,13 @@ class Responder:
 
     @property
     def has_series(self) -> bool:
-        """Whether a streaming request is open; it may be silent for long."""
+        """Whether a streaming request is open, which may be silent for a long time."""
         return any(known.is_series for known in self._streams.values())
 
     def give_up(self, now_s: float) -> list[int]:
-        """Reset and return streams whose client stalled.
+        """Reset and return the streams whose client stalled.
 
-        Waiting for the connection's window is no fault while others use it.
+        Waiting for the connection's window is no fault while other streams use it.
         """
         over = self._stalls.find_stalled(self.outgoing.sent_by_stream(), now_s)
         given_up = [
@@ -63,7 +63,7 @@ class Responder:
     # Whole responses
 
     def respond(self, stream: int, head: bytes, data: bytes, trailers: bytes) -> None:
-        """Send a whole response; raise SendBufferFull if only `respond_short` still works."""
+        """Send a whole response, or raise SendBufferFull; then only `respond_short` works."""
         known = self._streams.get(stream)
         if known is None:
             return
@@ -72,7 +72,7 @@ class Responder:
             self._forget(stream, known)
 
     def respond_short(self, stream: int, head: bytes) -> None:
-        """Send a header-only response; reset a request that goes on."""
+        """Send a header-only response; reset the stream if its request is incomplete."""
         known = self._streams.get(stream)
         if known is not None:
             flags = frames.END_HEADERS | frames.END_STREAM
@@ -111,7 +111,7 @@ class Responder:
             self._write(frames.frame(FrameType.HEADERS, frames.END_HEADERS, stream, head))
 
     def send(self, stream: int, data: bytes) -> None:
-        """Send a message; raise SendBufferFull if only `reset` still works."""
+        """Send a message, or raise SendBufferFull; then only `reset` works."""
         if stream in self._streams:
             self.outgoing.send(stream, data)
 
@@ -136,7 +136,7 @@ class Responder:
         self.incoming.forget(stream, known)
 
     def _on_drained(self, streams: list[int]) -> None:
-        """Handle streams that sent all that waited."""
+        """Handle streams that have sent all waiting data."""
         for stream in streams:
             known = self._streams[stream]
             if known.is_answered:
@@ -145,7 +145,7 @@ class Responder:
                 self._events.append(MessageReady(stream))
 
     def _close(self, stream: int, known: Stream) -> None:
-        """Close a finished stream; reset it if the request goes on."""
+        """Close a finished stream; reset it if its request is incomplete."""
         if not known.ended:
             self._write(frames.reset(stream, ErrorCode.NO_ERROR))
         self._forget(stream, known)

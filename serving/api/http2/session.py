@@ -1,15 +1,16 @@
 """Server side of one HTTP/2 connection: bytes in, events and bytes out (RFC 9113).
 
-    receive(bytes) -> events      RequestReady (whole), StreamReset (by the client), RequestRefused
-    go_on() -> events             new turn for unread input (`has_more`)
-    take() -> pieces              to send now
+    receive(bytes) -> events      RequestReady, StreamReset (by the client), RequestRefused
+    go_on() -> events             the same, in a new turn for unread input (`has_more`)
+    take() -> pieces              pieces to send now
 
-`opens` classifies each head: read whole, respond at once, or stream messages both ways, told by
-StreamOpened, then MessageReady. `responder` has the methods that respond.
+`opens` classifies each head: the request is read whole, answered at once, or streamed both ways,
+with the events StreamOpened and MessageReady. `responder` has the methods that respond.
 
-No socket, no clock. Client input never raises: a stream error, such as a malformed head (8.1.1),
-resets the stream; a connection error sends GOAWAY and sets `closed`. What a client can make the
-server hold is bounded here and in `frame_reader`, `fields`, `incoming` and `outgoing`.
+A session has no socket and no clock. Client input never raises an exception: a stream error, such
+as a malformed head (8.1.1), resets the stream; a connection error sends GOAWAY and sets `closed`.
+The memory that a client can occupy is bounded here and in `frame_reader`, `fields`, `incoming` and
+`outgoing`.
 """
 
 from __future__ import annotations
@@ -34,17 +35,17 @@ from serving.errors import BodyTooLarge, ServingError
 
 MAX_STREAMS = 512
 CONNECTION_WINDOW_BYTES = 2**30
-"""No bound: stream windows limit."""
+"""Never exhausted, because the windows of streams limit first."""
 _HEAD_UNIT = 32
 """Bytes of a head that cost one more unit of a turn, as every value may be parsed."""
 _BODY_UNIT = 256
-"""Likewise for a whole request."""
+"""Bytes of a whole request that cost one more unit."""
 _DATA_UNIT = 2048
-"""Likewise for DATA, as the event loop reads megabytes at once."""
+"""Bytes of DATA that cost one more unit, as the event loop reads megabytes at once."""
 _LARGE_FIELDS = 2048
-"""Size from which fields count as held; smaller ones are mostly shared."""
+"""Size from which fields count as buffered; smaller ones are mostly shared."""
 _MAX_TEXT = 200
-"""Limit on GOAWAY's text, which may quote the client."""
+"""Limit on the message in GOAWAY, which may quote the client."""
 
 
 _HELLO = frames.settings(
@@ -57,7 +58,6 @@ _HELLO = frames.settings(
 
 
 def _whole(_fields: HeaderFields) -> bytes | bool:
-    """Read every request whole."""
     return False
 
 
@@ -70,7 +70,7 @@ class Session(Responder):
         self._buffered = buffered or BufferedBytes()
         super().__init__(max_body_bytes, self._buffered)
         self.closed = False
-        """Whether reading has ended; close once `take` is empty."""
+        """Whether reading has ended; the owner closes once `take` is empty."""
         self.has_more = False
         """Whether a turn ended with input unread."""
         self._max_body_bytes = max_body_bytes
@@ -80,18 +80,18 @@ class Session(Responder):
         self._fields = FieldReader()
         self._last_stream = 0
         self._received = 0
-        """Connection window bytes used and not given back."""
+        """Number of bytes of the connection's window used and not yet returned."""
         self._going_away = False
         self._write(_HELLO)
 
     # For the owner
 
     def ping(self) -> None:
-        """Check with a PING that the client is alive."""
+        """Send a PING to check that the client is alive."""
         self._write(frames.frame(FrameType.PING, 0, 0, bytes(8)))
 
     def go_away(self) -> None:
-        """Accept no new requests."""
+        """Stop accepting requests."""
         if not self._going_away:
             self._going_away = True
             self._write(frames.goaway(self._last_stream, ErrorCode.NO_ERROR))
@@ -244,19 +244,16 @@ class Session(Responder):
             self._more(stream, known, payload)
 
     def _stray_data(self, stream: int, known: Stream | None) -> None:
-        """Handle data of no open request."""
         self._check_opened(stream, "data")
         self.input.bear()
         if known is not None:
             self._reset_stream(stream, known, ErrorCode.STREAM_CLOSED)
 
     def _check_opened(self, stream: int, what: str) -> None:
-        """Raise Http2Error for a stream that was never open."""
         if not stream or (stream > self._last_stream and not self._going_away):
             raise Http2Error(ErrorCode.PROTOCOL_ERROR, f"{what} of stream {stream}, not open")
 
     def _more(self, stream: int, known: Stream, payload: bytes) -> None:
-        """Append to a body."""
         if not payload and not known.ended:
             self.input.bear()
         if known.refused:
@@ -271,7 +268,6 @@ class Session(Responder):
         self._events.append(RequestRefused(stream, error))
 
     def _complete_request(self, stream: int, known: Stream, last: bytes = b"") -> None:
-        """Complete a request with the last piece of its body."""
         known.ended = True
         if known.is_series:
             self._more(stream, known, last)
@@ -286,7 +282,7 @@ class Session(Responder):
 
     def _window_update(self, stream: int, payload: bytes) -> None:
         if len(payload) != 4:
-            raise Http2Error(ErrorCode.FRAME_SIZE_ERROR, "WINDOW_UPDATE has not 4 bytes")
+            raise Http2Error(ErrorCode.FRAME_SIZE_ERROR, "WINDOW_UPDATE does not have 4 bytes")
         more = frames.U32.unpack(payload)[0] & 0x7FFFFFFF
         if not stream:
             if not more:
@@ -309,7 +305,7 @@ class Session(Responder):
 
     def _reset(self, stream: int, payload: bytes) -> None:
         if len(payload) != 4:
-            raise Http2Error(ErrorCode.FRAME_SIZE_ERROR, "RST_STREAM has not 4 bytes")
+            raise Http2Error(ErrorCode.FRAME_SIZE_ERROR, "RST_STREAM does not have 4 bytes")
         self._check_opened(stream, "reset")
         self.input.bear()
         known = self._streams.get(stream)

@@ -8,7 +8,7 @@ from typing import Any
 from serving import wire
 from serving.values import Buffer, Tensor
 
-TENSORS = int(wire.Encoding.TENSORS)  # a lookup costs as much as all of a request's numbers
+TENSORS = int(wire.Encoding.TENSORS)  # looking it up for each request is slow
 
 
 class DecodedRequest:
@@ -39,7 +39,7 @@ class DecodedRequest:
         self.encoding = encoding
         self.items = items
         self.wanted = wanted
-        """What the response contains, for the protocol's encoder."""
+        """Contents of the response, for the protocol's encoder."""
         self.timeout_s = timeout_s
         """None: the server's default."""
         self.priority = priority
@@ -53,6 +53,6 @@ def tensor_request(
     timeout_s: float | None = None,
     priority: int = 0,
 ) -> DecodedRequest:
-    """Return the request of decoded tensors."""
+    """Build a request from decoded tensors."""
     frame = (wire.encode_descriptor(tensors), *(tensor.data for tensor in tensors))
     return DecodedRequest(frame, sum(map(len, frame)), TENSORS, items, wanted, timeout_s, priority)

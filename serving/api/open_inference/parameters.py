@@ -1,4 +1,4 @@
-"""Parameters of requests, inputs and outputs: flags, limits, sizes of binary data. Pure."""
+"""Parameters of requests, inputs and outputs: flags, limits, sizes of binary data."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from serving.errors import InvalidRequest
 
 
 def parameters_of(item: Mapping[str, Any], what: str) -> Mapping[str, Any]:
-    """Return the parameters of a request, input or output; none if absent."""
+    """Return the parameters of a request, input or output; empty if absent."""
     parameters = item.get("parameters")
     if parameters is None:
         return {}
@@ -23,7 +23,7 @@ def parameters_of(item: Mapping[str, Any], what: str) -> Mapping[str, Any]:
 
 
 def flag(parameters: Mapping[str, Any], name: str, *, default: bool) -> bool:
-    """Return a parameter that is true or false."""
+    """Return a boolean parameter, or raise InvalidRequest."""
     value = parameters.get(name, default)
     if not isinstance(value, bool):
         raise InvalidRequest(f"parameter {name} is {short_repr(value)}, expected true or false")
@@ -40,7 +40,7 @@ def limits_of(request: Mapping[str, Any]) -> tuple[float | None, int]:
 
 
 def binary_data_size(item: Mapping[str, Any], name: str) -> int:
-    """Return the bytes of an input's data, which follow the JSON header."""
+    """Return the size of an input's data, which follows the JSON header."""
     size = item["parameters"]["binary_data_size"]
     if type(size) is not int or size < 0:
         raise InvalidRequest(
@@ -50,7 +50,7 @@ def binary_data_size(item: Mapping[str, Any], name: str) -> int:
 
 
 def wrong_size(given: int, expected: int, name: str, model: str) -> InvalidRequest:
-    """Return the error of too few bytes for an input, or too many for the request."""
+    """Return the error for too few bytes for an input, or too many bytes for the request."""
     if given < expected:
         return InvalidRequest(
             f"unexpected size for input {name!r}, expecting {expected - given} "

@@ -1,8 +1,8 @@
 """Inference requests of the Open Inference Protocol v2 over REST, as JSON and binary tensors.
 
-In: a body and the length of its JSON header. Out: a `DecodedRequest`, or `InvalidRequest` with
-Triton's text where clients match on it. Headers of binary requests are cached; of large JSON only the
-skeleton is read, if the replica can read the numbers. Pure.
+Errors are `InvalidRequest`, with Triton's messages where clients match on them. Headers of binary
+requests are cached; only the skeleton of large JSON is read if the replica can read the numbers. No
+I/O.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from serving.tensors.shapes import item_axis
 from serving.values import ITEM_BYTES, Signature, Tensor, TensorSpec
 
 _ID = re.compile(rb'"id"\s*:\s*"([^"\\\x00-\x1f]+)"')
-"""Member `id` of any object, with a value free of escapes."""
+"""Member `id` of any object, with a value without escapes."""
 
 _CACHED_HEADERS = 1024
 _CACHED_HEADER_BYTES = 4096
@@ -59,7 +59,6 @@ class RequestDecoder:
     def __init__(
         self, name: str, signature: Signature, max_json_bytes: int = bounded_json.MAX_JSON_BYTES
     ) -> None:
-        """Start with empty caches."""
         self._name = name
         self._signature = signature
         self._max_json_bytes = max_json_bytes
@@ -121,7 +120,7 @@ class RequestDecoder:
         """Return the layout of a header with an id, cached for headers that differ only in the id.
 
         Replacing a string without escapes keeps the JSON's structure; parsing with another id
-        proves that it is the request's own.
+        proves that this member is the request's own id.
         """
         found = _ID.search(header)
         if found is None:
@@ -144,7 +143,7 @@ class RequestDecoder:
         return layout._replace(wanted=layout.wanted._replace(id=id_))
 
     def _layout(self, header: bytes) -> _Layout | None:
-        """Return the layout, or None unless all inputs are binary and not BYTES."""
+        """Return a header's layout, or None unless all inputs are binary and none is BYTES."""
         request = self._parse_json(header)
         inputs = self._inputs(request)
         if any("data" in item for item in inputs):
@@ -174,7 +173,7 @@ class RequestDecoder:
         )
 
     def _tensor_query(self, text: bytes, binary: bytes | None) -> DecodedRequest:
-        """Parse a request with inputs in JSON, or of BYTES; `binary` is what follows the JSON."""
+        """Parse a request with inputs in JSON, or of BYTES; `binary` is the data after the JSON."""
         request = self._parse_json(text)
         inputs = self._inputs(request)
         declared = [Tensor(*json_tensors.parse_input_header(item), b"") for item in inputs]

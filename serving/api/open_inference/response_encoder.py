@@ -19,21 +19,21 @@ LONG_BYTES = 64 * 1024
 """Larger JSON outputs are written in pieces."""
 _CACHED_TEMPLATES = 1024
 _OUTPUTS = b'"outputs":'
-"""Marks the outputs in the JSON part; texts escape their quotes."""
+"""Mark of the outputs in the JSON part, unique because strings escape their quotes."""
 
 
 class OutputRequest(NamedTuple):
-    """What a response contains."""
+    """Requested contents of a response."""
 
     id: str | None
     outputs: tuple[tuple[str, bool, int], ...] | None
-    """Name, whether binary, and classes (0: the tensor) per output; None: all outputs."""
+    """Name, whether binary, and number of classes (0: the tensor) per output; None: all outputs."""
     binary: bool
-    """Format of all outputs if none is named."""
+    """Whether all outputs are binary, if none is named."""
 
 
 class ResponseTemplate:
-    """All but the binary data, shared by responses of one layout."""
+    """Response without its binary data, shared by responses of one layout."""
 
     __slots__ = ("header", "header_bytes", "meaning")
 
@@ -59,7 +59,7 @@ class ResponseEncoder:
     def encode_response(
         self, frame: memoryview, wanted: OutputRequest
     ) -> tuple[ResponseTemplate, Buffer]:
-        """Return template and binary data of a response."""
+        """Return the template and the binary data of a response."""
         if wanted.binary and wanted.outputs is None:
             prefix = self._last_prefix
             if (

@@ -1,4 +1,4 @@
-"""Large JSON requests without the elements of their arrays, at the speed of memory. Pure."""
+"""Skeletons of large JSON requests, without the elements of arrays."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ LARGE_JSON_BYTES = bounded_json.SMALL_BYTES
 
 _DATA = b'"data"'
 _ARRAY = re.compile(rb"\s*:\s*\[")
-"""Follows the name of an array member."""
+"""Text after the name of a member that is an array."""
 
 _EMPTY = b"[]"
 _BLANKS = b" \t\r\n"
@@ -22,10 +22,10 @@ _PIECE_BYTES = 128 * 1024
 
 
 def skeleton(body: bytes) -> bytes | None:
-    """Return a JSON body with its `data` arrays emptied, or None if still large.
+    """Return a JSON body with its `data` arrays emptied, or None if that is still large.
 
-    Arrays without texts and objects count as numbers; the replica reports errors. Runs at the speed
-    of memory.
+    Arrays without strings and objects are taken for numbers; the replica reports errors. The search
+    runs at the speed of memory.
     """
     pieces: list[bytes] = []
     size = done = 0
@@ -55,10 +55,10 @@ def skeleton(body: bytes) -> bytes | None:
 
 
 def check_empty(body: bytes) -> None:
-    """Check a large text for empty arrays, which become lists of thirty times their bytes.
+    """Check that large JSON has few empty arrays, whose lists take thirty times their bytes.
 
     Raises:
-        InvalidRequest: too many.
+        InvalidRequest: there are too many.
     """
     if body.count(b"[") <= MAX_VALUES:
         return
@@ -70,7 +70,7 @@ def check_empty(body: bytes) -> None:
 
 
 def without_blanks(text: Buffer) -> Iterator[bytes]:
-    """Yield a text in pieces that fit a processor's cache, without its blanks."""
+    """Yield JSON in pieces that fit into a processor's cache, without its whitespace."""
     for at in range(0, len(text), _PIECE_BYTES):
         piece = bytes(text[at : at + _PIECE_BYTES])
         if b" " in piece or b"\n" in piece or b"\r" in piece or b"\t" in piece:
@@ -79,7 +79,7 @@ def without_blanks(text: Buffer) -> Iterator[bytes]:
 
 
 def _end_of_numbers(body: bytes, start: int) -> int:
-    """Find the next text or object, or the end of the current object."""
+    """Return the position of the next string or object, or of the current object's end."""
     stop = body.find(b'"', start)
     if stop < 0:
         stop = len(body)

@@ -1,1 +1,1 @@
-"""Bounded reading of what clients send."""
+"""Bounded parsing of client input."""

@@ -1,6 +1,6 @@
-"""JSON of untrusted clients: bounded reading, and short numbers in writing.
+"""JSON from untrusted clients: bounded parsing, and short numbers in responses.
 
-Size, values and nesting are checked before parsing, to protect the stack and the event loop.
+Size, number of values and nesting are checked before parsing, to protect the stack and event loop.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ from serving.errors import InvalidRequest, JsonTooLarge
 from serving.settings.server import ServerSettings
 
 MAX_DEPTH = 100
-"""Nested arrays and objects, as in Triton."""
+"""Maximum nesting of arrays and objects, as in Triton."""
 MAX_JSON_BYTES = ServerSettings().max_json_bytes
 SMALL_BYTES = 64 * 1024
-"""Texts of this size cannot hold too many values."""
+"""JSON of up to this size cannot hold too many values."""
 
 _BRACKETS = b"[]{}"
 _NOT_BRACKETS = bytes(set(range(256)) - set(_BRACKETS))
@@ -30,7 +30,7 @@ _STEP[list(b"]}")] = -1
 _PIECEWISE = json.JSONEncoder(separators=(",", ":"))
 
 _DIGITS = {2: range(3, 6), 4: range(6, 10)}
-"""Bytes of a float -> digits to try."""
+"""Size of a float in bytes -> numbers of digits to try."""
 _FEW = 64
 
 
@@ -47,7 +47,7 @@ class JsonError(ValueError):
 
 
 def read(text: bytes, *, constants: bool = False, max_bytes: int = MAX_JSON_BYTES) -> Any:
-    """Parse a JSON text in UTF-8; `constants` accepts NaN and infinities.
+    """Parse JSON in UTF-8; `constants` allows NaN and infinities.
 
     Raises:
         JsonError: invalid.
@@ -74,7 +74,7 @@ def read(text: bytes, *, constants: bool = False, max_bytes: int = MAX_JSON_BYTE
 
 
 def check(text: bytes, max_bytes: int = MAX_JSON_BYTES) -> None:
-    """Check that a JSON text is small enough for the event loop.
+    """Check that JSON is small enough for the event loop.
 
     Raises:
         JsonTooLarge: too many bytes.
@@ -99,7 +99,7 @@ def check(text: bytes, max_bytes: int = MAX_JSON_BYTES) -> None:
 
 
 def _is_little(text: bytes, texts: int) -> bool:
-    """Bound the values, each behind a comma or opening bracket."""
+    """Whether the values, each after a comma or an opening bracket, are few enough."""
     opened = text.count(b"[") + text.count(b"{")
     return opened + texts <= MAX_VALUES and opened + text.count(b",") <= MAX_NUMBERS
 
@@ -114,7 +114,7 @@ def _outside_texts(bare: bytes) -> bytes:
 
 
 def depth(text: bytes) -> int:
-    """Return the nesting depth, up to the first `MAX_VALUES` texts."""
+    """Return the nesting depth up to the first `MAX_VALUES` strings; 0: surely allowed."""
     if text.count(b"[") + text.count(b"{") <= MAX_DEPTH:
         return 0  # cannot be too deep
     if b'"' in text:
@@ -124,12 +124,12 @@ def depth(text: bytes) -> int:
 
 
 def write(value: object, *, constants: bool = False) -> str:
-    """Return compact JSON; raise ValueError for a number not finite, unless `constants`."""
+    """Return compact JSON, or raise ValueError for a non-finite number unless `constants`."""
     return json.dumps(value, separators=(",", ":"), allow_nan=constants)
 
 
 def short_json(value: object, longest: int = 200) -> str:
-    """Return a value's shortened JSON for an error message."""
+    """Return a value's JSON, shortened for an error message."""
     text = ""
     for piece in _PIECEWISE.iterencode(value):
         text += piece[: longest + 1]

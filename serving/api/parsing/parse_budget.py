@@ -1,7 +1,7 @@
-"""Parse budget: how much of one request may be read element by element.
+"""Parse budget: the amount of one request that may be read element by element.
 
-Each text, array and object of JSON, protobuf field and element of BYTES takes about a microsecond
-of the event loop.
+Each JSON string, array or object, protobuf field and BYTES element takes about a microsecond of the
+event loop.
 """
 
 from __future__ import annotations
@@ -9,13 +9,13 @@ from __future__ import annotations
 from serving.errors import InvalidRequest
 
 MAX_VALUES = 2**16
-"""About 50 ms of the event loop."""
+"""Maximum number of such elements, about 50 ms of the event loop."""
 MAX_NUMBERS = 2**18
-"""Plain values of a JSON text, which parse faster."""
+"""Maximum number of plain values in JSON, which parse faster."""
 
 
 class ParseBudget:
-    """Parse budget left to one request."""
+    """Parse budget of one request."""
 
     __slots__ = ("_max", "_what", "left")
 
@@ -25,7 +25,7 @@ class ParseBudget:
         self.left = most
 
     def spend(self, count: int) -> None:
-        """Spend budget before elements are read; raise InvalidRequest if too little is left."""
+        """Spend budget before elements are read, or raise InvalidRequest if too little is left."""
         self.left -= count
         if self.left < 0:
             raise self.make_error()

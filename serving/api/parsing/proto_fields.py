@@ -20,11 +20,11 @@ _MAX_VARINT = 10
 _UINT64_RANGE = 2**64
 
 Field = tuple[int, int, int, memoryview]
-"""Number, wire type, value of a varint or 0, content otherwise."""
+"""Number, wire type, value (of a varint), and content (of other types)."""
 
 
 def read(message: memoryview, budget: ParseBudget) -> Iterator[Field]:
-    """Yield the fields of a message; raise InvalidRequest if malformed, or over budget."""
+    """Yield the fields of a message, or raise InvalidRequest if it is malformed or over budget."""
     position, end = 0, len(message)
     while position < end:
         budget.left -= 1
@@ -59,7 +59,7 @@ def read(message: memoryview, budget: ParseBudget) -> Iterator[Field]:
 
 
 def text(content: memoryview) -> str:
-    """Return the text of a string field, or raise InvalidRequest."""
+    """Decode a string field, or raise InvalidRequest."""
     try:
         return str(content, "utf-8")
     except UnicodeDecodeError:
@@ -67,7 +67,7 @@ def text(content: memoryview) -> str:
 
 
 def entry(content: memoryview, budget: ParseBudget) -> tuple[str, memoryview]:
-    """Return key and value of a map entry, empty if absent; raises as `read`."""
+    """Return the key and value of a map entry, empty if absent, or raise as `read` does."""
     key, value = "", content[:0]
     for number, kind, _, inner in read(content, budget):
         if number == 1 and kind == BYTES:
@@ -78,7 +78,7 @@ def entry(content: memoryview, budget: ParseBudget) -> tuple[str, memoryview]:
 
 
 def whole_numbers(content: memoryview) -> NDArray[np.uint64]:
-    """Return packed varints modulo 2**64, or raise InvalidRequest."""
+    """Decode packed varints modulo 2**64, or raise InvalidRequest."""
     numbers = varints.unpack(content)
     if numbers is None:
         raise _malformed_error("packed numbers end within one, or one has more than 10 bytes")
@@ -91,7 +91,7 @@ def number(field: int, value: int) -> bytes:
 
 
 def opening(field: int, content_bytes: int) -> bytes:
-    """Encode tag and length of a string, message or packed field."""
+    """Encode the tag and length of a string, message or packed field."""
     return varints.one(field << 3 | BYTES) + varints.one(content_bytes)
 
 
@@ -101,7 +101,7 @@ def content(field: int, value: bytes) -> bytes:
 
 
 def string(field: int, value: str) -> bytes:
-    """Encode a text field; an empty one is omitted."""
+    """Encode a string field; an empty string is omitted."""
     return content(field, value.encode()) if value else b""
 
 

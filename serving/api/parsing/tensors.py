@@ -26,14 +26,14 @@ def check_declared(name: str, datatype: str, shape: Sequence[int]) -> None:
 
 
 def check_count(model: str, signature: Signature, given: int) -> None:
-    """Raise InvalidRequest for too many inputs, before any is read."""
+    """Raise InvalidRequest for too many inputs, before any input is read."""
     if given > len(signature.inputs):
         names = ", ".join([spec.name for spec in signature.inputs])
         raise InvalidRequest(f"{given} inputs are given; model {model!r} takes exactly {names}")
 
 
 def checked_items(model: str, signature: Signature, tensors: Sequence[Tensor]) -> int:
-    """Return the items of a request, whose tensors may lack data.
+    """Return the number of items in a request, whose tensors may lack data.
 
     Raises:
         InvalidRequest: the tensors do not fit the signature.
@@ -101,12 +101,12 @@ def check_bytes(
 
 
 def item_shape(spec: TensorSpec, elements: int) -> tuple[int, ...]:
-    """Return the shape of one item from its flat values, without the batch axis.
+    """Return the shape, without the batch axis, of one item with the given number of values.
 
     3072 values fit [-1, 3, 32, 32] as (3, 32, 32); one free dimension is deduced.
 
     Raises:
-        InvalidRequest: no shape fits, or several.
+        InvalidRequest: no shape fits, or several shapes fit.
     """
     inner = spec.shape[1:]
     fixed = math.prod(length for length in inner if length >= 0)
@@ -123,7 +123,7 @@ def item_shape(spec: TensorSpec, elements: int) -> tuple[int, ...]:
 
 
 def timeout_s(timeout_us: object) -> float | None:
-    """Return the parameter `timeout`, in microseconds, as seconds, or raise InvalidRequest."""
+    """Convert the parameter `timeout`, in microseconds, to seconds, or raise InvalidRequest."""
     if timeout_us is None:
         return None
     if (

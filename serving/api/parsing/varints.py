@@ -1,6 +1,6 @@
-"""Protobuf varints as arrays: 7 bits a byte, the lowest first, the last byte below 128.
+"""Protobuf varints as arrays: 7 bits per byte, lowest bits first, the last byte below 128.
 
-Negative numbers are 64-bit two's complement. Each byte takes 10 ns and 40 bytes of memory.
+Negative numbers are 64-bit two's complement. Decoding a byte takes 10 ns and 40 bytes of memory.
 """
 
 from __future__ import annotations
@@ -12,11 +12,11 @@ from serving.errors import InvalidRequest
 
 _MAX_VARINT_BYTES = 10
 MAX_BYTES = 8 * 2**20
-"""About 0.1 s of the event loop."""
+"""Maximum size of packed numbers, about 0.1 s of the event loop."""
 
 
 def unpack(data: bytes | memoryview) -> NDArray[np.uint64] | None:
-    """Return the numbers modulo 2**64; None: malformed. Raises as `check_size`."""
+    """Return the numbers modulo 2**64 (None: malformed), or raise as `check_size` does."""
     check_size(len(data))
     encoded = np.frombuffer(data, dtype=np.uint8)
     if not encoded.size:
@@ -37,7 +37,7 @@ def unpack(data: bytes | memoryview) -> NDArray[np.uint64] | None:
 
 
 def check_size(size: int) -> None:
-    """Raise InvalidRequest for more packed numbers of one tensor than `MAX_BYTES`."""
+    """Raise InvalidRequest if the packed numbers of one tensor exceed `MAX_BYTES`."""
     if size > MAX_BYTES:
         raise InvalidRequest(
             f"{size} bytes of packed whole numbers in one tensor, at most {MAX_BYTES} are "
@@ -60,7 +60,7 @@ def pack(values: NDArray[np.integer]) -> bytes:
 
 
 def one(value: int) -> bytes:
-    """Encode one integer, a negative one as two's complement."""
+    """Encode one integer; negative integers become two's complement."""
     value %= 2**64
     encoded = bytearray()
     while value > 127:

@@ -1,4 +1,4 @@
-"""Classify and regress: the output that they take, and their results."""
+"""Classify and regress: the output that each uses, and the results."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from serving.errors import InferenceFailed, InvalidRequest
 from serving.values import Tensor, TensorSpec
 
 MAX_SCORES = 2**17
-"""Per classify response, each written with its label."""
+"""Maximum number of scores per classify response, each written with its label."""
 
 
 def scores_output(outputs: Sequence[TensorSpec]) -> TensorSpec | None:
-    """Return the output for classify: `scores`, or the only one with numbers per class."""
+    """Return the output for classify: `scores`, or the only output with a number per class."""
     return _select_output(outputs, "scores", ("FP16", "FP32", "FP64"))
 
 
 def value_output(outputs: Sequence[TensorSpec]) -> TensorSpec | None:
-    """Return the output for regress: `outputs`, or the only one with a number per item."""
+    """Return the output for regress: `outputs`, or the only output with a number per item."""
     fitting = [spec for spec in outputs if spec.shape[1:] in {(), (1,), (-1,)}]
     numbers = tuple(name for name in TYPE_NAMES if name not in {"BYTES", "BOOL"})
     return _select_output(fitting, "outputs", numbers)
@@ -30,7 +30,7 @@ def value_output(outputs: Sequence[TensorSpec]) -> TensorSpec | None:
 def classifications(
     tensors: Sequence[Tensor], outputs: Sequence[TensorSpec]
 ) -> list[list[list[Any]]]:
-    """Return pairs of label and score, per item.
+    """Return the pairs of label and score for each item.
 
     Raises:
         InvalidRequest: too many scores.
@@ -64,7 +64,7 @@ def regressions(tensors: Sequence[Tensor], outputs: Sequence[TensorSpec]) -> lis
     """Return one number per item.
 
     Raises:
-        InferenceFailed: none, or several.
+        InferenceFailed: an item has no number, or several.
     """
     tensor = _find_tensor(tensors, value_output(outputs))
     if not tensor.shape or any(length != 1 for length in tensor.shape[1:]):

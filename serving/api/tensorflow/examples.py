@@ -1,7 +1,7 @@
-"""Examples of TensorFlow Serving's classify and regress requests, over REST and gRPC, as tensors.
+"""Examples in TensorFlow Serving's classify and regress requests, over REST and gRPC, as tensors.
 
-A feature feeds the input of its name. A model whose only input is one BYTES per item gets
-serialized `tf.Example`s.
+A feature feeds the input of the same name. A model whose only input is one BYTES element per item
+gets serialized `tf.Example`s.
 """
 
 from __future__ import annotations
@@ -22,20 +22,20 @@ from serving.errors import InvalidRequest
 from serving.values import Signature, Tensor, TensorSpec
 
 Example = Mapping[str, Sequence[Any]]
-"""Values by feature, all bytes, int or float."""
+"""Values by feature; those of one feature are all bytes, int or float."""
 
 MAX_SHARED = 2**18
-"""Values and text bytes created by copying the context into examples."""
+"""Maximum number of values and bytes created by copying the context into examples."""
 
 MAX_FEATURES = 2**14
 
 MAX_EXAMPLE_FIELDS = 2**14
-"""Limit on fields in a request of examples, five per feature of each.
+"""Limit on fields in a request with examples, which has five fields per feature.
 
-They cost up to three times those of tensors; 64 examples of 50 features fit.
+They cost up to three times as much as fields of tensors; 64 examples of 50 features fit.
 """
 _PACKED = 8
-"""Packed floats, or bytes of integers, counted as a field."""
+"""Number of packed floats, or bytes of packed integers, that count as one field."""
 
 _KIND_NAMES = {bytes: "bytes", float: "float", int: "int64"}
 _INT64 = range(-(2**63), 2**63)
@@ -67,7 +67,7 @@ def read_examples(document: Mapping[str, Any]) -> list[Example]:
 
 
 def _check_number(listed: Sequence[object]) -> None:
-    features = ParseBudget(MAX_FEATURES, "examples and features of them")
+    features = ParseBudget(MAX_FEATURES, "examples and their features")
     values = ParseBudget(what="values of features")
     features.spend(len(listed))
     for example in listed:
@@ -78,7 +78,6 @@ def _check_number(listed: Sequence[object]) -> None:
 
 
 def _in_context(context: Example, listed: Sequence[Example]) -> list[Example]:
-    """Merge shared features into every example."""
     size = sum(map(_size, context.values()))
     if size * len(listed) > MAX_SHARED:
         raise InvalidRequest(
@@ -89,7 +88,7 @@ def _in_context(context: Example, listed: Sequence[Example]) -> list[Example]:
 
 
 def tensors(listed: Sequence[Example], signature: Signature) -> list[Tensor]:
-    """Return the model's inputs.
+    """Convert examples to the model's inputs.
 
     Raises:
         InvalidRequest: a feature is missing or does not fit.
@@ -105,7 +104,7 @@ def serialize(example: Example) -> bytes:
     """Encode a `tf.Example`.
 
     features=1 {feature=1 map<string, Feature>}; a Feature is bytes_list=1, float_list=2 or
-    int64_list=3, each with value=1, numbers packed.
+    int64_list=3, each with value=1, in which numbers are packed.
     """
     entries = []
     for name, values in example.items():
@@ -196,7 +195,7 @@ def _column(listed: Sequence[Example], spec: TensorSpec) -> Tensor:
             rest_tensors.check(value, "BYTES")
         data = rest_tensors.encode_texts(flat)
     else:
-        # A text has to be shown in the error that it is one.
+        # The error about a string must show it as a string.
         flat = [
             value.decode("utf-8", "replace") if type(value) is bytes else value for value in flat
         ]
@@ -216,7 +215,7 @@ def _encode(text: str, what: str) -> bytes:
 
 
 def decode_examples(message: memoryview, budget: ParseBudget) -> list[Example]:
-    """Decode an Input of protobuf, merged with its context.
+    """Decode the examples of a protobuf Input, merged with its context.
 
     Raises:
         InvalidRequest: malformed, or over a limit.

@@ -53,7 +53,7 @@ class TensorFlowGrpcRequest(NamedTuple):
 
 
 Wanted = tuple[rest_codec.Method, tuple[str, ...]]
-"""Method and requested outputs of an inference; no outputs: all."""
+"""Method and requested outputs of an inference; an empty tuple stands for all outputs."""
 
 
 def decode_request(data: Buffer, method: rest_codec.Method | None) -> TensorFlowGrpcRequest:
@@ -98,7 +98,7 @@ class TensorFlowGrpcCodec:
     def query(
         self, request: TensorFlowGrpcRequest, method: rest_codec.Method, timeout_s: float | None
     ) -> DecodedRequest:
-        """Decode a request.
+        """Decode an inference request.
 
         Raises:
             InvalidRequest: the request does not fit the model.
@@ -180,7 +180,7 @@ class TensorFlowGrpcCodec:
         return [fields.content(1, result) + fields.content(2, self._spec)]
 
     def encode_in_pieces(self, frame: memoryview, wanted: Wanted) -> Iterator[bytes] | None:
-        """Encode a long response in quick steps, or return None if `encode_response` is quick enough.
+        """Encode a long response in quick steps; return None if `encode_response` is quick.
 
         Raises:
             InferenceFailed: as `encode_response`.
@@ -196,7 +196,7 @@ class TensorFlowGrpcCodec:
         return map(bytes, self._predict_response(kept))
 
     def _predict_response(self, chosen: Sequence[Tensor]) -> Iterator[Buffer]:
-        """Yield the pieces; empty ones while a length is computed."""
+        """Yield a response in pieces; empty pieces are yielded while a length is computed."""
         for tensor in chosen:
             body: list[Buffer] = []
             for piece in tensor_proto.message(tensor):
@@ -212,7 +212,7 @@ class TensorFlowGrpcCodec:
         """Encode a GetModelMetadataResponse.
 
         Raises:
-            InvalidRequest: other than signatures requested.
+            InvalidRequest: anything but signatures is requested.
         """
         for name in wanted:
             if name != _SIGNATURE_DEF:

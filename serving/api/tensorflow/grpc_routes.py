@@ -1,6 +1,6 @@
 """Methods of TensorFlow Serving's gRPC services.
 
-Errors carry HTTP statuses, which the listener maps.
+Errors carry HTTP statuses, which the listener maps to gRPC codes.
 """
 
 from __future__ import annotations
@@ -49,10 +49,10 @@ class TensorFlowGrpcRoutes:
     def handle(
         self, call: GrpcCall, data: Buffer, reply: GrpcResponseWriter
     ) -> GrpcResponseHandler[grpc_codec.Wanted] | bytes:
-        """Respond at once, or return what calls `reply` later; `check` accepted the call.
+        """Return the response of a checked call, or a handler that calls `reply` later.
 
         Raises:
-            ServingError: sent with its code.
+            ServingError: the listener sends it with its code.
         """
         method = _METHODS[call.service, call.method]
         if method is not None:

@@ -1,4 +1,4 @@
-"""Status and metadata of models, as TensorFlow Serving's REST protocol has them."""
+"""Status and metadata of models, as in TensorFlow Serving's REST protocol."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ State = Literal["LOADING", "AVAILABLE", "END"]
 
 
 class VersionState(NamedTuple):
-    """A version of a model and whether it serves."""
+    """A version of a model and its state."""
 
     version: str
     state: State
     error: str = ""
-    """Why it failed to load."""
+    """Why the version failed to load."""
 
 
 def version_number(version: str) -> int | None:
-    """Return a version as a 64-bit number; None: it is another text."""
+    """Return a version as a 64-bit number, or None if it is not numeric."""
     if version.isascii() and version.isdecimal() and len(version) <= 18:
         return int(version)
     return None

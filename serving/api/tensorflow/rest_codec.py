@@ -1,8 +1,8 @@
 """Codec of TensorFlow Serving's REST protocol.
 
 Predict takes rows (`instances`, answered by `predictions`) or columns (`inputs`, answered by
-`outputs`). Invalid input raises `InvalidRequest`, in TensorFlow Serving's words where clients match
-on them. Pure. Source: its REST documentation and, where that is silent, its server.
+`outputs`). Invalid input raises `InvalidRequest`, with TensorFlow Serving's messages where clients
+match on them. No I/O. Source: its REST documentation and, where that is silent, its server.
 """
 
 from __future__ import annotations
@@ -36,22 +36,22 @@ from serving.values import Signature, Tensor, TensorSpec
 
 Method = Literal["predict", "classify", "regress"]
 Form = Literal["row", "columnar", "classify", "regress"]
-"""What the response is made of: rows, columns, classes or numbers."""
+"""Contents of the response: rows, columns, classes or numbers."""
 
 LONG_BYTES = 64 * 1024
 """Larger outputs are written in pieces, to let other requests run."""
 
 
 class JsonBody(NamedTuple):
-    """Parsed JSON object of a body."""
+    """Parsed JSON object from a body."""
 
     document: Mapping[str, Any]
     infinities: bool
-    """Whether the text has the token Infinity, so that infinite numbers are intended."""
+    """Whether the JSON has the token Infinity, so that infinite numbers are intended."""
 
 
 def request(body: bytes, max_json_bytes: int = MAX_JSON_BYTES) -> JsonBody:
-    """Parse the JSON object of a body.
+    """Parse the JSON object in a body.
 
     Raises:
         InvalidRequest: invalid, or too large.
@@ -80,7 +80,7 @@ class TensorFlowRestCodec:
     # Requests
 
     def query(self, given: JsonBody, method: Method) -> DecodedRequest:
-        """Decode a request.
+        """Decode an inference request.
 
         Raises:
             InvalidRequest: what is wrong, and where.
@@ -241,7 +241,7 @@ class TensorFlowRestCodec:
             tensors.append(Tensor(spec.name, spec.datatype, *tensor))
         return tensors
 
-    # Answers
+    # Responses
 
     def encode_response(self, frame: memoryview, form: Form) -> list[bytes]:
         """Encode a response from a tensors frame, in pieces.
@@ -264,7 +264,7 @@ class TensorFlowRestCodec:
         return [write(data, constants=True).encode()]
 
     def encode_in_pieces(self, frame: memoryview, form: Form) -> Iterator[bytes] | None:
-        """Encode a long response in quick steps, or return None if `encode_response` is quick enough.
+        """Encode a long response in quick steps; return None if `encode_response` is quick.
 
         Raises:
             InvalidRequest: as `encode_response`.
@@ -301,7 +301,6 @@ def _columns(tensors: Sequence[Tensor]) -> Iterator[bytes]:
 
 
 def _check_rows_of(tensors: Sequence[Tensor]) -> None:
-    """Check that outputs have equally many rows."""
     count = None
     for tensor in tensors:
         if not tensor.shape:

@@ -1,4 +1,4 @@
-"""Output tensors as TensorFlow Serving's JSON, whole or in small pieces. Pure."""
+"""Output tensors as TensorFlow Serving's JSON, whole or in small pieces."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from serving.values import Tensor
 def tensor_to_json(tensor: Tensor) -> Any:
     """Convert a tensor to nested lists or a scalar.
 
-    BYTES become base64 objects if the name ends in `_bytes`, else text.
+    BYTES elements become base64 objects if the name ends in `_bytes`, otherwise strings.
 
     Raises:
         InferenceFailed: malformed BYTES, or not UTF-8.
@@ -37,7 +37,7 @@ def tensor_to_json(tensor: Tensor) -> Any:
 
 
 def tensor_to_json_pieces(tensor: Tensor) -> Iterator[bytes]:
-    """Encode as `tensor_to_json`, as JSON in small pieces.
+    """Encode a tensor like `tensor_to_json`, but as JSON in small pieces.
 
     Raises:
         InferenceFailed: as `tensor_to_json`.
@@ -52,7 +52,7 @@ def tensor_to_json_pieces(tensor: Tensor) -> Iterator[bytes]:
 
 
 def written_rows(tensors: Sequence[Tensor]) -> Iterator[bytes]:
-    """Encode equally many rows of each tensor as JSON objects, in small pieces.
+    """Encode tensors with the same number of rows as JSON objects, in small pieces.
 
     Raises:
         InferenceFailed: as `tensor_to_json`.
@@ -80,7 +80,7 @@ def written_rows(tensors: Sequence[Tensor]) -> Iterator[bytes]:
 
 
 def array_pieces(values: Iterator[list[str]]) -> Iterator[bytes]:
-    """Encode an array from chunks of values; an empty chunk is a pause."""
+    """Encode an array from chunks of encoded values; an empty chunk is a pause."""
     before = "["
     for some in values:
         if some:
@@ -95,8 +95,8 @@ def rows_of_texts(shape: Sequence[int], texts: Iterator[list[str]]) -> Iterator[
     """Encode rows from encoded elements, in chunks; an empty chunk is a pause.
 
     Args:
-        shape: not empty.
-        texts: must raise unless their number fits the shape.
+        shape: has at least one dimension.
+        texts: raises an error unless their number fits the shape.
     """
     if 0 in shape:
         yield from texts
@@ -116,7 +116,7 @@ def _empty_rows(shape: Sequence[int]) -> Iterator[list[str]]:
 
 
 def _group(values: Iterator[list[str]], size: int) -> Iterator[list[str]]:
-    """Join values to arrays of `size`."""
+    """Join values into arrays of `size` elements."""
     parts: list[str] = []
     missing = size
     for some in values:
@@ -200,7 +200,7 @@ def byte_strings(tensor: Tensor) -> list[bytes]:
     """Return the elements of a BYTES tensor.
 
     Raises:
-        InferenceFailed: wrong number, or truncated.
+        InferenceFailed: their number is incorrect, or one is truncated.
     """
     return [one for some in elements(tensor) for one in some]
 

@@ -5,7 +5,7 @@
     GET  /v1/models/{model}[/versions/{number} | /labels/{label}]/metadata
     GET  /monitoring/prometheus/metrics                                        (if switched on)
 
-Fixed parts of paths ignore case.
+The fixed parts of paths are case-insensitive.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ class _ParsedTensorFlowPath(NamedTuple):
 
 
 class NotFound(InvalidRequest):
-    """Unknown model or version, in TensorFlow Serving's words."""
+    """Error for an unknown model or version, with TensorFlow Serving's message."""
 
     status = 404
 
@@ -86,7 +86,7 @@ class _HttpResponseWriter:
 
 
 class _TensorFlowResponseHandler(GrpcResponseHandler[rest_codec.Form]):
-    """Response handler as over gRPC, which also tells the batch, for the times of its stages."""
+    """Response handler as over gRPC, which also reports the batch for the times of its stages."""
 
     _batch: BatchInfo | None = None
 
@@ -231,7 +231,7 @@ class TensorFlowRoutes:
 
 
 def resolve(engine: Engine, name: str, version: str | None, label: str | None) -> DeploymentHandle:
-    """Return the handle of a model's version, given directly or by label, or of the current one.
+    """Return the handle of a version, given directly or by label, or of the current version.
 
     Raises:
         NotFound: unknown model or version.
@@ -251,7 +251,7 @@ def states(
     """Return the states of a model's versions, newest first.
 
     Raises:
-        NotFound: none.
+        NotFound: there are none.
         InvalidRequest: unknown label.
     """
     version = _resolve_label(engine, name, version, label)
@@ -276,7 +276,7 @@ def _resolve_label(engine: Engine, name: str, version: str | None, label: str | 
 
 
 def codec_of(target: DeploymentHandle, kind: Callable[[str, str, Signature], Codec]) -> Codec:
-    """Return the codec of a model version, which is made once for each signature."""
+    """Return the codec of a model version, which is built once per signature."""
     codec: Codec | None = target.codecs.get(kind.__name__)
     if codec is None:
         codec = target.codecs[kind.__name__] = kind(

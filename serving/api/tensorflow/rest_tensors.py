@@ -1,8 +1,8 @@
-"""Input tensors of TensorFlow Serving's JSON as raw bytes.
+"""Conversion of input tensors from TensorFlow Serving's JSON to raw bytes.
 
-In: a JSON value (scalar or evenly nested arrays; bytes as `{"b64": text}`) and a datatype. Out:
-shape and little-endian, row-major bytes. numpy converts uniform arrays; others are walked, to
-report errors (`InvalidRequest`) in TensorFlow Serving's words. Pure.
+A JSON value (scalar or evenly nested arrays; bytes as `{"b64": text}`) and a datatype become a
+shape and little-endian, row-major bytes. numpy converts uniform arrays; other arrays are walked, to
+report errors (`InvalidRequest`) with TensorFlow Serving's messages.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ TYPE_NAMES = {name: name.lower() for name in ITEM_BYTES} | {
     "FP64": "double",
     "BYTES": "string",
 }
-"""Datatype -> TensorFlow's name."""
+"""Datatype -> its name in TensorFlow."""
 
 
 def _fitting(wanted: np.dtype[Any]) -> tuple[frozenset[type], float, float]:
@@ -63,7 +63,7 @@ class Dense(NamedTuple):
 
 
 def json_type(value: object) -> str:
-    """Return TensorFlow Serving's and Clipper's name of a JSON type."""
+    """Return the name of a value's JSON type in TensorFlow Serving and Clipper."""
     return str(value) if isinstance(value, bool) else _JSON_TYPES[type(value)]
 
 
@@ -73,12 +73,12 @@ def is_b64(value: object) -> bool:
 
 
 def dense(value: object, datatype: str, *, infinities: bool) -> Dense:
-    """Convert a whole tensor: a scalar or nested arrays, of texts or bytes for BYTES.
+    """Convert a whole tensor: a scalar or nested arrays, with strings or bytes for BYTES.
 
-    For `infinities` see `rest_codec.JsonBody`; if false, an infinite number was too large.
+    For `infinities` see `rest_codec.JsonBody`; if it is false, infinity means too large a number.
 
     Raises:
-        InvalidRequest: names the wrong element.
+        InvalidRequest: names the invalid element.
     """
     numbers = _numbers(value, datatype, infinities=infinities)
     if numbers is not None:
@@ -90,12 +90,12 @@ def dense(value: object, datatype: str, *, infinities: bool) -> Dense:
 
 
 def rows(values: Sequence[object], datatype: str, key: str | None, *, infinities: bool) -> Dense:
-    """Convert at least one row, all of equal shape, to a tensor.
+    """Convert one or more rows of the same shape to a tensor.
 
     `key` is the input's name, if rows are objects.
 
     Raises:
-        InvalidRequest: names the wrong row.
+        InvalidRequest: names the invalid row.
     """
     numbers = _numbers(values, datatype, infinities=infinities)
     if numbers is not None:
@@ -127,7 +127,7 @@ def check(value: object, datatype: str) -> None:
     """Check that an element fits the datatype.
 
     Raises:
-        InvalidRequest: it does not.
+        InvalidRequest: it does not fit.
     """
     types, least, greatest = _FITTING[datatype]
     if type(value) in types:
@@ -150,7 +150,7 @@ def decode_base64(value: dict[str, str]) -> bytes:
     """Decode `{"b64": text}`; padding may be missing.
 
     Raises:
-        InvalidRequest: no base64.
+        InvalidRequest: the text is not base64.
     """
     text = "".join(value["b64"].split())
     try:
@@ -160,10 +160,10 @@ def decode_base64(value: dict[str, str]) -> bytes:
 
 
 def _numbers(value: object, datatype: str, *, infinities: bool) -> Dense | None:
-    """Convert uniform numbers, or return None to look closer."""
+    """Convert uniform numbers, or return None if the elements need checks."""
     if datatype == "BYTES":
         return None
-    # As objects first: numpy would convert true to 1, and pad texts to the longest one.
+    # As objects first: numpy would convert true to 1, and pad strings to the longest one.
     objects = np.array(value, dtype=object)
     wanted = np.dtype(NUMPY[datatype])
     types, least, greatest = _FITTING[datatype]
@@ -193,7 +193,7 @@ def _of_checked(
 
 
 def _shape_of(value: object) -> tuple[int, ...]:
-    """Return the shape by the first elements."""
+    """Return the shape of a value, judged by its first elements."""
     shape = []
     while isinstance(value, list):
         shape.append(len(value))
@@ -206,7 +206,7 @@ def _shape_of(value: object) -> tuple[int, ...]:
 def _walk(
     value: object, level: int, shape: tuple[int, ...], datatype: str, flat: list[Any]
 ) -> None:
-    """Append checked elements in order; raise TensorFlow Serving's errors if uneven."""
+    """Append checked elements in order, or raise TensorFlow Serving's errors for uneven arrays."""
     if not isinstance(value, list):
         if level != len(shape):
             raise InvalidRequest(
@@ -237,7 +237,7 @@ def _walk(
 
 
 def encode_texts(texts: Sequence[str | bytes]) -> bytes:
-    """Encode texts and bytes as elements of BYTES.
+    """Encode strings and bytes as BYTES elements.
 
     Raises:
         InvalidRequest: a lone surrogate.

@@ -1,7 +1,7 @@
 """Large predict requests of TensorFlow Serving, passed to the replica with unparsed numbers.
 
-Applies to one evenly nested array of numbers for the only input. Brackets and commas give the shape
-at about 1 ms per MB, a sixtieth of parsing the numbers.
+This applies to one evenly nested array of numbers for the only input. Brackets and commas give the
+shape in about 1 ms per MB, a sixtieth of the time for parsing the numbers.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class UnparsedRequest(NamedTuple):
 
 
 def read_large(body: bytes, spec: TensorSpec) -> UnparsedRequest | None:
-    """Return the request for the only input; None for other kinds."""
+    """Return the request for a model's only input, or None for other requests."""
     if spec.datatype in {"BYTES", "BOOL"} or not spec.shape:
         return None
     start = _START.match(body, 0, _MAX_ENDS)

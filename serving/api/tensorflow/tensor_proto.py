@@ -1,7 +1,7 @@
 """TensorFlow's TensorProto <-> a tensor's raw bytes.
 
-Decoding returns views where possible. If a typed field has fewer values than elements, the last one
-(or zero) fills the rest. Invalid input raises `InvalidRequest`.
+Decoding returns views where possible. If a typed field has too few values, the last value (or zero)
+fills the rest. Invalid input raises `InvalidRequest`.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ from serving.tensors.json_tensors import NUMPY, elements
 from serving.values import ITEM_BYTES, MAX_RANK, Buffer, Tensor, TensorSpec, is_shape
 
 MAX_TENSOR_BYTES = 64 * 2**20
-"""Maximum size of a tensor given by fewer values than elements."""
+"""Maximum size of a tensor that is given with fewer values than elements."""
 _LONG_BYTES = 2**20
-"""Longest integer output sent packed; more would block the event loop."""
+"""Maximum size of integer output sent packed; more would block the event loop."""
 
 _CONTENT = 4
 _INT, _STRING, _HALF = 7, 8, 13
@@ -44,7 +44,7 @@ _TYPES = {
     "UINT32": (22, 16),
     "UINT64": (23, 17),
 }
-"""Datatype -> number of TensorFlow's type, field of its values."""
+"""Datatype -> number of TensorFlow's type, and the field of its values."""
 DTYPES = {datatype: number for datatype, (number, _) in _TYPES.items()}
 _DATATYPES = {number: datatype for datatype, number in DTYPES.items()}
 
@@ -203,7 +203,6 @@ def _values(name: str, given: _Given, datatype: str, elements: int) -> Buffer:
 def _narrow_integers(
     name: str, whole: NDArray[np.uint64], datatype: str, wanted: np.dtype[Any]
 ) -> NDArray[Any]:
-    """Convert integers, or raise InvalidRequest if out of range."""
     if datatype == "BOOL":
         return np.asarray(whole != 0)
     if datatype == "UINT64":

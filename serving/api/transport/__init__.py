@@ -1,1 +1,1 @@
-"""Connections and bytes below the protocols."""
+"""Connection handling beneath the protocols."""

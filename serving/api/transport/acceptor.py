@@ -1,6 +1,6 @@
-"""Acceptor for TLS and the admin port: connections count at the limiter before a handshake.
+"""Acceptor for TLS and the admin port, which counts connections before their handshake.
 
-Excess connections close at once.
+Connections over the limit are closed at once.
 """
 
 from __future__ import annotations
@@ -32,25 +32,25 @@ class Acceptor:
         end_s: float,
     ) -> None:
         self._sock = sock
-        """Bound, not yet listening."""
+        """Socket that is bound, but not yet listening."""
         self._context = context
         self.protocol = protocol
         self.door = door
         self._handshake_s = handshake_s
         self._end_s = end_s
-        """Limit of a TLS shutdown."""
+        """Time limit for a TLS shutdown."""
         self._loop = asyncio.get_running_loop()
         self._handshakes: set[asyncio.Task[None]] = set()
         self._rest: asyncio.TimerHandle | None = None
 
     def open(self, backlog: int) -> None:
-        """Start accepting."""
+        """Start accepting connections."""
         self._sock.setblocking(False)
         self._sock.listen(backlog)
         self._loop.add_reader(self._sock, self._accept)
 
     def close(self) -> None:
-        """Stop accepting and cancel handshakes."""
+        """Stop accepting connections, and cancel handshakes."""
         if self._rest is not None:
             self._rest.cancel()
         if self._sock.fileno() >= 0:
@@ -60,7 +60,7 @@ class Acceptor:
             handshake.cancel()
 
     async def wait_closed(self) -> None:
-        """Wait for the cancelled handshakes."""
+        """Wait until cancelled handshakes have ended."""
         await asyncio.gather(*self._handshakes, return_exceptions=True)
 
     def _accept(self) -> None:

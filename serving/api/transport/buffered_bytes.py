@@ -1,7 +1,7 @@
-"""Buffered bytes of requests and responses, over all connections of the inference ports.
+"""Count of buffered request and response bytes over all connections of the inference ports.
 
-Counted are incomplete, pipelined and decompressed bodies, large heads, bodies of `LARGE_BYTES` or
-more until their response, and unread responses.
+The count includes incomplete, pipelined and decompressed bodies, large heads, bodies of
+`LARGE_BYTES` or more until their response, and unread responses.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ class BufferedBytes:
     def __init__(self, max_bytes: int | None = None) -> None:
         self.max_bytes = max_bytes
         self.bytes = 0
-        """Buffered bytes of requests."""
+        """Number of buffered request bytes."""
         self.unsent_bytes = 0
-        """Unread bytes of responses."""
+        """Number of response bytes that clients have not read."""
         self.peak_bytes = 0
-        """Maximum sum of both."""
+        """Maximum sum of request and response bytes so far."""
 
     def try_acquire(self, size: int) -> bool:
-        """Reserve bytes if requests leave room; return whether they do."""
+        """Reserve bytes if other requests leave room for them; return whether they do."""
         if self.max_bytes is not None and self.bytes + size > self.max_bytes:
             return False
         self.bytes += size
@@ -33,7 +33,7 @@ class BufferedBytes:
         return True
 
     def has_let_in(self, size: int) -> bool:
-        """Reserve bytes of an arriving body if requests and responses leave room.
+        """Reserve bytes for an arriving body; return whether requests and responses leave room.
 
         `try_acquire` ignores responses, so that an arrived body can be reserved again.
         """
@@ -47,7 +47,7 @@ class BufferedBytes:
             raise self.refusal()
 
     def count_unsent(self, more: int) -> None:
-        """Add to the unread responses, even without room."""
+        """Add to the unread response bytes, even beyond the limit."""
         self.unsent_bytes += more
         self.peak_bytes = max(self.peak_bytes, self.bytes + self.unsent_bytes)
 
@@ -56,5 +56,5 @@ class BufferedBytes:
         self.bytes -= size
 
     def refusal(self) -> BufferFull:
-        """Return the error for missing room."""
+        """Return the error for a full buffer."""
         return BufferFull(self.max_bytes or 0)

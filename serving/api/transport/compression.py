@@ -12,22 +12,22 @@ from serving.errors import BodyTooLarge, InvalidRequest
 from serving.values import Buffer
 
 _LEVEL = 1
-"""Most of the gain for a third of the time."""
+"""Compression level with most of the gain for a third of the time."""
 _GZIP, _ZLIB, _RAW = 16 + zlib.MAX_WBITS, zlib.MAX_WBITS, -zlib.MAX_WBITS
 ENCODINGS = {"gzip": _GZIP, "x-gzip": _GZIP, "deflate": _ZLIB}
-"""Values of Content-Encoding; gRPC lacks x-gzip."""
+"""Content-Encoding -> zlib's window bits; gRPC lacks x-gzip."""
 _MAX_RATIO = 1032
-"""Largest ratio of deflate: 258 bytes from two bits."""
+"""Maximum compression ratio of deflate: 258 bytes from two bits."""
 
 
 class CompressionThreads:
-    """Compression in threads, where zlib releases the GIL."""
+    """Threads for compression, during which zlib releases the GIL."""
 
     def __init__(self, *, max_body_bytes: int, min_bytes: int | None) -> None:
         self.max_body_bytes = max_body_bytes
-        """Limit of a decompressed body."""
+        """Limit on a decompressed body."""
         self.min_bytes = min_bytes
-        """Size from which to compress; None: never."""
+        """Size from which responses are compressed; None: never."""
         self._threads = concurrent.futures.ThreadPoolExecutor(2, "compression")
 
     def is_long(self, size: int) -> bool:
@@ -35,15 +35,15 @@ class CompressionThreads:
         return self.min_bytes is not None and size >= self.min_bytes
 
     def max_bytes(self, size: int) -> int:
-        """Return a bound on the decompressed size of so many bytes."""
+        """Return an upper bound on the decompressed size of `size` bytes."""
         return min(self.max_body_bytes, size * _MAX_RATIO)
 
     def decompress(self, encoding: str, data: Buffer) -> asyncio.Future[bytes]:
-        """Decompress in a thread; the future may raise as `decompress`."""
+        """Decompress a body in a thread; the future may raise as `decompress` does."""
         return self._work(decompress, encoding, data, self.max_body_bytes)
 
     def compress(self, encoding: str, data: bytes) -> asyncio.Future[bytes]:
-        """Compress in a thread."""
+        """Compress a body in a thread."""
         return self._work(compress, encoding, data)
 
     def _work(self, function: Callable[..., bytes], *arguments: object) -> asyncio.Future[bytes]:
@@ -59,7 +59,7 @@ def decompress(encoding: str, body: bytes, limit_bytes: int) -> bytes:
 
     Raises:
         BodyTooLarge: the result is larger.
-        InvalidRequest: not one complete stream.
+        InvalidRequest: the body is not one complete stream.
     """
     window = ENCODINGS[encoding]
     if window == _ZLIB and (len(body) < 2 or body[0] & 15 != 8 or (body[0] * 256 + body[1]) % 31):
@@ -78,14 +78,14 @@ def decompress(encoding: str, body: bytes, limit_bytes: int) -> bytes:
 
 
 def compress(encoding: str, body: bytes) -> bytes:
-    """Compress with gzip or deflate."""
+    """Compress a body with gzip or deflate."""
     if encoding == "gzip":
         return gzip.compress(body, _LEVEL, mtime=0)
     return zlib.compress(body, _LEVEL)
 
 
 def accepted_encoding(accept_encoding: bytes) -> str | None:
-    """Return gzip or else deflate, if the client accepts it."""
+    """Return gzip, otherwise deflate, if the client accepts it; None: neither."""
     asked = set()
     for text in accept_encoding.lower().split(b","):
         coding, _, weight = text.replace(b" ", b"").partition(b";q=")

@@ -1,8 +1,8 @@
-"""Connection limiter: connections per client and over all inference ports.
+"""Limiter of connections per client and over all inference ports.
 
-A client is an address, or the first 64 bits of IPv6. Loopback is exempt, because proxies hide
-behind it. An excess connection closes after its client, since closing with unread bytes would
-destroy the response.
+A client is an IPv4 address, or the first 64 bits of an IPv6 address. Loopback is exempt, because
+proxies hide their clients behind it. A rejected connection waits for its client to close first,
+since closing with unread bytes would destroy the response.
 """
 
 from __future__ import annotations
@@ -12,9 +12,9 @@ import ipaddress
 import time
 
 LINGERING = 64
-"""Connections being rejected at a time; more close at once."""
+"""Maximum number of connections being rejected at a time; others are closed at once."""
 LINGER_S = 5.0
-"""Longest time of a rejection, until the next sweep."""
+"""Maximum time for a rejection, until the next sweep."""
 TEXT = (
     "the server has reached server.max_connections, or this client "
     "server.max_connections_per_client; try again later"
@@ -22,7 +22,7 @@ TEXT = (
 
 
 class ConnectionLimiter:
-    """Counters of open and excess connections."""
+    """Counters of open and rejected connections."""
 
     def __init__(self, most: int | None = None, max_per_client: int | None = None) -> None:
         self.most = most
@@ -30,15 +30,15 @@ class ConnectionLimiter:
         self.active = 0
         self._of_client: dict[str, int] = {}
         self.refused = 0
-        """Excess connections."""
+        """Number of rejected connections."""
         self.stalled = 0
-        """Connections or streams of slow clients."""
+        """Number of connections and streams of slow clients that were ended."""
         self.late = 0
-        """Requests that arrived too slowly."""
+        """Number of requests that arrived too slowly."""
         self._refusals: set[_Refusal] = set()
 
     def acquire(self, transport: asyncio.Transport, response: bytes) -> str | None:
-        """Return the key for `release`; None: rejected, and given another protocol to respond."""
+        """Count a connection and return its key for `release`; None: it is being rejected."""
         client = ""
         if self.max_per_client is not None:
             client = client_of(transport.get_extra_info("peername"))
@@ -53,7 +53,7 @@ class ConnectionLimiter:
         return None
 
     def try_acquire(self, client: str) -> bool:
-        """Count a connection if the limits allow it."""
+        """Count a connection if the limits allow it; return whether they do."""
         of_client = self._of_client.get(client, 0)
         is_full = self.most is not None and self.active >= self.most
         if client and self.max_per_client is not None:

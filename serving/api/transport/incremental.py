@@ -10,11 +10,11 @@ from collections import deque
 from collections.abc import Callable, Iterator
 
 Ended = Callable[[list[bytes] | Exception], None]
-"""Called once, with all pieces or the exception."""
+"""Callback that is called once, with all pieces or the exception."""
 
 
 class IncrementalJob:
-    """Long work and what it has made so far."""
+    """Long work and the pieces it has made so far."""
 
     __slots__ = ("ended", "pieces", "steps")
 
@@ -29,7 +29,7 @@ class IncrementalJob:
 
 
 class IncrementalRunner:
-    """Runner of all incremental jobs of one loop."""
+    """Runner of all incremental jobs of one event loop."""
 
     def __init__(self) -> None:
         self._waiting: deque[IncrementalJob] = deque()

@@ -1,4 +1,4 @@
-"""What inference ports of any protocol share: limits, flow control, and turns of long work."""
+"""Common base of the inference ports: limits, flow control, and turns for long work."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ from serving.api.transport.slow_clients import SlowClientDetector
 log = logging.getLogger(__name__)
 
 _ACKED = struct.Struct("=120xQ")
-"""tcpi_bytes_acked of `struct tcp_info` in linux/tcp.h."""
+"""Field tcpi_bytes_acked of `struct tcp_info` in linux/tcp.h."""
 _TCP_INFO: int | None = getattr(socket, "TCP_INFO", None)
-"""Linux only; elsewhere no client counts as slow."""
+"""Linux's socket option; elsewhere no client counts as slow."""
 
 
 class Listener:
@@ -41,17 +41,17 @@ class Listener:
         self.idle_s = idle_s
         """Seconds until an idle connection is closed."""
         self.request_s = request_s
-        """Seconds for a request or message to arrive."""
+        """Maximum seconds for a request or message to arrive."""
         self.door = door or ConnectionLimiter()
         self.buffered = buffered or BufferedBytes()
         self.slices = IncrementalRunner()
-        """Runs connections that used up their turn."""
+        """Runner of connections that used up their turn."""
         self.connections: set[Connection] = set()
         self.draining = False
         self._stalls: SlowClientDetector[Connection] = SlowClientDetector()
 
     def drain(self) -> None:
-        """Take no new work; each connection closes after its last response."""
+        """Stop taking new work; each connection closes after its last response."""
         self.draining = True
         for connection in list(self.connections):
             connection.drain()
@@ -76,7 +76,7 @@ class Listener:
 
 
 class Connection(asyncio.Protocol):
-    """One client connection; a protocol adds what it reads and writes."""
+    """One client connection; each protocol adds reading and writing."""
 
     def __init__(self, listener: Listener) -> None:
         self._port = listener
@@ -88,7 +88,7 @@ class Connection(asyncio.Protocol):
         self._is_later = False
         """Whether the turn is used up; reading pauses."""
         self._unsent_bytes = 0
-        """Counted bytes of unread responses."""
+        """Number of unread response bytes that are counted."""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Admit or reject a new connection."""
@@ -99,7 +99,7 @@ class Connection(asyncio.Protocol):
             self._port.connections.add(self)
 
     def connection_lost(self, _error: Exception | None) -> None:
-        """Give back the place and the counted bytes."""
+        """Release the connection's place and its counted bytes."""
         self._transport = None
         self._port.connections.discard(self)
         self._port.door.release(self._client or "")
@@ -119,22 +119,22 @@ class Connection(asyncio.Protocol):
         self._resume()
 
     def drain(self) -> None:
-        """Take no new work; close after the last response."""
+        """Stop taking new work, and close after the last response."""
         raise NotImplementedError
 
     def sweep(self, now_s: float) -> None:
-        """End what takes too long."""
+        """End requests and connections that take too long."""
         raise NotImplementedError
 
     def abort(self) -> None:
-        """Close now, without sending what waits."""
+        """Close at once, without sending waiting data."""
         if self._transport is not None:
             self._transport.abort()
 
     def acknowledged_bytes(self) -> int | None:
-        """Return bytes that the client has read, as the kernel counts them.
+        """Return the number of bytes that the client has read, as the kernel counts them.
 
-        None: no more wait, closed, or unknown.
+        None: no bytes are waiting, the connection is closed, or the number is unknown.
         """
         transport = self._transport
         if transport is None or _TCP_INFO is None:
@@ -174,18 +174,16 @@ class Connection(asyncio.Protocol):
         self._resume()
 
     def _resume(self) -> None:
-        """Resume reading, unless something still prevents it."""
         if self._transport is not None and not self._is_later and not self._blocked:
             self._transport.resume_reading()
 
     # Unread responses
 
     def _queued_bytes(self) -> int:
-        """Return response bytes that the transport did not get yet."""
+        """Return the number of response bytes not yet passed to the transport."""
         return 0
 
     def _count_unsent(self) -> None:
-        """Update the count of unread response bytes."""
         size = 0
         if self._transport is not None:
             size = self._queued_bytes()

@@ -1,4 +1,4 @@
-"""Slow-client detector: finds receivers that do not read what is sent, or too little of it."""
+"""Slow-client detector: finds receivers that read nothing, or too little, of what they are sent."""
 
 from __future__ import annotations
 
@@ -8,19 +8,19 @@ from typing import Generic, TypeVar
 STALL_S = 30.0
 """Seconds in which a receiver must read `MIN_BYTES`."""
 MIN_BYTES = 4096
-"""136 bytes a second: slower than any link."""
+"""Minimum to read in `STALL_S`: 136 bytes a second, slower than any link."""
 
 K = TypeVar("K")
 
 
 class SlowClientDetector(Generic[K]):
-    """Progress of each receiver."""
+    """Detector that remembers the progress of each receiver."""
 
     def __init__(self) -> None:
         self._marks: dict[K, tuple[float, int]] = {}
 
     def find_stalled(self, taken: Mapping[K, int], now_s: float) -> list[K]:
-        """Return the slow ones, on every call, of those with pending data that read `taken`."""
+        """Return the slow receivers; `taken` has the bytes read by each with pending data."""
         before, self._marks = self._marks, {}
         stalled = []
         for receiver, so_far in taken.items():

@@ -1,7 +1,8 @@
-"""Trusted hosts and origins: which requests of browser pages a port accepts.
+"""Trusted hosts and origins: which requests from browser pages a port accepts.
 
 `Host` reveals DNS rebinding, by which a page's host name resolves to this machine. `Sec-Fetch-Site`
-(W3C Fetch Metadata) or `Origin` reveal pages of another origin, which cannot read but can send.
+(W3C Fetch Metadata) or `Origin` reveal pages of another origin, which cannot read responses but can
+send requests.
 """
 
 from __future__ import annotations
@@ -15,15 +16,15 @@ _PORT = re.compile(r"^([^:]*|\[.*\]):\d*$")
 
 
 class TrustedHosts:
-    """The local names of this machine, and configured ones."""
+    """Loopback names of this machine, and configured host names."""
 
     def __init__(self, names: Collection[str] = ()) -> None:
-        """Store further names and addresses, without port."""
+        """Store further names and addresses, without ports."""
         self._names = {_bare(name) for name in names}
         self._passed: set[str] = set()
 
     def refusal(self, host: str) -> str | None:
-        """Return the error message for a Host header, or None if trusted."""
+        """Return the error message for a Host header, or None if it is trusted."""
         if host in self._passed:
             return None
         name = _bare(host)
@@ -41,8 +42,8 @@ def is_foreign(site: bytes | None, origin: bytes | None, host: bytes | None) -> 
     """Return whether a page of another origin sent a request.
 
     Args:
-        site: Sec-Fetch-Site, only from newer browsers to trustworthy addresses.
-        origin: Origin, from all browsers with changing requests.
+        site: Sec-Fetch-Site, which newer browsers send to trustworthy addresses.
+        origin: Origin, which all browsers send with requests that change something.
     """
     if site is not None:
         return site not in {b"same-origin", b"none"}

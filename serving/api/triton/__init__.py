@@ -1,1 +1,1 @@
-"""Triton's extensions of the Open Inference Protocol: repository, statistics, classification."""
+"""Triton's extensions to the Open Inference Protocol: repository, statistics, classification."""

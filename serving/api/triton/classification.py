@@ -1,6 +1,6 @@
 """Triton's classification extension: an output's best classes instead of its scores.
 
-Returns a BYTES tensor of texts `score:index`, highest score first.
+The classes are a BYTES tensor of strings `score:index`, highest score first.
 """
 
 from __future__ import annotations
@@ -19,19 +19,19 @@ from serving.values import Signature, Tensor, TensorSpec
 
 PARAMETER = "classification"
 MAX_CLASSES = 1000
-"""Classes per item."""
+"""Maximum number of classes per item."""
 MAX_TEXTS = 10_000
-"""Texts per output: items times classes."""
+"""Maximum number of strings per output: items times classes."""
 MAX_SCORES = 2**18
-"""Scores per output, before selection."""
+"""Maximum number of scores per output, before selection."""
 _WITHOUT_SCORES = {"BYTES", "BOOL"}
 
 
 def requested_classes(spec: TensorSpec, parameters: Mapping[str, object]) -> int:
-    """Return the requested classes per item; 0: the tensor itself.
+    """Return the requested number of classes per item; 0: the tensor itself.
 
     Raises:
-        InvalidRequest: no such number, or an output without scores.
+        InvalidRequest: the number is invalid, or the output has no scores.
     """
     count = parameters.get(PARAMETER)
     if not count and (count is None or count == 0):
@@ -81,7 +81,7 @@ def classify(tensor: Tensor, count: int, signature: Signature) -> Tensor:
 
 
 def _best(rows: NDArray[Any], count: int) -> NDArray[np.intp]:
-    """Return each row's indices of its highest scores, best first; ties by index, NaN last."""
+    """Return the indices of each row's highest scores, best first; ties by index, NaN last."""
     if not count:
         return np.zeros((len(rows), 0), dtype=np.intp)
     if rows.dtype.kind == "f":

@@ -44,7 +44,7 @@ class RepositoryIndexEntry(NamedTuple):
     version: str
     state: State
     reason: str
-    """Why it is not ready; may be empty."""
+    """Why the version is not ready; may be empty."""
 
 
 class ModelConfig(NamedTuple):
@@ -56,7 +56,7 @@ class ModelConfig(NamedTuple):
 
 
 class ExtensionRequest(NamedTuple):
-    """What a path asks of which model."""
+    """Kind of request that a path makes, and the model that it concerns."""
 
     kind: Literal["stats", "config", "index", "load", "unload"]
     name: str | None
@@ -69,7 +69,7 @@ class ExtensionRequest(NamedTuple):
 
 
 def parse_path(path: str) -> ExtensionRequest | None:
-    """Parse a path; None if it is none of these."""
+    """Parse a path; return None for any path other than these."""
     match = _PATH.fullmatch(path.partition("?")[0])
     if match is None:
         return None
@@ -96,7 +96,7 @@ def only_ready(body: bytes) -> bool:
 
 
 def load_config(body: bytes) -> Mapping[str, Any] | None:
-    """Return the configuration in a load request's body.
+    """Return the configuration in the body of a load request, if any.
 
     Raises:
         InvalidRequest: malformed, or with files.
@@ -108,7 +108,7 @@ def load_config(body: bytes) -> Mapping[str, Any] | None:
 
 
 def config_parameter(parameters: Mapping[str, object]) -> Mapping[str, Any] | None:
-    """Return the parameter `config` of a load.
+    """Return the parameter `config` of a load request, if any.
 
     Raises:
         InvalidRequest: malformed, or with files.
@@ -128,7 +128,7 @@ def config_parameter(parameters: Mapping[str, object]) -> Mapping[str, Any] | No
         config = None
     if not isinstance(config, dict):
         raise InvalidRequest(
-            f"parameter config is {short_repr(text)}, expected a JSON object as text"
+            f"parameter config is {short_repr(text)}, expected a JSON object as a string"
         )
     return config
 
@@ -145,7 +145,7 @@ def _object(body: bytes) -> dict[str, Any]:
     return data
 
 
-# Answers
+# Responses
 
 
 def statistics_json(models: Iterable[ModelStatistics]) -> dict[str, Any]:
@@ -166,7 +166,6 @@ def _model_json(given: ModelStatistics) -> dict[str, Any]:
 
 
 def _totals(given: ModelStatistics | BatchTotals) -> dict[str, Any]:
-    """Return counts and nanoseconds by stage."""
     return {
         stage: dataclasses.asdict(total)
         for stage, total in given._asdict().items()

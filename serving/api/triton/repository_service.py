@@ -30,7 +30,7 @@ _NOTHING_CHANGES = {
 
 
 class NotAllowed(InvalidRequest):
-    """The server's settings do not allow this on the inference ports."""
+    """Error for a request that the server's settings do not allow on the inference ports."""
 
     status = 403
 
@@ -50,7 +50,7 @@ class RepositoryService:
     ) -> None:
         """Keep the arguments.
 
-        `specs` are loadable besides the repository's models; `keep` saves changes.
+        `specs` can be loaded in addition to the repository's models; `keep` saves changes.
         """
         self._engine = engine
         self._repository = repository
@@ -60,7 +60,7 @@ class RepositoryService:
         self._keep = keep
 
     def statistics(self, name: str | None, version: str | None) -> Iterable[ModelStatistics]:
-        """Return statistics of one version, of a model or of all.
+        """Return the statistics of one version, of one model or of all models.
 
         Raises:
             NotAllowed: statistics are off.
@@ -78,12 +78,12 @@ class RepositoryService:
         return [entry.versions[one].statistics() for one in versions]
 
     def model_config(self, name: str, version: str | None) -> ModelConfig:
-        """Return a version and its settings; raise UnknownModel, or NotReady if none can respond."""
+        """Return a version and its settings, or raise UnknownModel or NotReady."""
         target = self._engine.resolve(name, version)
         return ModelConfig(target.id, target.signature, self._engine.settings.of(name))
 
     def index(self) -> Iterator[RepositoryIndexEntry]:
-        """Return every version that could be served."""
+        """Yield an entry for every version that is, or could be, served."""
         states = self._engine.states()
         for (name, version), (state, why) in states.items():
             reason = why or ("no replica is ready" if state == "unavailable" else "")
@@ -95,7 +95,7 @@ class RepositoryService:
     async def load(self, name: str, config: Mapping[str, Any] | None) -> None:
         """Load or reload a model, and return when it is ready.
 
-        `config` is in Triton's JSON form; None: the model's own.
+        `config` is in Triton's JSON form; None: the model's own configuration.
 
         Raises:
             NotAllowed: model control is off.
@@ -140,7 +140,7 @@ class RepositoryService:
         return dict.fromkeys([*listed, *(spec.id for spec in self._specs.values())])
 
     async def unload(self, name: str) -> None:
-        """Unload all versions, and return when no request can reach them.
+        """Unload all versions of a model, and return when no request can reach them.
 
         Raises:
             NotAllowed: model control is off.
@@ -168,21 +168,21 @@ class RepositoryService:
 
 
 Answer = Callable[[ServingError | None], None]
-"""Called with the error of a load or unload, or with None."""
+"""Callback with the error of a load or unload, or with None on success."""
 
 
 class Change:
-    """A load or unload that goes on without its client; exchange of the connection."""
+    """Exchange for a load or unload, which outlives the client's connection."""
 
     def __init__(self, response: Answer) -> None:
         self._answer: Answer | None = response
 
     def cancel(self) -> None:
-        """Drop the response: the client disconnected."""
+        """Drop the response, because the client disconnected."""
         self._answer = None
 
     def on_finished(self, task: asyncio.Task[None]) -> None:
-        """Send the outcome, unless the client has left."""
+        """Send the outcome, unless the client has disconnected."""
         error = ServingError("the server is stopping") if task.cancelled() else task.exception()
         if error is not None and not isinstance(error, ServingError):
             log.error("loading hit a server error", exc_info=error)
@@ -198,7 +198,7 @@ class Changes:
         self._tasks: set[asyncio.Task[None]] = set()
 
     def begin(self, work: Coroutine[Any, Any, None], response: Answer, *, name: str) -> Change:
-        """Start one in a task; `response` is called at its end unless the client has left."""
+        """Start a task; `response` gets its outcome unless the client disconnects."""
         change = Change(response)
         task = asyncio.create_task(work, name=name)
         self._tasks.add(task)
@@ -207,7 +207,7 @@ class Changes:
         return change
 
     async def close(self) -> None:
-        """Cancel what is in progress."""
+        """Cancel loads and unloads in progress."""
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)

@@ -23,7 +23,7 @@ class TritonRoutes:
         """Respond now or later, or return None for other paths.
 
         Raises:
-            ServingError: becomes the response.
+            ServingError: the listener sends it as the response.
         """
         ask = extensions.parse_path(head.path)
         if ask is None:
@@ -59,5 +59,5 @@ class TritonRoutes:
         return self._changes.begin(work, answer, name=f"{ask.kind} {name}")
 
     async def close(self) -> None:
-        """Cancel loads and unloads."""
+        """Cancel loads and unloads of models."""
         await self._changes.close()

@@ -1,4 +1,4 @@
-"""Unsupported features of Triton, rejected with the alternative."""
+"""Errors for unsupported features of Triton, which name the alternatives."""
 
 from __future__ import annotations
 
@@ -41,12 +41,12 @@ _REGION = "shared_memory_region"
 
 
 def method(name: str) -> Unimplemented | None:
-    """Return the error for an unsupported gRPC method."""
+    """Return the error for an unsupported gRPC method, or None."""
     return Unimplemented(_METHODS[name]) if name in _METHODS else None
 
 
 def path(asked: str) -> Unimplemented | None:
-    """Return the error for an unsupported path, without its query."""
+    """Return the error for an unsupported path without its query, or None."""
     match = _PATH.fullmatch(asked)
     if match is None:
         return None
@@ -57,7 +57,7 @@ def check_tensor(what: str, name: object, parameters: Container[str]) -> None:
     """Check that a tensor is not in shared memory; `what` is `input` or `output`.
 
     Raises:
-        InvalidRequest: it is.
+        InvalidRequest: it is in shared memory.
     """
     if _REGION in parameters:
         raise InvalidRequest(f"{what} {short_repr(name)}: {_SHARED_MEMORY}")

@@ -149,7 +149,7 @@ def test_messages(hub, path, body, message):
         ("/add_app", b"[]", "Can only get key-value pair from an object"),
         ("/add_app", {}, "JSON object does not have required key: name. Expected JSON schema: "),
         ("/add_app", {"name": 1}, "Type mismatch! JSON key name expected type Stringbut found type Number"),
-        ("/add_app", APP | {"name": "\ud800"}, "JSON key name is no text"),
+        ("/add_app", APP | {"name": "\ud800"}, "JSON key name is not valid text"),
         ("/add_app", APP | {"latency_slo_micros": 1.5}, "is not of type int"),
         ("/add_app", APP | {"latency_slo_micros": 2**31}, "is not of type int"),
         ("/add_app", APP | {"latency_slo_micros": True}, "found type True"),
