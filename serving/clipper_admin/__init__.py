@@ -1,6 +1,6 @@
 """Clipper's Python API for Luthier: `ClipperConnection(ProcessContainerManager())`.
 
-An HTTP client that imports of the request path only the input type names.
+An HTTP client; from the request path it imports only the names of the input types.
 """
 
 from serving.clipper_admin import deployers

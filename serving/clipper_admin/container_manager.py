@@ -1,4 +1,4 @@
-"""Management commands and pages of a server over HTTP, for Clipper's Python API."""
+"""Management commands and pages of a server, over HTTP, for Clipper's Python API."""
 
 from __future__ import annotations
 
@@ -15,38 +15,38 @@ from serving.clipper_admin.exceptions import ClipperException
 from serving.system.secret_variables import ADMIN_TOKEN_VARIABLE, TOKEN_VARIABLE
 
 CONTAINERLESS_MODEL_IMAGE = "NO_CONTAINER"
-"""Image of a model that is only registered."""
+"""Image of a model that is registered without replicas."""
 _TIMEOUT_S = 120.0
 _MAX_RESPONSE_BYTES = 64 * 2**20
 
 
 _direct = urllib.request.build_opener(urllib.request.ProxyHandler({}))
-"""Sends requests past any proxy of the environment."""
+"""URL opener that bypasses the proxies named in the environment."""
 
 
 def post(address: str, path: str, data: Mapping[str, Any]) -> str:
     """Send a management command and return the response.
 
     Raises:
-        ClipperException: rejected or unreachable.
+        ClipperException: the server rejected the command or is unreachable.
     """
     return _manage(address, path, json.dumps(data).encode())
 
 
 def ping(address: str) -> str:
-    """Ping the management REST.
+    """Ping the management REST API.
 
     Raises:
-        ClipperException: as `post`.
+        ClipperException: as for `post`.
     """
     return _manage(address, "/admin/ping", None)
 
 
 def get(address: str, path: str) -> str:
-    """Return a page of the query REST.
+    """Return a page of the query REST API.
 
     Raises:
-        ClipperException: rejected or unreachable.
+        ClipperException: the server rejected the request or is unreachable.
     """
     return _fetch(f"http://{address}{path}", os.environ.get(TOKEN_VARIABLE), None)
 
@@ -61,7 +61,7 @@ def _manage(address: str, path: str, body: bytes | None) -> str:
 
 
 def _fetch(url: str, token: str | None, body: bytes | None) -> str:
-    """Send a POST with a JSON body, or a GET without one."""
+    """Send a POST request with a JSON body, or a GET request if `body` is None."""
     headers = {} if body is None else {"Content-Type": "application/json"}
     if token is not None:
         headers["Authorization"] = f"Bearer {token.strip()}"

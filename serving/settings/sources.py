@@ -1,4 +1,4 @@
-"""Sources of settings; precedence: file < environment < command line."""
+"""Sources of settings, by rising precedence: file, environment, command line."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ from serving.system import bounded_yaml
 from serving.system.bounded_yaml import yaml_problem
 
 ENVIRONMENT_PREFIX = "LUTHIER_"
-"""`LUTHIER_BATCHING__MAX_SIZE=8` sets `batching.max_size`."""
+"""Prefix of variables: `LUTHIER_BATCHING__MAX_SIZE=8` sets `batching.max_size`."""
 
 
 _EXAMPLE = "a YAML file with settings in their groups, as {batching: {max_size: 8}}"
 
 
 def read_file(path: pathlib.Path) -> dict[str, Any]:
-    """Mapping in a YAML settings file.
+    """Return the mapping in a YAML settings file.
 
     Raises:
-        InvalidSettings: missing file, invalid YAML, or no mapping.
+        InvalidSettings: the file is missing, not valid YAML, or not a mapping.
     """
     try:
         data = bounded_yaml.read(path)
@@ -50,12 +50,12 @@ def resolve(
     environment: Mapping[str, str] | None = None,
     command_line: Mapping[str, Any] | None = None,
 ) -> ServingSettings:
-    """Merge all sources: defaults < file < environment < command line.
+    """Merge all sources; each overrides those before it: defaults, file, environment, command line.
 
-    A free inference port implies a free admin port unless one is named.
+    If the inference port is a free one, so is the admin port, unless one is named.
 
     Raises:
-        InvalidSettings: a source is invalid; the text names it.
+        InvalidSettings: a source is invalid; the message names it.
     """
     sources: list[tuple[str, Mapping[str, Any]]] = []
     if file is not None:

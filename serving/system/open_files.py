@@ -1,4 +1,4 @@
-"""Fit the number of connections to the limit on open files, raised where possible."""
+"""Fit the number of connections to the limit on open files, which is raised where possible."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ import resource
 log = logging.getLogger(__name__)
 
 RESERVE = 256
-"""Files for everything else: replicas, models, state, the admin port, rejected connections."""
+"""Files kept for everything else: replicas, models, state, the admin port, rejected connections."""
 
 
 def room_for(connections: int) -> int:
-    """Return how many of the wanted connections fit."""
+    """Return how many of the wanted connections the limit on open files allows."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = connections + RESERVE
     if soft == resource.RLIM_INFINITY or wanted <= soft:

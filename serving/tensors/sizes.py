@@ -1,4 +1,4 @@
-"""Sizes of free dimensions in texts such as `image=3x640x640` and `sequence=16..512`."""
+"""Sizes of free dimensions in strings such as `image=3x640x640` and `sequence=16..512`."""
 
 from __future__ import annotations
 
@@ -23,25 +23,25 @@ _LOGNORMAL = re.compile(r"lognormal\((\d+(?:\.\d+)?),(\d+(?:\.\d+)?)\)<=(\d+)")
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Size:
-    """Size of one free dimension, fixed or varying between requests."""
+    """Size of one free dimension, either fixed or varying between requests."""
 
     text: str
     low: int
     high: int
     median: float | None = None
     sigma: float | None = None
-    """Lognormal parameters, with sizes cut at `high`; None: uniform."""
+    """Parameter of a lognormal distribution, like `median`, cut off at `high`; None: uniform."""
     lengths: tuple[int, ...] = ()
-    """From a file, equally likely."""
+    """Sizes from a file, all equally likely."""
 
     @property
     def varies(self) -> bool:
-        """Whether it varies between requests."""
+        """Whether the size varies between requests."""
         return self.low < self.high
 
     @property
     def typical(self) -> int:
-        """Median of the drawn sizes."""
+        """Median of the sizes that are drawn."""
         if self.lengths:
             return round(statistics.median(self.lengths))
         if self.median is not None:
@@ -49,7 +49,7 @@ class Size:
         return (self.low + self.high) // 2
 
     def draw(self, rng: np.random.Generator) -> int:
-        """Draw one size of the distribution."""
+        """Draw one size from the distribution."""
         if self.lengths:
             return int(self.lengths[rng.integers(len(self.lengths))])
         if self.median is not None and self.sigma is not None:
@@ -59,15 +59,15 @@ class Size:
 
 
 Sizes = Mapping[str, tuple[Size, ...]]
-"""Input -> sizes of its axes except the item axis; or dimension -> its size."""
+"""By an input's name, the sizes of all axes but the item axis; by a dimension's, its size."""
 
 
 def sizes_of(
     texts: Sequence[str], *, read: Callable[[str], str] | None = None, source: str = "--shape"
 ) -> dict[str, tuple[Size, ...]]:
-    """Parse NAME=SIZES texts, or raise InvalidSettings.
+    """Parse NAME=SIZES strings, or raise InvalidSettings.
 
-    `read` returns a file's text (None: no files); `source` is named in errors.
+    `read` returns a file's text (None: files are not supported); `source` is named in errors.
     """
     found: dict[str, tuple[Size, ...]] = {}
     for text in texts:
@@ -84,14 +84,14 @@ def sizes_of(
 
 
 def to_texts(sizes: Sizes) -> tuple[str, ...]:
-    """Inverse of `sizes_of`; sizes from files become a range."""
+    """Return the strings that `sizes_of` parses; sizes from a file become a range."""
     return tuple(
         f"{name}={'x'.join(_without_file(size) for size in each)}" for name, each in sizes.items()
     )
 
 
 def pads_of(text: str, *, source: str = "model.pad") -> dict[str, float]:
-    """Parse padding values by input, such as `ids=0 mask=0`; raises InvalidSettings."""
+    """Parse padding values by input, such as `ids=0 mask=0`, or raise InvalidSettings."""
     found = {}
     for part in text.split():
         name, _, value = part.partition("=")

@@ -13,7 +13,7 @@ SPEC_FILE = "model.yaml"
 
 
 def names() -> tuple[str, ...]:
-    """The bundled models' names, sorted."""
+    """Return the bundled models' names, sorted."""
     return tuple(sorted(path.parent.name for path in FOLDER.glob(f"*/{SPEC_FILE}")))
 
 
@@ -21,7 +21,7 @@ def check_cache() -> None:
     """Check a cache in the temporary directory, where anybody can create it.
 
     Raises:
-        OSError: another user owns it or can write.
+        OSError: another user owns the cache or can write to it.
     """
     temporary = private_folder.temporary_cache()
     if private_folder.cache_folder().parent == temporary:
@@ -29,15 +29,15 @@ def check_cache() -> None:
 
 
 def built_folder(name: str) -> pathlib.Path:
-    """Folder of a model built on first use."""
+    """Return the folder of a model that is built on first use."""
     return private_folder.cache_folder() / "zoo" / name
 
 
 def build_weights(name: str) -> pathlib.Path:
-    """A bundled model's weights, built if missing.
+    """Return a bundled model's weights file, after building it if missing.
 
     Raises:
-        ModelLoadFailed: they cannot be built.
+        ModelLoadFailed: the weights cannot be built.
     """
     build = importlib.import_module(f"{__package__}.{name}.build")
     try:

@@ -1,6 +1,7 @@
-"""Reader of MLflow model folders: the served file and its kind, without MLflow.
+"""Reader of MLflow model folders: the file to serve and its kind, without MLflow.
 
-Takes the first flavor with a kind of its own, else kind mlflow and a description of its code.
+Takes the first flavor that has a kind of its own; otherwise the kind is mlflow, with a description
+of the code that loading runs.
 """
 
 from __future__ import annotations
@@ -27,31 +28,31 @@ _FLAVORS: Mapping[str, tuple[str, str, tuple[str, ...]]] = {
     "tensorflow": ("tensorflow", "saved_model_dir", ("",)),
     "keras": ("tensorflow", "data", ("model", "")),
 }
-"""Flavor -> kind, key of its path, possible places below."""
+"""Kind, key of the path, and possible places below that path, by flavor."""
 _SUFFIXES = {".onnx": "onnx", ".skops": "sklearn", ".pt2": "torch"}
 _SAVED_MODEL = "saved_model.pb"
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class MlflowModel:
-    """Served part of a folder."""
+    """Part of an MLflow folder that is served."""
 
     kind: str
     path: pathlib.Path
     code: str = ""
-    """Code that loading runs; empty: none."""
+    """Description of the code that loading runs; empty if it runs none."""
 
 
 def is_one(folder: pathlib.Path) -> bool:
-    """Whether a folder is MLflow's."""
+    """Whether a folder is an MLflow model folder."""
     return (folder / FILE).is_file()
 
 
 def read(folder: pathlib.Path) -> MlflowModel:
-    """Read an MLflow model folder; return the part to serve.
+    """Read an MLflow model folder and return the part to serve.
 
     Raises:
-        ModelLoadFailed: invalid `MLmodel`.
+        ModelLoadFailed: the file `MLmodel` is invalid.
     """
     given = flavors(folder)
     for path, kind in _files(folder, given):
@@ -61,10 +62,10 @@ def read(folder: pathlib.Path) -> MlflowModel:
 
 
 def flavors(folder: pathlib.Path) -> Mapping[str, Mapping[str, Any]]:
-    """Flavors by name.
+    """Return the flavors of an MLflow folder by name.
 
     Raises:
-        ModelLoadFailed: invalid.
+        ModelLoadFailed: the file `MLmodel` is invalid.
     """
     data = content(folder).get("flavors")
     if not isinstance(data, dict) or not all(isinstance(one, dict) for one in data.values()):
@@ -73,10 +74,10 @@ def flavors(folder: pathlib.Path) -> Mapping[str, Mapping[str, Any]]:
 
 
 def content(folder: pathlib.Path) -> Mapping[str, Any]:
-    """Content of `MLmodel`.
+    """Return the content of an MLflow folder's `MLmodel` file.
 
     Raises:
-        ModelLoadFailed: not a YAML mapping, or too large.
+        ModelLoadFailed: the file is not a YAML mapping, or is too large.
     """
     data = plain_yaml.read(folder / FILE, max_bytes=MAX_BYTES, what="MLflow's")
     if not isinstance(data, dict):

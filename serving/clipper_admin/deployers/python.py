@@ -1,6 +1,6 @@
-"""Deployer of Python functions, written as modules that replicas import.
+"""Deployer for Python functions, which are written as modules that replicas import.
 
-A function maps a list of inputs to as many strings.
+A function maps a list of inputs to a list with one string per input.
 """
 
 from __future__ import annotations
@@ -68,12 +68,12 @@ def deploy_python_closure(
     """Deploy a function as a version of a model.
 
     Args:
-        version: not yet registered.
+        version: must not be registered yet.
         input_type: integers, floats, doubles, strings or bytes.
-        func: maps a list of inputs to as many strings.
+        func: maps a list of inputs to one string per input.
         base_image, registry: have no effect.
-        batch_size: largest; -1: adaptive.
-        pkgs_to_install: must be installed on the server.
+        batch_size: maximum batch size; -1 means adaptive.
+        pkgs_to_install: packages that must be installed on the server.
 
     Raises:
         ClipperException: the function cannot be written or deployed.
