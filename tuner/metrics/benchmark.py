@@ -1,4 +1,4 @@
-"""Benchmark of samplers on benchmark tables: regrets, times and non-inferiority.
+"""Results of a benchmark of samplers on tables: regrets, times and non-inferiority.
 
 Regrets are shares of the optimum (0.02 is 2 %); seconds include recorded evaluations, the model's
 profile and the sampler.
@@ -12,17 +12,17 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Literal, Self
 
 NonInferiorityResult = Literal["better", "non-inferior", "not shown", "worse"]
-"""Result of the reference against a peer.
+"""Result for the reference against a peer.
 
-better: the bound of the mean regret difference is below 0; non-inferior: at most the margin; worse:
-the opposite bound is above the margin; not shown: otherwise.
+better: the bound of the mean regret difference is below 0; non-inferior: it is at most the margin;
+worse: the opposite bound is above the margin; not shown: none of these.
 """
 MIN_UNITS = 5
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Quartiles:
-    """Statistics over runs, one for each trial."""
+    """Statistics over runs, with one value per trial."""
 
     low: tuple[float, ...]
     median: tuple[float, ...]
@@ -38,7 +38,7 @@ class TimeToTolerance:
     trials: tuple[float | None, ...]
     seconds: tuple[float | None, ...]
     median: float | None
-    """Trials in which half of the runs succeed; None if fewer do."""
+    """Number of trials after which half of the runs succeed; None if fewer do."""
     p90: float | None
     median_s: float | None
     p90_s: float | None
@@ -46,7 +46,7 @@ class TimeToTolerance:
 
     @classmethod
     def over(cls, share: float, trials: Sequence[float], seconds: Sequence[float]) -> Self:
-        """Summarise runs' trials and seconds, infinite for failures."""
+        """Summarise the trials and seconds of runs, which are infinite for failures."""
         return cls(
             share=share,
             trials=tuple(map(_finite, trials)),
@@ -61,26 +61,26 @@ class TimeToTolerance:
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class SamplerResult:
-    """All searches of one sampler on one table."""
+    """Searches of one sampler on one table."""
 
     sampler: str
     profiling: int
     regrets: tuple[tuple[float, ...], ...]
     seconds: tuple[tuple[float, ...], ...]
-    """Seconds to the end of each trial, (runs, trials)."""
+    """Seconds to the end of each trial, of shape (runs, trials)."""
     regret: Quartiles
     within: tuple[TimeToTolerance, ...]
     failures: float
     sampler_ms: float
 
     def time_to_tolerance(self, share: float) -> TimeToTolerance:
-        """How soon the runs stay within a share of the optimum."""
+        """Return the time until runs stay within a share of the optimum."""
         return next(one for one in self.within if one.share == share)
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class NonInferiority:
-    """Reference against one peer: mean difference of their regrets."""
+    """Comparison of the reference with one peer: mean difference of their regrets."""
 
     peer: str
     budget: int
@@ -88,9 +88,9 @@ class NonInferiority:
     difference: float
     """Regret of the reference minus the peer's; negative favours the reference."""
     upper: float | None
-    """One-sided 95 % bound of the mean, by Student's t; None below five units."""
+    """One-sided 95 % bound of the mean, by Student's t; None with fewer than five units."""
     p: float | None
-    """p-value of a mean at or above the margin."""
+    """p-value of a mean difference at or above the margin."""
     corrected_p: float | None
     standing: NonInferiorityResult
 
@@ -110,24 +110,24 @@ class TableBenchmark:
     optimum: float
     optimum_se: float
     default_regret: float | None
-    """None if the default does not work."""
+    """Regret of the default; None if it does not work."""
     good_candidates: Mapping[float, int]
     tolerances: Mapping[float, float]
     random_median: Mapping[float, int]
-    """Trials until half of all random searches meet a good candidate."""
+    """Trials after which half of all random searches have met a good candidate."""
     contestants: tuple[SamplerResult, ...]
     noninferiority: tuple[NonInferiority, ...]
     notes: tuple[str, ...]
     rate_per_s: float | None = None
 
     def of(self, sampler: str) -> SamplerResult | None:
-        """A sampler's searches, or None."""
+        """Return a sampler's searches, or None."""
         return next((one for one in self.contestants if one.sampler == sampler), None)
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class BenchmarkRecord:
-    """Benchmark of samplers on all its tables."""
+    """Benchmark of samplers on all tables."""
 
     name: str
     samplers: tuple[str, ...]
@@ -149,7 +149,7 @@ class BenchmarkRecord:
 
 
 def rank(values: Sequence[float], share: float) -> float | None:
-    """Value that this share of runs does not exceed; None if infinite."""
+    """Return the value that this share of runs does not exceed, or None if infinite."""
     return _finite(sorted(values)[max(0, math.ceil(share * len(values)) - 1)])
 
 

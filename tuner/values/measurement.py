@@ -1,4 +1,4 @@
-"""What one evaluation measured: latencies, throughput, noise, energy and cost."""
+"""The results of one evaluation: latencies, throughput, noise, energy and cost."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tuner.values.plain import Plain
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Block:
-    """Part of a measured phase: whole CPU quota periods (0.1 s)."""
+    """Part of a measured phase that lasts a whole number of CPU quota periods (0.1 s)."""
 
     start_s: float
     seconds: float
@@ -23,37 +23,37 @@ class Block:
     p99_ms: float
     throughput_per_s: float
     spread_ms: float | None = None
-    """p95 - p5; None with too few requests."""
+    """p95 - p5 of the latency; None with too few requests."""
     client_cpu_s: float | None = None
-    """Of the load generator, whose constant work per request reveals drift."""
+    """CPU time of the load generator, whose constant work per request reveals drift."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class HostNoise:
-    """Interference with a phase; None: unreadable."""
+    """Interference with a phase; None means unreadable."""
 
     steal_s: float | None = None
     throttled_s: float | None = None
     client_cpu_s: float | None = None
     server_cpu_s: float | None = None
     peak_memory_mb: float | None = None
-    """Largest replica's peak, MiB."""
+    """Peak memory of the largest replica, in MiB."""
     neighbour_cpu_s: float | None = None
-    """CPU time outside server and tuner."""
+    """CPU time used outside the server and the tuner."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Energy:
-    """Energy of counted devices in the measured phase."""
+    """Energy of the counted devices in the measured phase."""
 
     per_request_j: float
     interval: Interval
-    """Of `per_request_j`."""
+    """Interval of `per_request_j`."""
     sources: Mapping[str, float]
-    """J per request by source: `gpu` (whole board), `cpu` (packages)."""
+    """J per request by source: `gpu` (the whole board) or `cpu` (its packages)."""
     power_w: float
     clock_mhz: float | None
-    """Of the graphics clock of a counted GPU."""
+    """Graphics clock of a counted GPU."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,27 +61,27 @@ class Cost:
     """Resources held for 1,000 responses."""
 
     cpu_s: float
-    """Core-seconds, the larger of reserved and used."""
+    """Core-seconds: the larger of those reserved and those used."""
     memory_mib_s: float
-    """MiB-seconds, likewise; 0 if unknown."""
+    """MiB-seconds, determined likewise; 0 if unknown."""
     gpu_s: float
     price: float
-    """In the price file's currency, or core-seconds."""
+    """Price in the price file's currency, or in core-seconds."""
 
 
 MAX_LITTLES_LAW_ERROR = 0.05
-"""Above it, throughput x mean contradicts the concurrency: the load was wrong."""
+"""Error above which throughput x mean contradicts the concurrency: the load was not as intended."""
 LATE_S = 1e-3
-"""Above it, a request waited for a connection or the client."""
+"""Delay above which a request has waited for a connection or for the client."""
 MAX_LATE_SHARE = 0.01
-"""Above it, the clients may be what was measured."""
+"""Share of late requests above which the clients may be what was measured."""
 MIN_FOR_P99 = 459
-"""Fewest independent requests whose maximum exceeds the true p99 in 99 % (0.99^459 = 0.01)."""
+"""Minimum of independent requests whose maximum exceeds the true p99 in 99 % (0.99^459 = 0.01)."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Measurement(Plain):
-    """Result of an evaluation; latencies in ms."""
+    """Result of an evaluation, with latencies in ms."""
 
     requests: int
     errors: int
@@ -102,92 +102,92 @@ class Measurement(Plain):
     noise: HostNoise
     energy: Energy | None = None
     client_batch: int = 1
-    """Items per request."""
+    """Number of items per request."""
     spread_ms: float = 0.0
-    """p95 - p5; 0 in old measurements."""
+    """p95 - p5 of the latency; 0 in old measurements."""
     spread_interval: Interval = UNKNOWN
     p99_effective: float | None = None
-    """Independent requests behind the p99; None in old measurements."""
+    """Number of independent requests behind the p99; None in old measurements."""
     histogram: LatencyHistogram | None = None
-    """None in old measurements."""
+    """Histogram of the latencies; None in old measurements."""
     goodput: float | None = None
     """Responses per second within `--slo-ms`."""
     goodput_interval: Interval = UNKNOWN
     cost: Cost | None = None
     rate_per_s: float | None = None
-    """Mean due requests per second; None: closed loop."""
+    """Mean number of requests due per second; None in a closed loop."""
     late_share: float | None = None
-    """Share of requests sent over `LATE_S` late."""
+    """Share of requests that were sent over `LATE_S` late."""
     refused: int = 0
-    """Scenario requests rejected for their deadline: no errors, no responses."""
+    """Scenario requests rejected for their deadline; neither errors nor responses."""
     ended_early: bool = False
     repeats: int = 0
-    """Earlier disturbed measurements and omitted slices."""
+    """Number of earlier, disturbed measurements and of omitted slices."""
 
     @property
     def effective(self) -> float:
-        """Independent requests behind the p99."""
+        """Number of independent requests behind the p99."""
         return float(self.requests if self.p99_effective is None else self.p99_effective)
 
     @property
     def has_p99(self) -> bool:
-        """Whether p99 is reportable; with fewer requests it is luck."""
+        """Whether the p99 is reportable; with fewer requests it is a matter of luck."""
         return self.effective >= MIN_FOR_P99
 
     @property
     def reportable_p99_ms(self) -> float:
-        """p99; NaN if not reportable."""
+        """The p99, or NaN if not reportable."""
         return self.p99_ms if self.has_p99 else math.nan
 
     @property
     def items_per_s(self) -> float:
-        """Items per second."""
+        """Throughput in items per second."""
         return self.throughput_per_s * self.client_batch
 
     @property
     def time_per_item_ms(self) -> float:
-        """Measured time over items, at any concurrency."""
+        """Measured time divided by the number of items, at any concurrency."""
         return 1e3 / self.items_per_s if self.items_per_s else math.inf
 
     @property
     def max_rate_per_s(self) -> float:
-        """Rate found by a rate search; NaN: closed loop."""
+        """Rate that a rate search found; NaN in a closed loop."""
         return math.nan if self.rate_per_s is None else self.rate_per_s
 
     @property
     def goodput_per_s(self) -> float:
-        """Responses per second in time; NaN without a deadline."""
+        """Responses per second within the deadline; NaN without one."""
         return math.nan if self.goodput is None else self.goodput
 
     @property
     def answered_share(self) -> float:
-        """Successful share of due requests."""
+        """Share of due requests that succeeded."""
         return self.requests / (self.requests + self.refused + self.errors)
 
     @property
     def offered_per_s(self) -> float:
-        """Due requests per second of an open loop."""
+        """Requests per second that were due in an open loop."""
         return (self.requests + self.refused + self.errors) / self.seconds
 
     @property
     def cpu_s(self) -> float:
-        """Core-seconds per 1,000 responses, or NaN."""
+        """Core-seconds per 1,000 responses; NaN if unknown."""
         return math.nan if self.cost is None else self.cost.cpu_s
 
     @property
     def memory_mib_s(self) -> float:
-        """MiB-seconds per 1,000 responses, or NaN."""
+        """MiB-seconds per 1,000 responses; NaN if unknown."""
         known = self.cost is not None and self.cost.memory_mib_s > 0
         return self.cost.memory_mib_s if known and self.cost is not None else math.nan
 
     @property
     def price(self) -> float:
-        """Price of 1,000 responses, or NaN."""
+        """Price of 1,000 responses; NaN if unknown."""
         return math.nan if self.cost is None else self.cost.price
 
     @property
     def energy_j(self) -> float:
-        """J per request, or NaN."""
+        """Energy per request in J; NaN if unknown."""
         return math.nan if self.energy is None else self.energy.per_request_j
 
     @property

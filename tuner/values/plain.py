@@ -1,4 +1,4 @@
-"""Values as plain data for JSON, and back by the types of their fields."""
+"""Conversion of values to plain data for JSON, and back by the types of their fields."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tuner.values.configuration import Configuration
 
 
 class Plain:
-    """Base of dataclasses that are kept as JSON."""
+    """Base class of dataclasses that are stored as JSON."""
 
     __slots__ = ()
 
@@ -24,17 +24,17 @@ class Plain:
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Self:
-        """Invert `as_json`; missing fields get their defaults.
+        """Return the value that `as_json` wrote; missing fields get their defaults.
 
         Raises:
-            KeyError, TypeError: the data have another form.
+            KeyError, TypeError: the data do not fit the fields.
         """
         found: Self = parse(cls, data)
         return found
 
 
 def to_plain(value: Any) -> Any:
-    """Return dictionaries and lists instead of dataclasses, mappings and tuples."""
+    """Return a value with dictionaries and lists instead of dataclasses, mappings and tuples."""
     if dataclasses.is_dataclass(value):
         return {f.name: to_plain(getattr(value, f.name)) for f in dataclasses.fields(value)}
     if isinstance(value, Mapping):
@@ -43,10 +43,10 @@ def to_plain(value: Any) -> Any:
 
 
 def parse(kind: Any, data: Any) -> Any:
-    """Return plain data as a value of a type.
+    """Convert plain data to a value of a type.
 
     Raises:
-        KeyError, TypeError: the data have another form.
+        KeyError, TypeError: the data do not fit the type.
     """
     if data is None or kind is Any:
         return data

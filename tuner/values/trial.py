@@ -1,4 +1,4 @@
-"""A trial of a search, and how an evaluation ended."""
+"""A trial of a search, and the outcome of an evaluation."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ Cause = Literal[
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
-    """ok, infeasible (cannot work), or failed (broke while running)."""
+    """Outcome of an evaluation: ok, infeasible (cannot work) or failed (broke while running)."""
 
     status: Status
     cause: Cause | None = None
     reason: str = ""
-    """One line."""
+    """Reason in one line."""
 
 
 OK = Outcome(status="ok")
@@ -38,21 +38,21 @@ class Trial:
     outcome: Outcome
     measurement: Measurement | None
     origin: str
-    """default, initial, guided, replicate or check."""
+    """What proposed it: default, initial, guided, replicate or check."""
     objective: float | None
-    """The sampler's minimised value; None unless ok."""
+    """Value that the sampler minimises; None unless ok."""
     startup_s: float
-    """Until the server was ready."""
+    """Time until the server was ready."""
     overhead_s: float
-    """Outside warm-up and measurement."""
+    """Time spent outside warm-up and measurement."""
     started_at: float
-    """Unix time for display, not for durations."""
+    """Start as Unix time, for display rather than for durations."""
     missed: Measurement | None = None
-    """Misses a constraint, or cannot decide it."""
+    """Measurement that violates a constraint or cannot decide it."""
 
     @property
     def measured(self) -> Measurement | None:
-        """Measurement, constraints met or not."""
+        """Measurement, whether or not constraints are met."""
         return self.missed if self.measurement is None else self.measurement
 
 

@@ -23,13 +23,13 @@ from tuner.study.ab import AbResult
 from tuner.values.interval import Interval
 
 SCHEMA = "luthier.ab/2"
-"""Version of the JSON; changes when a field is removed or changes its meaning."""
+"""Version of the JSON, which changes when a field is removed or changes its meaning."""
 FIGURES = ("mean", "p50", "p99", "throughput")
-"""Metrics shown beside the compared one."""
+"""Metrics shown in addition to the compared one."""
 
 
 def answer(found: AbResult) -> str:
-    """Return the result in words."""
+    """Return the result in one or two sentences."""
     if found.limit is None:
         return found.verdict.text
     undecided = f"the limit lies within the interval of {len(found.verdict.best)} pairs"
@@ -44,7 +44,7 @@ def answer(found: AbResult) -> str:
 
 
 def notes(found: AbResult) -> list[str]:
-    """Return the notes."""
+    """Return the notes on the result."""
     told = []
     if found.why_in_turn is not None:
         told.append(f"evaluated in turn with restarts, not side by side: {found.why_in_turn}")
@@ -166,7 +166,7 @@ def _ends(interval: Interval) -> list[float | None]:
 
 
 def junit(found: AbResult) -> str:
-    """Return JUnit XML with one case: failed if B is worse, an error if undecided."""
+    """Return JUnit XML with one case: a failure if B is worse, an error if undecided."""
     kind = "error" if found.decision == "undecided" else "failure"
     is_passed = found.limit is None or found.decision == "within"
     name = found.objective if found.limit is None else f"not {found.limit.text}"
@@ -185,7 +185,7 @@ def junit(found: AbResult) -> str:
 
 
 def junit_of_error(arguments: argparse.Namespace, why: str) -> str:
-    """Return JUnit XML for a failed comparison."""
+    """Return JUnit XML for a comparison that could not be made."""
     return _suite(
         name=f"{arguments.b} against {arguments.a}",
         classname=f"tune.ab.{arguments.model or ab_arms.NO_MODEL}",
