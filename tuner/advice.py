@@ -1,7 +1,7 @@
 """Recommendation after a study: the default, unless something better was shown.
 
-Any search finds the luckier of two identical configurations, so the best is recommended only if it
-was shown to be better and fails no more often. A configuration works if any of its evaluations did.
+Any search finds the luckier of two identical configurations, so the best is recommended only if
+shown to be better and no more often failing. A configuration works if any of its evaluations did.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ REASONS: Mapping[BestStatus, str] = {
     "not compared": "too few pairs of evaluations worked to compare them",
     "not measured": "the best found was not re-evaluated beside it",
 }
-"""Reasons that need no figures, by status."""
+"""Reasons without figures, by status."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -102,7 +102,7 @@ def why_nothing(record: StudyRecord) -> str:
 
 
 def of_trial(record: StudyRecord, number: int) -> Advice:
-    """Return a trial's configuration as the one to run, or raise UsageError if it did not work."""
+    """Return a trial's configuration to run, or raise UsageError if it did not work."""
     trial = next((trial for trial in record.trials if trial.number == number), None)
     if trial is None:
         numbers = [trial.number for trial in record.trials]
@@ -157,7 +157,7 @@ def failure_text(tally: FailureCount) -> str:
 
 
 def share(tally: FailureCount) -> str:
-    """Return how many evaluations failed, for a sentence that names another arm's failures."""
+    """Return how many of an arm's evaluations failed."""
     return f"{tally.failed} of {tally.launched}" if tally.failed else "none"
 
 

@@ -44,7 +44,7 @@ class Document:
         return self.fault(self.file, dotted_path(path), text + where)
 
     def reject_unknown(self, given: str, valid: Iterable[str], path: Path, noun: str) -> None:
-        """Raise an error for an unknown name, with the nearest valid one."""
+        """Reject an unknown name with an error that has the nearest one."""
         names = tuple(valid)
         if given not in names:
             hint = nearest(given, names)
@@ -58,7 +58,7 @@ class Document:
         return given
 
     def items(self, given: object, path: Path) -> list[Any]:
-        """Return a value if it is a list with at least one item."""
+        """Return a value if it is a non-empty list."""
         if not isinstance(given, list) or not given:
             raise self.error(path, f"{_describe(given)}, expected a list of values")
         return given

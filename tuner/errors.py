@@ -33,7 +33,7 @@ from serving.error_text import nearest
 from tuner.values.trial import Cause
 
 MAX_LISTED = 8
-"""Maximum number of names to list; of more names, only the nearest are listed."""
+"""Maximum number of names to list; of more, the nearest are listed."""
 NEAREST_LISTED = 4
 
 
@@ -131,7 +131,7 @@ class UnknownStudy(UsageError):
 
 @dataclasses.dataclass(eq=False)
 class StudyExists(UsageError):
-    """The study's name is taken; `instead` says what to do."""
+    """The study's name is taken; `instead` is what to do."""
 
     what: str
     instead: str
@@ -154,7 +154,7 @@ class StudyBusy(TunerError):
 
 @dataclasses.dataclass(eq=False)
 class Interrupted(TunerError):
-    """A signal ended the command; `text` tells what was saved and how to resume."""
+    """A signal ended the command; `text` is what was saved, and how to resume."""
 
     exit_code = 130
 
@@ -180,7 +180,7 @@ class LoadGeneratorFailed(TunerError):
 
 
 class LoadGeneratorLost(LoadGeneratorFailed):
-    """The load generator's process was lost, which says nothing about the server."""
+    """The load generator's process was lost, which shows nothing about the server."""
 
 
 class StorageFailed(TunerError):

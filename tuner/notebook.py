@@ -73,7 +73,7 @@ class Study:
 
     @property
     def verdict(self) -> Verdict | None:
-        """Verdict on the best against the default; None if there is none yet."""
+        """Best against default, or None without a verdict."""
         return self.record.verdict
 
     def trials(self) -> pd.DataFrame:

@@ -1,4 +1,4 @@
-"""GPU clock lock: supported clocks, a held lock, and the restoring of clocks after owners died.
+"""GPU clock lock: supported clocks, a held lock, and restoring what dead owners left.
 
 Changes are recorded in a journal, from which the next process restores the clock after a `kill -9`.
 
@@ -53,7 +53,7 @@ class ClockLock:
     """Lock on the GPU's clock; call `close`, or use it as a context manager."""
 
     def __init__(self, folder: pathlib.Path | None = None) -> None:
-        """Create a lock that holds nothing yet; `folder` is the journal's folder."""
+        """Hold nothing yet; `folder` is the journal's folder."""
         self._folder = folder
         self._changing = threading.Lock()
         self._name = process_identity.this_process().new_name()
@@ -70,7 +70,7 @@ class ClockLock:
         """Lock the GPU to a clock, or unlock it with None.
 
         Raises:
-            AcceleratorUnavailable: it is impossible, or another live process holds the lock.
+            AcceleratorUnavailable: it is impossible, or held by a living process.
         """
         with self._changing:
             if clock_mhz == self.clock_mhz:
@@ -130,14 +130,14 @@ class ClockLock:
 
 
 class Restored(NamedTuple):
-    """Results of restoring, one line per journal entry whose owner died."""
+    """Results for entries of dead owners, one line each."""
 
     done: tuple[str, ...] = ()
     failed: tuple[str, ...] = ()
 
 
 def restore_stale(folder: pathlib.Path | None = None) -> Restored:
-    """Restore the clocks that owners left locked when they died."""
+    """Restore the clocks that dead owners left locked."""
     place = folder or restore_journal.folder()
     if not any(note.is_stale for note in restore_journal.all_of(place)):
         return Restored()

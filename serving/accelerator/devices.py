@@ -48,10 +48,10 @@ def replica_environment(settings: AcceleratorSettings, *, shares: bool) -> dict[
 def container_gpu(
     settings: AcceleratorSettings, environ: Mapping[str, str], *, has_gpu: bool
 ) -> str | None:
-    """Return the GPU of a container (for `docker run --gpus device=...`), or None.
+    """Return a container's GPU (for `docker run --gpus device=...`), or None.
 
     Raises:
-        AcceleratorUnavailable: a GPU is to be used, but the environment hides them all.
+        AcceleratorUnavailable: the environment hides all GPUs.
     """
     if settings.device == "cpu" or (settings.device == "auto" and not has_gpu):
         return None

@@ -21,7 +21,7 @@ _Answer = TypeVar("_Answer")
 
 
 class ApplicationClocks(NamedTuple):
-    """Application clocks in MHz, the older setting, which can be read."""
+    """Application clocks in MHz: the older setting, which can be read."""
 
     memory_mhz: int
     graphics_mhz: int
@@ -39,16 +39,16 @@ class Gpu:
 
     @property
     def uuid(self) -> str:
-        """Unique permanent name of the GPU."""
+        """Unique permanent name."""
         return str(self._query("its UUID", self._nvml.nvmlDeviceGetUUID))
 
     @property
     def name(self) -> str:
-        """Product name of the GPU."""
+        """Product name."""
         return str(self._query("its name", self._nvml.nvmlDeviceGetName))
 
     def clocks_mhz(self) -> tuple[int, ...]:
-        """Return the graphics clocks in MHz at the highest memory clock, ascending."""
+        """Return the graphics clocks at the highest memory clock, ascending."""
         memory_mhz = max(self._memory_clocks())
         clocks = self._query(
             "its clocks", self._nvml.nvmlDeviceGetSupportedGraphicsClocks, memory_mhz
@@ -56,21 +56,21 @@ class Gpu:
         return tuple(sorted(set(clocks)))
 
     def clock_mhz(self) -> int:
-        """Return the current graphics clock in MHz."""
+        """Return the current graphics clock."""
         kind = self._nvml.NVML_CLOCK_GRAPHICS
         return int(self._query("its clock", self._nvml.nvmlDeviceGetClockInfo, kind))
 
     def power_w(self) -> float:
-        """Return the board's current power in W."""
+        """Return the board's current power."""
         return float(self._query("its power", self._nvml.nvmlDeviceGetPowerUsage)) / 1e3
 
     def energy_j(self) -> float:
-        """Return the energy in J used since the driver was loaded."""
+        """Return the energy used since the driver was loaded."""
         used_mj = self._query("its energy", self._nvml.nvmlDeviceGetTotalEnergyConsumption)
         return float(used_mj) / 1e3
 
     def application_clocks(self) -> ApplicationClocks | None:
-        """Return the application clocks, or None if they are not supported."""
+        """Return the application clocks, or None if unsupported."""
         nvml = self._nvml
         try:
             return ApplicationClocks(
@@ -83,7 +83,7 @@ class Gpu:
             return None
 
     def lock_clock(self, mhz: int) -> None:
-        """Lock the graphics clock; on GPUs older than Volta, set the application clocks instead."""
+        """Lock the graphics clock, or before Volta set the application clocks."""
         nvml = self._nvml
         try:
             nvml.nvmlDeviceSetGpuLockedClocks(self._handle, mhz, mhz)
@@ -93,7 +93,7 @@ class Gpu:
             raise self._make_error("its clock cannot be locked", error) from error
 
     def unlock_clock(self, before: ApplicationClocks | None) -> None:
-        """Unlock the clock, and restore application clocks that differ from those `before`."""
+        """Unlock the clock and restore application clocks that were changed."""
         nvml = self._nvml
         try:
             nvml.nvmlDeviceResetGpuLockedClocks(self._handle)

@@ -3,8 +3,8 @@
 Files are `<UUID of the GPU>.json`. Entries record their boot, since a reboot ends a lock. Changes
 need `exclusive`.
 
-The folder is `luthier/accelerator` in `$XDG_STATE_HOME`; without that in `/run` for root; for other
-users in `~/.local/state`, or in the temporary directory without a home.
+The folder is `luthier/accelerator` in `$XDG_STATE_HOME`, or in `/run` for root, or in
+`~/.local/state` or the temporary directory.
 """
 
 from __future__ import annotations
@@ -35,13 +35,13 @@ _RETRY_S = 0.01
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class JournalEntry:
-    """A recorded change to a GPU."""
+    """A change to a GPU."""
 
     gpu: str
     owner: str
     """Name of the owning process, as `ProcessIdentity.new_name` makes it."""
     boot: str
-    """Id of the boot in which the change was made; empty if unknown."""
+    """Id of the boot; empty if unknown."""
     clock_mhz: int
     before: ApplicationClocks | None
 
@@ -66,7 +66,7 @@ class JournalEntry:
 
 
 def boot_id() -> str:
-    """Return the id of this boot, or an empty string if unknown."""
+    """Return the id of this boot, or "" if unknown."""
     try:
         return _BOOT_ID.read_text(encoding="ascii").strip()
     except OSError:
@@ -94,10 +94,10 @@ def _in_temporary() -> pathlib.Path:
 
 @contextlib.contextmanager
 def exclusive(place: pathlib.Path) -> Iterator[None]:
-    """Hold an exclusive lock on the journal's folder, created if missing.
+    """Lock the journal's folder, created if missing.
 
     Raises:
-        AcceleratorUnavailable: the folder is not writable, another user's, or stays locked.
+        AcceleratorUnavailable: it is not writable, another user's, or locked.
     """
     temporary = _in_temporary()
     try:
@@ -129,7 +129,7 @@ def exclusive(place: pathlib.Path) -> Iterator[None]:
 
 
 def all_of(place: pathlib.Path) -> list[JournalEntry]:
-    """Return the entries in a folder; log JSON files that are none."""
+    """Return the entries in a folder; log other JSON files."""
     found = []
     try:
         paths = sorted(path for path in place.iterdir() if path.suffix == ".json")
@@ -151,11 +151,7 @@ def of_gpu(place: pathlib.Path, gpu: str) -> JournalEntry | None:
 
 
 def write(place: pathlib.Path, note: JournalEntry) -> None:
-    """Replace a GPU's entry and sync it to disk.
-
-    Raises:
-        AcceleratorUnavailable: the folder is not writable.
-    """
+    """Replace a GPU's entry durably, or raise AcceleratorUnavailable."""
     path = _path(place, note.gpu)
     fresh = path.with_suffix(".new")
     try:
@@ -172,7 +168,7 @@ def write(place: pathlib.Path, note: JournalEntry) -> None:
 
 
 def remove(place: pathlib.Path, gpu: str) -> None:
-    """Remove a GPU's entry, if there is one."""
+    """Remove a GPU's entry."""
     _path(place, gpu).unlink(missing_ok=True)
     _sync(place)
 

@@ -1,7 +1,4 @@
-"""Clipper's Python API for Luthier: `ClipperConnection(ProcessContainerManager())`.
-
-An HTTP client; from the request path it imports only the names of the input types.
-"""
+"""Clipper's Python API for Luthier: `ClipperConnection(ProcessContainerManager())`."""
 
 from serving.clipper_admin import deployers
 from serving.clipper_admin.connection import ClipperConnection

@@ -16,7 +16,7 @@ def check_versioned_name(name: str, version: str) -> None:
     """Check a name and a version, which Clipper puts into host names and labels.
 
     Raises:
-        ClipperException: one of them is invalid.
+        ClipperException: one is invalid.
     """
     for what, value in (("name", name), ("version", version)):
         if not isinstance(value, str) or not _NAME.fullmatch(value):
@@ -31,7 +31,7 @@ def absolute_reference(model_data_path: str) -> str:
     """Return the absolute path of a model file or folder, or of `path/to/file.py:Name`.
 
     Raises:
-        ClipperException: no such file or folder exists.
+        ClipperException: it does not exist.
     """
     file, separator, attribute = model_data_path, "", ""
     if not pathlib.Path(model_data_path).exists():

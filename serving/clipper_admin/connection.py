@@ -1,8 +1,7 @@
 """Clipper connection: applications, models and versions of one server.
 
 Names, parameters and defaults match Clipper's `clipper_admin`, with aliases for the names in its
-paper. Uses the management REST API, and a container manager for replicas. Logs where Clipper
-prints.
+paper. Logs where Clipper prints.
 """
 
 from __future__ import annotations
@@ -41,7 +40,7 @@ class ClipperConnection:
         qf_http_timeout_content: int = 300,  # noqa: ARG002
         num_frontend_replicas: int = 1,  # noqa: ARG002
     ) -> None:
-        """Start a server and connect to it; Docker's parameters have no effect."""
+        """Start a server and connect; Docker's parameters have no effect."""
         self.cm.start_clipper(cache_size=cache_size)
         self.connected = True
 
@@ -55,7 +54,7 @@ class ClipperConnection:
         self.cm.stop_all(graceful=graceful)
 
     def get_clipper_logs(self, logging_dir: str = "clipper_logs/") -> list[str]:
-        """Copy the logs into a folder and return the paths of the copies."""
+        """Copy the logs into a folder and return the copies' paths."""
         return self._manager.get_logs(logging_dir)
 
     def get_query_addr(self) -> str:
@@ -67,7 +66,7 @@ class ClipperConnection:
         return self._manager.get_metric_addr()
 
     def inspect_instance(self) -> dict[str, Any]:
-        """Return the server's metrics by kind."""
+        """Return the metrics by kind."""
         report: dict[str, Any] = json.loads(get(self.get_query_addr(), "/metrics"))
         return report
 
@@ -106,15 +105,15 @@ class ClipperConnection:
         self._ask("delete_model_links", app_name=app_name, model_names=[model_name])
 
     def get_all_apps(self, verbose: bool = False) -> list[Any]:
-        """Return the names of all applications, or their details if `verbose`."""
+        """Return the names of all applications, or details if `verbose`."""
         return self._list("get_all_applications", verbose=verbose)
 
     def get_app_info(self, name: str) -> dict[str, Any] | None:
-        """Return an application's details, or None if it is unknown."""
+        """Return an application's details, or None if unknown."""
         return self._find("get_application", name=name)
 
     def get_linked_models(self, app_name: str) -> list[str]:
-        """Return the names of the models linked to an application."""
+        """Return the names of an application's linked models."""
         return self._list("get_linked_models", app_name=app_name)
 
     def build_and_deploy_model(
@@ -130,7 +129,7 @@ class ClipperConnection:
         batch_size: int = -1,
         pkgs_to_install: Sequence[str] | None = None,
     ) -> None:
-        """Build a model and deploy it, by `build_model` and `deploy_model`."""
+        """Build a model and deploy it: `build_model`, then `deploy_model`."""
         image = self.build_model(
             name, version, model_data_path, base_image, container_registry, pkgs_to_install
         )
@@ -145,7 +144,7 @@ class ClipperConnection:
         container_registry: str | None = None,  # noqa: ARG002
         pkgs_to_install: Sequence[str] | None = None,
     ) -> str:
-        """Return the image of a model, which is its absolute path.
+        """Return the image of a model: its absolute path.
 
         The model is a file, a folder with `model.yaml`, or `path/to/file.py:Name`. Packages must be
         installed on the server.
@@ -164,10 +163,10 @@ class ClipperConnection:
         num_replicas: int = 1,
         batch_size: int = -1,
     ) -> None:
-        """Start a version's replicas, and make it current when they are ready.
+        """Start a version, and make it current when it is ready.
 
         `image` is a bundled model's name, a model file, or `path/to/file.py:function`; a
-        `batch_size` of -1 adapts to the latency limit.
+        `batch_size` of -1 is adaptive.
         """
         version = str(version)
         check_versioned_name(name, version)
@@ -191,7 +190,7 @@ class ClipperConnection:
         labels: Sequence[str] | None = None,
         batch_size: int = -1,
     ) -> None:
-        """Register a version and make it current, without starting replicas."""
+        """Register a version and make it current, but start nothing."""
         version = str(version)
         check_versioned_name(name, version)
         self._ask(
@@ -208,28 +207,24 @@ class ClipperConnection:
     def set_model_version(
         self, name: str, version: str | int, num_replicas: int | None = None
     ) -> None:
-        """Make another version of a model current."""
+        """Make another version current."""
         self._ask("set_model_version", model_name=name, model_version=str(version))
         if num_replicas is not None:
             self.set_num_replicas(name, num_replicas, version)
 
     def get_current_model_version(self, name: str) -> str:
-        """Return the current version of a model.
-
-        Raises:
-            ClipperException: there is no such model.
-        """
+        """Return a model's current version, or raise ClipperException."""
         for model in self.get_all_models(verbose=True):
             if model["model_name"] == name and model["is_current_version"]:
                 return str(model["model_version"])
         raise ClipperException(f"No versions of model {name} registered with Clipper")
 
     def get_all_models(self, verbose: bool = False) -> list[Any]:
-        """Return all versions as name:version, or their details if `verbose`."""
+        """Return all versions as name:version, or details if `verbose`."""
         return self._list("get_all_models", verbose=verbose)
 
     def get_model_info(self, name: str, version: str | int) -> dict[str, Any] | None:
-        """Return a version's details, or None if it is unknown."""
+        """Return a version's details, or None if unknown."""
         return self._find("get_model", model_name=name, model_version=str(version))
 
     def get_num_replicas(self, name: str, version: str | int | None = None) -> int:
@@ -255,13 +250,13 @@ class ClipperConnection:
         self.cm.set_num_replicas(name, version, model["input_type"], image, num_replicas)
 
     def get_all_model_replicas(self, verbose: bool = False) -> list[Any]:
-        """Return all replicas as name:version:number, or their details if `verbose`."""
+        """Return all replicas as name:version:number, or details if `verbose`."""
         return self._list("get_all_containers", verbose=verbose)
 
     def get_model_replica_info(
         self, name: str, version: str | int, replica_id: int
     ) -> dict[str, Any] | None:
-        """Return a replica's details, or None if it is unknown."""
+        """Return a replica's details, or None if unknown."""
         return self._find(
             "get_container", model_name=name, model_version=str(version), replica_id=replica_id
         )
@@ -271,13 +266,13 @@ class ClipperConnection:
         self._stop(lambda model: model["model_name"] in model_names)
 
     def stop_versioned_models(self, model_versions_dict: Mapping[str, Sequence[str]]) -> None:
-        """Stop and delete versions, even current ones, given as {name: [version, ...]}."""
+        """Stop and delete the given versions, even current ones: {name: [version, ...]}."""
         self._stop_versions(
             {name: list(map(str, versions)) for name, versions in model_versions_dict.items()}
         )
 
     def stop_inactive_model_versions(self, model_names: Sequence[str]) -> None:
-        """Stop and delete all versions of the given models except the current ones."""
+        """Stop and delete all but the current versions of the given models."""
         self._stop(
             lambda model: model["model_name"] in model_names and not model["is_current_version"]
         )

@@ -15,39 +15,27 @@ from serving.clipper_admin.exceptions import ClipperException
 from serving.system.secret_variables import ADMIN_TOKEN_VARIABLE, TOKEN_VARIABLE
 
 CONTAINERLESS_MODEL_IMAGE = "NO_CONTAINER"
-"""Image of a model that is registered without replicas."""
+"""Image of a model that is only registered."""
 _TIMEOUT_S = 120.0
 _MAX_RESPONSE_BYTES = 64 * 2**20
 
 
 _direct = urllib.request.build_opener(urllib.request.ProxyHandler({}))
-"""URL opener that bypasses the proxies named in the environment."""
+"""URL opener that bypasses any proxy in the environment."""
 
 
 def post(address: str, path: str, data: Mapping[str, Any]) -> str:
-    """Send a management command and return the response.
-
-    Raises:
-        ClipperException: the server rejected the command or is unreachable.
-    """
+    """Send a management command and return the response, or raise ClipperException."""
     return _manage(address, path, json.dumps(data).encode())
 
 
 def ping(address: str) -> str:
-    """Ping the management REST API.
-
-    Raises:
-        ClipperException: as for `post`.
-    """
+    """Ping the management REST API; raises as `post` does."""
     return _manage(address, "/admin/ping", None)
 
 
 def get(address: str, path: str) -> str:
-    """Return a page of the query REST API.
-
-    Raises:
-        ClipperException: the server rejected the request or is unreachable.
-    """
+    """Return a page of the query REST API, or raise ClipperException."""
     return _fetch(f"http://{address}{path}", os.environ.get(TOKEN_VARIABLE), None)
 
 
@@ -61,7 +49,7 @@ def _manage(address: str, path: str, body: bytes | None) -> str:
 
 
 def _fetch(url: str, token: str | None, body: bytes | None) -> str:
-    """Send a POST request with a JSON body, or a GET request if `body` is None."""
+    """Send a POST request with a JSON body, or a GET request without one."""
     headers = {} if body is None else {"Content-Type": "application/json"}
     if token is not None:
         headers["Authorization"] = f"Bearer {token.strip()}"

@@ -1,14 +1,14 @@
 """Exceptions of Clipper's Python API.
 
-ClipperException          a call failed; `msg` has the reason └── UnconnectedException  neither
-`connect` nor `start_clipper` was called
+ClipperException          a call failed; `msg` has the reason
+└── UnconnectedException  neither `connect` nor `start_clipper` was called
 """
 
 from __future__ import annotations
 
 
 class ClipperException(Exception):  # Clipper's name
-    """A call was invalid, or the server reported an error."""
+    """An invalid call, or an error on the server."""
 
     def __init__(self, msg: str) -> None:
         super().__init__(msg)
@@ -16,7 +16,7 @@ class ClipperException(Exception):  # Clipper's name
 
 
 class UnconnectedException(ClipperException):
-    """A call was made without a connection."""
+    """A call without a connection."""
 
     def __init__(
         self,

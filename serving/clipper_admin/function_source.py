@@ -1,8 +1,7 @@
 """Export of a function as an importable module, without pickle.
 
-Writes `model.py`. A function from an importable module is imported. Any other function is written
-as source with what it uses: modules and functions in the same way, plain values as literals, arrays
-as .npy files.
+Writes `model.py`. A function from an importable module is imported. Others are written as source
+with what they use: modules and functions likewise, plain values as literals, arrays as .npy files.
 """
 
 from __future__ import annotations
@@ -34,14 +33,14 @@ _ADVICE = "put it into a module and deploy its function, or load it from a file 
 def save_function(
     function: Callable[[list[Any]], Any], folder: str | pathlib.Path, *, input_type: str
 ) -> str:
-    """Write a function's module and return its reference, an absolute `path/to/model.py:predict`.
+    """Write a function's module and return `path/to/model.py:predict`, absolute.
 
     Args:
         function: maps a list of inputs to one string per input.
-        folder: an existing folder; an earlier module in it is replaced.
+        folder: an existing folder; an earlier module is replaced.
 
     Raises:
-        ClipperException: the function uses something that cannot be written.
+        ClipperException: it uses something that cannot be written.
     """
     if not inspect.isfunction(function):
         raise ClipperException(
@@ -58,11 +57,7 @@ def save_function(
 
 
 def load_function(reference: str) -> Callable[[list[Any]], Any]:
-    """Load the function back from a module that `save_function` wrote.
-
-    Raises:
-        ClipperException: the module cannot be imported.
-    """
+    """Reload the function from a module by `save_function`, or raise ClipperException."""
     file = reference.rpartition(":")[0]
     spec = importlib.util.spec_from_file_location("_clipper_function", file)
     assert spec is not None
@@ -104,11 +99,7 @@ class _Module:
         return "\n".join(lines) + "\n"
 
     def value(self, value: Any, name: str, user: types.FunctionType) -> ast.expr:
-        """Return an expression for the value that `user` knows by a name.
-
-        Raises:
-            ClipperException: the value cannot be written.
-        """
+        """Return an expression for what `user` knows by a name, or raise ClipperException."""
         if isinstance(value, types.ModuleType) and value.__name__ != "__main__":
             return _expression(self._import(value))
         if callable(value) and _is_importable(value):
@@ -135,7 +126,7 @@ class _Module:
         return _expression(literal)
 
     def _function(self, function: types.FunctionType) -> str:
-        """Return the name of a function that cannot be imported, after writing it if it is new."""
+        """Return the name of a function that cannot be imported, writing it if it is new."""
         known = self._names.get(id(function))
         if known is not None:
             return known
@@ -151,7 +142,7 @@ class _Module:
         return name
 
     def _write_source(self, function: types.FunctionType, name: str) -> None:
-        """Write a function inside another one that binds the names it uses."""
+        """Write a function inside a maker function that binds its names."""
         node = _definition(function)
         body: list[ast.stmt] = []
         for used, value in _used_names(function):
@@ -249,7 +240,7 @@ def _definition(function: types.FunctionType) -> ast.FunctionDef | ast.Lambda:
 
 
 def _used_names(function: types.FunctionType) -> Iterator[tuple[str, Any]]:
-    """Yield the names from outside that a function uses, with their values."""
+    """Yield the outside names that a function uses, with their values."""
     cells: Mapping[str, Any] = dict(
         zip(function.__code__.co_freevars, function.__closure__ or (), strict=True)
     )

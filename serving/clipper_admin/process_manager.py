@@ -1,7 +1,7 @@
 """Container manager without containers: a local server process with its replicas.
 
 `start_clipper` starts `python -m serving`; `connect` uses a running server; `stop_all` ends either
-of them.
+one.
 """
 
 from __future__ import annotations
@@ -41,15 +41,15 @@ class ProcessContainerManager:
         start_timeout_s: float = 60.0,
         stop_timeout_s: float = 30.0,
     ) -> None:
-        """Store the settings without starting anything.
+        """Store the settings; start nothing.
 
         Args:
-            cluster_name: becomes part of folder names.
-            clipper_query_port, clipper_management_port: 0 means any free port.
-            command: command that starts a server; default: `python -m serving`.
+            cluster_name: part of folder names.
+            clipper_query_port, clipper_management_port: 0 means a free port.
+            command: starts a server; default: `python -m serving`.
             folder: folder for model files and the log; default: a temporary one.
             start_timeout_s: maximum time until the server is ready.
-            stop_timeout_s: time after which a stopping server is killed.
+            stop_timeout_s: time after which it is killed.
         """
         self.cluster_name = cluster_name
         self.cluster_identifier = cluster_name
@@ -137,11 +137,7 @@ class ProcessContainerManager:
             )
 
     def stop_all(self, *, graceful: bool = True) -> None:
-        """Stop the server, even if another process started it.
-
-        Raises:
-            ClipperException: it is unreachable, rejects the command, or does not stop in time.
-        """
+        """Stop the server, even if another process started it, or raise ClipperException."""
         if self._process is not None:
             self._end(graceful=graceful)
             return
@@ -196,7 +192,7 @@ class ProcessContainerManager:
         )
 
     def get_num_replicas(self, name: str, version: str) -> int:
-        """Return the number of a version's ready replicas."""
+        """Return a version's number of ready replicas."""
         answer = self._operate("get_num_replicas", model_name=name, model_version=version)
         return int(answer)
 

@@ -1,6 +1,6 @@
 """Settings of the serving core: one field per setting, one module per stage.
 
-The dotted name of a setting (`batching.max_size`) is the same everywhere.
+A setting's dotted name (`batching.max_size`) is the same everywhere.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class ServingSettings:
         return dataclasses.replace(self.with_changes(own) if own else self, models={})
 
     def notes(self, served: Collection[str]) -> list[str]:
-        """Return a warning for each overridden model that is not served, perhaps a misspelt one."""
+        """Return a warning for each overridden model that is not served, perhaps misspelt."""
         known = ", ".join(sorted(served)) or "none"
         return [
             f"models.{model}: no such model is served{nearest(model, served)} (served: "
@@ -60,7 +60,7 @@ class ServingSettings:
         ]
 
     def flat(self) -> dict[str, Value]:
-        """Return all settings by dotted name; names of overrides begin with `models.NAME.`."""
+        """Return all settings by dotted name; overrides begin with `models.NAME.`."""
         flat: dict[str, Value] = {}
         for name in SETTINGS:
             group, field = name.split(".")
@@ -70,7 +70,7 @@ class ServingSettings:
         return flat
 
     def as_nested(self) -> dict[str, Any]:
-        """Return the settings as in a settings file: a mapping per group."""
+        """Return the form of a settings file: a mapping per group."""
         tree: dict[str, Any] = {}
         for name, value in self.flat().items():
             *groups, field = name.split(".")
@@ -96,7 +96,7 @@ class ServingSettings:
         """Return a copy with changes by dotted name or nested group; `source` is named in errors.
 
         Raises:
-            InvalidSettings: a name is unknown, or a value has the wrong type or is out of range.
+            InvalidSettings: a name is unknown, or a value has the wrong type or range.
         """
         groups: dict[str, dict[str, Value]] = {}
         models = {model: dict(own) for model, own in self.models.items()}
@@ -154,7 +154,7 @@ def flatten(values: Mapping[str, Any], source: str) -> dict[str, Any]:
 
 
 def _of_model(name: str) -> tuple[str, str]:
-    """Split a dotted name into its model, which is empty for all models, and the setting."""
+    """Split a dotted name into its model, empty for all models, and setting."""
     if not name.startswith(f"{_MODELS}."):
         return "", name
     _, model, knob = ([*name.split(".", 2), "", ""])[:3]

@@ -21,7 +21,7 @@ class ReplicaSettings:
     memory_mb: int | None = setting(None, "MiB", 8, 4_194_304)
     """Memory limit of each replica, without swap. Default none. Lowering it starts new replicas."""
     threads: int = setting(1, "threads", 1, 256)
-    """Threads inside one operator of the runtime. Default 1: small models gain more from replicas."""
+    """Threads inside one operator of the runtime. Default 1: replicas help small models more."""
     spawner: Literal["process", "docker"] = setting("process", live=False)
     """What runs the replicas: local processes (`process`) or local Docker containers (`docker`).
 
@@ -32,8 +32,8 @@ class ReplicaSettings:
     max_response_mb: int = setting(256, "MiB", 1, 2047, live=False)
     """Maximum size of a message from a replica: the responses to one batch.
 
-    If a batch exceeds it, its requests are repeated one by one; a single response that exceeds it
-    fails. A replica that sends more is ended. Default 256 MiB: four of the largest requests.
+    Beyond it, a batch's requests are repeated one by one; a single larger response fails. A replica
+    that sends more is ended. Default 256 MiB: four of the largest requests.
     """
     ready_timeout_s: float = setting(30.0, "s", 0.1, 3600)
     """Time in which a starting replica must be ready. Default 30 s: large models load slowly."""
@@ -56,7 +56,7 @@ class ModelSettings:
     variant: str | None = setting(None)
     """Variant in `model.yaml` to serve (docs/models.md); a change starts new replicas.
 
-    Default none: the variant with the spec's `file`.
+    Default none: the one with the spec's `file`.
     """
     shapes: str | None = setting(
         None, check=lambda text: sizes_of(text.split(), source="model.shapes")

@@ -10,13 +10,13 @@ from serving.settings.setting import setting
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class BatchingSettings:
-    """When queued requests become a batch, which is counted in items; a request may have several."""
+    """When queued requests become a batch, counted in items; a request may have several items."""
 
     policy: Literal["fixed", "aimd", "quantile", "delayed"] = setting("fixed")
     """How batch size and wait are chosen, up to `max_size` and `timeout_us` (docs/batching.md).
 
     `fixed`: as set. `aimd`, `quantile`: the size follows `slo_ms`. `delayed`: the wait follows the
-    arrivals. Default fixed: it is predictable.
+    arrivals. Default fixed: predictable.
     """
     slo_ms: float = setting(20.0, "ms", 0.1, 3_600_000)
     """Latency SLO for `aimd` and `quantile`; a batch gets a third. Default 20 ms, as Clipper's."""
@@ -27,7 +27,7 @@ class BatchingSettings:
     pad_to: int | None = setting(None, "", 1, 65_536)
     """Pad free dimensions to the next multiple of this, so that more requests share a batch.
 
-    Needs `model.pad`, and a model whose responses stay the same, which is checked when it is loaded
+    Needs `model.pad`, and a model whose responses stay the same, checked when it is loaded
     (docs/batching.md). Default none: only requests of the same shapes share a call.
     """
 
@@ -50,7 +50,7 @@ class RoutingSettings:
     policy: Literal["least-loaded", "round-robin"] = setting("least-loaded")
     """`least-loaded`: the worker with the fewest batches or, if several have, the one free soonest.
 
-    `round-robin`: the workers in turn.
+    `round-robin`: each in turn.
     """
 
 
@@ -68,8 +68,8 @@ class SchedulingSettings:
     queue_capacity: int = setting(2048, "items", 1, 1_000_000)
     """Maximum number of queued items; beyond it, the flow with the most items gets 429.
 
-    A flow is one client application's requests. A request with more items than that gets 413.
-    Default 2048: some 0.1 s of a fast model's work.
+    A flow is one client application's requests. A request with more items gets 413. Default 2048:
+    some 0.1 s of a fast model's work.
     """
     default_deadline_s: float = setting(30.0, "s", 0.001, 86_400)
     """Deadline of a request that has none. Default 30 s: longer than a patient client waits."""

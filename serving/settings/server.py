@@ -25,7 +25,7 @@ class ServerSettings:
     admin_host: str = setting("127.0.0.1", live=False)
     """Address of the admin port, which runs code. Default loopback; others need a token and TLS."""
     admin_port: int = setting(8002, "", 0, 65_535, live=False)
-    """Port of health, metrics and live settings; 0, the default if `port` is 0, takes a free one."""
+    """Port for health, metrics and live settings; 0, the default with `port` 0, takes a free one."""
     admin_access: Literal["token", "open"] = setting("token", live=False)
     """Whether admin requests need `Authorization: Bearer TOKEN`; health requests never do.
 
@@ -74,7 +74,7 @@ class ServerSettings:
     Requests without `Authorization: Bearer TOKEN` get 401. Default none: the port is open.
     """
     tls_certificate: str | None = setting(None, live=False)
-    """File with the inference ports' certificate chain (PEM), for `tls_key`. Default none: no TLS."""
+    """File with the inference ports' certificates (PEM), for `tls_key`. Default none: no TLS."""
     tls_key: str | None = setting(None, live=False)
     """File with the private key (PEM) of `tls_certificate`."""
     cors: str | None = setting(None, live=False)
@@ -86,10 +86,9 @@ class ServerSettings:
     hosts: str | None = setting(None, live=False)
     """Further host names of the ports, such as `models.example,10.0.0.7`, or `*` for any.
 
-    Loopback ports accept these names, `localhost` and loopback addresses in `Host`. Other names get
-    403, as protection against web pages whose site resolves to this machine (DNS rebinding). If
-    set, network ports check `Host` too. Default none: the server does not know a network port's
-    names.
+    Loopback ports accept these names, `localhost` and loopback addresses in `Host`. Others get 403,
+    to stop web pages whose site resolves to this machine (DNS rebinding). If set, network ports
+    check `Host` too. Default none: the server does not know a network port's names.
     """
     gzip_min_bytes: int | None = setting(65_536, "bytes", 0, 2**31 - 1, live=False)
     """Minimum length of responses compressed on request (`Accept-Encoding: gzip` or `deflate`).
@@ -98,9 +97,9 @@ class ServerSettings:
     shorter responses are faster uncompressed.
     """
     timing: Literal["none", "header"] = setting("none", live=False)
-    """Whether inference responses report the durations of stages in `Server-Timing`.
+    """Whether inference responses report stage durations in `Server-Timing`.
 
-    Default none: they reveal the load from other clients.
+    Default none: they reveal other clients' load.
     """
     metrics: Literal["inference", "admin"] = setting("inference", live=False)
     """Where metrics and model statistics are shown; they reveal what others request.

@@ -15,18 +15,14 @@ from serving.system import bounded_yaml
 from serving.system.bounded_yaml import yaml_problem
 
 ENVIRONMENT_PREFIX = "LUTHIER_"
-"""Prefix of variables: `LUTHIER_BATCHING__MAX_SIZE=8` sets `batching.max_size`."""
+"""Prefix: `LUTHIER_BATCHING__MAX_SIZE=8` sets `batching.max_size`."""
 
 
 _EXAMPLE = "a YAML file with settings in their groups, as {batching: {max_size: 8}}"
 
 
 def read_file(path: pathlib.Path) -> dict[str, Any]:
-    """Return the mapping in a YAML settings file.
-
-    Raises:
-        InvalidSettings: the file is missing, not valid YAML, or not a mapping.
-    """
+    """Return the mapping in a YAML settings file, or raise InvalidSettings."""
     try:
         data = bounded_yaml.read(path)
     except OSError as error:
@@ -50,9 +46,9 @@ def resolve(
     environment: Mapping[str, str] | None = None,
     command_line: Mapping[str, Any] | None = None,
 ) -> ServingSettings:
-    """Merge all sources; each overrides those before it: defaults, file, environment, command line.
+    """Merge all sources by rising precedence: defaults, file, environment, command line.
 
-    If the inference port is a free one, so is the admin port, unless one is named.
+    A free inference port implies a free admin port unless one is named.
 
     Raises:
         InvalidSettings: a source is invalid; the message names it.

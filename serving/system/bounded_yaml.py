@@ -11,9 +11,9 @@ from yaml.reader import ReaderError
 from serving.system import user_files
 
 MAX_DEPTH = 32
-"""Maximum nesting depth; parse time grows with its square."""
+"""Maximum nesting; parse time grows with its square."""
 MAX_BYTES = 1024 * 1024
-"""Maximum size of a document; it is parsed within a few seconds."""
+"""Maximum size of a text; parsing it takes a few seconds."""
 
 
 class Loader(yaml.SafeLoader):
@@ -36,11 +36,10 @@ class Loader(yaml.SafeLoader):
 
 
 def parse(text: str | bytes, *, max_bytes: int = MAX_BYTES) -> Any:
-    """Return the data of a YAML text with a single document.
+    """Return the data of a text with a single document.
 
-    Raises:
-        yaml.YAMLError: the text is not valid YAML.
-        ValueError: a limit is exceeded, or a value is impossible, such as May 32.
+    Raises yaml.YAMLError, or ValueError if a limit is exceeded or a value is impossible, such as
+    May 32.
     """
     if len(text) > max_bytes:
         raise ValueError(f"larger than {max_bytes} bytes")
@@ -52,12 +51,12 @@ def parse(text: str | bytes, *, max_bytes: int = MAX_BYTES) -> Any:
 
 
 def read(file: pathlib.Path, *, max_bytes: int = MAX_BYTES) -> Any:
-    """Return the data of a YAML file; raises what `user_files.read` and `parse` raise."""
+    """Return the data of a file; raises as `user_files.read` and `parse` do."""
     return parse(user_files.read(file, max_bytes=max_bytes), max_bytes=max_bytes)
 
 
 def yaml_problem(error: Exception) -> str:
-    """Format a YAML error as one line, with its line and column counted from 1.
+    """Return a YAML error as one line, with its line and column from 1.
 
     PyYAML's own messages repeat the position and draw the line.
     """

@@ -7,9 +7,8 @@ Frames go both ways, without pickle:
     message  a JSON object, UTF-8
     blob     raw bytes
 
-Each side sees the end of the other one as the end of the socket, even after `kill -9`. A process
-without a channel ends with its parent by `end_with_parent`. Few modules are imported, for a quick
-start.
+Each side sees the other's end as the end of the socket, even after `kill -9`. A process without a
+channel ends with its parent by `end_with_parent`. Imports are few, for a quick start.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ from typing import IO, Any, Self
 Frame = tuple[dict[str, Any], bytes]
 
 MAX_FRAME_BYTES = 1 << 34
-"""Maximum size of a frame, far above any workload's payloads; a longer one is garbage."""
+"""Maximum size of a frame, far above any workload's payloads."""
 _LENGTHS = struct.Struct("<IQ")
 _PIECE_BYTES = 1 << 20
 _KILLED_S = 5.0
@@ -41,7 +40,7 @@ class Closed(Exception):
 
 
 class ControlChannel:
-    """One end of a control channel, for use by one thread."""
+    """One end of a channel, for one thread."""
 
     def __init__(self, sock: socket.socket) -> None:
         sock.setblocking(False)
@@ -62,8 +61,8 @@ class ControlChannel:
         """Send a frame; `timeout_s` is the maximum time without progress (None: no limit).
 
         Raises:
-            Closed: the other side is gone.
-            TimeoutError: the other side does not read.
+            Closed: the reader is gone.
+            TimeoutError: the reader stalls.
         """
         text = json.dumps(message, separators=(",", ":")).encode()
         for part in (_LENGTHS.pack(len(text), len(blob)) + text, blob):
@@ -97,7 +96,7 @@ class ControlChannel:
         return self._poll(0, 0)  # hang-up is always reported
 
     def _next(self) -> Frame | None:
-        """Remove and return the next complete frame among the received bytes, if there is one."""
+        """Remove and return the next complete frame received, if any."""
         received = self._received
         if len(received) < _LENGTHS.size:
             return None
@@ -114,7 +113,7 @@ class ControlChannel:
         return json.loads(text), blob
 
     def _read(self) -> bool:
-        """Read the bytes that have arrived; return False if there are none."""
+        """Read what has arrived; return False if that is nothing."""
         try:
             data = self.sock.recv(_PIECE_BYTES)
         except BlockingIOError:
@@ -154,8 +153,8 @@ class ControlledProcess(ControlChannel):
     ) -> Self:
         """Start a module in its own session, out of reach of Ctrl-C; `output` gets all it prints.
 
-        Without `environment` the child gets this process's variables, and the current folder cannot
-        shadow packages. Raises OSError.
+        Without `environment` it inherits the variables, and the current folder cannot shadow
+        packages. Raises OSError.
         """
         command = [sys.executable, "-m", module, *words]
         if environment is None:

@@ -3,7 +3,7 @@
     python -I -S end_with_parent.py PARENT PROGRAM ARGUMENT...      run a program that gets SIGTERM
 
 A `preexec_fn` could hang or kill the child of a process with threads (gRPC's poller, the
-allocator). PR_SET_PDEATHSIG survives exec (prctl(2)). Few modules are imported, for a quick start.
+allocator). PR_SET_PDEATHSIG survives exec (prctl(2)). Imports are few, for a quick start.
 """
 
 import ctypes

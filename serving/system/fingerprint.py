@@ -23,9 +23,9 @@ class Fingerprint(NamedTuple):
     """Content and stamps of a model's files."""
 
     digest: str
-    """SHA-256 of the file's content; with several files, that of all their names and digests."""
+    """SHA-256 of the file's content; for several files, of all names and digests."""
     stamps: Mapping[str, Stamp]
-    """Stamps of the file and of its external ONNX weights, by absolute path."""
+    """Stamps of the file and of external ONNX weights, by absolute path."""
 
     @property
     def size(self) -> int:
@@ -34,7 +34,7 @@ class Fingerprint(NamedTuple):
 
     @property
     def is_whole(self) -> bool:
-        """Whether the model is a single file."""
+        """Whether there is only one file."""
         return len(self.stamps) == 1
 
     def still_holds(self) -> bool:
@@ -52,13 +52,13 @@ def _stamp(file: str | pathlib.Path) -> Stamp:
 
 
 def digest_of(file: pathlib.Path) -> str:
-    """Return the SHA-256 of a file's content, or raise OSError if it cannot be read; blocking."""
+    """Return the SHA-256 of a file's content, or raise OSError; blocking."""
     with file.open("rb") as opened:
         return hashlib.file_digest(opened, "sha256").hexdigest()
 
 
 def fingerprint_of(kind: str, path: pathlib.Path | None) -> Fingerprint | None:
-    """Return the fingerprint of a model's file, which may be given as `FILE:NAME`; blocking.
+    """Return the fingerprint of a model's file, also for `FILE:NAME`; blocking.
 
     Return None for folders, modules, relative paths and missing files.
     """

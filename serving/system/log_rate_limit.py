@@ -1,4 +1,4 @@
-"""Rate limit for log messages that users can provoke. A pure computation."""
+"""Rate limit for log messages that users can provoke."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ class LogRateLimiter:
         self._untold = 0
 
     def allow(self, now_s: float) -> int | None:
-        """Return the number of messages suppressed before this one, or None to suppress it too."""
+        """Return how many messages were suppressed before this one, or None to suppress it."""
         if self._told_s is not None and now_s - self._told_s < self._every_s:
             self._untold += 1
             return None

@@ -1,4 +1,4 @@
-"""Identify this machine's processor, so that only measurements on the same kind are compared."""
+"""Identify this machine's processor, so that measurements are compared on the same kind."""
 
 from __future__ import annotations
 

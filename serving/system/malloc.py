@@ -19,14 +19,14 @@ _STATM = pathlib.Path("/proc/self/statm")
 
 
 def trim() -> None:
-    """Give free heap memory back; a thread that allocates meanwhile may wait some milliseconds."""
+    """Return free heap memory; a thread that allocates meanwhile may wait some milliseconds."""
     trim = _function("malloc_trim")
     if trim is not None:
         trim(0)
 
 
 def resident_bytes(*, settled: bool) -> int:
-    """Return the resident memory in bytes; if `settled`, call `trim` first, which may take some ms.
+    """Return resident bytes; if `settled`, call `trim` first, which may take some milliseconds.
 
     Otherwise the heap would retain freed memory, which distorts measurements of models.
     """
@@ -36,7 +36,7 @@ def resident_bytes(*, settled: bool) -> int:
 
 
 def lower_trim_threshold() -> None:
-    """Make large blocks go back to the system as soon as they are freed, from now on."""
+    """Return large blocks to the system as soon as they are freed, from now on."""
     set_option = _function("mallopt")
     if set_option is not None:
         set_option(_MMAP_THRESHOLD, LARGE_BYTES)

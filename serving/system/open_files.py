@@ -1,4 +1,4 @@
-"""Fit the number of connections to the limit on open files, which is raised where possible."""
+"""Fit the number of connections to the limit on open files, raised where possible."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ RESERVE = 256
 
 
 def room_for(connections: int) -> int:
-    """Return how many of the wanted connections the limit on open files allows."""
+    """Return how many of the wanted connections fit into the limit."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = connections + RESERVE
     if soft == resource.RLIM_INFINITY or wanted <= soft:

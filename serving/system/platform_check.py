@@ -18,9 +18,9 @@ IMAGE = "python:3.12-slim"
 
 
 def unsupported_message(program: str, words: Sequence[str], *, serves: bool = False) -> str | None:
-    """Return an error line with the equivalent `docker run` command, or None on Linux.
+    """Return an error line with the equivalent `docker run`, or None on Linux.
 
-    `program` is the command, `words` are its arguments; `serves` means that it listens on a port.
+    `program` is the command and `words` are its arguments; `serves`: it listens on a port.
     """
     system = str(sys.platform)  # mypy knows only its own platform
     if system == "linux":

@@ -16,9 +16,9 @@ _OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH
 
 
 def cache_folder() -> pathlib.Path:
-    """Return this user's folder for files that can be recreated, without checking it.
+    """Return this user's folder for recreatable files, unchecked.
 
-    Follows the XDG Base Directory Specification; a user without a home gets a temporary folder.
+    Follows the XDG Base Directory Specification; without a home it is temporary.
     """
     if given := os.environ.get("XDG_CACHE_HOME"):
         return pathlib.Path(given, "luthier")
@@ -36,7 +36,7 @@ def temporary_cache() -> pathlib.Path:
 def ensure(folder: pathlib.Path, *, advice: str) -> pathlib.Path:
     """Return a folder without links that only this user can change, created if missing.
 
-    Raises OSError if another user can change it; `advice` is the alternative that ends its message.
+    Raises OSError if another user can change it; its message ends with `advice`.
     """
     for one in (*reversed(folder.parents), folder):  # `parents=True` would follow the umask
         if not one.exists():
@@ -51,8 +51,8 @@ def ensure(folder: pathlib.Path, *, advice: str) -> pathlib.Path:
 def check(folder: pathlib.Path, *, advice: str, is_parent: bool = False) -> None:
     """Raise OSError if a path is not a folder, or somebody else can change what is in it.
 
-    `is_parent`: it only holds the folder of such files, so it may belong to root, or be writable to
-    others if its sticky bit protects what it holds.
+    `is_parent`: it only holds the folder of such files, so it may be root's, or writable to others
+    if its sticky bit protects what it holds.
     """
     seen = folder.lstat()
     if not stat.S_ISDIR(seen.st_mode):

@@ -22,13 +22,13 @@ _NAME = re.compile(r"luthier-([0-9]{1,7})-([0-9]+)-([0-9]+)-[0-9a-f]{8}")
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class ProcessIdentity:
-    """A process, identified uniquely within this boot."""
+    """A process, unique within this boot."""
 
     pid: int
     started_ticks: int
-    """Start time in clock ticks since boot; 0 means unknown."""
+    """Clock ticks from boot to start; 0: unknown."""
     namespace: int
-    """Inode of the pid namespace; 0 means unknown."""
+    """Inode of the pid namespace; 0: unknown."""
 
     def new_name(self) -> str:
         """Return a unique name for something that this process owns."""
@@ -63,7 +63,7 @@ def this_process() -> ProcessIdentity:
 
 
 def of(name: str) -> ProcessIdentity | None:
-    """Return the owner that a name contains, or None if it is not such a name."""
+    """Return the owner that a name contains, or None."""
     match = _NAME.fullmatch(name)
     if match is None:
         return None
@@ -86,7 +86,7 @@ def stat_fields(pid: int) -> list[str]:
 
 
 def _started_ticks(pid: int) -> int | None:
-    """Return field 22 of /proc/<pid>/stat, or None if the process is gone or a zombie."""
+    """Return field 22 of /proc/<pid>/stat, or None without a living process."""
     fields = stat_fields(pid)
     return None if not fields or fields[0] in "ZX" else int(fields[19])
 

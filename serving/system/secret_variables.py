@@ -1,4 +1,4 @@
-"""Environment variables with the server's own secrets, which are hidden from other programs.
+"""Environment variables with the server's own secrets, hidden from other programs.
 
 Model code runs as the server's user and can still find them (`/proc`). Hiding protects against code
 that prints its environment, sends it away or passes it to child processes.
@@ -16,10 +16,10 @@ SECRETS = (TOKEN_VARIABLE, ADMIN_TOKEN_VARIABLE, STORE_VARIABLE)
 
 
 def without_secrets(environment: Mapping[str, str]) -> dict[str, str]:
-    """Return a copy of an environment without the server's secrets."""
+    """Return an environment without the server's secrets."""
     return {name: text for name, text in environment.items() if name not in SECRETS}
 
 
 def take(environment: MutableMapping[str, str]) -> dict[str, str]:
-    """Remove and return an environment's secrets, so that child processes do not inherit them."""
+    """Remove and return the secrets, so that child processes do not inherit them."""
     return {name: environment.pop(name) for name in SECRETS if name in environment}

@@ -45,7 +45,7 @@ class Timer:
         loop.add_reader(self._fd, self._on_readable)
 
     def set(self, at_s: float | None) -> None:
-        """Let the timer expire at `at_s` (`time.monotonic`) at the latest; None changes nothing."""
+        """Expire at `at_s` (`time.monotonic`) at the latest; None changes nothing."""
         if at_s is None or at_s >= self._at_s:
             return
         self._at_s = at_s

@@ -1,7 +1,6 @@
 """Read files that users name: regular files of bounded size.
 
-A FIFO would block, and a device never ends. `strerror` of an error suits a message that names the
-file.
+A FIFO would block, a device never ends.
 """
 
 from __future__ import annotations
@@ -14,13 +13,13 @@ import stat
 from typing import BinaryIO
 
 MAX_BYTES = 1024 * 1024
-"""Maximum size of a file that was written by a person."""
+"""Maximum size of a file written by a person."""
 
 
 def open_file(path: str | pathlib.Path, *, max_bytes: int | None = None) -> BinaryIO:
     """Open a regular file for reading; if `max_bytes` is None, the caller bounds the size.
 
-    Raises OSError if the file is unreadable, not regular, or too large.
+    Raises OSError if it is unreadable, not regular, or too large.
     """
     descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)  # a FIFO opens at once
     try:

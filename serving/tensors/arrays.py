@@ -25,7 +25,7 @@ _BYTE = np.dtype("u1")
 
 
 def datatype_of(array: NDArray[Any]) -> str | None:
-    """Return the datatype of an array (strings and objects: BYTES), or None if it has none."""
+    """Return the datatype of an array (strings and objects: BYTES), if it has one."""
     if array.dtype.kind in "SUO":
         return "BYTES"
     return _DATATYPES.get((array.dtype.kind, array.dtype.itemsize))
@@ -74,7 +74,7 @@ def raw_of(array: NDArray[Any]) -> memoryview:
 
 
 def split_bytes(data: Buffer, count: int) -> list[bytes]:
-    """Split the data of a BYTES tensor into its `count` elements, or raise InvalidRequest."""
+    """Return the `count` elements of a BYTES tensor, or raise InvalidRequest."""
     view = memoryview(data)
     size = len(view)
     elements: list[bytes] = []
@@ -92,7 +92,7 @@ def split_bytes(data: Buffer, count: int) -> list[bytes]:
 
 
 def join_bytes(elements: Iterable[bytes]) -> bytes:
-    """Return the data of a BYTES tensor with the given elements."""
+    """Return the data of a BYTES tensor."""
     parts = []
     for element in elements:
         parts.append(_U32.pack(len(element)))

@@ -25,7 +25,7 @@ Draw = Callable[[np.random.Generator, tuple[int, ...]], NDArray[Any]]
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class ValueSpec:
-    """Generator of the values of one input."""
+    """Generator for the values of one input."""
 
     spec: TensorSpec
     text: str
@@ -35,7 +35,7 @@ class ValueSpec:
 
     @property
     def is_guessed(self) -> bool:
-        """Whether the values are integers that nobody declared."""
+        """Whether the values are undeclared integers."""
         return not self.text and self.is_whole
 
     @property
@@ -53,7 +53,7 @@ def value_specs_of(
 ) -> dict[str, ValueSpec]:
     """Return the value generator of every input from NAME=VALUES strings, or raise InvalidSettings.
 
-    `read` returns a file's text (None: files are not supported); `source` is named in errors.
+    `read` returns a file's text (None: no files); `source` is named in errors.
     """
     specs = {spec.name: spec for spec in signature.inputs}
     found = {name: _default(spec) for name, spec in specs.items()}

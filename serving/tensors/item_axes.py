@@ -1,6 +1,6 @@
-"""Detect the item axis of each input and output, or the reason why a model is not batched.
+"""Detect the item axis of each input and output, or why a model is not batched.
 
-If `model.yaml` declares none, axis 0 of every tensor is assumed unless something speaks against it.
+Without axes in `model.yaml`, axis 0 of every tensor is assumed unless something speaks against it.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ def detect_item_axes(
 ) -> Signature:
     """Return the signature with its item axes, or with the reason why requests run alone.
 
-    `item_axis` and `shared` come from `model.yaml`. If they do not fit the signature, raises
-    ModelLoadFailed, which names the model as `where`.
+    `item_axis` and `shared` come from `model.yaml`. Raises ModelLoadFailed, which names the model
+    as `where`, if they do not fit.
     """
     if item_axis or shared:
         return _apply_declared_axes(signature, item_axis, shared, where)
@@ -97,7 +97,7 @@ def _apply_declared_axes(
 def why_no_rows(signature: Signature) -> str:
     """Return why items are not stacked along axis 0 of every tensor; empty if they are.
 
-    They also are in an unbatched model whose inputs fix their number, or whose shapes would allow
+    They also are in an unbatched model if its inputs fix their number, or its shapes would allow
     batches.
     """
     inputs, outputs = _labelled(signature)

@@ -51,7 +51,7 @@ def parse_input_header(item: Mapping[str, Any]) -> tuple[str, str, tuple[int, ..
 
 
 def tensor_from_json(item: Mapping[str, Any]) -> Tensor:
-    """Return the tensor of one JSON input, or raise InvalidRequest if the input is malformed."""
+    """Return the tensor of one JSON input, or raise InvalidRequest."""
     return tensor_of(*parse_input_header(item), item.get("data"))
 
 
@@ -130,7 +130,7 @@ def _bytes_elements(name: str, data: list[Any], elements: int) -> bytes:
 
 
 def tensor_to_json(tensor: Tensor) -> dict[str, Any]:
-    """Return an output in its JSON form, with flat data, or raise InvalidRequest."""
+    """Return an output in JSON form, with flat data, or raise InvalidRequest."""
     head = {"name": tensor.name, "datatype": tensor.datatype, "shape": list(tensor.shape)}
     if tensor.datatype == "BYTES":
         texts = [_utf8(one, tensor.name) for some in elements(tensor) for one in some]
@@ -192,7 +192,7 @@ def elements(tensor: Tensor) -> Iterator[list[bytes]]:
 def written_texts(tensor: Tensor, text: Callable[[bytes], str]) -> Iterator[list[str]]:
     """Yield lists of BYTES elements as JSON strings; an empty list is a pause.
 
-    `text` decodes an element. Raises what `elements` and `text` raise.
+    Raises as `elements` does, and as `text`, which decodes an element.
     """
     for some in elements(tensor):
         if len(some[0]) <= PIECE_BYTES:

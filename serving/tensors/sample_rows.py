@@ -8,8 +8,8 @@ The first axis counts samples where possible. By the array's rank, relative to i
     same, not batched     a sample has as many rows as the fixed first dimension (1 if free), or
                           is the whole array
 
-All inputs must have the same number of samples, or a single one that is repeated. Among the layouts
-that fit, those with the fewest repeated samples are chosen, then the likeliest ones.
+All inputs must have the same number of samples, or a single one that is repeated. Of the layouts
+that fit, those with the fewest repeated samples are chosen, then the likeliest.
 """
 
 from __future__ import annotations
@@ -30,16 +30,16 @@ class SampleLayout(NamedTuple):
 
     samples: int
     axis: int | None
-    """Axis along which the samples lie; None if the array is one sample."""
+    """Axis along which the samples lie; None: the array is one sample."""
     entries: int = 1
     """Number of entries along that axis per sample."""
     into: int | None = None
-    """Axis of the input that receives a sample's entries; None if a single entry has all axes."""
+    """Axis of the input that takes a sample's entries; None: a single entry has all axes."""
 
     def arrange(self, array: NDArray[Any]) -> NDArray[Any]:
-        """Return an array with the samples along the first axis, followed by all axes of the input.
+        """Return the samples along the first axis, followed by all axes of the input.
 
-        `array` may hold only the leading samples.
+        `array` may hold only the first samples.
         """
         if self.axis is None:
             return array[np.newaxis]
@@ -50,7 +50,7 @@ class SampleLayout(NamedTuple):
         return np.moveaxis(samples, 1, self.into + 1)
 
     def rows(self, most: int) -> int | None:
-        """Return how many entries of the first axis hold `most` samples (None: all of them)."""
+        """Return how many entries of the first axis hold `most` samples; None: all entries."""
         return most * self.entries if self.axis == 0 else None
 
 
@@ -81,7 +81,7 @@ def layouts_of(shape: Sequence[int], spec: TensorSpec, signature: Signature) -> 
 def find_layouts(
     shapes: Mapping[str, Sequence[int]], signature: Signature
 ) -> dict[str, SampleLayout] | None:
-    """Return layouts, by input, that agree in their number of samples, or None if impossible."""
+    """Return layouts, by input, with the same number of samples for all, or None."""
     ways = {spec.name: layouts_of(shapes[spec.name], spec, signature) for spec in signature.inputs}
     found: list[tuple[tuple[int, int, int], dict[str, SampleLayout]]] = []
     for count in {way.samples for each in ways.values() for way in each if way.samples}:

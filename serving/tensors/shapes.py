@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     import numpy as np
 
 Axes = Mapping[str, tuple[Size | None, ...]]
-"""Size of each axis by input; None for an item axis or a missing size."""
+"""Size of each axis, by input; None: item axis, or missing."""
 
 
 class FreeAxis(NamedTuple):
@@ -27,7 +27,7 @@ class FreeAxis(NamedTuple):
     input: str
     axis: int
     dimension: str
-    """Name of the dimension in the model's file; may be empty."""
+    """Name in the model's file; may be empty."""
 
     def __str__(self) -> str:
         named = f" ({self.dimension})" if self.dimension else ""
@@ -56,8 +56,8 @@ def bind(
 ) -> Axes:
     """Return the size of every axis of every input.
 
-    Sizes for one input also apply to dimensions of the same name in other inputs. Item axes may
-    have sizes as long as they are not final (`is_settled`). `source` is named in errors.
+    Sizes for one input also apply to dimensions of the same name in others. Item axes may have
+    sizes unless they are final (`is_settled`). `source` is named in errors.
 
     Raises:
         InvalidSettings: a name is unknown, sizes do not fit, or one name has different sizes.
@@ -102,7 +102,7 @@ def bind(
 
 
 def missing(signature: Signature, axes: Axes) -> list[FreeAxis]:
-    """Return the free dimensions that have no size, apart from item axes."""
+    """Return the free dimensions without a size, except item axes."""
     return [
         FreeAxis(spec.name, axis, name)
         for spec in signature.inputs
@@ -145,8 +145,7 @@ def sample_shapes(
 ) -> dict[str, tuple[int, ...]]:
     """Draw the shapes of one request.
 
-    Dimensions of the same name get the same size, as do unnamed ones with the same declaration and
-    axis.
+    Dimensions of one name get the same size, as do unnamed ones with the same size text and axis.
     """
     known: dict[object, int] = {}
     shapes = {}

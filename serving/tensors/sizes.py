@@ -23,14 +23,14 @@ _LOGNORMAL = re.compile(r"lognormal\((\d+(?:\.\d+)?),(\d+(?:\.\d+)?)\)<=(\d+)")
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Size:
-    """Size of one free dimension, either fixed or varying between requests."""
+    """Size of one free dimension, fixed or varying between requests."""
 
     text: str
     low: int
     high: int
     median: float | None = None
     sigma: float | None = None
-    """Parameter of a lognormal distribution, like `median`, cut off at `high`; None: uniform."""
+    """Parameter of a lognormal distribution, cut off at `high`; None: uniform."""
     lengths: tuple[int, ...] = ()
     """Sizes from a file, all equally likely."""
 
@@ -41,7 +41,7 @@ class Size:
 
     @property
     def typical(self) -> int:
-        """Median of the sizes that are drawn."""
+        """Median of the drawn sizes."""
         if self.lengths:
             return round(statistics.median(self.lengths))
         if self.median is not None:
@@ -59,7 +59,7 @@ class Size:
 
 
 Sizes = Mapping[str, tuple[Size, ...]]
-"""By an input's name, the sizes of all axes but the item axis; by a dimension's, its size."""
+"""Sizes of an input's axes except the item axis, or of one dimension, by name."""
 
 
 def sizes_of(
@@ -67,7 +67,7 @@ def sizes_of(
 ) -> dict[str, tuple[Size, ...]]:
     """Parse NAME=SIZES strings, or raise InvalidSettings.
 
-    `read` returns a file's text (None: files are not supported); `source` is named in errors.
+    `read` returns a file's text (None: no files); `source` is named in errors.
     """
     found: dict[str, tuple[Size, ...]] = {}
     for text in texts:
@@ -84,7 +84,7 @@ def sizes_of(
 
 
 def to_texts(sizes: Sizes) -> tuple[str, ...]:
-    """Return the strings that `sizes_of` parses; sizes from a file become a range."""
+    """Return sizes as `sizes_of` parses them; those from files become a range."""
     return tuple(
         f"{name}={'x'.join(_without_file(size) for size in each)}" for name, each in sizes.items()
     )

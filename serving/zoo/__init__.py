@@ -1,7 +1,7 @@
-"""Lookup of model specs: bundled models by name, a user's own models by path.
+"""Lookup of model specs: bundled models by name, a user's own by path.
 
 Loads no model; the replica checks the file. Paths are absolute. A user's folder with a `model.yaml`
-(`spec_file`) is named by its path. The samples of a file `net.onnx` are in `net.samples.npz`.
+(`spec_file`) is named by its path. Samples for a file `net.onnx` are in `net.samples.npz`.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _MODULE_REFERENCE = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*")
 
 
 def bundled_specs() -> tuple[ModelSpec, ...]:
-    """Return the specs of bundled models; those built on first use get a path only from `find`."""
+    """Return the bundled specs; models built on first use get a path only from `find`."""
     return tuple(read_spec(FOLDER / name, name=None, builds=False) for name in names())
 
 
@@ -48,13 +48,13 @@ def find(
             `package.module:Name` (kind python); a program (kind command).
         name: name to serve it under; default: its own or the file's stem.
         kind: model kind, if the path does not determine it.
-        is_trusted: allows `ONLY_TRUSTED` kinds; for the operator, never for clients.
+        is_trusted: allows `ONLY_TRUSTED`; for the operator, never for clients.
 
     Raises:
-        UnknownModel: it is neither a path nor a bundled model's name.
+        UnknownModel: it is neither a path nor a bundled name.
         ModelLoadFailed: the path is missing, the kind unknown, `model.yaml` invalid, or the model
             untrusted.
-        InvalidSettings: `name` does not fit into URLs and knobs, or `kind` is not the model's.
+        InvalidSettings: `name` does not fit URLs and knobs, or `kind` is not the model's.
     """
     if kind is not None and kind not in KINDS:
         raise InvalidSettings(
@@ -73,11 +73,7 @@ def find(
 
 
 def check_trusted(spec: ModelSpec, *, is_trusted: bool = False) -> None:
-    """Reject a model that runs code from its files, unless it is trusted.
-
-    Raises:
-        ModelLoadFailed: the model is rejected.
-    """
+    """Raise ModelLoadFailed for an untrusted model that runs code from its files."""
     if spec.kind not in ONLY_TRUSTED or is_trusted:
         return
     what = "a model of this kind"

@@ -18,27 +18,19 @@ def names() -> tuple[str, ...]:
 
 
 def check_cache() -> None:
-    """Check a cache in the temporary directory, where anybody can create it.
-
-    Raises:
-        OSError: another user owns the cache or can write to it.
-    """
+    """Raise OSError if another user owns or can write to a cache in the temporary directory."""
     temporary = private_folder.temporary_cache()
     if private_folder.cache_folder().parent == temporary:
         private_folder.ensure(temporary, advice="set XDG_CACHE_HOME")
 
 
 def built_folder(name: str) -> pathlib.Path:
-    """Return the folder of a model that is built on first use."""
+    """Return the folder of a model built on first use."""
     return private_folder.cache_folder() / "zoo" / name
 
 
 def build_weights(name: str) -> pathlib.Path:
-    """Return a bundled model's weights file, after building it if missing.
-
-    Raises:
-        ModelLoadFailed: the weights cannot be built.
-    """
+    """Return a bundled model's weights, built if missing, or raise ModelLoadFailed."""
     build = importlib.import_module(f"{__package__}.{name}.build")
     try:
         check_cache()

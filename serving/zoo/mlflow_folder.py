@@ -1,7 +1,7 @@
 """Reader of MLflow model folders: the file to serve and its kind, without MLflow.
 
-Takes the first flavor that has a kind of its own; otherwise the kind is mlflow, with a description
-of the code that loading runs.
+Takes the first flavor with a kind of its own; otherwise the kind mlflow, with a description of the
+code that loading runs.
 """
 
 from __future__ import annotations
@@ -28,19 +28,19 @@ _FLAVORS: Mapping[str, tuple[str, str, tuple[str, ...]]] = {
     "tensorflow": ("tensorflow", "saved_model_dir", ("",)),
     "keras": ("tensorflow", "data", ("model", "")),
 }
-"""Kind, key of the path, and possible places below that path, by flavor."""
+"""Kind, key of the path, and possible places below it, by flavor."""
 _SUFFIXES = {".onnx": "onnx", ".skops": "sklearn", ".pt2": "torch"}
 _SAVED_MODEL = "saved_model.pb"
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class MlflowModel:
-    """Part of an MLflow folder that is served."""
+    """The served part of an MLflow folder."""
 
     kind: str
     path: pathlib.Path
     code: str = ""
-    """Description of the code that loading runs; empty if it runs none."""
+    """Description of the code that loading runs, if any."""
 
 
 def is_one(folder: pathlib.Path) -> bool:
@@ -49,11 +49,7 @@ def is_one(folder: pathlib.Path) -> bool:
 
 
 def read(folder: pathlib.Path) -> MlflowModel:
-    """Read an MLflow model folder and return the part to serve.
-
-    Raises:
-        ModelLoadFailed: the file `MLmodel` is invalid.
-    """
+    """Return the part to serve of an MLflow model folder, or raise ModelLoadFailed."""
     given = flavors(folder)
     for path, kind in _files(folder, given):
         if _kind_of(path) == kind:
@@ -62,11 +58,7 @@ def read(folder: pathlib.Path) -> MlflowModel:
 
 
 def flavors(folder: pathlib.Path) -> Mapping[str, Mapping[str, Any]]:
-    """Return the flavors of an MLflow folder by name.
-
-    Raises:
-        ModelLoadFailed: the file `MLmodel` is invalid.
-    """
+    """Return a folder's flavors by name, or raise ModelLoadFailed."""
     data = content(folder).get("flavors")
     if not isinstance(data, dict) or not all(isinstance(one, dict) for one in data.values()):
         raise ModelLoadFailed(str(folder / FILE), "expected `flavors`, a mapping of mappings")
@@ -74,11 +66,7 @@ def flavors(folder: pathlib.Path) -> Mapping[str, Mapping[str, Any]]:
 
 
 def content(folder: pathlib.Path) -> Mapping[str, Any]:
-    """Return the content of an MLflow folder's `MLmodel` file.
-
-    Raises:
-        ModelLoadFailed: the file is not a YAML mapping, or is too large.
-    """
+    """Return the content of a folder's `MLmodel`, or raise ModelLoadFailed."""
     data = plain_yaml.read(folder / FILE, max_bytes=MAX_BYTES, what="MLflow's")
     if not isinstance(data, dict):
         raise ModelLoadFailed(str(folder / FILE), "expected a mapping, as MLflow writes it")

@@ -1,4 +1,4 @@
-"""JSON form of model specs, with which a server finds the files after a restart.
+"""JSON form of model specs, to find the files after a restart.
 
 Bundled files are relative to the zoo, or named by the model if built on first use. Other paths are
 absolute.
@@ -31,7 +31,7 @@ def from_json(data: Mapping[str, Any]) -> ModelSpec:
     """Return the spec that `as_json` wrote.
 
     Raises:
-        ModelLoadFailed: the data is invalid, or the model is allowed only on the command line.
+        ModelLoadFailed: the data is invalid, or the model allowed only on the command line.
     """
     try:
         program = data["program"]

@@ -33,11 +33,11 @@ _VARINT, _BYTES, _FLOAT = 0, 2, 5
 _ATTRIBUTE_FLOAT, _ATTRIBUTE_INT, _ATTRIBUTE_STRING, _ATTRIBUTE_INTS = 1, 2, 3, 7
 
 Size = int | str
-"""Size of a dimension: a number, or a name if it is free."""
+"""A dimension: its size, or a name if free."""
 
 
 class Graph:
-    """Graph builder; `add` appends a node and returns the name of its output."""
+    """Graph builder; `add` appends a node and returns its output's name."""
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -56,11 +56,7 @@ class Graph:
         self._outputs.append(_value_info(name, dtype, shape))
 
     def weight(self, name: str, values: NDArray[Any] | np.generic) -> str:
-        """Store a constant tensor and return its name.
-
-        Raises:
-            KeyError: the array's dtype is not in `DTYPES`.
-        """
+        """Store a constant tensor and return its name; KeyError if its dtype is not in `DTYPES`."""
         # Not ascontiguousarray, which makes a scalar 1-d.
         array = np.asarray(values, order="C")
         dimensions = b"".join(_number(1, size) for size in array.shape)
@@ -76,12 +72,12 @@ class Graph:
         outputs: Sequence[str] = (),
         **attributes: float | str | Sequence[int],
     ) -> str:
-        """Append a node and return the name of its first output that is not omitted.
+        """Append a node and return its first output that is not omitted.
 
         Args:
             operator: operator of opset 17.
-            inputs: names of inputs, weights or outputs of other nodes; empty: omitted.
-            output: name of a single output; default: the node's name.
+            inputs: names of inputs, weights or outputs; empty: omitted.
+            output: name of a single output; default: the node's.
             outputs: names of several outputs; empty: omitted.
         """
         name = f"{operator.lower()}_{len(self._nodes)}"

@@ -12,11 +12,7 @@ from serving.system.bounded_yaml import yaml_problem
 
 
 def read(file: pathlib.Path, *, max_bytes: int, what: str) -> object:
-    """Read a file, which error messages call `what`.
-
-    Raises:
-        ModelLoadFailed: the file is unreadable, too large or not valid YAML.
-    """
+    """Return the data of a file, which messages call `what`, or raise ModelLoadFailed."""
     try:
         return bounded_yaml.read(file, max_bytes=max_bytes)
     except yaml.YAMLError as error:

@@ -1,4 +1,4 @@
-"""Recognition of a model file's kind by its first and last bytes, or else by its suffix.
+"""Recognition of a model file's kind by its first and last bytes, or by its suffix.
 
 Imports and unpickles nothing; reads are bounded. The replica checks integrity.
 """
@@ -16,7 +16,7 @@ TEXTS = {
     ".json": "an XGBoost model (an object that begins with the key 'learner', as Booster.save_model writes it)",
     ".txt": "a LightGBM model (it begins with the lines 'tree' and 'version=v...', as Booster.save_model writes it)",
 }
-"""Expected content of files with a suffix that several formats share, by suffix."""
+"""Expected content, by suffix, where the suffix shows no kind."""
 
 SUFFIXES: dict[str, str] = {
     ".onnx": "onnx",
@@ -34,7 +34,7 @@ SUFFIXES: dict[str, str] = {
     ".cbm": "catboost",
     ".py": "python",
 }
-"""Kind by suffix, used if the content does not decide; kinds explain how to convert pickles."""
+"""Kind by suffix, if content does not decide; kinds explain how to convert pickles."""
 OFFERED = ".onnx, .ort, .skops, .npz, .pt, .pt2, .jit, .ubj, .cbm, XGBoost's .json, LightGBM's .txt, .py:NAME"
 _ZIP = b"PK\x03\x04"
 _PARTS: Mapping[bytes, str] = {
@@ -43,7 +43,7 @@ _PARTS: Mapping[bytes, str] = {
     b"/data.pkl": "torch",  # other torch.save files, which the kind rejects
     b"schema.json": "sklearn",  # skops
 }
-"""Kind by a part of an archive; the first part that is present decides."""
+"""Kind by part of an archive; the first one present decides."""
 _BEGINNINGS: tuple[tuple[re.Pattern[bytes], str], ...] = (
     (
         re.compile(rb"(?s)\{(?:[iU].|I..|l....|L.{8})learner\{"),
@@ -63,12 +63,12 @@ _PICKLE = re.compile(rb"\x80[\x02-\x05]")
 
 
 def file_kind(path: pathlib.Path) -> str | None:
-    """Return a file's kind by its content, or else by its suffix, or None."""
+    """Return a file's kind by content, or by suffix, or None."""
     return kind_of(path) or SUFFIXES.get(path.suffix.lower())
 
 
 def unrecognised_message(path: pathlib.Path, card_file: str) -> str:
-    """Return an error message for a file whose kind is unknown."""
+    """Return an error message for a file of unknown kind."""
     text = TEXTS.get(path.suffix.lower())
     if text is not None:
         return f"it is not {text}; choose another kind with --kind or in a folder's {card_file}"
@@ -80,7 +80,7 @@ def unrecognised_message(path: pathlib.Path, card_file: str) -> str:
 
 
 def kind_of(path: pathlib.Path) -> str | None:
-    """Return a file's kind by its content, or None if that does not show it."""
+    """Return a file's kind by its content, or None."""
     if not path.is_file():
         return None
     part = _part_of(path)

@@ -33,7 +33,7 @@ from serving.zoo.bundled import FOLDER, SPEC_FILE, build_weights
 
 MAX_SPEC_BYTES = 65_536
 SAMPLES_FILE = "samples.npz"
-"""File with real inputs in a model's folder; next to a file `net.onnx` it is `net.samples.npz`."""
+"""Real inputs in a model's folder; next to `net.onnx` they are `net.samples.npz`."""
 
 SAVED_MODEL_FILES = ("saved_model.pb", "saved_model.pbtxt")
 
@@ -66,7 +66,7 @@ def is_samples(file: pathlib.Path) -> bool:
 
 
 def file_or_none(file: pathlib.Path) -> pathlib.Path | None:
-    """Return the file if it exists, otherwise None."""
+    """Return the file if it exists."""
     return file if file.is_file() else None
 
 
@@ -79,7 +79,7 @@ def find_program(words: list[str], folder: pathlib.Path, where: pathlib.Path) ->
     """Find a program in the folder, or on the PATH if its name has no slash.
 
     Raises:
-        ModelLoadFailed: the program is missing or not executable.
+        ModelLoadFailed: it is missing or not executable.
     """
     first = words[0]
     found = shutil.which(folder / first if "/" in first else first)
@@ -95,7 +95,7 @@ def find_program(words: list[str], folder: pathlib.Path, where: pathlib.Path) ->
 
 
 def read_spec(folder: pathlib.Path, *, name: str | None, builds: bool = True) -> ModelSpec:
-    """Return the spec in a folder's `model.yaml`; without `builds`, no weights are built."""
+    """Read a folder's `model.yaml`; without `builds`, no weights are built."""
     file = folder / SPEC_FILE
     names = f"{SPEC_FILE}, no {mlflow_folder.FILE} and no {SAVED_MODEL_FILES[0]}"
     text = f"the folder has no {names}; name the model file instead"
@@ -124,21 +124,13 @@ def read_spec(folder: pathlib.Path, *, name: str | None, builds: bool = True) ->
 
 
 def _require(holds: bool, file: pathlib.Path, text: str) -> None:
-    """Reject a spec with a message unless a condition holds.
-
-    Raises:
-        ModelLoadFailed: the condition does not hold.
-    """
+    """Raise ModelLoadFailed with a message unless a condition holds."""
     if not holds:
         raise ModelLoadFailed(str(file), text)
 
 
 def _declared_inputs(spec: Mapping[str, Any], file: pathlib.Path) -> dict[str, Any]:
-    """Return the fields of `ModelSpec` that declare inputs; `[3, 640]` becomes `3x640`.
-
-    Raises:
-        ModelLoadFailed: a field is malformed.
-    """
+    """Return the fields of `ModelSpec` that declare inputs, or raise ModelLoadFailed."""
     shapes = []
     for name, sizes in spec.get("shapes", {}).items():
         each = sizes if isinstance(sizes, list) else [sizes]
@@ -173,11 +165,7 @@ def _declared_inputs(spec: Mapping[str, Any], file: pathlib.Path) -> dict[str, A
 def _variants(
     given: Mapping[Any, Any], path: pathlib.Path | None, file: pathlib.Path
 ) -> dict[str, Variant]:
-    """Return the variants of a spec.
-
-    Raises:
-        ModelLoadFailed: a variant is invalid, or none is the default.
-    """
+    """Return the variants of a spec, or raise ModelLoadFailed."""
     variants = {}
     for name, fields in given.items():
         where = f"variants.{name}"

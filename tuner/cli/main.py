@@ -57,14 +57,14 @@ COMMANDS: Mapping[str, str] = {
 """Summary of each sub-command, a module of `tuner.cli.commands`."""
 SUMMARY = "find the configuration that serves a model best under a given workload"
 AGAIN_S = 3.0
-"""Time after which another signal raises again, in case the command hangs while ending."""
+"""Time after which another signal raises again, in case the command hangs."""
 PIPED_COLUMNS = 200
 """Width of output into a file or pipe."""
 _log = logging.getLogger("tuner.cli.main")  # also when it runs as __main__
 
 
 class Interrupts:
-    """Signal handler that turns SIGINT and SIGTERM into one KeyboardInterrupt.
+    """Signal handler: SIGINT and SIGTERM raise one KeyboardInterrupt.
 
     Further signals are ignored while the command ends.
     """
@@ -149,7 +149,7 @@ def print_error(
 ) -> int:
     """Print an error, as JSON too if `is_json`, and return its exit code.
 
-    `arguments` complete the command in an error that suggests an option.
+    `arguments` complete an error that suggests an option.
     """
     code, text = _describe_error(error, log, arguments, program)
     with contextlib.suppress(BrokenPipeError):
@@ -173,7 +173,7 @@ def _run(arguments: list[str], terminal: Terminal, program: str) -> CommandResul
 
 
 def _print_result(said: CommandResult, problem: str | None, program: str, *, is_json: bool) -> int:
-    """Print the result and return the exit code, even if nobody reads the output."""
+    """Print the result and return the exit code, even without a reader."""
     code = said.exit_code if said.problem is None else said.problem.exit_code
     with contextlib.suppress(BrokenPipeError):
         if is_json:

@@ -1,4 +1,4 @@
-"""Results of a benchmark of samplers on tables: regrets, times and non-inferiority.
+"""Benchmark of samplers on benchmark tables: regrets, times and non-inferiority.
 
 Regrets are shares of the optimum (0.02 is 2 %); seconds include recorded evaluations, the model's
 profile and the sampler.
@@ -38,7 +38,7 @@ class TimeToTolerance:
     trials: tuple[float | None, ...]
     seconds: tuple[float | None, ...]
     median: float | None
-    """Number of trials after which half of the runs succeed; None if fewer do."""
+    """Trials in which half of the runs succeed; None if fewer do."""
     p90: float | None
     median_s: float | None
     p90_s: float | None
@@ -80,7 +80,7 @@ class SamplerResult:
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class NonInferiority:
-    """Comparison of the reference with one peer: mean difference of their regrets."""
+    """Reference against one peer: mean difference of their regrets."""
 
     peer: str
     budget: int
@@ -88,9 +88,9 @@ class NonInferiority:
     difference: float
     """Regret of the reference minus the peer's; negative favours the reference."""
     upper: float | None
-    """One-sided 95 % bound of the mean, by Student's t; None with fewer than five units."""
+    """One-sided 95 % bound of the mean, by Student's t; None below five units."""
     p: float | None
-    """p-value of a mean difference at or above the margin."""
+    """p-value of a mean at or above the margin."""
     corrected_p: float | None
     standing: NonInferiorityResult
 
@@ -114,7 +114,7 @@ class TableBenchmark:
     good_candidates: Mapping[float, int]
     tolerances: Mapping[float, float]
     random_median: Mapping[float, int]
-    """Trials after which half of all random searches have met a good candidate."""
+    """Trials until half of all random searches meet a good candidate."""
     contestants: tuple[SamplerResult, ...]
     noninferiority: tuple[NonInferiority, ...]
     notes: tuple[str, ...]
@@ -149,7 +149,7 @@ class BenchmarkRecord:
 
 
 def rank(values: Sequence[float], share: float) -> float | None:
-    """Return the value that this share of runs does not exceed, or None if infinite."""
+    """Return the value that this share of runs does not exceed; None if infinite."""
     return _finite(sorted(values)[max(0, math.ceil(share * len(values)) - 1)])
 
 

@@ -1,7 +1,7 @@
 """Metric constraints such as `p99_ms <= 50`.
 
 The distance from the bound is logarithmic (`log_excess`), as noise grows with the value: 0.1 is 10
-% beyond the bound, -0.1 within it.
+% beyond it, -0.1 within.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class Metric:
     label: str
     unit: str
     field: str
-    """Field of a `Measurement`, in which NaN or None means unknown."""
+    """Field of a `Measurement`; NaN or None means unknown."""
     objective: str | None = None
     grows: int = 0
     """1 if it rises with the mean latency, -1 if it falls, otherwise 0."""
@@ -85,7 +85,7 @@ class MetricConstraint:
 
     @property
     def text(self) -> str:
-        """The constraint as `parse` reads it."""
+        """Text that `parse` reads."""
         return f"{self.metric} {'<=' if self.is_upper else '>='} {self.bound:.12g}"
 
     @property
@@ -99,7 +99,7 @@ class MetricConstraint:
         return beyond if self.is_upper else -beyond
 
     def explain_violation(self, value: float) -> str | None:
-        """Return a sentence about a violation, or None without one."""
+        """Return a sentence about a violation, or None."""
         if not self.log_excess(value) > 0:
             return None
         unit = f" {self.of.unit}" if self.of.unit else ""
@@ -111,7 +111,7 @@ class MetricConstraint:
 
 
 def parse(text: str) -> MetricConstraint:
-    """Parse a constraint, or raise ValueError, with the nearest metric for an unknown one."""
+    """Parse a constraint, or raise ValueError with the nearest metric."""
     found = _FORM.fullmatch(text)
     if found is None:
         raise ValueError(f"{text!r} is not a constraint; expected METRIC <= NUMBER, as {EXAMPLE}")
@@ -131,7 +131,7 @@ def parse(text: str) -> MetricConstraint:
 
 
 def canonical(text: str) -> str:
-    """Return a constraint in its canonical form; raises as `parse` does."""
+    """Return a constraint in canonical form; raises as `parse` does."""
     return parse(text).text
 
 
@@ -155,13 +155,13 @@ def parse_all(texts: Iterable[str]) -> tuple[MetricConstraint, ...]:
 
 
 def of_slo(slo_ms: float) -> MetricConstraint:
-    """Return the constraint that `--slo-ms` stands for."""
+    """Return `--slo-ms` as a constraint."""
     return MetricConstraint(metric="p99_ms", is_upper=True, bound=slo_ms, option="--slo-ms")
 
 
 def find_violation(
     limits: Iterable[MetricConstraint], measurements: Sequence[Measurement]
 ) -> str | None:
-    """Return a sentence about the first constraint that evaluations together violate, or None."""
+    """Return a sentence about the first constraint that evaluations violate together, or None."""
     sentences = (limit.explain_violation(limit.of.together(measurements)) for limit in limits)
     return next(filter(None, sentences), None) if measurements else None

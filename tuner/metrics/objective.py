@@ -25,11 +25,11 @@ class Objective:
 
     @property
     def axis(self) -> str:
-        """Title of an axis in a chart."""
+        """Title of an axis."""
         return f"{self.label} ({self.unit})"
 
     def value(self, measurement: Measurement) -> float:
-        """Return the objective of one evaluation, in `unit`, or NaN if unknown."""
+        """Return the objective of one evaluation, in `unit`; NaN if unknown."""
         value: float = getattr(measurement, self.field)
         return value
 
@@ -42,7 +42,7 @@ class Objective:
         return value if self.is_minimised else 1e3 / value
 
     def from_minimised(self, value: float) -> float:
-        """Return the value in `unit` of which `to_minimise` gave `value`."""
+        """Invert `to_minimise`."""
         return value if self.is_minimised else 1e3 / value
 
     def interval(self, measurement: Measurement) -> Interval:
@@ -64,7 +64,7 @@ class Objective:
         return ends
 
     def of(self, trial: Trial) -> float | None:
-        """Return the objective of a trial, or None unless it is ok and known."""
+        """Return the objective of a trial; None unless it is ok and known."""
         value = math.nan if trial.measurement is None else self.value(trial.measurement)
         return value if math.isfinite(value) else None
 
@@ -114,7 +114,7 @@ OBJECTIVES = {
 NAMES = tuple(OBJECTIVES)
 COSTS = frozenset({"cost", "cpu", "memory"})
 OF_MEAN = COSTS | {"time-per-item"}
-"""Objectives that are proportional to mean latency for the same allocated resources."""
+"""Objectives proportional to the mean latency for the same allocated resources."""
 
 
 def parse_names(text: str) -> str:

@@ -1,8 +1,7 @@
-"""Cost of a configuration: the resources it holds, or their price, per 1,000 responses.
+"""Cost of a configuration: resources held, or their price, per 1,000 responses.
 
-The resources held are the larger of those reserved and those used. Without a price file a
-core-second counts 1 and a GiB-second 1/8, about the ratio of large clouds' container services in
-2025.
+What is held is the larger of reserved and used. Without a price file a core-second counts 1 and a
+GiB-second 1/8, about the ratio of large clouds' container services in 2025.
 """
 
 from __future__ import annotations
@@ -61,7 +60,7 @@ def read(path: str | None) -> Prices:
     """Read a price file, if given.
 
     Raises:
-        UsageError: the file is unreadable.
+        UsageError: it is unreadable.
         InvalidPrices: a key or price is invalid or missing.
     """
     if path is None:
@@ -75,7 +74,7 @@ def read(path: str | None) -> Prices:
 
 
 def parse(text: str, *, file: str) -> Prices:
-    """Parse the text of a price file; raises as `read` does."""
+    """Parse a price file; raises as `read` does."""
     found = document.read(text, file, fault=InvalidPrices)
     given = found.mapping(found.value, ())
     for key in given:
@@ -95,7 +94,7 @@ def parse(text: str, *, file: str) -> Prices:
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class AllocatedResources:
-    """Resources that are reserved; 0 without a limit."""
+    """Reserved resources; 0 without a limit."""
 
     cores: float
     memory_mib: float

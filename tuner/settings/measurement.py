@@ -21,7 +21,7 @@ OF_MEANS = frozenset({"mean", "throughput", "time-per-item"})
 RATE_S = 1.0
 """Measured seconds per rate."""
 RATE_WARMUP_S = 0.3
-"""Minimum warm-up per rate, which drains the backlog of a rate that was too high."""
+"""Minimum warm-up per rate; it drains the backlog of a rate that was too high."""
 SHORT_S, USUAL_S = 0.6, 2.0
 """Measured seconds if the mean decides, and otherwise."""
 WARMUP_S = 0.1
@@ -31,7 +31,7 @@ SETTLING_S = 2.0
 MAX_BLOCKS = 100
 """Maximum number of blocks per phase; longer phases have longer blocks."""
 QUOTA_PERIOD_S = 0.1
-"""CPU quota period; the length of a block is a multiple of it."""
+"""CPU quota period; a block lasts a multiple of it."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -173,12 +173,12 @@ class MeasurementSettings:
 
     @property
     def second(self) -> str | None:
-        """Name of the second objective, if there is one."""
+        """Name of the second objective, if any."""
         return self.names[1] if len(self.names) > 1 else None
 
     @property
     def counts_goodput(self) -> bool:
-        """Whether `--slo-ms` defines goodput rather than a constraint on the p99."""
+        """Whether `--slo-ms` defines goodput rather than a p99 constraint."""
         found = metric_constraints.parse_all(self.constraints)
         return "goodput" in self.names or any(one.metric == "goodput_per_s" for one in found)
 
@@ -195,7 +195,7 @@ class MeasurementSettings:
 
     @property
     def is_of_means(self) -> bool:
-        """Whether mean latency, or its inverse, throughput, decides alone."""
+        """Whether mean latency, or its inverse throughput, decides alone."""
         return self.objective in OF_MEANS and not self.limits
 
     @property
@@ -212,12 +212,12 @@ class MeasurementSettings:
 
     @property
     def compared_s(self) -> float:
-        """Minimum measured seconds in interleaved comparisons; 0 if the mean decides."""
+        """Minimum measured seconds when interleaved; 0 if the mean decides."""
         return 0.0 if self.is_of_means and self.seconds is None else self.measured_s
 
     @property
     def load_s(self) -> float:
-        """Seconds of warm-up and measurement, estimated for a rate search."""
+        """Warm-up and measured seconds, estimated for a rate search."""
         if self.objective == RATE:
             return USUAL_RATES * (max(RATE_WARMUP_S, self.warmup_s) + self.measured_s)
         return self.warmup_s + self.measured_s

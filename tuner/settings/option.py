@@ -29,17 +29,17 @@ class Option:
     metavar: str
     help: str
     flag: str = ""
-    """Name of the option; by default the field's, with dashes and without the unit `_s`."""
+    """By default the field's name, with dashes and without the unit `_s`."""
     parse: Callable[[str], Any] = str
     choices: tuple[str, ...] | None = None
     is_repeated: bool = False
-    """Whether it can be repeated and fills a tuple."""
+    """Whether it fills a tuple when repeated."""
     is_flag: bool = False
     """Whether it takes no value and sets true."""
     instead: str | None = None
-    """Alternative field; a command that has both requires neither by itself."""
+    """Alternative field; a command with both requires neither alone."""
     more: str = ""
-    """Text added to the help of a command that has both."""
+    """Help text added by a command with both."""
 
 
 def option_field(default: Any, metavar: str, help_text: str, **more: Any) -> Any:
@@ -71,6 +71,6 @@ def check_range(
     high: float = math.inf,
     above: float = -math.inf,
 ) -> None:
-    """Raise `UsageError` unless a number is in its range or is None."""
+    """Raise `UsageError` unless a number is in its range or None."""
     is_met = given is None or (low <= given <= high and given > above)
     require(is_met, flag, given, expected)

@@ -112,7 +112,7 @@ def _check_keys(given: Mapping[str, Any], valid: Any, source: str) -> None:
 
 
 def _checked(given: Mapping[str, Any], group: type, source: str) -> dict[str, Any]:
-    """Return a group's values checked against the types of its fields, with lists as tuples."""
+    """Return a group's values checked by the types of their fields, with lists as tuples."""
     known, kinds = (
         {field.name: option for field, option in options(group)},
         typing.get_type_hints(group),

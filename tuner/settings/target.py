@@ -18,7 +18,7 @@ from tuner.settings.workload import (
 from tuner.values.study_record import OUR_ENGINE
 
 SPAWNERS = SETTINGS["replica.spawner"].choices
-"""Names of the spawners; the first one is the default."""
+"""Spawners; the first one is the default."""
 MAX_CLIENT_BATCH = 4096
 OTHER_ENGINES = ("command", "url")
 """Kinds before the colon in `--engine`; other words name bundled engine files."""
@@ -26,7 +26,7 @@ OTHER_ENGINES = ("command", "url")
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class TargetSettings:
-    """Target of a study and its workload."""
+    """Target of a study, and its workload."""
 
     model: str = option_field(
         dataclasses.MISSING,
@@ -148,7 +148,7 @@ class TargetSettings:
 
     @property
     def is_open(self) -> bool:
-        """Whether the workload is an open loop."""
+        """Whether the load is an open loop."""
         return self.rate is not None or is_trace(self.arrivals)
 
     def _check_scenario(self) -> None:
@@ -221,7 +221,7 @@ class TargetSettings:
 
 
 def _check_fixed(fixed: Sequence[str]) -> None:
-    """Check the form of fixed knobs; the search space is unknown here."""
+    """Check the form of fixed knobs; the space is unknown here."""
     names = [one.partition("=")[0] for one in fixed]
     for one, name in zip(fixed, names, strict=True):
         require(

@@ -10,7 +10,7 @@ NO_LOAD = (
     "--find-rate --slo-ms MS, which searches for the highest rate"
 )
 SCENARIO = "scenario"
-"""Name for the arrivals of a scenario, an open loop."""
+"""Arrivals of a scenario's open loop."""
 MAX_IN_FLIGHT = 500
 """Limit of requests in flight in an open loop: what 1,000 requests/s of 0.5 s need."""
 MAX_RATE_PER_S = 1e6

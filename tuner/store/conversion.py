@@ -1,6 +1,6 @@
-"""Conversion of a study in format 1, from before names were changed, to the current format.
+"""Conversion of a study in format 1, from before names were changed, to the current one.
 
-Keys change in its settings, its JSON files and the JSON of its trials; values stay the same.
+Keys change in its settings, its JSON files and the JSON of its trials; values stay.
 """
 
 from __future__ import annotations
@@ -43,8 +43,8 @@ def convert(folder: RunFolder) -> None:
     """Convert a study, `settings.yaml` last so that a killed conversion can be repeated.
 
     Raises:
-        UsageError: the study is not in format 1, or its trials are in another storage.
-        StorageFailed: the study cannot be written.
+        UsageError: it is not in format 1, or its trials are in another storage.
+        StorageFailed: it cannot be written.
     """
     with storage_errors(f"study folder {folder.path}"):
         first, _, rest = (folder.path / SETTINGS_FILE).read_text(encoding="utf-8").partition("\n")

@@ -34,7 +34,7 @@ def encode(records: RequestRecords) -> bytes:
 
 
 def read(path: pathlib.Path) -> RequestRecords | None:
-    """Return a file's records, None if it is missing, or raise UsageError if it is broken."""
+    """Return a file's records, None if missing, or raise UsageError if broken."""
     try:
         with np.load(path, allow_pickle=False) as data:
             columns = {name: data[name] for name in COLUMNS if name in data}

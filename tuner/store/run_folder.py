@@ -1,10 +1,10 @@
-"""Folder of one study, in which each file is written whole or not at all.
+"""Folder of one study; each file is written whole or not at all.
 
     runs/<study>/settings.yaml  environment.json  space.yaml  study.db  trials/<number>/requests.npz
                  verification/evaluations.json  verification/<role>.npz
                  verdict.json  best.yaml  deploy.sh  report.html  log.jsonl  lock
 
-Only one process at a time runs a study: `hold_lock`.
+One process runs a study at a time: `hold_lock`.
 """
 
 from __future__ import annotations
@@ -101,7 +101,7 @@ class RunFolder:
         return self._mark() in {MARK, OLD_MARK}
 
     def _mark(self) -> str | None:
-        """Return the first line of the settings file, if it can be read."""
+        """Return the first line of the settings, if it can be read."""
         try:
             with (self.path / SETTINGS_FILE).open(encoding="utf-8") as file:
                 return file.readline().rstrip("\n")
@@ -115,7 +115,7 @@ class RunFolder:
         *,
         settings_file: str = SETTINGS_FILE,
     ) -> None:
-        """Create the folder with settings and environment; on failure, leave nothing behind."""
+        """Create the folder with settings and environment; a failure leaves nothing."""
         self._is_new_place = not self.runs_dir.exists()
         with storage_errors(f"study folder {self.path}"):
             self.runs_dir.mkdir(parents=True, exist_ok=True)
@@ -129,7 +129,7 @@ class RunFolder:
             raise
 
     def discard(self) -> None:
-        """Remove what `create` made, without raising errors."""
+        """Remove what `create` made, ignoring errors."""
         shutil.rmtree(self.path, ignore_errors=True)
         if self._is_new_place:
             with contextlib.suppress(OSError):
@@ -140,7 +140,7 @@ class RunFolder:
 
         Raises:
             UsageError: the folder is no study, or holds other files.
-            StorageFailed: the folder cannot be removed.
+            StorageFailed: it cannot be removed.
         """
         if not self.is_study():
             raise UsageError(
@@ -181,7 +181,7 @@ class RunFolder:
         return data
 
     def read_json(self, name: str) -> dict[str, Any] | None:
-        """Read a JSON file in the folder: None if it is missing, UsageError if it is broken."""
+        """Read a JSON file in the folder; None if missing, UsageError if broken."""
         path = self.path / name
         try:
             data: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
@@ -242,7 +242,7 @@ def known_studies(runs_dir: pathlib.Path) -> tuple[str, ...]:
 
 
 def find(runs_dir: pathlib.Path, name: str) -> RunFolder:
-    """Return a study's folder by name or path, or raise UnknownStudy with the known ones."""
+    """Return a study's folder by name or path, or raise UnknownStudy."""
     given = pathlib.Path(name)
     candidates = [RunFolder(runs_dir, name)] if given.name == name else []
     candidates.append(RunFolder(given.resolve().parent, given.resolve().name))

@@ -59,11 +59,11 @@ class StudyStore:
     def create(
         cls, name: str, *, database: pathlib.Path, url: str | None, facts: Mapping[str, Any]
     ) -> StudyStore:
-        """Create a study with `facts`, in the SQLite file `database` or the storage at `url`.
+        """Create a study with `facts`, in the SQLite `database` or the storage at `url`.
 
         Raises:
-            StudyExists: the storage already has a study with that name.
-            StorageFailed: the storage cannot be reached or written; it is left without the study.
+            StudyExists: the storage has a study with that name.
+            StorageFailed: it cannot be reached or written; it is left without the study.
         """
         where = _place(database, url)
         with _storage_errors(where):
@@ -83,7 +83,7 @@ class StudyStore:
 
     @classmethod
     def open_study(cls, name: str, *, database: pathlib.Path, url: str | None) -> StudyStore:
-        """Open an existing study, or raise UnknownStudy, or StorageFailed if it is unreachable."""
+        """Open an existing study, or raise UnknownStudy, or StorageFailed if unreachable."""
         where = _place(database, url)
         if url is None and not database.exists():
             raise UnknownStudy(name, (), where)
@@ -103,11 +103,11 @@ class StudyStore:
         return cls(optuna.create_study(storage=storage, study_name=name), "memory")
 
     def use_sampler(self, sampler: BaseSampler) -> None:
-        """Let a sampler make proposals from now on."""
+        """Let a sampler propose from now on."""
         self.study.sampler = sampler
 
     def enqueue(self, configuration: Configuration, *, origin: str) -> None:
-        """Queue a configuration, which `ask` returns before it asks the sampler."""
+        """Queue a configuration, which `ask` returns before any proposal."""
         with _storage_errors(self._where), warnings.catch_warnings():
             warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
             self.study.enqueue_trial(dict(configuration), user_attrs={"origin": origin})
@@ -160,14 +160,14 @@ class StudyStore:
             return trial_rows.as_trials(self.study.get_trials(deepcopy=False))
 
     def note(self, text: str) -> None:
-        """Save a note, unless it was saved before."""
+        """Save a note, unless it exists."""
         with _storage_errors(self._where):
             notes = list(self.study.user_attrs.get("notes", []))
             if text not in notes:
                 self.study.set_user_attr("notes", [*notes, text])
 
     def notes(self) -> tuple[str, ...]:
-        """Return the notes in the order in which they were saved."""
+        """Return the notes, oldest first."""
         with _storage_errors(self._where):
             return tuple(self.study.user_attrs.get("notes", []))
 

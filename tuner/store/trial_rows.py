@@ -10,7 +10,7 @@
               slacks; with two objectives second; if a metric constraint is violated,
               missed (the measurement) and value (the objective)
 
-There are few attributes, with JSON inside, since each one is a storage transaction.
+Few attributes with JSON inside, since each is a storage transaction.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from tuner.values.trial import OK, Outcome, Trial
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class TrialResult:
-    """Result of one evaluation; `objective` is in the study's unit, or None unless ok."""
+    """Result of one evaluation; `objective` is in the study's unit, None unless ok."""
 
     outcome: Outcome
     measurement: Measurement | None

@@ -23,7 +23,7 @@ MIN_MS = 1e-6
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class LatencyHistogram:
-    """Counts of consecutive buckets, beginning with number `first`."""
+    """Counts of consecutive buckets from number `first` on."""
 
     first: int
     counts: tuple[int, ...]
@@ -50,7 +50,7 @@ class LatencyHistogram:
         return sum(self.counts)
 
     def scale(self, factor: float) -> LatencyHistogram:
-        """Return a histogram of all latencies times `factor`, rounded to whole buckets."""
+        """Return all latencies times `factor`, rounded to a bucket."""
         return LatencyHistogram(self.first + round(math.log(factor) / _LOG_WIDTH), self.counts)
 
     def quantile_ms(self, share: float) -> float:
@@ -65,14 +65,14 @@ class LatencyHistogram:
         return float(math.exp(_LOG_WIDTH * (self.first + place + inside)))
 
     def share_within(self, took_ms: float) -> float:
-        """Return the share of latencies up to `took_ms`, interpolated within a bucket."""
+        """Return the share of latencies up to `took_ms`, interpolated within its bucket."""
         place = math.log(max(took_ms, MIN_MS)) / _LOG_WIDTH - self.first
         whole = min(max(0, math.floor(place)), len(self.counts))
         inside = self.counts[whole] * (place - whole) if 0 <= place < len(self.counts) else 0.0
         return (sum(self.counts[:whole]) + inside) / len(self)
 
     def text(self) -> tuple[str, str]:
-        """Return the first bucket and the counts as strings for a file."""
+        """Return the first bucket and the counts, for a file."""
         return str(self.first), " ".join(map(str, self.counts))
 
     @classmethod

@@ -1,4 +1,4 @@
-"""Confidence interval of a figure."""
+"""Interval of a figure."""
 
 from __future__ import annotations
 

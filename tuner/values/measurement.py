@@ -13,7 +13,7 @@ from tuner.values.plain import Plain
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Block:
-    """Part of a measured phase that lasts a whole number of CPU quota periods (0.1 s)."""
+    """Part of a measured phase: a whole number of CPU quota periods (0.1 s)."""
 
     start_s: float
     seconds: float
@@ -23,23 +23,23 @@ class Block:
     p99_ms: float
     throughput_per_s: float
     spread_ms: float | None = None
-    """p95 - p5 of the latency; None with too few requests."""
+    """p95 - p5; None with too few requests."""
     client_cpu_s: float | None = None
     """CPU time of the load generator, whose constant work per request reveals drift."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class HostNoise:
-    """Interference with a phase; None means unreadable."""
+    """Interference with a phase; None: unreadable."""
 
     steal_s: float | None = None
     throttled_s: float | None = None
     client_cpu_s: float | None = None
     server_cpu_s: float | None = None
     peak_memory_mb: float | None = None
-    """Peak memory of the largest replica, in MiB."""
+    """Peak memory of the largest replica, MiB."""
     neighbour_cpu_s: float | None = None
-    """CPU time used outside the server and the tuner."""
+    """CPU time used outside server and tuner."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,7 +50,7 @@ class Energy:
     interval: Interval
     """Interval of `per_request_j`."""
     sources: Mapping[str, float]
-    """J per request by source: `gpu` (the whole board) or `cpu` (its packages)."""
+    """J per request by source: `gpu` (whole board) or `cpu` (packages)."""
     power_w: float
     clock_mhz: float | None
     """Graphics clock of a counted GPU."""
@@ -61,27 +61,27 @@ class Cost:
     """Resources held for 1,000 responses."""
 
     cpu_s: float
-    """Core-seconds: the larger of those reserved and those used."""
+    """Core-seconds, the larger of reserved and used."""
     memory_mib_s: float
-    """MiB-seconds, determined likewise; 0 if unknown."""
+    """MiB-seconds, the larger of reserved and used; 0 if unknown."""
     gpu_s: float
     price: float
-    """Price in the price file's currency, or in core-seconds."""
+    """Price in the price file's currency, or core-seconds."""
 
 
 MAX_LITTLES_LAW_ERROR = 0.05
-"""Error above which throughput x mean contradicts the concurrency: the load was not as intended."""
+"""Above this error, throughput x mean contradicts the concurrency."""
 LATE_S = 1e-3
-"""Delay above which a request has waited for a connection or for the client."""
+"""Above this delay, a request waited for a connection or the client."""
 MAX_LATE_SHARE = 0.01
-"""Share of late requests above which the clients may be what was measured."""
+"""Above this share, the clients may be what was measured."""
 MIN_FOR_P99 = 459
 """Minimum of independent requests whose maximum exceeds the true p99 in 99 % (0.99^459 = 0.01)."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Measurement(Plain):
-    """Result of an evaluation, with latencies in ms."""
+    """Result of an evaluation; latencies in ms."""
 
     requests: int
     errors: int
@@ -104,25 +104,25 @@ class Measurement(Plain):
     client_batch: int = 1
     """Number of items per request."""
     spread_ms: float = 0.0
-    """p95 - p5 of the latency; 0 in old measurements."""
+    """p95 - p5; 0 in old measurements."""
     spread_interval: Interval = UNKNOWN
     p99_effective: float | None = None
     """Number of independent requests behind the p99; None in old measurements."""
     histogram: LatencyHistogram | None = None
-    """Histogram of the latencies; None in old measurements."""
+    """Latency histogram; None in old measurements."""
     goodput: float | None = None
     """Responses per second within `--slo-ms`."""
     goodput_interval: Interval = UNKNOWN
     cost: Cost | None = None
     rate_per_s: float | None = None
-    """Mean number of requests due per second; None in a closed loop."""
+    """Mean requests due per second; None in a closed loop."""
     late_share: float | None = None
-    """Share of requests that were sent over `LATE_S` late."""
+    """Share of requests sent over `LATE_S` late."""
     refused: int = 0
-    """Scenario requests rejected for their deadline; neither errors nor responses."""
+    """Scenario requests rejected for their deadline: neither errors nor responses."""
     ended_early: bool = False
     repeats: int = 0
-    """Number of earlier, disturbed measurements and of omitted slices."""
+    """Number of disturbed measurements before this one and of omitted slices."""
 
     @property
     def effective(self) -> float:
@@ -131,7 +131,7 @@ class Measurement(Plain):
 
     @property
     def has_p99(self) -> bool:
-        """Whether the p99 is reportable; with fewer requests it is a matter of luck."""
+        """Whether the p99 is reportable; with fewer requests it is luck."""
         return self.effective >= MIN_FOR_P99
 
     @property
@@ -141,12 +141,12 @@ class Measurement(Plain):
 
     @property
     def items_per_s(self) -> float:
-        """Throughput in items per second."""
+        """Items per second."""
         return self.throughput_per_s * self.client_batch
 
     @property
     def time_per_item_ms(self) -> float:
-        """Measured time divided by the number of items, at any concurrency."""
+        """Measured time per item, at any concurrency."""
         return 1e3 / self.items_per_s if self.items_per_s else math.inf
 
     @property
@@ -156,7 +156,7 @@ class Measurement(Plain):
 
     @property
     def goodput_per_s(self) -> float:
-        """Responses per second within the deadline; NaN without one."""
+        """Responses per second in time; NaN without a deadline."""
         return math.nan if self.goodput is None else self.goodput
 
     @property
@@ -166,28 +166,28 @@ class Measurement(Plain):
 
     @property
     def offered_per_s(self) -> float:
-        """Requests per second that were due in an open loop."""
+        """Requests due per second in an open loop."""
         return (self.requests + self.refused + self.errors) / self.seconds
 
     @property
     def cpu_s(self) -> float:
-        """Core-seconds per 1,000 responses; NaN if unknown."""
+        """Core-seconds per 1,000 responses, or NaN."""
         return math.nan if self.cost is None else self.cost.cpu_s
 
     @property
     def memory_mib_s(self) -> float:
-        """MiB-seconds per 1,000 responses; NaN if unknown."""
+        """MiB-seconds per 1,000 responses, or NaN."""
         known = self.cost is not None and self.cost.memory_mib_s > 0
         return self.cost.memory_mib_s if known and self.cost is not None else math.nan
 
     @property
     def price(self) -> float:
-        """Price of 1,000 responses; NaN if unknown."""
+        """Price of 1,000 responses, or NaN."""
         return math.nan if self.cost is None else self.cost.price
 
     @property
     def energy_j(self) -> float:
-        """Energy per request in J; NaN if unknown."""
+        """J per request, or NaN."""
         return math.nan if self.energy is None else self.energy.per_request_j
 
     @property

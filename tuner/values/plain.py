@@ -1,4 +1,4 @@
-"""Conversion of values to plain data for JSON, and back by the types of their fields."""
+"""Values as plain data for JSON, and back by the types of their fields."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tuner.values.configuration import Configuration
 
 
 class Plain:
-    """Base class of dataclasses that are stored as JSON."""
+    """Base class of dataclasses stored as JSON."""
 
     __slots__ = ()
 
@@ -34,7 +34,7 @@ class Plain:
 
 
 def to_plain(value: Any) -> Any:
-    """Return a value with dictionaries and lists instead of dataclasses, mappings and tuples."""
+    """Return dictionaries and lists instead of dataclasses, mappings and tuples."""
     if dataclasses.is_dataclass(value):
         return {f.name: to_plain(getattr(value, f.name)) for f in dataclasses.fields(value)}
     if isinstance(value, Mapping):

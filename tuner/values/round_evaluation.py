@@ -16,14 +16,14 @@ class RoundEvaluation(Plain):
     role: str
     outcome: Outcome
     measurement: Measurement | None
-    """Measurement of the evaluation; None unless it succeeded."""
+    """Measurement; None unless ok."""
     slices_ms: tuple[float, ...] = ()
-    """Mean latency of each time slice, 0 for an omitted one; empty without slices."""
+    """Mean latency per time slice, 0 for an omitted one; empty without slices."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class FailureCount:
-    """Number of round evaluations of an arm, and of those that failed."""
+    """Number of an arm's round evaluations, and of those that failed."""
 
     launched: int = 0
     failed: int = 0
@@ -37,5 +37,5 @@ class FailureCount:
 
     @property
     def all_failed(self) -> bool:
-        """Whether there were evaluations and all of them failed."""
+        """Whether all evaluations failed, of at least one."""
         return self.launched > 0 and self.failed == self.launched

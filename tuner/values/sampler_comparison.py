@@ -19,19 +19,19 @@ class SamplerRun(Plain):
 
     sampler: str
     repeat: int
-    """Number of the repeat, from 0; its runs share a seed and are compared pairwise."""
+    """Number of the repeat, from 0; its runs share a seed and pair up."""
     seed: int
     study: str
     objectives: tuple[float | None, ...]
-    """Objective of each trial in its unit, not negated; None unless it succeeded."""
+    """Objective per trial in its unit, not negated; None unless ok."""
     best_so_far: tuple[float | None, ...]
-    """Best objective after each trial; None before the first success."""
+    """Best objective after each trial; None before a success."""
     wall_s: float
     winner: Configuration | None
     remeasured: tuple[Measurement, ...] = ()
-    """Final evaluations of the winner."""
+    """The winner's final evaluations."""
     seconds: tuple[float, ...] = ()
-    """Time to each trial's end, with the profile, without other searches; empty in old files."""
+    """Seconds to each trial's end, with the profile, without other searches; empty in old files."""
     profiling: int = 0
     """Number of trials spent on the profile."""
 
@@ -58,7 +58,7 @@ class ComparisonRecord(Plain):
     model: str
     concurrency: int
     objective: str
-    """Objective as in `StudyRecord`."""
+    """Objective, as in `StudyRecord`."""
     samplers: tuple[str, ...]
     repeats: int
     trials: int

@@ -16,7 +16,7 @@ from tuner.values.verdict import Verdict
 from tuner.values.verification_state import OpenLoopCheck, ParetoPoint, ShortlistEntry
 
 OUR_ENGINE = "luthier"
-"""Name of Luthier in `--engine` and in reports."""
+"""Luthier's name in `--engine` and reports."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,16 +27,16 @@ class KnobInfo:
     unit: str
     scale: Literal["linear", "log"]
     values: tuple[Value, ...]
-    """Values of the searched grid, in order."""
+    """Searched grid, in order."""
     default: Value
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class SharedModels(Plain):
-    """Models of a scenario, which share replicas."""
+    """Models of a scenario, sharing replicas."""
 
     groups: Mapping[str, tuple[str, int]]
-    """Model and number of copies (named NAME-0, NAME-1, ...) by group."""
+    """Model and copies, named NAME-0, NAME-1, ..., by group."""
     settings: Mapping[str, Value]
     """Default server settings."""
 
@@ -50,7 +50,7 @@ class InputFacts:
     shape: str
     """Shape with dimension names, as `[items, 3, height, width]`; `?` if unnamed."""
     items: str
-    """Item axis, and the reason for it."""
+    """Item axis, and why."""
     free: tuple[str, ...]
     sent: str
 
@@ -61,12 +61,12 @@ class InputSummary(Plain):
 
     inputs: tuple[InputFacts, ...]
     whole: str
-    """Why the model is unbatched; empty if it is batched."""
+    """Why the model is unbatched; empty if batched."""
     source: str
 
     @property
     def lines(self) -> tuple[str, ...]:
-        """One line per input, and one more if the model is unbatched."""
+        """One line per input, and one if the model is unbatched."""
         told = [f"input {one.name} {one.datatype} {one.shape}: {one.sent}" for one in self.inputs]
         if self.whole:
             told.append(f"served whole, one request at a time: {self.whole}")
@@ -79,7 +79,7 @@ class StudyRecord:
 
     name: str
     folder: str
-    """Absolute path of the study folder."""
+    """Absolute path of the folder."""
     model: str
     concurrency: int
     sampler: str
@@ -89,9 +89,9 @@ class StudyRecord:
     trials: tuple[Trial, ...]
     default: Configuration
     best: Configuration | None
-    """The recommended configuration."""
+    """The recommendation."""
     verdict: Verdict | None
-    """Verdict; None with fewer than two complete pairs."""
+    """Verdict, or None with fewer than two complete pairs."""
     failure_counts: Mapping[str, FailureCount]
     """Failure counts of the verification, by arm."""
     notes: tuple[str, ...]
@@ -102,37 +102,37 @@ class StudyRecord:
     records: Mapping[str, RequestRecords]
     """Requests of "default" and "best"."""
     is_finished: bool = True
-    """False during the search and the verification."""
+    """False during search and verification."""
     engine: str = OUR_ENGINE
     engine_file: str | None = None
     """Text of the engine file."""
     used_s: float | None = None
-    """Seconds used by all commands on the study."""
+    """Seconds used by all commands."""
     signature: Signature | None = None
-    """Signature of the model; None in old studies."""
+    """Model's signature; None in old studies."""
     client_batch: int = 1
     shortlist: tuple[ShortlistEntry, ...] = ()
-    """Shortlist, best first; empty if there was no choice."""
+    """Shortlist, best first; empty without a choice."""
     second: str | None = None
     pareto_front: tuple[ParetoPoint, ...] = ()
-    """Pareto front, beginning with the best in the first objective."""
+    """Pareto front, from the best in the first objective."""
     rate_per_s: float | None = None
     """Requests due per second; None in a closed loop."""
     shared: SharedModels | None = None
     sent: InputSummary | None = None
     """Inputs sent; None for scenarios and old studies."""
     told: Mapping[str, str] = dataclasses.field(default_factory=dict)
-    """Declarations of inputs beyond the model's file, by `model.shapes` and `model.values`."""
+    """Declared inputs beyond the model's file, as `model.shapes`, `model.values`."""
     open_loop: OpenLoopCheck | None = None
 
     @property
     def is_open(self) -> bool:
-        """Whether the study used an open loop."""
+        """Whether the study uses an open loop."""
         return self.rate_per_s is not None or self.objective == "rate"
 
     @property
     def offered_per_s(self) -> float | None:
-        """Mean requests per second of a scenario, from the verdict or else from the search."""
+        """Mean requests per second of a scenario, in the verdict or else the search."""
         if self.shared is None:
             return None
         told = () if self.verdict is None else (*self.verdict.default, *self.verdict.best)
@@ -153,26 +153,26 @@ class StudyRecord:
 
     @property
     def scenario(self) -> str | None:
-        """Scenario file, if there is one."""
+        """Scenario file, if any."""
         asked = self.settings.get("target", {}).get("scenario")
         return None if asked is None else str(asked)
 
     @property
     def served_model(self) -> str | None:
-        """Model with which a server starts; None if models are deployed later."""
+        """Model to start a server with; None if it is deployed later."""
         return self.target if self.scenario is None else None
 
     @property
     def target(self) -> str:
-        """Model as named in commands: a bundled name or a path."""
+        """Model in commands: a bundled name or a path."""
         return str(self.settings.get("target", {}).get("model") or self.model)
 
     @property
     def is_trusted(self) -> bool:
-        """Whether the model may run code from its files."""
+        """Whether the model may run its files' code."""
         return bool(self.settings.get("target", {}).get("trust"))
 
     @property
     def spawner(self) -> str:
-        """What runs Luthier's replicas, as in `replica.spawner`."""
+        """Spawner of Luthier's replicas, as `replica.spawner`."""
         return str(self.settings.get("target", {}).get("spawner") or "process")

@@ -1,4 +1,4 @@
-"""A trial of a search, and the outcome of an evaluation."""
+"""A trial of a search, and how an evaluation ended."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Cause = Literal[
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
-    """Outcome of an evaluation: ok, infeasible (cannot work) or failed (broke while running)."""
+    """Outcome: ok, infeasible (cannot work), or failed (broke while running)."""
 
     status: Status
     cause: Cause | None = None
@@ -38,21 +38,21 @@ class Trial:
     outcome: Outcome
     measurement: Measurement | None
     origin: str
-    """What proposed it: default, initial, guided, replicate or check."""
+    """Origin: default, initial, guided, replicate or check."""
     objective: float | None
-    """Value that the sampler minimises; None unless ok."""
+    """The sampler's minimised value; None unless ok."""
     startup_s: float
     """Time until the server was ready."""
     overhead_s: float
-    """Time spent outside warm-up and measurement."""
+    """Time outside warm-up and measurement."""
     started_at: float
-    """Start as Unix time, for display rather than for durations."""
+    """Unix time for display, not for durations."""
     missed: Measurement | None = None
     """Measurement that violates a constraint or cannot decide it."""
 
     @property
     def measured(self) -> Measurement | None:
-        """Measurement, whether or not constraints are met."""
+        """Measurement, whether constraints are met or not."""
         return self.missed if self.measurement is None else self.measurement
 
 

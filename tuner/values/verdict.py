@@ -42,7 +42,7 @@ class SecondObjectiveVerdict:
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Verdict(Plain):
-    """Comparison of default and best in alternating rounds; ratios are best over default."""
+    """Default against best in alternating rounds; ratios are best over default."""
 
     outcome: VerdictOutcome
     ratio: float
@@ -59,7 +59,7 @@ class Verdict(Plain):
     best: tuple[Measurement, ...]
     text: str
     against_prediction: PredictionComparison | None = None
-    """None without a prediction, or if its choice is the same."""
+    """None without a prediction, or if it made the same choice."""
     second: SecondObjectiveVerdict | None = None
     evaluation_sd: float | None = None
     """Sd of the pairs' log ratios beyond that of their slices; None without slices."""

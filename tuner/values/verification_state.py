@@ -11,7 +11,7 @@ from tuner.values.plain import Plain
 from tuner.values.round_evaluation import RoundEvaluation
 
 UNKNOWN_PAIR_SD = 0.1
-"""Assumed sd of the log ratio of two evaluations."""
+"""Assumed sd of two evaluations' log ratio."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -22,9 +22,9 @@ class ShortlistEntry(Plain):
     ratio: float
     """Ratio of its objective to that of the chosen one."""
     interval: Interval
-    """Interval of the ratio, simultaneous over the shortlist."""
+    """Interval, simultaneous over the shortlist."""
     is_tied: bool
-    """Whether it may be the best as well."""
+    """Whether it may equally be the best."""
 
     @property
     def is_compared(self) -> bool:
@@ -34,16 +34,16 @@ class ShortlistEntry(Plain):
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class ParetoPoint(Plain):
-    """Configuration that no other one beats in both objectives."""
+    """Configuration that no other beats in both objectives."""
 
     configuration: Configuration
     values: tuple[float, ...]
     """Values of both objectives, from all evaluations."""
     sds: tuple[float, ...]
-    """Sds of the logs of these values."""
+    """Sds of the values' logs."""
     trial: int | None
     is_chosen: bool
-    """Whether it is the one to verify and export."""
+    """Whether it is verified and exported."""
 
     def interval(self, place: int) -> Interval:
         """Return the 95 % interval of an objective."""
@@ -53,7 +53,7 @@ class ParetoPoint(Plain):
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class OpenLoopCheck(Plain):
-    """Default and best of a closed-loop study, each evaluated once in an open loop."""
+    """Default and best of a closed-loop study, once each in an open loop."""
 
     rate_per_s: float
     """Rate of Poisson arrivals, the same for both."""
@@ -68,7 +68,7 @@ class OpenLoopCheck(Plain):
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class VerificationState(Plain):
-    """State of a study after its search: what to verify, and the rounds so far."""
+    """A study after its search: what to verify, and the rounds."""
 
     stopped: str
     best: Configuration | None
@@ -77,16 +77,16 @@ class VerificationState(Plain):
     starts: tuple[RoundEvaluation, ...] = ()
     """Evaluations of default, best and, if compared, prediction."""
     shortlist: tuple[Configuration, ...] = ()
-    """Shortlist, the recommendation first; a single entry leaves no choice."""
+    """Shortlist, recommendation first; a single one leaves no choice."""
     finals: tuple[RoundEvaluation, ...] = ()
     ranked_shortlist: tuple[ShortlistEntry, ...] | None = None
-    """Shortlist ranked best first; None while undecided."""
+    """Ranking, best first; None while open."""
     prediction: Configuration | None = None
     """The prediction's choice, unless it is the best or the default."""
     presumed_sd: float = UNKNOWN_PAIR_SD
     pareto_front: tuple[ParetoPoint, ...] = ()
     open_loop: OpenLoopCheck | None = None
-    """Check in an open loop; None if pending, or if time ran out."""
+    """Open-loop check; None if pending, or if time ran out."""
 
     @property
     def arms(self) -> tuple[str, ...]:

@@ -1,7 +1,4 @@
-"""Deployer for Python functions, which are written as modules that replicas import.
-
-A function maps a list of inputs to a list with one string per input.
-"""
+"""Deployer for Python functions, written as modules that replicas import."""
 
 from __future__ import annotations
 
@@ -30,11 +27,7 @@ def create_endpoint(
     batch_size: int = -1,
     pkgs_to_install: Sequence[str] | None = None,
 ) -> None:
-    """Create an application and deploy a function as its model.
-
-    Raises:
-        ClipperException: a step was rejected.
-    """
+    """Create an application and deploy a function as its model, or raise ClipperException."""
     clipper_conn.register_application(name, input_type, default_output, slo_micros)
     deploy_python_closure(
         clipper_conn,
@@ -72,8 +65,8 @@ def deploy_python_closure(
         input_type: integers, floats, doubles, strings or bytes.
         func: maps a list of inputs to one string per input.
         base_image, registry: have no effect.
-        batch_size: maximum batch size; -1 means adaptive.
-        pkgs_to_install: packages that must be installed on the server.
+        batch_size: maximum; -1: adaptive.
+        pkgs_to_install: must be installed on the server.
 
     Raises:
         ClipperException: the function cannot be written or deployed.

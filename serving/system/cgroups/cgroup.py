@@ -1,4 +1,4 @@
-"""What control groups of versions 1 and 2 have in common: their places and base class."""
+"""Common part of control groups of versions 1 and 2: their places and base class."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ CONTROLLERS_V1 = ("cpu", "cpuacct", "memory")
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Usage:
-    """A replica's resource usage; None means unknown."""
+    """A replica's resource usage; None: unknown."""
 
     peak_memory_mb: float | None = None
     cpu_s: float | None = None
     throttled_s: float | None = None
-    """Time for which the replica was runnable but out of quota."""
+    """Time in which the replica was runnable but out of quota."""
 
     @classmethod
     def of(
@@ -84,11 +84,11 @@ class ControlGroup(abc.ABC):
 
     @abc.abstractmethod
     def usage(self) -> Usage:
-        """Return the group's usage, including that of ended processes."""
+        """Return the usage, including that of ended processes."""
 
     @abc.abstractmethod
     def oom_kills(self) -> int:
-        """Return the number of processes that the kernel killed for lack of memory."""
+        """Return the number of processes killed for lack of memory."""
 
     @abc.abstractmethod
     def _set_cpu(self, cpu: float | None) -> None:
@@ -103,7 +103,7 @@ class CgroupFiles:
     """File operations on the kernel's cgroup file system."""
 
     def make(self, directory: pathlib.Path) -> None:
-        """Create a group's directory, which the kernel fills."""
+        """Create a group, which the kernel fills."""
         directory.mkdir()
 
     def remove(self, directory: pathlib.Path) -> None:
@@ -111,7 +111,7 @@ class CgroupFiles:
         directory.rmdir()
 
     def read(self, file: pathlib.Path) -> str | None:
-        """Return a file's text, or None if it is unreadable."""
+        """Return a file's text, or None if unreadable."""
         try:
             return file.read_text(encoding="ascii")
         except OSError:
@@ -131,12 +131,12 @@ class CgroupFiles:
             ) from error
 
     def number(self, file: pathlib.Path) -> int | None:
-        """Return the integer in a file, or None if there is none."""
+        """Return a file's integer, or None if there is none."""
         text = (self.read(file) or "").strip()
         return int(text) if re.fullmatch(r"-?\d+", text) else None
 
     def table(self, file: pathlib.Path) -> dict[str, int]:
-        """Return the `name number` lines of a file as a dictionary, empty if it is unreadable."""
+        """Return the `name number` lines of a file, or {} if unreadable."""
         pairs = (line.split() for line in (self.read(file) or "").splitlines())
         return {pair[0]: int(pair[1]) for pair in pairs if len(pair) == 2 and pair[1].isdigit()}
 
@@ -144,10 +144,9 @@ class CgroupFiles:
 def hierarchies(mountinfo: str, cgroup: str) -> list[Hierarchy]:
     """Return the places where this process may try to create groups, best first.
 
-    A group below this process's own stays within the same resources. If that is not allowed (v2
-    forbids a group to have both processes and limited subgroups; a container may show the mount
-    without the group), the search goes up to the mount's root. Arguments are the contents of
-    /proc/self files.
+    A group below this process's own stays within its resources. If that is not allowed (v2 forbids
+    processes next to limited subgroups; a container may show the mount without the group), the
+    search goes up to the mount's root. Arguments are the contents of /proc/self files.
     """
     found: list[Hierarchy] = []
     own = _own_paths(cgroup)
@@ -210,7 +209,7 @@ def _own_paths(cgroup: str) -> dict[str, str]:
 
 
 def _directory(root: str, mount: pathlib.Path, path: str) -> pathlib.Path:
-    """Return the directory of a group within a mount, or the mount itself if it is outside."""
+    """Return a group's directory within a mount, or the mount itself."""
     relative = os.path.relpath(path, root)
     if relative.startswith(".."):
         return mount

@@ -2,8 +2,7 @@
 
     <permitted parent>/luthier-<owner>/replica-<worker>      (v1: in each controller)
 
-The name shows which groups an owner that was killed has left; others are never touched. Calls
-block, but briefly.
+The name shows which groups a killed owner has left; others are never touched. Calls block briefly.
 """
 
 from __future__ import annotations
@@ -42,7 +41,7 @@ _MAX_SEARCHED = 20_000
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class CgroupSupport:
-    """Version of the usable control groups, or the reason why there are none."""
+    """Version of the usable control groups, or why there are none."""
 
     kind: Literal["v1", "v2"] | None
     reason: str = ""
@@ -64,11 +63,11 @@ class CgroupManager:
 
     @property
     def directories(self) -> tuple[pathlib.Path, ...]:
-        """Top directories of the groups, which stay behind empty if the owner is killed."""
+        """Directories of all groups, which stay behind empty if the owner is killed."""
         return tuple(dict.fromkeys(self._roots.values()))
 
     def open(self, places: Sequence[Hierarchy] | None = None) -> CgroupSupport:
-        """Find a place for limited groups by trying `places` (default: the system's) in turn."""
+        """Find a place for limited groups by trying `places` (default: the system's)."""
         reasons = []
         for place in system_places() if places is None else places:
             self._roots = {name: parent / self._name for name, parent in place.parents.items()}
@@ -94,7 +93,7 @@ class CgroupManager:
         return self._group(self.support.kind, f"replica-{worker}")
 
     def remove(self, group: ControlGroup) -> bool:
-        """Remove a group; return False as long as it has processes."""
+        """Remove a group; return False while it has processes."""
         return not [path for path in group.directories if not _try_remove(path, self._files)]
 
     def clear(self, group: ControlGroup) -> bool:
@@ -146,7 +145,7 @@ def _group_in(
 
 
 def system_places() -> list[Hierarchy]:
-    """Return the places where this process may try to create groups, best first."""
+    """Return the places where this process may try to create groups."""
     return hierarchies(_text(_MOUNTINFO), _text(_CGROUP))
 
 
@@ -205,7 +204,7 @@ def _stale_groups(mount: pathlib.Path) -> list[pathlib.Path]:
 
 
 def _stale_directories(base: pathlib.Path) -> list[pathlib.Path]:
-    """Return the stale runtime directories that belong to this user."""
+    """Return the stale runtime directories of this user."""
     found = []
     for entry in os.scandir(base):
         with contextlib.suppress(OSError):

@@ -20,7 +20,7 @@ from serving.models import Arrays, onnx
 PAD, UNKNOWN = 0, 1
 START, END = 0, 1
 MAX_LETTERS = 96
-"""Maximum length of an output; the longest German number below a million has 65 letters."""
+"""Maximum output length; the longest German number below a million has 65 letters."""
 MAX_WORDS = 64
 MASKED = -1e9
 
@@ -33,16 +33,16 @@ def words_of(text: str) -> list[str]:
 
 
 class TextBatch(NamedTuple):
-    """Padded word tokens of a batch of texts."""
+    """Padded word tokens of several texts."""
 
     words: NDArray[np.int64]
     """Word tokens of shape (longest, n)."""
     lengths: NDArray[np.int32]
-    """Number of words in each text, of shape (n,)."""
+    """Words per text, of shape (n,)."""
 
 
 class Translator:
-    """Encoder and decoder, and the loop over letters."""
+    """Encoder, decoder, and the loop over letters."""
 
     def __init__(self, path: pathlib.Path, threads: int) -> None:
         self.encoder = onnx.Model(path.with_name("encoder.onnx"), threads=threads)

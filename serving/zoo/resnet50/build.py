@@ -1,8 +1,8 @@
 """Builder of the bundled `resnet50`: ResNet-50 for ImageNet, with weights from a seed.
 
-He et al. (2015, arXiv:1512.03385, table 1), with the stride in the 3x3 convolutions as in
-torchvision. Outputs are meaningless, but cost as much as a trained network's. Its 100 MB are built
-on first use, in about a second, in `$XDG_CACHE_HOME/luthier/zoo/` or `~/.cache/luthier/zoo/`.
+He et al. (2015, arXiv:1512.03385, table 1), stride in the 3x3 convolutions as in torchvision.
+Outputs are meaningless, but cost as much as a trained network's. Its 100 MB are built on first use,
+in about a second, in `$XDG_CACHE_HOME/luthier/zoo/` or `~/.cache/luthier/zoo/`.
 
 NumPy's PCG64 has a fixed stream, so every machine writes the same bytes; each start checks
 `SHA256`. Maps `image` UINT8 [batch, 3, 224, 224] to `scores` FP32 [batch, 1000] with softmax.
@@ -34,11 +34,11 @@ SHA256 = "ba6d07dc6f2fe0689c3283a0630b6f7e2a62cc343aeab45e461f462317aa3ae5"
 
 
 def weights() -> pathlib.Path:
-    """Return the weights file, after building it if missing or invalid.
+    """Return the weights file, rebuilt if missing or invalid.
 
     Raises:
         OSError: the cache is not writable.
-        ModelLoadFailed: the built file has another hash than `SHA256`.
+        ModelLoadFailed: the file built has another hash.
     """
     path = bundled.built_folder("resnet50") / FILE_NAME
     if path.is_file() and path.stat().st_size == BYTES and _digest(path) == SHA256:

@@ -25,11 +25,11 @@ from tuner.values.interval import Interval
 SCHEMA = "luthier.ab/2"
 """Version of the JSON, which changes when a field is removed or changes its meaning."""
 FIGURES = ("mean", "p50", "p99", "throughput")
-"""Metrics shown in addition to the compared one."""
+"""Metrics shown next to the compared one."""
 
 
 def answer(found: AbResult) -> str:
-    """Return the result in one or two sentences."""
+    """Return the result in words."""
     if found.limit is None:
         return found.verdict.text
     undecided = f"the limit lies within the interval of {len(found.verdict.best)} pairs"
@@ -44,7 +44,7 @@ def answer(found: AbResult) -> str:
 
 
 def notes(found: AbResult) -> list[str]:
-    """Return the notes on the result."""
+    """Return notes on the result."""
     told = []
     if found.why_in_turn is not None:
         told.append(f"evaluated in turn with restarts, not side by side: {found.why_in_turn}")
@@ -185,7 +185,7 @@ def junit(found: AbResult) -> str:
 
 
 def junit_of_error(arguments: argparse.Namespace, why: str) -> str:
-    """Return JUnit XML for a comparison that could not be made."""
+    """Return JUnit XML for a failed comparison."""
     return _suite(
         name=f"{arguments.b} against {arguments.a}",
         classname=f"tune.ab.{arguments.model or ab_arms.NO_MODEL}",

@@ -31,14 +31,14 @@ from tuner.study.progress import Terminal
 from tuner.values.plain import to_plain
 
 ALL = "all"
-"""Value of `--samplers` that stands for all installed samplers."""
+"""Value of `--samplers` for all installed samplers."""
 SEEDS = 20
 SERVED = ("model", "concurrency")
 """Options that a served comparison needs."""
 OF_EVALUATIONS = frozenset({"objective", "slo_ms", "constraints", "prices"})
 """Measurement settings that recorded evaluations can provide."""
 ON_A_TABLE = OF_EVALUATIONS | {"trials", "initial", "seed", "study", "runs_dir"}
-"""Settings that may be given for a benchmark table."""
+"""Settings allowed on a benchmark table."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -172,7 +172,7 @@ def _order(arguments: argparse.Namespace) -> table_benchmark.TableBenchmarkSpec:
 
 
 def _given_settings(arguments: argparse.Namespace) -> Iterator[tuple[str, str]]:
-    """Yield the option and the name of each setting that was given."""
+    """Yield the option and name of each given setting."""
     for group in GROUPS.values():
         for field, option in settings_options(group):
             if hasattr(arguments, field.name):

@@ -33,7 +33,7 @@ ONLY_NOISE_MEASUREMENT = {
 DECLARED = ("trust", "shape", "values")
 """Model settings that are always accepted."""
 MIN_OF_NOISE_MEASUREMENT = 2
-"""Minimum number of configurations and of evaluations; a single one shows no difference."""
+"""Minimum number of configurations and evaluations; one alone shows no difference."""
 STYLES = {"ok": "green", "note": "yellow", "wrong": "bold red"}
 
 

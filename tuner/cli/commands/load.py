@@ -85,7 +85,7 @@ def run(arguments: argparse.Namespace, terminal: Terminal) -> CommandResult:
 
 
 def _target_settings(arguments: argparse.Namespace) -> TargetSettings:
-    """Return the requested workload, or raise UsageError if options contradict each other."""
+    """Return the requested workload, or raise UsageError if options contradict."""
     named = argparse.Namespace(**{**vars(arguments), "model": arguments.model or arguments.url})
     asked = options.group_of(named, TargetSettings)
     if asked.concurrency is None and not asked.is_open:
@@ -230,7 +230,7 @@ def _make_result(
 
 
 def _failure_text(result: PhaseResult, failed: int, finished: int, *, is_open: bool) -> str:
-    """Describe failed requests: their number and statuses, and the server's reason."""
+    """Describe failed requests: count, statuses and the server's reason."""
     measured = summary.is_measured(
         result.records,
         warmup_s=result.warmup_end_s,

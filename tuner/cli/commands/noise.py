@@ -19,7 +19,7 @@ from tuner.values.plain import to_plain
 
 ESTIMATOR = "restricted likelihood: two Ornstein-Uhlenbeck processes common to all configurations, launches and blocks"
 MUCH_NEIGHBOUR = 0.02
-"""Share of the machine used by neighbours above which a hint is printed."""
+"""Neighbours' share of the machine above which a hint is printed."""
 
 
 def text(found: NoiseMeasurement) -> rich.console.RenderableType:

@@ -1,4 +1,4 @@
-"""Conversion of settings groups to command-line options, and back.
+"""Settings groups as command-line options, and back.
 
 Option and help come from the setting. A field without a default is required.
 """
@@ -89,7 +89,7 @@ def add_study(parser: argparse.ArgumentParser, *store: str) -> None:
 
 
 def find_study(arguments: argparse.Namespace) -> RunFolder:
-    """Return the folder of the study that `add_study` added, or raise UnknownStudy."""
+    """Return the folder of the study named by `add_study`, or raise UnknownStudy."""
     where = group_of(arguments, StoreSettings)
     return run_folder.find(pathlib.Path(where.runs_dir), arguments.study_name)
 
@@ -136,7 +136,7 @@ def add_group(
 
 
 def action_of(group: ArgumentGroup, name: str) -> argparse.Action:
-    """Return a field's option, so that it can be changed."""
+    """Return a field's option, to be changed."""
     return next(action for action in group._group_actions if action.dest == name)  # noqa: SLF001 - argparse has no public name for them
 
 
@@ -148,7 +148,7 @@ def group_of(arguments: argparse.Namespace, kind: type[Group]) -> Group:
 
 
 def settings_of(arguments: argparse.Namespace) -> StudySettings:
-    """Return all groups of settings, or raise UsageError if a value or the target is invalid."""
+    """Return all groups of settings from the arguments; raises UsageError."""
     take_scenario(arguments)
     return StudySettings(**{name: group_of(arguments, kind) for name, kind in GROUPS.items()})
 
@@ -157,7 +157,7 @@ def take_scenario(arguments: argparse.Namespace) -> None:
     """Fill in options that were not given from the scenario.
 
     Raises:
-        UsageError: the scenario is invalid or contradicts an option, or there is no target.
+        UsageError: the scenario is invalid, an option contradicts it, or there is no target.
     """
     given = vars(arguments)
     file = given.get("scenario")

@@ -1,4 +1,4 @@
-"""`tune report`: rewrite the reports of studies and summarise them, finished or not."""
+"""`tune report`: rewrite and summarise studies, finished or not."""
 
 from __future__ import annotations
 
