@@ -25,7 +25,7 @@ class ServerSettings:
     admin_host: str = setting("127.0.0.1", live=False)
     """Address of the admin port, which runs code. Default loopback; others need a token and TLS."""
     admin_port: int = setting(8002, "", 0, 65_535, live=False)
-    """Port for health, metrics and live settings; 0, the default with `port` 0, takes a free one."""
+    """Port for health, metrics, live settings; 0, the default with `port` 0, takes a free one."""
     admin_access: Literal["token", "open"] = setting("token", live=False)
     """Whether admin requests need `Authorization: Bearer TOKEN`; health requests never do.
 

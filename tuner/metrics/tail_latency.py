@@ -100,7 +100,7 @@ def too_few(measurement: Measurement) -> str:
     """Explain why there is no p99, and how long to measure for one."""
     seconds = seconds_for(MIN_FOR_P99, effective=measurement.effective, seconds=measurement.seconds)
     return (
-        f"{few(measurement.effective, measurement.requests)}: measure each launch for longer "
+        f"{few(measurement.effective, measurement.requests)}: measure each evaluation for longer "
         f"(--seconds {seconds:g})"
     )
 

@@ -34,7 +34,7 @@ def answer(found: AbResult) -> str:
         return found.verdict.text
     undecided = f"the limit lies within the interval of {len(found.verdict.best)} pairs"
     if ab.fails_more(found.tallies):
-        undecided = "launches of B failed more often than those of A"
+        undecided = "evaluations of B failed more often than those of A"
     head = {
         "within": "Passed: the limit is kept",
         "worse": "Failed: the limit is exceeded",
@@ -63,7 +63,7 @@ def notes(found: AbResult) -> list[str]:
     for role, tally in found.tallies.items():
         if tally.failed:
             told.append(
-                f"{tally.failed} of {formatting.plural(tally.launched, 'launch')} of {role} failed "
+                f"{tally.failed} of {formatting.plural(tally.launched, 'evaluation')} of {role} failed "
                 f"({tally.reason}); their pairs do not count"
             )
     if found.repeats:

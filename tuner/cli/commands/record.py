@@ -86,13 +86,13 @@ def run(arguments: argparse.Namespace, terminal: Terminal) -> CommandResult:
     """Run the command."""
     done = record.record(_order(arguments), terminal=terminal)
     surface = done.surface
-    statuses = collections.Counter(status_of(launch.outcome) for launch in surface.launches)
+    statuses = collections.Counter(status_of(one.outcome) for one in surface.launches)
     ended = ", ".join(f"{count} {status}" for status, count in statuses.most_common())
     cells = len(surface.by_cell)
     return CommandResult(
         text=(
             f"{arguments.out}: {formatting.plural(cells, 'configuration')}, "
-            f"{formatting.plural(len(surface.launches), 'launch')} ({ended}), {done.measured} of them new"
+            f"{formatting.plural(len(surface.launches), 'evaluation')} ({ended}), {done.measured} of them new"
         ),
         data={
             "folder": str(arguments.out),
