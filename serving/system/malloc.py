@@ -19,7 +19,7 @@ _STATM = pathlib.Path("/proc/self/statm")
 
 
 def trim() -> None:
-    """Return free heap memory; a thread that allocates meanwhile may wait some milliseconds."""
+    """Give free heap memory back; a thread that allocates meanwhile may wait some milliseconds."""
     trim = _function("malloc_trim")
     if trim is not None:
         trim(0)
@@ -36,7 +36,7 @@ def resident_bytes(*, settled: bool) -> int:
 
 
 def lower_trim_threshold() -> None:
-    """Return large blocks to the system as soon as they are freed, from now on."""
+    """Make the heap give large blocks back as soon as they are freed."""
     set_option = _function("mallopt")
     if set_option is not None:
         set_option(_MMAP_THRESHOLD, LARGE_BYTES)

@@ -1,7 +1,7 @@
 """Metric constraints such as `p99_ms <= 50`.
 
-The distance from the bound is logarithmic (`log_excess`), as noise grows with the value: 0.1 is 10
-% beyond it, -0.1 within.
+The distance from the bound is logarithmic (`log_excess`), as noise grows with the value: 0.1 is
+10 % beyond it, -0.1 within.
 """
 
 from __future__ import annotations

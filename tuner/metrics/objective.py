@@ -46,7 +46,7 @@ class Objective:
         return value if self.is_minimised else 1e3 / value
 
     def interval(self, measurement: Measurement) -> Interval:
-        """Return the 95 % interval, that of the mean for throughput, time per item and costs."""
+        """Return the 95 % interval, from the mean's for throughput, time per item and costs."""
         low, high = measurement.mean_interval.low, measurement.mean_interval.high
         if self.name == "throughput":
             turned = measurement.throughput_per_s * measurement.mean_ms

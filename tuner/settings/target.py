@@ -148,7 +148,7 @@ class TargetSettings:
 
     @property
     def is_open(self) -> bool:
-        """Whether the load is an open loop."""
+        """Whether the workload is an open loop."""
         return self.rate is not None or is_trace(self.arrivals)
 
     def _check_scenario(self) -> None:

@@ -46,7 +46,7 @@ class Trial:
     overhead_s: float
     """Time outside warm-up and measurement."""
     started_at: float
-    """Unix time for display, not for durations."""
+    """Start as Unix time, for display only."""
     missed: Measurement | None = None
     """Measurement that violates a constraint or cannot decide it."""
 
