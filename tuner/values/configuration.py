@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 Value = int | float | str | bool
-"""Value of a knob."""
 
 
 class Configuration(Mapping[str, Value]):

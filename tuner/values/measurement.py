@@ -48,7 +48,6 @@ class Energy:
 
     per_request_j: float
     interval: Interval
-    """Interval of `per_request_j`."""
     sources: Mapping[str, float]
     """J per request by source: `gpu` (whole board) or `cpu` (packages)."""
     power_w: float

@@ -23,7 +23,6 @@ class Outcome:
     status: Status
     cause: Cause | None = None
     reason: str = ""
-    """Reason in one line."""
 
 
 OK = Outcome(status="ok")
