@@ -12,6 +12,6 @@ if typing.TYPE_CHECKING:
 
 
 def load(study: str | pathlib.Path, *, storage: str | None = None) -> Study:
-    """Read a study from its folder, by `tuner.notebook.load`, whose import of pandas takes long."""
+    """Read a study from its folder, by `tuner.notebook.load`, which imports pandas late."""
     found: Study = importlib.import_module("tuner.notebook").load(study, storage=storage)
     return found

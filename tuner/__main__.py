@@ -1,4 +1,4 @@
-"""`tune`, and `python -m tuner`: `tuner.cli.main`, imported on Linux only."""
+"""`tune` and `python -m tuner`: runs `tuner.cli.main`, on Linux only."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from serving.system import platform_check
 
 
 def main(argv: Sequence[str] | None = None, *, program: str = "tune") -> int:
-    """Run the command under the name `program`; returns the exit code."""
+    """Run the command under the name `program` and return the exit code."""
     arguments = sys.argv[1:] if argv is None else argv
     told = platform_check.unsupported_message(program, arguments)
     if told is not None:

@@ -1,7 +1,7 @@
 """Recommendation after a study: the default, unless something better was shown.
 
-Any search finds the luckier of two equal configurations, so the best is recommended only if shown
-to be better and no more often failing. One "works" if any of its evaluations did.
+Any search finds the luckier of two identical configurations, so the best is recommended only if
+shown to be better and no more often failing. A configuration works if any of its evaluations did.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ BestStatus = Literal[
 """Status of the best compared with the default; see `best_status`."""
 
 ADVISED = frozenset({"default lost", "default fails", "better", "traded"})
-"""When the best is recommended."""
+"""Statuses in which the best is recommended."""
 
 REASONS: Mapping[BestStatus, str] = {
     "same": "no better configuration was found",
@@ -44,19 +44,19 @@ REASONS: Mapping[BestStatus, str] = {
     "not compared": "too few pairs of evaluations worked to compare them",
     "not measured": "the best found was not re-evaluated beside it",
 }
-"""Reasons without figures."""
+"""Reasons without figures, by status."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Advice:
-    """Configuration to run, and why."""
+    """The configuration to run, and why."""
 
     configuration: Configuration
     reason: str
 
 
 def best_status(record: StudyRecord) -> BestStatus | None:
-    """Return the status of the best; None if nothing worked in the search."""
+    """Return the status of the best, or None if nothing worked in the search."""
     if record.best is None:
         return None
     if record.best == record.default:
@@ -83,7 +83,7 @@ def _verdict_status(verdict: Verdict) -> BestStatus:
 
 
 def advise(record: StudyRecord) -> Advice | None:
-    """Return the configuration to run; None if none worked."""
+    """Return the configuration to run, or None if none worked."""
     found = best_status(record)
     if record.best is None or found is None or found == "nothing works":
         return None
@@ -94,7 +94,7 @@ def advise(record: StudyRecord) -> Advice | None:
 
 
 def why_nothing(record: StudyRecord) -> str:
-    """Return the last reason for no recommendation."""
+    """Return the reason why nothing is recommended."""
     _, best = failure_counts(record)
     if best.all_failed:
         return f"the best configuration found {failure_text(best)}"
@@ -102,7 +102,7 @@ def why_nothing(record: StudyRecord) -> str:
 
 
 def of_trial(record: StudyRecord, number: int) -> Advice:
-    """Return the configuration of a trial, or raise UsageError if it did not work."""
+    """Return a trial's configuration to run, or raise UsageError if it did not work."""
     trial = next((trial for trial in record.trials if trial.number == number), None)
     if trial is None:
         numbers = [trial.number for trial in record.trials]
@@ -119,7 +119,7 @@ def of_trial(record: StudyRecord, number: int) -> Advice:
 
 
 def export_of_best(record: StudyRecord) -> str | None:
-    """Return the command that exports the best, by the study's folder; None if recommended anyway."""
+    """Return the command that exports the best, or None if it is recommended anyway."""
     found = advise(record)
     if found is None or found.configuration == record.best:
         return None
@@ -136,13 +136,13 @@ def export_of_best(record: StudyRecord) -> str | None:
 
 
 def failure_counts(record: StudyRecord) -> tuple[FailureCount, FailureCount]:
-    """Return failure counts of default and best; empty without a verification."""
+    """Return the failure counts of default and best, empty without a verification."""
     none = FailureCount()
     return record.failure_counts.get("default", none), record.failure_counts.get("best", none)
 
 
 def trouble_of_default(record: StudyRecord) -> str | None:
-    """Return why the default does not work; None if it works or is unknown."""
+    """Return why the default does not work, or None if it works or is unknown."""
     default, _ = failure_counts(record)
     outcomes = [t.outcome for t in record.trials if t.configuration == record.default]
     is_ok = any(outcome.status == "ok" for outcome in outcomes)
@@ -152,12 +152,12 @@ def trouble_of_default(record: StudyRecord) -> str | None:
 
 
 def failure_text(tally: FailureCount) -> str:
-    """Return the failed round evaluations as the end of a sentence."""
+    """Describe an arm's failed evaluations at the end of a sentence."""
     return f"failed {tally.failed} of {tally.launched} fresh starts ({tally.reason})"
 
 
 def share(tally: FailureCount) -> str:
-    """Return how many failed, beside another arm."""
+    """Return how many of an arm's evaluations failed."""
     return f"{tally.failed} of {tally.launched}" if tally.failed else "none"
 
 
@@ -185,7 +185,7 @@ def _reason(found: BestStatus, record: StudyRecord) -> str:
 
 
 def _of_front(found: BestStatus, record: StudyRecord) -> str:
-    """Return which point of the Pareto front it is, and what was shown."""
+    """Return the chosen point of the Pareto front, and what was shown about it."""
     point = record.settings.get("measurement", {}).get("point", "knee")
     which = "the knee" if point == "knee" else f"the best in {point}"
     shown = {record.objective: record.verdict.outcome} if record.verdict is not None else {}

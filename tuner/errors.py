@@ -1,7 +1,7 @@
-"""Errors of the tuner; `exit_code` is that of the command.
+"""Errors of the tuner; `exit_code` becomes the exit code of the command.
 
     TunerError (1)                   the command failed; one line with the reason
-    ├── UsageError (2)               an option, a name or a file is wrong
+    ├── UsageError (2)               an option, a name or a file is invalid
     │   ├── InvalidDocument          a user's file: file, key, expected, nearest valid name
     │   │   ├── InvalidSpace         a search space
     │   │   ├── InvalidEngine        an engine file
@@ -9,17 +9,17 @@
     │   │   ├── InvalidPrices        a price file
     │   │   └── InvalidScenario      a scenario file
     │   ├── UnknownSize              an undeclared input size, and its option
-    │   ├── UnknownStudy             no such study, with the existing ones
+    │   ├── UnknownStudy             no such study; lists the existing ones
     │   └── StudyExists              the name is taken, and what to do
     ├── StudyBusy                    another process runs the study
     ├── Interrupted (130)            a signal; measurements are saved
-    ├── LaunchFailed                 no start; `cause`: oom, start, crash, timeout, limits
+    ├── LaunchFailed                 no server; `cause`: oom, start, crash, timeout, limits
     ├── LoadGeneratorFailed          the load generator failed
     │   └── LoadGeneratorLost        its own process ended or stalled
     └── StorageFailed                the run folder cannot be written
 
-A failed trial is a value (`tuner.values.trial.Outcome`). Facts are given by position, as errors are
-pickled by their arguments.
+A failed trial is a value (`tuner.values.trial.Outcome`). Facts are positional arguments, since
+errors are pickled by these.
 """
 
 from __future__ import annotations
@@ -33,12 +33,12 @@ from serving.error_text import nearest
 from tuner.values.trial import Cause
 
 MAX_LISTED = 8
-"""Maximum of names to list; of more, the nearest are listed."""
+"""Maximum number of names to list; of more, the nearest are listed."""
 NEAREST_LISTED = 4
 
 
 def list_names(given: str, valid: Iterable[str]) -> str:
-    """Return the valid names, or the nearest of many and the number of others."""
+    """Return the valid names; of many, only the nearest and the number of others."""
     names = list(valid)
     if len(names) <= MAX_LISTED:
         return ", ".join(names)
@@ -47,20 +47,20 @@ def list_names(given: str, valid: Iterable[str]) -> str:
 
 
 class TunerError(Exception):
-    """Root of the tree."""
+    """Base class of the tuner's errors."""
 
     exit_code: ClassVar[int] = 1
 
 
 class UsageError(TunerError):
-    """Wrong use of the command."""
+    """The command was used incorrectly."""
 
     exit_code = 2
 
 
 @dataclasses.dataclass(eq=False)
 class UnknownSize(UsageError):
-    """The size of an input is free and undeclared."""
+    """An input's size is free and was not declared."""
 
     text: str
     option: str
@@ -72,7 +72,7 @@ class UnknownSize(UsageError):
 
 @dataclasses.dataclass(eq=False)
 class InvalidDocument(UsageError):
-    """A user's file is wrong."""
+    """A user's file is invalid."""
 
     noun: ClassVar[str] = "file"
 
@@ -86,31 +86,31 @@ class InvalidDocument(UsageError):
 
 
 class InvalidSpace(InvalidDocument):
-    """A search space is wrong."""
+    """A search-space file is invalid."""
 
     noun = "search space"
 
 
 class InvalidEngine(InvalidDocument):
-    """An engine file is wrong."""
+    """An engine file is invalid."""
 
     noun = "engine file"
 
 
 class InvalidTable(InvalidDocument):
-    """A benchmark table is wrong."""
+    """A benchmark table is invalid."""
 
     noun = "surface"
 
 
 class InvalidScenario(InvalidDocument):
-    """A scenario file is wrong."""
+    """A scenario file is invalid."""
 
     noun = "scenario"
 
 
 class InvalidPrices(InvalidDocument):
-    """A price file is wrong."""
+    """A price file is invalid."""
 
     noun = "price file"
 
@@ -131,7 +131,7 @@ class UnknownStudy(UsageError):
 
 @dataclasses.dataclass(eq=False)
 class StudyExists(UsageError):
-    """The name is taken; `instead` is what to do."""
+    """The study's name is taken; `instead` is what to do."""
 
     what: str
     instead: str
@@ -180,7 +180,7 @@ class LoadGeneratorFailed(TunerError):
 
 
 class LoadGeneratorLost(LoadGeneratorFailed):
-    """The load generator's process was lost, which says nothing about the server."""
+    """The load generator's process was lost, which shows nothing about the server."""
 
 
 class StorageFailed(TunerError):

@@ -1,4 +1,4 @@
-"""Study in a notebook, with trials and requests as pandas tables.
+"""A study in a notebook, with trials and requests as pandas tables.
 
     import tuner
 
@@ -8,7 +8,7 @@
     study.requests(3)               # a row for each request of evaluation 3
     study.verdict                   # best against default, or None
 
-`tuner.load` imports this file lazily, because pandas takes half a second.
+`tuner.load` imports this module late, because pandas takes half a second.
 """
 
 from __future__ import annotations
@@ -66,14 +66,14 @@ _FIGURES: Mapping[str, Callable[[Measurement], float | None]] = {
 
 @dataclasses.dataclass(frozen=True, slots=True, repr=False)
 class Study:
-    """Study from its folder, finished or not."""
+    """A study read from its folder, finished or not."""
 
     record: StudyRecord
     _folder: RunFolder
 
     @property
     def verdict(self) -> Verdict | None:
-        """Best against default in round evaluations; None without a verdict."""
+        """Best against default, or None without a verdict."""
         return self.record.verdict
 
     def trials(self) -> pd.DataFrame:
@@ -90,7 +90,7 @@ class Study:
         - requests, errors, refused: counts, in `seconds` measured after `warmup_s`
         - peak_memory_mb: largest memory of one replica, in MiB
 
-        and startup_s, overhead_s (seconds without warm-up and measurement), started_at (UTC).
+        and startup_s, overhead_s (seconds outside warm-up and measurement), started_at (UTC).
         """
         rows = []
         for trial in self.record.trials:
@@ -118,15 +118,15 @@ class Study:
         return pd.DataFrame(rows, columns=columns).set_index("trial")
 
     def requests(self, trial: int) -> pd.DataFrame:
-        """Return one row for each request of an evaluation, including warm-up, as they ended.
+        """Return one row for each request of an evaluation, with warm-up, in order of completion.
 
         Columns: intended_s (when it was due; in a closed loop, when it was sent), started_s and
-        finished_s, in seconds of the phase; round_trip_ms from due to end; status of HTTP, 0
-        without a response; connection of the client; is_measured, whether it is in the measured
+        finished_s, in seconds of the phase; round_trip_ms, from due to end; the HTTP status, 0
+        without a response; the client's connection; is_measured, whether it is in the measured
         part.
 
         Raises:
-            UsageError: no such evaluation, or its requests were not saved.
+            UsageError: there is no such evaluation, or its requests were not saved.
         """
         by_number = {one.number: one for one in self.record.trials}
         if trial not in by_number:
@@ -167,11 +167,11 @@ class Study:
 
 
 def load(study: str | pathlib.Path, *, storage: str | None = None) -> Study:
-    """Read a study from its folder, as runs/NAME, or by its name in runs/.
+    """Read a study from its folder, such as runs/NAME, or by its name in runs/.
 
     Raises:
-        UnknownStudy: there is no study; the error lists others.
-        UsageError: a file of it is missing or broken.
+        UnknownStudy: there is no such study; the error lists others.
+        UsageError: one of its files is missing or broken.
     """
     given = pathlib.Path(study)
     runs = RUNS if given.name == str(given) else given.parent

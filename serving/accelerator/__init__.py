@@ -1,1 +1,1 @@
-"""GPU of this machine: clock, visibility to replicas, sharing, power and energy."""
+"""GPU of this machine: its clock, visibility to replicas, sharing, power and energy."""

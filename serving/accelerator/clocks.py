@@ -1,9 +1,9 @@
-"""GPU clock lock: supported clocks, a held lock, restoring what dead owners left.
+"""GPU clock lock: supported clocks, a held lock, and restoring what dead owners left.
 
 Changes are recorded in a journal, from which the next process restores the clock after a `kill -9`.
 
-NVML does not reveal a lock by others (`nvidia-smi -lgc`), so the GPU is left unlocked. Calls block
-for milliseconds; thread-safe.
+NVML does not reveal locks held by others (`nvidia-smi -lgc`), so the GPU is left unlocked. Calls
+block for milliseconds; thread-safe.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _READ_S = 0.01
 
 
 def supported_clocks_mhz() -> tuple[int, ...] | str:
-    """Return graphics clocks at the highest memory clock in MHz, ascending, or the reason."""
+    """Return the graphics clocks in MHz at the highest memory clock, ascending, or the error."""
     try:
         with nvml.open_gpu() as gpu:
             return gpu.clocks_mhz()
@@ -37,7 +37,7 @@ def supported_clocks_mhz() -> tuple[int, ...] | str:
 
 
 def lockable_clocks_mhz() -> tuple[int, ...] | str:
-    """Return lockable clocks in MHz, ascending, or the reason; locks briefly to test."""
+    """Return the clocks in MHz that can be locked, ascending, or why none can; tries briefly."""
     clocks = supported_clocks_mhz()
     if isinstance(clocks, str) or len(clocks) < 2:
         return clocks
@@ -50,10 +50,10 @@ def lockable_clocks_mhz() -> tuple[int, ...] | str:
 
 
 class ClockLock:
-    """Lock on the GPU's clock; `close` it, or use as a context manager."""
+    """Lock on the GPU's clock; call `close`, or use it as a context manager."""
 
     def __init__(self, folder: pathlib.Path | None = None) -> None:
-        """Hold nothing yet; `folder` is the journal's."""
+        """Hold nothing yet; `folder` is the journal's folder."""
         self._folder = folder
         self._changing = threading.Lock()
         self._name = process_identity.this_process().new_name()
@@ -70,7 +70,7 @@ class ClockLock:
         """Lock the GPU to a clock, or unlock it with None.
 
         Raises:
-            AcceleratorUnavailable: impossible, or held by a living process.
+            AcceleratorUnavailable: it is impossible, or held by a living process.
         """
         with self._changing:
             if clock_mhz == self.clock_mhz:
@@ -81,7 +81,7 @@ class ClockLock:
                 self._lock(clock_mhz)
 
     def close(self) -> None:
-        """Release the lock; on failure log, and leave the journal entry."""
+        """Release the lock; if that fails, log it and leave the journal entry."""
         try:
             self.hold(None)
         except AcceleratorUnavailable as error:
@@ -130,14 +130,14 @@ class ClockLock:
 
 
 class Restored(NamedTuple):
-    """Results for dead owners' entries, a line each."""
+    """Results for entries of dead owners, one line each."""
 
     done: tuple[str, ...] = ()
     failed: tuple[str, ...] = ()
 
 
 def restore_stale(folder: pathlib.Path | None = None) -> Restored:
-    """Restore what dead owners left."""
+    """Restore the clocks that dead owners left locked."""
     place = folder or restore_journal.folder()
     if not any(note.is_stale for note in restore_journal.all_of(place)):
         return Restored()

@@ -1,6 +1,6 @@
-"""GPU visibility of a process, by CUDA's environment variables.
+"""GPU visibility to a process, by CUDA's environment variables.
 
-The server uses the first GPU of `CUDA_VISIBLE_DEVICES`, which CUDA and NVML count alike with
+The server uses the first GPU in `CUDA_VISIBLE_DEVICES`; CUDA and NVML count GPUs alike with
 `CUDA_DEVICE_ORDER=PCI_BUS_ID`.
 
 Source: CUDA C++ Programming Guide, environment variables; the MPS documentation, section 4.2.
@@ -15,7 +15,7 @@ from serving.settings.replica import AcceleratorSettings
 
 VISIBLE = "CUDA_VISIBLE_DEVICES"
 NONE_VISIBLE = "-1"
-"""Invalid index: CUDA ignores it and what follows."""
+"""Invalid index: CUDA ignores it and all that follow."""
 MPS_SHARE = "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE"
 
 
@@ -37,7 +37,7 @@ def first_visible(environ: Mapping[str, str]) -> int | str:
 
 
 def replica_environment(settings: AcceleratorSettings, *, shares: bool) -> dict[str, str]:
-    """Return a replica's additional variables; `shares`: whether an MPS control daemon runs."""
+    """Return a replica's additional variables; `shares` means that an MPS control daemon runs."""
     if settings.device == "cpu":
         return {VISIBLE: NONE_VISIBLE}
     if settings.share is None or not shares:
@@ -48,10 +48,10 @@ def replica_environment(settings: AcceleratorSettings, *, shares: bool) -> dict[
 def container_gpu(
     settings: AcceleratorSettings, environ: Mapping[str, str], *, has_gpu: bool
 ) -> str | None:
-    """Return a container's GPU (`docker run --gpus device=...`), or None.
+    """Return a container's GPU (for `docker run --gpus device=...`), or None.
 
     Raises:
-        AcceleratorUnavailable: `cuda` is set, but the environment hides all GPUs.
+        AcceleratorUnavailable: the environment hides all GPUs.
     """
     if settings.device == "cpu" or (settings.device == "auto" and not has_gpu):
         return None

@@ -1,4 +1,4 @@
-"""CUDA MPS check: whether its control daemon runs for this user.
+"""Check whether the control daemon of CUDA MPS runs for this user.
 
 Connects to the daemon's socket, as CUDA does, and sends nothing.
 
@@ -18,7 +18,7 @@ _LISTENING = (errno.EPROTOTYPE, errno.EAGAIN)
 
 
 def lacking(environ: Mapping[str, str]) -> str | None:
-    """Return why GPUs cannot be shared, or None."""
+    """Return why GPUs cannot be shared, or None if they can."""
     control = pathlib.Path(environ.get(PIPE_DIRECTORY) or _DEFAULT) / "control"
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as sock:
         sock.setblocking(False)  # a local socket decides at once

@@ -1,7 +1,7 @@
 """NVML access to one GPU: clocks, power, energy.
 
-The binding (`nvidia-ml-py`) imports slowly, so only on first use. Only `clocks`, which keeps a
-journal, may change a clock.
+The binding (`nvidia-ml-py`) is slow to import, so that happens on first use. Only `clocks`, which
+keeps a journal, may change a clock.
 
 Source: NVML API reference, device queries and device commands.
 """
@@ -21,7 +21,7 @@ _Answer = TypeVar("_Answer")
 
 
 class ApplicationClocks(NamedTuple):
-    """Application clocks in MHz: the older, readable setting."""
+    """Application clocks in MHz: the older setting, which can be read."""
 
     memory_mhz: int
     graphics_mhz: int
@@ -48,7 +48,7 @@ class Gpu:
         return str(self._query("its name", self._nvml.nvmlDeviceGetName))
 
     def clocks_mhz(self) -> tuple[int, ...]:
-        """Return graphics clocks at the highest memory clock, ascending."""
+        """Return the graphics clocks at the highest memory clock, ascending."""
         memory_mhz = max(self._memory_clocks())
         clocks = self._query(
             "its clocks", self._nvml.nvmlDeviceGetSupportedGraphicsClocks, memory_mhz
@@ -65,12 +65,12 @@ class Gpu:
         return float(self._query("its power", self._nvml.nvmlDeviceGetPowerUsage)) / 1e3
 
     def energy_j(self) -> float:
-        """Return the energy since the driver was loaded."""
+        """Return the energy used since the driver was loaded."""
         used_mj = self._query("its energy", self._nvml.nvmlDeviceGetTotalEnergyConsumption)
         return float(used_mj) / 1e3
 
     def application_clocks(self) -> ApplicationClocks | None:
-        """Return the application clocks, if supported."""
+        """Return the application clocks, or None if unsupported."""
         nvml = self._nvml
         try:
             return ApplicationClocks(
@@ -83,7 +83,7 @@ class Gpu:
             return None
 
     def lock_clock(self, mhz: int) -> None:
-        """Lock the graphics clock; before Volta, set the application clocks."""
+        """Lock the graphics clock, or before Volta set the application clocks."""
         nvml = self._nvml
         try:
             nvml.nvmlDeviceSetGpuLockedClocks(self._handle, mhz, mhz)
@@ -93,7 +93,7 @@ class Gpu:
             raise self._make_error("its clock cannot be locked", error) from error
 
     def unlock_clock(self, before: ApplicationClocks | None) -> None:
-        """Unlock the clock and restore changed application clocks."""
+        """Unlock the clock and restore application clocks that were changed."""
         nvml = self._nvml
         try:
             nvml.nvmlDeviceResetGpuLockedClocks(self._handle)
@@ -130,10 +130,10 @@ class Gpu:
 def open_gpu(
     which: int | str | None = None, environ: Mapping[str, str] = os.environ
 ) -> Iterator[Gpu]:
-    """Open NVML with one GPU, by index or UUID, or the server's; reentrant and thread-safe.
+    """Open NVML with a GPU by index or UUID (default: the server's); reentrant and thread-safe.
 
     Raises:
-        AcceleratorUnavailable: no binding, driver or GPU.
+        AcceleratorUnavailable: the binding, the driver or the GPU is missing.
     """
     which = devices.first_visible(environ) if which is None else which
     try:
@@ -160,7 +160,7 @@ def open_gpu(
 
 
 def is_there() -> bool:
-    """Whether the server's GPU answers."""
+    """Whether the server's GPU responds."""
     try:
         with open_gpu():
             return True

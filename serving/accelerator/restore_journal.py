@@ -1,10 +1,10 @@
-"""Journal of GPU changes, written before each so that a later process can undo it.
+"""Journal of GPU changes, written before each change so that a later process can undo it.
 
-Files are `<UUID of the GPU>.json`. Entries record their boot, which ends a lock. Changes need
-`exclusive`.
+Files are `<UUID of the GPU>.json`. Entries record their boot, since a reboot ends a lock. Changes
+need `exclusive`.
 
-The folder is `luthier/accelerator` in `$XDG_STATE_HOME`; else in `/run` for root; else in
-`~/.local/state`, or the temporary directory.
+The folder is `luthier/accelerator` in `$XDG_STATE_HOME`, or in `/run` for root, or in
+`~/.local/state` or the temporary directory.
 """
 
 from __future__ import annotations
@@ -35,19 +35,19 @@ _RETRY_S = 0.01
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class JournalEntry:
-    """Change of a GPU."""
+    """A change to a GPU."""
 
     gpu: str
     owner: str
     """Name of the owning process, as `ProcessIdentity.new_name` makes it."""
     boot: str
-    """Empty if unknown."""
+    """Id of the boot; empty if unknown."""
     clock_mhz: int
     before: ApplicationClocks | None
 
     @property
     def is_stale(self) -> bool:
-        """Whether its owner is certainly gone."""
+        """Whether the owner is certainly gone."""
         if self.is_of_past_boot:
             return True
         maker = process_identity.of(self.owner)
@@ -66,7 +66,7 @@ class JournalEntry:
 
 
 def boot_id() -> str:
-    """Return the id of this boot; empty if unknown."""
+    """Return the id of this boot, or "" if unknown."""
     try:
         return _BOOT_ID.read_text(encoding="ascii").strip()
     except OSError:
@@ -94,10 +94,10 @@ def _in_temporary() -> pathlib.Path:
 
 @contextlib.contextmanager
 def exclusive(place: pathlib.Path) -> Iterator[None]:
-    """Lock the folder, created if missing.
+    """Lock the journal's folder, created if missing.
 
     Raises:
-        AcceleratorUnavailable: not writable, another user's, or locked.
+        AcceleratorUnavailable: it is not writable, another user's, or locked.
     """
     temporary = _in_temporary()
     try:
@@ -129,7 +129,7 @@ def exclusive(place: pathlib.Path) -> Iterator[None]:
 
 
 def all_of(place: pathlib.Path) -> list[JournalEntry]:
-    """Return the entries of a folder; log other files."""
+    """Return the entries in a folder; log other JSON files."""
     found = []
     try:
         paths = sorted(path for path in place.iterdir() if path.suffix == ".json")
@@ -146,16 +146,12 @@ def all_of(place: pathlib.Path) -> list[JournalEntry]:
 
 
 def of_gpu(place: pathlib.Path, gpu: str) -> JournalEntry | None:
-    """Return the entry of a GPU."""
+    """Return a GPU's entry, or None."""
     return next((note for note in all_of(place) if note.gpu == gpu), None)
 
 
 def write(place: pathlib.Path, note: JournalEntry) -> None:
-    """Replace a GPU's entry durably.
-
-    Raises:
-        AcceleratorUnavailable: not writable.
-    """
+    """Replace a GPU's entry durably, or raise AcceleratorUnavailable."""
     path = _path(place, note.gpu)
     fresh = path.with_suffix(".new")
     try:
@@ -172,7 +168,7 @@ def write(place: pathlib.Path, note: JournalEntry) -> None:
 
 
 def remove(place: pathlib.Path, gpu: str) -> None:
-    """Remove the entry of a GPU."""
+    """Remove a GPU's entry."""
     _path(place, gpu).unlink(missing_ok=True)
     _sync(place)
 

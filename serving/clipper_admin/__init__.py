@@ -1,7 +1,4 @@
-"""Clipper's Python API for Luthier: `ClipperConnection(ProcessContainerManager())`.
-
-An HTTP client that imports of the request path only the input type names.
-"""
+"""Clipper's Python API for Luthier: `ClipperConnection(ProcessContainerManager())`."""
 
 from serving.clipper_admin import deployers
 from serving.clipper_admin.connection import ClipperConnection

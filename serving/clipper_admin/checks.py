@@ -1,4 +1,4 @@
-"""Checks of what callers give: names and versions, packages, paths of models."""
+"""Checks on arguments of callers: names and versions, packages, paths of models."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _NAME = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?")
 
 
 def check_versioned_name(name: str, version: str) -> None:
-    """Check names that Clipper puts into host names and labels.
+    """Check a name and a version, which Clipper puts into host names and labels.
 
     Raises:
         ClipperException: one is invalid.
@@ -31,7 +31,7 @@ def absolute_reference(model_data_path: str) -> str:
     """Return the absolute path of a model file or folder, or of `path/to/file.py:Name`.
 
     Raises:
-        ClipperException: there is none.
+        ClipperException: it does not exist.
     """
     file, separator, attribute = model_data_path, "", ""
     if not pathlib.Path(model_data_path).exists():
@@ -49,7 +49,7 @@ def check_packages(packages: Sequence[str] | None) -> None:
     """Check that packages are installed: models run in the server's environment.
 
     Raises:
-        ClipperException: one is missing.
+        ClipperException: a package is missing.
     """
     missing = []
     for package in packages or ():

@@ -1,7 +1,7 @@
 """Clipper connection: applications, models and versions of one server.
 
-Names, parameters and defaults match Clipper's `clipper_admin`, with its paper's names as aliases.
-Uses the management REST, and a container manager for replicas. Logs where Clipper prints.
+Names, parameters and defaults match Clipper's `clipper_admin`, with aliases for the names in its
+paper. Logs where Clipper prints.
 """
 
 from __future__ import annotations
@@ -50,15 +50,15 @@ class ClipperConnection:
         self.connected = True
 
     def stop_all(self, graceful: bool = True) -> None:
-        """Stop the server and its models, even another process's."""
+        """Stop the server and its models, even if another process started it."""
         self.cm.stop_all(graceful=graceful)
 
     def get_clipper_logs(self, logging_dir: str = "clipper_logs/") -> list[str]:
-        """Copy the logs into a folder and return their paths."""
+        """Copy the logs into a folder and return the copies' paths."""
         return self._manager.get_logs(logging_dir)
 
     def get_query_addr(self) -> str:
-        """Return host:port for queries."""
+        """Return host:port of the query REST API."""
         return self._manager.get_query_addr()
 
     def get_metric_addr(self) -> str:
@@ -80,8 +80,8 @@ class ClipperConnection:
     ) -> None:
         """Create an application, with a latency limit in microseconds.
 
-        `default_output` is the response if no model is in time. `selection`, beyond Clipper:
-        `policy`, `options`, `costs`, `task`, `contexts`, `most_users` and the thresholds.
+        `default_output` is the response if no model responds in time. `selection` goes beyond
+        Clipper: `policy`, `options`, `costs`, `task`, `contexts`, `most_users` and the thresholds.
         """
         self._ask(
             "add_app",
@@ -105,15 +105,15 @@ class ClipperConnection:
         self._ask("delete_model_links", app_name=app_name, model_names=[model_name])
 
     def get_all_apps(self, verbose: bool = False) -> list[Any]:
-        """Return all applications."""
+        """Return the names of all applications, or details if `verbose`."""
         return self._list("get_all_applications", verbose=verbose)
 
     def get_app_info(self, name: str) -> dict[str, Any] | None:
-        """Return an application's details, or None."""
+        """Return an application's details, or None if unknown."""
         return self._find("get_application", name=name)
 
     def get_linked_models(self, app_name: str) -> list[str]:
-        """Return the names of linked models."""
+        """Return the names of an application's linked models."""
         return self._list("get_linked_models", app_name=app_name)
 
     def build_and_deploy_model(
@@ -163,7 +163,7 @@ class ClipperConnection:
         num_replicas: int = 1,
         batch_size: int = -1,
     ) -> None:
-        """Start a version and make it current when ready.
+        """Start a version, and make it current when it is ready.
 
         `image` is a bundled model's name, a model file, or `path/to/file.py:function`; a
         `batch_size` of -1 is adaptive.
@@ -190,7 +190,7 @@ class ClipperConnection:
         labels: Sequence[str] | None = None,
         batch_size: int = -1,
     ) -> None:
-        """Register a version and make it current; start nothing."""
+        """Register a version and make it current, but start nothing."""
         version = str(version)
         check_versioned_name(name, version)
         self._ask(
@@ -213,33 +213,29 @@ class ClipperConnection:
             self.set_num_replicas(name, num_replicas, version)
 
     def get_current_model_version(self, name: str) -> str:
-        """Return the current version.
-
-        Raises:
-            ClipperException: no such model.
-        """
+        """Return a model's current version, or raise ClipperException."""
         for model in self.get_all_models(verbose=True):
             if model["model_name"] == name and model["is_current_version"]:
                 return str(model["model_version"])
         raise ClipperException(f"No versions of model {name} registered with Clipper")
 
     def get_all_models(self, verbose: bool = False) -> list[Any]:
-        """Return all versions as name:version, or details."""
+        """Return all versions as name:version, or details if `verbose`."""
         return self._list("get_all_models", verbose=verbose)
 
     def get_model_info(self, name: str, version: str | int) -> dict[str, Any] | None:
-        """Return a version's details, or None."""
+        """Return a version's details, or None if unknown."""
         return self._find("get_model", model_name=name, model_version=str(version))
 
     def get_num_replicas(self, name: str, version: str | int | None = None) -> int:
-        """Return the number of ready replicas; default: of the current version."""
+        """Return a version's number of ready replicas (default: the current version)."""
         version = self.get_current_model_version(name) if version is None else str(version)
         return self._manager.get_num_replicas(name, version)
 
     def set_num_replicas(
         self, name: str, num_replicas: int = 1, version: str | int | None = None
     ) -> None:
-        """Set the number of replicas (default: of the current version) and wait until ready."""
+        """Set a version's number of replicas (default: the current version) and wait for them."""
         version = self.get_current_model_version(name) if version is None else str(version)
         model = self.get_model_info(name, version)
         if model is None:
@@ -254,29 +250,29 @@ class ClipperConnection:
         self.cm.set_num_replicas(name, version, model["input_type"], image, num_replicas)
 
     def get_all_model_replicas(self, verbose: bool = False) -> list[Any]:
-        """Return all replicas as name:version:number, or details."""
+        """Return all replicas as name:version:number, or details if `verbose`."""
         return self._list("get_all_containers", verbose=verbose)
 
     def get_model_replica_info(
         self, name: str, version: str | int, replica_id: int
     ) -> dict[str, Any] | None:
-        """Return a replica's details, or None."""
+        """Return a replica's details, or None if unknown."""
         return self._find(
             "get_container", model_name=name, model_version=str(version), replica_id=replica_id
         )
 
     def stop_models(self, model_names: Sequence[str]) -> None:
-        """Stop and delete all versions of models."""
+        """Stop and delete all versions of the given models."""
         self._stop(lambda model: model["model_name"] in model_names)
 
     def stop_versioned_models(self, model_versions_dict: Mapping[str, Sequence[str]]) -> None:
-        """Stop and delete even current versions: {name: [version, ...]}."""
+        """Stop and delete the given versions, even current ones: {name: [version, ...]}."""
         self._stop_versions(
             {name: list(map(str, versions)) for name, versions in model_versions_dict.items()}
         )
 
     def stop_inactive_model_versions(self, model_names: Sequence[str]) -> None:
-        """Stop and delete all but the current versions of models."""
+        """Stop and delete all but the current versions of the given models."""
         self._stop(
             lambda model: model["model_name"] in model_names and not model["is_current_version"]
         )
@@ -305,9 +301,9 @@ class ClipperConnection:
     def test_predict_function(
         self, query: Mapping[str, Any], func: Callable[[list[Any]], Any], input_type: str
     ) -> Any:
-        """Return a function's outputs, or a text beginning with "Invalid input type".
+        """Return a function's outputs, or a message that begins with "Invalid input type".
 
-        The query is {"input": ...} or {"input_batch": [...]}; `func` maps inputs to as many strings.
+        The query is {"input": ...} or {"input_batch": [...]}; `func` returns one string per input.
         """
         return run_like_deployed(query, func, input_type)
 

@@ -1,4 +1,4 @@
-"""Management commands and pages of a server over HTTP, for Clipper's Python API."""
+"""Management commands and pages of a server, over HTTP, for Clipper's Python API."""
 
 from __future__ import annotations
 
@@ -21,33 +21,21 @@ _MAX_RESPONSE_BYTES = 64 * 2**20
 
 
 _direct = urllib.request.build_opener(urllib.request.ProxyHandler({}))
-"""Sends requests past any proxy of the environment."""
+"""URL opener that bypasses any proxy in the environment."""
 
 
 def post(address: str, path: str, data: Mapping[str, Any]) -> str:
-    """Send a management command and return the response.
-
-    Raises:
-        ClipperException: rejected or unreachable.
-    """
+    """Send a management command and return the response, or raise ClipperException."""
     return _manage(address, path, json.dumps(data).encode())
 
 
 def ping(address: str) -> str:
-    """Ping the management REST.
-
-    Raises:
-        ClipperException: as `post`.
-    """
+    """Ping the management REST API; raises as `post` does."""
     return _manage(address, "/admin/ping", None)
 
 
 def get(address: str, path: str) -> str:
-    """Return a page of the query REST.
-
-    Raises:
-        ClipperException: rejected or unreachable.
-    """
+    """Return a page of the query REST API, or raise ClipperException."""
     return _fetch(f"http://{address}{path}", os.environ.get(TOKEN_VARIABLE), None)
 
 
@@ -61,7 +49,7 @@ def _manage(address: str, path: str, body: bytes | None) -> str:
 
 
 def _fetch(url: str, token: str | None, body: bytes | None) -> str:
-    """Send a POST with a JSON body, or a GET without one."""
+    """Send a POST request with a JSON body, or a GET request without one."""
     headers = {} if body is None else {"Content-Type": "application/json"}
     if token is not None:
         headers["Authorization"] = f"Bearer {token.strip()}"

@@ -1,6 +1,6 @@
 """Exceptions of Clipper's Python API.
 
-ClipperException          failed call; `msg` has the reason
+ClipperException          a call failed; `msg` has the reason
 └── UnconnectedException  neither `connect` nor `start_clipper` was called
 """
 
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 
 class ClipperException(Exception):  # Clipper's name
-    """An invalid call or a server's error."""
+    """An invalid call, or an error on the server."""
 
     def __init__(self, msg: str) -> None:
         super().__init__(msg)

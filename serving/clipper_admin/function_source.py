@@ -1,7 +1,7 @@
 """Export of a function as an importable module, without pickle.
 
-Writes `model.py`. A function of an importable module is imported; others are written as source with
-what they use: modules and functions likewise, plain values as literals, arrays as .npy files.
+Writes `model.py`. A function from an importable module is imported. Others are written as source
+with what they use: modules and functions likewise, plain values as literals, arrays as .npy files.
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ _ADVICE = "put it into a module and deploy its function, or load it from a file 
 def save_function(
     function: Callable[[list[Any]], Any], folder: str | pathlib.Path, *, input_type: str
 ) -> str:
-    """Write a function's module; return `path/to/model.py:predict`, absolute.
+    """Write a function's module and return `path/to/model.py:predict`, absolute.
 
     Args:
-        function: maps a list of inputs to as many strings.
-        folder: exists; an earlier module is replaced.
+        function: maps a list of inputs to one string per input.
+        folder: an existing folder; an earlier module is replaced.
 
     Raises:
         ClipperException: it uses something that cannot be written.
@@ -57,11 +57,7 @@ def save_function(
 
 
 def load_function(reference: str) -> Callable[[list[Any]], Any]:
-    """Reload the function from a module of `save_function`.
-
-    Raises:
-        ClipperException: the import fails.
-    """
+    """Reload the function from a module by `save_function`, or raise ClipperException."""
     file = reference.rpartition(":")[0]
     spec = importlib.util.spec_from_file_location("_clipper_function", file)
     assert spec is not None
@@ -103,11 +99,7 @@ class _Module:
         return "\n".join(lines) + "\n"
 
     def value(self, value: Any, name: str, user: types.FunctionType) -> ast.expr:
-        """Return the expression of what `user` knows by a name.
-
-        Raises:
-            ClipperException: it cannot be written.
-        """
+        """Return an expression for what `user` knows by a name, or raise ClipperException."""
         if isinstance(value, types.ModuleType) and value.__name__ != "__main__":
             return _expression(self._import(value))
         if callable(value) and _is_importable(value):
@@ -134,7 +126,7 @@ class _Module:
         return _expression(literal)
 
     def _function(self, function: types.FunctionType) -> str:
-        """Return the name of a function that cannot be imported, writing it if new."""
+        """Return the name of a function that cannot be imported, writing it if it is new."""
         known = self._names.get(id(function))
         if known is not None:
             return known
@@ -150,7 +142,7 @@ class _Module:
         return name
 
     def _write_source(self, function: types.FunctionType, name: str) -> None:
-        """Write a function inside a maker that binds its names."""
+        """Write a function inside a maker function that binds its names."""
         node = _definition(function)
         body: list[ast.stmt] = []
         for used, value in _used_names(function):
@@ -248,7 +240,7 @@ def _definition(function: types.FunctionType) -> ast.FunctionDef | ast.Lambda:
 
 
 def _used_names(function: types.FunctionType) -> Iterator[tuple[str, Any]]:
-    """Yield outside names that a function uses, with values."""
+    """Yield the outside names that a function uses, with their values."""
     cells: Mapping[str, Any] = dict(
         zip(function.__code__.co_freevars, function.__closure__ or (), strict=True)
     )

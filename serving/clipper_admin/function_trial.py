@@ -1,4 +1,4 @@
-"""Trial of a function before its deployment: it is saved, loaded and called as a replica would."""
+"""Trial of a function before its deployment: it is saved, loaded and called as in a replica."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _NUMBERS: dict[str, tuple[type[np.generic], type | types.UnionType]] = {
 def run_like_deployed(
     query: Mapping[str, Any], func: Callable[[list[Any]], Any], input_type: str
 ) -> Any:
-    """Return the function's outputs, or a text beginning with "Invalid input type"."""
+    """Return the function's outputs, or a message that begins with "Invalid input type"."""
     if input_type not in INPUT_TYPES or query.keys() not in ({"input"}, {"input_batch"}):
         return "Invalid input type or JSON key"
     kind = INPUT_TYPES[input_type]

@@ -1,6 +1,7 @@
 """Container manager without containers: a local server process with its replicas.
 
-`start_clipper` starts `python -m serving`; `connect` uses a running server; `stop_all` ends either.
+`start_clipper` starts `python -m serving`; `connect` uses a running server; `stop_all` ends either
+one.
 """
 
 from __future__ import annotations
@@ -44,15 +45,15 @@ class ProcessContainerManager:
 
         Args:
             cluster_name: part of folder names.
-            clipper_query_port, clipper_management_port: 0: free ones.
-            command: starts a server; None: `python -m serving`.
-            folder: for model files and log; None: temporary.
-            start_timeout_s: until ready.
-            stop_timeout_s: until killed.
+            clipper_query_port, clipper_management_port: 0 means a free port.
+            command: starts a server; default: `python -m serving`.
+            folder: folder for model files and the log; default: a temporary one.
+            start_timeout_s: maximum time until the server is ready.
+            stop_timeout_s: time after which it is killed.
         """
         self.cluster_name = cluster_name
         self.cluster_identifier = cluster_name
-        """Logged by the released `clipper_admin`."""
+        """Name that the released `clipper_admin` logs."""
         self._host = host
         self._query_port = clipper_query_port
         self._management_port = clipper_management_port
@@ -127,7 +128,7 @@ class ProcessContainerManager:
         return f": {lines[-1]}" if lines else ""
 
     def connect(self) -> None:
-        """Check that a server answers."""
+        """Check that a server responds."""
         answer = ping(self.get_admin_addr())
         if answer != "PONG":
             raise ClipperException(
@@ -136,11 +137,7 @@ class ProcessContainerManager:
             )
 
     def stop_all(self, *, graceful: bool = True) -> None:
-        """Stop the server, even another process's.
-
-        Raises:
-            ClipperException: unreachable, rejected, or too slow.
-        """
+        """Stop the server, even if another process started it, or raise ClipperException."""
         if self._process is not None:
             self._end(graceful=graceful)
             return
@@ -184,7 +181,7 @@ class ProcessContainerManager:
     def deploy_model(
         self, name: str, version: str, input_type: str, image: str, num_replicas: int = 1
     ) -> None:
-        """Start a version's replicas; `image` is as for `python -m serving --model`."""
+        """Start a version's replicas; `image` is the argument of `python -m serving --model`."""
         self._operate(
             "start_containers",
             model_name=name,
@@ -195,7 +192,7 @@ class ProcessContainerManager:
         )
 
     def get_num_replicas(self, name: str, version: str) -> int:
-        """Return a version's ready replicas."""
+        """Return a version's number of ready replicas."""
         answer = self._operate("get_num_replicas", model_name=name, model_version=version)
         return int(answer)
 
@@ -207,13 +204,13 @@ class ProcessContainerManager:
         image: str,  # noqa: ARG002
         num_replicas: int,
     ) -> None:
-        """Set the number of replicas."""
+        """Set the number of a version's replicas."""
         self._operate(
             "set_num_replicas", model_name=name, model_version=version, num_replicas=num_replicas
         )
 
     def stop_models(self, models: Mapping[str, Sequence[str]]) -> None:
-        """Stop all replicas of versions."""
+        """Stop all replicas of the given versions."""
         self._operate(
             "stop_containers", models={name: list(versions) for name, versions in models.items()}
         )
@@ -240,15 +237,15 @@ class ProcessContainerManager:
         return [str(shutil.copy(self._log_path(), target / f"{self.cluster_name}.log"))]
 
     def get_admin_addr(self) -> str:
-        """Return host:port of the management REST."""
+        """Return host:port of the management REST API."""
         return f"{self._url_host()}:{self._management_port}"
 
     def get_query_addr(self) -> str:
-        """Return host:port of the query REST."""
+        """Return host:port of the query REST API."""
         return f"{self._url_host()}:{self._query_port}"
 
     def get_metric_addr(self) -> str:
-        """Return host:port of the metrics."""
+        """Return host:port of the Prometheus metrics."""
         return self.get_admin_addr()
 
     def _url_host(self) -> str:

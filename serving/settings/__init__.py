@@ -42,15 +42,15 @@ class ServingSettings:
     clockwork: ClockworkSettings = dataclasses.field(default_factory=ClockworkSettings)
     server: ServerSettings = dataclasses.field(default_factory=ServerSettings)
     models: Mapping[str, Mapping[str, Value]] = dataclasses.field(default_factory=dict)
-    """Overrides for single models: model -> setting -> value."""
+    """Overrides for single models: values by setting, by model."""
 
     def of(self, model: str) -> ServingSettings:
-        """Settings of one model, its overrides applied."""
+        """Return the settings of one model, with its overrides applied."""
         own = self.models.get(model, {})
         return dataclasses.replace(self.with_changes(own) if own else self, models={})
 
     def notes(self, served: Collection[str]) -> list[str]:
-        """Warning for every override of a model that is not served, perhaps misspelt."""
+        """Return a warning for each overridden model that is not served, perhaps misspelt."""
         known = ", ".join(sorted(served)) or "none"
         return [
             f"models.{model}: no such model is served{nearest(model, served)} (served: "
@@ -60,7 +60,7 @@ class ServingSettings:
         ]
 
     def flat(self) -> dict[str, Value]:
-        """All settings by dotted name; overrides begin with `models.NAME.`."""
+        """Return all settings by dotted name; overrides begin with `models.NAME.`."""
         flat: dict[str, Value] = {}
         for name in SETTINGS:
             group, field = name.split(".")
@@ -70,7 +70,7 @@ class ServingSettings:
         return flat
 
     def as_nested(self) -> dict[str, Any]:
-        """Form of a settings file: a mapping per group."""
+        """Return the form of a settings file: a mapping per group."""
         tree: dict[str, Any] = {}
         for name, value in self.flat().items():
             *groups, field = name.split(".")
@@ -83,7 +83,7 @@ class ServingSettings:
     def with_overrides_of(
         self, model: str, given: ServingSettings, knobs: Collection[str] = ()
     ) -> ServingSettings:
-        """Copy with the model's overrides of `given`, for `knobs` or, if empty, all."""
+        """Return a copy with the model's overrides from `given`, for `knobs` or, if empty, all."""
         now, then = self.models.get(model, {}), given.models.get(model, {})
         own = {knob: value for knob, value in now.items() if knobs and knob not in knobs}
         own |= {knob: value for knob, value in then.items() if not knobs or knob in knobs}
@@ -93,10 +93,10 @@ class ServingSettings:
     def with_changes(
         self, values: Mapping[str, Any], *, source: str = "settings"
     ) -> ServingSettings:
-        """Copy with changes by dotted name or nested group; `source` is named in errors.
+        """Return a copy with changes by dotted name or nested group; `source` is named in errors.
 
         Raises:
-            InvalidSettings: unknown name, wrong type, or out of range.
+            InvalidSettings: a name is unknown, or a value has the wrong type or range.
         """
         groups: dict[str, dict[str, Value]] = {}
         models = {model: dict(own) for model, own in self.models.items()}
@@ -124,7 +124,7 @@ class ServingSettings:
 
 
 def flatten(values: Mapping[str, Any], source: str) -> dict[str, Any]:
-    """Settings of a nested form by dotted name."""
+    """Return nested settings as a mapping by dotted name."""
     flat: dict[str, Any] = {}
     for key, value in values.items():
         if key == _MODELS and isinstance(value, Mapping):
@@ -154,7 +154,7 @@ def flatten(values: Mapping[str, Any], source: str) -> dict[str, Any]:
 
 
 def _of_model(name: str) -> tuple[str, str]:
-    """Split a dotted name into its model, empty for all, and setting."""
+    """Split a dotted name into its model, empty for all models, and setting."""
     if not name.startswith(f"{_MODELS}."):
         return "", name
     _, model, knob = ([*name.split(".", 2), "", ""])[:3]
@@ -189,4 +189,4 @@ def _table() -> dict[str, SettingSpec]:
 
 _GROUPS = tuple(field.name for field in dataclasses.fields(ServingSettings))
 SETTINGS: Mapping[str, SettingSpec] = types.MappingProxyType(_table())
-"""Dotted name -> setting."""
+"""All settings by dotted name."""

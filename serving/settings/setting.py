@@ -1,4 +1,4 @@
-"""One setting: type, default, unit and range, for checks, error texts and documentation."""
+"""One setting: type, default, unit and range, for checks, error messages and documentation."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def setting(
     live: bool = True,
     check: Callable[[str], object] | None = None,
 ) -> Any:
-    """Field of a group, with the rest of its `SettingSpec` as metadata."""
+    """Return a field of a group, with the rest of its `SettingSpec` as metadata."""
     spec = {"unit": unit, "low": low, "high": high, "live": live, "check": check}
     return dataclasses.field(default=default, metadata=spec)
 
@@ -42,7 +42,7 @@ class SettingSpec:
     check: Callable[[str], object] | None
 
     def validate(self, value: object, source: str) -> Value:
-        """Value in the setting's type.
+        """Return a value in the setting's type.
 
         Raises:
             InvalidSettings: the value is not allowed.
@@ -69,7 +69,7 @@ class SettingSpec:
         return int(value)
 
     def describe_allowed(self) -> str:
-        """Describe the allowed values."""
+        """Return the allowed values in words."""
         choices = ", ".join(self.choices)
         if not self.kinds:
             return f"one of {choices}"

@@ -1,4 +1,4 @@
-"""Sources of settings; precedence: file < environment < command line."""
+"""Sources of settings, by rising precedence: file, environment, command line."""
 
 from __future__ import annotations
 
@@ -15,18 +15,14 @@ from serving.system import bounded_yaml
 from serving.system.bounded_yaml import yaml_problem
 
 ENVIRONMENT_PREFIX = "LUTHIER_"
-"""`LUTHIER_BATCHING__MAX_SIZE=8` sets `batching.max_size`."""
+"""Prefix: `LUTHIER_BATCHING__MAX_SIZE=8` sets `batching.max_size`."""
 
 
 _EXAMPLE = "a YAML file with settings in their groups, as {batching: {max_size: 8}}"
 
 
 def read_file(path: pathlib.Path) -> dict[str, Any]:
-    """Mapping in a YAML settings file.
-
-    Raises:
-        InvalidSettings: missing file, invalid YAML, or no mapping.
-    """
+    """Return the mapping in a YAML settings file, or raise InvalidSettings."""
     try:
         data = bounded_yaml.read(path)
     except OSError as error:
@@ -50,12 +46,12 @@ def resolve(
     environment: Mapping[str, str] | None = None,
     command_line: Mapping[str, Any] | None = None,
 ) -> ServingSettings:
-    """Merge all sources: defaults < file < environment < command line.
+    """Merge all sources by rising precedence: defaults, file, environment, command line.
 
     A free inference port implies a free admin port unless one is named.
 
     Raises:
-        InvalidSettings: a source is invalid; the text names it.
+        InvalidSettings: a source is invalid; the message names it.
     """
     sources: list[tuple[str, Mapping[str, Any]]] = []
     if file is not None:

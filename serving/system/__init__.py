@@ -1,1 +1,1 @@
-"""The operating system: processes, files, timers, memory, control groups. Knows nothing of models."""
+"""Access to the operating system: processes, files, timers, memory and control groups."""

@@ -13,11 +13,11 @@ from serving.system import user_files
 MAX_DEPTH = 32
 """Maximum nesting; parse time grows with its square."""
 MAX_BYTES = 1024 * 1024
-"""Maximum text size, parsed in a few seconds."""
+"""Maximum size of a text; parsing it takes a few seconds."""
 
 
 class Loader(yaml.SafeLoader):
-    """Safe loader that rejects aliases and deep nesting."""
+    """YAML loader that rejects aliases and deep nesting."""
 
     _depth = 0
 
@@ -36,11 +36,10 @@ class Loader(yaml.SafeLoader):
 
 
 def parse(text: str | bytes, *, max_bytes: int = MAX_BYTES) -> Any:
-    """Return the data of a text with one document.
+    """Return the data of a text with a single document.
 
-    Raises:
-        yaml.YAMLError: invalid YAML.
-        ValueError: a limit is exceeded, or a value is impossible, such as May 32.
+    Raises yaml.YAMLError, or ValueError if a limit is exceeded or a value is impossible, such as
+    May 32.
     """
     if len(text) > max_bytes:
         raise ValueError(f"larger than {max_bytes} bytes")
@@ -52,14 +51,14 @@ def parse(text: str | bytes, *, max_bytes: int = MAX_BYTES) -> Any:
 
 
 def read(file: pathlib.Path, *, max_bytes: int = MAX_BYTES) -> Any:
-    """Return the data of a file; raises as `user_files.read` and `parse`."""
+    """Return the data of a file; raises as `user_files.read` and `parse` do."""
     return parse(user_files.read(file, max_bytes=max_bytes), max_bytes=max_bytes)
 
 
 def yaml_problem(error: Exception) -> str:
     """Return a YAML error as one line, with its line and column from 1.
 
-    PyYAML's own texts repeat the position and draw the line.
+    PyYAML's own messages repeat the position and draw the line.
     """
     if isinstance(error, ReaderError):
         code = error.character if isinstance(error.character, int) else ord(error.character)

@@ -1,6 +1,6 @@
-"""Control channel to a Python process of our own: a socket that is the child's standard input.
+"""Control channel to a child Python process: a socket that is the child's standard input.
 
-Frames both ways, without pickle:
+Frames go both ways, without pickle:
 
     4 bytes  length of the message, little-endian
     8 bytes  length of the blob, little-endian
@@ -28,7 +28,7 @@ from typing import IO, Any, Self
 Frame = tuple[dict[str, Any], bytes]
 
 MAX_FRAME_BYTES = 1 << 34
-"""Far more than the payloads of a workload; more is garbage."""
+"""Maximum size of a frame, far above any workload's payloads."""
 _LENGTHS = struct.Struct("<IQ")
 _PIECE_BYTES = 1 << 20
 _KILLED_S = 5.0
@@ -36,7 +36,7 @@ _STDERR = 2
 
 
 class Closed(Exception):
-    """The other side closed its end, or broke the protocol."""
+    """The other side closed its end or broke the protocol."""
 
 
 class ControlChannel:
@@ -49,7 +49,7 @@ class ControlChannel:
 
     @classmethod
     def to_parent(cls) -> Self:
-        """Return the child's end, which its own children do not inherit."""
+        """Return the child's end of the channel, which its own children do not inherit."""
         sock = socket.socket(fileno=os.dup(0))
         with open(os.devnull, "rb") as null:  # noqa: PTH123 - a descriptor is needed
             os.dup2(null.fileno(), 0)
@@ -58,7 +58,7 @@ class ControlChannel:
     def send(
         self, message: Mapping[str, object], blob: bytes = b"", *, timeout_s: float | None = None
     ) -> None:
-        """Send a frame; `timeout_s` is the maximum time without progress, None: for ever.
+        """Send a frame; `timeout_s` is the maximum time without progress (None: no limit).
 
         Raises:
             Closed: the reader is gone.
@@ -76,14 +76,14 @@ class ControlChannel:
                     raise Closed from error
 
     def receive(self, *, timeout_s: float | None = None) -> Frame:
-        """Return the next frame; raises and waits as `send`."""
+        """Return the next frame; waits and raises as `send` does."""
         while (frame := self._next()) is None:
             if not self._read():
                 self._wait(select.POLLIN, timeout_s)
         return frame
 
     def receive_all(self) -> list[dict[str, Any]]:
-        """Return the messages that are there, without waiting; raises Closed if there are none."""
+        """Return the messages received so far, without waiting, or raise Closed."""
         self._read()
         return [message for message, _ in iter(self._next, None)]
 
@@ -96,7 +96,7 @@ class ControlChannel:
         return self._poll(0, 0)  # hang-up is always reported
 
     def _next(self) -> Frame | None:
-        """Remove a complete frame from what was received."""
+        """Remove and return the next complete frame received, if any."""
         received = self._received
         if len(received) < _LENGTHS.size:
             return None
@@ -113,7 +113,7 @@ class ControlChannel:
         return json.loads(text), blob
 
     def _read(self) -> bool:
-        """Read what is there; return False if it is nothing."""
+        """Read what has arrived; return False if that is nothing."""
         try:
             data = self.sock.recv(_PIECE_BYTES)
         except BlockingIOError:
@@ -136,7 +136,7 @@ class ControlChannel:
 
 
 class ControlledProcess(ControlChannel):
-    """Child, with its parent's end of the channel."""
+    """Child process, with its parent's end of the channel."""
 
     def __init__(self, process: subprocess.Popen[bytes], sock: socket.socket) -> None:
         super().__init__(sock)
@@ -151,10 +151,10 @@ class ControlledProcess(ControlChannel):
         environment: Mapping[str, str] | None = None,
         output: int | IO[bytes] = _STDERR,
     ) -> Self:
-        """Start a module in its own session, out of reach of Ctrl-C; `output` gets all that it prints.
+        """Start a module in its own session, out of reach of Ctrl-C; `output` gets all it prints.
 
-        Without `environment` it has this process's, and the current folder does not shadow packages.
-        Raises OSError.
+        Without `environment` it inherits the variables, and the current folder cannot shadow
+        packages. Raises OSError.
         """
         command = [sys.executable, "-m", module, *words]
         if environment is None:

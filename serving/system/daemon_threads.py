@@ -1,4 +1,4 @@
-"""Blocking calls on daemon threads, which unlike an executor's do not delay the exit."""
+"""Blocking calls on daemon threads, which do not delay the exit as an executor's threads do."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ R = TypeVar("R")
 def run_in_daemon_thread(
     request: Callable[P, R], *args: P.args, **kwargs: P.kwargs
 ) -> asyncio.Future[R]:
-    """Run a call on its own thread; cancelling the future does not stop it."""
+    """Run a call on its own thread; cancelling the future does not stop the call."""
     loop = asyncio.get_running_loop()
     answer: asyncio.Future[R] = loop.create_future()
 

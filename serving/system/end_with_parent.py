@@ -1,4 +1,4 @@
-"""End of a process with the thread that started it, by a signal of the kernel, even after `kill -9`.
+"""End a process together with the thread that started it, by a kernel signal, even after `kill -9`.
 
     python -I -S end_with_parent.py PARENT PROGRAM ARGUMENT...      run a program that gets SIGTERM
 
@@ -16,7 +16,7 @@ _REQUESTS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 def end_with(parent: int, number: signal.Signals) -> None:
-    """Request a signal at the parent's end, or end now if it has ended already."""
+    """Have the kernel send a signal when the parent ends; exit now if it has already ended."""
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, int(number))
     if os.getppid() != parent:
         os._exit(0)

@@ -14,8 +14,8 @@ Stamp = tuple[int, int, int, int]
 
 _BLOCK_BYTES = 4 * 1024 * 1024
 _LOCATION = re.compile(rb"\n\x08location\x12([\x00-\x7f]|[\x80-\xff][\x01-\x7f])", re.DOTALL)
-"""Entry that names an external file of weights in an ONNX file: the key and the name's length
-(`StringStringEntryProto`). Other bytes may match; then no such file exists."""
+"""Entry in an ONNX file that names an external file of weights: the key and the length of the name
+(`StringStringEntryProto`). Other bytes may match too; then no such file exists."""
 _MAX_BYTES = 2**14 + 16
 
 
@@ -23,7 +23,7 @@ class Fingerprint(NamedTuple):
     """Content and stamps of a model's files."""
 
     digest: str
-    """SHA-256 of the file's content; of several files, of all names and digests."""
+    """SHA-256 of the file's content; for several files, of all names and digests."""
     stamps: Mapping[str, Stamp]
     """Stamps of the file and of external ONNX weights, by absolute path."""
 
@@ -34,7 +34,7 @@ class Fingerprint(NamedTuple):
 
     @property
     def is_whole(self) -> bool:
-        """Whether there is one file only."""
+        """Whether there is only one file."""
         return len(self.stamps) == 1
 
     def still_holds(self) -> bool:
@@ -46,21 +46,21 @@ class Fingerprint(NamedTuple):
 
 
 def _stamp(file: str | pathlib.Path) -> Stamp:
-    """Return a file's stamp; hard links have the same."""
+    """Return a file's stamp, which hard links share."""
     seen = os.stat(file)  # noqa: PTH116 - also takes a text
     return seen.st_dev, seen.st_ino, seen.st_size, seen.st_mtime_ns
 
 
 def digest_of(file: pathlib.Path) -> str:
-    """Return the SHA-256 of a file's content; blocking, raises OSError if it cannot be read."""
+    """Return the SHA-256 of a file's content, or raise OSError; blocking."""
     with file.open("rb") as opened:
         return hashlib.file_digest(opened, "sha256").hexdigest()
 
 
 def fingerprint_of(kind: str, path: pathlib.Path | None) -> Fingerprint | None:
-    """Return the identity of a model's file, also of `FILE:NAME`; blocking.
+    """Return the fingerprint of a model's file, also for `FILE:NAME`; blocking.
 
-    None for folders, modules, relative paths and missing files.
+    Return None for folders, modules, relative paths and missing files.
     """
     if path is None or not path.is_absolute():
         return None
@@ -85,9 +85,9 @@ def fingerprint_of(kind: str, path: pathlib.Path | None) -> Fingerprint | None:
 
 
 def _read(file: pathlib.Path, names: set[str] | None) -> tuple[Stamp, str]:
-    """Return a file's stamp and digest; add names of external files to `names`.
+    """Return a file's stamp and digest; add the names of its external files to `names`.
 
-    Raises OSError, or ValueError if it changes meanwhile.
+    Raises OSError, or ValueError if the file changes meanwhile.
     """
     before, digest, end = _stamp(file), hashlib.sha256(), b""
     with file.open("rb") as opened:
@@ -103,7 +103,7 @@ def _read(file: pathlib.Path, names: set[str] | None) -> tuple[Stamp, str]:
 
 
 def _names(window: bytes) -> set[str]:
-    """Return external file names; one cut at the window's end is found in the next window."""
+    """Return the external files' names; the next window finds one cut at this one's end."""
     found = set()
     for entry in _LOCATION.finditer(window):
         length = entry[1]

@@ -9,10 +9,10 @@ _STANDARD = frozenset(logging.makeLogRecord({}).__dict__) | {"message", "asctime
 
 
 class JsonLines(logging.Formatter):
-    """Formatter with one JSON object per record, including its `extra` fields."""
+    """Formatter that writes one JSON object per record, including its `extra` fields."""
 
     def format(self, record: logging.LogRecord) -> str:
-        """Return one line of JSON."""
+        """Return a record as one line of JSON."""
         event: dict[str, object] = {
             "at": round(record.created, 3),
             "level": record.levelname.lower(),

@@ -1,4 +1,4 @@
-"""Identify this machine's processor, so that measurements are compared on equal ones."""
+"""Identify this machine's processor, so that measurements are compared on the same kind."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def _cpu_lines() -> list[str]:
 
 
 def cpu_model() -> str:
-    """Return the kernel's name of the processor, or `unknown`."""
+    """Return the kernel's name for the processor, or `unknown`."""
     for line in _cpu_lines():
         if line.lower().startswith(("model name", "hardware")):
             return line.split(":", 1)[1].strip()
@@ -32,7 +32,7 @@ _KINDS_OF = (
 
 @functools.cache
 def cpu_digest() -> str:
-    """Return a digest, equal for processors with the same model numbers and features.
+    """Return a digest that processors with the same model numbers and features share.
 
     One name covers several models, and virtual machines hide features.
     """

@@ -1,4 +1,4 @@
-"""Memory in use, and return of free heap memory to the system (glibc only, else without effect)."""
+"""Memory in use, and the return of free heap memory to the system (effective with glibc only)."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pathlib
 from typing import Any
 
 LARGE_BYTES = 8 * 1024 * 1024
-"""Blocks of this size are mapped separately, and unmapped when freed.
+"""Size from which blocks are mapped separately, and unmapped when freed.
 
 By default glibc raises this threshold up to 32 MiB and keeps 64 MiB per thread, so that the memory
 of a few requests would stay.
@@ -19,16 +19,16 @@ _STATM = pathlib.Path("/proc/self/statm")
 
 
 def trim() -> None:
-    """Return free memory; a thread that allocates meanwhile may wait some milliseconds."""
+    """Give free heap memory back; a thread that allocates meanwhile may wait some milliseconds."""
     trim = _function("malloc_trim")
     if trim is not None:
         trim(0)
 
 
 def resident_bytes(*, settled: bool) -> int:
-    """Return resident bytes; `settled`: first return free memory, up to some milliseconds.
+    """Return resident bytes; if `settled`, call `trim` first, which may take some milliseconds.
 
-    Else the heap would retain freed memory, which distorts measurements of models.
+    Otherwise the heap would retain freed memory, which distorts measurements of models.
     """
     if settled:
         trim()
@@ -36,7 +36,7 @@ def resident_bytes(*, settled: bool) -> int:
 
 
 def lower_trim_threshold() -> None:
-    """From now on, return large blocks when they are freed."""
+    """Make the heap give large blocks back as soon as they are freed."""
     set_option = _function("mallopt")
     if set_option is not None:
         set_option(_MMAP_THRESHOLD, LARGE_BYTES)

@@ -8,11 +8,11 @@ import resource
 log = logging.getLogger(__name__)
 
 RESERVE = 256
-"""Files for everything else: replicas, models, state, the admin port, rejected connections."""
+"""Files kept for everything else: replicas, models, state, the admin port, rejected connections."""
 
 
 def room_for(connections: int) -> int:
-    """Return how many of the wanted connections fit."""
+    """Return how many of the wanted connections fit into the limit."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = connections + RESERVE
     if soft == resource.RLIM_INFINITY or wanted <= soft:

@@ -1,4 +1,4 @@
-"""Error line of the commands where the platform is not Linux: the same command in a container.
+"""Error message on platforms other than Linux: the equivalent command in a container.
 
 Imports only the standard library.
 """
@@ -18,9 +18,9 @@ IMAGE = "python:3.12-slim"
 
 
 def unsupported_message(program: str, words: Sequence[str], *, serves: bool = False) -> str | None:
-    """Return a line with the equivalent `docker run`; None on Linux.
+    """Return an error line with the equivalent `docker run`, or None on Linux.
 
-    `program` is the command, `words` its arguments; `serves`: it listens on a port.
+    `program` is the command and `words` are its arguments; `serves`: it listens on a port.
     """
     system = str(sys.platform)  # mypy knows only its own platform
     if system == "linux":
@@ -51,7 +51,7 @@ def _port(words: Sequence[str]) -> str:
 
 
 def _source() -> pathlib.PurePath | None:
-    """Return the checkout or wheel of this installation; None: unknown."""
+    """Return the checkout or wheel of this installation, or None if unknown."""
     checkout = pathlib.Path(__file__).resolve().parent.parent.parent
     if (checkout / "pyproject.toml").exists():
         return checkout

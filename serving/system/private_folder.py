@@ -1,6 +1,6 @@
 """Folders that no other user can change, for files that decide what is run and returned.
 
-All parents are checked up to the root: whoever can write to one could replace the folder.
+All parents up to the root are checked: whoever can write to one could replace the folder.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ _OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH
 
 
 def cache_folder() -> pathlib.Path:
-    """Return this user's folder of recreatable files, unchecked.
+    """Return this user's folder for recreatable files, unchecked.
 
-    By the XDG Base Directory Specification; without a home, temporary.
+    Follows the XDG Base Directory Specification; without a home it is temporary.
     """
     if given := os.environ.get("XDG_CACHE_HOME"):
         return pathlib.Path(given, "luthier")
@@ -29,14 +29,14 @@ def cache_folder() -> pathlib.Path:
 
 
 def temporary_cache() -> pathlib.Path:
-    """Return the parent of the cache folder of a user without a home."""
+    """Return the parent of the cache folder for a user without a home."""
     return pathlib.Path(tempfile.gettempdir(), f"luthier-cache-{os.geteuid()}")
 
 
 def ensure(folder: pathlib.Path, *, advice: str) -> pathlib.Path:
     """Return a folder without links that only this user can change, created if missing.
 
-    Raises OSError if another user can change it; `advice` ends its text with an alternative.
+    Raises OSError if another user can change it; its message ends with `advice`.
     """
     for one in (*reversed(folder.parents), folder):  # `parents=True` would follow the umask
         if not one.exists():
@@ -49,7 +49,7 @@ def ensure(folder: pathlib.Path, *, advice: str) -> pathlib.Path:
 
 
 def check(folder: pathlib.Path, *, advice: str, is_parent: bool = False) -> None:
-    """Check that nobody else can change what is in a folder, which must be no link, or raise OSError.
+    """Raise OSError if a path is not a folder, or somebody else can change what is in it.
 
     `is_parent`: it only holds the folder of such files, so it may be root's, or writable to others
     if its sticky bit protects what it holds.

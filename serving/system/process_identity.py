@@ -3,8 +3,8 @@
     luthier-<pid>-<start time>-<pid namespace>-<random>
 
 Such names reveal what killed processes left behind. The start time (clock ticks since boot) tells
-apart processes of one pid; the namespace excludes those of other containers, which are invisible
-here.
+apart processes with the same pid; the namespace excludes processes of other containers, which are
+invisible here.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import secrets
 import tempfile
 
 _NAME = re.compile(r"luthier-([0-9]{1,7})-([0-9]+)-([0-9]+)-[0-9a-f]{8}")
-"""A pid has at most seven digits: others may create names, and no larger number is one."""
+"""A pid has at most seven digits; a name with more was made by somebody else."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -26,12 +26,12 @@ class ProcessIdentity:
 
     pid: int
     started_ticks: int
-    """0: unknown."""
+    """Clock ticks from boot to start; 0: unknown."""
     namespace: int
-    """Inode of the pid namespace; 0: none."""
+    """Inode of the pid namespace; 0: unknown."""
 
     def new_name(self) -> str:
-        """Return a unique name for something of this owner."""
+        """Return a unique name for something that this process owns."""
         return f"luthier-{self.pid}-{self.started_ticks}-{self.namespace}-{secrets.token_hex(4)}"
 
     def is_gone(self) -> bool:
@@ -50,20 +50,20 @@ class ProcessIdentity:
 
 
 def make_directory(name: str) -> pathlib.Path:
-    """Create this user's temporary directory of an owner's name."""
+    """Create this user's temporary directory with an owner's name."""
     directory = pathlib.Path(tempfile.gettempdir(), name)
     directory.mkdir(mode=0o700)
     return directory
 
 
 def this_process() -> ProcessIdentity:
-    """Return the calling process as an owner."""
+    """Return the identity of the calling process."""
     pid = os.getpid()
     return ProcessIdentity(pid=pid, started_ticks=_started_ticks(pid) or 0, namespace=_namespace())
 
 
 def of(name: str) -> ProcessIdentity | None:
-    """Return the owner in a name; None: not such a name."""
+    """Return the owner that a name contains, or None."""
     match = _NAME.fullmatch(name)
     if match is None:
         return None
@@ -77,7 +77,7 @@ def has_ended(pid: int) -> bool:
 
 
 def stat_fields(pid: int) -> list[str]:
-    """Return the fields of /proc/<pid>/stat from the third on, the state; none: no process."""
+    """Return the fields of /proc/<pid>/stat from the third, the state, on; [] if it is gone."""
     try:
         stat = pathlib.Path(f"/proc/{pid}/stat").read_text(encoding="latin-1")
     except OSError:
@@ -86,7 +86,7 @@ def stat_fields(pid: int) -> list[str]:
 
 
 def _started_ticks(pid: int) -> int | None:
-    """Return field 22 of /proc/<pid>/stat; None for no process, or a zombie."""
+    """Return field 22 of /proc/<pid>/stat, or None without a living process."""
     fields = stat_fields(pid)
     return None if not fields or fields[0] in "ZX" else int(fields[19])
 

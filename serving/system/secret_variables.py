@@ -1,6 +1,6 @@
 """Environment variables with the server's own secrets, hidden from other programs.
 
-Model code runs as the server's user and can still find them (`/proc`). Hiding protects from code
+Model code runs as the server's user and can still find them (`/proc`). Hiding protects against code
 that prints its environment, sends it away or passes it to child processes.
 """
 
@@ -11,12 +11,12 @@ from collections.abc import Mapping, MutableMapping
 TOKEN_VARIABLE = "LUTHIER_TOKEN"  # noqa: S105 - the variable's name
 ADMIN_TOKEN_VARIABLE = "LUTHIER_ADMIN_TOKEN"  # noqa: S105 - likewise
 STORE_VARIABLE = "LUTHIER_STATE_STORE_PASSWORD"
-"""Password of `server.state_store`."""
+"""Variable with the password of `server.state_store`."""
 SECRETS = (TOKEN_VARIABLE, ADMIN_TOKEN_VARIABLE, STORE_VARIABLE)
 
 
 def without_secrets(environment: Mapping[str, str]) -> dict[str, str]:
-    """Return an environment without the secrets of the server."""
+    """Return an environment without the server's secrets."""
     return {name: text for name, text in environment.items() if name not in SECRETS}
 
 

@@ -1,4 +1,4 @@
-"""A timer of an event loop, finer than a millisecond.
+"""Timer for an event loop, finer than a millisecond.
 
 uvloop rounds timers to whole milliseconds, longer than most batches take. So this is a timerfd, set
 to absolute CLOCK_MONOTONIC time, the clock of `time.monotonic`.
@@ -26,7 +26,7 @@ class _Timespec(ctypes.Structure):
 
 
 class Timer:
-    """Calls `on_expired` at the earliest time set since its last expiry.
+    """Timer that calls `on_expired` at the earliest time set since its last expiry.
 
     A later time never replaces an earlier one: an early expiry is cheaper than a system call for
     each change.

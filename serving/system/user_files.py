@@ -1,6 +1,6 @@
 """Read files that users name: regular files of bounded size.
 
-A FIFO would block, a device never ends. `strerror` suits a message that names the file.
+A FIFO would block, a device never ends.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ MAX_BYTES = 1024 * 1024
 
 
 def open_file(path: str | pathlib.Path, *, max_bytes: int | None = None) -> BinaryIO:
-    """Open a regular file for reading; `max_bytes` None: the reader bounds the size.
+    """Open a regular file for reading; if `max_bytes` is None, the caller bounds the size.
 
-    Raises OSError if it is unreadable, not a regular file, or too large.
+    Raises OSError if it is unreadable, not regular, or too large.
     """
     descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)  # a FIFO opens at once
     try:
@@ -37,7 +37,7 @@ def open_file(path: str | pathlib.Path, *, max_bytes: int | None = None) -> Bina
 
 
 def read(path: str | pathlib.Path, *, max_bytes: int = MAX_BYTES) -> bytes:
-    """Return a file's bytes; raises as `open_file`."""
+    """Return a file's bytes; raises as `open_file` does."""
     with open_file(path, max_bytes=max_bytes) as file:
         data = file.read(max_bytes + 1)  # kernel files report no size
     if len(data) > max_bytes:
@@ -46,7 +46,7 @@ def read(path: str | pathlib.Path, *, max_bytes: int = MAX_BYTES) -> bytes:
 
 
 def text(path: str | pathlib.Path, *, max_bytes: int = MAX_BYTES, encoding: str = "utf-8") -> str:
-    """Return a file's text, with LF line ends; raises as `read`, or UnicodeDecodeError."""
+    """Return a file's text with LF line ends; raises as `read` does, or UnicodeDecodeError."""
     data = io.BytesIO(read(path, max_bytes=max_bytes))
     return io.TextIOWrapper(data, encoding=encoding).read()
 

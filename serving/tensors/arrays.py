@@ -1,6 +1,6 @@
-"""Conversion of raw tensor bytes to and from NumPy arrays (Open Inference Protocol, binary form).
+"""Conversion between raw tensor bytes and NumPy arrays (Open Inference Protocol, binary form).
 
-Little-endian, row-major; a BYTES element is a u32 length and that many bytes.
+Little-endian, row-major; a BYTES element is a u32 length followed by that many bytes.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from serving.tensors.json_tensors import NUMPY
 from serving.values import Buffer
 
 DTYPES: dict[str, np.dtype[Any]] = {name: np.dtype(code) for name, code in NUMPY.items()}
-"""Datatype -> dtype, without BYTES."""
+"""NumPy dtype by datatype, without BYTES."""
 
 _DATATYPES = {(dtype.kind, dtype.itemsize): name for name, dtype in DTYPES.items()}
 _U32 = struct.Struct("<I")
@@ -25,14 +25,14 @@ _BYTE = np.dtype("u1")
 
 
 def datatype_of(array: NDArray[Any]) -> str | None:
-    """Return the datatype of an array (text and objects: BYTES), if it has one."""
+    """Return the datatype of an array (strings and objects: BYTES), if it has one."""
     if array.dtype.kind in "SUO":
         return "BYTES"
     return _DATATYPES.get((array.dtype.kind, array.dtype.itemsize))
 
 
 def array_of(datatype: str, shape: tuple[int, ...], parts: Sequence[Buffer]) -> NDArray[Any]:
-    """Join raw bytes (not BYTES) to a writable array; one writable piece is not copied."""
+    """Join raw bytes (not BYTES) into a writable array; a single writable part is not copied."""
     data = parts[0] if len(parts) == 1 else bytearray().join(parts)
     if datatype == "BOOL":
         flags: NDArray[Any] = np.frombuffer(data, _BYTE) != 0
@@ -44,7 +44,7 @@ def array_of(datatype: str, shape: tuple[int, ...], parts: Sequence[Buffer]) -> 
 
 
 def array_of_rows(datatype: str, shape: tuple[int, ...], rows: NDArray[np.uint8]) -> NDArray[Any]:
-    """Copy rows of raw bytes (not BYTES) to one writable array."""
+    """Copy rows of raw bytes (not BYTES) into one writable array."""
     data = rows.copy()
     if datatype == "BOOL":
         flags: NDArray[Any] = data != 0
@@ -62,7 +62,7 @@ def bytes_array(shape: tuple[int, ...], elements: Sequence[bytes]) -> NDArray[An
 def raw_of(array: NDArray[Any]) -> memoryview:
     """Return an array's raw bytes, as a view if it is contiguous.
 
-    Raises TypeError if an object is neither bytes nor text.
+    Raises TypeError if an element is neither `bytes` nor `str`.
     """
     if array.dtype.kind in "SUO":
         return memoryview(join_bytes([_as_bytes(element) for element in array.ravel().tolist()]))

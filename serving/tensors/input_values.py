@@ -1,4 +1,4 @@
-"""Values of synthetic inputs, declared (`ids=0..30521`, `mask=1`, `text=@lines.txt`) or default."""
+"""Values of synthetic inputs: declared (`ids=0..30521`, `mask=1`, `text=@lines.txt`) or default."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ Draw = Callable[[np.random.Generator, tuple[int, ...]], NDArray[Any]]
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class ValueSpec:
-    """The values of one input."""
+    """Generator for the values of one input."""
 
     spec: TensorSpec
     text: str
     says: str
     draw: Draw
-    """Returns values of a shape, in the input's datatype."""
+    """Draws values for a given shape, in the input's datatype."""
 
     @property
     def is_guessed(self) -> bool:
@@ -51,7 +51,7 @@ def value_specs_of(
     read: Callable[[str], str] | None = None,
     source: str = "--values",
 ) -> dict[str, ValueSpec]:
-    """Return the generator of every input's values, from NAME=VALUES texts, or raise InvalidSettings.
+    """Return the value generator of every input from NAME=VALUES strings, or raise InvalidSettings.
 
     `read` returns a file's text (None: no files); `source` is named in errors.
     """
@@ -68,7 +68,7 @@ def value_specs_of(
 
 
 def values_of(texts: Sequence[str], *, source: str = "--values") -> dict[str, str]:
-    """Return the declared values by input name; raises InvalidSettings."""
+    """Return the declared values by input name, or raise InvalidSettings."""
     found: dict[str, str] = {}
     for text in texts:
         name, separator, told = text.partition("=")

@@ -1,6 +1,6 @@
 """Detect the item axis of each input and output, or why a model is not batched.
 
-Without axes in `model.yaml`, axis 0 of every tensor is assumed if nothing speaks against it.
+Without axes in `model.yaml`, axis 0 of every tensor is assumed unless something speaks against it.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _LENGTHS = frozenset(
         *("time", "times", "timestep", "timesteps", "frame", "frames", "height", "width"),
     }
 )
-"""Words in dimension names that mean a size of one item."""
+"""Words in dimension names that denote a size within one item."""
 
 
 def detect_item_axes(
@@ -30,10 +30,10 @@ def detect_item_axes(
     shared: Collection[str],
     where: str,
 ) -> Signature:
-    """Return the signature with item axes, or with the reason why requests run alone.
+    """Return the signature with its item axes, or with the reason why requests run alone.
 
-    `item_axis` and `shared` are declared in `model.yaml`; raises ModelLoadFailed, which names the
-    model by `where`, if they do not fit.
+    `item_axis` and `shared` come from `model.yaml`. Raises ModelLoadFailed, which names the model
+    as `where`, if they do not fit.
     """
     if item_axis or shared:
         return _apply_declared_axes(signature, item_axis, shared, where)
@@ -95,9 +95,9 @@ def _apply_declared_axes(
 
 
 def why_no_rows(signature: Signature) -> str:
-    """Return why items are not stacked along axis 0 of every tensor; empty: they are.
+    """Return why items are not stacked along axis 0 of every tensor; empty if they are.
 
-    They are in an unbatched model too if its inputs fix their number, or its shapes would allow
+    They also are in an unbatched model if its inputs fix their number, or its shapes would allow
     batches.
     """
     inputs, outputs = _labelled(signature)

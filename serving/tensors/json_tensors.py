@@ -1,4 +1,4 @@
-"""Convert tensors between Open Inference JSON and raw bytes (little-endian, row-major)."""
+"""Conversion of tensors between Open Inference JSON and raw bytes (little-endian, row-major)."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ NUMPY: dict[str, str] = {
     "FP32": "<f4",
     "FP64": "<f8",
 }
-"""Datatype -> NumPy type in wire order, without BYTES."""
+"""NumPy type in wire order by datatype, without BYTES."""
 
 PIECE = 4096
 PIECE_BYTES = 64 * 1024
@@ -51,12 +51,12 @@ def parse_input_header(item: Mapping[str, Any]) -> tuple[str, str, tuple[int, ..
 
 
 def tensor_from_json(item: Mapping[str, Any]) -> Tensor:
-    """Return the tensor of one JSON input; raises InvalidRequest if the input is malformed."""
+    """Return the tensor of one JSON input, or raise InvalidRequest."""
     return tensor_of(*parse_input_header(item), item.get("data"))
 
 
 def tensor_of(name: str, datatype: str, shape: tuple[int, ...], data: object) -> Tensor:
-    """Return the tensor of an input with a checked header, or raise InvalidRequest."""
+    """Return the tensor of an input whose header was checked, or raise InvalidRequest."""
     if not isinstance(data, list):
         raise InvalidRequest(f"input {name!r}: data is {type(data).__name__}, expected an array")
     elements = math.prod(shape)
@@ -141,7 +141,7 @@ def tensor_to_json(tensor: Tensor) -> dict[str, Any]:
 
 
 def tensor_to_json_pieces(tensor: Tensor) -> Iterator[str]:
-    """Yield the JSON text of `tensor_to_json` in small pieces; raises as it does."""
+    """Yield the JSON text of an output in small pieces; raises as `tensor_to_json` does."""
     head = {"name": tensor.name, "datatype": tensor.datatype, "shape": list(tensor.shape)}
     yield f'{_text(head)[:-1]},"data":['
     if tensor.datatype == "BYTES":
@@ -190,9 +190,9 @@ def elements(tensor: Tensor) -> Iterator[list[bytes]]:
 
 
 def written_texts(tensor: Tensor, text: Callable[[bytes], str]) -> Iterator[list[str]]:
-    """Yield the JSON of BYTES elements in lists; an empty list is a pause.
+    """Yield lists of BYTES elements as JSON strings; an empty list is a pause.
 
-    Raises as `elements` and as `text`, the decoder.
+    Raises as `elements` does, and as `text`, which decodes an element.
     """
     for some in elements(tensor):
         if len(some[0]) <= PIECE_BYTES:

@@ -3,12 +3,13 @@
 The first axis counts samples where possible. By the array's rank, relative to its input:
 
     one more              each entry is a sample
-    equal, batched        each entry is an item, whose item axis is the first or left out; if the
+    same, batched         each entry is an item, whose item axis is the first or left out; if the
                           sizes say so, items lie along the item axis; shared inputs: one sample
-    equal, not batched    as many rows as the fixed first dimension (1 if free) are a sample,
-                          else the whole array is
+    same, not batched     a sample has as many rows as the fixed first dimension (1 if free), or
+                          is the whole array
 
-All inputs must have equally many samples, or one for all; the first such layout counts.
+All inputs must have the same number of samples, or a single one that is repeated. Of the layouts
+that fit, those with the fewest repeated samples are chosen, then the likeliest.
 """
 
 from __future__ import annotations
@@ -29,14 +30,14 @@ class SampleLayout(NamedTuple):
 
     samples: int
     axis: int | None
-    """Axis along which they lie; None: the array is one sample."""
+    """Axis along which the samples lie; None: the array is one sample."""
     entries: int = 1
-    """Entries along that axis per sample."""
+    """Number of entries along that axis per sample."""
     into: int | None = None
-    """Axis of the input for a sample's entries; None: a single entry has all axes."""
+    """Axis of the input that takes a sample's entries; None: a single entry has all axes."""
 
     def arrange(self, array: NDArray[Any]) -> NDArray[Any]:
-        """Return the samples along the first axis, then all axes of the input.
+        """Return the samples along the first axis, followed by all axes of the input.
 
         `array` may hold only the first samples.
         """
@@ -49,12 +50,12 @@ class SampleLayout(NamedTuple):
         return np.moveaxis(samples, 1, self.into + 1)
 
     def rows(self, most: int) -> int | None:
-        """Return how many entries of the first axis hold `most` samples; None: all."""
+        """Return how many entries of the first axis hold `most` samples; None: all entries."""
         return most * self.entries if self.axis == 0 else None
 
 
 def layouts_of(shape: Sequence[int], spec: TensorSpec, signature: Signature) -> list[SampleLayout]:
-    """Return the possible layouts of an array, likeliest first."""
+    """Return the possible layouts of an array, the likeliest first."""
     own = spec.shape
     if len(shape) == len(own) + 1 and _fits(shape[1:], own):
         return [SampleLayout(shape[0], 0)]
@@ -80,7 +81,7 @@ def layouts_of(shape: Sequence[int], spec: TensorSpec, signature: Signature) -> 
 def find_layouts(
     shapes: Mapping[str, Sequence[int]], signature: Signature
 ) -> dict[str, SampleLayout] | None:
-    """Return layouts, by input, with equally many samples for all; None: impossible."""
+    """Return layouts, by input, with the same number of samples for all, or None."""
     ways = {spec.name: layouts_of(shapes[spec.name], spec, signature) for spec in signature.inputs}
     found: list[tuple[tuple[int, int, int], dict[str, SampleLayout]]] = []
     for count in {way.samples for each in ways.values() for way in each if way.samples}:

@@ -1,6 +1,6 @@
 """Shapes of a model's inputs: its signature, with sizes for the free dimensions.
 
-A missing size is reported, never guessed.
+A missing size is reported rather than guessed.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ if TYPE_CHECKING:
     import numpy as np
 
 Axes = Mapping[str, tuple[Size | None, ...]]
-"""Input -> size of each axis; None: item axis, or missing."""
+"""Size of each axis, by input; None: item axis, or missing."""
 
 
 class FreeAxis(NamedTuple):
-    """A free dimension whose size is not given."""
+    """A free dimension that was given no size."""
 
     input: str
     axis: int
@@ -40,7 +40,7 @@ def item_axis(spec: TensorSpec, signature: Signature) -> int | None:
 
 
 def why_unbatched(signature: Signature) -> str:
-    """Return why a model is not batched; empty: it is."""
+    """Return why a model is not batched; empty if it is."""
     if not signature.is_batched:
         fixed = (spec for spec in signature.inputs if spec.shape and spec.shape[0] >= 0)
         return signature.unbatched or next(
@@ -56,11 +56,11 @@ def bind(
 ) -> Axes:
     """Return the size of every axis of every input.
 
-    Sizes for one input apply to dimensions of the same name in others. Item axes may have sizes
-    unless they are final (`is_settled`). `source` is named in errors.
+    Sizes for one input also apply to dimensions of the same name in others. Item axes may have
+    sizes unless they are final (`is_settled`). `source` is named in errors.
 
     Raises:
-        InvalidSettings: an unknown name, sizes that do not fit, or different ones for a name.
+        InvalidSettings: a name is unknown, sizes do not fit, or one name has different sizes.
     """
     inputs = {spec.name: spec for spec in signature.inputs}
     free = {name for spec in signature.inputs for _, name in _free(spec, signature) if name}
@@ -145,7 +145,7 @@ def sample_shapes(
 ) -> dict[str, tuple[int, ...]]:
     """Draw the shapes of one request.
 
-    Dimensions of one name are equal, as are unnamed sizes of the same text and axis.
+    Dimensions of one name get the same size, as do unnamed ones with the same size text and axis.
     """
     known: dict[object, int] = {}
     shapes = {}

@@ -1,4 +1,4 @@
-"""Sizes of free dimensions in texts such as `image=3x640x640` and `sequence=16..512`."""
+"""Sizes of free dimensions in strings such as `image=3x640x640` and `sequence=16..512`."""
 
 from __future__ import annotations
 
@@ -30,13 +30,13 @@ class Size:
     high: int
     median: float | None = None
     sigma: float | None = None
-    """Lognormal parameters, with sizes cut at `high`; None: uniform."""
+    """Parameter of a lognormal distribution, cut off at `high`; None: uniform."""
     lengths: tuple[int, ...] = ()
-    """From a file, equally likely."""
+    """Sizes from a file, all equally likely."""
 
     @property
     def varies(self) -> bool:
-        """Whether it varies between requests."""
+        """Whether the size varies between requests."""
         return self.low < self.high
 
     @property
@@ -49,7 +49,7 @@ class Size:
         return (self.low + self.high) // 2
 
     def draw(self, rng: np.random.Generator) -> int:
-        """Draw one size of the distribution."""
+        """Draw one size from the distribution."""
         if self.lengths:
             return int(self.lengths[rng.integers(len(self.lengths))])
         if self.median is not None and self.sigma is not None:
@@ -59,13 +59,13 @@ class Size:
 
 
 Sizes = Mapping[str, tuple[Size, ...]]
-"""Input -> sizes of its axes except the item axis; or dimension -> its size."""
+"""Sizes of an input's axes except the item axis, or of one dimension, by name."""
 
 
 def sizes_of(
     texts: Sequence[str], *, read: Callable[[str], str] | None = None, source: str = "--shape"
 ) -> dict[str, tuple[Size, ...]]:
-    """Parse NAME=SIZES texts, or raise InvalidSettings.
+    """Parse NAME=SIZES strings, or raise InvalidSettings.
 
     `read` returns a file's text (None: no files); `source` is named in errors.
     """
@@ -84,14 +84,14 @@ def sizes_of(
 
 
 def to_texts(sizes: Sizes) -> tuple[str, ...]:
-    """Inverse of `sizes_of`; sizes from files become a range."""
+    """Return sizes as `sizes_of` parses them; those from files become a range."""
     return tuple(
         f"{name}={'x'.join(_without_file(size) for size in each)}" for name, each in sizes.items()
     )
 
 
 def pads_of(text: str, *, source: str = "model.pad") -> dict[str, float]:
-    """Parse padding values by input, such as `ids=0 mask=0`; raises InvalidSettings."""
+    """Parse padding values by input, such as `ids=0 mask=0`, or raise InvalidSettings."""
     found = {}
     for part in text.split():
         name, _, value = part.partition("=")

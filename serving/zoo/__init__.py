@@ -1,7 +1,7 @@
 """Lookup of model specs: bundled models by name, a user's own by path.
 
-Loads nothing; the replica checks the file. Paths are absolute. A user's folder with a `model.yaml`
-(`spec_file`) is named by its path. Samples of a file `net.onnx` are `net.samples.npz`.
+Loads no model; the replica checks the file. Paths are absolute. A user's folder with a `model.yaml`
+(`spec_file`) is named by its path. Samples for a file `net.onnx` are in `net.samples.npz`.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _MODULE_REFERENCE = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*")
 
 
 def bundled_specs() -> tuple[ModelSpec, ...]:
-    """Bundled specs; models built on first use have a path only in `find`."""
+    """Return the bundled specs; models built on first use get a path only from `find`."""
     return tuple(read_spec(FOLDER / name, name=None, builds=False) for name in names())
 
 
@@ -40,20 +40,21 @@ def find(
     kind: str | None = None,
     is_trusted: bool = False,
 ) -> ModelSpec:
-    """Spec of a model.
+    """Return the spec of a model.
 
     Args:
         name_or_path: a bundled model's name, which wins; a folder with a `model.yaml`; a model file
             (`recognition.SUFFIXES`); a SavedModel or MLflow folder; `path/to/file.py:Name` or
             `package.module:Name` (kind python); a program (kind command).
-        name: to serve it under; default: its own or the file's stem.
-        kind: if the path does not determine it.
-        is_trusted: allows `ONLY_TRUSTED`; for the operator, never clients.
+        name: name to serve it under; default: its own or the file's stem.
+        kind: model kind, if the path does not determine it.
+        is_trusted: allows `ONLY_TRUSTED`; for the operator, never for clients.
 
     Raises:
-        UnknownModel: neither a path nor a bundled name.
-        ModelLoadFailed: missing path, unknown kind, invalid `model.yaml`, or untrusted.
-        InvalidSettings: `name` does not fit URLs and knobs, or `kind` is wrong.
+        UnknownModel: it is neither a path nor a bundled name.
+        ModelLoadFailed: the path is missing, the kind unknown, `model.yaml` invalid, or the model
+            untrusted.
+        InvalidSettings: `name` does not fit URLs and knobs, or `kind` is not the model's.
     """
     if kind is not None and kind not in KINDS:
         raise InvalidSettings(
@@ -72,11 +73,7 @@ def find(
 
 
 def check_trusted(spec: ModelSpec, *, is_trusted: bool = False) -> None:
-    """Reject an untrusted model that runs code from its files.
-
-    Raises:
-        ModelLoadFailed: it is one.
-    """
+    """Raise ModelLoadFailed for an untrusted model that runs code from its files."""
     if spec.kind not in ONLY_TRUSTED or is_trusted:
         return
     what = "a model of this kind"

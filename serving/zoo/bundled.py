@@ -13,32 +13,24 @@ SPEC_FILE = "model.yaml"
 
 
 def names() -> tuple[str, ...]:
-    """The bundled models' names, sorted."""
+    """Return the bundled models' names, sorted."""
     return tuple(sorted(path.parent.name for path in FOLDER.glob(f"*/{SPEC_FILE}")))
 
 
 def check_cache() -> None:
-    """Check a cache in the temporary directory, where anybody can create it.
-
-    Raises:
-        OSError: another user owns it or can write.
-    """
+    """Raise OSError if another user owns or can write to a cache in the temporary directory."""
     temporary = private_folder.temporary_cache()
     if private_folder.cache_folder().parent == temporary:
         private_folder.ensure(temporary, advice="set XDG_CACHE_HOME")
 
 
 def built_folder(name: str) -> pathlib.Path:
-    """Folder of a model built on first use."""
+    """Return the folder of a model built on first use."""
     return private_folder.cache_folder() / "zoo" / name
 
 
 def build_weights(name: str) -> pathlib.Path:
-    """A bundled model's weights, built if missing.
-
-    Raises:
-        ModelLoadFailed: they cannot be built.
-    """
+    """Return a bundled model's weights, built if missing, or raise ModelLoadFailed."""
     build = importlib.import_module(f"{__package__}.{name}.build")
     try:
         check_cache()

@@ -1,6 +1,7 @@
-"""Reader of MLflow model folders: the served file and its kind, without MLflow.
+"""Reader of MLflow model folders: the file to serve and its kind, without MLflow.
 
-Takes the first flavor with a kind of its own, else kind mlflow and a description of its code.
+Takes the first flavor with a kind of its own; otherwise the kind mlflow, with a description of the
+code that loading runs.
 """
 
 from __future__ import annotations
@@ -27,32 +28,28 @@ _FLAVORS: Mapping[str, tuple[str, str, tuple[str, ...]]] = {
     "tensorflow": ("tensorflow", "saved_model_dir", ("",)),
     "keras": ("tensorflow", "data", ("model", "")),
 }
-"""Flavor -> kind, key of its path, possible places below."""
+"""Kind, key of the path, and possible places below it, by flavor."""
 _SUFFIXES = {".onnx": "onnx", ".skops": "sklearn", ".pt2": "torch"}
 _SAVED_MODEL = "saved_model.pb"
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class MlflowModel:
-    """Served part of a folder."""
+    """The served part of an MLflow folder."""
 
     kind: str
     path: pathlib.Path
     code: str = ""
-    """Code that loading runs; empty: none."""
+    """Description of the code that loading runs, if any."""
 
 
 def is_one(folder: pathlib.Path) -> bool:
-    """Whether a folder is MLflow's."""
+    """Whether a folder is an MLflow model folder."""
     return (folder / FILE).is_file()
 
 
 def read(folder: pathlib.Path) -> MlflowModel:
-    """Read an MLflow model folder; return the part to serve.
-
-    Raises:
-        ModelLoadFailed: invalid `MLmodel`.
-    """
+    """Return the part to serve of an MLflow model folder, or raise ModelLoadFailed."""
     given = flavors(folder)
     for path, kind in _files(folder, given):
         if _kind_of(path) == kind:
@@ -61,11 +58,7 @@ def read(folder: pathlib.Path) -> MlflowModel:
 
 
 def flavors(folder: pathlib.Path) -> Mapping[str, Mapping[str, Any]]:
-    """Flavors by name.
-
-    Raises:
-        ModelLoadFailed: invalid.
-    """
+    """Return a folder's flavors by name, or raise ModelLoadFailed."""
     data = content(folder).get("flavors")
     if not isinstance(data, dict) or not all(isinstance(one, dict) for one in data.values()):
         raise ModelLoadFailed(str(folder / FILE), "expected `flavors`, a mapping of mappings")
@@ -73,11 +66,7 @@ def flavors(folder: pathlib.Path) -> Mapping[str, Mapping[str, Any]]:
 
 
 def content(folder: pathlib.Path) -> Mapping[str, Any]:
-    """Content of `MLmodel`.
-
-    Raises:
-        ModelLoadFailed: not a YAML mapping, or too large.
-    """
+    """Return the content of a folder's `MLmodel`, or raise ModelLoadFailed."""
     data = plain_yaml.read(folder / FILE, max_bytes=MAX_BYTES, what="MLflow's")
     if not isinstance(data, dict):
         raise ModelLoadFailed(str(folder / FILE), "expected a mapping, as MLflow writes it")

@@ -22,16 +22,16 @@ _ALWAYS = ("name", "version", "kind", "path", "program", "description", "sample"
 
 
 def as_json(spec: ModelSpec) -> dict[str, Any]:
-    """Return the fields as JSON; empty ones are left out, as starts compare with older records."""
+    """Return a spec as JSON, with empty fields left out so that it equals older records."""
     data = {field.name: _plain(getattr(spec, field.name)) for field in dataclasses.fields(spec)}
     return {name: value for name, value in data.items() if value or name in _ALWAYS}
 
 
 def from_json(data: Mapping[str, Any]) -> ModelSpec:
-    """Inverse of `as_json`.
+    """Return the spec that `as_json` wrote.
 
     Raises:
-        ModelLoadFailed: invalid, or allowed only on the command line.
+        ModelLoadFailed: the data is invalid, or the model allowed only on the command line.
     """
     try:
         program = data["program"]

@@ -1,7 +1,7 @@
-"""Writer of ONNX files, node by node, without the package onnx.
+"""Writer of ONNX files, node by node, without the `onnx` package.
 
-A subset of `onnx.proto` (IR version 8), in the encoding of Protocol Buffers: one graph, dense
-tensors; attributes are numbers, texts or lists of integers.
+A subset of `onnx.proto` (IR version 8), encoded as Protocol Buffers: one graph with dense tensors,
+whose attributes are numbers, strings or lists of integers.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 OPSET = 17
 IR_VERSION = 8
-"""Readable by ONNX Runtime 1.11 (2022) and later."""
+"""Version that ONNX Runtime 1.11 (2022) and later can read."""
 PRODUCER = "luthier"
 
 DTYPES: dict[str, int] = {
@@ -33,7 +33,7 @@ _VARINT, _BYTES, _FLOAT = 0, 2, 5
 _ATTRIBUTE_FLOAT, _ATTRIBUTE_INT, _ATTRIBUTE_STRING, _ATTRIBUTE_INTS = 1, 2, 3, 7
 
 Size = int | str
-"""Dimension: a number, or a name if free."""
+"""A dimension: its size, or a name if free."""
 
 
 class Graph:
@@ -52,15 +52,11 @@ class Graph:
         return name
 
     def output(self, name: str, dtype: str, shape: Sequence[Size]) -> None:
-        """Declare a node's output as the graph's."""
+        """Declare a node's output as an output of the graph."""
         self._outputs.append(_value_info(name, dtype, shape))
 
     def weight(self, name: str, values: NDArray[Any] | np.generic) -> str:
-        """Store a constant tensor and return its name.
-
-        Raises:
-            KeyError: datatype outside `DTYPES`.
-        """
+        """Store a constant tensor and return its name; KeyError if its dtype is not in `DTYPES`."""
         # Not ascontiguousarray, which makes a scalar 1-d.
         array = np.asarray(values, order="C")
         dimensions = b"".join(_number(1, size) for size in array.shape)
@@ -76,13 +72,13 @@ class Graph:
         outputs: Sequence[str] = (),
         **attributes: float | str | Sequence[int],
     ) -> str:
-        """Append a node; return its first output that is not omitted.
+        """Append a node and return its first output that is not omitted.
 
         Args:
-            operator: of opset 17.
-            inputs: of inputs, weights or outputs; empty: omitted.
+            operator: operator of opset 17.
+            inputs: names of inputs, weights or outputs; empty: omitted.
             output: name of a single output; default: the node's.
-            outputs: names of several; empty: omitted.
+            outputs: names of several outputs; empty: omitted.
         """
         name = f"{operator.lower()}_{len(self._nodes)}"
         names = list(outputs) or [output or name]
@@ -113,7 +109,7 @@ class Graph:
         return digest.hexdigest()
 
     def _pieces(self) -> Iterator[bytes | memoryview]:
-        """File in pieces, without copying weights of perhaps 100 MB."""
+        """Yield the file in pieces, without copying the weights (perhaps 100 MB)."""
         nodes = b"".join(_field(1, node) for node in self._nodes) + _text(2, self.name)
         tensors = [
             (_head(5, len(head) + len(data_head) + len(data)) + head + data_head, data)

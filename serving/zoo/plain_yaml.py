@@ -1,4 +1,4 @@
-"""Reader of bounded YAML files that describe a model."""
+"""Reader for YAML files of bounded size that describe a model."""
 
 from __future__ import annotations
 
@@ -12,11 +12,7 @@ from serving.system.bounded_yaml import yaml_problem
 
 
 def read(file: pathlib.Path, *, max_bytes: int, what: str) -> object:
-    """Read a file, which messages call `what`.
-
-    Raises:
-        ModelLoadFailed: it is unreadable, invalid YAML or too large.
-    """
+    """Return the data of a file, which messages call `what`, or raise ModelLoadFailed."""
     try:
         return bounded_yaml.read(file, max_bytes=max_bytes)
     except yaml.YAMLError as error:

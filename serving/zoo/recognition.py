@@ -1,4 +1,4 @@
-"""Recognition of a model file's kind by its first and last bytes, else its suffix.
+"""Recognition of a model file's kind by its first and last bytes, or by its suffix.
 
 Imports and unpickles nothing; reads are bounded. The replica checks integrity.
 """
@@ -16,7 +16,7 @@ TEXTS = {
     ".json": "an XGBoost model (an object that begins with the key 'learner', as Booster.save_model writes it)",
     ".txt": "a LightGBM model (it begins with the lines 'tree' and 'version=v...', as Booster.save_model writes it)",
 }
-"""Suffix without a kind -> expected content."""
+"""Expected content, by suffix, where the suffix shows no kind."""
 
 SUFFIXES: dict[str, str] = {
     ".onnx": "onnx",
@@ -34,7 +34,7 @@ SUFFIXES: dict[str, str] = {
     ".cbm": "catboost",
     ".py": "python",
 }
-"""Suffix -> kind if content is undecided; kinds explain how to convert pickles."""
+"""Kind by suffix, if content does not decide; kinds explain how to convert pickles."""
 OFFERED = ".onnx, .ort, .skops, .npz, .pt, .pt2, .jit, .ubj, .cbm, XGBoost's .json, LightGBM's .txt, .py:NAME"
 _ZIP = b"PK\x03\x04"
 _PARTS: Mapping[bytes, str] = {
@@ -43,7 +43,7 @@ _PARTS: Mapping[bytes, str] = {
     b"/data.pkl": "torch",  # other torch.save files, which the kind rejects
     b"schema.json": "sklearn",  # skops
 }
-"""Archive part -> kind; the first present counts."""
+"""Kind by part of an archive; the first one present decides."""
 _BEGINNINGS: tuple[tuple[re.Pattern[bytes], str], ...] = (
     (
         re.compile(rb"(?s)\{(?:[iU].|I..|l....|L.{8})learner\{"),
@@ -63,12 +63,12 @@ _PICKLE = re.compile(rb"\x80[\x02-\x05]")
 
 
 def file_kind(path: pathlib.Path) -> str | None:
-    """A file's kind by content, else suffix, else None."""
+    """Return a file's kind by content, or by suffix, or None."""
     return kind_of(path) or SUFFIXES.get(path.suffix.lower())
 
 
 def unrecognised_message(path: pathlib.Path, card_file: str) -> str:
-    """Message for a file of unknown kind."""
+    """Return an error message for a file of unknown kind."""
     text = TEXTS.get(path.suffix.lower())
     if text is not None:
         return f"it is not {text}; choose another kind with --kind or in a folder's {card_file}"
@@ -80,7 +80,7 @@ def unrecognised_message(path: pathlib.Path, card_file: str) -> str:
 
 
 def kind_of(path: pathlib.Path) -> str | None:
-    """Kind by content; None if it shows none."""
+    """Return a file's kind by its content, or None."""
     if not path.is_file():
         return None
     part = _part_of(path)
@@ -103,7 +103,7 @@ def _part_of(path: pathlib.Path) -> bytes | None:
 
 
 def is_pickle(path: pathlib.Path) -> bool:
-    """Whether a file begins like a pickle."""
+    """Whether a file begins as a pickle does."""
     if not path.is_file():
         return False
     with path.open("rb") as file:
@@ -111,5 +111,5 @@ def is_pickle(path: pathlib.Path) -> bool:
 
 
 def is_pickled(path: pathlib.Path) -> bool:
-    """Whether a file is a pickle, or an archive of one but no PyTorch program."""
+    """Whether a file is a pickle, or an archive with one that is no PyTorch program."""
     return is_pickle(path) or _part_of(path) == b"/data.pkl"

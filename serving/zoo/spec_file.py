@@ -3,14 +3,14 @@
 name: resnet              # letters, digits, _ and -: part of URLs and knobs
 version: "1"
 kind: onnx                # a key of serving.models.KINDS
-file: model.onnx          # optional, relative to the folder; of a SavedModel its folder
-command: [./container]    # for the kind command: a program in this folder or on the PATH
+file: model.onnx          # optional, relative to the folder; for a SavedModel its folder
+command: [./container]    # for the `command` kind: a program in this folder or on the PATH
 sample: ../samples.npz    # optional: real inputs by name, and `labels`; default: samples.npz
 description: one line     # optional
 quality: {...}            # optional: measured dataset, metric, value, n
 variants:                 # optional: other weights, selected by the setting model.variant;
-  small: {file: small.onnx, quality: {...}}   # one has the spec's `file`
-built: true               # bundled only: `build.py` creates the weights in the user's cache
+  small: {file: small.onnx, quality: {...}}   # one variant has the spec's `file`
+built: true               # bundled models only: `build.py` creates the weights in the user's cache
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from serving.zoo.bundled import FOLDER, SPEC_FILE, build_weights
 
 MAX_SPEC_BYTES = 65_536
 SAMPLES_FILE = "samples.npz"
-"""Real inputs in a model's folder; of a file `net.samples.npz`."""
+"""Real inputs in a model's folder; next to `net.onnx` they are `net.samples.npz`."""
 
 SAVED_MODEL_FILES = ("saved_model.pb", "saved_model.pbtxt")
 
@@ -61,17 +61,17 @@ _REQUIRED = ("name", "version", "kind")
 
 
 def is_samples(file: pathlib.Path) -> bool:
-    """Whether the name is that of a sample file."""
+    """Whether a file's name is that of a samples file."""
     return file.name == SAMPLES_FILE or file.name.endswith(f".{SAMPLES_FILE}")
 
 
 def file_or_none(file: pathlib.Path) -> pathlib.Path | None:
-    """The file if it exists."""
+    """Return the file if it exists."""
     return file if file.is_file() else None
 
 
 def is_saved_model(folder: pathlib.Path) -> bool:
-    """Whether the folder is of the kind tensorflow."""
+    """Whether a folder holds a TensorFlow SavedModel."""
     return any((folder / file).is_file() for file in SAVED_MODEL_FILES)
 
 
@@ -79,7 +79,7 @@ def find_program(words: list[str], folder: pathlib.Path, where: pathlib.Path) ->
     """Find a program in the folder, or on the PATH if its name has no slash.
 
     Raises:
-        ModelLoadFailed: missing or not executable.
+        ModelLoadFailed: it is missing or not executable.
     """
     first = words[0]
     found = shutil.which(folder / first if "/" in first else first)
@@ -95,7 +95,7 @@ def find_program(words: list[str], folder: pathlib.Path, where: pathlib.Path) ->
 
 
 def read_spec(folder: pathlib.Path, *, name: str | None, builds: bool = True) -> ModelSpec:
-    """Read a folder's `model.yaml`; without `builds`, build no weights."""
+    """Read a folder's `model.yaml`; without `builds`, no weights are built."""
     file = folder / SPEC_FILE
     names = f"{SPEC_FILE}, no {mlflow_folder.FILE} and no {SAVED_MODEL_FILES[0]}"
     text = f"the folder has no {names}; name the model file instead"
@@ -124,21 +124,13 @@ def read_spec(folder: pathlib.Path, *, name: str | None, builds: bool = True) ->
 
 
 def _require(holds: bool, file: pathlib.Path, text: str) -> None:
-    """Check the form of a spec.
-
-    Raises:
-        ModelLoadFailed: it does not hold.
-    """
+    """Raise ModelLoadFailed with a message unless a condition holds."""
     if not holds:
         raise ModelLoadFailed(str(file), text)
 
 
 def _declared_inputs(spec: Mapping[str, Any], file: pathlib.Path) -> dict[str, Any]:
-    """Return the fields of `ModelSpec` that declare inputs; `[3, 640]` becomes `3x640`.
-
-    Raises:
-        ModelLoadFailed: one is of a wrong form.
-    """
+    """Return the fields of `ModelSpec` that declare inputs, or raise ModelLoadFailed."""
     shapes = []
     for name, sizes in spec.get("shapes", {}).items():
         each = sizes if isinstance(sizes, list) else [sizes]
@@ -173,11 +165,7 @@ def _declared_inputs(spec: Mapping[str, Any], file: pathlib.Path) -> dict[str, A
 def _variants(
     given: Mapping[Any, Any], path: pathlib.Path | None, file: pathlib.Path
 ) -> dict[str, Variant]:
-    """Variants of a spec.
-
-    Raises:
-        ModelLoadFailed: one is invalid, or none the default.
-    """
+    """Return the variants of a spec, or raise ModelLoadFailed."""
     variants = {}
     for name, fields in given.items():
         where = f"variants.{name}"
@@ -242,7 +230,7 @@ def _check_spec(data: object, file: pathlib.Path) -> Mapping[str, Any]:
 
 
 def _beside(card_file: pathlib.Path, key: str, text: str | None) -> pathlib.Path | None:
-    """Resolve a path in a spec; for the kind python it may end in `:Name`."""
+    """Resolve a path in a spec; for the `python` kind it may end in `:Name`."""
     if text is None:
         return None
     path = (card_file.parent.absolute() / text).resolve()

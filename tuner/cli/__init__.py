@@ -1,1 +1,1 @@
-"""The command `tune`."""
+"""The `tune` command."""

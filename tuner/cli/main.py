@@ -1,14 +1,14 @@
-"""Entry of `tune`, behind `tuner.__main__`: commands, output, errors and signals.
+"""Entry point of `tune`, behind `tuner.__main__`: commands, output, errors and signals.
 
     tune --model ...     a study (`tuner.cli.commands.study`); of many models: tune --scenario FILE
     tune COMMAND ...     one of `COMMANDS`
 
-Exit codes: 0 done, 1 failed, 2 wrong use, 130 interrupted. An error is one line on standard error;
-an unexpected one names the file with its traceback. `--json` prints exactly one JSON object, also
-for an error.
+Exit codes: 0 done, 1 failed, 2 incorrect use, 130 interrupted. An error is one line on standard
+error; for an unexpected one it names the file with the traceback. `--json` prints exactly one JSON
+object, also for an error.
 
-Only this module handles signals. Commands are imported later, as Optuna and SciPy take a second in
-which Ctrl-C must work.
+Only this module handles signals. Commands are imported late, since Optuna and SciPy take a second
+in which Ctrl-C must work.
 """
 
 from __future__ import annotations
@@ -54,10 +54,10 @@ COMMANDS: Mapping[str, str] = {
     "doctor": "check this machine and measure the smallest gain that it can show",
     "export": "export a study's recommendation for a server or platform",
 }
-"""Sub-command, a module of `tuner.cli.commands` -> summary."""
+"""Summary of each sub-command, a module of `tuner.cli.commands`."""
 SUMMARY = "find the configuration that serves a model best under a given workload"
 AGAIN_S = 3.0
-"""Time after which another signal raises again, in case the end hangs."""
+"""Time after which another signal raises again, in case the command hangs."""
 PIPED_COLUMNS = 200
 """Width of output into a file or pipe."""
 _log = logging.getLogger("tuner.cli.main")  # also when it runs as __main__
@@ -66,20 +66,20 @@ _log = logging.getLogger("tuner.cli.main")  # also when it runs as __main__
 class Interrupts:
     """Signal handler: SIGINT and SIGTERM raise one KeyboardInterrupt.
 
-    More are ignored while things end.
+    Further signals are ignored while the command ends.
     """
 
     def __init__(self) -> None:
         self._at_s: float | None = None
 
     def check(self) -> None:
-        """Raise KeyboardInterrupt if a signal came, in case the first was swallowed."""
+        """Raise KeyboardInterrupt if a signal came, in case the first exception was swallowed."""
         if self._at_s is not None:
             raise KeyboardInterrupt
 
     @contextlib.contextmanager
     def handle_signals(self) -> Iterator[None]:
-        """Handle the signals inside the block."""
+        """Handle signals inside the block."""
         numbers = (signal.SIGINT, signal.SIGTERM)
         before = {number: signal.signal(number, self._on_signal) for number in numbers}
         try:
@@ -115,7 +115,7 @@ def main(argv: Sequence[str] | None = None, *, program: str = "tune") -> int:
 
 
 def parser_of(name: str | None, program: str = "tune") -> CommandParser:
-    """Return the parser of a command; None is a study."""
+    """Return the parser of a command, or of a study for None."""
     if name is not None:
         parser = CommandParser(prog=f"{program} {name}", description=_sentence(COMMANDS[name]))
     else:
@@ -135,7 +135,7 @@ def parser_of(name: str | None, program: str = "tune") -> CommandParser:
 
 
 def command_of(name: str | None) -> types.ModuleType:
-    """Import the module of a command (see `tuner.cli.commands`); None is a study."""
+    """Import the module of a command, or of a study for None."""
     return importlib.import_module(f"tuner.cli.commands.{name or 'study'}")
 
 
@@ -147,7 +147,7 @@ def print_error(
     program: str = "tune",
     is_json: bool,
 ) -> int:
-    """Print an error, as JSON too if wanted, and return its exit code.
+    """Print an error, as JSON too if `is_json`, and return its exit code.
 
     `arguments` complete an error that suggests an option.
     """
@@ -193,7 +193,7 @@ def _print_result(said: CommandResult, problem: str | None, program: str, *, is_
 
 
 def _error_text(error: BaseException, arguments: Sequence[str], program: str) -> str:
-    """Return an error's text, with the complete command for a missing option."""
+    """Return an error's message, with the complete command if an option is missing."""
     if isinstance(error, UnknownSize) and arguments:
         return f"{error}; for example: {program} {shlex.join(arguments)} {error.option}"
     return str(error)
@@ -202,7 +202,7 @@ def _error_text(error: BaseException, arguments: Sequence[str], program: str) ->
 def _describe_error(
     error: BaseException, log: EventLog, arguments: Sequence[str], program: str
 ) -> tuple[int, str]:
-    """Return exit code and one line of an error."""
+    """Return the exit code and the one-line message of an error."""
     if isinstance(error, KeyboardInterrupt):
         error = Interrupted("nothing was saved")
     if isinstance(error, TunerError | ServingError):

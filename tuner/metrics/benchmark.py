@@ -12,17 +12,17 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Literal, Self
 
 NonInferiorityResult = Literal["better", "non-inferior", "not shown", "worse"]
-"""Result of the reference against a peer.
+"""Result for the reference against a peer.
 
-better: the bound of the mean regret difference is below 0; non-inferior: at most the margin; worse:
-the opposite bound is above the margin; not shown: otherwise.
+better: the bound of the mean regret difference is below 0; non-inferior: it is at most the margin;
+worse: the opposite bound is above the margin; not shown: none of these.
 """
 MIN_UNITS = 5
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Quartiles:
-    """Statistics over runs, one for each trial."""
+    """Statistics over runs, with one value per trial."""
 
     low: tuple[float, ...]
     median: tuple[float, ...]
@@ -46,7 +46,7 @@ class TimeToTolerance:
 
     @classmethod
     def over(cls, share: float, trials: Sequence[float], seconds: Sequence[float]) -> Self:
-        """Summarise runs' trials and seconds, infinite for failures."""
+        """Summarise the trials and seconds of runs, which are infinite for failures."""
         return cls(
             share=share,
             trials=tuple(map(_finite, trials)),
@@ -61,20 +61,20 @@ class TimeToTolerance:
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class SamplerResult:
-    """All searches of one sampler on one table."""
+    """Searches of one sampler on one table."""
 
     sampler: str
     profiling: int
     regrets: tuple[tuple[float, ...], ...]
     seconds: tuple[tuple[float, ...], ...]
-    """Seconds to the end of each trial, (runs, trials)."""
+    """Seconds to the end of each trial, of shape (runs, trials)."""
     regret: Quartiles
     within: tuple[TimeToTolerance, ...]
     failures: float
     sampler_ms: float
 
     def time_to_tolerance(self, share: float) -> TimeToTolerance:
-        """How soon the runs stay within a share of the optimum."""
+        """Return the time until runs stay within a share of the optimum."""
         return next(one for one in self.within if one.share == share)
 
 
@@ -110,7 +110,7 @@ class TableBenchmark:
     optimum: float
     optimum_se: float
     default_regret: float | None
-    """None if the default does not work."""
+    """Regret of the default; None if it does not work."""
     good_candidates: Mapping[float, int]
     tolerances: Mapping[float, float]
     random_median: Mapping[float, int]
@@ -121,13 +121,13 @@ class TableBenchmark:
     rate_per_s: float | None = None
 
     def of(self, sampler: str) -> SamplerResult | None:
-        """A sampler's searches, or None."""
+        """Return a sampler's searches, or None."""
         return next((one for one in self.contestants if one.sampler == sampler), None)
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class BenchmarkRecord:
-    """Benchmark of samplers on all its tables."""
+    """Benchmark of samplers on all tables."""
 
     name: str
     samplers: tuple[str, ...]
@@ -149,7 +149,7 @@ class BenchmarkRecord:
 
 
 def rank(values: Sequence[float], share: float) -> float | None:
-    """Value that this share of runs does not exceed; None if infinite."""
+    """Return the value that this share of runs does not exceed; None if infinite."""
     return _finite(sorted(values)[max(0, math.ceil(share * len(values)) - 1)])
 
 

@@ -1,4 +1,4 @@
-"""Objectives: label, unit, direction, and their value in a measurement."""
+"""Objectives: label, unit and direction, and their value in a measurement."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tuner.values.verdict import VerdictOutcome
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Objective:
-    """What a study makes best."""
+    """A metric that a study optimises."""
 
     name: str
     label: str
@@ -29,12 +29,12 @@ class Objective:
         return f"{self.label} ({self.unit})"
 
     def value(self, measurement: Measurement) -> float:
-        """Objective of one evaluation, in `unit`; NaN if unknown."""
+        """Return the objective of one evaluation, in `unit`; NaN if unknown."""
         value: float = getattr(measurement, self.field)
         return value
 
     def to_minimise(self, measurement: Measurement) -> float:
-        """Positive value that a sampler minimises, in ms, J, or the unit of a cost.
+        """Return a positive value that a sampler minimises, in ms, J, or the unit of a cost.
 
         Throughput and goodput become the mean time between two responses.
         """
@@ -42,11 +42,11 @@ class Objective:
         return value if self.is_minimised else 1e3 / value
 
     def from_minimised(self, value: float) -> float:
-        """Invert `to_minimise`, in `unit`."""
+        """Invert `to_minimise`."""
         return value if self.is_minimised else 1e3 / value
 
     def interval(self, measurement: Measurement) -> Interval:
-        """Its 95 % interval, for throughput, time per item and costs from the mean's."""
+        """Return the 95 % interval, from the mean's for throughput, time per item and costs."""
         low, high = measurement.mean_interval.low, measurement.mean_interval.high
         if self.name == "throughput":
             turned = measurement.throughput_per_s * measurement.mean_ms
@@ -64,12 +64,12 @@ class Objective:
         return ends
 
     def of(self, trial: Trial) -> float | None:
-        """Objective of a trial; None unless it is ok and known."""
+        """Return the objective of a trial; None unless it is ok and known."""
         value = math.nan if trial.measurement is None else self.value(trial.measurement)
         return value if math.isfinite(value) else None
 
     def judge(self, interval: Interval) -> VerdictOutcome:
-        """What the interval of a ratio, first over second, shows of the first."""
+        """Return what the interval of a ratio, first over second, shows about the first."""
         assert interval.low is not None
         assert interval.high is not None
         if interval.low <= 1 <= interval.high:
@@ -77,7 +77,7 @@ class Objective:
         return "worse" if (interval.low > 1) == self.is_minimised else "better"
 
     def better(self, first: float, second: float) -> float:
-        """The better of two values."""
+        """Return the better of two values."""
         return min(first, second) if self.is_minimised else max(first, second)
 
 
@@ -118,7 +118,7 @@ OF_MEAN = COSTS | {"time-per-item"}
 
 
 def parse_names(text: str) -> str:
-    """Parse one objective's name, or two with a comma, or raise ValueError with the nearest."""
+    """Parse the name of one objective, or of two with a comma, or raise ValueError."""
     names = [part.strip() for part in text.split(",")]
     for name in names:
         if name not in OBJECTIVES:
@@ -129,7 +129,7 @@ def parse_names(text: str) -> str:
 
 
 def find_objective(name: str) -> Objective:
-    """Objective of that name, or UsageError."""
+    """Return the objective with a name, or raise UsageError."""
     if name not in OBJECTIVES:
         raise UsageError(_unknown_text(name))
     return OBJECTIVES[name]

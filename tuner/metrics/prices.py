@@ -1,6 +1,6 @@
-"""Cost of a configuration: resources held, or money, per 1,000 responses.
+"""Cost of a configuration: resources held, or their price, per 1,000 responses.
 
-Held is the larger of reserved and used. Without a price file a core-second counts 1 and a
+What is held is the larger of reserved and used. Without a price file a core-second counts 1 and a
 GiB-second 1/8, about the ratio of large clouds' container services in 2025.
 """
 
@@ -33,13 +33,13 @@ class Prices:
     text: str = ""
 
     def of(self, *, cpu_s: float, memory_mib_s: float, gpu_s: float) -> float:
-        """Price of the resources."""
+        """Return the price of the resources."""
         hours = cpu_s * self.core_hour + memory_mib_s / 1024 * self.gib_hour + gpu_s * self.gpu_hour
         return hours / _HOUR_S
 
     @property
     def in_words(self) -> str:
-        """Describe the prices."""
+        """Description of the prices."""
         if not self.text:
             return (
                 "cost counts core-seconds for 1,000 requests, a GiB-second as an eighth of one "
@@ -74,7 +74,7 @@ def read(path: str | None) -> Prices:
 
 
 def parse(text: str, *, file: str) -> Prices:
-    """Parse a price file; errors as for `read`."""
+    """Parse a price file; raises as `read` does."""
     found = document.read(text, file, fault=InvalidPrices)
     given = found.mapping(found.value, ())
     for key in given:
@@ -105,7 +105,7 @@ class AllocatedResources:
 def allocated_by(
     configuration: Mapping[str, Value], *, cores: int, has_gpu: bool = False
 ) -> AllocatedResources:
-    """What a configuration reserves."""
+    """Return the resources that a configuration reserves."""
     count = int(configuration.get("replica.count", 1))
     limits = ("replica.cpu", count), ("engine.cpu", 1)
     reserved = sum(float(configuration.get(name) or 0) * times for name, times in limits)
@@ -123,7 +123,7 @@ def allocated_by(
 def cost_of(
     measurement: Measurement, reserved: AllocatedResources, *, loaded_s: float, prices: Prices
 ) -> Cost | None:
-    """Cost of 1,000 responses, if known; `loaded_s` is the time over which CPU time was counted."""
+    """Return the cost of 1,000 responses, if known; CPU time was counted for `loaded_s`."""
     noise = measurement.noise
     used = (noise.server_cpu_s or 0.0) / loaded_s if loaded_s > 0 else 0.0
     cores = max(reserved.cores, used)

@@ -1,9 +1,9 @@
 """Tail latency of evaluations: p99, its interval, and the requests behind it.
 
 An interval lies between order statistics: the number of values below the true percentile is
-binomial (David and Nagaraja, Order Statistics, section 7.1). An end is None where the extreme lies
-beyond the true percentile with less than 99 % probability: for p99 under 459 values (where MLPerf
-stops early at the soonest), for p95 under 90, for p50 under 7.
+binomial (David and Nagaraja, Order Statistics, section 7.1). An end is None if the extreme value
+lies beyond the true percentile with less than 99 % probability: for p99 under 459 values (MLPerf's
+earliest stop), for p95 under 90, for p50 under 7.
 """
 
 from __future__ import annotations
@@ -29,21 +29,21 @@ class TailLatency:
     """The p99 of some evaluations."""
 
     value_ms: float
-    """NaN if rejected."""
+    """The p99; NaN if not reportable."""
     interval: Interval
-    """95 %, of these evaluations only."""
+    """95 % interval, for these evaluations only."""
     effective: float
     requests: int
     why_not: str = ""
 
     @property
     def is_reportable(self) -> bool:
-        """Whether it can be reported."""
+        """Whether the p99 can be reported."""
         return not self.why_not
 
 
 def of_evaluation(measurement: Measurement) -> TailLatency:
-    """Tail latency of one evaluation."""
+    """Return the tail latency of one evaluation."""
     why = "" if measurement.has_p99 else too_few(measurement)
     return TailLatency(
         value_ms=measurement.reportable_p99_ms,
@@ -55,7 +55,7 @@ def of_evaluation(measurement: Measurement) -> TailLatency:
 
 
 def pool_tails(measurements: Sequence[Measurement]) -> TailLatency:
-    """Tail latency of the pooled requests."""
+    """Return the tail latency of the pooled requests."""
     if len(measurements) == 1:
         return of_evaluation(measurements[0])
     effective = sum(one.effective for one in measurements)
@@ -90,29 +90,29 @@ def pool_tails(measurements: Sequence[Measurement]) -> TailLatency:
 
 
 def few(effective: float, requests: int) -> str:
-    """Describe too few requests."""
+    """Explain that there are too few requests for a p99."""
     return (
         f"p99 rests on {effective:,.0f} effective requests (of {requests:,}), under {MIN_FOR_P99}"
     )
 
 
 def too_few(measurement: Measurement) -> str:
-    """Describe the missing p99 and the time it needs."""
+    """Explain why there is no p99, and how long to measure for one."""
     seconds = seconds_for(MIN_FOR_P99, effective=measurement.effective, seconds=measurement.seconds)
     return (
-        f"{few(measurement.effective, measurement.requests)}: measure each launch for longer "
+        f"{few(measurement.effective, measurement.requests)}: measure each evaluation for longer "
         f"(--seconds {seconds:g})"
     )
 
 
 def seconds_for(least: int, *, effective: float, seconds: float) -> float:
-    """Seconds likely to give `least` effective requests, plus a third."""
+    """Return the seconds likely to give `least` effective requests, plus a third."""
     wanted = 4 / 3 * seconds * least / max(effective, 1.0)
     return float(math.ceil(wanted)) if wanted >= 1 else math.ceil(10 * wanted) / 10
 
 
 def interval_ranks(count: int, share: float) -> tuple[int | None, int | None]:
-    """Ranks (from 1) of order statistics around the percentile."""
+    """Return the ranks (from 1) of the order statistics around the percentile."""
     low: int | None = None
     if 1 - (1 - share) ** count >= EXTREME:
         # P(low-th value above the percentile) = P(fewer than `low` values below it).
@@ -126,7 +126,7 @@ def interval_ranks(count: int, share: float) -> tuple[int | None, int | None]:
 def ranks_of(
     count: int, share: float, *, effective: float | None = None
 ) -> tuple[int | None, int | None]:
-    """`interval_ranks` of the effective number, scaled to `count`."""
+    """Return the `interval_ranks` of the effective number, scaled to `count`."""
     worth = count if effective is None else min(count, max(0, math.floor(effective)))
     if not worth:
         return None, None

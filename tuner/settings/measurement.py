@@ -1,4 +1,4 @@
-"""Settings of an evaluation's measurement."""
+"""Settings for the measurement in an evaluation."""
 
 from __future__ import annotations
 
@@ -15,23 +15,23 @@ from tuner.settings.workload import RATE
 SCENARIO_S = 5.0
 """Measured seconds under a scenario, whose models are requested rarely."""
 RATE_LOADS, USUAL_RATES = 20, 15
-"""Most and usual number of rates in a rate search."""
+"""Maximum and usual number of rates in a rate search."""
 OF_MEANS = frozenset({"mean", "throughput", "time-per-item"})
-"""Objectives decided by mean latency at fixed concurrency (Little's law)."""
+"""Objectives that mean latency decides at a fixed concurrency (Little's law)."""
 RATE_S = 1.0
 """Measured seconds per rate."""
 RATE_WARMUP_S = 0.3
-"""Least warm-up per rate; drains the backlog of a too high one."""
+"""Minimum warm-up per rate; it drains the backlog of a rate that was too high."""
 SHORT_S, USUAL_S = 0.6, 2.0
 """Measured seconds if the mean decides, and otherwise."""
 WARMUP_S = 0.1
-"""Least warm-up; replicas forked from a warm process settle in 0.05 s."""
+"""Minimum warm-up; replicas forked from a warm process settle in 0.05 s."""
 SETTLING_S = 2.0
-"""Longest further wait for a new server to settle."""
+"""Maximum further wait for a new server to settle."""
 MAX_BLOCKS = 100
-"""Per phase; longer ones have longer blocks."""
+"""Maximum number of blocks per phase; longer phases have longer blocks."""
 QUOTA_PERIOD_S = 0.1
-"""CPU quota period; a block is a multiple."""
+"""CPU quota period; a block lasts a multiple of it."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -163,22 +163,22 @@ class MeasurementSettings:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Objectives by name."""
+        """Names of the objectives."""
         return tuple(self.objective.split(","))
 
     @property
     def first(self) -> str:
-        """First objective."""
+        """Name of the first objective."""
         return self.names[0]
 
     @property
     def second(self) -> str | None:
-        """Second objective."""
+        """Name of the second objective, if any."""
         return self.names[1] if len(self.names) > 1 else None
 
     @property
     def counts_goodput(self) -> bool:
-        """Whether `--slo-ms` defines goodput, not a p99 constraint."""
+        """Whether `--slo-ms` defines goodput rather than a p99 constraint."""
         found = metric_constraints.parse_all(self.constraints)
         return "goodput" in self.names or any(one.metric == "goodput_per_s" for one in found)
 
@@ -186,7 +186,7 @@ class MeasurementSettings:
     def limits(self) -> tuple[MetricConstraint, ...]:
         """Metric constraints.
 
-        `--slo-ms` constrains p99, except for goodput and rate searches.
+        `--slo-ms` constrains the p99, except for goodput and rate searches.
         """
         found = metric_constraints.parse_all(self.constraints)
         if self.slo_ms is None or self.counts_goodput or self.objective == RATE:
@@ -195,7 +195,7 @@ class MeasurementSettings:
 
     @property
     def is_of_means(self) -> bool:
-        """Whether mean latency, or its inverse throughput, alone decides."""
+        """Whether mean latency, or its inverse throughput, decides alone."""
         return self.objective in OF_MEANS and not self.limits
 
     @property
@@ -212,7 +212,7 @@ class MeasurementSettings:
 
     @property
     def compared_s(self) -> float:
-        """Least measured seconds when interleaved; 0 if the mean decides."""
+        """Minimum measured seconds when interleaved; 0 if the mean decides."""
         return 0.0 if self.is_of_means and self.seconds is None else self.measured_s
 
     @property
@@ -224,6 +224,6 @@ class MeasurementSettings:
 
     @property
     def block_s(self) -> float:
-        """Fewest quota periods within `MAX_BLOCKS`."""
+        """Length of a block: as few quota periods as `MAX_BLOCKS` allows."""
         periods = math.ceil(self.measured_s / MAX_BLOCKS / QUOTA_PERIOD_S - 1e-9)
         return max(1, periods) * QUOTA_PERIOD_S

@@ -1,4 +1,4 @@
-"""A settings field that is an option of `tune` as well."""
+"""A settings field that is also an option of `tune`."""
 
 from __future__ import annotations
 
@@ -24,18 +24,18 @@ def duration_s(text: str) -> float:
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Option:
-    """Command-line option of a field."""
+    """Command-line option for a field."""
 
     metavar: str
     help: str
     flag: str = ""
-    """Empty: the field's name, with dashes and without the unit `_s`."""
+    """By default the field's name, with dashes and without the unit `_s`."""
     parse: Callable[[str], Any] = str
     choices: tuple[str, ...] | None = None
     is_repeated: bool = False
-    """Fills a tuple."""
+    """Whether it fills a tuple when repeated."""
     is_flag: bool = False
-    """Takes no value and sets true."""
+    """Whether it takes no value and sets true."""
     instead: str | None = None
     """Alternative field; a command with both requires neither alone."""
     more: str = ""
@@ -49,7 +49,7 @@ def option_field(default: Any, metavar: str, help_text: str, **more: Any) -> Any
 
 
 def options(group: type) -> Iterator[tuple[dataclasses.Field[Any], Option]]:
-    """Yield a group's fields with options."""
+    """Yield a group's fields, each with its option."""
     for field in dataclasses.fields(group):
         option = field.metadata["option"]
         flag = option.flag or f"--{field.name.removesuffix('_s').replace('_', '-')}"

@@ -7,19 +7,19 @@ import dataclasses
 from tuner.settings.option import check_range, duration_s, option_field, require
 
 INITIAL = 25
-"""Initial trials, if the budget is at least twice as large."""
+"""Number of initial trials, if the budget is at least twice as large."""
 INITIALS = {
     "structured": 4,
     "gp": 8,
     "ridge": 8,
     **dict.fromkeys(("skopt", "tpe", "optuna-gp", "smac", "botorch"), 10),
 }
-"""Samplers needing fewer: ours by recorded tables, libraries' by their defaults."""
+"""Initial trials of samplers that need fewer, by recorded tables or libraries' defaults."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class SearchSettings:
-    """Choice and number of configurations."""
+    """Settings for which and how many configurations are tried."""
 
     sampler: str = option_field(
         "structured",
@@ -88,7 +88,7 @@ class SearchSettings:
 
     @property
     def first_trials(self) -> int:
-        """Trials before results guide the sampler."""
+        """Number of trials before results guide the sampler."""
         if self.initial is not None:
             return self.initial
         wanted = INITIALS.get(self.sampler, INITIAL)

@@ -1,4 +1,4 @@
-"""Settings of the storage."""
+"""Settings for storage."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tuner.settings.option import option_field, require
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class StoreSettings:
-    """Storage of the results."""
+    """Settings for the storage of the results."""
 
     study: str | None = option_field(
         None,

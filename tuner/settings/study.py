@@ -18,7 +18,7 @@ from tuner.settings.workload import NO_ARRIVALS, NO_LOAD, RATE
 
 KINDS = {str: "a text", int: "a whole number", float: "a number", bool: "true or false"}
 OF_THE_LOAD = ("throughput", "time-per-item")
-"""Objectives that an open loop fixes."""
+"""Objectives whose value the rate of an open loop fixes."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,16 +68,16 @@ class StudySettings:
 
     @property
     def is_open(self) -> bool:
-        """Whether it is an open loop."""
+        """Whether the study uses an open loop."""
         return self.target.is_open or self.measurement.objective == RATE
 
     def as_nested(self) -> dict[str, dict[str, Any]]:
-        """Return `settings.yaml`'s mappings by group."""
+        """Return the mappings of `settings.yaml` by group."""
         return dataclasses.asdict(self)
 
     @classmethod
     def from_nested(cls, tree: Mapping[str, Any], *, source: str) -> StudySettings:
-        """Invert `as_nested`; an unknown key or invalid value raises UsageError."""
+        """Return settings that `as_nested` wrote, or raise UsageError."""
         _check_keys(tree, GROUPS, source)
         groups: dict[str, Any] = {}
         for name, kind in GROUPS.items():
@@ -112,7 +112,7 @@ def _check_keys(given: Mapping[str, Any], valid: Any, source: str) -> None:
 
 
 def _checked(given: Mapping[str, Any], group: type, source: str) -> dict[str, Any]:
-    """Return a group's values by the types of their fields, lists as tuples."""
+    """Return a group's values checked by the types of their fields, with lists as tuples."""
     known, kinds = (
         {field.name: option for field, option in options(group)},
         typing.get_type_hints(group),

@@ -1,4 +1,4 @@
-"""Settings of the target: model, workload, engine."""
+"""Settings of the target: model, workload and engine."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ from tuner.settings.workload import (
 from tuner.values.study_record import OUR_ENGINE
 
 SPAWNERS = SETTINGS["replica.spawner"].choices
-"""Spawners; the first is the default."""
+"""Spawners; the first one is the default."""
 MAX_CLIENT_BATCH = 4096
 OTHER_ENGINES = ("command", "url")
-"""Kinds of `--engine` before the colon; other words are bundled engine files."""
+"""Kinds before the colon in `--engine`; other words name bundled engine files."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class TargetSettings:
-    """Target and workload."""
+    """Target of a study, and its workload."""
 
     model: str = option_field(
         dataclasses.MISSING,
@@ -148,7 +148,7 @@ class TargetSettings:
 
     @property
     def is_open(self) -> bool:
-        """Whether it is an open loop."""
+        """Whether the workload is an open loop."""
         return self.rate is not None or is_trace(self.arrivals)
 
     def _check_scenario(self) -> None:
@@ -178,7 +178,7 @@ class TargetSettings:
 
     @property
     def in_flight(self) -> int:
-        """Requests in flight: constant in a closed loop, at most in an open one."""
+        """Number of requests in flight: constant in a closed loop, a maximum in an open one."""
         return MAX_IN_FLIGHT if self.concurrency is None else self.concurrency
 
     def __post_init__(self) -> None:
@@ -221,7 +221,7 @@ class TargetSettings:
 
 
 def _check_fixed(fixed: Sequence[str]) -> None:
-    """Check fixed knobs' form; the space is unknown here."""
+    """Check the form of fixed knobs; the space is unknown here."""
     names = [one.partition("=")[0] for one in fixed]
     for one, name in zip(fixed, names, strict=True):
         require(

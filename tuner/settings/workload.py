@@ -1,4 +1,4 @@
-"""Names and limits of a workload, and how texts describe it."""
+"""Names and limits of a workload, and its description in words."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ NO_LOAD = (
 SCENARIO = "scenario"
 """Arrivals of a scenario's open loop."""
 MAX_IN_FLIGHT = 500
-"""Limit of an open loop: what 1,000 requests/s at 0.5 s need."""
+"""Limit of requests in flight in an open loop: what 1,000 requests/s of 0.5 s need."""
 MAX_RATE_PER_S = 1e6
 TRACE = "trace:"
 """Prefix of a trace in `--arrivals`."""
 SPREADS = ("poisson", "constant", "burst")
-"""Arrival processes besides a trace; the first is the default."""
+"""Arrival processes other than a trace; the first one is the default."""
 KNOWN_ARRIVALS = f"{', '.join(SPREADS)} or trace:FILE"
 RATE = "rate"
-"""Objective whose evaluations search the highest rate."""
+"""Objective whose evaluations search for the highest rate."""
 
 
 def workload_in_words(
@@ -32,7 +32,7 @@ def workload_in_words(
     objective: str | None = None,
     offered_per_s: float | None = None,
 ) -> str:
-    """Describe a workload, ending a sentence; `rate_per_s` is None in a closed loop."""
+    """Describe a workload at the end of a sentence; `rate_per_s` is None in a closed loop."""
     batched = f", {client_batch} items in each request" if client_batch > 1 else ""
     kind = (arrivals or SPREADS[0]).partition(":")[0]
     if objective == RATE:
@@ -54,12 +54,12 @@ def rate_in_words(rate_per_s: float) -> str:
 
 
 def is_trace(arrivals: str | None) -> bool:
-    """Whether arrivals come from a file."""
+    """Whether arrivals come from a trace file."""
     return arrivals is not None and arrivals.startswith(TRACE)
 
 
 def check_arrivals(rate: float | None, arrivals: str | None) -> None:
-    """Raise UsageError if the rate is out of range, or arrivals are unknown."""
+    """Raise UsageError if the rate is out of range or the arrival process is unknown."""
     require(
         rate is None or 0 < rate <= MAX_RATE_PER_S,
         "--rate",

@@ -1,4 +1,4 @@
-"""Conversion of a study of format 1, written before names were changed, to the current one.
+"""Conversion of a study in format 1, from before names were changed, to the current one.
 
 Keys change in its settings, its JSON files and the JSON of its trials; values stay.
 """
@@ -16,7 +16,7 @@ from tuner.errors import UsageError
 from tuner.store.run_folder import MARK, OLD_MARK, SETTINGS_FILE, RunFolder, storage_errors
 
 MEASURED = {"launch_s": "startup_s", "foreign_cpu_s": "neighbour_cpu_s"}
-"""Old keys of a trial's JSON -> the current ones."""
+"""Current keys of a trial's JSON by old ones."""
 KEYS = MEASURED | {
     "fresh_starts": "failure_counts",
     "finalists": "shortlist",
@@ -27,23 +27,23 @@ KEYS = MEASURED | {
     "another_day": "between_session_interval",
     "launch_sd": "evaluation_sd",
 }
-"""Old keys of the study's JSON files, likewise."""
+"""Current keys of a study's JSON files by old ones."""
 FILES = {
     "verdict.json": "verdict.json",
     "verification/launches.json": "verification/evaluations.json",
     "verification/guess.npz": "verification/prediction.npz",
 }
-"""Files before and after."""
+"""Current file names by old ones."""
 TEXTS = ("best.yaml", "scenario.yaml", "space.yaml")
 TABLES = ("study_user_attributes", "trial_user_attributes", "trial_system_attributes")
 """Optuna's tables with JSON in `value_json`."""
 
 
 def convert(folder: RunFolder) -> None:
-    """Convert a study; `settings.yaml` last, so that a killed conversion can be repeated.
+    """Convert a study, `settings.yaml` last so that a killed conversion can be repeated.
 
     Raises:
-        UsageError: it is not of format 1, or its trials are in another storage.
+        UsageError: it is not in format 1, or its trials are in another storage.
         StorageFailed: it cannot be written.
     """
     with storage_errors(f"study folder {folder.path}"):
@@ -71,7 +71,7 @@ def convert(folder: RunFolder) -> None:
 
 
 def current_json(text: str, keys: Mapping[str, str] = KEYS) -> str:
-    """Return JSON with the current keys, settings, arm and sampler."""
+    """Convert JSON to the current keys, settings, arm and sampler."""
     for old, new in keys.items():
         text = re.sub(rf'"{old}"(?=\s*:)', f'"{new}"', text)
     text = re.sub(r'("(?:role|sampler)"\s*:\s*)"guess"', r'\1"prediction"', text)
@@ -89,7 +89,7 @@ def current_text(text: str) -> str:
 
 
 def _in_group(text: str, old: str, new: str) -> str:
-    """Rename a key where it stands in the mapping of its group."""
+    """Rename a key where it occurs in the mapping of its group."""
     group, _, leaf = old.partition(".")
     key = re.compile(rf"(?m)^( +){leaf}:")
     whole = re.compile(rf"(?m)^( *){group}:\n(?:\1 +.*\n)+")

@@ -48,7 +48,7 @@ class EventLog(logging.Handler):
         self._append("".join(waiting))
 
     def path_for_details(self) -> pathlib.Path:
-        """Log file, if need be a temporary one."""
+        """Return the log file, a temporary one if none is known yet."""
         if self._path is None:
             with tempfile.NamedTemporaryFile(
                 prefix="luthier-", suffix=".jsonl", delete=False
@@ -58,7 +58,7 @@ class EventLog(logging.Handler):
         return self._path
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Write one event."""
+        """Write an event."""
         line = json.dumps(_event(record), default=str) + "\n"
         if self._path is not None:
             self._append(line)

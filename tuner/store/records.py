@@ -1,6 +1,6 @@
-"""Requests of one evaluation as an npz of columns, readable by `numpy.load`.
+"""Requests of one evaluation as an npz file of columns, readable by `numpy.load`.
 
-Deflated at the fastest level. Due times equal to start times (closed loop) are omitted.
+Deflated at the fastest level. Due times are omitted if they equal start times (closed loop).
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ COLUMNS = ("intended_s", "started_s", "finished_s", "status", "connection")
 
 
 def encode(records: RequestRecords) -> bytes:
-    """Bytes of the npz file."""
+    """Return the bytes of the npz file."""
     columns = {name: getattr(records, name) for name in COLUMNS}
     if np.array_equal(columns["intended_s"], columns["started_s"]):
         del columns["intended_s"]
@@ -34,7 +34,7 @@ def encode(records: RequestRecords) -> bytes:
 
 
 def read(path: pathlib.Path) -> RequestRecords | None:
-    """Return a file's records, None if missing; a broken one raises UsageError."""
+    """Return a file's records, None if missing, or raise UsageError if broken."""
     try:
         with np.load(path, allow_pickle=False) as data:
             columns = {name: data[name] for name in COLUMNS if name in data}

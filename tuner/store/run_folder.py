@@ -27,7 +27,7 @@ from tuner.errors import StorageFailed, StudyBusy, UnknownStudy, UsageError
 
 SETTINGS_FILE = "settings.yaml"
 MARK, OLD_MARK = "# A study of Luthier, format 2.", "# A study of Luthier."
-"""First line of `settings.yaml`; other folders are never deleted."""
+"""First line of `settings.yaml`; folders without it are never deleted."""
 FILES = frozenset(
     {
         "best.yaml",
@@ -63,7 +63,7 @@ class _Written(yaml.SafeDumper):
 
 @contextlib.contextmanager
 def storage_errors(what: str, *, option: str = "--runs-dir") -> Iterator[None]:
-    """Turn an OSError into StorageFailed: one line with a hint at `option`."""
+    """Turn an OSError into a StorageFailed whose message suggests `option`."""
     try:
         yield
     except OSError as error:
@@ -74,7 +74,7 @@ def storage_errors(what: str, *, option: str = "--runs-dir") -> Iterator[None]:
 
 
 class RunFolder:
-    """Paths and atomic writes of a study's folder; the constructor touches nothing."""
+    """Paths and atomic writes in a study's folder; the constructor touches nothing."""
 
     def __init__(self, runs_dir: pathlib.Path, name: str) -> None:
         self.runs_dir = runs_dir
@@ -97,7 +97,7 @@ class RunFolder:
         return os.path.lexists(self.path)
 
     def is_study(self) -> bool:
-        """Whether the folder is a study of Luthier."""
+        """Whether the folder holds a study by Luthier."""
         return self._mark() in {MARK, OLD_MARK}
 
     def _mark(self) -> str | None:
@@ -115,7 +115,7 @@ class RunFolder:
         *,
         settings_file: str = SETTINGS_FILE,
     ) -> None:
-        """Create the folder with settings and environment; StorageFailed leaves nothing."""
+        """Create the folder with settings and environment; a failure leaves nothing."""
         self._is_new_place = not self.runs_dir.exists()
         with storage_errors(f"study folder {self.path}"):
             self.runs_dir.mkdir(parents=True, exist_ok=True)
@@ -129,7 +129,7 @@ class RunFolder:
             raise
 
     def discard(self) -> None:
-        """Remove what `create` made, without raising."""
+        """Remove what `create` made, ignoring errors."""
         shutil.rmtree(self.path, ignore_errors=True)
         if self._is_new_place:
             with contextlib.suppress(OSError):
@@ -159,7 +159,7 @@ class RunFolder:
             shutil.rmtree(self.path)
 
     def settings(self) -> dict[str, Any]:
-        """Read `settings.yaml`; a missing or broken one raises UsageError."""
+        """Read `settings.yaml`, or raise UsageError if it is missing or broken."""
         path = self.path / SETTINGS_FILE
         try:
             data = bounded_yaml.read(path)
@@ -181,7 +181,7 @@ class RunFolder:
         return data
 
     def read_json(self, name: str) -> dict[str, Any] | None:
-        """Read a JSON file of the folder, None if missing; another content raises UsageError."""
+        """Read a JSON file in the folder; None if missing, UsageError if broken."""
         path = self.path / name
         try:
             data: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
@@ -236,13 +236,13 @@ class RunFolder:
 
 
 def known_studies(runs_dir: pathlib.Path) -> tuple[str, ...]:
-    """Names of the studies in a folder, sorted."""
+    """Return the names of the studies in a folder, sorted."""
     names = sorted(path.name for path in runs_dir.iterdir()) if runs_dir.is_dir() else ()
     return tuple(name for name in names if RunFolder(runs_dir, name).is_study())
 
 
 def find(runs_dir: pathlib.Path, name: str) -> RunFolder:
-    """Return a study's folder by name or path; UnknownStudy lists the known ones."""
+    """Return a study's folder by name or path, or raise UnknownStudy."""
     given = pathlib.Path(name)
     candidates = [RunFolder(runs_dir, name)] if given.name == name else []
     candidates.append(RunFolder(given.resolve().parent, given.resolve().name))

@@ -1,10 +1,10 @@
-"""Trials of one study in Optuna's storage: SQLite in the study's folder, or any by URL.
+"""Trials of one study in Optuna's storage: SQLite in the study's folder, or any storage by URL.
 
 A trial is RUNNING from `ask` to `tell`; after a kill, the study's next owner marks it as
 interrupted. One process owns a study at a time (the run folder's lock).
 
-SQLite uses a write-ahead log without waiting for the disk: a kill loses nothing, a power cut may
-lose the last trials.
+SQLite uses a write-ahead log without waiting for the disk: a kill loses nothing, while a power cut
+may lose the last trials.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ BUSY_TIMEOUT_S = 20.0
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class RunningTrial:
-    """Running trial, with its configuration and origin."""
+    """A running trial, with its configuration and origin."""
 
     trial: optuna.Trial
     configuration: Configuration
@@ -62,7 +62,7 @@ class StudyStore:
         """Create a study with `facts`, in the SQLite `database` or the storage at `url`.
 
         Raises:
-            StudyExists: the storage has a study of that name.
+            StudyExists: the storage has a study with that name.
             StorageFailed: it cannot be reached or written; it is left without the study.
         """
         where = _place(database, url)
@@ -83,7 +83,7 @@ class StudyStore:
 
     @classmethod
     def open_study(cls, name: str, *, database: pathlib.Path, url: str | None) -> StudyStore:
-        """Open an existing study; raises UnknownStudy, or StorageFailed if unreachable."""
+        """Open an existing study, or raise UnknownStudy, or StorageFailed if unreachable."""
         where = _place(database, url)
         if url is None and not database.exists():
             raise UnknownStudy(name, (), where)
@@ -107,7 +107,7 @@ class StudyStore:
         self.study.sampler = sampler
 
     def enqueue(self, configuration: Configuration, *, origin: str) -> None:
-        """Make a configuration the next one that `ask` returns."""
+        """Queue a configuration, which `ask` returns before any proposal."""
         with _storage_errors(self._where), warnings.catch_warnings():
             warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
             self.study.enqueue_trial(dict(configuration), user_attrs={"origin": origin})
@@ -115,7 +115,7 @@ class StudyStore:
     def ask(self, distributions: Distributions, *, else_origin: str) -> RunningTrial:
         """Return the next configuration to evaluate; its trial is RUNNING until `tell`.
 
-        `else_origin` applies if neither queue nor sampler gives an origin.
+        `else_origin` applies if neither the queue nor the sampler gives an origin.
         """
         with _storage_errors(self._where):
             trial = self.study.ask(dict(distributions))
@@ -145,7 +145,7 @@ class StudyStore:
             return trial_rows.as_trial(ended)
 
     def give_up_running(self, reason: str) -> tuple[int, ...]:
-        """Mark running trials as interrupted; return their numbers."""
+        """Mark running trials as interrupted, and return their numbers."""
         with _storage_errors(self._where):
             running = self.study.get_trials(deepcopy=False, states=(TrialState.RUNNING,))
             for frozen in running:
@@ -155,34 +155,34 @@ class StudyStore:
             return tuple(frozen.number for frozen in running)
 
     def trials(self) -> tuple[Trial, ...]:
-        """All trials that ended, by number."""
+        """Return all trials that ended, by number."""
         with _storage_errors(self._where):
             return trial_rows.as_trials(self.study.get_trials(deepcopy=False))
 
     def note(self, text: str) -> None:
-        """Save a note, once."""
+        """Save a note, unless it exists."""
         with _storage_errors(self._where):
             notes = list(self.study.user_attrs.get("notes", []))
             if text not in notes:
                 self.study.set_user_attr("notes", [*notes, text])
 
     def notes(self) -> tuple[str, ...]:
-        """Notes in order."""
+        """Return the notes, oldest first."""
         with _storage_errors(self._where):
             return tuple(self.study.user_attrs.get("notes", []))
 
     def facts(self) -> dict[str, Any]:
-        """Plain data saved with the study."""
+        """Return the plain data saved with the study."""
         with _storage_errors(self._where):
             return dict(self.study.user_attrs.get("luthier", {}))
 
     def has_waiting(self) -> bool:
-        """Whether an enqueued configuration still waits."""
+        """Whether a queued configuration is still waiting."""
         with _storage_errors(self._where):
             return bool(self.study.get_trials(deepcopy=False, states=(TrialState.WAITING,)))
 
     def used_s(self) -> float:
-        """The study's saved seconds over all its processes."""
+        """Return the seconds used by all processes of the study."""
         with _storage_errors(self._where):
             return float(self.study.user_attrs.get("used_s", 0.0))
 
@@ -192,7 +192,7 @@ class StudyStore:
             self.study.set_user_attr("used_s", seconds)
 
     def gains(self, origins: Collection[str]) -> tuple[float | None, ...]:
-        """`RunningTrial.gain` of ended trials of these origins, by number."""
+        """Return `RunningTrial.gain` of ended trials with these origins, by number."""
         with _storage_errors(self._where):
             frozen = [t for t in self.study.get_trials(deepcopy=False) if trial_rows.is_ended(t)]
         frozen.sort(key=lambda trial: trial.number)
@@ -202,13 +202,13 @@ class StudyStore:
 
 
 def delete(name: str, *, url: str) -> None:
-    """Delete a study from a shared storage, if it is there; or raise StorageFailed."""
+    """Delete a study from a shared storage, if it is there, or raise StorageFailed."""
     with _storage_errors(_place(pathlib.Path(), url)), contextlib.suppress(KeyError):
         optuna.delete_study(study_name=name, storage=_storage(pathlib.Path(), url))
 
 
 def without_password(url: str) -> str:
-    """Storage URL with its password hidden."""
+    """Return a storage URL with its password hidden."""
     try:
         return sqlalchemy.engine.make_url(url).render_as_string(hide_password=True)
     except sqlalchemy.exc.ArgumentError:

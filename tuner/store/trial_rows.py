@@ -10,7 +10,7 @@
               slacks; with two objectives second; if a metric constraint is violated,
               missed (the measurement) and value (the objective)
 
-Few attributes with JSON inside, as each is a storage transaction.
+Few attributes with JSON inside, since each is a storage transaction.
 """
 
 from __future__ import annotations
@@ -46,15 +46,15 @@ class TrialResult:
     """Measurement that violates a metric constraint or lacks its metric."""
     value: float | None = None
     second: tuple[float, float | None] | None = None
-    """Log of a second objective, minimised, with standard error."""
+    """Log of a second, minimised objective, and its standard error."""
     slacks: Mapping[str, tuple[float | None, float | None]] = dataclasses.field(
         default_factory=dict
     )
-    """Violation per metric constraint (`MetricConstraint.log_excess`), or None, and its standard error."""
+    """`MetricConstraint.log_excess`, or None, and its standard error, by metric constraint."""
 
 
 def attributes(result: TrialResult) -> dict[str, Any]:
-    """User attributes of a result."""
+    """Return the user attributes of a result."""
     values: dict[str, Any] = {
         "outcome": dataclasses.asdict(result.outcome),
         "facts": {

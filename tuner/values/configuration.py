@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 Value = int | float | str | bool
-"""Values of a knob."""
 
 
 class Configuration(Mapping[str, Value]):
-    """Knob values by dotted name: immutable, hashable, sorted."""
+    """Knob values by dotted name; immutable, hashable and sorted."""
 
     __slots__ = ("_hash", "_items")
 

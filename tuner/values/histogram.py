@@ -1,7 +1,7 @@
-"""Latency histogram with 1 % buckets, to pool several evaluations.
+"""Latency histogram with 1 % buckets, for pooling several evaluations.
 
 A pooled p99 is a quantile of all requests; a mean of p99s is too low where evaluations differ.
-Quantiles are exact to half a per cent. Pure.
+Quantiles are exact to half a per cent.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 WIDTH = 1.01
-"""Upper over lower end of a bucket; bucket i is from WIDTH^i up to WIDTH^(i+1) ms."""
+"""Ratio of a bucket's ends; bucket i holds latencies from WIDTH^i up to WIDTH^(i+1) ms."""
 _LOG_WIDTH = math.log(WIDTH)
 MIN_MS = 1e-6
-"""Clock resolution and shortest latency."""
+"""Clock resolution, and the shortest latency counted."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -30,7 +30,7 @@ class LatencyHistogram:
 
     @classmethod
     def of(cls, took_ms: NDArray[np.float64]) -> Self:
-        """Count latencies (n,), n at least 1."""
+        """Count latencies of shape (n,), with n at least 1."""
         buckets = np.floor(np.log(np.maximum(took_ms, MIN_MS)) / _LOG_WIDTH).astype(np.int64)
         first = int(buckets.min())
         return cls(first, tuple(np.bincount(buckets - first).tolist()))
@@ -58,7 +58,7 @@ class LatencyHistogram:
         return self.at_rank_ms(max(1, math.ceil(share * len(self) - 1e-9)))
 
     def at_rank_ms(self, rank: int) -> float:
-        """Return the latency of a rank, 1 being the shortest."""
+        """Return the latency at a rank, where rank 1 is the shortest."""
         upto = np.cumsum(self.counts)
         place = int(np.searchsorted(upto, rank))
         inside = (rank - (int(upto[place]) - self.counts[place]) - 0.5) / self.counts[place]
@@ -72,12 +72,12 @@ class LatencyHistogram:
         return (sum(self.counts[:whole]) + inside) / len(self)
 
     def text(self) -> tuple[str, str]:
-        """Return first bucket and counts for a file."""
+        """Return the first bucket and the counts, for a file."""
         return str(self.first), " ".join(map(str, self.counts))
 
     @classmethod
     def parse(cls, first: str, counts: str) -> Self:
-        """Inverse of `text`; raises ValueError on another form."""
+        """Return the histogram that `text` wrote, or raise ValueError."""
         found = tuple(int(part) for part in counts.split())
         if not found or min(found) < 0 or not sum(found):
             raise ValueError(f"{counts[:40]!r} are no counts")

@@ -1,30 +1,30 @@
-"""An interval of a figure."""
+"""Interval of a figure."""
 
 from __future__ import annotations
 
 import dataclasses
 
 MAX_WIDTH = 4.0
-"""A ratio's interval that holds 1 and is wider (half to double) tells nothing."""
+"""Ratio of ends (half to double) beyond which a ratio's interval around 1 shows nothing."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Interval:
-    """Closed 95 % interval; None: end unknown."""
+    """Closed 95 % interval; an end is None if unknown."""
 
     low: float | None
     high: float | None
 
     @property
     def is_vague(self) -> bool:
-        """Whether a ratio's interval tells nothing, by `MAX_WIDTH`."""
+        """Whether a ratio's interval shows nothing, by `MAX_WIDTH`."""
         if self.low is None or self.high is None:
             return False
         return self.low <= 1 <= self.high and self.high > MAX_WIDTH * self.low
 
     @property
     def inverse(self) -> Interval:
-        """Of the inverse ratio."""
+        """Interval of the inverse ratio."""
         return Interval(
             low=None if not self.high else 1 / self.high,
             high=None if not self.low else 1 / self.low,

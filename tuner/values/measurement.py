@@ -1,4 +1,4 @@
-"""What one evaluation measured: latencies, throughput, noise, energy and cost."""
+"""The results of one evaluation: latencies, throughput, noise, energy and cost."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tuner.values.plain import Plain
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Block:
-    """Part of a measured phase: whole CPU quota periods (0.1 s)."""
+    """Part of a measured phase: a whole number of CPU quota periods (0.1 s)."""
 
     start_s: float
     seconds: float
@@ -25,7 +25,7 @@ class Block:
     spread_ms: float | None = None
     """p95 - p5; None with too few requests."""
     client_cpu_s: float | None = None
-    """Of the load generator, whose constant work per request reveals drift."""
+    """CPU time of the load generator, whose constant work per request reveals drift."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,23 +37,22 @@ class HostNoise:
     client_cpu_s: float | None = None
     server_cpu_s: float | None = None
     peak_memory_mb: float | None = None
-    """Largest replica's peak, MiB."""
+    """Peak memory of the largest replica, MiB."""
     neighbour_cpu_s: float | None = None
-    """CPU time outside server and tuner."""
+    """CPU time used outside server and tuner."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Energy:
-    """Energy of counted devices in the measured phase."""
+    """Energy of the counted devices in the measured phase."""
 
     per_request_j: float
     interval: Interval
-    """Of `per_request_j`."""
     sources: Mapping[str, float]
-    """J per request by source: `gpu` (whole board), `cpu` (packages)."""
+    """J per request by source: `gpu` (whole board) or `cpu` (packages)."""
     power_w: float
     clock_mhz: float | None
-    """Of the graphics clock of a counted GPU."""
+    """Graphics clock of a counted GPU."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,20 +62,20 @@ class Cost:
     cpu_s: float
     """Core-seconds, the larger of reserved and used."""
     memory_mib_s: float
-    """MiB-seconds, likewise; 0 if unknown."""
+    """MiB-seconds, the larger of reserved and used; 0 if unknown."""
     gpu_s: float
     price: float
-    """In the price file's currency, or core-seconds."""
+    """Price in the price file's currency, or core-seconds."""
 
 
 MAX_LITTLES_LAW_ERROR = 0.05
-"""Above it, throughput x mean contradicts the concurrency: the load was wrong."""
+"""Above this error, throughput x mean contradicts the concurrency."""
 LATE_S = 1e-3
-"""Above it, a request waited for a connection or the client."""
+"""Above this delay, a request waited for a connection or the client."""
 MAX_LATE_SHARE = 0.01
-"""Above it, the clients may be what was measured."""
+"""Above this share, the clients may be what was measured."""
 MIN_FOR_P99 = 459
-"""Fewest independent requests whose maximum exceeds the true p99 in 99 % (0.99^459 = 0.01)."""
+"""Minimum of independent requests whose maximum exceeds the true p99 in 99 % (0.99^459 = 0.01)."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -102,41 +101,41 @@ class Measurement(Plain):
     noise: HostNoise
     energy: Energy | None = None
     client_batch: int = 1
-    """Items per request."""
+    """Number of items per request."""
     spread_ms: float = 0.0
     """p95 - p5; 0 in old measurements."""
     spread_interval: Interval = UNKNOWN
     p99_effective: float | None = None
-    """Independent requests behind the p99; None in old measurements."""
+    """Number of independent requests behind the p99; None in old measurements."""
     histogram: LatencyHistogram | None = None
-    """None in old measurements."""
+    """Latency histogram; None in old measurements."""
     goodput: float | None = None
     """Responses per second within `--slo-ms`."""
     goodput_interval: Interval = UNKNOWN
     cost: Cost | None = None
     rate_per_s: float | None = None
-    """Mean due requests per second; None: closed loop."""
+    """Mean requests due per second; None in a closed loop."""
     late_share: float | None = None
     """Share of requests sent over `LATE_S` late."""
     refused: int = 0
-    """Scenario requests rejected for their deadline: no errors, no responses."""
+    """Scenario requests rejected for their deadline: neither errors nor responses."""
     ended_early: bool = False
     repeats: int = 0
-    """Earlier disturbed measurements and omitted slices."""
+    """Number of disturbed measurements before this one and of omitted slices."""
 
     @property
     def effective(self) -> float:
-        """Independent requests behind the p99."""
+        """Number of independent requests behind the p99."""
         return float(self.requests if self.p99_effective is None else self.p99_effective)
 
     @property
     def has_p99(self) -> bool:
-        """Whether p99 is reportable; with fewer requests it is luck."""
+        """Whether the p99 is reportable; with fewer requests it is luck."""
         return self.effective >= MIN_FOR_P99
 
     @property
     def reportable_p99_ms(self) -> float:
-        """p99; NaN if not reportable."""
+        """The p99, or NaN if not reportable."""
         return self.p99_ms if self.has_p99 else math.nan
 
     @property
@@ -146,12 +145,12 @@ class Measurement(Plain):
 
     @property
     def time_per_item_ms(self) -> float:
-        """Measured time over items, at any concurrency."""
+        """Measured time per item, at any concurrency."""
         return 1e3 / self.items_per_s if self.items_per_s else math.inf
 
     @property
     def max_rate_per_s(self) -> float:
-        """Rate found by a rate search; NaN: closed loop."""
+        """Rate that a rate search found; NaN in a closed loop."""
         return math.nan if self.rate_per_s is None else self.rate_per_s
 
     @property
@@ -161,12 +160,12 @@ class Measurement(Plain):
 
     @property
     def answered_share(self) -> float:
-        """Successful share of due requests."""
+        """Share of due requests that succeeded."""
         return self.requests / (self.requests + self.refused + self.errors)
 
     @property
     def offered_per_s(self) -> float:
-        """Due requests per second of an open loop."""
+        """Requests due per second in an open loop."""
         return (self.requests + self.refused + self.errors) / self.seconds
 
     @property

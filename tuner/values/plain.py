@@ -13,7 +13,7 @@ from tuner.values.configuration import Configuration
 
 
 class Plain:
-    """Base of dataclasses that are kept as JSON."""
+    """Base class of dataclasses stored as JSON."""
 
     __slots__ = ()
 
@@ -24,10 +24,10 @@ class Plain:
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Self:
-        """Invert `as_json`; missing fields get their defaults.
+        """Return the value that `as_json` wrote; missing fields get their defaults.
 
         Raises:
-            KeyError, TypeError: the data have another form.
+            KeyError, TypeError: the data do not fit the fields.
         """
         found: Self = parse(cls, data)
         return found
@@ -43,10 +43,10 @@ def to_plain(value: Any) -> Any:
 
 
 def parse(kind: Any, data: Any) -> Any:
-    """Return plain data as a value of a type.
+    """Convert plain data to a value of a type.
 
     Raises:
-        KeyError, TypeError: the data have another form.
+        KeyError, TypeError: the data do not fit the type.
     """
     if data is None or kind is Any:
         return data

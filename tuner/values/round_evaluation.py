@@ -1,4 +1,4 @@
-"""An evaluation of an arm in a round, and the failures of an arm."""
+"""Evaluation of an arm in a round, and the failures of an arm."""
 
 from __future__ import annotations
 
@@ -16,26 +16,26 @@ class RoundEvaluation(Plain):
     role: str
     outcome: Outcome
     measurement: Measurement | None
-    """None unless ok."""
+    """Measurement; None unless ok."""
     slices_ms: tuple[float, ...] = ()
-    """Mean latency per time slice, 0 for one left out; empty if unsliced."""
+    """Mean latency per time slice, 0 for an omitted one; empty without slices."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class FailureCount:
-    """Round evaluations and failures of an arm."""
+    """Number of an arm's round evaluations, and of those that failed."""
 
     launched: int = 0
     failed: int = 0
     reason: str = ""
-    """Of the last failure."""
+    """Reason for the last failure."""
 
     @property
     def mostly_failed(self) -> bool:
-        """Whether more than half failed."""
+        """Whether more than half of the evaluations failed."""
         return 2 * self.failed > self.launched
 
     @property
     def all_failed(self) -> bool:
-        """Whether all failed, of at least one."""
+        """Whether all evaluations failed, of at least one."""
         return self.launched > 0 and self.failed == self.launched

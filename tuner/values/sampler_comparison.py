@@ -15,37 +15,37 @@ from tuner.values.verdict import VerdictOutcome
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class SamplerRun(Plain):
-    """One search of a comparison."""
+    """One search in a comparison."""
 
     sampler: str
     repeat: int
-    """From 0; runs of a repeat share a seed and pair up."""
+    """Number of the repeat, from 0; its runs share a seed and pair up."""
     seed: int
     study: str
     objectives: tuple[float | None, ...]
-    """Per trial in its unit, not negated; None unless ok."""
+    """Objective per trial in its unit, not negated; None unless ok."""
     best_so_far: tuple[float | None, ...]
-    """After each trial; None before a success."""
+    """Best objective after each trial; None before a success."""
     wall_s: float
     winner: Configuration | None
     remeasured: tuple[Measurement, ...] = ()
     """The winner's final evaluations."""
     seconds: tuple[float, ...] = ()
-    """Until each trial's end, with the profile, without other searches; empty in old files."""
+    """Seconds to each trial's end, with the profile, without other searches; empty in old files."""
     profiling: int = 0
-    """Trials spent on the profile."""
+    """Number of trials spent on the profile."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class SamplerDifference:
-    """Two samplers compared by re-evaluated winners."""
+    """Comparison of two samplers by their re-evaluated winners."""
 
     first: str
     second: str
     outcome: VerdictOutcome
-    """Of `first` against `second`."""
+    """Outcome for `first` against `second`."""
     ratio: float
-    """`first`'s winners over `second`'s."""
+    """Ratio of `first`'s winners to `second`'s."""
     interval: Interval
     text: str
 
@@ -58,11 +58,11 @@ class ComparisonRecord(Plain):
     model: str
     concurrency: int
     objective: str
-    """As in StudyRecord."""
+    """Objective, as in `StudyRecord`."""
     samplers: tuple[str, ...]
     repeats: int
     trials: int
-    """Per run, default and failures included."""
+    """Number of trials per run, including the default and failures."""
     runs: tuple[SamplerRun, ...]
     differences: tuple[SamplerDifference, ...]
     notes: tuple[str, ...]

@@ -27,28 +27,28 @@ class KnobInfo:
     unit: str
     scale: Literal["linear", "log"]
     values: tuple[Value, ...]
-    """Searched grid in order."""
+    """Searched grid, in order."""
     default: Value
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class SharedModels(Plain):
-    """Scenario's models sharing replicas."""
+    """Models of a scenario, sharing replicas."""
 
     groups: Mapping[str, tuple[str, int]]
-    """Group -> model and copies, named NAME-0, NAME-1, ..."""
+    """Model and copies, named NAME-0, NAME-1, ..., by group."""
     settings: Mapping[str, Value]
     """Default server settings."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class InputFacts:
-    """Model input and what is sent, in words."""
+    """A model input and what is sent for it, in words."""
 
     name: str
     datatype: str
     shape: str
-    """With dimension names: `[items, 3, height, width]`; unnamed: `?`."""
+    """Shape with dimension names, as `[items, 3, height, width]`; `?` if unnamed."""
     items: str
     """Item axis, and why."""
     free: tuple[str, ...]
@@ -57,16 +57,16 @@ class InputFacts:
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class InputSummary(Plain):
-    """Inputs sent by a study."""
+    """Inputs that a study sends."""
 
     inputs: tuple[InputFacts, ...]
     whole: str
-    """Why it is unbatched; empty: batched."""
+    """Why the model is unbatched; empty if batched."""
     source: str
 
     @property
     def lines(self) -> tuple[str, ...]:
-        """Lines per input, and one if unbatched."""
+        """One line per input, and one if the model is unbatched."""
         told = [f"input {one.name} {one.datatype} {one.shape}: {one.sent}" for one in self.inputs]
         if self.whole:
             told.append(f"served whole, one request at a time: {self.whole}")
@@ -75,11 +75,11 @@ class InputSummary(Plain):
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class StudyRecord:
-    """All that reports and exports know of a study."""
+    """All that reports and exports know about a study."""
 
     name: str
     folder: str
-    """Absolute path."""
+    """Absolute path of the folder."""
     model: str
     concurrency: int
     sampler: str
@@ -91,48 +91,48 @@ class StudyRecord:
     best: Configuration | None
     """The recommendation."""
     verdict: Verdict | None
-    """None with fewer than two complete pairs."""
+    """Verdict, or None with fewer than two complete pairs."""
     failure_counts: Mapping[str, FailureCount]
-    """Of the verification, by arm."""
+    """Failure counts of the verification, by arm."""
     notes: tuple[str, ...]
     environment: Mapping[str, Any]
-    """As in environment.json."""
+    """Content of environment.json."""
     settings: Mapping[str, Any]
-    """As in settings.yaml."""
+    """Content of settings.yaml."""
     records: Mapping[str, RequestRecords]
-    """Of "default" and "best"."""
+    """Requests of "default" and "best"."""
     is_finished: bool = True
     """False during search and verification."""
     engine: str = OUR_ENGINE
     engine_file: str | None = None
-    """Its text."""
+    """Text of the engine file."""
     used_s: float | None = None
-    """Over all commands."""
+    """Seconds used by all commands."""
     signature: Signature | None = None
-    """None in old studies."""
+    """Model's signature; None in old studies."""
     client_batch: int = 1
     shortlist: tuple[ShortlistEntry, ...] = ()
-    """Best first; empty without a choice."""
+    """Shortlist, best first; empty without a choice."""
     second: str | None = None
     pareto_front: tuple[ParetoPoint, ...] = ()
-    """Best first objective first."""
+    """Pareto front, from the best in the first objective."""
     rate_per_s: float | None = None
-    """Due requests per second; None: closed loop."""
+    """Requests due per second; None in a closed loop."""
     shared: SharedModels | None = None
     sent: InputSummary | None = None
-    """None for scenarios and old studies."""
+    """Inputs sent; None for scenarios and old studies."""
     told: Mapping[str, str] = dataclasses.field(default_factory=dict)
     """Declared inputs beyond the model's file, as `model.shapes`, `model.values`."""
     open_loop: OpenLoopCheck | None = None
 
     @property
     def is_open(self) -> bool:
-        """Whether it was an open loop."""
+        """Whether the study uses an open loop."""
         return self.rate_per_s is not None or self.objective == "rate"
 
     @property
     def offered_per_s(self) -> float | None:
-        """Mean requests per second of a scenario, of the verdict, else the search."""
+        """Mean requests per second of a scenario, in the verdict or else the search."""
         if self.shared is None:
             return None
         told = () if self.verdict is None else (*self.verdict.default, *self.verdict.best)
@@ -159,12 +159,12 @@ class StudyRecord:
 
     @property
     def served_model(self) -> str | None:
-        """Model to start a server with; None: deployed later."""
+        """Model to start a server with; None if it is deployed later."""
         return self.target if self.scenario is None else None
 
     @property
     def target(self) -> str:
-        """Model in commands: bundled name or path."""
+        """Model in commands: a bundled name or a path."""
         return str(self.settings.get("target", {}).get("model") or self.model)
 
     @property
@@ -174,5 +174,5 @@ class StudyRecord:
 
     @property
     def spawner(self) -> str:
-        """How Luthier's replicas run, as `replica.spawner`."""
+        """Spawner of Luthier's replicas, as `replica.spawner`."""
         return str(self.settings.get("target", {}).get("spawner") or "process")

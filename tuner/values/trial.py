@@ -18,12 +18,11 @@ Cause = Literal[
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
-    """ok, infeasible (cannot work), or failed (broke while running)."""
+    """Outcome: ok, infeasible (cannot work), or failed (broke while running)."""
 
     status: Status
     cause: Cause | None = None
     reason: str = ""
-    """One line."""
 
 
 OK = Outcome(status="ok")
@@ -38,21 +37,21 @@ class Trial:
     outcome: Outcome
     measurement: Measurement | None
     origin: str
-    """default, initial, guided, replicate or check."""
+    """Origin: default, initial, guided, replicate or check."""
     objective: float | None
     """The sampler's minimised value; None unless ok."""
     startup_s: float
-    """Until the server was ready."""
+    """Time until the server was ready."""
     overhead_s: float
-    """Outside warm-up and measurement."""
+    """Time outside warm-up and measurement."""
     started_at: float
-    """Unix time for display, not for durations."""
+    """Start as Unix time, for display only."""
     missed: Measurement | None = None
-    """Misses a constraint, or cannot decide it."""
+    """Measurement that violates a constraint or cannot decide it."""
 
     @property
     def measured(self) -> Measurement | None:
-        """Measurement, constraints met or not."""
+        """Measurement, whether constraints are met or not."""
         return self.missed if self.measurement is None else self.measurement
 
 

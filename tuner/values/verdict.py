@@ -15,28 +15,28 @@ VerdictOutcome = Literal["better", "worse", "no difference shown"]
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class PredictionComparison(Plain):
-    """Best against the prediction's choice."""
+    """Comparison of the best with the prediction's choice."""
 
     configuration: Configuration
     outcome: VerdictOutcome
     ratio: float
-    """Best over the prediction's choice."""
+    """Ratio of the best to the prediction's choice."""
     interval: Interval
     pairs: int
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class SecondObjectiveVerdict:
-    """Verdict on a second objective, by the same pairs."""
+    """Verdict on a second objective, from the same pairs."""
 
     objective: str
     outcome: VerdictOutcome
     ratio: float
-    """Best over default."""
+    """Ratio of the best to the default."""
     interval: Interval
-    """In this session."""
+    """Interval of the ratio within this session."""
     between_session_interval: Interval = UNKNOWN
-    """Of another session's ratio."""
+    """Interval of the ratio in another session."""
     text: str
 
 
@@ -47,19 +47,19 @@ class Verdict(Plain):
     outcome: VerdictOutcome
     ratio: float
     interval: Interval
-    """In this session."""
+    """Interval of the ratio within this session."""
     between_session_interval: Interval = UNKNOWN
-    """Of another session's ratio."""
+    """Interval of the ratio in another session."""
     throughput_ratio: float | None
     throughput_interval: Interval = UNKNOWN
     p99_ratio: float | None
-    """None if too few pairs have both p99."""
+    """Ratio of the p99; None if too few pairs have both."""
     p99_interval: Interval = UNKNOWN
     default: tuple[Measurement, ...]
     best: tuple[Measurement, ...]
     text: str
     against_prediction: PredictionComparison | None = None
-    """None without prediction, or with the same choice."""
+    """None without a prediction, or if it made the same choice."""
     second: SecondObjectiveVerdict | None = None
     evaluation_sd: float | None = None
-    """Sd of pairs' log ratios beyond that of slices within; None without slices."""
+    """Sd of the pairs' log ratios beyond that of their slices; None without slices."""

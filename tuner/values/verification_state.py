@@ -1,4 +1,4 @@
-"""A study after its search: shortlist, Pareto front, and the rounds of the verification."""
+"""State of a study after its search: shortlist, Pareto front, and verification rounds."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ class ShortlistEntry(Plain):
 
     configuration: Configuration
     ratio: float
-    """Objective over the chosen one's."""
+    """Ratio of its objective to that of the chosen one."""
     interval: Interval
-    """Simultaneous over the shortlist."""
+    """Interval, simultaneous over the shortlist."""
     is_tied: bool
     """Whether it may equally be the best."""
 
@@ -34,19 +34,19 @@ class ShortlistEntry(Plain):
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class ParetoPoint(Plain):
-    """Configuration that none beats in both objectives."""
+    """Configuration that no other beats in both objectives."""
 
     configuration: Configuration
     values: tuple[float, ...]
-    """Of both objectives, from all evaluations."""
+    """Values of both objectives, from all evaluations."""
     sds: tuple[float, ...]
-    """Sd of their logs."""
+    """Sds of the values' logs."""
     trial: int | None
     is_chosen: bool
-    """For verification and export."""
+    """Whether it is verified and exported."""
 
     def interval(self, place: int) -> Interval:
-        """Return the 95 % interval of one objective."""
+        """Return the 95 % interval of an objective."""
         reach = math.exp(1.96 * self.sds[place])
         return Interval(low=self.values[place] / reach, high=self.values[place] * reach)
 
@@ -56,9 +56,9 @@ class OpenLoopCheck(Plain):
     """Default and best of a closed-loop study, once each in an open loop."""
 
     rate_per_s: float
-    """Poisson arrivals, the same for both."""
+    """Rate of Poisson arrivals, the same for both."""
     share: float
-    """Of the best's closed-loop throughput."""
+    """Share of the best's closed-loop throughput."""
     starts: tuple[RoundEvaluation, ...]
 
     def of(self, arm: str) -> RoundEvaluation:
@@ -68,25 +68,25 @@ class OpenLoopCheck(Plain):
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class VerificationState(Plain):
-    """Study after its search: what to verify, and rounds."""
+    """A study after its search: what to verify, and the rounds."""
 
     stopped: str
     best: Configuration | None
     pairs: int
-    """Planned rounds."""
+    """Number of planned rounds."""
     starts: tuple[RoundEvaluation, ...] = ()
-    """Of default, best, and a compared prediction."""
+    """Evaluations of default, best and, if compared, prediction."""
     shortlist: tuple[Configuration, ...] = ()
-    """Shortlist, recommendation first; one leaves no choice."""
+    """Shortlist, recommendation first; a single one leaves no choice."""
     finals: tuple[RoundEvaluation, ...] = ()
     ranked_shortlist: tuple[ShortlistEntry, ...] | None = None
-    """Best first; None while open."""
+    """Ranking, best first; None while open."""
     prediction: Configuration | None = None
-    """The prediction's choice, unless best or default."""
+    """The prediction's choice, unless it is the best or the default."""
     presumed_sd: float = UNKNOWN_PAIR_SD
     pareto_front: tuple[ParetoPoint, ...] = ()
     open_loop: OpenLoopCheck | None = None
-    """None if pending, or without time."""
+    """Open-loop check; None if pending, or if time ran out."""
 
     @property
     def arms(self) -> tuple[str, ...]:

@@ -1,4 +1,4 @@
-"""Deployers of models that are not files yet."""
+"""Deployers for models that are not files yet."""
 
 from serving.clipper_admin.deployers import python
 

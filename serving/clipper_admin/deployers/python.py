@@ -1,7 +1,4 @@
-"""Deployer of Python functions, written as modules that replicas import.
-
-A function maps a list of inputs to as many strings.
-"""
+"""Deployer for Python functions, written as modules that replicas import."""
 
 from __future__ import annotations
 
@@ -30,11 +27,7 @@ def create_endpoint(
     batch_size: int = -1,
     pkgs_to_install: Sequence[str] | None = None,
 ) -> None:
-    """Create an application and deploy a function as its model.
-
-    Raises:
-        ClipperException: a step was rejected.
-    """
+    """Create an application and deploy a function as its model, or raise ClipperException."""
     clipper_conn.register_application(name, input_type, default_output, slo_micros)
     deploy_python_closure(
         clipper_conn,
@@ -68,11 +61,11 @@ def deploy_python_closure(
     """Deploy a function as a version of a model.
 
     Args:
-        version: not yet registered.
+        version: must not be registered yet.
         input_type: integers, floats, doubles, strings or bytes.
-        func: maps a list of inputs to as many strings.
+        func: maps a list of inputs to one string per input.
         base_image, registry: have no effect.
-        batch_size: largest; -1: adaptive.
+        batch_size: maximum; -1: adaptive.
         pkgs_to_install: must be installed on the server.
 
     Raises:

@@ -1,1 +1,1 @@
-"""Linux control groups, versions 1 and 2: limits of CPU and memory, and how much is used."""
+"""Linux control groups, versions 1 and 2: limits for CPU and memory, and their usage."""

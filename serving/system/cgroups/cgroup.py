@@ -1,4 +1,4 @@
-"""Linux control groups as common to versions 1 and 2: where they are, and their base class."""
+"""Common part of control groups of versions 1 and 2: their places and base class."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from typing import Literal
 from serving.errors import LimitsUnavailable
 
 PERIOD_US = 100_000
-"""The kernel's default period of CPU quotas; shorter ones throttle more often, but briefly."""
+"""The kernel's default period of CPU quotas; shorter periods throttle more often, but briefly."""
 MIB = 1024 * 1024
 CONTROLLERS_V1 = ("cpu", "cpuacct", "memory")
 
@@ -26,7 +26,7 @@ class Usage:
     peak_memory_mb: float | None = None
     cpu_s: float | None = None
     throttled_s: float | None = None
-    """Time it was runnable but out of quota."""
+    """Time in which the replica was runnable but out of quota."""
 
     @classmethod
     def of(
@@ -42,24 +42,24 @@ class Usage:
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Hierarchy:
-    """Place for groups: a parent directory per v1 controller, or "unified" for v2."""
+    """Place for groups: one parent directory per controller of v1, or "unified" for v2."""
 
     kind: Literal["v1", "v2"]
     parents: Mapping[str, pathlib.Path]
 
 
 class ControlGroup(abc.ABC):
-    """One control group (v1: one per controller)."""
+    """One control group (in v1: one per controller)."""
 
     def __init__(self, files: CgroupFiles) -> None:
         self._files = files
         self._limits: tuple[float | None, int | None] = (None, None)
 
     def set_limits(self, *, cpu: float | None, memory_mb: int | None) -> None:
-        """Set both limits (None: no limit) and read them back; restore those before on failure.
+        """Set both limits (None: no limit) and read them back; on failure, restore the old ones.
 
         `cpu` is in cores, `memory_mb` in MiB without swap. Raises LimitsUnavailable if the kernel
-        refuses, as for memory below current use, or another value was read back.
+        refuses a limit, such as memory below current use, or if another value is read back.
         """
         try:
             self._set_cpu(cpu)
@@ -79,46 +79,46 @@ class ControlGroup(abc.ABC):
 
     @property
     def procs_files(self) -> tuple[pathlib.Path, ...]:
-        """Files into which a process writes 0 to join."""
+        """Files into which a process writes 0 to join the group."""
         return tuple(directory / "cgroup.procs" for directory in self.directories)
 
     @abc.abstractmethod
     def usage(self) -> Usage:
-        """Return the usage, including ended processes."""
+        """Return the usage, including that of ended processes."""
 
     @abc.abstractmethod
     def oom_kills(self) -> int:
-        """Return how many processes the kernel killed for memory."""
+        """Return the number of processes killed for lack of memory."""
 
     @abc.abstractmethod
     def _set_cpu(self, cpu: float | None) -> None:
-        """Write one limit and read it back."""
+        """Write the CPU limit and read it back."""
 
     @abc.abstractmethod
     def _set_memory(self, memory_mb: int | None) -> None:
-        """Write one limit and read it back."""
+        """Write the memory limit and read it back."""
 
 
 class CgroupFiles:
-    """File operations of the kernel's cgroup file system."""
+    """File operations on the kernel's cgroup file system."""
 
     def make(self, directory: pathlib.Path) -> None:
         """Create a group, which the kernel fills."""
         directory.mkdir()
 
     def remove(self, directory: pathlib.Path) -> None:
-        """Remove an empty group, else raise OSError."""
+        """Remove an empty group, or raise OSError."""
         directory.rmdir()
 
     def read(self, file: pathlib.Path) -> str | None:
-        """Return a file's text; None if unreadable."""
+        """Return a file's text, or None if unreadable."""
         try:
             return file.read_text(encoding="ascii")
         except OSError:
             return None
 
     def write(self, file: pathlib.Path, text: str) -> None:
-        """Write to a file of the kernel, or raise LimitsUnavailable."""
+        """Write to one of the kernel's files, or raise LimitsUnavailable."""
         try:
             descriptor = os.open(file, os.O_WRONLY | os.O_TRUNC | os.O_CLOEXEC)
             try:
@@ -131,22 +131,22 @@ class CgroupFiles:
             ) from error
 
     def number(self, file: pathlib.Path) -> int | None:
-        """Return a file's integer; None if there is none."""
+        """Return a file's integer, or None if there is none."""
         text = (self.read(file) or "").strip()
         return int(text) if re.fullmatch(r"-?\d+", text) else None
 
     def table(self, file: pathlib.Path) -> dict[str, int]:
-        """Return the `name number` lines of a file, or {}."""
+        """Return the `name number` lines of a file, or {} if unreadable."""
         pairs = (line.split() for line in (self.read(file) or "").splitlines())
         return {pair[0]: int(pair[1]) for pair in pairs if len(pair) == 2 and pair[1].isdigit()}
 
 
 def hierarchies(mountinfo: str, cgroup: str) -> list[Hierarchy]:
-    """Return places where this process may try to create groups, best first.
+    """Return the places where this process may try to create groups, best first.
 
-    A group below one's own stays within this process's resources. If that is not allowed (v2
-    forbids processes and limited subgroups in one group; a container may show the mount without the
-    group), the search goes up to the mount's root. Arguments are texts of /proc/self files.
+    A group below this process's own stays within its resources. If that is not allowed (v2 forbids
+    processes next to limited subgroups; a container may show the mount without the group), the
+    search goes up to the mount's root. Arguments are the contents of /proc/self files.
     """
     found: list[Hierarchy] = []
     own = _own_paths(cgroup)
@@ -194,12 +194,12 @@ def _mounts(mountinfo: str) -> list[tuple[str, pathlib.Path, str, str]]:
 
 
 def _plain(text: str) -> str:
-    r"""Decode the escapes of mountinfo (blank is \040)."""
+    r"""Decode the escapes of mountinfo (a blank is \040)."""
     return re.sub(r"\\([0-7]{3})", lambda match: chr(int(match[1], 8)), text)
 
 
 def _own_paths(cgroup: str) -> dict[str, str]:
-    """Return controller -> path of this process's group; v2 has the empty name."""
+    """Return the path of this process's group by controller; v2 has the empty name."""
     paths = {}
     for line in cgroup.splitlines():
         fields = line.split(":", 2)
@@ -209,7 +209,7 @@ def _own_paths(cgroup: str) -> dict[str, str]:
 
 
 def _directory(root: str, mount: pathlib.Path, path: str) -> pathlib.Path:
-    """Return where a group shows in a mount, else the mount."""
+    """Return a group's directory within a mount, or the mount itself."""
     relative = os.path.relpath(path, root)
     if relative.startswith(".."):
         return mount

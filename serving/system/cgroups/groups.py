@@ -3,14 +3,14 @@
 Source: kernel documentation, admin-guide/cgroup-v1/memory, scheduler/sched-bwc and
 admin-guide/cgroup-v2.
 
-Version 1 has one directory per controller (cpu, cpuacct, memory). Memory and memory plus swap get
-the same limit, so no replica swaps. The second must never be below the first, which decides the
-order of writes.
+Version 1 has one directory per controller (cpu, cpuacct, memory). Memory, and memory plus swap, get
+the same limit, so no replica swaps. The limit with swap must never be the lower one, which decides
+the order of writes.
 
 Version 2 has one directory for all controllers. A group delegates controllers only if its parent
-does (`cgroup.subtree_control`), and no group except the root may have processes and delegate; so
-replicas' groups live in a group without processes. A memory limit below current use would kill, so
-it is rejected first, as in version 1.
+does (`cgroup.subtree_control`), and only the root may both have processes and delegate; so
+replicas' groups live in a group without processes. A memory limit below current use would kill the
+replica, so it is rejected, as in version 1.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ CONTROLLERS_V2 = ("cpu", "memory")
 
 
 class GroupV1(ControlGroup):
-    """Group of version 1; `directories` is by controller."""
+    """Group of version 1, with one directory per controller."""
 
     def __init__(self, directories: Mapping[str, pathlib.Path], files: CgroupFiles) -> None:
         super().__init__(files)
@@ -39,14 +39,14 @@ class GroupV1(ControlGroup):
         return tuple(dict.fromkeys((self._cpu, self._cpuacct, self._memory)))
 
     def usage(self) -> Usage:
-        """Return the usage, including ended processes."""
+        """Return the group's usage."""
         peak_bytes = self._files.number(self._memory / "memory.max_usage_in_bytes")
         cpu_ns = self._files.number(self._cpuacct / "cpuacct.usage")
         throttled_ns = self._files.table(self._cpu / "cpu.stat").get("throttled_time")
         return Usage.of(peak_bytes, cpu_ns, throttled_ns, unit_s=1e-9)
 
     def oom_kills(self) -> int:
-        """Return how many processes the kernel killed for memory."""
+        """Return the number of processes killed for lack of memory."""
         return self._files.table(self._memory / "memory.oom_control").get("oom_kill", 0)
 
     def _set_cpu(self, cpu: float | None) -> None:
@@ -84,7 +84,7 @@ class GroupV1(ControlGroup):
 
 
 class GroupV2(ControlGroup):
-    """Group of version 2, in one directory."""
+    """Group of version 2, with a single directory."""
 
     def __init__(self, directory: pathlib.Path, files: CgroupFiles) -> None:
         super().__init__(files)
@@ -96,14 +96,14 @@ class GroupV2(ControlGroup):
         return (self._directory,)
 
     def usage(self) -> Usage:
-        """Return the usage, including ended processes."""
+        """Return the group's usage."""
         peak_bytes = self._files.number(self._directory / "memory.peak")  # from Linux 5.19
         cpu = self._files.table(self._directory / "cpu.stat")
         used_us, throttled_us = cpu.get("usage_usec"), cpu.get("throttled_usec")
         return Usage.of(peak_bytes, used_us, throttled_us, unit_s=1e-6)
 
     def oom_kills(self) -> int:
-        """Return how many processes the kernel killed for memory."""
+        """Return the number of processes killed for lack of memory."""
         return self._files.table(self._directory / "memory.events").get("oom_kill", 0)
 
     def _set_cpu(self, cpu: float | None) -> None:
@@ -130,7 +130,7 @@ class GroupV2(ControlGroup):
 
 
 def hand_down(directory: pathlib.Path, files: CgroupFiles) -> None:
-    """Delegate the controllers to subgroups, or raise LimitsUnavailable."""
+    """Delegate the controllers to a group's subgroups, or raise LimitsUnavailable."""
     offered = (files.read(directory / "cgroup.controllers") or "").split()
     missing = [name for name in CONTROLLERS_V2 if name not in offered]
     if missing:

@@ -1,8 +1,8 @@
-"""CPU and memory limits of replicas by control groups.
+"""CPU and memory limits for replicas by control groups.
 
     <permitted parent>/luthier-<owner>/replica-<worker>      (v1: in each controller)
 
-The name shows which groups a killed owner left; others are never touched. Blocking, but short.
+The name shows which groups a killed owner has left; others are never touched. Calls block briefly.
 """
 
 from __future__ import annotations
@@ -41,19 +41,19 @@ _MAX_SEARCHED = 20_000
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class CgroupSupport:
-    """Version of usable control groups, or why there are none."""
+    """Version of the usable control groups, or why there are none."""
 
     kind: Literal["v1", "v2"] | None
     reason: str = ""
 
     @property
     def text(self) -> str:
-        """Either "enforced", or "not enforced: " and the reason."""
+        """Either "enforced", or "not enforced: " followed by the reason."""
         return "enforced" if self.kind else f"not enforced: {self.reason}"
 
 
 class CgroupManager:
-    """All groups of one gateway; without support there are none."""
+    """All groups of one gateway; there are none without support."""
 
     def __init__(self, name: str, files: CgroupFiles | None = None) -> None:
         self._name = name
@@ -63,11 +63,11 @@ class CgroupManager:
 
     @property
     def directories(self) -> tuple[pathlib.Path, ...]:
-        """Directories of all groups, left behind empty if the owner is killed."""
+        """Directories of all groups, which stay behind empty if the owner is killed."""
         return tuple(dict.fromkeys(self._roots.values()))
 
     def open(self, places: Sequence[Hierarchy] | None = None) -> CgroupSupport:
-        """Find a place for limited groups by trying; `places` are candidates, best first."""
+        """Find a place for limited groups by trying `places` (default: the system's)."""
         reasons = []
         for place in system_places() if places is None else places:
             self._roots = {name: parent / self._name for name, parent in place.parents.items()}
@@ -93,16 +93,16 @@ class CgroupManager:
         return self._group(self.support.kind, f"replica-{worker}")
 
     def remove(self, group: ControlGroup) -> bool:
-        """Remove a group; return False while its processes are ending."""
+        """Remove a group; return False while it has processes."""
         return not [path for path in group.directories if not _try_remove(path, self._files)]
 
     def clear(self, group: ControlGroup) -> bool:
-        """Kill and remove a group without waiting; return False while processes are ending."""
+        """Kill a group's processes and remove it without waiting; return False if some remain."""
         removed = [_try_kill_and_remove(path, self._files) for path in group.directories]
         return all(removed)
 
     def kill(self, group: ControlGroup) -> bool:
-        """Kill and remove a group; return False after a timeout."""
+        """Kill a group's processes and remove it; return False after a timeout."""
         return not [path for path in group.directories if not kill_and_remove(path)]
 
     def close(self) -> bool:
@@ -145,7 +145,7 @@ def _group_in(
 
 
 def system_places() -> list[Hierarchy]:
-    """Return where this process may try to create groups."""
+    """Return the places where this process may try to create groups."""
     return hierarchies(_text(_MOUNTINFO), _text(_CGROUP))
 
 
@@ -157,7 +157,7 @@ def _text(file: pathlib.Path) -> str:
 
 
 def group_of(pid: int) -> ControlGroup | None:
-    """Return the group of a process that is alone in it, to read its usage; None: not visible."""
+    """Return the group of a process that is alone in it, to read its usage, or None."""
     for place in hierarchies(_text(_MOUNTINFO), _text(pathlib.Path(f"/proc/{pid}/cgroup"))):
         if any(parent.name == "" or not parent.is_dir() for parent in place.parents.values()):
             continue
@@ -181,7 +181,7 @@ def probe() -> CgroupSupport:
 def cleanup_stale(
     *, temporary: pathlib.Path | None = None, mounts: Sequence[pathlib.Path] | None = None
 ) -> list[pathlib.Path]:
-    """Remove groups, processes and directories of owners that are gone; return what was removed."""
+    """Remove groups, processes and folders whose owners are gone; return the paths removed."""
     removed = []
     for mount in mount_points(_text(_MOUNTINFO)) if mounts is None else mounts:
         removed += [root for root in _stale_groups(mount) if kill_and_remove(root)]
@@ -204,7 +204,7 @@ def _stale_groups(mount: pathlib.Path) -> list[pathlib.Path]:
 
 
 def _stale_directories(base: pathlib.Path) -> list[pathlib.Path]:
-    """Return stale runtime directories of this user only."""
+    """Return the stale runtime directories of this user."""
     found = []
     for entry in os.scandir(base):
         with contextlib.suppress(OSError):
@@ -220,12 +220,12 @@ def _is_stale(name: str) -> bool:
 
 
 def kill_and_remove(root: pathlib.Path) -> bool:
-    """Kill and remove a group with its subgroups; return False after `_REMOVAL_S`."""
+    """Kill a group's processes and remove the whole group; return False after `_REMOVAL_S`."""
     return _within_time(lambda: _try_kill_and_remove(root, CgroupFiles()))
 
 
 def _within_time(removes: Callable[[], bool]) -> bool:
-    """Try to remove groups until they are gone; return False after `_REMOVAL_S`."""
+    """Call `removes` until it returns True; return False after `_REMOVAL_S`."""
     until_s = time.monotonic() + _REMOVAL_S
     while not removes():
         if time.monotonic() > until_s:
@@ -235,7 +235,7 @@ def _within_time(removes: Callable[[], bool]) -> bool:
 
 
 def _try_kill_and_remove(root: pathlib.Path, files: CgroupFiles) -> bool:
-    """Kill a group's processes; remove it with its subgroups if they have ended."""
+    """Kill a group's processes, and remove it with its subgroups if they have ended."""
     if _try_remove_tree(root, files):
         return True
     for path, _, _ in os.walk(root):  # yields nothing for what another process removes meanwhile
@@ -247,7 +247,7 @@ def _try_kill_and_remove(root: pathlib.Path, files: CgroupFiles) -> bool:
 
 
 def _try_remove_tree(root: pathlib.Path, files: CgroupFiles) -> bool:
-    """Remove a directory of groups if none has processes."""
+    """Remove a group with its subgroups if none has processes."""
     with contextlib.suppress(OSError):
         for path in list(root.iterdir()):
             if path.is_dir():

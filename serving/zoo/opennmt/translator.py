@@ -1,8 +1,8 @@
-"""Model `opennmt`: encoder and decoder from English number words to German, letter by letter.
+"""Model `opennmt`: translates English number words into German, letter by letter.
 
-The decoder runs once per letter for the whole batch until the last text has ended, as in OpenNMT
-(Klein et al. 2017, arXiv:1701.02810). Maps `text` BYTES [n] to `translation` BYTES [n]; other texts
-to nonsense.
+The decoder runs once per letter for the whole batch until its last output has ended, as in OpenNMT
+(Klein et al. 2017, arXiv:1701.02810). Maps `text` BYTES [n] to `translation` BYTES [n]; texts other
+than numbers become nonsense.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from serving.models import Arrays, onnx
 PAD, UNKNOWN = 0, 1
 START, END = 0, 1
 MAX_LETTERS = 96
-"""The longest German number below a million has 65."""
+"""Maximum output length; the longest German number below a million has 65 letters."""
 MAX_WORDS = 64
 MASKED = -1e9
 
@@ -28,21 +28,21 @@ _WORD = re.compile(r"[a-z]+")
 
 
 def words_of(text: str) -> list[str]:
-    """Split into lower-case words without marks."""
+    """Split a text into lower-case words without punctuation."""
     return _WORD.findall(text.lower())
 
 
 class TextBatch(NamedTuple):
-    """Padded token arrays."""
+    """Padded word tokens of several texts."""
 
     words: NDArray[np.int64]
-    """(longest, n)"""
+    """Word tokens of shape (longest, n)."""
     lengths: NDArray[np.int32]
-    """(n,)"""
+    """Words per text, of shape (n,)."""
 
 
 class Translator:
-    """Encoder, decoder, and their loop."""
+    """Encoder, decoder, and the loop over letters."""
 
     def __init__(self, path: pathlib.Path, threads: int) -> None:
         self.encoder = onnx.Model(path.with_name("encoder.onnx"), threads=threads)
@@ -63,7 +63,7 @@ class Translator:
         return TextBatch(words, lengths)
 
     def predict_batch(self, batch: TextBatch) -> NDArray[np.int64]:
-        """Letter tokens (n, longest), undefined after END."""
+        """Return letter tokens of shape (n, longest), undefined after END."""
         encoded = self.encoder.predict_batch({"words": batch.words, "lengths": batch.lengths})
         filled = np.arange(len(batch.words)) >= batch.lengths[:, np.newaxis]
         mask = np.where(filled, np.float32(MASKED), np.float32(0))

@@ -1,8 +1,8 @@
 """Builder of the bundled `resnet50`: ResNet-50 for ImageNet, with weights from a seed.
 
 He et al. (2015, arXiv:1512.03385, table 1), stride in the 3x3 convolutions as in torchvision.
-Outputs are meaningless, the cost is a trained network's. Its 100 MB are built on first use, in
-about a second, in `$XDG_CACHE_HOME/luthier/zoo/`, else `~/.cache/luthier/zoo/`.
+Outputs are meaningless, but cost as much as a trained network's. Its 100 MB are built on first use,
+in about a second, in `$XDG_CACHE_HOME/luthier/zoo/` or `~/.cache/luthier/zoo/`.
 
 NumPy's PCG64 has a fixed stream, so every machine writes the same bytes; each start checks
 `SHA256`. Maps `image` UINT8 [batch, 3, 224, 224] to `scores` FP32 [batch, 1000] with softmax.
@@ -28,17 +28,17 @@ EXPANSION = 4
 CLASSES = 1000
 BRANCH = 0.25
 FILE_NAME = "model-1.onnx"
-"""Numbered by weights, as versions of Luthier may share a cache."""
+"""File name, numbered by weights because versions of Luthier may share a cache."""
 BYTES = 102_136_888
 SHA256 = "ba6d07dc6f2fe0689c3283a0630b6f7e2a62cc343aeab45e461f462317aa3ae5"
 
 
 def weights() -> pathlib.Path:
-    """File, rebuilt if missing or invalid.
+    """Return the weights file, rebuilt if missing or invalid.
 
     Raises:
         OSError: the cache is not writable.
-        ModelLoadFailed: the built hash differs.
+        ModelLoadFailed: the file built has another hash.
     """
     path = bundled.built_folder("resnet50") / FILE_NAME
     if path.is_file() and path.stat().st_size == BYTES and _digest(path) == SHA256:
@@ -66,7 +66,7 @@ def build_graph() -> onnx_file.Graph:
     random = np.random.PCG64(SEED)
 
     def uniform(shape: tuple[int, ...], fan_in: int, scale: float) -> NDArray[np.float32]:
-        """Variance 2 / fan_in (He et al. 2015, arXiv:1502.01852) times scale squared."""
+        """Return numbers of variance 2 / fan_in (He et al. 2015, arXiv:1502.01852) * scale**2."""
         size = int(np.prod(shape))
         bits = random.random_raw(size) >> np.uint64(40)  # 24 bits are exact in float32
         numbers = bits.astype(np.float32) * np.float32(2.0**-23) - np.float32(1)

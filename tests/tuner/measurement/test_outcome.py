@@ -147,8 +147,8 @@ def test_a_launch_too_short_for_a_p99_fails_where_one_is_needed(
     if status == "failed":
         assert outcome.cause == "short"
         assert outcome.reason == (
-            "p99 rests on 200 effective requests (of 1,000), under 459: measure each launch for "
-            "longer (--seconds 7)"
+            "p99 rests on 200 effective requests (of 1,000), under 459: measure each evaluation "
+            "for longer (--seconds 7)"
         )
 
 

@@ -69,8 +69,8 @@ def test_below_459_effective_requests_there_is_no_p99() -> None:
     assert np.isnan(tail.value_ms)
     assert np.isnan(refused.reportable_p99_ms)
     assert tail.why_not == (
-        "p99 rests on 458 effective requests (of 2,000), under 459: measure each launch for longer "
-        "(--seconds 3)"
+        "p99 rests on 458 effective requests (of 2,000), under 459: measure each evaluation for "
+        "longer (--seconds 3)"
     )
 
 

@@ -139,7 +139,7 @@ def test_a_side_that_fails_more_often_has_not_passed(
     assert found.decision == decision
     told = [note for note in ab_formats.notes(found) if "failed" in note]
     assert len(told) == sum(map(bool, failed))
-    assert all(note.startswith("1 of 9 launches of ") for note in told)
+    assert all(note.startswith("1 of 9 evaluations of ") for note in told)
     assert ab_formats.as_json(found)["failed"] == {"a": failed[0], "b": failed[1]}
 
 

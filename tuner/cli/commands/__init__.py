@@ -17,7 +17,7 @@ from tuner.errors import TunerError
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class CommandResult:
-    """Result of one command; standard output gets either form, never both."""
+    """Result of one command; either form goes to standard output, never both."""
 
     text: rich.console.RenderableType
     data: Mapping[str, Any]
@@ -27,7 +27,7 @@ class CommandResult:
 
 
 def table(*titles: str) -> rich.table.Table:
-    """Return an empty table whose columns but the first are of figures."""
+    """Return an empty table with figures in all columns but the first."""
     made = rich.table.Table(box=None, pad_edge=False)
     for place, title in enumerate(titles):
         made.add_column(title, justify="right" if place else "left", overflow="fold")

@@ -23,9 +23,9 @@ from tuner.study.ab import AbResult
 from tuner.values.interval import Interval
 
 SCHEMA = "luthier.ab/2"
-"""Version of the JSON; changes when a field is removed or changes its meaning."""
+"""Version of the JSON, which changes when a field is removed or changes its meaning."""
 FIGURES = ("mean", "p50", "p99", "throughput")
-"""Metrics shown beside the compared one."""
+"""Metrics shown next to the compared one."""
 
 
 def answer(found: AbResult) -> str:
@@ -34,7 +34,7 @@ def answer(found: AbResult) -> str:
         return found.verdict.text
     undecided = f"the limit lies within the interval of {len(found.verdict.best)} pairs"
     if ab.fails_more(found.tallies):
-        undecided = "launches of B failed more often than those of A"
+        undecided = "evaluations of B failed more often than those of A"
     head = {
         "within": "Passed: the limit is kept",
         "worse": "Failed: the limit is exceeded",
@@ -44,7 +44,7 @@ def answer(found: AbResult) -> str:
 
 
 def notes(found: AbResult) -> list[str]:
-    """Return the notes."""
+    """Return notes on the result."""
     told = []
     if found.why_in_turn is not None:
         told.append(f"evaluated in turn with restarts, not side by side: {found.why_in_turn}")
@@ -63,7 +63,7 @@ def notes(found: AbResult) -> list[str]:
     for role, tally in found.tallies.items():
         if tally.failed:
             told.append(
-                f"{tally.failed} of {formatting.plural(tally.launched, 'launch')} of {role} failed "
+                f"{tally.failed} of {formatting.plural(tally.launched, 'evaluation')} of {role} failed "
                 f"({tally.reason}); their pairs do not count"
             )
     if found.repeats:
@@ -166,7 +166,7 @@ def _ends(interval: Interval) -> list[float | None]:
 
 
 def junit(found: AbResult) -> str:
-    """Return JUnit XML with one case: failed if B is worse, an error if undecided."""
+    """Return JUnit XML with one case: a failure if B is worse, an error if undecided."""
     kind = "error" if found.decision == "undecided" else "failure"
     is_passed = found.limit is None or found.decision == "within"
     name = found.objective if found.limit is None else f"not {found.limit.text}"

@@ -1,4 +1,4 @@
-"""`tune doctor`: whether this machine can measure, and which gains it can detect."""
+"""`tune doctor`: check whether this machine can measure, and which gains it can detect."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ ONLY_NOISE_MEASUREMENT = {
 DECLARED = ("trust", "shape", "values")
 """Model settings that are always accepted."""
 MIN_OF_NOISE_MEASUREMENT = 2
-"""Minimum configurations and evaluations; one alone shows no difference."""
+"""Minimum number of configurations and evaluations; one alone shows no difference."""
 STYLES = {"ok": "green", "note": "yellow", "wrong": "bold red"}
 
 
@@ -88,12 +88,12 @@ def run(arguments: argparse.Namespace, terminal: Terminal) -> CommandResult:
         order = _order(arguments)
     else:
         _reject_noise_options(arguments)
-    launches = USUAL_EVALUATIONS if arguments.evaluations is None else arguments.evaluations
-    if launches and launches < MIN_EVALUATIONS:
-        raise UsageError(f"--evaluations {launches}: expected 0, or a whole number from 2")
+    evaluations = USUAL_EVALUATIONS if arguments.evaluations is None else arguments.evaluations
+    if evaluations and evaluations < MIN_EVALUATIONS:
+        raise UsageError(f"--evaluations {evaluations}: expected 0, or a whole number from 2")
     if arguments.clean:
         return _clean()
-    if launches and order is None:
+    if evaluations and order is None:
         is_trusted = hasattr(arguments, "trust")
         # Report a wrong name before all checks.
         problem.find_spec(arguments.model, is_trusted=is_trusted)
@@ -104,19 +104,19 @@ def run(arguments: argparse.Namespace, terminal: Terminal) -> CommandResult:
         found = noise_measurement.measure(order, terminal=terminal)
         parts += ["", noise.text(found)]
         data["pilot"] = noise.as_json(found)
-    elif launches:
-        parts += _short(arguments, launches, terminal, data)
+    elif evaluations:
+        parts += _short(arguments, evaluations, terminal, data)
     is_wrong = any(finding.state == "wrong" for finding in findings)
     return CommandResult(text=rich.console.Group(*parts), data=data, exit_code=1 if is_wrong else 0)
 
 
 def _short(
-    arguments: argparse.Namespace, launches: int, terminal: Terminal, data: dict[str, object]
+    arguments: argparse.Namespace, evaluations: int, terminal: Terminal, data: dict[str, object]
 ) -> list[rich.console.RenderableType]:
-    terminal.say(f"measuring the noise of {arguments.model}: {launches} fresh launches")
+    terminal.say(f"measuring the noise of {arguments.model}: {evaluations} evaluations")
     with resumable(None):
         target = options.group_of(arguments, TargetSettings)
-        found = doctor.noise_of(target, launches=launches)
+        found = doctor.noise_of(target, launches=evaluations)
     data["noise"] = finite(to_plain(found))
     return [rich.text.Text(sentence) for sentence in doctor.sentences(found)]
 

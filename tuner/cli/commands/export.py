@@ -87,7 +87,7 @@ def _files_result(study: str, target: str, files: Files) -> CommandResult:
 
 
 def _write_files(files: Files, out: pathlib.Path, *, is_forced: bool) -> list[pathlib.Path]:
-    """Write all files or none; a failure leaves no new file."""
+    """Write all files or none; a failure leaves no new file behind."""
     paths = {out / name: content for name, content in files.items()}
     for path in paths:
         if path.exists() and not is_forced:

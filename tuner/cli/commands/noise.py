@@ -17,7 +17,10 @@ from tuner.report import formatting
 from tuner.study.progress import differences
 from tuner.values.plain import to_plain
 
-ESTIMATOR = "restricted likelihood: two Ornstein-Uhlenbeck processes common to all configurations, launches and blocks"
+ESTIMATOR = (
+    "restricted likelihood: two Ornstein-Uhlenbeck processes common to all configurations, "
+    "evaluations and blocks"
+)
 MUCH_NEIGHBOUR = 0.02
 """Neighbours' share of the machine above which a hint is printed."""
 
@@ -27,7 +30,7 @@ def text(found: NoiseMeasurement) -> rich.console.RenderableType:
     head = (
         f"{found.model} at {formatting.plural(found.concurrency, 'concurrent request')}: "
         f"{formatting.plural(len(found.configurations), 'configuration')}, "
-        f"{formatting.plural(len(found.tried) - found.failed, 'launch')}"
+        f"{formatting.plural(len(found.tried) - found.failed, 'evaluation')}"
     )
     parts: list[rich.console.RenderableType] = [rich.text.Text(head, style="bold")]
     parts += [rich.text.Text(line, style="yellow") for line in _left_out(found)]
@@ -45,10 +48,10 @@ def as_json(found: NoiseMeasurement) -> dict[str, Any]:
 
 def _left_out(found: NoiseMeasurement) -> Iterator[str]:
     if found.failed:
-        yield f"{formatting.plural(found.failed, 'launch')} failed and are not counted"
+        yield f"{formatting.plural(found.failed, 'evaluation')} failed and are not counted"
     if found.repeated:
         yield (
-            f"{formatting.plural(found.repeated, 'launch')} measured again, because other "
+            f"{formatting.plural(found.repeated, 'evaluation')} measured again, because other "
             "processes took more of the machine than usual"
         )
 
@@ -94,11 +97,11 @@ def _neighbours(found: NoiseMeasurement) -> Iterator[str]:
 
 
 def _configurations(found: NoiseMeasurement) -> rich.table.Table:
-    made = table("configuration", "mean", "launches")
+    made = table("configuration", "mean", "evaluations")
     for place, (cell, mean_ms) in enumerate(zip(found.configurations, found.means_ms, strict=True)):
-        launches = sum(one.configuration == place and bool(one.blocks_ms) for one in found.tried)
+        evaluations = sum(one.configuration == place and bool(one.blocks_ms) for one in found.tried)
         made.add_row(
-            differences(cell, found.default), f"{formatting.number(mean_ms)} ms", str(launches)
+            differences(cell, found.default), f"{formatting.number(mean_ms)} ms", str(evaluations)
         )
     return made
 

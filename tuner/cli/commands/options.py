@@ -37,7 +37,7 @@ KINDS = {int: "a whole number", float: "a number"}
 
 
 class CommandParser(argparse.ArgumentParser):
-    """A parser that raises one-line errors instead of printing."""
+    """Argument parser that raises one-line errors instead of printing them."""
 
     def __init__(self, **keywords: Any) -> None:
         super().__init__(allow_abbrev=False, **keywords)
@@ -47,7 +47,7 @@ class CommandParser(argparse.ArgumentParser):
         raise UsageError(f"{message}; see {self.prog} --help")
 
     def parse_all(self, arguments: list[str]) -> argparse.Namespace:
-        """Parse, or raise UsageError with the nearest option for an unknown one."""
+        """Parse the arguments, or raise UsageError with the option nearest to an unknown one."""
         known = [flag for action in self._actions for flag in action.option_strings]
         for given in arguments:  # report a misspelt option before the missing one
             if given == "--":
@@ -70,7 +70,7 @@ def add_value(
     parse: Callable[[str], Any] = str,
     **more: Any,
 ) -> None:
-    """Add an option with a value, which is None by default."""
+    """Add an option that takes a value, by default None."""
     told = told.replace("%", "%%")
     parser.add_argument(flag, metavar=metavar, type=parsing(parse), help=told, **more)
 
@@ -78,18 +78,18 @@ def add_value(
 def add_flag(
     parser: argparse.ArgumentParser | ArgumentGroup, flag: str, told: str, **more: Any
 ) -> None:
-    """Add an option without a value."""
+    """Add an option that takes no value."""
     parser.add_argument(flag, action="store_true", help=told.replace("%", "%%"), **more)
 
 
 def add_study(parser: argparse.ArgumentParser, *store: str) -> None:
-    """Add a study by name, with options of its storage."""
+    """Add a positional study name, and options for its storage."""
     parser.add_argument("study_name", metavar="STUDY", help="name of the study, or its folder")
     add_group(parser, "store", only=store)
 
 
 def find_study(arguments: argparse.Namespace) -> RunFolder:
-    """Return the folder of the study of `add_study`, or raise UnknownStudy."""
+    """Return the folder of the study named by `add_study`, or raise UnknownStudy."""
     where = group_of(arguments, StoreSettings)
     return run_folder.find(pathlib.Path(where.runs_dir), arguments.study_name)
 
@@ -102,7 +102,7 @@ def add_group(
     but: Iterable[str] = (),
     instead: Mapping[str, Any] = MappingProxyType({}),
 ) -> ArgumentGroup:
-    """Add a group of settings, and return the parser's group; `instead` has other defaults."""
+    """Add a group of settings and return the parser's group; `instead` holds other defaults."""
     known = {field.name for field, _ in options(GROUPS[name])}
     wanted = (known if only is None else set(only)) - set(but)
     group = parser.add_argument_group(TITLES[name])
@@ -136,28 +136,28 @@ def add_group(
 
 
 def action_of(group: ArgumentGroup, name: str) -> argparse.Action:
-    """Return the option of a field, to be changed."""
+    """Return a field's option, to be changed."""
     return next(action for action in group._group_actions if action.dest == name)  # noqa: SLF001 - argparse has no public name for them
 
 
 def group_of(arguments: argparse.Namespace, kind: type[Group]) -> Group:
-    """Return the given group of settings with defaults; a value out of range is a UsageError."""
+    """Return a group of settings from the arguments; raises UsageError."""
     names = [field.name for field, _ in options(kind)]
     given = {name: getattr(arguments, name) for name in names if hasattr(arguments, name)}
     return kind(**{k: tuple(v) if isinstance(v, list) else v for k, v in given.items()})
 
 
 def settings_of(arguments: argparse.Namespace) -> StudySettings:
-    """Return all groups; a value out of range, or nothing to tune, is a UsageError."""
+    """Return all groups of settings from the arguments; raises UsageError."""
     take_scenario(arguments)
     return StudySettings(**{name: group_of(arguments, kind) for name, kind in GROUPS.items()})
 
 
 def take_scenario(arguments: argparse.Namespace) -> None:
-    """Fill options that were not given from the scenario.
+    """Fill in options that were not given from the scenario.
 
     Raises:
-        UsageError: invalid scenario, contradicting option, or neither scenario nor model.
+        UsageError: the scenario is invalid, an option contradicts it, or there is no target.
     """
     given = vars(arguments)
     file = given.get("scenario")
@@ -192,7 +192,7 @@ def add_json(parser: argparse.ArgumentParser) -> None:
 
 
 def parsing(parse: Callable[[str], Any]) -> Callable[[str], Any]:
-    """Wrap a value parser for argparse, with errors that name what is expected."""
+    """Wrap a value's parser for argparse, so that errors name what is expected."""
 
     def parse_argument(text: str) -> Any:
         try:

@@ -1,4 +1,4 @@
-"""`tune pool`: a scenario of many models, in virtual time or on this machine."""
+"""`tune pool`: run a scenario of many models, in virtual time or on this machine."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from tuner.values.measurement import LATE_S, MAX_LATE_SHARE
 from tuner.values.plain import to_plain
 
 OF_A_SERVICE = ("send_lag_ms", "sent_late", "client_cores", "server")
-"""Facts of a real run in the JSON."""
+"""Facts about a real run in the JSON."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -43,11 +43,11 @@ REFUSED = {
     "goodput": "a replay computes it for any deadline (tune replay --objective goodput --slo-ms "
     "MS); record with --objective mean",
 }
-"""Objectives that are not recorded."""
+"""Objectives that cannot be recorded, and why."""
 SECONDS = 2.0
-"""Measured seconds of an evaluation of one model."""
+"""Measured seconds per evaluation of a model."""
 MIN_PASSES = 3
-"""With fewer, none could be held out as ground truth."""
+"""Minimum passes; with fewer, none could be held out as ground truth."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -86,13 +86,13 @@ def run(arguments: argparse.Namespace, terminal: Terminal) -> CommandResult:
     """Run the command."""
     done = record.record(_order(arguments), terminal=terminal)
     surface = done.surface
-    statuses = collections.Counter(status_of(launch.outcome) for launch in surface.launches)
+    statuses = collections.Counter(status_of(one.outcome) for one in surface.launches)
     ended = ", ".join(f"{count} {status}" for status, count in statuses.most_common())
     cells = len(surface.by_cell)
     return CommandResult(
         text=(
             f"{arguments.out}: {formatting.plural(cells, 'configuration')}, "
-            f"{formatting.plural(len(surface.launches), 'launch')} ({ended}), {done.measured} of them new"
+            f"{formatting.plural(len(surface.launches), 'evaluation')} ({ended}), {done.measured} of them new"
         ),
         data={
             "folder": str(arguments.out),
@@ -106,7 +106,7 @@ def run(arguments: argparse.Namespace, terminal: Terminal) -> CommandResult:
 
 
 def _order(arguments: argparse.Namespace) -> RecordSpec:
-    """Return the request; a bad value, or an unusable folder, raises UsageError."""
+    """Return what to record, or raise UsageError for a bad value or folder."""
     for option, value, least in (
         ("--passes", arguments.passes, MIN_PASSES),
         ("--max-evaluations", arguments.max_evaluations, arguments.passes),

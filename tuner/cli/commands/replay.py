@@ -1,4 +1,4 @@
-"""`tune replay`: searches on a benchmark table, without serving."""
+"""`tune replay`: run searches on a benchmark table, without serving."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`tune`: a new study, from the default configuration to the verdict."""
+"""`tune`: run a new study, from the default configuration to the verdict."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ OF_THE_RECORD = (
     *("model", "engine", "concurrency", "rate_per_s", "offered_per_s", "arrivals", "client_batch"),
     *("sampler", "objective"),
 )
-"""Facts of a study in its JSON, in this order."""
+"""Facts about a study in its JSON, in this order."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -79,7 +79,7 @@ def run(arguments: argparse.Namespace, terminal: Terminal) -> CommandResult:
 
 
 def concurrencies_of(text: str) -> int | tuple[int, ...]:
-    """Parse one number (`20`) or ascending ones (`1,5,20`), or raise ValueError."""
+    """Parse one number (`20`) or several in ascending order (`1,5,20`), or raise ValueError."""
     try:
         found = tuple(int(part) for part in text.split(","))
     except ValueError:
@@ -163,7 +163,7 @@ def as_json(
 
 
 def finite(value: Any) -> Any:
-    """Replace infinity and NaN by None, as JSON lacks them."""
+    """Replace infinity and NaN with None, since JSON lacks them."""
     if isinstance(value, dict):
         return {key: finite(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
