@@ -11,8 +11,8 @@ import numpy as np
 
 from serving.api.parsing import varints
 from serving.errors import InvalidRequest
-from serving.tensors.json_tensors import NUMPY
-from serving.values import ITEM_BYTES, Buffer, Tensor
+from serving.tensors.json_tensors import NUMPY, elements
+from serving.values import ITEM_BYTES, Tensor
 
 FIELDS = {
     "BOOL": "bool_contents",
@@ -45,7 +45,6 @@ def unpack(name: str, datatype: str, shape: Sequence[int], contents: Any) -> byt
         raise InvalidRequest(
             f"input {name!r}: contents hold {', '.join(given)}, but {datatype} takes only {field}"
         )
-    elements = math.prod(shape)
     pieces: list[bytes] = list(getattr(contents, field))
     if datatype == "BYTES":
         _check_count(name, shape, len(pieces))
@@ -58,7 +57,7 @@ def unpack(name: str, datatype: str, shape: Sequence[int], contents: Any) -> byt
     if numbers is None:
         raise InvalidRequest(f"input {name!r}: {field} is malformed")
     _check_count(name, shape, len(numbers))
-    if not elements:
+    if not math.prod(shape):
         return b""
     if datatype == "BOOL":
         return numbers.astype(bool).tobytes()
@@ -81,25 +80,16 @@ def _check_count(name: str, shape: Sequence[int], given: float) -> None:
 
 
 def pack(tensor: Tensor, contents: Any) -> None:
-    """Fill an output's contents; its datatype must be in `FIELDS`."""
+    """Fill an output's contents; its datatype must be in `FIELDS`.
+
+    Raises InferenceFailed if BYTES do not match the shape.
+    """
     target = getattr(contents, FIELDS[tensor.datatype])
     if tensor.datatype == "BYTES":
-        target.extend(elements(tensor.data))
+        for some in elements(tensor):
+            target.extend(some)
     elif tensor.datatype in {"FP32", "FP64"}:
         target.append(bytes(tensor.data))
     else:
         array = np.frombuffer(tensor.data, dtype=NUMPY[tensor.datatype])
         target.append(varints.pack(array.view(np.uint8) if tensor.datatype == "BOOL" else array))
-
-
-def elements(data: Buffer) -> list[bytes]:
-    """Return the elements of a BYTES tensor."""
-    whole = bytes(data)
-    found = []
-    position = 0
-    while position < len(whole):
-        (length,) = struct.unpack_from("<I", whole, position)
-        position += 4
-        found.append(whole[position : position + length])
-        position += length
-    return found

@@ -53,7 +53,8 @@ class _Given(NamedTuple):
     dtype: int
     shape: tuple[int, ...]
     contents: dict[int, list[memoryview]]
-    varints: dict[int, list[int]]
+    numbers: dict[int, list[memoryview | list[int]]]
+    """Packed pieces and runs of unpacked values, in their order."""
 
 
 def tensor(name: str, message: memoryview, budget: ParseBudget) -> Tensor:
@@ -129,17 +130,22 @@ def info_message(spec: TensorSpec) -> bytes:
 def _read(name: str, message: memoryview, budget: ParseBudget) -> _Given:
     dtype, shape = 0, memoryview(b"")
     contents: dict[int, list[memoryview]] = {}
-    varints: dict[int, list[int]] = {}
+    numbers: dict[int, list[memoryview | list[int]]] = {}
     for number, kind, value, content in fields.read(message, budget):
         if number == 1 and kind == fields.VARINT:
             dtype = value
         elif number == 2 and kind == fields.BYTES:
             shape = content
         elif kind == fields.VARINT:
-            varints.setdefault(number, []).append(value)
+            pieces = numbers.setdefault(number, [])
+            if pieces and isinstance(pieces[-1], list):
+                pieces[-1].append(value)
+            else:
+                pieces.append([value])
         else:
             contents.setdefault(number, []).append(content)
-    return _Given(dtype, _shape(name, shape, budget), contents, varints)
+            numbers.setdefault(number, []).append(content)
+    return _Given(dtype, _shape(name, shape, budget), contents, numbers)
 
 
 def _shape(name: str, message: memoryview, budget: ParseBudget) -> tuple[int, ...]:
@@ -187,9 +193,13 @@ def _values(name: str, given: _Given, datatype: str, elements: int) -> Buffer:
         array: NDArray[Any] = np.frombuffer(data, dtype=wanted)
     else:
         varints.check_size(sum(map(len, pieces)))
-        numbers = [fields.whole_numbers(piece) for piece in pieces]
-        single = np.array(given.varints.get(field, []), dtype=np.uint64)
-        whole = np.concatenate([single, *numbers])
+        numbers = [
+            np.array(piece, dtype=np.uint64)
+            if isinstance(piece, list)
+            else fields.whole_numbers(piece)
+            for piece in given.numbers.get(field, [])
+        ]
+        whole = np.concatenate([np.empty(0, np.uint64), *numbers])
         array = _narrow_integers(name, whole, datatype, wanted)
     _check_count(name, len(array), elements, given.shape)
     missing = elements - len(array)

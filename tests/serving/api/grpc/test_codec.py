@@ -11,13 +11,12 @@ from hypothesis import strategies as st
 from tritonclient.grpc import service_pb2 as client
 
 from serving import wire
-from serving.api.grpc import contents as contents_of
 from serving.api.grpc import messages
 from serving.api.grpc.codec import GrpcCodec
 from serving.api.grpc.contents import FIELDS
 from serving.api.grpc.parse_cache import ParseCache, infer_request_of
 from serving.errors import InferenceFailed, InvalidRequest
-from serving.tensors.json_tensors import NUMPY
+from serving.tensors.json_tensors import NUMPY, elements
 from serving.values import ITEM_BYTES, Signature, Tensor, TensorSpec
 
 
@@ -275,7 +274,14 @@ def test_classes_instead_of_scores():
             assert [output.shape for output in answer.outputs] == [[2], [2, 2]]
             found = [list(output.contents.bytes_contents) for output in answer.outputs]
             if raw:
-                found = [contents_of.elements(data) for data in answer.raw_output_contents]
+                found = [
+                    [
+                        one
+                        for some in elements(Tensor("", "BYTES", tuple(shape), data))
+                        for one in some
+                    ]
+                    for shape, data in zip(([2], [2, 2]), answer.raw_output_contents, strict=True)
+                ]
             best = [b"2.000000:1", b"0.250000:0", b"5.000000:2", b"0.000000:0"]
             assert found == [[b"hi", b"z"], best]
 
@@ -311,6 +317,18 @@ def test_requested_outputs_in_their_order():
     less = wire.encode_descriptor(returned[:1]) + returned[0].data
     with pytest.raises(InferenceFailed, match="no output c"):
         codec.encode_response(memoryview(less), wanted)
+
+
+@pytest.mark.parametrize("data", [b"\x05\0\0\0ab", b"\x02\0\0\0hi\x02\0\0\0hi"])
+def test_malformed_bytes_of_a_model_are_an_error(data):
+    """Typed contents hold as many elements as the shape says, whole; a part was sent as a success."""
+    specs = (TensorSpec(name="c", datatype="BYTES", shape=(-1,)),)
+    model = signature(("x", "FP32", (-1, 2)), outputs=specs)
+    codec = GrpcCodec("m", "1", model)
+    frame = wire.encode_descriptor([Tensor("c", "BYTES", (1,), data)]) + data
+    wanted = query(request(("x", "FP32", [2, 2], None), raw=[RAW]), model).wanted
+    with pytest.raises(InferenceFailed, match="does not hold the 1 texts"):
+        codec.encode_response(memoryview(frame), wanted._replace(raw=False))
 
 
 @given(st.data())

@@ -105,11 +105,16 @@ def test_the_last_value_stands_for_the_rest(datatype, values, expected):
 
 
 def test_numbers_that_are_not_packed():
-    """Old clients write repeated numbers one by one; they may be mixed with packed ones."""
+    """Old clients write repeated numbers one by one; mixed with packed ones, all are in their order."""
     shape = fields.content(2, fields.content(2, fields.number(1, 3)))
-    ints = b"\x38\x01" + fields.content(7, b"\x02\x03")
-    made = read(fields.number(1, DTYPES["INT32"]) + shape + ints)
-    assert array_of(made).tolist() == [1, 2, 3]
+    packed = fields.content(7, b"\x02\x03")
+    for ints, expected in (
+        (b"\x38\x01" + packed, [1, 2, 3]),
+        (packed + b"\x38\x01", [2, 3, 1]),
+        (b"\x38\x01\x38\x02" + fields.content(7, b"\x03"), [1, 2, 3]),
+    ):
+        made = read(fields.number(1, DTYPES["INT32"]) + shape + ints)
+        assert array_of(made).tolist() == expected
     floats = b"".join(b"\x2d" + np.float32(value).tobytes() for value in (1, 2, 3))
     made = read(fields.number(1, DTYPES["FP32"]) + shape + floats)
     assert array_of(made).tolist() == [1, 2, 3]

@@ -11,11 +11,10 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
 from serving import wire
-from serving.api.grpc.contents import elements
 from serving.api.open_inference import codec as open_inference_codec
 from serving.api.triton.classification import MAX_SCORES, classify, requested_classes
 from serving.errors import InvalidRequest
-from serving.tensors.json_tensors import NUMPY
+from serving.tensors.json_tensors import NUMPY, elements
 from serving.values import Signature, Tensor, TensorSpec
 
 SCORES = TensorSpec(name="scores", datatype="FP32", shape=(-1, 3))
@@ -36,7 +35,7 @@ def tensor(array, datatype="FP32"):
 
 
 def texts(found):
-    return [text.decode() for text in elements(found.data)]
+    return [text.decode() for some in elements(found) for text in some]
 
 
 def test_the_best_of_each_item():
