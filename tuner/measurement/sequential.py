@@ -143,20 +143,30 @@ def robust(values: Array) -> Array:
     """
     if len(values) < MIN_PAIRS:
         return values
-    middle = float(np.median(values))
-    scale = float(np.median(np.abs(values - middle))) / _MAD
+    middle = _median(values)
+    scale = _median(np.abs(values - middle)) / _MAD
     if not scale:
         return values
     for _ in range(MAX_STEPS):
-        drawn = np.clip((values - middle) / scale, -FAR, FAR)
-        share = max(float((np.abs(values - middle) < FAR * scale).mean()), 0.5)
-        step = scale * float(drawn.mean()) / share
+        drawn, share = _draw_in((values - middle) / scale)
+        step = scale * float(np.add.reduce(drawn)) / (len(values) * share)
         middle += step
         if abs(step) < 1e-9 * scale:
             break
-    drawn = np.clip((values - middle) / scale, -FAR, FAR)
-    share = max(float((np.abs(values - middle) < FAR * scale).mean()), 0.5)
+    drawn, share = _draw_in((values - middle) / scale)
     return np.asarray(middle + scale * drawn / share)
+
+
+def _draw_in(away: Array) -> tuple[Array, float]:
+    """Return values in robust sds drawn in to `FAR`, and the share that is nearer, at least 0.5."""
+    drawn = np.minimum(np.maximum(away, -FAR), FAR)
+    return drawn, max(np.count_nonzero(np.abs(away) < FAR) / len(away), 0.5)
+
+
+def _median(values: Array) -> float:
+    """Return the median; `np.median` takes ten times as long for a few values."""
+    middle = np.sort(values)[(len(values) - 1) // 2 : len(values) // 2 + 1]
+    return float(np.add.reduce(middle)) / len(middle)
 
 
 def read(plan: StoppingBoundaries, differences: Sequence[float], look: int) -> InterimResult:
