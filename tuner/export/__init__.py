@@ -49,11 +49,7 @@ WITHOUT_MODEL = frozenset({"serving", OF_OTHER_ENGINE})
 
 
 def check(target: str) -> None:
-    """Check that the format exists.
-
-    Raises:
-        UsageError: it does not.
-    """
+    """Raise UsageError if the format does not exist."""
     if target not in FORMATS:
         raise UsageError(
             f"export target {target!r} is not known{nearest(target, FORMATS)} "
@@ -62,11 +58,7 @@ def check(target: str) -> None:
 
 
 def check_engine(record: StudyRecord, target: str) -> None:
-    """Check that a format suits the study's engine.
-
-    Raises:
-        UsageError: it does not.
-    """
+    """Raise UsageError if the format does not suit the study's engine."""
     if record.is_of_other_engine and target != OF_OTHER_ENGINE:
         raise UsageError(
             f"study {record.name} tuned another engine ({record.engine}), whose "
@@ -85,10 +77,10 @@ def check_engine(record: StudyRecord, target: str) -> None:
 
 
 def best_files(record: StudyRecord, found: Advice) -> Files:
-    """`best.yaml`, and for a scenario `deploy.sh`."""
-    if record.is_of_other_engine:
-        return {serving.FILE_NAME: engine_settings.text(record, found)}
-    return serving.of_study(record, found)
+    """The study folder's `best.yaml`, and for a scenario `deploy.sh`."""
+    place = pathlib.PurePath(record.folder) / "best"
+    make = engine_settings.files if record.is_of_other_engine else serving.files
+    return make(ExportInput(record=record, advice=found, place=place))
 
 
 def export(
@@ -113,23 +105,15 @@ def export(
     check(target)
     check_engine(record, target)
     place = (out or pathlib.PurePath()) / ("best" if trial is None else f"trial-{trial}")
-    return FORMATS[target](
-        ExportInput(record=record, advice=_require_advice(record, trial), place=place, card=card)
-    )
+    found = _require_advice(record, trial)
+    return FORMATS[target](ExportInput(record=record, advice=found, place=place, card=card))
 
 
 def caution(record: StudyRecord, target: str, *, trial: int | None = None) -> str | None:
-    """How the export differs from the measured setup, or None.
-
-    Raises:
-        UsageError: as for `export`.
-    """
+    """How the export differs from the measured setup, or None; raises UsageError as `export`."""
     if target not in ONE_CONTAINER:
         return None
-    subject = ExportInput(
-        record=record, advice=_require_advice(record, trial), place=pathlib.PurePath()
-    )
-    return container.caution(subject)
+    return container.caution(record, _require_advice(record, trial).configuration)
 
 
 def _require_advice(record: StudyRecord, trial: int | None) -> Advice:

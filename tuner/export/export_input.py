@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
+import importlib.resources
 import pathlib
-from collections.abc import Collection, Iterator, Mapping
+import shlex
+from collections.abc import Collection, Mapping
 
 from serving.model_spec import ModelSpec
 from serving.models import EXTRAS
@@ -45,11 +47,6 @@ class ExportInput:
         return None if chosen is None else str(chosen)
 
     @property
-    def weights(self) -> pathlib.Path | None:
-        """Weights of that variant."""
-        return self.model.weights(self.variant)
-
-    @property
     def is_for_gpu(self) -> bool:
         """Whether the configuration uses a GPU."""
         device = self.advice.configuration.get(DEVICE, "auto")
@@ -68,13 +65,26 @@ class ExportInput:
         is_code = self.model.kind == "python" and ":" in self.record.target
         return str(self.model.path) if is_code else self.record.target
 
+    def refuse_program(self, other: str) -> None:
+        """Raise UsageError for a model of the kind `command`, with what cannot run it."""
+        if self.model.kind == "command":
+            raise UsageError(
+                f"model {self.model.name} is a program that speaks Luthier's wire, which "
+                f"{other}; export it with --to compose, kubernetes or kserve"
+            )
+
+    def quoted(self, file: str = "") -> str:
+        """Path of an exported file, or of the folder of all, quoted for the shell."""
+        return shlex.quote(str(self.place.parent / file))
+
 
 class Knobs:
-    """Knobs of a configuration; `remaining` yields those not taken."""
+    """Knobs of a configuration, of which each format takes those that it has."""
 
     def __init__(self, configuration: Mapping[str, Value]) -> None:
         self._given = configuration
-        self._left = dict(configuration)
+        self.left = dict(configuration)
+        """Knobs that were not taken."""
 
     def whole(self, name: str) -> int:
         """Take a whole number with a default."""
@@ -84,32 +94,28 @@ class Knobs:
 
     def maybe(self, name: str) -> float | int | None:
         """Take a number, or the server's default."""
-        self._left.pop(name, None)
+        self.take(name)
         value = self._given.get(name, SETTINGS[name].default)
         assert value is None or isinstance(value, int | float)
         return value
 
-    def take_variant(self, variant: str | None) -> None:
-        """Take the model's variant."""
-        if variant is not None:
-            self.take_as(VARIANT, variant)
+    def take(self, *names: str) -> None:
+        """Take knobs whatever their value."""
+        for name in names:
+            self.left.pop(name, None)
 
     def take_as(self, name: str, value: Value) -> None:
         """Take a knob if it has the format's only value."""
-        if self._left.get(name) == value:
-            del self._left[name]
+        if self.left.get(name) == value:
+            self.take(name)
 
     def take_settings(self, *, without: Collection[str] = ()) -> dict[str, Value]:
         """Take all settings of our server except some."""
-        taken = {
-            name: self._given[name]
-            for name in SETTINGS
-            if name in self._left and name not in without
-        }
-        for name in taken:
-            del self._left[name]
-        return taken
+        names = [name for name in SETTINGS if name in self.left and name not in without]
+        return {name: self.left.pop(name) for name in names}
 
-    def remaining(self) -> Iterator[tuple[str, Value]]:
-        """Yield the knobs that were not taken."""
-        yield from self._left.items()
+
+def program(name: str) -> str:
+    """Text of a file in `files/`; equal for every study, so no name becomes code."""
+    folder = importlib.resources.files("tuner.export") / "files"
+    return (folder / name).read_text(encoding="utf-8")

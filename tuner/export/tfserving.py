@@ -10,7 +10,7 @@ import shlex
 from collections.abc import Iterator
 
 from tuner.export import container, provenance
-from tuner.export.export_input import ExportInput, Files, Knobs
+from tuner.export.export_input import VARIANT, ExportInput, Files, Knobs
 
 PARAMETERS = "batching.pbtxt"
 SCRIPT = "serve.sh"
@@ -24,34 +24,44 @@ REASONS = {
 _FOLDER = "/batching.pbtxt"
 
 
-def files(subject: ExportInput) -> Files:
-    """Parameters and the script."""
-    knobs = Knobs(subject.advice.configuration)
-    parameters = "\n".join(_parameters(knobs))
-    command = " \\\n    ".join(_command(subject, knobs))
-    script = subject.place.with_name(SCRIPT)
-    told = list(
-        provenance.lines(
-            subject,
-            "TensorFlow Serving",
-            use=f"sh {provenance.shell_quote(script)} {_example(subject)}",
-            knobs=knobs,
-            reasons=REASONS,
-            otherwise="not a setting of TensorFlow Serving",
-            remarks=_remarks(subject),
-        )
-    )
-    return {
-        PARAMETERS: f"{provenance.comments(told)}\n{parameters}\n",
-        SCRIPT: f"#!/bin/sh\n{provenance.comments(told)}\n{_PROLOGUE}\nexec {command}\n",
-    }
-
-
 _PROLOGUE = """\
 set -eu
 here=$(cd "$(dirname "$0")" && pwd)
 model=$(cd "${1:?name the folder of the SavedModel: the one with saved_model.pb}" && pwd)
 """
+
+
+def files(subject: ExportInput) -> Files:
+    """Parameters and the script."""
+    knobs = Knobs(subject.advice.configuration)
+    parameters = "\n".join(_parameters(knobs))
+    command = " \\\n    ".join(_command(subject, knobs))
+    kind = subject.model.kind
+    folder = "FOLDER"
+    remarks = [
+        "Measured with Luthier's own server; TensorFlow Serving may differ: `tune load` measures it."
+    ]
+    if kind == "tensorflow":
+        knobs.take(VARIANT)  # by its folder
+        folder = shlex.quote(str(subject.model.weights(subject.variant)))
+    else:
+        remarks += [
+            f"TensorFlow Serving runs SavedModels alone, and this model is of kind {kind}: convert it first, and",
+            "measure again, for a converted model is another one.",
+        ]
+    head = provenance.head(
+        subject,
+        "TensorFlow Serving",
+        use=f"sh {subject.quoted(SCRIPT)} {folder}",
+        knobs=knobs,
+        reasons=REASONS,
+        otherwise="not a setting of TensorFlow Serving",
+        remarks=remarks,
+    )
+    return {
+        PARAMETERS: f"{head}{parameters}\n",
+        SCRIPT: f"#!/bin/sh\n{head}{_PROLOGUE}\nexec {command}\n",
+    }
 
 
 def _parameters(knobs: Knobs) -> Iterator[str]:
@@ -67,10 +77,8 @@ def _parameters(knobs: Knobs) -> Iterator[str]:
 
 def _command(subject: ExportInput, knobs: Knobs) -> Iterator[str]:
     needed = container.needs(subject, has_cache=False)
-    knobs.maybe("replica.cpu"), knobs.maybe("replica.memory_mb")  # part of `needed`
+    knobs.take("replica.cpu", "replica.memory_mb")  # part of `needed`
     knobs.take_as("cache.capacity_mb", 0)
-    if subject.model.kind == "tensorflow":
-        knobs.take_variant(subject.variant)  # the script's folder argument
     count, threads = knobs.whole("replica.count"), knobs.whole("replica.threads")
     name = subject.model.name
     yield "docker run --rm"
@@ -86,17 +94,3 @@ def _command(subject: ExportInput, knobs: Knobs) -> Iterator[str]:
     # One thread pool for all batches: the replicas' threads together.
     yield f"--tensorflow_intra_op_parallelism={count * threads}"
     yield f"--tensorflow_inter_op_parallelism={count}"
-
-
-def _example(subject: ExportInput) -> str:
-    if subject.model.kind == "tensorflow":
-        return provenance.shell_quote(subject.weights)
-    return "FOLDER"
-
-
-def _remarks(subject: ExportInput) -> Iterator[str]:
-    kind = subject.model.kind
-    yield "Measured with Luthier's own server; TensorFlow Serving may differ: `tune load` measures it."
-    if kind != "tensorflow":
-        yield f"TensorFlow Serving runs SavedModels alone, and this model is of kind {kind}: convert it first, and"
-        yield "measure again, for a converted model is another one."

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import yaml
@@ -22,6 +23,15 @@ _Dumper.add_representer(str, _text)
 def dump(data: Any) -> str:
     """One document."""
     return yaml.dump(data, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=100)
+
+
+def dump_settings(settings: Mapping[str, Any]) -> str:
+    """Settings file: settings nested by group."""
+    tree: dict[str, dict[str, Any]] = {}
+    for name, value in settings.items():
+        group, field = name.split(".", 1)
+        tree.setdefault(group, {})[field] = value
+    return dump(tree)
 
 
 def literal(text: str) -> str:

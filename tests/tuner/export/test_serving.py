@@ -11,7 +11,6 @@ from serving.settings import SETTINGS, ServingSettings, sources
 from tests.fakes import studies
 from tuner import advice, export
 from tuner.errors import UsageError
-from tuner.export.serving import FILE_NAME, of_study
 from tuner.values.configuration import Configuration
 
 FORMED = {
@@ -25,7 +24,7 @@ STUDY = studies.study(trials=12)
 
 def text_of(study):
     """The file with what the study advises."""
-    return of_study(study, advice.advise(study))[FILE_NAME]
+    return export.best_files(study, advice.advise(study))["best.yaml"]
 
 
 def settings_values():
