@@ -28,11 +28,9 @@ from tuner.export import (
 from tuner.export.export_input import ExportInput, Files
 from tuner.values.study_record import StudyRecord
 
-Exporter = Callable[[ExportInput], Files]
-
 OF_OTHER_ENGINE = "engine"
 OF_SCENARIO = "serving"
-FORMATS: Mapping[str, Exporter] = types.MappingProxyType(
+FORMATS: Mapping[str, Callable[[ExportInput], Files]] = types.MappingProxyType(
     {
         "serving": serving.files,
         "compose": compose.files,

@@ -24,7 +24,6 @@ from tuner.values.study_record import StudyRecord
 IMAGE = f"luthier-server:{__version__}"
 """Image of `make images`; some kinds append a dash and their name."""
 USER = 65532
-OF_THE_MACHINE = ("accelerator.clock_mhz", "accelerator.share")
 PORT, GRPC_PORT = 8000, 8001
 SETTINGS = "/settings.yaml"
 MODELS = pathlib.PurePosixPath("/model")
@@ -56,7 +55,7 @@ class ResourceRequirements:
 
     cpu: float
     memory_mb: int | None
-    lines: tuple[str, ...]
+    lines: list[str]
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -101,7 +100,7 @@ def describe(
     """
     record, kind = subject.record, subject.model.kind
     model, needed = _place_model(subject, models), needs(subject)
-    taken = knobs.take_settings(without=OF_THE_MACHINE)
+    taken = knobs.take_settings(without=("accelerator.clock_mhz", "accelerator.share"))
     settings = {**taken, "replica.spawner": "process", **record.told}
     told = [f"Settings of study {record.name}, mounted at {SETTINGS} in the container."]
     trust = ["--trust"] if record.is_trusted else []
@@ -143,7 +142,7 @@ def needs(subject: ExportInput, *, has_cache: bool = True) -> ResourceRequiremen
     cache_mb = knobs.whole("cache.capacity_mb") if has_cache else 0
     if limit_mb is None:
         lines.append("Memory: the study sets no limit, so none is set here.")
-        return ResourceRequirements(cpu=cpu, memory_mb=None, lines=tuple(lines))
+        return ResourceRequirements(cpu=cpu, memory_mb=None, lines=lines)
     own_mb = GATEWAY_MB + RUNTIME_MB.get(subject.model.kind, 0) + cache_mb
     memory_mb = int(count * limit_mb + own_mb + TEMPORARY_MB)
     cached = f" (its cache {cache_mb})" if cache_mb else ""
@@ -151,7 +150,7 @@ def needs(subject: ExportInput, *, has_cache: bool = True) -> ResourceRequiremen
         f"Memory: {count} x {limit_mb} of the replicas + {own_mb} of gateway and template{cached} "
         f"+ {TEMPORARY_MB} of /tmp = {memory_mb} MiB."
     )
-    return ResourceRequirements(cpu=cpu, memory_mb=memory_mb, lines=tuple(lines))
+    return ResourceRequirements(cpu=cpu, memory_mb=memory_mb, lines=lines)
 
 
 def cores_of(subject: ExportInput) -> int | None:

@@ -24,7 +24,6 @@ MIN_TARGET, MAX_TARGET = 10, 90
 """Bounds of the autoscaler's target in per cent; 100 may never be reached."""
 _PREFIX = "luthier/"
 _SETTINGS_KEY = "settings.yaml"
-_SECRET_KEY = "token"  # noqa: S105 - the name of a key
 
 
 def files(subject: ExportInput) -> Files:
@@ -158,7 +157,7 @@ def pod_container(
     if server.is_for_gpu:
         resources["nvidia.com/gpu"] = "1"
     plain = {**variables, **server.variables}
-    token = {"name": f"{server.name}-token", "key": _SECRET_KEY, "optional": True}
+    token = {"name": f"{server.name}-token", "key": "token", "optional": True}
     return {
         "name": name,
         "image": server.image,
@@ -202,7 +201,7 @@ def token_remarks(server: Container) -> list[str]:
             "Without a token, everybody who reaches the ports may send requests, without "
             "TLS. To require one, first run:"
         ),
-        f"  kubectl create secret generic {server.name}-token --from-literal={_SECRET_KEY}=$(openssl rand -hex 16)",
+        f"  kubectl create secret generic {server.name}-token --from-literal=token=$(openssl rand -hex 16)",
     ]
 
 

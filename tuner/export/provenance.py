@@ -50,13 +50,11 @@ def head(
     """Comments at the head of an exported file, and an empty line.
 
     Args:
-        subject: what is exported.
         what: start of the first line.
         use: command that uses the file.
         knobs: those not taken are listed.
         reasons: why knobs were not taken, by name.
         otherwise: reason for all others.
-        remarks: notes about the file.
     """
     record = subject.record
     load = workload_in_words(
@@ -123,11 +121,9 @@ def in_flight(subject: ExportInput) -> int:
 def measurements(subject: ExportInput) -> tuple[Measurement, ...]:
     """Evaluations of the exported configuration, from a verdict if any."""
     record, configuration = subject.record, subject.advice.configuration
-    if record.verdict is not None and configuration == record.best:
-        return record.verdict.best
-    if record.verdict is not None and configuration == record.default:
-        return record.verdict.default
-    return _evaluations(record, configuration)
+    if record.verdict is None or configuration not in (record.best, record.default):
+        return _evaluations(record, configuration)
+    return record.verdict.best if configuration == record.best else record.verdict.default
 
 
 def _measured_lines(record: StudyRecord, chosen: Configuration) -> Iterator[str]:

@@ -21,7 +21,6 @@ REASONS = {
     "cache.capacity_mb": "TensorFlow Serving has no cache",
     "routing.policy": "in TensorFlow Serving any free batch thread takes the next batch",
 }
-_FOLDER = "/batching.pbtxt"
 
 
 _PROLOGUE = """\
@@ -34,7 +33,16 @@ model=$(cd "${1:?name the folder of the SavedModel: the one with saved_model.pb}
 def files(subject: ExportInput) -> Files:
     """Parameters and the script."""
     knobs = Knobs(subject.advice.configuration)
-    parameters = "\n".join(_parameters(knobs))
+    knobs.take_as("batching.policy", "fixed")
+    size = knobs.whole("batching.max_size")
+    parameters = {
+        "max_batch_size": size,
+        "batch_timeout_micros": knobs.whole("batching.timeout_us"),
+        "num_batch_threads": knobs.whole("replica.count"),
+        # The queue counts batches there, items here.
+        "max_enqueued_batches": math.ceil(knobs.whole("scheduling.queue_capacity") / size),
+    }
+    body = "".join(f"{name} {{ value: {value} }}\n" for name, value in parameters.items())
     command = " \\\n    ".join(_command(subject, knobs))
     kind = subject.model.kind
     folder = "FOLDER"
@@ -59,20 +67,9 @@ def files(subject: ExportInput) -> Files:
         remarks=remarks,
     )
     return {
-        PARAMETERS: f"{head}{parameters}\n",
+        PARAMETERS: head + body,
         SCRIPT: f"#!/bin/sh\n{head}{_PROLOGUE}\nexec {command}\n",
     }
-
-
-def _parameters(knobs: Knobs) -> Iterator[str]:
-    size = knobs.whole("batching.max_size")
-    knobs.take_as("batching.policy", "fixed")
-    yield f"max_batch_size {{ value: {size} }}"
-    yield f"batch_timeout_micros {{ value: {knobs.whole('batching.timeout_us')} }}"
-    yield f"num_batch_threads {{ value: {knobs.whole('replica.count')} }}"
-    # The queue counts batches there, items here.
-    batches = math.ceil(knobs.whole("scheduling.queue_capacity") / size)
-    yield f"max_enqueued_batches {{ value: {batches} }}"
 
 
 def _command(subject: ExportInput, knobs: Knobs) -> Iterator[str]:
@@ -87,10 +84,10 @@ def _command(subject: ExportInput, knobs: Knobs) -> Iterator[str]:
         yield f"--memory {needed.memory_mb}m --memory-swap {needed.memory_mb}m"
     yield "--publish 127.0.0.1:8500:8500 --publish 127.0.0.1:8501:8501"
     yield f'--volume "$model":{shlex.quote(f"/models/{name}/1")}:ro'
-    yield f'--volume "$here/{PARAMETERS}":{_FOLDER}:ro'
+    yield f'--volume "$here/{PARAMETERS}":/{PARAMETERS}:ro'
     yield f"--env MODEL_NAME={shlex.quote(name)}"
     yield f"--gpus all {IMAGE}:latest-gpu" if subject.is_for_gpu else IMAGE
-    yield f"--enable_batching --batching_parameters_file={_FOLDER}"
+    yield f"--enable_batching --batching_parameters_file=/{PARAMETERS}"
     # One thread pool for all batches: the replicas' threads together.
     yield f"--tensorflow_intra_op_parallelism={count * threads}"
     yield f"--tensorflow_inter_op_parallelism={count}"

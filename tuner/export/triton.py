@@ -78,16 +78,15 @@ def _config(subject: ExportInput, knobs: Knobs) -> Iterator[str]:
     yield f"version_policy {{ specific {{ versions: [ {_version(card)} ] }} }}"
     if knobs.whole("cache.capacity_mb"):
         yield "response_cache { enable: true }"
-    if card.kind == "onnx":
-        yield _parameter("intra_op_thread_count", str(threads))
-        yield _parameter("inter_op_thread_count", "1")
-    else:
-        yield _parameter("model", subject.model_elsewhere)
-        yield _parameter("threads", str(threads))
+    parameters = {"intra_op_thread_count": str(threads), "inter_op_thread_count": "1"}
+    if card.kind != "onnx":
+        parameters = {"model": subject.model_elsewhere, "threads": str(threads)}
         if subject.record.is_trusted:
-            yield _parameter("trust", "true")
+            parameters["trust"] = "true"
         if subject.variant is not None:
-            yield _parameter("variant", subject.variant)
+            parameters["variant"] = subject.variant
+    for key, value in parameters.items():
+        yield f"parameters {{ key: {quote(key)} value {{ string_value: {quote(value)} }} }}"
 
 
 def _tensors(signature: Signature, *, is_batched: bool) -> Iterator[str]:
@@ -101,10 +100,6 @@ def _tensors(signature: Signature, *, is_batched: bool) -> Iterator[str]:
             if not shape:
                 text += " reshape { shape: [ ] }"
             yield f"{kind} [ {{ {text} }} ]"
-
-
-def _parameter(key: str, value: str) -> str:
-    return f"parameters {{ key: {quote(key)} value {{ string_value: {quote(value)} }} }}"
 
 
 def _version(card: ModelSpec) -> int:
