@@ -1,6 +1,6 @@
 """Exports of a study's configuration to other systems, one pure module per format.
 
-An exporter returns file names and texts; the caller writes them.
+An exporter returns file names and their contents; the caller writes the files.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ WITHOUT_MODEL = frozenset({"serving", OF_OTHER_ENGINE})
 
 
 def check(target: str) -> None:
-    """Raise UsageError if the format does not exist."""
+    """Raise UsageError unless `target` is a known export format."""
     if target not in FORMATS:
         raise UsageError(
             f"export target {target!r} is not known{nearest(target, FORMATS)} "
@@ -56,7 +56,7 @@ def check(target: str) -> None:
 
 
 def check_engine(record: StudyRecord, target: str) -> None:
-    """Raise UsageError if the format does not suit the study's engine."""
+    """Raise UsageError if the format does not suit the study's engine or scenario."""
     if record.is_of_other_engine and target != OF_OTHER_ENGINE:
         raise UsageError(
             f"study {record.name} tuned another engine ({record.engine}), whose "
@@ -75,7 +75,7 @@ def check_engine(record: StudyRecord, target: str) -> None:
 
 
 def best_files(record: StudyRecord, found: Advice) -> Files:
-    """The study folder's `best.yaml`, and for a scenario `deploy.sh`."""
+    """Return `best.yaml` of a study folder, and for a scenario `deploy.sh`."""
     place = pathlib.PurePath(record.folder) / "best"
     make = engine_settings.files if record.is_of_other_engine else serving.files
     return make(ExportInput(record=record, advice=found, place=place))
@@ -89,13 +89,13 @@ def export(
     out: pathlib.PurePath | None = None,
     card: ModelSpec | None = None,
 ) -> Files:
-    """Files of one format.
+    """Return the files of one export.
 
     Args:
         target: a key of `FORMATS`.
-        trial: None: the recommended configuration.
-        out: folder of the files, used in their commands.
-        card: model spec; not for `WITHOUT_MODEL`.
+        trial: number of the trial; None exports the recommended configuration.
+        out: future folder of the files, for the commands in them.
+        card: model spec; optional for `WITHOUT_MODEL`.
 
     Raises:
         UsageError: unknown format or trial, no successful trial, or an unsupported model.
@@ -108,7 +108,7 @@ def export(
 
 
 def caution(record: StudyRecord, target: str, *, trial: int | None = None) -> str | None:
-    """How the export differs from the measured setup, or None; raises UsageError as `export`."""
+    """Return a warning that the setup differs from the measured one, or None; raise as `export`."""
     if target not in ONE_CONTAINER:
         return None
     return container.caution(record, _require_advice(record, trial).configuration)

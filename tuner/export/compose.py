@@ -11,7 +11,7 @@ FILE_NAME = "compose.yaml"
 
 
 def files(subject: ExportInput) -> Files:
-    """Service and its settings."""
+    """Return the Compose file and its settings file."""
     knobs = Knobs(subject.advice.configuration)
     server = container.describe(subject, knobs)
     settings = f"{subject.place.name}.yaml"

@@ -1,7 +1,7 @@
 """One container with the whole server: image, arguments, settings and resources.
 
-A container may not create control groups, so only the total is enforced, over gateway and replicas
-together, and a replica can use what others leave.
+A container may not create control groups, so only the total of the gateway and the replicas
+is enforced, and a replica can use what the others leave.
 """
 
 from __future__ import annotations
@@ -22,21 +22,21 @@ from tuner.values.configuration import Configuration
 from tuner.values.study_record import StudyRecord
 
 IMAGE = f"luthier-server:{__version__}"
-"""Image of `make images`; some kinds append a dash and their name."""
+"""Image that `make images` builds; some model kinds append a dash and their name."""
 USER = 65532
 PORT, GRPC_PORT = 8000, 8001
 SETTINGS = "/settings.yaml"
 MODELS = pathlib.PurePosixPath("/model")
 READY = "/v2/health/ready"
 DRAIN_S = 30
-"""`server.drain_s` (20 s) plus time for the processes."""
+"""`server.drain_s` (20 s), plus time for ending processes."""
 START_S = 60
 MAX_NAME = 50
-"""A Service allows 63 characters, suffixes included."""
+"""A Service allows 63 characters, including suffixes."""
 
 GATEWAY_CPU = 1.0
 GATEWAY_MB = 256
-"""Gateway and fork server: 75 to 140 MiB, plus requests."""
+"""Gateway and fork server need 75 to 140 MiB, plus requests."""
 OF_FOLDERS = ("tensorflow", "mlflow")
 RUNTIME_MB = {
     "torch": 512,
@@ -51,7 +51,7 @@ TEMPORARY_MB = 64
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class ResourceRequirements:
-    """Resources of one server."""
+    """Resources of one server, with their calculation in words."""
 
     cpu: float
     memory_mb: int | None
@@ -60,32 +60,30 @@ class ResourceRequirements:
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class ModelPlace:
-    """Where the container finds the model."""
+    """Place of the model in the container."""
 
     argument: str
-    """Name or path in the container."""
     source: pathlib.Path | None = None
-    """Folder to mount; None: the model is in the image."""
+    """Folder to mount; None if the image contains the model."""
     target: str = ""
     variables: dict[str, str] = dataclasses.field(default_factory=dict)
-    """Variables that locate weights that were built here."""
+    """Variables that locate weights built on this machine."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Container:
-    """The container of one export; words in which a format would expand `$NAME` are escaped."""
+    """The container of an export; `$` is escaped in arguments and variables."""
 
     name: str
-    """Letters, digits and dashes, letter first (RFC 1035)."""
+    """Letters, digits and dashes, beginning with a letter (RFC 1035)."""
     image: str
     arguments: list[str]
-    """Arguments of `python -m serving`."""
     variables: dict[str, str]
     model: ModelPlace
     needs: ResourceRequirements
     is_for_gpu: bool
     settings: str
-    """Settings file for `SETTINGS`."""
+    """Content of the settings file."""
     facts: dict[str, str]
     remarks: list[str]
 
@@ -93,7 +91,7 @@ class Container:
 def describe(
     subject: ExportInput, knobs: Knobs, models: pathlib.PurePosixPath = MODELS
 ) -> Container:
-    """Container of an export, with all knobs that are settings.
+    """Describe the container, and take the knobs that become its settings.
 
     Raises:
         UsageError: the model is a module installed only on this machine.
@@ -123,7 +121,7 @@ def describe(
 
 
 def needs(subject: ExportInput, *, has_cache: bool = True) -> ResourceRequirements:
-    """Resources of gateway and replicas."""
+    """Return the resources for the gateway and all replicas."""
     knobs = Knobs(subject.advice.configuration)
     count = knobs.whole("replica.count")
     each = knobs.maybe("replica.cpu")
@@ -154,7 +152,7 @@ def needs(subject: ExportInput, *, has_cache: bool = True) -> ResourceRequiremen
 
 
 def cores_of(subject: ExportInput) -> int | None:
-    """The study machine's cores, or None if unknown."""
+    """Return the study machine's number of cores, or None if it is unknown."""
     cores = subject.record.environment.get("host", {}).get("cores")
     return cores if isinstance(cores, int) else None
 
@@ -181,7 +179,7 @@ def _remarks(
 
 
 def caution(record: StudyRecord, configuration: Configuration) -> str | None:
-    """Warning that per-replica limits do not hold here, or None."""
+    """Return a warning that per-replica limits are not enforced, or None without limits."""
     knobs = Knobs(configuration)
     cpu, memory_mb = knobs.maybe("replica.cpu"), knobs.maybe("replica.memory_mb")
     limits = [f"{cpu:g} cores"] if cpu is not None else []

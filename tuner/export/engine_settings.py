@@ -1,6 +1,6 @@
-"""Export of another engine's configuration: its knobs, and its engine file filled in.
+"""Export of another engine's configuration: its knobs, and its engine file with these filled in.
 
-Placeholders of each start, such as `{port}`, stay.
+Placeholders for each start, such as `{port}`, remain.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Export as a KServe InferenceService with the server as its predictor.
 
-A pod gets at most the measured concurrency; Knative adds pods. Source: KServe's API,
+A pod gets at most the measured concurrency; Knative adds pods. Source: the KServe API,
 serving.kserve.io/v1beta1.
 """
 
@@ -16,7 +16,7 @@ MODELS = pathlib.PurePosixPath("/mnt/models")
 
 
 def files(subject: ExportInput) -> Files:
-    """Return the manifest of an export."""
+    """Return the manifests in one file."""
     knobs = Knobs(subject.advice.configuration)
     server = container.describe(subject, knobs, MODELS)
     concurrency = provenance.in_flight(subject)

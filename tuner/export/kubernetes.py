@@ -21,13 +21,13 @@ MAX_PODS = 4
 HEADROOM = 0.8
 """Share of the measured CPU use at which a pod is added, as starting takes seconds."""
 MIN_TARGET, MAX_TARGET = 10, 90
-"""Bounds of the autoscaler's target in per cent; 100 may never be reached."""
+"""Bounds of the autoscaler's target in per cent; 100 might never be reached."""
 _PREFIX = "luthier/"
 _SETTINGS_KEY = "settings.yaml"
 
 
 def files(subject: ExportInput) -> Files:
-    """Return the manifests of an export."""
+    """Return the manifests in one file."""
     knobs = Knobs(subject.advice.configuration)
     server = container.describe(subject, knobs)
     target, reckoned = scaling_target(provenance.measurements(subject), server.needs.cpu)
@@ -84,7 +84,7 @@ def files(subject: ExportInput) -> Files:
 
 
 def scaling_target(evaluations: tuple[Measurement, ...], cpu: float) -> tuple[int, list[str]]:
-    """CPU per cent at which a pod that requests `cpu` cores gets another, and its explanation."""
+    """Return the CPU use that adds a pod, in % of a pod's `cpu`, and an explanation."""
     used = [
         one.noise.server_cpu_s / (one.warmup_s + one.seconds)
         for one in evaluations
@@ -117,7 +117,7 @@ def manifest(
     annotations: dict[str, str] | None = None,
     **body: Any,
 ) -> dict[str, Any]:
-    """Manifest with the server's name and labels."""
+    """Return a manifest with the server's name and labels."""
     metadata: dict[str, Any] = {"name": f"{server.name}{suffix}", "labels": labels(server)}
     if annotations is not None:
         metadata["annotations"] = annotations
@@ -125,24 +125,24 @@ def manifest(
 
 
 def documents(server: Container, *manifests: dict[str, Any]) -> str:
-    """Join the settings file and manifests into one file."""
+    """Join a ConfigMap with the settings and other manifests."""
     settings = manifest("v1", "ConfigMap", server, suffix="-settings", annotations=facts(server))
     settings["data"] = {_SETTINGS_KEY: server.settings}
     return "---\n".join(map(yaml_text.dump, (settings, *manifests)))
 
 
 def labels(server: Container) -> dict[str, str]:
-    """Labels that select the pods."""
+    """Return the labels that select the pods."""
     return {"app.kubernetes.io/name": server.name}
 
 
 def facts(server: Container) -> dict[str, str]:
-    """Provenance as annotations."""
+    """Return the provenance as annotations."""
     return {_PREFIX + name: text for name, text in server.facts.items()}
 
 
 def settings_digest(server: Container) -> dict[str, str]:
-    """Annotation that restarts pods when the settings change."""
+    """Return the annotation that restarts pods when the settings change."""
     digest = hashlib.sha256(server.settings.encode("utf-8", "replace")).hexdigest()
     return {f"{_PREFIX}settings-sha256": digest}
 
@@ -150,7 +150,7 @@ def settings_digest(server: Container) -> dict[str, str]:
 def pod_container(
     server: Container, name: str, ports: list[dict[str, Any]], **variables: str
 ) -> dict[str, Any]:
-    """The server's container, without model mounts."""
+    """Return the server's container, without model mounts."""
     resources = {"cpu": f"{round(1000 * server.needs.cpu)}m"}
     if server.needs.memory_mb is not None:
         resources["memory"] = f"{server.needs.memory_mb}Mi"
@@ -195,7 +195,7 @@ def pod_container(
 
 
 def token_remarks(server: Container) -> list[str]:
-    """How to require a token."""
+    """Return remarks on requiring a token."""
     return [
         (
             "Without a token, everybody who reaches the ports may send requests, without "
@@ -206,7 +206,7 @@ def token_remarks(server: Container) -> list[str]:
 
 
 def volumes(server: Container) -> list[dict[str, Any]]:
-    """Volumes for settings and temporary files."""
+    """Return volumes for settings and temporary files."""
     temporary = {"medium": "Memory", "sizeLimit": f"{container.TEMPORARY_MB}Mi"}
     return [
         {"name": "settings", "configMap": {"name": f"{server.name}-settings"}},

@@ -1,7 +1,7 @@
 """Provenance of an export, as comment lines and annotations.
 
-Study, reason, metrics with intervals, and knobs that the format lacks, reduced to printable lines,
-so that no name can become a setting.
+Study, reason, metrics with intervals, and missing knobs, reduced to printable lines, so that no
+name can become a setting.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ MAX_CHARACTERS = 1000
 
 
 def comments(lines: Iterable[str]) -> str:
-    """Lines as one-line comments."""
+    """Return lines as one-line comments."""
     return "".join(f"# {_indented_line(line)}".rstrip() + "\n" for line in lines)
 
 
 def _indented_line(text: str) -> str:
-    """Printable text on one line, with its leading spaces."""
+    """Return printable text on one line, with its leading spaces."""
     return " " * (len(text) - len(text.lstrip(" "))) + printable_line(text)
 
 
@@ -47,14 +47,14 @@ def head(
     otherwise: str = "not a setting of the server",
     remarks: Iterable[str] = (),
 ) -> str:
-    """Comments at the head of an exported file, and an empty line.
+    """Return the comments at the head of a file, and an empty line.
 
     Args:
-        what: start of the first line.
+        what: beginning of the first line.
         use: command that uses the file.
-        knobs: those not taken are listed.
-        reasons: why knobs were not taken, by name.
-        otherwise: reason for all others.
+        knobs: the knobs, of which those not taken are listed.
+        reasons: knob -> reason why it was not taken.
+        otherwise: reason for all other knobs.
     """
     record = subject.record
     load = workload_in_words(
@@ -90,13 +90,13 @@ def head(
 
 
 def facts(subject: ExportInput) -> dict[str, str]:
-    """Study, workload, metrics and verdict as one-line texts."""
+    """Return study, workload, metrics and verdict, one line each."""
     record = subject.record
     told = {"study": record.name, "model": record.model}
     if not record.is_open:
         told["concurrency"] = str(record.concurrency)
     elif record.rate_per_s is None:
-        told["rate"] = "found by each launch"
+        told["rate"] = "found by each evaluation"
     else:
         told["rate"] = rate_in_words(record.rate_per_s)
     told |= {
@@ -110,16 +110,16 @@ def facts(subject: ExportInput) -> dict[str, str]:
 
 
 def in_flight(subject: ExportInput) -> int:
-    """Requests in flight: concurrency, or rate times p99 (Little's law)."""
+    """Return the number of requests in flight: concurrency, or rate times p99 (Little's law)."""
     record = subject.record
     if not record.is_open:
         return record.concurrency
-    waiting = [(launch.rate_per_s or 0.0) * launch.p99_ms / 1e3 for launch in measurements(subject)]
+    waiting = [(one.rate_per_s or 0.0) * one.p99_ms / 1e3 for one in measurements(subject)]
     return max(1, math.ceil(max(waiting, default=0.0)))
 
 
 def measurements(subject: ExportInput) -> tuple[Measurement, ...]:
-    """Evaluations of the exported configuration, from a verdict if any."""
+    """Return the evaluations of the configuration, preferably those of the verdict."""
     record, configuration = subject.record, subject.advice.configuration
     if record.verdict is None or configuration not in (record.best, record.default):
         return _evaluations(record, configuration)
@@ -160,33 +160,33 @@ def _evaluations(record: StudyRecord, configuration: Configuration) -> tuple[Mea
     )
 
 
-def _figures(record: StudyRecord, launches: tuple[Measurement, ...]) -> str:
-    if not launches:
+def _figures(record: StudyRecord, evaluations: tuple[Measurement, ...]) -> str:
+    if not evaluations:
         return "not measured"
     second = () if record.second is None else (record.second,)
     names = tuple(dict.fromkeys((record.objective, *second, *FIGURES)))
     if record.objective in FIGURES and not second:
         names = FIGURES
-    told = [_figure(objectives.find_objective(name), launches) for name in names]
-    count = f"{len(launches)} launch" + ("es" if len(launches) > 1 else "")
+    told = [_figure(objectives.find_objective(name), evaluations) for name in names]
+    count = f"{len(evaluations)} evaluation{'s' * (len(evaluations) > 1)}"
     return f"{', '.join(told)} ({count}; in brackets 95 % intervals)"
 
 
-def _figure(objective: objectives.Objective, launches: tuple[Measurement, ...]) -> str:
+def _figure(objective: objectives.Objective, evaluations: tuple[Measurement, ...]) -> str:
     if objective.name == "p99":
-        tail = tail_latency.pool_tails(launches)
+        tail = tail_latency.pool_tails(evaluations)
         if not tail.is_reportable:
             return f"p99 not known ({tail.why_not})"
         low, high = _ends(tail.interval, ".4g", "?")
         effective = f"{tail.effective:,.0f} effective requests"
         return f"p99 {tail.value_ms:.4g} ms [{low}, {high}] of {effective}"
     label = "" if objective.name == "throughput" else f"{objective.name} "
-    values = [value for value in map(objective.value, launches) if value > 0]
+    values = [value for value in map(objective.value, evaluations) if value > 0]
     if not values:
         return f"{label}not measured"
     logs = [math.log(value) for value in values]
     middle = math.fsum(logs) / len(logs)
-    interval = objective.interval(launches[0])
+    interval = objective.interval(evaluations[0])
     if len(logs) > 1:
         # Over evaluations, because users will meet the differences between them.
         spread = math.sqrt(math.fsum((log - middle) ** 2 for log in logs) / (len(logs) - 1))

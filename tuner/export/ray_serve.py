@@ -22,7 +22,7 @@ REASONS = {
 
 
 def files(subject: ExportInput) -> Files:
-    """Configuration and the program."""
+    """Return the configuration and the program."""
     subject.refuse_program("Ray Serve does not")
     knobs = Knobs(subject.advice.configuration)
     body = yaml_text.dump(_configuration(subject, knobs))

@@ -1,7 +1,7 @@
 """Export as settings of Luthier's own server, for `python -m serving --settings`.
 
-A scenario gets `deploy.sh` as well, which deploys its models to a running server. Text from a study
-appears in it only shell-quoted or in one-line comments.
+A scenario also gets `deploy.sh`, which deploys its models. Text from a study appears in it only
+shell-quoted or in one-line comments.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ ADDRESS = f"http://127.0.0.1:{ServerSettings().admin_port}"
 
 
 def files(subject: ExportInput) -> Files:
-    """Settings, and a scenario's deploy script."""
+    """Return the settings file, and a scenario's deploy script."""
     record, knobs = subject.record, Knobs(subject.advice.configuration)
     file = subject.place.with_name(f"{subject.place.name}.yaml")
     command = serve_command(record.served_model, file, is_trusted=record.is_trusted)
@@ -43,7 +43,7 @@ def files(subject: ExportInput) -> Files:
 
 
 def deploy_script(shared: SharedModels, place: pathlib.PurePath, *, study: str, server: str) -> str:
-    """Script; `place` is its path, `server` the command that starts the server."""
+    """Return `deploy.sh`; `place` is its path, `server` the command that starts the server."""
     told = [
         f"The models of study {study}, for a server that runs with its settings:",
         f"  {server}",

@@ -1,4 +1,4 @@
-"""Export as TensorFlow Serving's batching parameters, and the command that uses them.
+"""Export as batching parameters for TensorFlow Serving, with the command that uses them.
 
 Source: tensorflow/serving, session_bundle_config.proto (BatchingParameters) and main.cc (flags).
 """
@@ -31,7 +31,7 @@ model=$(cd "${1:?name the folder of the SavedModel: the one with saved_model.pb}
 
 
 def files(subject: ExportInput) -> Files:
-    """Parameters and the script."""
+    """Return the parameters and the script."""
     knobs = Knobs(subject.advice.configuration)
     knobs.take_as("batching.policy", "fixed")
     size = knobs.whole("batching.max_size")

@@ -1,6 +1,6 @@
 """Export as a Triton model repository: `NAME/config.pbtxt` and `NAME/1/`.
 
-ONNX models are copied for Triton's own backend, others get a `model.py` for the python backend.
+ONNX models are copied for Triton's ONNX backend; others get a `model.py` for the Python backend.
 Source: Triton's model configuration (model_config.proto).
 """
 
@@ -18,7 +18,7 @@ CONFIG = "config.pbtxt"
 
 
 def files(subject: ExportInput) -> Files:
-    """The model's folder."""
+    """Return the model's folder."""
     card, signature = subject.model, subject.record.signature
     subject.refuse_program("no Triton backend does")
     if card.kind != "onnx" and signature is None:

@@ -1,4 +1,4 @@
-"""Plain data as YAML, in the given key order, with multi-line texts as blocks."""
+"""Plain data as YAML, with keys in the given order and multi-line strings as blocks."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import yaml
 
 
 class _Dumper(yaml.SafeDumper):
-    """Safe dumper with block style for long texts."""
+    """Safe dumper that writes multi-line strings in block style."""
 
 
 def _text(dumper: yaml.SafeDumper, value: str) -> yaml.ScalarNode:
@@ -21,12 +21,12 @@ _Dumper.add_representer(str, _text)
 
 
 def dump(data: Any) -> str:
-    """One document."""
+    """Return one document."""
     return yaml.dump(data, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=100)
 
 
 def dump_settings(settings: Mapping[str, Any]) -> str:
-    """Settings file: settings nested by group."""
+    """Return settings as YAML, nested by group."""
     tree: dict[str, dict[str, Any]] = {}
     for name, value in settings.items():
         group, field = name.split(".", 1)
@@ -35,5 +35,5 @@ def dump_settings(settings: Mapping[str, Any]) -> str:
 
 
 def literal(text: str) -> str:
-    """Escape a text in which Compose or Kubernetes would expand `$NAME` or `$(NAME)`."""
+    """Escape a string in which Compose or Kubernetes would expand `$NAME` or `$(NAME)`."""
     return text.replace("$", "$$")

@@ -84,7 +84,7 @@ def test_the_head_says_where_the_settings_come_from():
     text = text_of(STUDY)
     for part in (STUDY.name, STUDY.model, "concurrency 20", STUDY.verdict.text, *STUDY.notes):
         assert part in text
-    assert len(re.findall(r"requests/s \[\d+(\.\d+)?, \d+(\.\d+)?\] \(5 launches", text)) == 2
+    assert len(re.findall(r"requests/s \[\d+(\.\d+)?, \d+(\.\d+)?\] \(5 evaluations", text)) == 2
 
 
 def test_the_head_has_the_load_and_the_studys_own_objective():
