@@ -40,9 +40,6 @@ from tuner.study.interruption import resumable
 from tuner.study.progress import Terminal
 from tuner.values.measurement import Measurement
 
-LOAD = ("concurrency", "rate", "arrivals", "client_batch", "payload", "shape", "values")
-"""Target settings that it accepts."""
-
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options."""
@@ -55,7 +52,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     options.add_value(parser, "--model", "NAME", told)
     told = "header sent with every request; repeatable; default: none"
     options.add_value(parser, "--header", "'NAME: VALUE'", told, action="append", default=[])
-    options.add_group(parser, "target", only=LOAD)
+    options.add_group(parser, "target", only=(*options.REQUESTS, "rate", "arrivals"))
     options.add_group(
         parser,
         "measurement",
@@ -274,13 +271,12 @@ def _table(measurement: Measurement) -> rich.table.Table:
 
 
 def _data(measurement: Measurement, plan: PhasePlan, notes: list[str]) -> dict[str, Any]:
-    load = {
+    return {
         "concurrency": plan.concurrency,
         "arrivals": None if plan.rate_per_s is None else plan.spread,
-    }
-    items = {
+        **measurement.as_json(),
+        "p99_ms": measurement.p99_ms if measurement.has_p99 else None,
         "items_per_s": measurement.items_per_s,
         "time_per_item_ms": measurement.time_per_item_ms if measurement.items_per_s else None,
+        "notes": notes,
     }
-    told = {"p99_ms": measurement.p99_ms if measurement.has_p99 else None}
-    return {**load, **measurement.as_json(), **told, **items, "notes": notes}
