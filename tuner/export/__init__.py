@@ -47,7 +47,7 @@ WITHOUT_MODEL = frozenset({"serving", OF_OTHER_ENGINE})
 
 
 def check(target: str) -> None:
-    """Raise UsageError unless `target` is a known export format."""
+    """Raise UsageError unless `target` is an export format."""
     if target not in FORMATS:
         raise UsageError(
             f"export target {target!r} is not known{nearest(target, FORMATS)} "

@@ -83,7 +83,6 @@ class Container:
     needs: ResourceRequirements
     is_for_gpu: bool
     settings: str
-    """Content of the settings file."""
     facts: dict[str, str]
     remarks: list[str]
 
@@ -152,7 +151,7 @@ def needs(subject: ExportInput, *, has_cache: bool = True) -> ResourceRequiremen
 
 
 def cores_of(subject: ExportInput) -> int | None:
-    """Return the study machine's number of cores, or None if it is unknown."""
+    """Return the study machine's number of cores, or None if unknown."""
     cores = subject.record.environment.get("host", {}).get("cores")
     return cores if isinstance(cores, int) else None
 

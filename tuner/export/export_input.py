@@ -66,7 +66,7 @@ class ExportInput:
         return str(self.model.path) if is_code else self.record.target
 
     def refuse_program(self, why: str) -> None:
-        """Raise UsageError, with `why` as the reason, if the model is a program."""
+        """Raise UsageError, with the reason `why`, if the model is a program."""
         if self.model.kind == "command":
             raise UsageError(
                 f"model {self.model.name} is a program that speaks Luthier's wire, which "
@@ -84,33 +84,33 @@ class Knobs:
     def __init__(self, configuration: Mapping[str, Value]) -> None:
         self._given = configuration
         self.left = dict(configuration)
-        """Knobs not taken."""
+        """Knobs that were not taken."""
 
     def whole(self, name: str) -> int:
-        """Take a knob with a whole number."""
+        """Take a knob whose value is a whole number."""
         value = self.maybe(name)
         assert isinstance(value, int)
         return value
 
     def maybe(self, name: str) -> float | int | None:
-        """Take a knob with a number, or the server's default."""
+        """Take a numeric knob, or the server's default if it is not given."""
         self.take(name)
         value = self._given.get(name, SETTINGS[name].default)
         assert value is None or isinstance(value, int | float)
         return value
 
     def take(self, *names: str) -> None:
-        """Take knobs with any value."""
+        """Take knobs regardless of their values."""
         for name in names:
             self.left.pop(name, None)
 
     def take_as(self, name: str, value: Value) -> None:
-        """Take a knob if it has the only supported value."""
+        """Take a knob if it has the only value that the format supports."""
         if self.left.get(name) == value:
             self.take(name)
 
     def take_settings(self, *, without: Collection[str] = ()) -> dict[str, Value]:
-        """Take all settings of Luthier's server except `without`."""
+        """Take and return all settings of Luthier's server except those in `without`."""
         names = [name for name in SETTINGS if name in self.left and name not in without]
         return {name: self.left.pop(name) for name in names}
 

@@ -84,7 +84,7 @@ def files(subject: ExportInput) -> Files:
 
 
 def scaling_target(evaluations: tuple[Measurement, ...], cpu: float) -> tuple[int, list[str]]:
-    """Return the CPU use that adds a pod, in % of a pod's `cpu`, and an explanation."""
+    """Return the CPU use, in % of a pod's `cpu`, at which a pod is added, and an explanation."""
     used = [
         one.noise.server_cpu_s / (one.warmup_s + one.seconds)
         for one in evaluations

@@ -1,7 +1,6 @@
 """Provenance of an export, as comment lines and annotations.
 
-Study, reason, metrics with intervals, and missing knobs, reduced to printable lines, so that no
-name can become a setting.
+All text is reduced to printable lines, so that no name can become a setting.
 """
 
 from __future__ import annotations
@@ -51,7 +50,6 @@ def head(
 
     Args:
         what: beginning of the first line.
-        use: command that uses the file.
         knobs: the knobs, of which those not taken are listed.
         reasons: knob -> reason why it was not taken.
         otherwise: reason for all other knobs.

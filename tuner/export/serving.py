@@ -1,4 +1,4 @@
-"""Export as settings of Luthier's own server, for `python -m serving --settings`.
+"""Export as settings of Luthier's server, for `python -m serving --settings`.
 
 A scenario also gets `deploy.sh`, which deploys its models. Text from a study appears in it only
 shell-quoted or in one-line comments.

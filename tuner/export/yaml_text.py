@@ -9,7 +9,7 @@ import yaml
 
 
 class _Dumper(yaml.SafeDumper):
-    """Safe dumper that writes multi-line strings in block style."""
+    """Dumper that writes multi-line strings in block style."""
 
 
 def _text(dumper: yaml.SafeDumper, value: str) -> yaml.ScalarNode:
@@ -21,7 +21,7 @@ _Dumper.add_representer(str, _text)
 
 
 def dump(data: Any) -> str:
-    """Return one document."""
+    """Return data as one YAML document."""
     return yaml.dump(data, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=100)
 
 

@@ -248,15 +248,11 @@ def _table(measurement: Measurement) -> rich.table.Table:
         interval = formatting.interval(getattr(measurement, f"{name}_interval"))
         made.add_row(name, f"{value} ms", f"95 % interval {interval}")
     tail = tail_latency.of_evaluation(measurement)
-    worth = f"{tail.effective:,.0f} effective requests"
-    told = (
-        f"95 % interval {formatting.interval(tail.interval)}, {worth}"
-        if tail.is_reportable
-        else worth
-    )
-    made.add_row(
-        "p99", f"{formatting.number(tail.value_ms)} ms" if tail.is_reportable else "–", told
-    )
+    value, told = "–", f"{tail.effective:,.0f} effective requests"
+    if tail.is_reportable:
+        value = f"{formatting.number(tail.value_ms)} ms"
+        told = f"95 % interval {formatting.interval(tail.interval)}, {told}"
+    made.add_row("p99", value, told)
     spread = formatting.interval(measurement.spread_interval)
     made.add_row(
         "p95 - p5", f"{formatting.number(measurement.spread_ms)} ms", f"95 % interval {spread}"
