@@ -40,6 +40,9 @@ from tuner.study.interruption import resumable
 from tuner.study.progress import Terminal
 from tuner.values.measurement import Measurement
 
+LOAD = ("concurrency", "rate", "arrivals", "client_batch", "payload", "shape", "values")
+"""Target settings that it accepts."""
+
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options."""
@@ -52,7 +55,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     options.add_value(parser, "--model", "NAME", told)
     told = "header sent with every request; repeatable; default: none"
     options.add_value(parser, "--header", "'NAME: VALUE'", told, action="append", default=[])
-    options.add_group(parser, "target", only=(*options.REQUESTS, "rate", "arrivals"))
+    options.add_group(parser, "target", only=LOAD)
     options.add_group(
         parser,
         "measurement",
