@@ -7,9 +7,8 @@ import dataclasses
 import pytest
 
 from tests.fakes import studies
-from tuner import advice
+from tuner import advice, export
 from tuner.errors import UsageError
-from tuner.export.serving import FILE_NAME, of_study
 from tuner.report import page_header, terminal
 from tuner.report.study import headline
 from tuner.values.round_evaluation import FailureCount
@@ -113,7 +112,7 @@ def test_fresh_starts_that_fail_are_evidence(
     assert result in headline.headline(record)
     texts = [
         "\n".join(terminal.lines(record, {}, width=300)),
-        of_study(record, found)[FILE_NAME],
+        str(export.best_files(record, found)["best.yaml"]),
         str(page_header.answer(record)),
     ]
     for text in texts:
@@ -166,7 +165,7 @@ def test_terminal_file_and_page_say_the_same(outcome: VerdictOutcome) -> None:
     )
     texts = [
         "\n".join(terminal.lines(record, {}, width=200)),
-        of_study(record, found)[FILE_NAME],
+        str(export.best_files(record, found)["best.yaml"]),
         str(page_header.answer(record)),
     ]
     for text in texts:

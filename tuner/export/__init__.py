@@ -1,6 +1,6 @@
 """Exports of a study's configuration to other systems, one pure module per format.
 
-An exporter returns file names and texts; the caller writes them.
+An exporter returns file names and their contents; the caller writes the files.
 """
 
 from __future__ import annotations
@@ -28,11 +28,9 @@ from tuner.export import (
 from tuner.export.export_input import ExportInput, Files
 from tuner.values.study_record import StudyRecord
 
-Exporter = Callable[[ExportInput], Files]
-
 OF_OTHER_ENGINE = "engine"
 OF_SCENARIO = "serving"
-FORMATS: Mapping[str, Exporter] = types.MappingProxyType(
+FORMATS: Mapping[str, Callable[[ExportInput], Files]] = types.MappingProxyType(
     {
         "serving": serving.files,
         "compose": compose.files,
@@ -49,11 +47,7 @@ WITHOUT_MODEL = frozenset({"serving", OF_OTHER_ENGINE})
 
 
 def check(target: str) -> None:
-    """Check that the format exists.
-
-    Raises:
-        UsageError: it does not.
-    """
+    """Raise UsageError unless `target` is an export format."""
     if target not in FORMATS:
         raise UsageError(
             f"export target {target!r} is not known{nearest(target, FORMATS)} "
@@ -62,11 +56,7 @@ def check(target: str) -> None:
 
 
 def check_engine(record: StudyRecord, target: str) -> None:
-    """Check that a format suits the study's engine.
-
-    Raises:
-        UsageError: it does not.
-    """
+    """Raise UsageError if the format does not suit the study's engine or scenario."""
     if record.is_of_other_engine and target != OF_OTHER_ENGINE:
         raise UsageError(
             f"study {record.name} tuned another engine ({record.engine}), whose "
@@ -85,10 +75,10 @@ def check_engine(record: StudyRecord, target: str) -> None:
 
 
 def best_files(record: StudyRecord, found: Advice) -> Files:
-    """`best.yaml`, and for a scenario `deploy.sh`."""
-    if record.is_of_other_engine:
-        return {serving.FILE_NAME: engine_settings.text(record, found)}
-    return serving.of_study(record, found)
+    """Return `best.yaml` of a study folder, and for a scenario `deploy.sh`."""
+    place = pathlib.PurePath(record.folder) / "best"
+    make = engine_settings.files if record.is_of_other_engine else serving.files
+    return make(ExportInput(record=record, advice=found, place=place))
 
 
 def export(
@@ -99,13 +89,13 @@ def export(
     out: pathlib.PurePath | None = None,
     card: ModelSpec | None = None,
 ) -> Files:
-    """Files of one format.
+    """Return the files of one export.
 
     Args:
         target: a key of `FORMATS`.
-        trial: None: the recommended configuration.
-        out: folder of the files, used in their commands.
-        card: model spec; not for `WITHOUT_MODEL`.
+        trial: number of the trial; None exports the recommended configuration.
+        out: future folder of the files, for the commands in them.
+        card: model spec; optional for `WITHOUT_MODEL`.
 
     Raises:
         UsageError: unknown format or trial, no successful trial, or an unsupported model.
@@ -113,23 +103,15 @@ def export(
     check(target)
     check_engine(record, target)
     place = (out or pathlib.PurePath()) / ("best" if trial is None else f"trial-{trial}")
-    return FORMATS[target](
-        ExportInput(record=record, advice=_require_advice(record, trial), place=place, card=card)
-    )
+    found = _require_advice(record, trial)
+    return FORMATS[target](ExportInput(record=record, advice=found, place=place, card=card))
 
 
 def caution(record: StudyRecord, target: str, *, trial: int | None = None) -> str | None:
-    """How the export differs from the measured setup, or None.
-
-    Raises:
-        UsageError: as for `export`.
-    """
+    """Return a warning that the setup differs from the measured one, or None; raise as `export`."""
     if target not in ONE_CONTAINER:
         return None
-    subject = ExportInput(
-        record=record, advice=_require_advice(record, trial), place=pathlib.PurePath()
-    )
-    return container.caution(subject)
+    return container.caution(record, _require_advice(record, trial).configuration)
 
 
 def _require_advice(record: StudyRecord, trial: int | None) -> Advice:

@@ -8,26 +8,20 @@ from tuner.export import container, provenance, yaml_text
 from tuner.export.export_input import ExportInput, Files, Knobs
 
 FILE_NAME = "compose.yaml"
-_LABELS = "luthier-export"
-"""Distinct from a study's containers, which are cleaned up."""
 
 
 def files(subject: ExportInput) -> Files:
-    """Service and its settings."""
+    """Return the Compose file and its settings file."""
     knobs = Knobs(subject.advice.configuration)
-    needed = container.needs(subject)
-    settings = subject.place.with_name(f"{subject.place.name}.yaml")
-    text = container.settings_text(subject, knobs)
-    file = subject.place.with_name(FILE_NAME)
-    told = provenance.lines(
+    server = container.describe(subject, knobs)
+    settings = f"{subject.place.name}.yaml"
+    head = provenance.head(
         subject,
         "A service of Docker Compose",
-        use=f"docker compose --file {provenance.shell_quote(file)} up --detach",
+        use=f"docker compose --file {subject.quoted(FILE_NAME)} up --detach",
         knobs=knobs,
-        reasons={},
-        otherwise="not a setting of the server",
         remarks=[
-            *container.remarks(subject, needed),
+            *server.remarks,
             "Ports 8000 (REST) and 8001 (gRPC) are open to this machine alone, the admin port (8002) to the container.",
             (
                 "Every user of this machine may send requests; set LUTHIER_TOKEN in the "
@@ -35,29 +29,30 @@ def files(subject: ExportInput) -> Files:
             ),
         ],
     )
-    body = yaml_text.dump(_project(subject, needed, settings.name))
-    return {FILE_NAME: f"{provenance.comments(told)}\n{body}", settings.name: text}
+    # No project name: Compose before 2 rejects the key.
+    body = yaml_text.dump({"services": {"server": _service(server, settings)}})
+    return {FILE_NAME: head + body, settings: server.settings}
 
 
-def _project(
-    subject: ExportInput, needed: container.ResourceRequirements, settings: str
-) -> dict[str, Any]:
-    service: dict[str, Any] = {
-        "image": container.image(subject),
-        "command": [yaml_text.literal(word) for word in container.arguments(subject)],
+def _service(server: container.Container, settings: str) -> dict[str, Any]:
+    volumes = [_bind(f"./{settings}", container.SETTINGS)]
+    if server.model.source is not None:
+        volumes.append(_bind(str(server.model.source), server.model.target))
+    memory_mb = server.needs.memory_mb
+    memory = None if memory_mb is None else f"{memory_mb}m"
+    url = f"http://127.0.0.1:{container.PORT}{container.READY}"
+    probe = f"import urllib.request as r; r.urlopen('{url}', timeout=3)"
+    gpu = {"driver": "nvidia", "count": 1, "capabilities": ["gpu"]}
+    gpus = {"resources": {"reservations": {"devices": [gpu]}}}
+    service = {
+        "image": server.image,
+        "command": server.arguments,
         "ports": [f"127.0.0.1:{port}:{port}" for port in (container.PORT, container.GRPC_PORT)],
-        "volumes": [_bind(f"./{settings}", container.SETTINGS)],
-        "cpus": round(needed.cpu, 3),
-    }
-    if variables := container.environment(subject):
-        service["environment"] = {name: yaml_text.literal(text) for name, text in variables.items()}
-    mount = container.mount(subject)
-    if mount is not None:
-        service["volumes"].append(_bind(str(mount.source), mount.target))
-    if needed.memory_mb is not None:
-        # Equal values: no swap.
-        service |= {"mem_limit": f"{needed.memory_mb}m", "memswap_limit": f"{needed.memory_mb}m"}
-    service |= {
+        "volumes": volumes,
+        "cpus": round(server.needs.cpu, 3),
+        "environment": server.variables,
+        "mem_limit": memory,
+        "memswap_limit": memory,  # equal: no swap
         "user": f"{container.USER}:{container.USER}",
         "read_only": True,
         "tmpfs": [f"/tmp:size={container.TEMPORARY_MB}m,mode=1777"],  # noqa: S108 - the container's
@@ -65,7 +60,7 @@ def _project(
         "cap_drop": ["ALL"],
         "security_opt": ["no-new-privileges:true"],
         "healthcheck": {
-            "test": ["CMD", "python3", "-c", _probe()],
+            "test": ["CMD", "python3", "-c", probe],
             "interval": "10s",
             "timeout": "5s",
             "retries": 3,
@@ -73,16 +68,12 @@ def _project(
         },
         "stop_grace_period": f"{container.DRAIN_S}s",
         "restart": "unless-stopped",
-        "labels": {
-            f"{_LABELS}.{name}": yaml_text.literal(text)
-            for name, text in provenance.facts(subject).items()
+        "labels": {  # distinct from those of a study's containers, which are cleaned up
+            f"luthier-export.{name}": yaml_text.literal(text) for name, text in server.facts.items()
         },
+        "deploy": gpus if server.is_for_gpu else None,
     }
-    if subject.is_for_gpu:
-        device = {"driver": "nvidia", "count": 1, "capabilities": ["gpu"]}
-        service["deploy"] = {"resources": {"reservations": {"devices": [device]}}}
-    # No project name: Compose before 2 rejects the key.
-    return {"services": {"server": service}}
+    return {key: value for key, value in service.items() if value}
 
 
 def _bind(source: str, target: str) -> dict[str, Any]:
@@ -92,8 +83,3 @@ def _bind(source: str, target: str) -> dict[str, Any]:
         "target": yaml_text.literal(target),
         "read_only": True,
     }
-
-
-def _probe() -> str:
-    url = f"http://127.0.0.1:{container.PORT}{container.READY}"
-    return f"import urllib.request as r; r.urlopen('{url}', timeout=3)"

@@ -1,7 +1,7 @@
 """One container with the whole server: image, arguments, settings and resources.
 
-A container may not create control groups, so only the total is enforced, over gateway and replicas
-together, and a replica can use what others leave.
+A container may not create control groups, so only the total of the gateway and the replicas
+is enforced, and a replica can use what the others leave.
 """
 
 from __future__ import annotations
@@ -16,28 +16,27 @@ from serving import __version__
 from serving.models import EXTRAS
 from serving.zoo import bundled
 from tuner.errors import UsageError
-from tuner.export import provenance, serving, yaml_text
+from tuner.export import provenance, yaml_text
 from tuner.export.export_input import ExportInput, Knobs
+from tuner.values.configuration import Configuration
+from tuner.values.study_record import StudyRecord
 
 IMAGE = f"luthier-server:{__version__}"
-"""Image of `make images`; some kinds append a dash and their name."""
+"""Image that `make images` builds; some model kinds append a dash and their name."""
 USER = 65532
-GPU = "nvidia.com/gpu"
-OF_THE_MACHINE = ("accelerator.clock_mhz", "accelerator.share")
 PORT, GRPC_PORT = 8000, 8001
 SETTINGS = "/settings.yaml"
 MODELS = pathlib.PurePosixPath("/model")
-READY, LIVE = "/v2/health/ready", "/v2/health/live"
+READY = "/v2/health/ready"
 DRAIN_S = 30
-"""`server.drain_s` (20 s) plus time for the processes."""
+"""`server.drain_s` (20 s), plus time for ending processes."""
 START_S = 60
-WIDTH = 100
 MAX_NAME = 50
-"""A Service allows 63 characters, suffixes included."""
+"""A Service allows 63 characters, including suffixes."""
 
 GATEWAY_CPU = 1.0
 GATEWAY_MB = 256
-"""Gateway and fork server: 75 to 140 MiB, plus requests."""
+"""Gateway and fork server need 75 to 140 MiB, plus requests."""
 OF_FOLDERS = ("tensorflow", "mlflow")
 RUNTIME_MB = {
     "torch": 512,
@@ -52,42 +51,95 @@ TEMPORARY_MB = 64
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class ResourceRequirements:
-    """Resources of one server."""
+    """Resources of one server, with their calculation in words."""
 
     cpu: float
     memory_mb: int | None
-    lines: tuple[str, ...]
+    lines: list[str]
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class Mount:
-    """A model that is not in the image."""
+class ModelPlace:
+    """Place of the model in the container."""
 
-    source: pathlib.Path
-    target: str
+    argument: str
+    source: pathlib.Path | None = None
+    """Folder to mount; None if the image contains the model."""
+    target: str = ""
+    variables: dict[str, str] = dataclasses.field(default_factory=dict)
+    """Variables that locate weights built on this machine."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Container:
+    """The container of an export; `$` is escaped in arguments and variables."""
+
+    name: str
+    """Letters, digits and dashes, beginning with a letter (RFC 1035)."""
+    image: str
+    arguments: list[str]
+    variables: dict[str, str]
+    model: ModelPlace
+    needs: ResourceRequirements
+    is_for_gpu: bool
+    settings: str
+    facts: dict[str, str]
+    remarks: list[str]
+
+
+def describe(
+    subject: ExportInput, knobs: Knobs, models: pathlib.PurePosixPath = MODELS
+) -> Container:
+    """Describe the container, and take the knobs that become its settings.
+
+    Raises:
+        UsageError: the model is a module installed only on this machine.
+    """
+    record, kind = subject.record, subject.model.kind
+    model, needed = _place_model(subject, models), needs(subject)
+    taken = knobs.take_settings(without=("accelerator.clock_mhz", "accelerator.share"))
+    settings = {**taken, "replica.spawner": "process", **record.told}
+    told = [f"Settings of study {record.name}, mounted at {SETTINGS} in the container."]
+    trust = ["--trust"] if record.is_trusted else []
+    # All addresses are the container's own: the file publishes its ports.
+    network = ["--host", "0.0.0.0", "--port", str(PORT)]  # noqa: S104
+    arguments = ["--model", model.argument, *trust, "--settings", SETTINGS, *network]
+    words = re.sub(r"[^a-z0-9]+", "-", record.model.lower())
+    return Container(
+        name=f"luthier-{words}"[:MAX_NAME].strip("-"),
+        image=f"{IMAGE}-{kind}" if kind in EXTRAS else IMAGE,
+        arguments=list(map(yaml_text.literal, arguments)),
+        variables={name: yaml_text.literal(text) for name, text in model.variables.items()},
+        model=model,
+        needs=needed,
+        is_for_gpu=subject.is_for_gpu,
+        settings=f"{provenance.comments(told)}\n{yaml_text.dump_settings(settings)}",
+        facts=provenance.facts(subject),
+        remarks=list(_remarks(subject, needed, model)),
+    )
 
 
 def needs(subject: ExportInput, *, has_cache: bool = True) -> ResourceRequirements:
-    """Resources of gateway and replicas."""
+    """Return the resources for the gateway and all replicas."""
     knobs = Knobs(subject.advice.configuration)
     count = knobs.whole("replica.count")
     each = knobs.maybe("replica.cpu")
-    told = f"{count} x {each:g}" if each is not None else ""
+    why = ""
     if each is None:
         each = knobs.whole("replica.threads")
-        told = f"{count} x {each:g} (a core for each thread, as the study sets no limit)"
+        why = " (a core for each thread, as the study sets no limit)"
     cpu = count * each + GATEWAY_CPU
-    lines = [f"CPU: {told} of the replicas + {GATEWAY_CPU:g} of the gateway = {cpu:g} cores."]
+    replicas = f"{count} x {each:g}{why} of the replicas"
+    lines = [f"CPU: {replicas} + {GATEWAY_CPU:g} of the gateway = {cpu:g} cores."]
     cores = cores_of(subject)
     if cores is not None and cpu > cores:
         cpu = float(cores)
         lines.append(f"The study's machine had {cores}, so no more were measured.")
-    limit_mb, cache_mb = knobs.maybe("replica.memory_mb"), 0
-    if has_cache:
-        cache_mb = knobs.whole("cache.capacity_mb")
+    limit_mb = knobs.maybe("replica.memory_mb")
+    cache_mb = knobs.whole("cache.capacity_mb") if has_cache else 0
     if limit_mb is None:
         lines.append("Memory: the study sets no limit, so none is set here.")
-        return ResourceRequirements(cpu=cpu, memory_mb=None, lines=tuple(lines))
+        return ResourceRequirements(cpu=cpu, memory_mb=None, lines=lines)
     own_mb = GATEWAY_MB + RUNTIME_MB.get(subject.model.kind, 0) + cache_mb
     memory_mb = int(count * limit_mb + own_mb + TEMPORARY_MB)
     cached = f" (its cache {cache_mb})" if cache_mb else ""
@@ -95,45 +147,46 @@ def needs(subject: ExportInput, *, has_cache: bool = True) -> ResourceRequiremen
         f"Memory: {count} x {limit_mb} of the replicas + {own_mb} of gateway and template{cached} "
         f"+ {TEMPORARY_MB} of /tmp = {memory_mb} MiB."
     )
-    return ResourceRequirements(cpu=cpu, memory_mb=memory_mb, lines=tuple(lines))
+    return ResourceRequirements(cpu=cpu, memory_mb=memory_mb, lines=lines)
 
 
 def cores_of(subject: ExportInput) -> int | None:
-    """The study machine's cores, or None if unknown."""
+    """Return the study machine's number of cores, or None if unknown."""
     cores = subject.record.environment.get("host", {}).get("cores")
     return cores if isinstance(cores, int) else None
 
 
-def remarks(subject: ExportInput, needed: ResourceRequirements) -> Iterator[str]:
-    """Yield notes about the container."""
+def _remarks(
+    subject: ExportInput, needed: ResourceRequirements, model: ModelPlace
+) -> Iterator[str]:
     yield from needed.lines
     yield "The kernel holds the container to that sum; replica.cpu and replica.memory_mb of the single"
     yield (
         "replica are not enforced in it (the server logs this): a replica may use what "
         "another leaves."
     )
-    if (said := caution(subject)) is not None:
-        yield from textwrap.wrap(f"WARNING: {said}", WIDTH)
-    runtimes = f" RUNTIMES={subject.model.kind}" if subject.model.kind in EXTRAS else ""
-    yield f"`make images{runtimes}` in a clone builds the image."
-    if _built_folder(subject) is not None or _model_location(subject) is not None:
+    if (said := caution(subject.record, subject.advice.configuration)) is not None:
+        yield from textwrap.wrap(f"WARNING: {said}", 100)
+    kind = subject.model.kind
+    yield f"`make images{f' RUNTIMES={kind}' if kind in EXTRAS else ''}` in a clone builds the image."
+    if model.source is not None:
         yield f"The model's files must be readable by the image's user, {USER}."
     if subject.is_for_gpu:
         yield "The configuration is for a GPU: the image must hold a runtime that uses one."
-    if subject.model.kind == "command":
+    if kind == "command":
         yield "The image must hold what the model's program needs."
 
 
-def caution(subject: ExportInput) -> str | None:
-    """Warning that per-replica limits do not hold here, or None."""
-    knobs = Knobs(subject.advice.configuration)
+def caution(record: StudyRecord, configuration: Configuration) -> str | None:
+    """Return a warning that per-replica limits are not enforced, or None without limits."""
+    knobs = Knobs(configuration)
     cpu, memory_mb = knobs.maybe("replica.cpu"), knobs.maybe("replica.memory_mb")
     limits = [f"{cpu:g} cores"] if cpu is not None else []
     limits += [f"{memory_mb} MiB"] if memory_mb is not None else []
     if not limits:
         return None
     count = knobs.whole("replica.count")
-    where = ", in its own container" if subject.record.spawner == "docker" else ""
+    where = ", in its own container" if record.spawner == "docker" else ""
     return (
         "this is another machine than the one that was measured. In the study each of "
         f"{count} replica{'s' * (count > 1)} had {' and '.join(limits)}{where}; here they "
@@ -142,91 +195,28 @@ def caution(subject: ExportInput) -> str | None:
     )
 
 
-def settings_text(subject: ExportInput, knobs: Knobs) -> str:
-    """Settings file for `SETTINGS`."""
-    taken = knobs.take_settings(without=OF_THE_MACHINE)
-    settings = {**taken, "replica.spawner": "process", **subject.record.told}
-    told = [f"Settings of study {subject.record.name}, mounted at {SETTINGS} in the container."]
-    return f"{provenance.comments(told)}\n{yaml_text.dump(serving.group_settings(settings))}"
-
-
-def mount(subject: ExportInput, folder: pathlib.PurePosixPath = MODELS) -> Mount | None:
-    """Mount of a model outside the image: its whole folder.
-
-    Raises:
-        UsageError: the model is a module installed only on this machine.
-    """
-    built = _built_folder(subject)
-    if built is not None:
-        place = built.relative_to(bundled.built_folder("").parents[1])
-        return Mount(source=built, target=str(folder / place))
-    named = _model_location(subject)
-    if named is None:
-        return None
-    source, _ = named
-    return Mount(source=source, target=str(folder.joinpath(*_name_parts(source))))
-
-
-def environment(subject: ExportInput, folder: pathlib.PurePosixPath = MODELS) -> dict[str, str]:
-    """Variables that locate built weights."""
-    return {} if _built_folder(subject) is None else {"XDG_CACHE_HOME": str(folder)}
-
-
-def image(subject: ExportInput) -> str:
-    """Image for the model kind."""
-    kind = subject.model.kind
-    return f"{IMAGE}-{kind}" if kind in EXTRAS else IMAGE
-
-
-def arguments(subject: ExportInput, folder: pathlib.PurePosixPath = MODELS) -> list[str]:
-    """Arguments of `python -m serving` in the container."""
-    named = _model_location(subject)
-    model = subject.record.target
-    if named is not None:
-        source, file = named
-        model = str(folder.joinpath(*_name_parts(source), *([file] if file else [])))
-    return [
-        "--model",
-        model,
-        *(["--trust"] if subject.record.is_trusted else []),
-        "--settings",
-        SETTINGS,
-        "--host",
-        "0.0.0.0",  # noqa: S104 - of the container, whose ports are published by the file
-        "--port",
-        str(PORT),
-    ]
-
-
-def name_of(subject: ExportInput) -> str:
-    """Name of letters, digits and dashes, letter first (RFC 1035)."""
-    words = re.sub(r"[^a-z0-9]+", "-", subject.record.model.lower())
-    return f"luthier-{words}"[:MAX_NAME].strip("-")
-
-
-def _built_folder(subject: ExportInput) -> pathlib.Path | None:
-    path = subject.model.path
-    is_built = path is not None and path.is_relative_to(bundled.built_folder(""))
-    return path.parent if path is not None and is_built else None
-
-
-def _model_location(subject: ExportInput) -> tuple[pathlib.Path, str | None] | None:
+def _place_model(subject: ExportInput, models: pathlib.PurePosixPath) -> ModelPlace:
     given, card = subject.record.target, subject.model
+    path, built = card.path, bundled.built_folder("")
     if given in bundled.names():
-        return None
-    path = card.path
+        if path is None or not path.is_relative_to(built):
+            return ModelPlace(argument=given)
+        target = str(models / path.parent.relative_to(built.parents[1]))
+        variables = {"XDG_CACHE_HOME": str(models)}
+        return ModelPlace(argument=given, source=path.parent, target=target, variables=variables)
     is_code = card.kind == "python" and ":" in given
     if path is None or not (is_code or path == pathlib.Path(given)):
-        return pathlib.Path(given), None  # a folder with a model.yaml
-    if not path.is_absolute():
+        source, file = pathlib.Path(given), ""  # a folder with a model.yaml
+    elif not path.is_absolute():
         raise UsageError(
             f"the model {given} is a Python module of this machine, which no image "
             f"contains: build an image with it on top of {IMAGE}, or tune its file "
             "(FILE.py:NAME)"
         )
-    # The name of such a folder is the model's name; a file lies in one.
-    return (path, None) if card.kind in OF_FOLDERS else (path.parent, path.name)
-
-
-def _name_parts(source: pathlib.Path) -> tuple[str, ...]:
-    return source.parts[-2:] if source.name.isdecimal() else source.parts[-1:]
+    elif card.kind in OF_FOLDERS:  # the folder's name is the model's
+        source, file = path, ""
+    else:
+        source, file = path.parent, path.name
+    # The folder of a version lies in one with the model's name.
+    folder = models.joinpath(*source.parts[-2 if source.name.isdecimal() else -1 :])
+    return ModelPlace(argument=str(folder / file), source=source, target=str(folder))

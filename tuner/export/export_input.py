@@ -1,10 +1,12 @@
-"""Input of an export: a configuration, its model, and which knobs are taken. Pure."""
+"""Input of an export: a configuration, its model, and the knobs that are taken. Pure."""
 
 from __future__ import annotations
 
 import dataclasses
+import importlib.resources
 import pathlib
-from collections.abc import Collection, Iterator, Mapping
+import shlex
+from collections.abc import Collection, Mapping
 
 from serving.model_spec import ModelSpec
 from serving.models import EXTRAS
@@ -18,36 +20,31 @@ ACCELERATOR = "accelerator."
 DEVICE = "accelerator.device"
 VARIANT = "model.variant"
 Files = dict[str, str | pathlib.PurePath]
-"""Relative path -> its text, or the file to copy."""
+"""Relative path -> content, or the file to copy."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class ExportInput:
-    """One configuration to export."""
+    """A configuration to export."""
 
     record: StudyRecord
     advice: Advice
     place: pathlib.PurePath
-    """Folder and stem of the files: `best` or `trial-N`."""
+    """Folder and stem of the settings file: `best` or `trial-N`."""
     card: ModelSpec | None = None
 
     @property
     def model(self) -> ModelSpec:
-        """The model spec; raises UsageError if missing."""
+        """The model spec; raises UsageError if it is missing."""
         if self.card is None:
             raise UsageError(f"the model {self.record.target} is needed for this export")
         return self.card
 
     @property
     def variant(self) -> str | None:
-        """Chosen variant of the model; None: the default."""
+        """Chosen variant of the model; None for the default."""
         chosen = self.advice.configuration.get(VARIANT)
         return None if chosen is None else str(chosen)
-
-    @property
-    def weights(self) -> pathlib.Path | None:
-        """Weights of that variant."""
-        return self.model.weights(self.variant)
 
     @property
     def is_for_gpu(self) -> bool:
@@ -58,58 +55,67 @@ class ExportInput:
 
     @property
     def package(self) -> str:
-        """Name for pip, with the extra of the model kind."""
+        """Package for pip, with the extra of the model kind."""
         kind = self.model.kind
         return f"luthier[{kind}]" if kind in EXTRAS else "luthier"
 
     @property
     def model_elsewhere(self) -> str:
-        """Name, path or module of the model, valid for any Python on this machine."""
+        """Name, path or module of the model for any Python on this machine."""
         is_code = self.model.kind == "python" and ":" in self.record.target
         return str(self.model.path) if is_code else self.record.target
 
+    def refuse_program(self, why: str) -> None:
+        """Raise UsageError, with the reason `why`, if the model is a program."""
+        if self.model.kind == "command":
+            raise UsageError(
+                f"model {self.model.name} is a program that speaks Luthier's wire, which "
+                f"{why}; export it with --to compose, kubernetes or kserve"
+            )
+
+    def quoted(self, file: str = "") -> str:
+        """Return the path of a file, or of the folder, quoted for the shell."""
+        return shlex.quote(str(self.place.parent / file))
+
 
 class Knobs:
-    """Knobs of a configuration; `remaining` yields those not taken."""
+    """Knobs of a configuration; a format takes those that it supports."""
 
     def __init__(self, configuration: Mapping[str, Value]) -> None:
         self._given = configuration
-        self._left = dict(configuration)
+        self.left = dict(configuration)
+        """Knobs that were not taken."""
 
     def whole(self, name: str) -> int:
-        """Take a whole number with a default."""
+        """Take a knob whose value is a whole number."""
         value = self.maybe(name)
         assert isinstance(value, int)
         return value
 
     def maybe(self, name: str) -> float | int | None:
-        """Take a number, or the server's default."""
-        self._left.pop(name, None)
+        """Take a numeric knob, or the server's default if it is not given."""
+        self.take(name)
         value = self._given.get(name, SETTINGS[name].default)
         assert value is None or isinstance(value, int | float)
         return value
 
-    def take_variant(self, variant: str | None) -> None:
-        """Take the model's variant."""
-        if variant is not None:
-            self.take_as(VARIANT, variant)
+    def take(self, *names: str) -> None:
+        """Take knobs regardless of their values."""
+        for name in names:
+            self.left.pop(name, None)
 
     def take_as(self, name: str, value: Value) -> None:
-        """Take a knob if it has the format's only value."""
-        if self._left.get(name) == value:
-            del self._left[name]
+        """Take a knob if it has the only value that the format supports."""
+        if self.left.get(name) == value:
+            self.take(name)
 
     def take_settings(self, *, without: Collection[str] = ()) -> dict[str, Value]:
-        """Take all settings of our server except some."""
-        taken = {
-            name: self._given[name]
-            for name in SETTINGS
-            if name in self._left and name not in without
-        }
-        for name in taken:
-            del self._left[name]
-        return taken
+        """Take and return all settings of Luthier's server except those in `without`."""
+        names = [name for name in SETTINGS if name in self.left and name not in without]
+        return {name: self.left.pop(name) for name in names}
 
-    def remaining(self) -> Iterator[tuple[str, Value]]:
-        """Yield the knobs that were not taken."""
-        yield from self._left.items()
+
+def program(name: str) -> str:
+    """Return a program from `files/`, the same for every study, so no name becomes code."""
+    folder = importlib.resources.files("tuner.export") / "files"
+    return (folder / name).read_text(encoding="utf-8")

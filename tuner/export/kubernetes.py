@@ -6,11 +6,13 @@ and autoscaling/v2.
 
 from __future__ import annotations
 
+import hashlib
 import math
-from collections.abc import Iterator
 from typing import Any
 
-from tuner.export import container, manifests, provenance
+from serving.system.secret_variables import TOKEN_VARIABLE
+from tuner.export import container, provenance, yaml_text
+from tuner.export.container import Container
 from tuner.export.export_input import ExportInput, Files, Knobs
 from tuner.values.measurement import Measurement
 
@@ -19,61 +21,82 @@ MAX_PODS = 4
 HEADROOM = 0.8
 """Share of the measured CPU use at which a pod is added, as starting takes seconds."""
 MIN_TARGET, MAX_TARGET = 10, 90
-"""Bounds of the autoscaler's target in per cent; 100 may never be reached."""
+"""Bounds of the autoscaler's target in per cent; 100 might never be reached."""
+_PREFIX = "luthier/"
+_SETTINGS_KEY = "settings.yaml"
 
 
 def files(subject: ExportInput) -> Files:
-    """Return the manifests of an export."""
+    """Return the manifests in one file."""
     knobs = Knobs(subject.advice.configuration)
-    needed = container.needs(subject)
-    settings = container.settings_text(subject, knobs)
-    mount = container.mount(subject)
-    target, reckoned = scaling_target(provenance.measurements(subject), needed.cpu)
-    told = provenance.lines(
+    server = container.describe(subject, knobs)
+    target, reckoned = scaling_target(provenance.measurements(subject), server.needs.cpu)
+    remarks = [
+        *server.remarks,
+        f"Name the image as your registry does: {server.image} is what `make images` builds.",
+        *token_remarks(server),
+        (
+            "NetworkPolicy: only pods of the same namespace reach the server; name "
+            "others under `from`."
+        ),
+        "A cluster that does not enforce policies lets everybody in.",
+        *reckoned,
+    ]
+    if server.model.source is not None:
+        remarks.append(
+            f"The volume claim {server.name}-model must hold the content of the folder "
+            f"{server.model.source}."
+        )
+    head = provenance.head(
         subject,
         "A Deployment of Kubernetes",
-        use=f"kubectl apply --filename {provenance.shell_quote(subject.place.with_name(FILE_NAME))}",
+        use=f"kubectl apply --filename {subject.quoted(FILE_NAME)}",
         knobs=knobs,
-        reasons={},
-        otherwise="not a setting of the server",
-        remarks=[
-            *container.remarks(subject, needed),
-            f"Name the image as your registry does: {container.image(subject)} is what `make images` builds.",
-            *manifests.remarks(subject),
-            (
-                "NetworkPolicy: only pods of the same namespace reach the server; name "
-                "others under `from`."
-            ),
-            "A cluster that does not enforce policies lets everybody in.",
-            *reckoned,
-            *([] if mount is None else _claim(subject, mount)),
+        remarks=remarks,
+    )
+    ports = [("http", container.PORT), ("grpc", container.GRPC_PORT)]
+    service = {
+        "selector": labels(server),
+        "ports": [{"name": name, "port": port, "targetPort": name} for name, port in ports],
+    }
+    policy = {
+        "podSelector": {"matchLabels": labels(server)},
+        "policyTypes": ["Ingress"],
+        "ingress": [
+            {"from": [{"podSelector": {}}], "ports": [{"port": name} for name, _ in ports]}
         ],
+    }
+    cpu = {"name": "cpu", "target": {"type": "Utilization", "averageUtilization": target}}
+    scaling = {
+        "scaleTargetRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": server.name},
+        "minReplicas": 1,
+        "maxReplicas": MAX_PODS,
+        "metrics": [{"type": "Resource", "resource": cpu}],
+    }
+    body = documents(
+        server,
+        _deployment(server, [{"name": name, "containerPort": port} for name, port in ports]),
+        manifest("v1", "Service", server, spec=service),
+        manifest("networking.k8s.io/v1", "NetworkPolicy", server, spec=policy),
+        manifest("autoscaling/v2", "HorizontalPodAutoscaler", server, spec=scaling),
     )
-    body = manifests.documents(
-        manifests.config_map(subject, settings),
-        _deployment(subject, needed, settings, mount),
-        _service(subject),
-        _network_policy(subject),
-        _autoscaler(subject, target),
-    )
-    return {FILE_NAME: f"{provenance.comments(told)}\n{body}"}
+    return {FILE_NAME: head + body}
 
 
-def scaling_target(launches: tuple[Measurement, ...], cpu: float) -> tuple[int, list[str]]:
-    """CPU per cent at which a pod is added, and its explanation.
-
-    Args:
-        launches: evaluations of the configuration.
-        cpu: cores that a pod requests.
-    """
-    used = [used for launch in launches if (used := _cores(launch)) is not None]
+def scaling_target(evaluations: tuple[Measurement, ...], cpu: float) -> tuple[int, list[str]]:
+    """Return the CPU use, in % of a pod's `cpu`, at which a pod is added, and an explanation."""
+    used = [
+        one.noise.server_cpu_s / (one.warmup_s + one.seconds)
+        for one in evaluations
+        if one.noise.server_cpu_s is not None
+    ]
     if not used:
         target = round(100 * HEADROOM)
         return target, [
             f"Autoscaler: the CPU time at the study's load is not known; {target} % of the request."
         ]
     cores = math.fsum(used) / len(used)
-    rate = math.fsum(launch.throughput_per_s for launch in launches) / len(launches)
+    rate = math.fsum(one.throughput_per_s for one in evaluations) / len(evaluations)
     target = min(MAX_TARGET, max(MIN_TARGET, math.floor(100 * HEADROOM * cores / cpu)))
     return target, [
         f"Autoscaler: at the study's load a pod answered {rate:.4g} requests/s and used {cores:.3g} cores.",
@@ -85,108 +108,139 @@ def scaling_target(launches: tuple[Measurement, ...], cpu: float) -> tuple[int, 
     ]
 
 
-def _cores(launch: Measurement) -> float | None:
-    used_s = launch.noise.server_cpu_s
-    return None if used_s is None else used_s / (launch.warmup_s + launch.seconds)
-
-
-def _claim(subject: ExportInput, mount: container.Mount) -> Iterator[str]:
-    yield f"The volume claim {_claim_name(subject)} must hold the content of the folder {mount.source}."
-
-
-def _claim_name(subject: ExportInput) -> str:
-    return f"{container.name_of(subject)}-model"
-
-
-def _deployment(
-    subject: ExportInput,
-    needed: container.ResourceRequirements,
-    settings: str,
-    mount: container.Mount | None,
+def manifest(
+    api: str,
+    kind: str,
+    server: Container,
+    *,
+    suffix: str = "",
+    annotations: dict[str, str] | None = None,
+    **body: Any,
 ) -> dict[str, Any]:
-    name = container.name_of(subject)
-    server = manifests.server(subject, "server", needed, container.arguments(subject))
-    server["ports"] = [
-        {"name": "http", "containerPort": container.PORT},
-        {"name": "grpc", "containerPort": container.GRPC_PORT},
-    ]
-    server["env"] = manifests.environment(subject, container.environment(subject))
-    volumes = manifests.volumes(subject)
-    if mount is not None:
-        server["volumeMounts"].append(
-            {"name": "model", "mountPath": mount.target, "readOnly": True}
-        )
-        claim = {"claimName": _claim_name(subject), "readOnly": True}
-        volumes.append({"name": "model", "persistentVolumeClaim": claim})
+    """Return a manifest with the server's name and labels."""
+    metadata: dict[str, Any] = {"name": f"{server.name}{suffix}", "labels": labels(server)}
+    if annotations is not None:
+        metadata["annotations"] = annotations
+    return {"apiVersion": api, "kind": kind, "metadata": metadata, **body}
+
+
+def documents(server: Container, *manifests: dict[str, Any]) -> str:
+    """Join a ConfigMap with the settings and other manifests."""
+    settings = manifest("v1", "ConfigMap", server, suffix="-settings", annotations=facts(server))
+    settings["data"] = {_SETTINGS_KEY: server.settings}
+    return "---\n".join(map(yaml_text.dump, (settings, *manifests)))
+
+
+def labels(server: Container) -> dict[str, str]:
+    """Return the labels that select the pods."""
+    return {"app.kubernetes.io/name": server.name}
+
+
+def facts(server: Container) -> dict[str, str]:
+    """Return the provenance as annotations."""
+    return {_PREFIX + name: text for name, text in server.facts.items()}
+
+
+def settings_digest(server: Container) -> dict[str, str]:
+    """Return the annotation that restarts pods when the settings change."""
+    digest = hashlib.sha256(server.settings.encode("utf-8", "replace")).hexdigest()
+    return {f"{_PREFIX}settings-sha256": digest}
+
+
+def pod_container(
+    server: Container, name: str, ports: list[dict[str, Any]], **variables: str
+) -> dict[str, Any]:
+    """Return the server's container, without model mounts."""
+    resources = {"cpu": f"{round(1000 * server.needs.cpu)}m"}
+    if server.needs.memory_mb is not None:
+        resources["memory"] = f"{server.needs.memory_mb}Mi"
+    if server.is_for_gpu:
+        resources["nvidia.com/gpu"] = "1"
+    plain = {**variables, **server.variables}
+    token = {"name": f"{server.name}-token", "key": "token", "optional": True}
     return {
-        "apiVersion": "apps/v1",
-        "kind": "Deployment",
-        "metadata": manifests.metadata(subject),
+        "name": name,
+        "image": server.image,
+        "args": server.arguments,
+        "resources": {"requests": dict(resources), "limits": dict(resources)},
+        "startupProbe": _probe(
+            container.READY, period_s=2, failures=container.START_S // 2, timeout_s=2
+        ),
+        "readinessProbe": _probe(container.READY, period_s=5, failures=2, timeout_s=3),
+        "livenessProbe": _probe("/v2/health/live", period_s=10, failures=6, timeout_s=5),
+        "securityContext": {
+            "allowPrivilegeEscalation": False,
+            "readOnlyRootFilesystem": True,
+            "runAsNonRoot": True,
+            "runAsUser": container.USER,
+            "runAsGroup": container.USER,
+            "capabilities": {"drop": ["ALL"]},
+            "seccompProfile": {"type": "RuntimeDefault"},
+        },
+        "volumeMounts": [
+            {
+                "name": "settings",
+                "mountPath": container.SETTINGS,
+                "subPath": _SETTINGS_KEY,
+                "readOnly": True,
+            },
+            {"name": "tmp", "mountPath": "/tmp"},  # noqa: S108 - the container's
+        ],
+        "ports": ports,
+        "env": [
+            *({"name": name, "value": text} for name, text in plain.items()),
+            {"name": TOKEN_VARIABLE, "valueFrom": {"secretKeyRef": token}},
+        ],
+    }
+
+
+def token_remarks(server: Container) -> list[str]:
+    """Return remarks on requiring a token."""
+    return [
+        (
+            "Without a token, everybody who reaches the ports may send requests, without "
+            "TLS. To require one, first run:"
+        ),
+        f"  kubectl create secret generic {server.name}-token --from-literal=token=$(openssl rand -hex 16)",
+    ]
+
+
+def volumes(server: Container) -> list[dict[str, Any]]:
+    """Return volumes for settings and temporary files."""
+    temporary = {"medium": "Memory", "sizeLimit": f"{container.TEMPORARY_MB}Mi"}
+    return [
+        {"name": "settings", "configMap": {"name": f"{server.name}-settings"}},
+        {"name": "tmp", "emptyDir": temporary},
+    ]
+
+
+def _deployment(server: Container, ports: list[dict[str, Any]]) -> dict[str, Any]:
+    pod, mounted = pod_container(server, "server", ports), volumes(server)
+    if server.model.source is not None:
+        place = {"name": "model", "mountPath": server.model.target, "readOnly": True}
+        pod["volumeMounts"].append(place)
+        claim = {"claimName": f"{server.name}-model", "readOnly": True}
+        mounted.append({"name": "model", "persistentVolumeClaim": claim})
+    spec = {
         # No replica count: the autoscaler owns it, and an apply must not reset it.
-        "spec": {
-            "selector": {"matchLabels": manifests.labels(name)},
-            "template": {
-                "metadata": {
-                    "labels": manifests.labels(name),
-                    "annotations": manifests.settings_digest(settings),
-                },
-                "spec": {
-                    "automountServiceAccountToken": False,
-                    "terminationGracePeriodSeconds": container.DRAIN_S,
-                    "containers": [server],
-                    "volumes": volumes,
-                },
+        "selector": {"matchLabels": labels(server)},
+        "template": {
+            "metadata": {"labels": labels(server), "annotations": settings_digest(server)},
+            "spec": {
+                "automountServiceAccountToken": False,
+                "terminationGracePeriodSeconds": container.DRAIN_S,
+                "containers": [pod],
+                "volumes": mounted,
             },
         },
     }
+    return manifest("apps/v1", "Deployment", server, annotations=facts(server), spec=spec)
 
 
-def _service(subject: ExportInput) -> dict[str, Any]:
-    name = container.name_of(subject)
+def _probe(path: str, *, period_s: int, failures: int, timeout_s: int) -> dict[str, Any]:
     return {
-        "apiVersion": "v1",
-        "kind": "Service",
-        "metadata": {"name": name, "labels": manifests.labels(name)},
-        "spec": {
-            "selector": manifests.labels(name),
-            "ports": [
-                {"name": "http", "port": container.PORT, "targetPort": "http"},
-                {"name": "grpc", "port": container.GRPC_PORT, "targetPort": "grpc"},
-            ],
-        },
-    }
-
-
-def _network_policy(subject: ExportInput) -> dict[str, Any]:
-    name = container.name_of(subject)
-    return {
-        "apiVersion": "networking.k8s.io/v1",
-        "kind": "NetworkPolicy",
-        "metadata": {"name": name, "labels": manifests.labels(name)},
-        "spec": {
-            "podSelector": {"matchLabels": manifests.labels(name)},
-            "policyTypes": ["Ingress"],
-            "ingress": [
-                {
-                    "from": [{"podSelector": {}}],
-                    "ports": [{"port": "http"}, {"port": "grpc"}],
-                }
-            ],
-        },
-    }
-
-
-def _autoscaler(subject: ExportInput, target: int) -> dict[str, Any]:
-    name = container.name_of(subject)
-    utilization = {"type": "Utilization", "averageUtilization": target}
-    return {
-        "apiVersion": "autoscaling/v2",
-        "kind": "HorizontalPodAutoscaler",
-        "metadata": {"name": name, "labels": manifests.labels(name)},
-        "spec": {
-            "scaleTargetRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": name},
-            "minReplicas": 1,
-            "maxReplicas": MAX_PODS,
-            "metrics": [{"type": "Resource", "resource": {"name": "cpu", "target": utilization}}],
-        },
+        "httpGet": {"path": path, "port": container.PORT},
+        "periodSeconds": period_s,
+        "timeoutSeconds": timeout_s,
+        "failureThreshold": failures,
     }

@@ -6,16 +6,13 @@ Source: Ray Serve's configuration file (ServeDeploySchema).
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
 from typing import Any
 
-from tuner.errors import UsageError
-from tuner.export import container, provenance, templates, yaml_text
-from tuner.export.export_input import ExportInput, Files, Knobs
+from tuner.export import container, provenance, yaml_text
+from tuner.export.export_input import VARIANT, ExportInput, Files, Knobs, program
 
 FILE_NAME = "ray.yaml"
 PROGRAM = "luthier_app.py"
-DEPLOYMENT = "Model"
 REASONS = {
     "batching.policy": "Ray Serve's batches have a fixed size and wait",
     "batching.slo_ms": "Ray Serve's batching has no objective",
@@ -25,28 +22,28 @@ REASONS = {
 
 
 def files(subject: ExportInput) -> Files:
-    """Configuration and the program."""
-    if subject.model.kind == "command":
-        raise UsageError(
-            f"model {subject.model.name} is a program that speaks Luthier's wire, which "
-            "Ray Serve does not; export it with --to compose, kubernetes or kserve"
-        )
+    """Return the configuration and the program."""
+    subject.refuse_program("Ray Serve does not")
     knobs = Knobs(subject.advice.configuration)
     body = yaml_text.dump(_configuration(subject, knobs))
-    folder = provenance.shell_quote(subject.place.parent)
-    told = provenance.lines(
+    items = subject.record.client_batch
+    each = "one item" if items == 1 else f"{items} items"
+    head = provenance.head(
         subject,
         "An application of Ray Serve",
-        use=f"cd {folder} && serve run {FILE_NAME}",
+        use=f"cd {subject.quoted()} && serve run {FILE_NAME}",
         knobs=knobs,
         reasons=REASONS,
         otherwise="not a setting of Ray Serve",
-        remarks=_remarks(subject),
+        remarks=[
+            "Measured with Luthier's own server; Ray Serve may differ: `tune load` measures it.",
+            f"Every node needs the package {subject.package}, and the model under the name or path below.",
+            "Ray keeps cores and memory free for a replica (num_cpus, memory) and limits it to neither; no more cores",
+            "than the machine of the study had are kept free for all of them together.",
+            f"A batch there counts requests, not items: its size is for requests of {each}, as in the study.",
+        ],
     )
-    return {
-        FILE_NAME: f"{provenance.comments(told)}\n{body}",
-        PROGRAM: templates.text(PROGRAM),
-    }
+    return {FILE_NAME: head + body, PROGRAM: program(PROGRAM)}
 
 
 def _configuration(subject: ExportInput, knobs: Knobs) -> dict[str, Any]:
@@ -56,7 +53,10 @@ def _configuration(subject: ExportInput, knobs: Knobs) -> dict[str, Any]:
     knobs.take_as("batching.policy", "fixed")
     knobs.take_as("cache.capacity_mb", 0)
     cpu, memory_mb = knobs.maybe("replica.cpu"), knobs.maybe("replica.memory_mb")
-    options: dict[str, Any] = {"num_cpus": _reserved_cores(subject, cpu or threads, count)}
+    cpu, cores = cpu or threads, container.cores_of(subject)
+    if cores is not None:
+        cpu = min(cpu, round(cores / count, 2))
+    options: dict[str, Any] = {"num_cpus": float(cpu)}
     if subject.is_for_gpu:
         options["num_gpus"] = math.floor(100 / count) / 100  # all on one GPU
     if memory_mb is not None:
@@ -66,9 +66,9 @@ def _configuration(subject: ExportInput, knobs: Knobs) -> dict[str, Any]:
         arguments["trust"] = True
     if subject.variant is not None:
         arguments["variant"] = subject.variant
-        knobs.take_variant(subject.variant)
+        knobs.take(VARIANT)
     deployment = {
-        "name": DEPLOYMENT,
+        "name": "Model",
         "num_replicas": count,
         # One batch running and one waiting; fewer would keep batches small.
         "max_ongoing_requests": 2 * size,
@@ -79,31 +79,15 @@ def _configuration(subject: ExportInput, knobs: Knobs) -> dict[str, Any]:
             "batch_wait_timeout_s": knobs.whole("batching.timeout_us") / 1e6,
         },
     }
+    application = {
+        "name": "luthier",
+        "route_prefix": "/",
+        "import_path": f"{PROGRAM.removesuffix('.py')}:app",
+        "args": arguments,
+        "deployments": [deployment],
+    }
     return {
         "proxy_location": "EveryNode",
         "http_options": {"host": "127.0.0.1", "port": 8000},
-        "applications": [
-            {
-                "name": "luthier",
-                "route_prefix": "/",
-                "import_path": f"{PROGRAM.removesuffix('.py')}:app",
-                "args": arguments,
-                "deployments": [deployment],
-            }
-        ],
+        "applications": [application],
     }
-
-
-def _reserved_cores(subject: ExportInput, cpu: float, count: int) -> float:
-    cores = container.cores_of(subject)
-    return float(cpu) if cores is None else float(min(cpu, round(cores / count, 2)))
-
-
-def _remarks(subject: ExportInput) -> Iterator[str]:
-    yield "Measured with Luthier's own server; Ray Serve may differ: `tune load` measures it."
-    yield f"Every node needs the package {subject.package}, and the model under the name or path below."
-    yield "Ray keeps cores and memory free for a replica (num_cpus, memory) and limits it to neither; no more cores"
-    yield "than the machine of the study had are kept free for all of them together."
-    items = subject.record.client_batch
-    each = "one item" if items == 1 else f"{items} items"
-    yield f"A batch there counts requests, not items: its size is for requests of {each}, as in the study."

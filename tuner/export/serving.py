@@ -1,73 +1,63 @@
-"""Export as settings of Luthier's own server, for `python -m serving --settings`.
+"""Export as settings of Luthier's server, for `python -m serving --settings`.
 
-A scenario gets `deploy.sh` as well.
+A scenario also gets `deploy.sh`, which deploys its models. Text from a study appears in it only
+shell-quoted or in one-line comments.
 """
 
 from __future__ import annotations
 
+import json
 import pathlib
-from collections.abc import Mapping
+import shlex
 
 from serving.settings import SETTINGS
-from tuner.advice import Advice
-from tuner.export import deploy_script, provenance, yaml_text
-from tuner.export.export_input import ExportInput, Files, Knobs
+from serving.settings.server import ServerSettings
+from tuner.export import provenance, yaml_text
+from tuner.export.export_input import ExportInput, Files, Knobs, program
 from tuner.settings.recommended_commands import serve_command
-from tuner.values.configuration import Value
-from tuner.values.study_record import StudyRecord
+from tuner.values.study_record import SharedModels
 
 FILE_NAME = "best.yaml"
+SCRIPT = "deploy.sh"
+ADDRESS = f"http://127.0.0.1:{ServerSettings().admin_port}"
 
 
 def files(subject: ExportInput) -> Files:
-    """Settings, and a scenario's deploy script."""
+    """Return the settings file, and a scenario's deploy script."""
+    record, knobs = subject.record, Knobs(subject.advice.configuration)
     file = subject.place.with_name(f"{subject.place.name}.yaml")
-    made: Files = {file.name: _text(subject, file)}
-    record = subject.record
-    if record.shared is not None:
-        made[deploy_script.SCRIPT] = deploy_script.text(
-            record.shared,
-            subject.place.with_name(deploy_script.SCRIPT),
-            study=record.name,
-            server=serve_command(record.served_model, file, is_trusted=record.is_trusted),
-        )
-    return made
-
-
-def of_study(record: StudyRecord, advice: Advice) -> Files:
-    """The study folder's files; `serving.settings.sources.resolve` reads `best.yaml`."""
-    place = pathlib.PurePath(record.folder) / FILE_NAME
-    return files(ExportInput(record=record, advice=advice, place=place.with_suffix("")))
-
-
-def group_settings(settings: Mapping[str, Value]) -> dict[str, dict[str, Value]]:
-    """Nest settings by group, as in a settings file."""
-    tree: dict[str, dict[str, Value]] = {}
-    for name, value in settings.items():
-        group, field = name.split(".", 1)
-        tree.setdefault(group, {})[field] = value
-    return tree
-
-
-def _text(subject: ExportInput, file: pathlib.PurePath) -> str:
-    record = subject.record
-    knobs = Knobs(subject.advice.configuration)
+    command = serve_command(record.served_model, file, is_trusted=record.is_trusted)
     settings = knobs.take_settings()
+    remarks: list[str] = []
+    scripts: Files = {}
     if record.shared is not None:
         settings = {**record.shared.settings, **settings}
-    settings = {**settings, **record.told}
+        remarks.append(f"Its models, once it runs: sh {subject.quoted(SCRIPT)}")
+        script = subject.place.with_name(SCRIPT)
+        scripts[SCRIPT] = deploy_script(record.shared, script, study=record.name, server=command)
+    settings |= record.told
     if record.spawner != SETTINGS["replica.spawner"].default:
-        settings = {**settings, "replica.spawner": record.spawner}
-    body = yaml_text.dump(group_settings(settings))
-    script = provenance.shell_quote(subject.place.with_name(deploy_script.SCRIPT))
-    remarks = [] if record.shared is None else [f"Its models, once it runs: sh {script}"]
-    told = provenance.lines(
-        subject,
-        "Settings",
-        use=serve_command(record.served_model, file, is_trusted=record.is_trusted),
-        knobs=knobs,
-        reasons={},
-        otherwise="not a setting of the server",
-        remarks=remarks,
+        settings["replica.spawner"] = record.spawner
+    head = provenance.head(subject, "Settings", use=command, knobs=knobs, remarks=remarks)
+    return {file.name: head + yaml_text.dump_settings(settings), **scripts}
+
+
+def deploy_script(shared: SharedModels, place: pathlib.PurePath, *, study: str, server: str) -> str:
+    """Return `deploy.sh`; `place` is its path, `server` the command that starts the server."""
+    told = [
+        f"The models of study {study}, for a server that runs with its settings:",
+        f"  {server}",
+        f"Use: sh {shlex.quote(str(place))} [{ADDRESS}]",
+        "Models that are already deployed are left unchanged, so the script can be run again.",
+        (
+            "The server's token is read from LUTHIER_ADMIN_TOKEN, or from the file that the "
+            "server wrote"
+        ),
+        "on this machine; for https:// with your own certificate, name its file in CURL_CA_BUNDLE.",
+    ]
+    functions = program("deploy.sh").replace("ADDRESS", ADDRESS)
+    calls = "".join(
+        f"deploy {shlex.quote(json.dumps(model))} {shlex.quote(name)} {copies}\n"
+        for name, (model, copies) in shared.groups.items()
     )
-    return f"{provenance.comments(told)}\n{body}"
+    return f"#!/bin/sh\n{provenance.comments(told)}{functions}\n{calls}"

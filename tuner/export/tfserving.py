@@ -1,4 +1,4 @@
-"""Export as TensorFlow Serving's batching parameters, and the command that uses them.
+"""Export as batching parameters for TensorFlow Serving, with the command that uses them.
 
 Source: tensorflow/serving, session_bundle_config.proto (BatchingParameters) and main.cc (flags).
 """
@@ -10,7 +10,7 @@ import shlex
 from collections.abc import Iterator
 
 from tuner.export import container, provenance
-from tuner.export.export_input import ExportInput, Files, Knobs
+from tuner.export.export_input import VARIANT, ExportInput, Files, Knobs
 
 PARAMETERS = "batching.pbtxt"
 SCRIPT = "serve.sh"
@@ -21,30 +21,6 @@ REASONS = {
     "cache.capacity_mb": "TensorFlow Serving has no cache",
     "routing.policy": "in TensorFlow Serving any free batch thread takes the next batch",
 }
-_FOLDER = "/batching.pbtxt"
-
-
-def files(subject: ExportInput) -> Files:
-    """Parameters and the script."""
-    knobs = Knobs(subject.advice.configuration)
-    parameters = "\n".join(_parameters(knobs))
-    command = " \\\n    ".join(_command(subject, knobs))
-    script = subject.place.with_name(SCRIPT)
-    told = list(
-        provenance.lines(
-            subject,
-            "TensorFlow Serving",
-            use=f"sh {provenance.shell_quote(script)} {_example(subject)}",
-            knobs=knobs,
-            reasons=REASONS,
-            otherwise="not a setting of TensorFlow Serving",
-            remarks=_remarks(subject),
-        )
-    )
-    return {
-        PARAMETERS: f"{provenance.comments(told)}\n{parameters}\n",
-        SCRIPT: f"#!/bin/sh\n{provenance.comments(told)}\n{_PROLOGUE}\nexec {command}\n",
-    }
 
 
 _PROLOGUE = """\
@@ -54,23 +30,52 @@ model=$(cd "${1:?name the folder of the SavedModel: the one with saved_model.pb}
 """
 
 
-def _parameters(knobs: Knobs) -> Iterator[str]:
-    size = knobs.whole("batching.max_size")
+def files(subject: ExportInput) -> Files:
+    """Return the parameters and the script."""
+    knobs = Knobs(subject.advice.configuration)
     knobs.take_as("batching.policy", "fixed")
-    yield f"max_batch_size {{ value: {size} }}"
-    yield f"batch_timeout_micros {{ value: {knobs.whole('batching.timeout_us')} }}"
-    yield f"num_batch_threads {{ value: {knobs.whole('replica.count')} }}"
-    # The queue counts batches there, items here.
-    batches = math.ceil(knobs.whole("scheduling.queue_capacity") / size)
-    yield f"max_enqueued_batches {{ value: {batches} }}"
+    size = knobs.whole("batching.max_size")
+    parameters = {
+        "max_batch_size": size,
+        "batch_timeout_micros": knobs.whole("batching.timeout_us"),
+        "num_batch_threads": knobs.whole("replica.count"),
+        # The queue counts batches there, items here.
+        "max_enqueued_batches": math.ceil(knobs.whole("scheduling.queue_capacity") / size),
+    }
+    body = "".join(f"{name} {{ value: {value} }}\n" for name, value in parameters.items())
+    command = " \\\n    ".join(_command(subject, knobs))
+    kind = subject.model.kind
+    folder = "FOLDER"
+    remarks = [
+        "Measured with Luthier's own server; TensorFlow Serving may differ: `tune load` measures it."
+    ]
+    if kind == "tensorflow":
+        knobs.take(VARIANT)  # by its folder
+        folder = shlex.quote(str(subject.model.weights(subject.variant)))
+    else:
+        remarks += [
+            f"TensorFlow Serving runs SavedModels alone, and this model is of kind {kind}: convert it first, and",
+            "measure again, for a converted model is another one.",
+        ]
+    head = provenance.head(
+        subject,
+        "TensorFlow Serving",
+        use=f"sh {subject.quoted(SCRIPT)} {folder}",
+        knobs=knobs,
+        reasons=REASONS,
+        otherwise="not a setting of TensorFlow Serving",
+        remarks=remarks,
+    )
+    return {
+        PARAMETERS: head + body,
+        SCRIPT: f"#!/bin/sh\n{head}{_PROLOGUE}\nexec {command}\n",
+    }
 
 
 def _command(subject: ExportInput, knobs: Knobs) -> Iterator[str]:
     needed = container.needs(subject, has_cache=False)
-    knobs.maybe("replica.cpu"), knobs.maybe("replica.memory_mb")  # part of `needed`
+    knobs.take("replica.cpu", "replica.memory_mb")  # part of `needed`
     knobs.take_as("cache.capacity_mb", 0)
-    if subject.model.kind == "tensorflow":
-        knobs.take_variant(subject.variant)  # the script's folder argument
     count, threads = knobs.whole("replica.count"), knobs.whole("replica.threads")
     name = subject.model.name
     yield "docker run --rm"
@@ -79,24 +84,10 @@ def _command(subject: ExportInput, knobs: Knobs) -> Iterator[str]:
         yield f"--memory {needed.memory_mb}m --memory-swap {needed.memory_mb}m"
     yield "--publish 127.0.0.1:8500:8500 --publish 127.0.0.1:8501:8501"
     yield f'--volume "$model":{shlex.quote(f"/models/{name}/1")}:ro'
-    yield f'--volume "$here/{PARAMETERS}":{_FOLDER}:ro'
+    yield f'--volume "$here/{PARAMETERS}":/{PARAMETERS}:ro'
     yield f"--env MODEL_NAME={shlex.quote(name)}"
     yield f"--gpus all {IMAGE}:latest-gpu" if subject.is_for_gpu else IMAGE
-    yield f"--enable_batching --batching_parameters_file={_FOLDER}"
+    yield f"--enable_batching --batching_parameters_file=/{PARAMETERS}"
     # One thread pool for all batches: the replicas' threads together.
     yield f"--tensorflow_intra_op_parallelism={count * threads}"
     yield f"--tensorflow_inter_op_parallelism={count}"
-
-
-def _example(subject: ExportInput) -> str:
-    if subject.model.kind == "tensorflow":
-        return provenance.shell_quote(subject.weights)
-    return "FOLDER"
-
-
-def _remarks(subject: ExportInput) -> Iterator[str]:
-    kind = subject.model.kind
-    yield "Measured with Luthier's own server; TensorFlow Serving may differ: `tune load` measures it."
-    if kind != "tensorflow":
-        yield f"TensorFlow Serving runs SavedModels alone, and this model is of kind {kind}: convert it first, and"
-        yield "measure again, for a converted model is another one."

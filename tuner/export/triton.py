@@ -1,6 +1,6 @@
 """Export as a Triton model repository: `NAME/config.pbtxt` and `NAME/1/`.
 
-ONNX models are copied for Triton's own backend, others get a `model.py` for the python backend.
+ONNX models are copied for Triton's ONNX backend; others get a `model.py` for the Python backend.
 Source: Triton's model configuration (model_config.proto).
 """
 
@@ -9,51 +9,44 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from serving.model_spec import ModelSpec
-from serving.values import Signature, TensorSpec
+from serving.values import Signature
 from tuner.errors import UsageError
-from tuner.export import container, provenance, templates
-from tuner.export.export_input import ExportInput, Files, Knobs
+from tuner.export import container, provenance
+from tuner.export.export_input import VARIANT, ExportInput, Files, Knobs, program
 
 CONFIG = "config.pbtxt"
-_TYPES = {"BYTES": "TYPE_STRING"}
 
 
 def files(subject: ExportInput) -> Files:
-    """The model's folder."""
-    card = subject.model
-    if card.kind == "command":
-        raise UsageError(
-            f"model {card.name} is a program that speaks Luthier's wire, which no Triton "
-            "backend does; export it with --to compose, kubernetes or kserve"
-        )
-    if card.kind != "onnx" and subject.record.signature is None:
+    """Return the model's folder."""
+    card, signature = subject.model, subject.record.signature
+    subject.refuse_program("no Triton backend does")
+    if card.kind != "onnx" and signature is None:
         raise UsageError(
             f"study {subject.record.name} was made by an earlier version and lacks the "
             f"inputs and outputs of {card.name}: tune again, or write them into a Triton "
             "configuration by hand"
         )
     knobs = Knobs(subject.advice.configuration)
-    needed = container.needs(subject)
     body = "\n".join(_config(subject, knobs))
+    knobs.take(VARIANT)
     cache_mb = knobs.whole("cache.capacity_mb")
-    weights = subject.weights if card.kind == "onnx" else None
-    knobs.take_variant(subject.variant)
-    told = provenance.lines(
+    cache = f" --cache-config=local,size={cache_mb * 1024 * 1024}" if cache_mb else ""
+    head = provenance.head(
         subject,
         "A model of Triton",
-        use=_use(subject, cache_mb),
+        use=f"tritonserver --model-repository={subject.quoted()}{cache}",
         knobs=knobs,
-        reasons=_reasons(needed, subject.record.signature),
+        reasons=_reasons(container.needs(subject), signature),
         otherwise="not a setting of Triton",
         remarks=_remarks(subject),
     )
-    version = f"{card.name}/{_version(card)}"
-    found: Files = {f"{card.name}/{CONFIG}": f"{provenance.comments(told)}\n{body}\n"}
-    if weights is not None:
-        found[f"{version}/model.onnx"] = weights
-    else:
-        found[f"{version}/model.py"] = templates.text("triton_model.py")
-    return found
+    folder = f"{card.name}/{_version(card)}"
+    model: Files = {f"{folder}/model.py": program("triton_model.py")}
+    weights = card.weights(subject.variant)
+    if card.kind == "onnx" and weights is not None:
+        model = {f"{folder}/model.onnx": weights}
+    return {f"{card.name}/{CONFIG}": f"{head}{body}\n", **model}
 
 
 def quote(text: str) -> str:
@@ -85,16 +78,15 @@ def _config(subject: ExportInput, knobs: Knobs) -> Iterator[str]:
     yield f"version_policy {{ specific {{ versions: [ {_version(card)} ] }} }}"
     if knobs.whole("cache.capacity_mb"):
         yield "response_cache { enable: true }"
-    if card.kind == "onnx":
-        yield _parameter("intra_op_thread_count", str(threads))
-        yield _parameter("inter_op_thread_count", "1")
-    else:
-        yield _parameter("model", subject.model_elsewhere)
-        yield _parameter("threads", str(threads))
+    parameters = {"intra_op_thread_count": str(threads), "inter_op_thread_count": "1"}
+    if card.kind != "onnx":
+        parameters = {"model": subject.model_elsewhere, "threads": str(threads)}
         if subject.record.is_trusted:
-            yield _parameter("trust", "true")
+            parameters["trust"] = "true"
         if subject.variant is not None:
-            yield _parameter("variant", subject.variant)
+            parameters["variant"] = subject.variant
+    for key, value in parameters.items():
+        yield f"parameters {{ key: {quote(key)} value {{ string_value: {quote(value)} }} }}"
 
 
 def _tensors(signature: Signature, *, is_batched: bool) -> Iterator[str]:
@@ -103,28 +95,15 @@ def _tensors(signature: Signature, *, is_batched: bool) -> Iterator[str]:
             # Triton's dimensions are those of one item.
             shape = spec.shape[1:] if is_batched else spec.shape
             dims = ", ".join(map(str, shape or (1,)))
-            text = f"name: {quote(spec.name)} data_type: {_type(spec)} dims: [ {dims} ]"
+            datatype = "STRING" if spec.datatype == "BYTES" else spec.datatype
+            text = f"name: {quote(spec.name)} data_type: TYPE_{datatype} dims: [ {dims} ]"
             if not shape:
                 text += " reshape { shape: [ ] }"
             yield f"{kind} [ {{ {text} }} ]"
 
 
-def _type(spec: TensorSpec) -> str:
-    return _TYPES.get(spec.datatype, f"TYPE_{spec.datatype}")
-
-
-def _parameter(key: str, value: str) -> str:
-    return f"parameters {{ key: {quote(key)} value {{ string_value: {quote(value)} }} }}"
-
-
 def _version(card: ModelSpec) -> int:
     return max(1, int(card.version)) if card.version.isdecimal() else 1
-
-
-def _use(subject: ExportInput, cache_mb: int) -> str:
-    folder = provenance.shell_quote(subject.place.parent)
-    cache = f" --cache-config=local,size={cache_mb * 1024 * 1024}" if cache_mb else ""
-    return f"tritonserver --model-repository={folder}{cache}"
 
 
 def _remarks(subject: ExportInput) -> Iterator[str]:

@@ -20,7 +20,6 @@ from tuner.advice import advise, why_nothing
 from tuner.errors import Interrupted, StorageFailed, TunerError
 from tuner.evaluation.evaluator import Evaluator
 from tuner.evaluation.simulation.profile import CostProfile
-from tuner.export import deploy_script
 from tuner.export import serving as serving_export
 from tuner.launching import machine
 from tuner.measurement.measurement_warnings import warnings_of
@@ -52,7 +51,7 @@ from tuner.values.measurement import Measurement
 from tuner.values.study_record import StudyRecord
 from tuner.values.verification_state import VerificationState
 
-WRITTEN = {serving_export.FILE_NAME: "settings", deploy_script.SCRIPT: "models"}
+WRITTEN = {serving_export.FILE_NAME: "settings", serving_export.SCRIPT: "models"}
 """Names of exported files, as used in messages."""
 
 

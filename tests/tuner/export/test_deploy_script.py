@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tuner.export import deploy_script
+from tuner.export import serving
 from tuner.launching.engine_process import LuthierProcess
 from tuner.values.configuration import Configuration
 from tuner.values.study_record import SharedModels
@@ -40,8 +40,8 @@ def _engine() -> Iterator[LuthierProcess]:
 
 def written(folder: pathlib.Path, **groups: tuple[str, int]) -> pathlib.Path:
     shared = SharedModels(groups=groups, settings={})
-    place = folder / deploy_script.SCRIPT
-    place.write_text(deploy_script.text(shared, place, study="one", server="a server"), "utf-8")
+    place = folder / serving.SCRIPT
+    place.write_text(serving.deploy_script(shared, place, study="one", server="a server"), "utf-8")
     return place
 
 
@@ -133,7 +133,7 @@ def test_the_token_that_the_server_has_made_is_found(tmp_path: pathlib.Path) -> 
 def test_no_name_becomes_a_command(groups: dict[str, tuple[str, int]], words: str) -> None:
     """Beside the functions there are comments, and one call for each group with three words."""
     shared = SharedModels(groups=groups, settings={})
-    text = deploy_script.text(
+    text = serving.deploy_script(
         shared, pathlib.PurePath("/a", "deploy.sh"), study=words, server=words
     )
     head, _, rest = text.partition("set -eu\n")

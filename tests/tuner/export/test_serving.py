@@ -11,7 +11,6 @@ from serving.settings import SETTINGS, ServingSettings, sources
 from tests.fakes import studies
 from tuner import advice, export
 from tuner.errors import UsageError
-from tuner.export.serving import FILE_NAME, of_study
 from tuner.values.configuration import Configuration
 
 FORMED = {
@@ -25,7 +24,7 @@ STUDY = studies.study(trials=12)
 
 def text_of(study):
     """The file with what the study advises."""
-    return of_study(study, advice.advise(study))[FILE_NAME]
+    return export.best_files(study, advice.advise(study))["best.yaml"]
 
 
 def settings_values():
@@ -85,7 +84,7 @@ def test_the_head_says_where_the_settings_come_from():
     text = text_of(STUDY)
     for part in (STUDY.name, STUDY.model, "concurrency 20", STUDY.verdict.text, *STUDY.notes):
         assert part in text
-    assert len(re.findall(r"requests/s \[\d+(\.\d+)?, \d+(\.\d+)?\] \(5 launches", text)) == 2
+    assert len(re.findall(r"requests/s \[\d+(\.\d+)?, \d+(\.\d+)?\] \(5 evaluations", text)) == 2
 
 
 def test_the_head_has_the_load_and_the_studys_own_objective():

@@ -22,17 +22,7 @@ from tuner.study.progress import Terminal
 EXIT_CODES = {"within": 0, "worse": 3, "undecided": 4}
 """Exit codes by decision; 0 without a threshold."""
 NO_LOAD = "no load given; use --concurrency N (closed loop) or --rate R (open loop)"
-LOAD = (
-    "trust",
-    "concurrency",
-    "rate",
-    "arrivals",
-    "client_batch",
-    "payload",
-    "shape",
-    "values",
-    "spawner",
-)
+LOAD = (*options.REQUESTS, "rate", "arrivals", "trust", "spawner")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

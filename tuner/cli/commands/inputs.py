@@ -68,15 +68,13 @@ def _make_result(model: str, found: RequestSource, problem: TunerError | None) -
         row = (one.name, one.datatype, one.shape, axis, free, one.sent)
         made.add_row(*map(rich.text.Text, row))
     parts: list[rich.console.RenderableType] = [made, rich.text.Text(f"source: {facts.source}")]
+    told = f"{model} is served whole, one request at a time: {facts.whole}"
     if not facts.whole:
         reasons = dict.fromkeys(
             one.items.partition(": ")[2] or one.items.partition(", ")[2] for one in facts.inputs
         )
-        parts.append(rich.text.Text(f"items: {'; '.join(reasons)}"))
-    if facts.whole:
-        parts.append(
-            rich.text.Text(f"{model} is served whole, one request at a time: {facts.whole}")
-        )
+        told = f"items: {'; '.join(reasons)}"
+    parts.append(rich.text.Text(told))
     if problem is None:
         parts.append(rich.text.Text("requests were sent and answered"))
     if option:

@@ -251,15 +251,11 @@ def _table(measurement: Measurement) -> rich.table.Table:
         interval = formatting.interval(getattr(measurement, f"{name}_interval"))
         made.add_row(name, f"{value} ms", f"95 % interval {interval}")
     tail = tail_latency.of_evaluation(measurement)
-    worth = f"{tail.effective:,.0f} effective requests"
-    told = (
-        f"95 % interval {formatting.interval(tail.interval)}, {worth}"
-        if tail.is_reportable
-        else worth
-    )
-    made.add_row(
-        "p99", f"{formatting.number(tail.value_ms)} ms" if tail.is_reportable else "–", told
-    )
+    value, told = "–", f"{tail.effective:,.0f} effective requests"
+    if tail.is_reportable:
+        value = f"{formatting.number(tail.value_ms)} ms"
+        told = f"95 % interval {formatting.interval(tail.interval)}, {told}"
+    made.add_row("p99", value, told)
     spread = formatting.interval(measurement.spread_interval)
     made.add_row(
         "p95 - p5", f"{formatting.number(measurement.spread_ms)} ms", f"95 % interval {spread}"
@@ -274,13 +270,12 @@ def _table(measurement: Measurement) -> rich.table.Table:
 
 
 def _data(measurement: Measurement, plan: PhasePlan, notes: list[str]) -> dict[str, Any]:
-    load = {
+    return {
         "concurrency": plan.concurrency,
         "arrivals": None if plan.rate_per_s is None else plan.spread,
-    }
-    items = {
+        **measurement.as_json(),
+        "p99_ms": measurement.p99_ms if measurement.has_p99 else None,
         "items_per_s": measurement.items_per_s,
         "time_per_item_ms": measurement.time_per_item_ms if measurement.items_per_s else None,
+        "notes": notes,
     }
-    told = {"p99_ms": measurement.p99_ms if measurement.has_p99 else None}
-    return {**load, **measurement.as_json(), **told, **items, "notes": notes}

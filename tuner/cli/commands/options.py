@@ -33,6 +33,8 @@ TITLES = {
     "measurement": "measurement",
     "store": "storage",
 }
+REQUESTS = ("concurrency", "client_batch", "payload", "shape", "values")
+"""Target settings that define the requests of a closed loop."""
 KINDS = {int: "a whole number", float: "a number"}
 
 

@@ -23,21 +23,8 @@ from tuner.settings.target import TargetSettings
 from tuner.settings.workload import RATE
 from tuner.study.progress import Terminal
 
-TARGET = [
-    "model",
-    "trust",
-    "scenario",
-    "concurrency",
-    "client_batch",
-    "payload",
-    "shape",
-    "values",
-    "fixed",
-    "engine",
-    "hook",
-    "spawner",
-    "min_accuracy",
-]
+TARGET = frozenset({*options.REQUESTS, "model", "trust", "scenario", "fixed", "min_accuracy"})
+HOW_SERVED = frozenset({"engine", "hook", "spawner"})
 REFUSED = {
     RATE: "a benchmark table is recorded in a closed loop, which has no rate",
     "goodput": "a replay computes it for any deadline (tune replay --objective goodput --slo-ms "
@@ -52,7 +39,7 @@ MIN_PASSES = 3
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options."""
-    target = options.add_group(parser, "target", only=TARGET)
+    target = options.add_group(parser, "target", only=TARGET | HOW_SERVED)
     load = options.action_of(target, "concurrency")
     load.required = False  # `run` requires it unless there is a scenario
     load.help = f"{load.help}; no default: required without --scenario"

@@ -72,10 +72,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         parse=int,
         default=0,
     )
-    _add_perturbations(parser)
-
-
-def _add_perturbations(parser: argparse.ArgumentParser) -> None:
     laid = parser.add_argument_group("perturbations of the table")
     options.add_value(
         laid,

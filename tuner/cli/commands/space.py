@@ -21,18 +21,7 @@ from tuner.study.interruption import resumable
 from tuner.study.preparation import start_target
 from tuner.study.progress import Terminal
 
-TARGET = (
-    "model",
-    "trust",
-    "concurrency",
-    "client_batch",
-    "payload",
-    "shape",
-    "values",
-    "spawner",
-    "engine",
-    "hook",
-)
+TARGET = (*options.REQUESTS, "model", "trust", "spawner", "engine", "hook")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -70,8 +59,7 @@ def run(arguments: argparse.Namespace, terminal: Terminal) -> CommandResult:
         served = start_target(evaluator)
         evaluator.send(problem.payloads_of(target, card, served, seed=0))
         environment = problem.with_gpu(environment, None, device=served.device)
-        text = f"probing {served.model} at a few batch sizes, about ten seconds"
-        terminal.say(text)
+        terminal.say(f"probing {served.model} at a few batch sizes, about ten seconds")
         text = probe.text(evaluator, environment, served)
     space = files.parse(text, file=str(out))
     cells = len(space.candidates(environment))

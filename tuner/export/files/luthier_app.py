@@ -26,7 +26,7 @@ from serving.values import Tensor
 
 @serve.deployment
 class Model:
-    """One replica."""
+    """One replica of the model."""
 
     def __init__(self, model: str, variant: str | None, threads: int, is_trusted: bool) -> None:
         card = zoo.find(model, is_trusted=is_trusted)
@@ -34,13 +34,13 @@ class Model:
         self.model = BatchRunner(models.load(card.kind, card.weights(variant), threads=threads))
 
     def reconfigure(self, user_config: dict[str, Any]) -> None:
-        """Set the batching; Ray calls this at start and on changes."""
+        """Set the batching options; Ray calls this at the start and after changes."""
         self.predict.set_max_batch_size(user_config["max_batch_size"])
         self.predict.set_batch_wait_timeout_s(user_config["batch_wait_timeout_s"])
 
     @serve.batch
     async def predict(self, requests: list[Arrays]) -> list[Arrays | Exception]:
-        """Run a batch in a thread, without blocking the loop."""
+        """Run a batch in a thread, so that the event loop is not blocked."""
         return await asyncio.to_thread(self.model.run, requests)
 
     async def __call__(self, request: Request) -> JSONResponse:
@@ -59,7 +59,7 @@ class Model:
         return JSONResponse({"model_name": self.name, "outputs": outputs})
 
     async def infer(self, body: bytes) -> list[dict[str, Any]]:
-        """Outputs of one request as JSON."""
+        """Return the outputs of one request as JSON."""
         tensors = json_tensors.decode_inputs(body)
         check_inputs([tensor[:3] for tensor in tensors], self.model.signature)
         answer = await self.predict({tensor.name: array_of(tensor) for tensor in tensors})
@@ -75,7 +75,7 @@ class Model:
 
 
 def array_of(tensor: Tensor) -> Any:
-    """One input as an array."""
+    """Return one input as an array."""
     if tensor.datatype != "BYTES":
         return arrays.array_of(tensor.datatype, tensor.shape, [tensor.data])
     count = 1

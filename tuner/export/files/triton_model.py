@@ -17,7 +17,7 @@ from serving.models.batching import BatchRunner
 
 
 class TritonPythonModel:
-    """One instance, like a replica of Luthier."""
+    """One instance of the model, like a replica of Luthier."""
 
     def initialize(self, args: dict[str, str]) -> None:
         """Load the model."""
@@ -28,7 +28,7 @@ class TritonPythonModel:
         self.model = BatchRunner(models.load(card.kind, card.weights(variant), threads=threads))
 
     def execute(self, requests: list[Any]) -> list[Any]:
-        """Run a batch of Triton in one call."""
+        """Run a batch of requests from Triton in one call."""
         signature = self.model.signature
         inputs = [
             {
