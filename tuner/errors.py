@@ -100,7 +100,7 @@ class InvalidEngine(InvalidDocument):
 class InvalidTable(InvalidDocument):
     """A benchmark table is invalid."""
 
-    noun = "surface"
+    noun = "benchmark table"
 
 
 class InvalidScenario(InvalidDocument):

@@ -33,7 +33,7 @@ GIVEN = ("slo_ms", "constraints", "prices")
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options."""
     folder = "folder of `tune record`"
-    parser.add_argument("surface", type=pathlib.Path, metavar="SURFACE", help=folder)
+    parser.add_argument("surface", type=pathlib.Path, metavar="TABLE", help=folder)
     usual = SearchSettings().sampler
     told = f"sampler; default {usual}"
     options.add_value(parser, "--sampler", None, told, default=usual, choices=registry.NAMES)
@@ -58,7 +58,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     options.add_value(
         parser,
         "--warm-start",
-        "SURFACE",
+        "TABLE",
         "benchmark table of the model under another load that each search has searched "
         "before; default: none",
         parse=pathlib.Path,

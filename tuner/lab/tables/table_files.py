@@ -88,7 +88,7 @@ class TableFolder(contextlib.ExitStack):
 
     def begin(self, head: TableHeader) -> None:
         """Create or resume the folder, and open it for evaluations; UsageError if it is in use."""
-        with storage_errors(f"surface {self.path}", option="--out"):
+        with storage_errors(f"benchmark table {self.path}", option="--out"):
             self.path.mkdir(parents=True, exist_ok=True)
             lock = self.enter_context((self.path / "lock").open("a"))
             try:
@@ -112,14 +112,14 @@ class TableFolder(contextlib.ExitStack):
 
     def append(self, launch: RecordedEvaluation) -> None:
         """Write an evaluation, `evaluations.csv` last."""
-        with storage_errors(f"surface {self.path}", option="--out"):
+        with storage_errors(f"benchmark table {self.path}", option="--out"):
             if launch.histogram is not None:
                 _write(self._histograms, [(str(launch.number), *launch.histogram.text())])
             _write(self._cells, rows_of(launch))
 
     def finish(self, head: TableHeader) -> None:
         """Compress the rows and mark the header as finished."""
-        with storage_errors(f"surface {self.path}", option="--out"):
+        with storage_errors(f"benchmark table {self.path}", option="--out"):
             self._cells.close()
             self._histograms.close()
             for name in (EVALUATIONS, HISTOGRAMS):
