@@ -1,7 +1,7 @@
 """Comparison of samplers on one engine with one budget and the same seeds.
 
-In each repeat the searches' trials take turns, which spreads machine drift evenly, and their winners
-are measured again on new servers, alternating. No search ends early.
+In each repeat the searches take turns trial by trial, which spreads machine drift evenly. Their
+winners are then measured again on new servers, alternating. No search ends early.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ SETTINGS_FILE = "compare.yaml"
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class CompareSpec:
-    """What to compare."""
+    """Specification of a comparison of samplers."""
 
     settings: StudySettings
     samplers: tuple[str, ...]
@@ -60,8 +60,8 @@ def compare(order: CompareSpec, *, terminal: Terminal) -> tuple[ComparisonRecord
     """Run all searches, re-measure the winners and compare them.
 
     Raises:
-        UsageError: an input is wrong; nothing was written.
-        Interrupted: the trials so far are saved.
+        UsageError: an input is invalid; nothing was written.
+        Interrupted: a signal arrived; the trials so far are saved.
     """
     target = targets.find_target(order.settings.target)
     settings = name_study(

@@ -1,4 +1,4 @@
-"""Check of this machine: what is missing, which limits work, and the smallest gain it can show."""
+"""Check of this machine: what is missing, which limits work, and which gains it can show."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ class NoiseResult:
 
 
 def findings() -> tuple[Finding, ...]:
-    """Run all cheap checks."""
+    """Run all quick checks."""
     facts, cgroups = machine.read(), manager.probe()
     return (
         _python(),
@@ -84,7 +84,7 @@ def findings() -> tuple[Finding, ...]:
 def clean() -> tuple[str, ...]:
     """Remove what dead servers left: groups with processes, directories, containers, GPU locks.
 
-    TunerError if a GPU cannot be restored; the rest is done.
+    Raises TunerError if a GPU cannot be restored; everything else has then been removed.
     """
     removed = [str(path) for path in (*admin_token.remove_left(), *manager.cleanup_stale())]
     with contextlib.suppress(DockerError):  # no engine, no containers
@@ -96,7 +96,7 @@ def clean() -> tuple[str, ...]:
 
 
 def noise_of(target: TargetSettings, *, launches: int) -> NoiseResult:
-    """Evaluate one configuration several times, and split the variance."""
+    """Evaluate one configuration several times, and split the variance of its results."""
     card = problem.find_spec(target.model, is_trusted=target.trust)
     settings = MeasurementSettings()
     measured: list[Measurement] = []
@@ -136,7 +136,7 @@ def noise_of(target: TargetSettings, *, launches: int) -> NoiseResult:
 
 
 def sentences(found: NoiseResult) -> tuple[str, ...]:
-    """Noise in words."""
+    """Return sentences that describe the measured noise."""
     evaluation_sd = found.components.evaluation_sd
     lines = [
         f"{found.model}, {found.launches} evaluations: blocks of one evaluation differ by "

@@ -1,6 +1,7 @@
 """Noise measurement: a few configurations evaluated repeatedly in random order.
 
-Evaluations are short and gapless, to separate drift from their own variation. Writes nothing.
+Evaluations are short and follow each other without gaps, to separate machine drift from their own
+variation. Nothing is written.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ from tuner.values.request_records import RequestRecords
 BLOCK_S = 0.2
 MIN_BLOCKS = 3
 LOOKED_AT = 2
-"""Looked at per configuration measured; the slower half is dropped."""
+"""Configurations tried for each one to measure; the slower half is dropped."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,7 +51,7 @@ def measure(order: NoiseMeasurementSpec, *, terminal: Terminal) -> NoiseMeasurem
 
     Raises:
         UsageError: an input is invalid; nothing was measured.
-        Interrupted: a signal came; nothing was saved.
+        Interrupted: a signal arrived; nothing was saved.
     """
     settings = order.settings
     target = targets.find_target(settings.target)
@@ -87,7 +88,7 @@ class _MeasurementRun:
         self._progress = Progress(terminal.console, default=problem.default, objective="mean")
 
     def look(self) -> tuple[tuple[Configuration, ...], float]:
-        """Configurations to measure, default first, and their block length."""
+        """Choose the configurations to measure, default first, and their block length."""
         wanted = self._order.configurations
         spread = self._spread(LOOKED_AT * wanted)
         if len(spread) < 2:
@@ -110,7 +111,7 @@ class _MeasurementRun:
     def launches(
         self, chosen: Sequence[Configuration], block_s: float
     ) -> tuple[NoiseEvaluation, ...]:
-        """Run all evaluations shuffled."""
+        """Run all evaluations in a random order."""
         order = self._order
         settings = order.settings.measurement
         seconds = max(settings.measured_s, MIN_BLOCKS * block_s)
@@ -182,7 +183,7 @@ class _MeasurementRun:
 def chosen_of(
     seen: dict[Configuration, Measurement], wanted: int, *, default: Configuration
 ) -> tuple[tuple[Configuration, ...], float]:
-    """Default, if seen, and the fastest others, and a block length of two latencies."""
+    """Return the default, if seen, the fastest others, and a block length of two latencies."""
     ordered = sorted(seen, key=lambda cell: (cell != default, seen[cell].mean_ms))
     chosen = tuple(ordered[:wanted])
     slowest_s = max(seen[cell].mean_ms for cell in chosen) / 1e3
@@ -190,7 +191,7 @@ def chosen_of(
 
 
 def blocks_of(records: RequestRecords, measured: Measurement, block_s: float) -> tuple[float, ...]:
-    """Mean latencies of whole blocks, in ms."""
+    """Return the mean latency of each whole block, in ms."""
     counted = summary.is_measured(records, warmup_s=measured.warmup_s, seconds=measured.seconds)
     counted &= summary.is_ok(records)
     in_turn = np.argsort(records.finished_s[counted], kind="stable")

@@ -1,7 +1,7 @@
 """Recorder of a benchmark table: every candidate of a grid, evaluated several times.
 
-Each pass has a new order, against drift; then the best are repeated (`schedule`). A killed command
-resumes after the last row.
+Each pass has a new order, to counter drift; then the best candidates are repeated (`schedule`). If
+the command was killed, the next one resumes after the last row.
 """
 
 from __future__ import annotations
@@ -44,28 +44,28 @@ MAX_FAILED_IN_A_ROW = 8
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class RecordSpec:
-    """What to record, and where."""
+    """Specification of a recording."""
 
     settings: StudySettings
-    """Target (its space is the grid), measurement, order seed."""
+    """Settings of the target (its space is the grid), the measurement and the seed of the order."""
     thoroughness: RepeatRule
     out: pathlib.Path
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class RecordResult:
-    """Table after a recording, and how many evaluations are new."""
+    """Table after a recording, and the number of new evaluations."""
 
     surface: BenchmarkTable
     measured: int
 
 
 def record(order: RecordSpec, *, terminal: Terminal) -> RecordResult:
-    """Measure what the folder lacks.
+    """Measure the evaluations that the folder lacks.
 
     Raises:
-        UsageError: an invalid input, or another recording's folder; nothing was measured.
-        Interrupted: a signal came; evaluations are saved.
+        UsageError: an input is invalid, or the folder is another recording's; nothing was measured.
+        Interrupted: a signal arrived; the evaluations so far are saved.
     """
     settings = order.settings
     target = targets.find_target(settings.target)
@@ -123,7 +123,7 @@ class _Recorder:
         )
 
     def run(self, launches: list[RecordedEvaluation]) -> None:
-        """Run due evaluations; append them to the folder and `launches`."""
+        """Run the due evaluations, and append them to the folder and `evaluations`."""
         cells = self._problem.candidates.configurations
         recorded = [self._read(launch) for launch in launches]
         expected = expected_evaluations(len(cells), self._order.thoroughness)

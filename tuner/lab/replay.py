@@ -28,14 +28,14 @@ _SCORES = ("median", "p90", "reached", "random_median", "tolerance")
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
 class ReplayResult:
-    """Runs of one sampler on one table."""
+    """Replayed runs of one sampler on one table."""
 
     ground: PreparedTable
     order: ReplaySpec
     runs: tuple[ReplayRun, ...]
 
     def as_json(self) -> dict[str, Any]:
-        """Return plain data, from which all metrics can be recomputed."""
+        """Return plain data from which all metrics can be recomputed."""
         found, cells = self.ground.truth, self.ground.problem.candidates.configurations
         each = [
             scoring.trials_to_tolerance(self.runs, found, share, candidates=len(cells))
@@ -63,7 +63,7 @@ def replay(
     workers: int | None = None,
     report: Callable[[ReplayRun], None] = lambda _: None,
 ) -> ReplayResult:
-    """Run all seeds in parallel; `workers` is None for one per core."""
+    """Run the searches of all seeds in parallel; `workers` is None for one process per core."""
     count = min(len(order.seeds), workers or os.cpu_count() or 1)
     if count <= 1:
         runs = []
@@ -126,7 +126,7 @@ def one_run(ground: PreparedTable, order: ReplaySpec, seed: int) -> ReplayRun:
 def verdict_of(
     ground: PreparedTable, order: ReplaySpec, search: Search, launches: TableEvaluator
 ) -> ReplayedVerdict:
-    """Run a study's final selection and verification on drawn evaluations."""
+    """Run a study's final selection and verification on evaluations drawn from the table."""
     default, best = ground.problem.default, search.recommend()
     believed = search.finalists(MAX_SHORTLIST)
     if best is None or believed is None or ground.problem.is_default(best):

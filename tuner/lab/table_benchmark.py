@@ -27,7 +27,7 @@ REFERENCE = "structured"
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class TableBenchmarkSpec:
-    """What to replay on which tables."""
+    """Specification of a benchmark: which samplers to replay on which tables."""
 
     surfaces: tuple[pathlib.Path, ...]
     samplers: tuple[str, ...]
@@ -36,7 +36,7 @@ class TableBenchmarkSpec:
     seeds: tuple[int, ...] = tuple(range(20))
     initial: int | None = None
     measurement: Mapping[str, Any] = dataclasses.field(default_factory=dict)
-    """Given `MeasurementSettings`: objective (else the table's), constraints, deadline, prices."""
+    """Given fields of `MeasurementSettings`: objective, constraints, deadline, prices."""
     jobs: int | None = None
 
 
@@ -51,10 +51,10 @@ def compare(
 
     Args:
         say: prints each sampler's result.
-        check: called after every search; may raise.
+        check: called after every search; may raise an exception.
 
     Raises:
-        UsageError: unknown or uninstalled sampler, or unrecorded metric.
+        UsageError: a sampler is unknown or not installed, or a metric is not recorded.
     """
     for sampler in order.samplers:
         registry.create(sampler, seed=0, initial=1)
@@ -85,7 +85,7 @@ def prepare_table(folder: pathlib.Path, measurement: Mapping[str, Any]) -> Prepa
 
 
 def samplers_of(samplers: Sequence[str], reference: str) -> tuple[str, ...]:
-    """Distinct samplers, reference first; UsageError without a peer."""
+    """Return the distinct samplers, reference first, or raise UsageError if there is no other."""
     every = tuple(dict.fromkeys((reference, *samplers)))
     if len(every) < 2:
         raise UsageError(
@@ -95,12 +95,12 @@ def samplers_of(samplers: Sequence[str], reference: str) -> tuple[str, ...]:
 
 
 def budgets_of(trials: int) -> tuple[int, ...]:
-    """Budgets of at most `trials` trials."""
+    """Return the usual budgets of at most `trials` trials, or `trials` itself."""
     return tuple(budget for budget in BUDGETS if budget <= trials) or (trials,)
 
 
 def over_tables(surfaces: Sequence[TableBenchmark]) -> tuple[NonInferiority, ...]:
-    """Test the reference across several tables, one mean difference each."""
+    """Test the reference across several tables, with one mean difference from each."""
     if len(surfaces) < 2:
         return ()
     by_pair: dict[tuple[str, int], list[float]] = {}

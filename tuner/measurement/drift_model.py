@@ -6,7 +6,7 @@ noise. Parameters maximise the restricted likelihood with configurations as fixe
 and Thompson, Biometrika 58:545, 1971), by a Kalman filter with one extra column per configuration
 (de Jong, "The Diffuse Kalman Filter", Annals of Statistics 19:1073, 1991).
 
-Drift quicker than the time between evaluations counts as evaluation spread.
+Drift quicker than the time between evaluations counts as spread between evaluations.
 """
 
 from __future__ import annotations
@@ -38,31 +38,31 @@ class Blocks:
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class DriftProcess:
-    """One process of machine speed."""
+    """One of the two processes that make up machine speed."""
 
     sd: float
     forgets_s: float
-    """Time after which the correlation is 1/e."""
+    """Time after which the correlation has fallen to 1/e."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class DriftModel:
-    """Contributions to a block's mean besides its configuration."""
+    """Contributions to the variance of block means of one configuration."""
 
     quick: DriftProcess
     slow: DriftProcess
     evaluation_sd: float
     block_sd: float
-    """For blocks of the fitted length."""
+    """Standard deviation between blocks of the fitted length."""
 
     @property
     def variance(self) -> float:
-        """Variance of one block, all sources."""
+        """Variance of one block mean from all sources."""
         return self.quick.sd**2 + self.slow.sd**2 + self.evaluation_sd**2 + self.block_sd**2
 
     @property
     def shares(self) -> dict[str, float]:
-        """Shares of time, evaluations and blocks in it."""
+        """Shares of time, evaluations and blocks in the variance."""
         parts = {
             "time": self.quick.sd**2 + self.slow.sd**2,
             "launch": self.evaluation_sd**2,
@@ -71,7 +71,7 @@ class DriftModel:
         return {name: part / self.variance for name, part in parts.items()}
 
     def covariance(self, lag_s: Array) -> Array:
-        """Covariance (...) of machine speed at this lag."""
+        """Return the covariance (...) of machine speed at this lag."""
         parts = (
             part.sd**2 * np.exp(-np.abs(lag_s) / part.forgets_s) for part in (self.quick, self.slow)
         )
@@ -79,7 +79,7 @@ class DriftModel:
 
 
 def fit(blocks: Blocks) -> DriftModel | None:
-    """Fitted drift model; None with too few blocks."""
+    """Fit the drift model, or return None if there are too few blocks."""
     columns = _columns(blocks)
     launches = len(np.unique(blocks.launch))
     if launches < columns.shape[1] + 1 or len(blocks.logs) < launches + 2:
@@ -185,7 +185,8 @@ def draw(
 ) -> Array:
     """Draw logs (n,) of block means about their configurations' means.
 
-    `at_s` (n,) are ascending middles of blocks, `launch` (n,) their evaluations.
+    `at_s` (n,) are the ascending middles of blocks, `evaluation` (n,) the numbers of their
+    evaluations.
     """
     found = course.block_sd * rng.normal(size=len(at_s))
     _, numbered = np.unique(launch, return_inverse=True)

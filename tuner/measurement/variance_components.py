@@ -22,10 +22,10 @@ class VarianceComponents:
 
     block_sd: float
     evaluation_sd: float | None
-    """None without repeated evaluations; 0 if blocks explain all."""
+    """Standard deviation between evaluations; None without repeats, 0 if blocks explain all."""
 
     def trial_sd(self, blocks: int) -> float:
-        """Sd of a mean of so many blocks; without repeats, from blocks alone."""
+        """Return the sd of a mean of `blocks` blocks; without repeats, from blocks alone."""
         return math.sqrt((self.evaluation_sd or 0.0) ** 2 + self.block_sd**2 / blocks)
 
 
@@ -63,7 +63,7 @@ def components(configurations: Iterable[Sequence[Sequence[float]]]) -> VarianceC
 
 
 def components_of(configurations: Iterable[Sequence[Measurement]]) -> VarianceComponents | None:
-    """`components` of each configuration's measurements."""
+    """Return the components of each configuration's measurements."""
     return components(
         [[block.mean_ms for block in launch.blocks] for launch in launches]
         for launches in configurations
@@ -71,10 +71,11 @@ def components_of(configurations: Iterable[Sequence[Measurement]]) -> VarianceCo
 
 
 def useful_seconds(noise: VarianceComponents, *, start_s: float, block_s: float) -> float:
-    """Most cost-effective trial length; infinite without evaluation spread.
+    """Return the most cost-effective trial length; infinite without spread between evaluations.
 
-    A trial of t seconds costs start + t and has variance evaluation_sd^2 + block_sd^2 x block_s / t;
-    the product is least at t = (block_sd / evaluation_sd) x sqrt(block_s x start).
+    A trial of t seconds costs start + t and has variance evaluation_sd^2 + block_sd^2 x block_s /
+    t;
+    the product is lowest at t = (block_sd / evaluation_sd) x sqrt(block_s x start).
     """
     if not noise.evaluation_sd:
         return math.inf

@@ -23,17 +23,17 @@ from tuner.values.trial import OK, Cause, Outcome
 
 Status = Literal["ok"] | Cause
 FAILED: frozenset[Status] = frozenset({"crash", "limits", "errors"})
-"""Causes that a table reads as failed; others are infeasible."""
+"""Causes that a table records as failed; others make a configuration infeasible."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class RecordedEvaluation:
-    """One evaluation of one candidate."""
+    """One recorded evaluation of one candidate."""
 
     number: int
     cell: Configuration
     sweep: int
-    """Pass, from 0; later ones repeat the best candidates."""
+    """Pass, counted from 0; later ones repeat the best candidates."""
     started_at: float
     outcome: Outcome
     startup_s: float
@@ -41,11 +41,11 @@ class RecordedEvaluation:
     errors: int = 0
     blocks: tuple[Block, ...] = ()
     histogram: LatencyHistogram | None = None
-    """None unless the outcome is ok."""
+    """Distribution of latencies; None unless the outcome is ok."""
     noise: HostNoise = dataclasses.field(default_factory=HostNoise)
 
     def is_disturbed(self, cores: int) -> bool:
-        """Whether the host disturbed it."""
+        """Return whether the host disturbed this evaluation."""
         return measurement_warnings.is_disturbed(self.noise, loaded_s=self.loaded_s, cores=cores)
 
 
@@ -70,7 +70,7 @@ def _interval(histogram: LatencyHistogram, share: float) -> Interval:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TableHeader:
-    """Header: what was recorded, where, and how."""
+    """Header of a table: what was recorded, where, and how."""
 
     name: str
     model: str
@@ -80,7 +80,7 @@ class TableHeader:
     spawner: str
     objective: str
     space: Mapping[str, Any]
-    """As in a search-space file, with grids."""
+    """Search space as in a search-space file, with grids."""
     default: Configuration
     host: Mapping[str, Any]
     measurement: Mapping[str, Any]
@@ -88,11 +88,11 @@ class TableHeader:
     seed: int
     notes: tuple[str, ...] = ()
     profile: Mapping[str, Any] | None = None
-    """Costs for a simulator; None if not measured."""
+    """Costs for a simulator; None if they were not measured."""
     rate_per_s: float | None = None
-    """Of a scenario's due requests; None in a closed loop."""
+    """Rate at which a scenario's requests are due; None in a closed loop."""
     deadline_ms: float | None = None
-    """Deadline of these requests; None: replays may choose one."""
+    """Deadline of these requests; if None, replays may choose one."""
     is_finished: bool = False
 
 
@@ -107,7 +107,7 @@ class BenchmarkTable:
 
     @functools.cached_property
     def by_cell(self) -> Mapping[Configuration, Sequence[RecordedEvaluation]]:
-        """Evaluations by candidate, in order of time; disturbed ones only without others."""
+        """Evaluations of each candidate in order of time; disturbed ones only without others."""
         found: dict[Configuration, list[RecordedEvaluation]] = collections.defaultdict(list)
         for launch in sorted(self.launches, key=lambda one: one.number):
             found[launch.cell].append(launch)
@@ -118,7 +118,7 @@ class BenchmarkTable:
 
     @functools.cached_property
     def cores(self) -> int:
-        """Cores of the recorded machine."""
+        """Number of cores of the machine on which the table was recorded."""
         return int(self.head.host["host"]["cores"])
 
     @functools.cached_property
@@ -126,7 +126,7 @@ class BenchmarkTable:
         return {}
 
     def measurement_of(self, launch: RecordedEvaluation) -> Measurement | None:
-        """An evaluation's measurement, cached."""
+        """Return an evaluation's measurement, cached."""
         known = self._measurements.get(launch.number)
         if known is None:
             known = self._measurements[launch.number] = (launch, self._make_measurement(launch))
@@ -134,13 +134,16 @@ class BenchmarkTable:
         return known[1] if known[0] is launch else self._make_measurement(launch)
 
     def minimised_value(self, launch: RecordedEvaluation, objective: Objective) -> float | None:
-        """An evaluation's objective, minimised; None if unknown."""
+        """Return an evaluation's minimised objective, or None if unknown."""
         measured = self.measurement_of(launch)
         value = math.nan if measured is None else objective.to_minimise(measured)
         return value if math.isfinite(value) else None
 
     def _make_measurement(self, launch: RecordedEvaluation) -> Measurement | None:
-        """To the width of a bucket; requests count as independent, as their order is unknown."""
+        """Rebuild a measurement, as exactly as the histogram's buckets allow.
+
+        Requests count as independent, as their order is unknown.
+        """
         histogram, blocks, head = launch.histogram, launch.blocks, self.head
         if histogram is None or not blocks:
             return None
@@ -183,7 +186,7 @@ class BenchmarkTable:
 
 
 def outcome_of(status: Status, reason: str) -> Outcome:
-    """Outcome of a status in a file."""
+    """Return the outcome that a status in a file stands for."""
     if status == "ok":
         return OK
     kind: Literal["infeasible", "failed"] = "failed" if status in FAILED else "infeasible"
@@ -191,5 +194,5 @@ def outcome_of(status: Status, reason: str) -> Outcome:
 
 
 def status_of(outcome: Outcome) -> Status:
-    """Status for a file."""
+    """Return the status that a file records for an outcome."""
     return "ok" if outcome.status == "ok" else outcome.cause or "errors"

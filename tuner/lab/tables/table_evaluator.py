@@ -1,6 +1,6 @@
 """Evaluator that draws from a benchmark table, with optional perturbations.
 
-A candidate's evaluations are drawn without replacement, and again once all were drawn.
+A candidate's evaluations are drawn without replacement, and again once all have been drawn.
 
     noise      every evaluation is slower by its own log-normal factor of median 1
     null       all candidates draw, with replacement, from one: no configuration is better
@@ -51,7 +51,7 @@ class Perturbations:
 
 @dataclasses.dataclass(slots=True, eq=False)
 class TableEvaluator:
-    """Evaluator of recorded evaluations, one per replay."""
+    """Evaluator that returns recorded evaluations; each replay has its own."""
 
     surface: BenchmarkTable
     drawn: Mapping[Configuration, Sequence[RecordedEvaluation]]
@@ -108,7 +108,7 @@ class TableEvaluator:
         )
 
     def evaluate_on_new_server(self, configuration: Configuration) -> Evaluation:
-        """Draw likewise: recorded evaluations have no server of their own."""
+        """Draw in the same way; recorded evaluations have no server of their own."""
         return self.evaluate(configuration)
 
     def _next(self, configuration: Configuration) -> RecordedEvaluation:
@@ -124,10 +124,10 @@ class TableEvaluator:
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Resampling:
-    """Means and residuals for resampling."""
+    """True means, and the residuals from which evaluations are resampled."""
 
     means: Mapping[Configuration, float]
-    """Log objective of each feasible candidate, minimised."""
+    """Log of each feasible candidate's objective, minimised."""
     log_cpu_per_request: Mapping[Configuration, float]
     residuals: NDArray[np.float64]  # (k, 2)
     objective: Objective
@@ -140,7 +140,7 @@ class Resampling:
         objective: Objective,
         candidates: CandidateSet,
     ) -> Self:
-        """Build from the residuals of candidates with two or more evaluations, scaled to the real spread."""
+        """Build from candidates with two or more evaluations; residuals get the real spread."""
         found: list[NDArray[np.float64]] = []
         log_cpu_per_request: dict[Configuration, tuple[float, int]] = {}
         for cell, launches in surface.by_cell.items():
@@ -169,7 +169,7 @@ class Resampling:
     def factors(
         self, surface: BenchmarkTable, launch: RecordedEvaluation, rng: np.random.Generator
     ) -> tuple[float, float]:
-        """Draw the factors of an evaluation's latency and CPU time per request."""
+        """Draw the factors of an evaluation's latency and its CPU time per request."""
         value = surface.minimised_value(launch, self.objective)
         if value is None or launch.cell not in self.means:
             return 1.0, 1.0
@@ -213,13 +213,13 @@ def _smooth(
 
 
 def log_cpu_per_request_of(surface: BenchmarkTable, launch: RecordedEvaluation) -> float | None:
-    """An evaluation's log CPU time per request; None if unknown."""
+    """Return an evaluation's log CPU time per request, or None if unknown."""
     measured = surface.measurement_of(launch)
     return None if measured is None else log_cpu_per_request(measured)
 
 
 def shorten(launch: RecordedEvaluation, blocks: int) -> RecordedEvaluation:
-    """Evaluation with its first blocks only; the histogram stays whole."""
+    """Return the evaluation with its first `blocks` blocks only; the histogram stays whole."""
     kept = launch.blocks[:blocks]
     if len(kept) == len(launch.blocks):
         return launch
@@ -244,7 +244,7 @@ def _part(seconds: float | None, share: float) -> float | None:
 
 
 def stop_by_race(launch: RecordedEvaluation, race: Race) -> RecordedEvaluation:
-    """Evaluation up to the first look with a mean above its limit."""
+    """Return the evaluation up to the first look at which its mean exceeds the limit."""
     requests, sums = 0, 0.0
     for number, block in enumerate(launch.blocks):
         if number >= min(len(race.limits_ms), len(launch.blocks) - 1):
@@ -259,7 +259,7 @@ def stop_by_race(launch: RecordedEvaluation, race: Race) -> RecordedEvaluation:
 def scale_latency(
     launch: RecordedEvaluation, factor: float, effort: float = 1.0
 ) -> RecordedEvaluation:
-    """Evaluation with latencies times `factor`, CPU time per request times `effort`."""
+    """Multiply an evaluation's latencies by `factor`, and its CPU time per request by `effort`."""
     blocks = tuple(
         dataclasses.replace(
             block,
@@ -289,7 +289,7 @@ def scale_latency(
 def null(
     drawn: Mapping[Configuration, Sequence[RecordedEvaluation]],
 ) -> Mapping[Configuration, Sequence[RecordedEvaluation]]:
-    """Give every candidate the evaluations of the one with most successes."""
+    """Give every candidate the evaluations of the one with the most successes."""
     worked = {
         cell: [launch for launch in launches if launch.histogram is not None]
         for cell, launches in drawn.items()
@@ -301,7 +301,10 @@ def null(
 def with_oom(
     candidates: CandidateSet, kept: Sequence[Configuration], rng: np.random.Generator
 ) -> frozenset[Configuration]:
-    """Candidates beyond a plane through two axes that spares `kept`, of `PLANES` the one that hits most."""
+    """Return the candidates beyond a plane through two axes, which run out of memory.
+
+    Of `PLANES` random planes that spare `kept`, the one with the most candidates behind it is used.
+    """
     places = [place for cell in kept if (place := candidates.index_of(cell)) is not None]
     widest = np.zeros(len(candidates.configurations), dtype=bool)
     for _ in range(PLANES):

@@ -1,11 +1,12 @@
 """Folder of a benchmark table.
 
     table.yaml          the header: model, workload, engine, host, space, default, profile
-    evaluations.csv     a row per measured block: knobs, evaluation, metrics; one without a block for
-                        a failed evaluation
-    histograms.csv      a row per measured evaluation: latencies in buckets 1 % wide
+    evaluations.csv     one row per measured block: knobs, evaluation, metrics; a failed evaluation
+                        has a single row without a block
+    histograms.csv      one row per measured evaluation: latencies in buckets 1 % wide
 
-Rows are written as evaluations end, so a kill loses only the running one, and finally compressed.
+Rows are written as evaluations end, so a kill loses only the running one; a finished table's rows
+are compressed.
 """
 
 from __future__ import annotations
@@ -38,12 +39,12 @@ HEAD, EVALUATIONS, HISTOGRAMS = "table.yaml", "evaluations.csv", "histograms.csv
 VERSION = 2
 OLD_FILES = {HEAD: "surface.yaml", EVALUATIONS: "cells.csv"}
 OLD_NAMES = {"home": "spawner", "launch": "evaluation", "foreign_cpu_s": "neighbour_cpu_s"}
-"""Files of format 1, and its keys and columns -> today's; it is converted when it is read."""
+"""Keys and columns of format 1, with today's names; reading a table converts it."""
 MAX_BYTES = 256 << 20
 
 
 def read(folder: pathlib.Path) -> BenchmarkTable:
-    """Read a table, finished or not, or raise InvalidTable."""
+    """Read a finished or unfinished table, or raise InvalidTable."""
     head = _head(folder)
     knobs = tuple(head.default)
     needed = [name for name in COLUMNS if name not in LATER]
@@ -69,12 +70,12 @@ def read(folder: pathlib.Path) -> BenchmarkTable:
 
 
 def is_table(folder: pathlib.Path) -> bool:
-    """Whether the folder is a benchmark table, of any format."""
+    """Return whether the folder is a benchmark table, of any format."""
     return _place(folder, HEAD).is_file()
 
 
 class TableFolder(contextlib.ExitStack):
-    """Folder of a recording; a context manager, for one process at a time."""
+    """Folder of a recording, as a context manager for one process at a time."""
 
     def __init__(self, path: pathlib.Path) -> None:
         super().__init__()
@@ -83,11 +84,11 @@ class TableFolder(contextlib.ExitStack):
         self._histograms: Any = None
 
     def exists(self) -> bool:
-        """Whether a recording was begun."""
+        """Return whether the folder holds a recording."""
         return (self.path / HEAD).is_file()
 
     def begin(self, head: TableHeader) -> None:
-        """Create or resume the folder, and open it for evaluations; UsageError if it is in use."""
+        """Create or resume the folder and open its files, or raise UsageError if it is in use."""
         with storage_errors(f"surface {self.path}", option="--out"):
             self.path.mkdir(parents=True, exist_ok=True)
             lock = self.enter_context((self.path / "lock").open("a"))
@@ -111,7 +112,7 @@ class TableFolder(contextlib.ExitStack):
         _replace(self.path / HEAD, text.encode())
 
     def append(self, launch: RecordedEvaluation) -> None:
-        """Write an evaluation, `evaluations.csv` last."""
+        """Write an evaluation; its rows in `evaluations.csv` come last."""
         with storage_errors(f"surface {self.path}", option="--out"):
             if launch.histogram is not None:
                 _write(self._histograms, [(str(launch.number), *launch.histogram.text())])
@@ -242,7 +243,7 @@ def _histogram(folder: pathlib.Path, row: Mapping[str, str]) -> LatencyHistogram
 
 
 def _write(file: Any, rows: Iterable[Sequence[str]]) -> None:
-    """Write rows at once, so that a kill truncates at most the last."""
+    """Write rows at once, so that a kill truncates at most the last one."""
     text = io.StringIO()
     csv.writer(text, lineterminator="\n").writerows(rows)
     file.write(text.getvalue())

@@ -1,4 +1,4 @@
-"""Rows of `evaluations.csv`: a recorded evaluation as text, and back."""
+"""Conversion of recorded evaluations to rows of `evaluations.csv` and back."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ COLUMNS = (
     "reason",
     *LATER,
 )
-"""Columns after the knobs; those of a whole evaluation repeat per row."""
+"""Columns after the knobs; those that describe a whole evaluation are repeated in each row."""
 BUCKETS = ("evaluation", "first", "counts")
 
 
@@ -44,7 +44,7 @@ def evaluation_of(
     kinds: Mapping[str, type],
     histogram: LatencyHistogram | None,
 ) -> RecordedEvaluation:
-    """Parse the rows of an evaluation; ValueError or KeyError if a cell is missing or invalid."""
+    """Parse an evaluation's rows; raise ValueError or KeyError if a cell is invalid or missing."""
     first = rows[0]
     is_ok = first["status"] == "ok"
     return RecordedEvaluation(
@@ -76,7 +76,7 @@ def _block(row: Mapping[str, str]) -> Block:
 
 
 def rows_of(launch: RecordedEvaluation) -> Iterator[list[str]]:
-    """Yield a row per block, or one without a block for a failed evaluation."""
+    """Yield one row per block, or a single row without a block for a failed evaluation."""
     whole = {
         "evaluation": launch.number,
         "pass": launch.sweep,
