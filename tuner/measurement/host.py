@@ -53,8 +53,7 @@ def noise_between(
 ) -> HostNoise:
     """Return what the host did between two readings.
 
-    Server time covers the processes alive at the second reading. The remaining busy time, less that
-    of
+    Server time covers the processes alive at the second reading. The remaining time, less that of
     measuring processes (`beside_s`), is the neighbours' if the readings cover every local server
     process (`knows_server`). `share` is the measured requests' share of the server's work.
     """
@@ -79,8 +78,7 @@ def together(parts: Sequence[HostNoise], *, share: float) -> HostNoise:
     """Combine the readings of several phases; a value that any phase lacks is None.
 
     Peak memory is the highest known. `share` is the measured share of the phases' time; client time
-    is
-    already measured time.
+    is already measured time.
     """
 
     def total(name: str, share: float = share) -> float | None:

@@ -32,11 +32,10 @@ class TimeSlices:
     def of(
         cls, *, round_trip_s: float, startup_s: float, measured_s: float = 0.0, arms: int = 2
     ) -> Self:
-        """Plan slices from the slowest arm's mean latency, the mean startup, and a minimum `measured_s`.
+        """Plan slices from the slowest arm's mean latency, the mean startup and the minimum time.
 
         Slices get as much time as the startup, which is optimal if evaluations and quartets vary
-        alike
-        (Cochran, Sampling Techniques, section 10.6).
+        alike (Cochran, Sampling Techniques, section 10.6).
         """
         seconds = max(SLICE_S, LATENCIES * round_trip_s, measured_s / PARTS)
         seconds = math.ceil(10 * seconds - 1e-9) / 10

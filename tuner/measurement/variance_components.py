@@ -74,8 +74,7 @@ def useful_seconds(noise: VarianceComponents, *, start_s: float, block_s: float)
     """Return the most cost-effective trial length; infinite without spread between evaluations.
 
     A trial of t seconds costs start + t and has variance evaluation_sd^2 + block_sd^2 x block_s /
-    t;
-    the product is lowest at t = (block_sd / evaluation_sd) x sqrt(block_s x start).
+    t; the product is lowest at t = (block_sd / evaluation_sd) x sqrt(block_s x start).
     """
     if not noise.evaluation_sd:
         return math.inf
