@@ -44,14 +44,14 @@ class _VaryingEncoding:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class CandidateSet:
-    """Candidates and their vectors: all, or a sample (with `decode`)."""
+    """All candidates and their vectors, or a sample of them (with `decode`)."""
 
     configurations: tuple[Configuration, ...]
     vectors: Array  # (m, d) in [0, 1]
     encode: Callable[[Configuration], Array] | None = None
-    """Vector (d,) of any legal configuration; None: only of candidates."""
+    """Returns the vector (d,) of any legal configuration; None if only candidates have one."""
     decode: Callable[[Array], Configuration] | None = None
-    """Legal configuration nearest to a vector; only for samples."""
+    """Returns the legal configuration nearest to a vector; only for samples."""
     extra: int = 0
 
     def __post_init__(self) -> None:
@@ -71,9 +71,9 @@ class CandidateSet:
         """Build the candidates of a search space, without constant entries.
 
         Args:
-            candidates: feasible and distinct, with the same knobs.
-            encode: vector in [0, 1] of a configuration.
-            features: further entries in [0, 1].
+            candidates: feasible and distinct configurations, with the same knobs.
+            encode: returns a configuration's vector in [0, 1].
+            features: returns further entries in [0, 1].
         """
         ordered = tuple(candidates)
         if not ordered:
@@ -94,7 +94,7 @@ class CandidateSet:
 
     @classmethod
     def enumerate_cube(cls, cube: Cube) -> CandidateSet:
-        """List a finite cube."""
+        """List all points of a finite cube."""
         columns = [axis.values() for axis in cube.axes.values()]
         blocks = [
             axis.encode(values) for axis, values in zip(cube.axes.values(), columns, strict=True)
@@ -134,17 +134,17 @@ class CandidateSet:
 
     @property
     def width(self) -> int:
-        """Entries d of a vector."""
+        """Number of entries d of a vector."""
         return int(self.vectors.shape[1])
 
     @property
     def design_width(self) -> int:
-        """Entries that are not derived."""
+        """Number of entries that are not derived."""
         return self.width - self.extra
 
     @functools.cached_property
     def names(self) -> frozenset[str]:
-        """Knobs of the candidates."""
+        """Names of the candidates' knobs."""
         return frozenset(self.configurations[0])
 
     @functools.cached_property
@@ -152,7 +152,7 @@ class CandidateSet:
         return {_key(cell): index for index, cell in enumerate(self.configurations)}
 
     def index_of(self, configuration: Mapping[str, Any]) -> int | None:
-        """Position of the candidate with these values, or None."""
+        """Return the position of the candidate with these values, or None."""
         if not self.names <= configuration.keys():
             return None
         return self._index.get(_key({name: configuration[name] for name in self.names}))
@@ -160,7 +160,10 @@ class CandidateSet:
     def values_at(
         self, configurations: Sequence[Configuration], values: Array | None
     ) -> Array | None:
-        """Values (k,) of configurations, from those of all candidates; None if one is none."""
+        """Return the values (k,) of configurations, or None unless all are candidates.
+
+        `values` has one value per candidate.
+        """
         if values is None:
             return None
         places = [self.index_of(one) for one in configurations]
@@ -168,7 +171,7 @@ class CandidateSet:
         return values[known] if len(known) == len(places) else None
 
     def vector_of(self, configuration: Mapping[str, Any]) -> Array | None:
-        """Vector (d,) of a configuration, or None."""
+        """Return the vector (d,) of a configuration, or None."""
         index = self.index_of(configuration)
         if index is not None:
             return np.asarray(self.vectors[index], dtype=float)
@@ -179,7 +182,7 @@ class CandidateSet:
     def encode_with_features(
         self, configuration: Configuration, features: Callable[[Configuration], Array]
     ) -> Array | None:
-        """Vector (d,) with other features, or None."""
+        """Return the vector (d,) with other features, or None."""
         if not isinstance(self.encode, _VaryingEncoding):
             return None
         encode = self.encode
@@ -188,19 +191,19 @@ class CandidateSet:
         return encode_values(configuration, self.names, encode)
 
     def untried(self, seen: Collection[Configuration]) -> Positions:
-        """Ascending positions of candidates not in `seen`."""
+        """Return the ascending positions of candidates not in `seen`."""
         is_free = np.ones(len(self.configurations), dtype=bool)
         is_free[[index for index in map(self.index_of, seen) if index is not None]] = False
         return np.flatnonzero(is_free)
 
     def nearest(self, vector: Array, among: Positions) -> int:
-        """Position of the nearest candidate, the first of equals."""
+        """Return the position of the nearest candidate, the first if several tie."""
         width = self.design_width
         distances = ((self.vectors[among, :width] - vector[:width]) ** 2).sum(axis=1)
         return int(among[int(np.argmin(distances))])
 
     def realise(self, vector: Array, among: Positions) -> Configuration:
-        """Nearest candidate, or in a sample the nearest legal configuration."""
+        """Return the nearest candidate, or in a sample the nearest legal configuration."""
         return (
             self.configurations[self.nearest(vector, among)]
             if self.decode is None
@@ -208,7 +211,7 @@ class CandidateSet:
         )
 
     def agreeing(self, fixed: Mapping[str, Any]) -> CandidateSet:
-        """Candidates with these values, or all if none has them."""
+        """Return the candidates with these values, or all if none has them."""
         known = {name: value for name, value in fixed.items() if name in self.names}
         if not known:
             return self
@@ -226,7 +229,7 @@ class CandidateSet:
 
 
 def sobol(width: int, count: int, rng: np.random.Generator) -> Array:
-    """`count` points (count, width) of a scrambled Sobol sequence in [0, 1)."""
+    """Return points (count, width) of a scrambled Sobol sequence in [0, 1)."""
     engine = qmc.Sobol(width, scramble=True, rng=rng)
     # Sobol sets are balanced at powers of two; a prefix still beats random points.
     return np.asarray(engine.random_base2(max(0, count - 1).bit_length()), dtype=float)[:count]

@@ -1,4 +1,4 @@
-"""The shortlist: the recommendation, then the configurations most often best in posterior draws."""
+"""Shortlist: the recommendation, then the configurations most often best in posterior draws."""
 
 from __future__ import annotations
 
@@ -37,9 +37,9 @@ def make_shortlist(
     but: Configuration | None = None,
     most: int,
 ) -> Shortlist | None:
-    """At most `most` configurations, or None without successes or logarithms.
+    """Choose at most `most` configurations; None without successes or logarithms.
 
-    `but` is evaluated anyway: the default.
+    `but` is evaluated anyway, as the default.
     """
     history = recommendation.history_of(study, candidates)
     if history is None or not len(history.targets) or history.scale != "log":

@@ -1,8 +1,8 @@
 """Host slowdown at each evaluation, estimated from the CPU time of its requests.
 
 A request's CPU time hardly depends on queues, so a configuration's cost is mostly a sum over its
-knobs, and the excess is host slowdown (`benchmarks/search/noise_told.py`). After Freischuetz et al.,
-"TUNA: Tuning Unstable and Noisy Cloud Applications", EuroSys 2025.
+knobs, and the excess is host slowdown (`benchmarks/search/noise_told.py`). The method follows
+Freischuetz et al., "TUNA: Tuning Unstable and Noisy Cloud Applications", EuroSys 2025.
 
     log cpu = h(x) + e,      log latency = f(x) + SHARE x e + what else differs
 
@@ -36,7 +36,7 @@ INTERACTION = 0.6
 LEVEL_SD = 1.0
 NOISES = (0.02, 0.04, 0.07, 0.11, 0.16)
 NOISE_SD, NOISE_SPREAD = 0.09, 0.6
-"""Prior of the slowdown's sd: median, and spread of the logarithm."""
+"""Prior of the slowdown's sd: its median, and the spread of its logarithm."""
 MIN_KNOWN = 3
 
 
@@ -76,7 +76,7 @@ def fit(
 def _moments(
     vectors: Array, log_cpu_per_request: Array, drift: Array | None
 ) -> tuple[Array, Array, float]:
-    """Mean (n,), covariance (n, n) and spread, averaged over `NOISES`."""
+    """Return mean (n,), covariance (n, n) and spread, averaged over `NOISES`."""
     count = len(log_cpu_per_request)
     centred = log_cpu_per_request - log_cpu_per_request.mean()
     smooth = _cost(vectors) + LEVEL_SD**2
