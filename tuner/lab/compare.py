@@ -221,7 +221,7 @@ def _remeasure(
 ) -> verification.Rounds:
     begun_s = time.monotonic()
 
-    def report(starts: Sequence[RoundEvaluation], _launch: Evaluation) -> None:
+    def report(starts: Sequence[RoundEvaluation], _evaluation: Evaluation) -> None:
         terminal.check()
         evaluator.stream = 1 + len(starts) // len(winners)  # one for each round; searches have 0
         last, whole = starts[-1], rounds * len(winners)

@@ -111,10 +111,10 @@ def noise_of(target: TargetSettings, *, launches: int) -> NoiseResult:
         evaluator.send(problem.payloads_of(target, card, served, seed=0))
         for _ in range(launches):
             before_s = time.monotonic()
-            launch = evaluator.evaluate_on_new_server(Configuration({}))
-            if launch.measurement is None:
-                raise TunerError(f"the noise cannot be measured: {launch.outcome.reason}")
-            measured.append(launch.measurement)
+            evaluation = evaluator.evaluate_on_new_server(Configuration({}))
+            if evaluation.measurement is None:
+                raise TunerError(f"the noise cannot be measured: {evaluation.outcome.reason}")
+            measured.append(evaluation.measurement)
             starts_s.append(time.monotonic() - before_s - settings.measured_s)
     components = variance_components.components_of([measured])
     if components is None:

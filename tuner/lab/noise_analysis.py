@@ -96,7 +96,7 @@ def read(
             Blocks(
                 at_s=np.repeat(begun_s, counts) + np.concatenate(within_s),
                 logs=np.concatenate(logs),
-                launch=np.repeat([number for number, _ in worked], counts),
+                evaluation=np.repeat([number for number, _ in worked], counts),
                 configuration=np.repeat([one.configuration for _, one in worked], counts),
             )
         )

@@ -59,7 +59,7 @@ def measure(order: NoiseMeasurementSpec, *, terminal: Terminal) -> NoiseMeasurem
         inputs = prepare(evaluator, settings, target, terminal)
         piloting = _MeasurementRun(order, evaluator, inputs.problem, terminal)
         chosen, block_s = piloting.look()
-        tried = piloting.launches(chosen, block_s)
+        tried = piloting.evaluate_all(chosen, block_s)
         budget = budget_of(settings, evaluator)
     return read(
         budget,
@@ -100,15 +100,15 @@ class _MeasurementRun:
         seen: dict[Configuration, Measurement] = {}
         reason = ""
         for cell in spread:
-            launch = self._launch(cell)
-            if launch.measurement is not None:
-                seen[cell] = launch.measurement
-            reason = reason or launch.outcome.reason
+            evaluation = self._evaluate(cell)
+            if evaluation.measurement is not None:
+                seen[cell] = evaluation.measurement
+            reason = reason or evaluation.outcome.reason
         if len(seen) < 2:
             raise TunerError(f"the noise cannot be measured: {reason}")
         return chosen_of(seen, wanted, default=self._problem.default)
 
-    def launches(
+    def evaluate_all(
         self, chosen: Sequence[Configuration], block_s: float
     ) -> tuple[NoiseEvaluation, ...]:
         """Run all evaluations in a random order."""
@@ -119,7 +119,7 @@ class _MeasurementRun:
         places = self._rng.permutation(np.repeat(np.arange(len(chosen)), order.evaluations))
         self._progress.say(
             f"{formatting.plural(len(chosen), 'configuration')}, "
-            f"{formatting.plural(order.evaluations, 'launch')} of each in a random order, "
+            f"{formatting.plural(order.evaluations, 'evaluation')} of each in a random order, "
             f"{seconds:g} s measured in each",
             style="bold",
         )
@@ -127,15 +127,17 @@ class _MeasurementRun:
         begun_s = time.monotonic()
         for place in places.tolist():
             before_s = time.monotonic()
-            launch = self._launch(chosen[place])
-            tried.append(self._make_evaluation(launch, place, time.monotonic() - before_s, block_s))
+            evaluation = self._evaluate(chosen[place])
+            tried.append(
+                self._make_evaluation(evaluation, place, time.monotonic() - before_s, block_s)
+            )
             left_s = (time.monotonic() - begun_s) / len(tried) * (len(places) - len(tried))
             if len(tried) == 1:
                 self._progress.print_duration(left_s, now=dt.datetime.now().astimezone())
             self._progress.say(
                 f"{len(tried):3d}/{len(places)} "
-                f"{self._progress.result(launch.outcome, launch.measurement)} | "
-                f"{self._progress.differences(launch.configuration)} | "
+                f"{self._progress.result(evaluation.outcome, evaluation.measurement)} | "
+                f"{self._progress.differences(evaluation.configuration)} | "
                 f"{formatting.duration(left_s)} left"
             )
         return tuple(tried)
@@ -150,20 +152,20 @@ class _MeasurementRun:
             found.append(candidates.configurations[candidates.nearest(vector, free)])
         return found
 
-    def _launch(self, candidate: Configuration) -> Evaluation:
-        launch = self._evaluator.evaluate(candidate)
+    def _evaluate(self, candidate: Configuration) -> Evaluation:
+        evaluation = self._evaluator.evaluate(candidate)
         self._terminal.check()
-        return launch
+        return evaluation
 
     def _make_evaluation(
-        self, launch: Evaluation, place: int, took_s: float, block_s: float
+        self, evaluation: Evaluation, place: int, took_s: float, block_s: float
     ) -> NoiseEvaluation:
-        measured, records = launch.measurement, launch.records
+        measured, records = evaluation.measurement, evaluation.records
         tried = NoiseEvaluation(
             configuration=place,
-            started_at=launch.started_at,
+            started_at=evaluation.started_at,
             took_s=took_s,
-            outcome=launch.outcome,
+            outcome=evaluation.outcome,
             blocks_ms=(),
         )
         if measured is None or records is None:
@@ -173,7 +175,7 @@ class _MeasurementRun:
         cores_s = self._problem.environment.machine.cores * (measured.warmup_s + measured.seconds)
         return dataclasses.replace(
             tried,
-            started_at=launch.started_at + took_s - measured.seconds,
+            started_at=evaluation.started_at + took_s - measured.seconds,
             blocks_ms=blocks_of(records, measured, block_s),
             foreign_share=None if foreign_s is None else foreign_s / cores_s,
             repeats=measured.repeats,

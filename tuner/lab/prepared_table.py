@@ -68,9 +68,9 @@ class PreparedTable:
     def trial_s(self) -> float:
         """Median duration of the recorded trials."""
         took_s = [
-            launch.startup_s + launch.loaded_s
-            for launch in self.surface.launches
-            if launch.histogram is not None
+            evaluation.startup_s + evaluation.loaded_s
+            for evaluation in self.surface.launches
+            if evaluation.histogram is not None
         ]
         return statistics.median(took_s)
 

@@ -100,8 +100,8 @@ def with_warm_start(
     before = dataclasses.replace(
         order, after=None, trials=order.after_trials, perturbations=Perturbations(), pairs=0
     )
-    launches = make_evaluator(order.after, before.perturbations, seed + _APART)
-    search = search_of(order.after, before, seed, launches)
+    evaluator = make_evaluator(order.after, before.perturbations, seed + _APART)
+    search = search_of(order.after, before, seed, evaluator)
     for _ in range(order.after_trials):
         search.step()
     study = SourceStudy(
@@ -146,7 +146,7 @@ def make_evaluator(
 
 
 def search_of(
-    ground: PreparedTable, order: ReplaySpec, seed: int, launches: TableEvaluator
+    ground: PreparedTable, order: ReplaySpec, seed: int, evaluator: TableEvaluator
 ) -> Search:
     """Create the search of one seed, stored in memory."""
     settings = SearchSettings(
@@ -158,7 +158,7 @@ def search_of(
     search = Search(
         store=StudyStore.in_memory(f"seed-{seed}"),
         problem=problem,
-        evaluator=launches,
+        evaluator=evaluator,
         budget=Budget(
             trials=order.trials,
             initial=settings.first_trials,

@@ -55,7 +55,7 @@ def ratio_interval(
 def _check_pairs(default: int, best: int) -> None:
     if default != best or best < MIN_PAIRS:
         raise UsageError(
-            f"{default} launches of the default and {best} of the best configuration: "
+            f"{default} evaluations of the default and {best} of the best configuration: "
             f"expected as many of each, at least {MIN_PAIRS}"
         )
 
@@ -240,7 +240,7 @@ def _sentence(
     figures = (
         f"{sides}, {_change(verdict.ratio)} "
         f"(95 % interval here and now{both}: {_span(verdict.interval)}; "
-        f"on another day: {_span(verdict.between_session_interval)}; {pairs} pairs of launches)"
+        f"on another day: {_span(verdict.between_session_interval)}; {pairs} pairs of evaluations)"
     )
     if found.is_shown:
         return f"{subject} is {verdict.outcome} than {of}: {figures}."

@@ -32,7 +32,7 @@ class Blocks:
 
     at_s: Array  # (n,) middles, ascending, from any origin
     logs: Array  # (n,) logarithms of the means
-    launch: NDArray[np.int64]  # (n,) number of the evaluation, whose blocks are consecutive
+    evaluation: NDArray[np.int64]  # (n,) number of the evaluation, whose blocks are consecutive
     configuration: NDArray[np.int64]  # (n,) number of the configuration
 
 
@@ -81,8 +81,8 @@ class DriftModel:
 def fit(blocks: Blocks) -> DriftModel | None:
     """Fit the drift model, or return None if there are too few blocks."""
     columns = _columns(blocks)
-    launches = len(np.unique(blocks.launch))
-    if launches < columns.shape[1] + 1 or len(blocks.logs) < launches + 2:
+    evaluations = len(np.unique(blocks.evaluation))
+    if evaluations < columns.shape[1] + 1 or len(blocks.logs) < evaluations + 2:
         return None
     ranges = (SD, QUICK_S, SD, SLOW_S, SD, SD)
     bounds = [(math.log(low), math.log(high)) for low, high in ranges]
@@ -118,7 +118,7 @@ def _columns(blocks: Blocks) -> Array:
 
 def _steps(blocks: Blocks) -> Sequence[tuple[float, bool]]:
     since_s = np.diff(blocks.at_s, prepend=blocks.at_s[0])
-    is_other = np.diff(blocks.launch, prepend=blocks.launch[0]) != 0
+    is_other = np.diff(blocks.evaluation, prepend=blocks.evaluation[0]) != 0
     return list(zip(since_s.tolist(), is_other.tolist(), strict=True))
 
 
@@ -180,7 +180,7 @@ def _filter(
 def draw(
     course: DriftModel,
     at_s: Array,
-    launch: NDArray[np.int64],
+    evaluation: NDArray[np.int64],
     rng: np.random.Generator,
 ) -> Array:
     """Draw logs (n,) of block means about their configurations' means.
@@ -189,7 +189,7 @@ def draw(
     evaluations.
     """
     found = course.block_sd * rng.normal(size=len(at_s))
-    _, numbered = np.unique(launch, return_inverse=True)
+    _, numbered = np.unique(evaluation, return_inverse=True)
     found += course.evaluation_sd * rng.normal(size=int(numbered.max()) + 1)[numbered]
     for part in (course.quick, course.slow):
         found += _process(part, at_s, rng)

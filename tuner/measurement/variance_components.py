@@ -36,8 +36,8 @@ def components(configurations: Iterable[Sequence[Sequence[float]]]) -> VarianceC
     """
     within_sum = between_sum = coefficient = 0.0
     within_degrees = between_degrees = 0
-    for launches in configurations:
-        logs = [np.log(np.asarray(blocks, dtype=float)) for blocks in launches if len(blocks)]
+    for evaluations in configurations:
+        logs = [np.log(np.asarray(blocks, dtype=float)) for blocks in evaluations if len(blocks)]
         if not logs:
             continue
         counts = np.array([len(log) for log in logs], dtype=float)
@@ -56,17 +56,17 @@ def components(configurations: Iterable[Sequence[Sequence[float]]]) -> VarianceC
     within = within_sum / within_degrees
     evaluation_sd: float | None = None
     if between_degrees:
-        per_launch = coefficient / between_degrees
+        per_evaluation = coefficient / between_degrees
         between = between_sum / between_degrees
-        evaluation_sd = math.sqrt(max(0.0, (between - within) / per_launch))
+        evaluation_sd = math.sqrt(max(0.0, (between - within) / per_evaluation))
     return VarianceComponents(block_sd=math.sqrt(within), evaluation_sd=evaluation_sd)
 
 
 def components_of(configurations: Iterable[Sequence[Measurement]]) -> VarianceComponents | None:
     """Return the components of each configuration's measurements."""
     return components(
-        [[block.mean_ms for block in launch.blocks] for launch in launches]
-        for launches in configurations
+        [[block.mean_ms for block in evaluation.blocks] for evaluation in evaluations]
+        for evaluations in configurations
     )
 
 

@@ -74,7 +74,7 @@ class GpSampler(CandidateSampler):
         if earlier is not None and (
             candidates is None or earlier.vectors.shape[1] != candidates.width
         ):
-            raise UsageError("earlier: expected launches in the axes of the candidates")
+            raise UsageError("earlier: expected evaluations in the axes of the candidates")
         if guess is not None:
             check_prediction(guess, candidates)
             if not (np.isfinite(guess).all() and (guess > 0).all()):

@@ -28,7 +28,7 @@ class CandidateEstimate:
     log_mean: float
     se: float
     """Standard error of `log_mean`; 0.01 is 1 %."""
-    launches: int
+    evaluations: int
 
     @property
     def mean(self) -> float:

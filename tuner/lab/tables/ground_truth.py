@@ -96,8 +96,8 @@ def split(surface: BenchmarkTable) -> HoldoutSplit:
     """Assign evaluations alternately, as the machine may change over hours."""
     every = surface.by_cell
     return HoldoutSplit(
-        drawn={cell: tuple(launches[0::2]) for cell, launches in every.items()},
-        held_out={cell: tuple(launches[1::2]) for cell, launches in every.items()},
+        drawn={cell: tuple(evaluations[0::2]) for cell, evaluations in every.items()},
+        held_out={cell: tuple(evaluations[1::2]) for cell, evaluations in every.items()},
     )
 
 
@@ -111,15 +111,17 @@ def ground_truth(
     values: dict[Configuration, list[float]] = {}
     lost: set[Configuration] = set()
     slower = drift(surface, objective)
-    for cell, launches in surface.by_cell.items():
-        failed = sum(surface.minimised_value(launch, objective) is None for launch in launches)
-        if 2 * failed >= len(launches):
+    for cell, evaluations in surface.by_cell.items():
+        failed = sum(
+            surface.minimised_value(evaluation, objective) is None for evaluation in evaluations
+        )
+        if 2 * failed >= len(evaluations):
             lost.add(cell)
             continue
         values[cell] = [
-            value * math.exp(-slower[launch.number])
-            for launch in held_out[cell]
-            if (value := surface.minimised_value(launch, objective)) is not None
+            value * math.exp(-slower[evaluation.number])
+            for evaluation in held_out[cell]
+            if (value := surface.minimised_value(evaluation, objective)) is not None
         ]
     known = estimates(values)
     cells = tuple(known)
@@ -146,11 +148,11 @@ def ground_truth(
 
 
 def _pool_histograms(
-    launches: Sequence[RecordedEvaluation], slower: Mapping[int, float]
+    evaluations: Sequence[RecordedEvaluation], slower: Mapping[int, float]
 ) -> LatencyHistogram | None:
     counted = [
         one.histogram.scale(math.exp(-slower[one.number]))
-        for one in launches
+        for one in evaluations
         if one.histogram is not None and one.number in slower
     ]
     return LatencyHistogram.merge(counted) if counted else None
@@ -164,16 +166,16 @@ def drift(surface: BenchmarkTable, objective: Objective) -> Mapping[int, float]:
     their values.
     """
     every = ((one, surface.minimised_value(one, objective)) for one in surface.launches)
-    told = [(launch, value) for launch, value in every if value is not None]
+    told = [(evaluation, value) for evaluation, value in every if value is not None]
     if not told:
         return {}
-    launches = [launch for launch, _ in told]
-    at_s = np.array([launch.started_at for launch in launches])
+    evaluations = [evaluation for evaluation, _ in told]
+    at_s = np.array([evaluation.started_at for evaluation in evaluations])
     logs = np.log([value for _, value in told])
-    numbers = {cell: number for number, cell in enumerate({one.cell: None for one in launches})}
-    cells = np.array([numbers[one.cell] for one in launches])
+    numbers = {cell: number for number, cell in enumerate({one.cell: None for one in evaluations})}
+    cells = np.array([numbers[one.cell] for one in evaluations])
     counts = np.bincount(cells)
-    tells = np.array([one.sweep < surface.head.passes for one in launches])
+    tells = np.array([one.sweep < surface.head.passes for one in evaluations])
     tells |= counts[cells] >= MIN_KNOWN
     near = [np.abs(at_s - one) <= WINDOW_S for one in at_s]
     near = [each & tells if np.any(each & tells) else each for each in near]
@@ -183,4 +185,4 @@ def drift(surface: BenchmarkTable, objective: Objective) -> Mapping[int, float]:
         left = logs - means[cells]
         slower = np.array([np.median(left[each]) for each in near])
         slower -= np.median(slower)
-    return dict(zip((one.number for one in launches), slower.tolist(), strict=True))
+    return dict(zip((one.number for one in evaluations), slower.tolist(), strict=True))

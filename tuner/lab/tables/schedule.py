@@ -106,7 +106,7 @@ def best(
     return [
         cell
         for cell in chosen
-        if known[cell].se > thoroughness.best_se and known[cell].launches < thoroughness.most
+        if known[cell].se > thoroughness.best_se and known[cell].evaluations < thoroughness.most
     ]
 
 
@@ -119,7 +119,7 @@ def rivals(
     settled = [
         cell
         for cell, one in known.items()
-        if one.launches >= thoroughness.enough or one.se <= thoroughness.best_se
+        if one.evaluations >= thoroughness.enough or one.se <= thoroughness.best_se
     ]
     if not settled:
         return []

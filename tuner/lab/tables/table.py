@@ -109,8 +109,8 @@ class BenchmarkTable:
     def by_cell(self) -> Mapping[Configuration, Sequence[RecordedEvaluation]]:
         """Evaluations of each candidate in order of time; disturbed ones only without others."""
         found: dict[Configuration, list[RecordedEvaluation]] = collections.defaultdict(list)
-        for launch in sorted(self.launches, key=lambda one: one.number):
-            found[launch.cell].append(launch)
+        for evaluation in sorted(self.launches, key=lambda one: one.number):
+            found[evaluation.cell].append(evaluation)
         return {
             cell: [one for one in every if not one.is_disturbed(self.cores)] or every
             for cell, every in found.items()
@@ -125,26 +125,29 @@ class BenchmarkTable:
     def _measurements(self) -> dict[int, tuple[RecordedEvaluation, Measurement | None]]:
         return {}
 
-    def measurement_of(self, launch: RecordedEvaluation) -> Measurement | None:
+    def measurement_of(self, evaluation: RecordedEvaluation) -> Measurement | None:
         """Return an evaluation's measurement, cached."""
-        known = self._measurements.get(launch.number)
+        known = self._measurements.get(evaluation.number)
         if known is None:
-            known = self._measurements[launch.number] = (launch, self._make_measurement(launch))
+            known = self._measurements[evaluation.number] = (
+                evaluation,
+                self._make_measurement(evaluation),
+            )
         # A perturbed copy has the same number as the recorded evaluation.
-        return known[1] if known[0] is launch else self._make_measurement(launch)
+        return known[1] if known[0] is evaluation else self._make_measurement(evaluation)
 
-    def minimised_value(self, launch: RecordedEvaluation, objective: Objective) -> float | None:
+    def minimised_value(self, evaluation: RecordedEvaluation, objective: Objective) -> float | None:
         """Return an evaluation's minimised objective, or None if unknown."""
-        measured = self.measurement_of(launch)
+        measured = self.measurement_of(evaluation)
         value = math.nan if measured is None else objective.to_minimise(measured)
         return value if math.isfinite(value) else None
 
-    def _make_measurement(self, launch: RecordedEvaluation) -> Measurement | None:
+    def _make_measurement(self, evaluation: RecordedEvaluation) -> Measurement | None:
         """Rebuild a measurement, as exactly as the histogram's buckets allow.
 
         Requests count as independent, as their order is unknown.
         """
-        histogram, blocks, head = launch.histogram, launch.blocks, self.head
+        histogram, blocks, head = evaluation.histogram, evaluation.blocks, self.head
         if histogram is None or not blocks:
             return None
         requests = sum(block.requests for block in blocks)
@@ -152,10 +155,10 @@ class BenchmarkTable:
         mean_ms = sum(block.requests * block.mean_ms for block in blocks) / requests
         spread_ms = histogram.quantile_ms(0.95) - histogram.quantile_ms(0.05)
         spread_ms = max(block_means.FINEST_MS, spread_ms)
-        rate = (requests + launch.errors) / seconds
+        rate = (requests + evaluation.errors) / seconds
         measured = Measurement(
             requests=requests,
-            errors=launch.errors,
+            errors=evaluation.errors,
             seconds=seconds,
             mean_ms=mean_ms,
             mean_interval=block_means.mean_interval(blocks, mean_ms),
@@ -170,9 +173,9 @@ class BenchmarkTable:
             if head.rate_per_s is not None
             else littles_law_error(rate, mean_ms / 1e3, head.concurrency),
             rate_per_s=head.rate_per_s,
-            warmup_s=max(0.0, launch.loaded_s - seconds),
+            warmup_s=max(0.0, evaluation.loaded_s - seconds),
             blocks=blocks,
-            noise=launch.noise,
+            noise=evaluation.noise,
             client_batch=head.client_batch,
             spread_ms=spread_ms,
             spread_interval=block_means.spread_interval(blocks, spread_ms),
@@ -180,8 +183,8 @@ class BenchmarkTable:
         )
         if self.deadline_ms is not None:
             measured = _with_goodput(measured, histogram.share_within(self.deadline_ms))
-        held = prices.allocated_by(launch.cell, cores=self.cores)
-        cost = prices.cost_of(measured, held, loaded_s=launch.loaded_s, prices=self.paid)
+        held = prices.allocated_by(evaluation.cell, cores=self.cores)
+        cost = prices.cost_of(measured, held, loaded_s=evaluation.loaded_s, prices=self.paid)
         return dataclasses.replace(measured, cost=cost)
 
 

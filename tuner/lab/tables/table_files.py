@@ -52,21 +52,21 @@ def read(folder: pathlib.Path) -> BenchmarkTable:
     buckets = {
         row["evaluation"]: _histogram(folder, row) for row in _rows(folder, HISTOGRAMS, BUCKETS)
     }
-    by_launch: dict[str, list[dict[str, str]]] = {}
+    by_evaluation: dict[str, list[dict[str, str]]] = {}
     for row in rows:
-        by_launch.setdefault(row["evaluation"], []).append(row)
+        by_evaluation.setdefault(row["evaluation"], []).append(row)
     kinds = {name: type(value) for name, value in head.default.items()}
-    launches = []
-    for number, parts in by_launch.items():
+    evaluations = []
+    for number, parts in by_evaluation.items():
         if parts[0]["status"] == "ok" and number not in buckets:
             continue  # killed between writing the two files
         try:
-            launches.append(evaluation_of(parts, kinds, buckets.get(number)))
+            evaluations.append(evaluation_of(parts, kinds, buckets.get(number)))
         except (ValueError, KeyError) as error:
             raise InvalidTable(
                 str(folder / EVALUATIONS), f"evaluation {number}", f"cannot be read: {error}"
             ) from error
-    return BenchmarkTable(head=head, launches=tuple(launches))
+    return BenchmarkTable(head=head, launches=tuple(evaluations))
 
 
 def is_table(folder: pathlib.Path) -> bool:
@@ -111,12 +111,12 @@ class TableFolder(contextlib.ExitStack):
         text = yaml.safe_dump(_plain(head), sort_keys=False, allow_unicode=True, width=100)
         _replace(self.path / HEAD, text.encode())
 
-    def append(self, launch: RecordedEvaluation) -> None:
+    def append(self, evaluation: RecordedEvaluation) -> None:
         """Write an evaluation; its rows in `evaluations.csv` come last."""
         with storage_errors(f"surface {self.path}", option="--out"):
-            if launch.histogram is not None:
-                _write(self._histograms, [(str(launch.number), *launch.histogram.text())])
-            _write(self._cells, rows_of(launch))
+            if evaluation.histogram is not None:
+                _write(self._histograms, [(str(evaluation.number), *evaluation.histogram.text())])
+            _write(self._cells, rows_of(evaluation))
 
     def finish(self, head: TableHeader) -> None:
         """Compress the rows and mark the header as finished."""

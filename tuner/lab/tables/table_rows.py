@@ -75,27 +75,27 @@ def _block(row: Mapping[str, str]) -> Block:
     )
 
 
-def rows_of(launch: RecordedEvaluation) -> Iterator[list[str]]:
+def rows_of(evaluation: RecordedEvaluation) -> Iterator[list[str]]:
     """Yield one row per block, or a single row without a block for a failed evaluation."""
     whole = {
-        "evaluation": launch.number,
-        "pass": launch.sweep,
-        "started_at": f"{launch.started_at:.2f}",
-        "status": status_of(launch.outcome),
-        "startup_s": launch.startup_s,
-        "loaded_s": launch.loaded_s,
-        "errors": launch.errors,
-        "reason": one_line(launch.outcome.reason),
-        **{name: getattr(launch.noise, name) for name in (*NOISE, "neighbour_cpu_s")},
+        "evaluation": evaluation.number,
+        "pass": evaluation.sweep,
+        "started_at": f"{evaluation.started_at:.2f}",
+        "status": status_of(evaluation.outcome),
+        "startup_s": evaluation.startup_s,
+        "loaded_s": evaluation.loaded_s,
+        "errors": evaluation.errors,
+        "reason": one_line(evaluation.outcome.reason),
+        **{name: getattr(evaluation.noise, name) for name in (*NOISE, "neighbour_cpu_s")},
     }
-    for number, block in enumerate(launch.blocks or (None,)):
+    for number, block in enumerate(evaluation.blocks or (None,)):
         row = dict(whole)
         if block is not None:
             told = dataclasses.asdict(block)
             row |= {"block": number, "block_client_cpu_s": told.pop("client_cpu_s"), **told}
         else:
             row |= {"requests": 0}
-        yield [*map(_text, launch.cell.values()), *(_text(row.get(name)) for name in COLUMNS)]
+        yield [*map(_text, evaluation.cell.values()), *(_text(row.get(name)) for name in COLUMNS)]
 
 
 def _value(text: str, kind: type) -> Value:

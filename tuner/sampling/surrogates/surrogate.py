@@ -131,5 +131,5 @@ def weights(errors: Array, *, left: float = 1.0) -> Array:
     common = float(np.mean(errors[known] ** 2))
     own = np.where(known, errors, math.sqrt(common)) ** 2
     shrunken = (ERROR_DEGREES * own + PRIOR_DEGREES * common) / (ERROR_DEGREES + PRIOR_DEGREES)
-    launches = (left * NOISE.sd) ** 2
-    return np.asarray((launches + shrunken) / (launches + common))
+    between = (left * NOISE.sd) ** 2
+    return np.asarray((between + shrunken) / (between + common))
