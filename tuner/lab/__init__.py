@@ -1,1 +1,1 @@
-"""Sampler benchmarks, noise measurements and samples, for people who work on the tuner."""
+"""Sampler benchmarks, noise measurements and samples, for developers of the tuner."""

@@ -1,7 +1,7 @@
 """Comparison of samplers on one engine with one budget and the same seeds.
 
-In each repeat the searches take turns trial by trial, which spreads machine drift evenly. Their
-winners are then measured again on new servers, alternating. No search ends early.
+In each repeat the searches take turns by trial, which spreads machine drift evenly; their winners
+are measured again on new servers, alternating. No search ends early.
 """
 
 from __future__ import annotations

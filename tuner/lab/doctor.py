@@ -84,7 +84,7 @@ def findings() -> tuple[Finding, ...]:
 def clean() -> tuple[str, ...]:
     """Remove what dead servers left: groups with processes, directories, containers, GPU locks.
 
-    Raises TunerError if a GPU cannot be restored; everything else has then been removed.
+    Raises TunerError at the end if a GPU cannot be restored.
     """
     removed = [str(path) for path in (*admin_token.remove_left(), *manager.cleanup_stale())]
     with contextlib.suppress(DockerError):  # no engine, no containers
@@ -96,7 +96,7 @@ def clean() -> tuple[str, ...]:
 
 
 def noise_of(target: TargetSettings, *, launches: int) -> NoiseResult:
-    """Evaluate one configuration several times, and split the variance of its results."""
+    """Evaluate one configuration several times, and split the variance."""
     card = problem.find_spec(target.model, is_trusted=target.trust)
     settings = MeasurementSettings()
     measured: list[Measurement] = []

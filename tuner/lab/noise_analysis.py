@@ -35,11 +35,11 @@ class NoiseEvaluation:
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class DetectableGain:
-    """Smallest gain detectable with 80 % probability; 0.04 means a reduction by 4 %."""
+    """Smallest gain detectable with 80 % probability; 0.04 means 4 % less."""
 
     spent_s: float
     comparison: float | None
-    """Gain between two configurations, server starts included; None if the time is too short."""
+    """Gain between two configurations, server starts included; None in too short a time."""
     study: float | None
 
 
@@ -70,7 +70,7 @@ class NoiseMeasurement:
 
     @property
     def foreign_shares(self) -> tuple[float, ...]:
-        """Neighbours' share of the CPU time in each evaluation where it is known."""
+        """CPU shares of neighbours, for evaluations where they are known."""
         return tuple(one.foreign_share for one in self.tried if one.foreign_share is not None)
 
 

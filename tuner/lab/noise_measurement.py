@@ -1,7 +1,6 @@
 """Noise measurement: a few configurations evaluated repeatedly in random order.
 
-Evaluations are short and follow each other without gaps, to separate machine drift from their own
-variation. Nothing is written.
+Evaluations are short and gapless, to separate drift from their own variation. Nothing is written.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Recorder of a benchmark table: every candidate of a grid, evaluated several times.
 
-Each pass has a new order, to counter drift; then the best candidates are repeated (`schedule`). If
-the command was killed, the next one resumes after the last row.
+Each pass has a new order, to counter drift; then the best are repeated (`schedule`). A killed
+recording resumes after its last row.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class RecordSpec:
     """Specification of a recording."""
 
     settings: StudySettings
-    """Settings of the target (its space is the grid), the measurement and the seed of the order."""
+    """Target (whose space is the grid), measurement, and seed of the order."""
     thoroughness: RepeatRule
     out: pathlib.Path
 

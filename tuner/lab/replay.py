@@ -63,7 +63,7 @@ def replay(
     workers: int | None = None,
     report: Callable[[ReplayRun], None] = lambda _: None,
 ) -> ReplayResult:
-    """Run the searches of all seeds in parallel; `workers` is None for one process per core."""
+    """Run all seeds in parallel; `workers` is None for one process per core."""
     count = min(len(order.seeds), workers or os.cpu_count() or 1)
     if count <= 1:
         runs = []

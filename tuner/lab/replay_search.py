@@ -29,7 +29,7 @@ PREDICTIONS: tuple[PredictionKind, ...] = get_args(PredictionKind)
 """Kinds of prediction: from the table's profile, or deliberately misleading.
 
 `profile` is the closed form; `discrete` also simulates promising candidates; `twice` assumes a
-machine that is twice as fast except for the gateway.
+machine twice as fast except for the gateway.
 """
 _APART = 1_000_003
 _STREAM = 7

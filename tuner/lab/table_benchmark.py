@@ -27,7 +27,7 @@ REFERENCE = "structured"
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class TableBenchmarkSpec:
-    """Specification of a benchmark: which samplers to replay on which tables."""
+    """Specification of a benchmark of samplers on tables."""
 
     surfaces: tuple[pathlib.Path, ...]
     samplers: tuple[str, ...]
@@ -85,7 +85,7 @@ def prepare_table(folder: pathlib.Path, measurement: Mapping[str, Any]) -> Prepa
 
 
 def samplers_of(samplers: Sequence[str], reference: str) -> tuple[str, ...]:
-    """Return the distinct samplers, reference first, or raise UsageError if there is no other."""
+    """Return the distinct samplers, reference first; UsageError if there is no other."""
     every = tuple(dict.fromkeys((reference, *samplers)))
     if len(every) < 2:
         raise UsageError(
@@ -95,7 +95,7 @@ def samplers_of(samplers: Sequence[str], reference: str) -> tuple[str, ...]:
 
 
 def budgets_of(trials: int) -> tuple[int, ...]:
-    """Return the usual budgets of at most `trials` trials, or `trials` itself."""
+    """Return the usual budgets up to `trials`, or `trials` itself."""
     return tuple(budget for budget in BUDGETS if budget <= trials) or (trials,)
 
 

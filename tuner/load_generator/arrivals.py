@@ -1,7 +1,7 @@
 """Arrival schedules as functions of request counts and seconds since the start of the phase.
 
-They return when the next request is due, or None if a response must come first (after vegeta's
-Pacer). An open loop counts the wait for a free connection, which avoids coordinated omission.
+They return when the next request is due, or None before a response (after vegeta's Pacer). An open
+loop counts the wait for a free connection, which avoids coordinated omission.
 """
 
 from __future__ import annotations
@@ -103,7 +103,6 @@ def _burst(rate_per_s: float, seed: int) -> Iterator[float]:
 
 
 def _trace(offsets_s: Sequence[float], scale: float, length_s: float) -> Iterator[float]:
-    """Yield recorded arrivals, scaled, and repeated every `length_s`."""
     round_s = [(offset - offsets_s[0]) * scale for offset in offsets_s]
     for number in itertools.count():
         yield from (number * length_s + offset_s for offset_s in round_s)

@@ -1,7 +1,7 @@
 """Load generator as the tuner sees it: one client process that survives many phases.
 
-It is sent payloads (once) and plans (one per phase), and returns a `PhaseResult` per phase. A
-client that dies or stalls is replaced.
+It takes payloads (once) and a plan per phase, and returns a `PhaseResult` per phase. A client that
+dies or stalls is replaced.
 """
 
 from __future__ import annotations

@@ -69,9 +69,9 @@ class ClientConnection:
         self.reader: ResponseReader | None = None
 
     def open(self, family: int, address: tuple[object, ...]) -> int:
-        """Start to connect, and return the descriptor, which is writable once connected.
+        """Start to connect, and return the descriptor, which turns writable at the end.
 
-        Raises OSError if connecting fails at once.
+        Raises OSError if this fails at once.
         """
         opened = socket.socket(family, socket.SOCK_STREAM)
         try:
@@ -137,7 +137,7 @@ class ConnectionPool:
         return sum(connection.losses >= RETRIES for connection in self.connections)
 
     def open_due(self, now_s: float) -> None:
-        """Open closed connections whose pause is over, and fail those that are slow to open."""
+        """Open closed connections whose pause is over, and fail slow openings."""
         for connection in self.connections:
             if (
                 connection.state is ConnectionState.OPENING
@@ -178,8 +178,8 @@ class ConnectionPool:
     def poll_finely(self, timeout_s: float) -> list[tuple[int, int]]:
         """Poll with a timeout in microseconds; epoll itself counts milliseconds.
 
-        An epoll is readable while it has events. Being older than its connections, it has a number
-        below the 1,024 that `select` can hold.
+        An epoll is readable while it has events. Older than its connections, it has a number below
+        the 1,024 that `select` can hold.
         """
         if timeout_s > 0.0:
             select.select((self.poller,), (), (), timeout_s)

@@ -20,8 +20,7 @@ def convert(
 ) -> dict[str, NDArray[Any]]:
     """Return samples of every input, along a new first axis, in the shape that is sent.
 
-    An input may have a single sample for all requests. UsageError if a shape does not fit, or the
-    numbers of samples differ.
+    An input may have one sample for all. UsageError if shapes or numbers do not fit.
     """
     ways = sample_rows.find_layouts(
         {name: array.shape for name, array in arrays.items()}, signature

@@ -1,9 +1,9 @@
 """Bodies of inference requests: Open Inference Protocol v2, binary tensor extension.
 
 A body is a JSON header, then the tensors' bytes (`serving.tensors.arrays`), as in Triton. Binary
-outputs keep the printing of numbers out of the latency. All bodies share one HTTP header, so JSON
-headers are padded with spaces. With a client batch, items of the same shape are concatenated along
-the item axis; inputs without that axis must be identical.
+outputs keep number printing out of the latency. All bodies share one HTTP header, so JSON headers
+are padded with spaces. With a client batch, items of the same shape are concatenated along the item
+axis; inputs without that axis must be identical.
 """
 
 from __future__ import annotations
@@ -68,10 +68,7 @@ def tensor_bytes(item: RequestInput) -> bytes:
 
 
 def groups(items: int, client_batch: int) -> NDArray[np.intp]:
-    """Return the item indexes of each request, (requests, client_batch).
-
-    The first items fill up the last request.
-    """
+    """Return item indexes (requests, client_batch); the first items fill up the last request."""
     requests = -(-items // client_batch)
     return (np.arange(requests * client_batch) % items).reshape(requests, client_batch)
 

@@ -45,12 +45,11 @@ def from_npz(
     most: int = MAX_REQUESTS,
     client_batch: int = 1,
 ) -> Payloads:
-    """Read at most `most` items from arrays named after the inputs, and optional `labels`.
+    """Read at most `most` items from arrays by input name, and optional `labels`.
 
     Raises:
         UsageError: the file does not exist or is no npz, or an input is missing or has an
-            unsuitable
-            shape, datatype or number of items.
+            unsuitable shape, datatype or count.
     """
     wanted = [spec.name for spec in signature.inputs]
     with open_npz(path) as data:
@@ -94,7 +93,7 @@ def from_npz(
 
 @contextlib.contextmanager
 def open_npz(path: pathlib.Path) -> Iterator[Mapping[str, NDArray[Any]]]:
-    """Open a file's arrays, each read on access, or raise UsageError if it is no npz."""
+    """Open a file's arrays, each read on access; UsageError if it is no npz."""
     if not path.is_file():
         raise UsageError(f"payload file {path}: no such file")
     if not zipfile.is_zipfile(path):
@@ -107,7 +106,7 @@ def open_npz(path: pathlib.Path) -> Iterator[Mapping[str, NDArray[Any]]]:
 
 
 def fitting(items: int, item_bytes: int, most: int = MAX_REQUESTS) -> int:
-    """Return how many of the items to take: up to `most` and `MAX_BYTES`, but at least one."""
+    """Return how many items to take: `most`, within `MAX_BYTES`, and at least one."""
     return min(items, most, max(1, MAX_BYTES // max(1, item_bytes)))
 
 

@@ -22,7 +22,7 @@ HEADER_NAME = re.compile(r"[!#$%&'*+\-.^_`|~0-9A-Za-z]+")
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Payloads:
-    """Requests in the order in which they are sent, again and again."""
+    """Requests in the order they are sent, again and again."""
 
     requests: tuple[bytes, ...]
     """Bodies; a single empty one if there is no body."""
@@ -41,7 +41,7 @@ class Payloads:
     guessed: tuple[str, ...] = ()
     sent: InputSummary | None = None
     answer: str = "open-inference"
-    """Response format: a protocol, a datatype, or empty if responses are not read."""
+    """Response format: a protocol, a datatype, or empty if unread."""
 
     @property
     def varies(self) -> bool:
@@ -72,7 +72,7 @@ class RequestRoute:
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class MultiModelPayloads:
-    """Requests for many models in the order in which they are sent, again and again.
+    """Requests for many models in the order they are sent, again and again.
 
     The client joins head and body when it sends them, so that a thousand models can share bodies.
     """

@@ -1,4 +1,4 @@
-"""Boundaries of a phase, and the number of requests it may send; seconds since the first send.
+"""Boundaries of a phase, and how many requests it may send; seconds since the first send.
 
 warming -> measuring -> draining (seconds over, enough sent, or race lost) -> over
 """
@@ -125,7 +125,7 @@ class Phase:
         self.limit = self.total = self.arrivals.belonging(sent, at_s)
 
     def _look_back(self, now_s: float, finished: int) -> None:
-        """Judge whether the server fell behind, once all measured requests have become due."""
+        """Judge whether the server fell behind, once all measured requests were due."""
         if self._begun is None or self.limit < 1:
             return
         last_due_s = self.arrivals.due_s(int(self.limit) - 1, finished, now_s)
@@ -146,8 +146,8 @@ class Phase:
 class Settling:
     """Wait at the end of a warm-up until latencies have settled.
 
-    They have settled if the initial part to drop is at most half of them. That part minimises the
-    marginal standard error (MSER-5: White, "An Effective Truncation Heuristic for Bias Reduction in
+    They have settled if the initial part to drop is at most half of them. It minimises the marginal
+    standard error (MSER-5: White, "An Effective Truncation Heuristic for Bias Reduction in
     Simulation Output", Simulation 69:323, 1997).
     """
 
@@ -183,10 +183,7 @@ def has_settled(took: Sequence[float]) -> bool:
 
 
 def beginning(means: Sequence[float]) -> int:
-    """Return how many initial values to drop for the smallest standard error of the mean.
-
-    At most three quarters of the values are dropped.
-    """
+    """Return how many initial values, at most three quarters, to drop for the smallest error."""
     best, least = 0, float("inf")
     total = squares = 0.0
     for place in range(len(means) - 1, -1, -1):

@@ -52,19 +52,19 @@ class PhasePlan:
     host: str
     port: int
     concurrency: int
-    """Number of requests in flight on keep-alive connections; the maximum if there is a rate."""
+    """Number of requests in flight on keep-alive connections; with a rate, the maximum."""
     rate_per_s: float | None = None
     """Requests due each second; None for a closed loop."""
     spread: arrivals.Spread = "poisson"
     seed: int = 0
     offsets_s: tuple[float, ...] = ()
     each_its_own: bool = False
-    """Whether each connection keeps sending its own request, like a client of one model."""
+    """Whether each connection sends its own request, like a client of one model."""
     cuts_overload: bool = False
     """Whether an overloaded open loop drops unanswered requests at its end."""
     seconds: float | None = None
     answers: int = 0
-    """Minimum number of responses in a closed loop; a slow server gets more than `seconds`."""
+    """Minimum number of responses in a closed loop; a slow server gets more time."""
     most_s: float = 10.0
     requests: int | None = None
     """Number of requests sent after the warm-up, including those then in flight."""

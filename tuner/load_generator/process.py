@@ -50,7 +50,6 @@ class LazyRequests(Sequence[bytes]):
         return len(self._order) // 2
 
     def __getitem__(self, place: int) -> bytes:  # type: ignore[override]
-        """Build one request; slices are not supported."""
         body = self._bodies[self._order[2 * place + 1]]
         return b"%b%d\r\n\r\n%b" % (self._heads[self._order[2 * place]], len(body), body)
 
@@ -117,7 +116,6 @@ class GeneratorProcess:
         self._tuner.send(summary, client.columns.as_bytes() + readings)
 
     def _tick(self, finished: int) -> None:
-        """Send a heartbeat, and check that the tuner is alive."""
         now = time.monotonic()
         if now - self._reported_s < HEARTBEAT_S / 4:
             return
@@ -142,7 +140,6 @@ def _requests(plan: PhasePlan, stored: StoredPayloads) -> Sequence[bytes]:
 
 
 def _head(plan: PhasePlan, head: dict[str, Any], end: str) -> bytes:
-    """Return request line and headers, followed by `end`."""
     lines = [head["line"]]
     if "host" not in {name.lower() for name, _ in head["headers"]}:
         host = f"[{plan.host}]" if ":" in plan.host else plan.host

@@ -37,7 +37,7 @@ class HttpResponse(NamedTuple):
 
 
 def read_head(head: bytes) -> ResponseHead | None:
-    """Parse the head of a plain response, without its empty line, or return None for any other."""
+    """Parse the head of a plain response, without its empty line; None for any other."""
     lines = head.split(b"\r\n")
     status_line = _STATUS_LINE.fullmatch(lines[0])
     if status_line is None:

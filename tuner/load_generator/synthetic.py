@@ -20,7 +20,7 @@ from tuner.load_generator.payloads import Payloads
 
 REQUESTS = 64
 VARYING_REQUESTS = 256
-"""Distinct requests if shapes vary: enough for the median and the tenth longest of a hundred."""
+"""Distinct requests if shapes vary, enough for the median and the longest tenth."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True, eq=False)

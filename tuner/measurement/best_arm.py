@@ -1,9 +1,9 @@
 """Choice of the best of a few configurations, from evaluations in rounds.
 
-The search's posterior and the evaluations together choose; the evaluations alone compare, by
-simultaneous intervals (Bonferroni) over the spread left without configuration and round effects.
-Among configurations tied with the leader and with a posterior mean within 3 % of its own, the most
-preferred wins.
+The search's posterior and the evaluations choose; the evaluations alone compare, by simultaneous
+intervals (Bonferroni) over the spread left without configuration and round effects. The most
+preferred configuration wins among those tied with the leader, with a posterior mean within 3 % of
+it.
 """
 
 from __future__ import annotations

@@ -121,7 +121,7 @@ def _batches(values: NDArray[np.float64]) -> NDArray[np.float64]:
 def spread_interval(blocks: tuple[Block, ...], spread_ms: float) -> Interval:
     """Return a 95 % interval of the evaluation's spread, from its blocks' spreads.
 
-    It uses Student's t on the log scale. Unknown under 4 blocks, or if one has too few requests.
+    Student's t on the log scale; unknown under 4 blocks, or if one has too few requests.
     """
     spreads = [block.spread_ms for block in blocks]
     known = [max(FINEST_MS, spread) for spread in spreads if spread is not None]
@@ -148,9 +148,9 @@ def part_of(
 
 
 def design_effect(is_above: NDArray[np.bool_], parts: NDArray[np.intp]) -> float:
-    """Return the design effect, at least 1, of the requests (n,) above a percentile.
+    """Return the design effect, at least 1, of requests above a percentile.
 
-    `parts` (n,) are the parts of the phase that the requests belong to.
+    `parts` (n,) numbers the requests' parts of the phase.
     """
     counts = np.bincount(parts).astype(float)
     above = np.bincount(parts, weights=is_above, minlength=len(counts))

@@ -40,10 +40,7 @@ MAX_IN_PERCENT = 3.0
 def ratio_interval(
     numerators: Sequence[float], denominators: Sequence[float]
 ) -> tuple[float, Interval]:
-    """Return the geometric mean of paired ratios, with its 95 % interval.
-
-    Raises UsageError with fewer than two pairs.
-    """
+    """Return the geometric mean of two or more paired ratios, with its 95 % interval."""
     _check_pairs(len(denominators), len(numerators))
     differences = np.log(numerators) - np.log(denominators)
     mean, pairs = float(differences.mean()), len(differences)
@@ -66,7 +63,7 @@ def is_enough(
     names: Sequence[str],
     rule: StoppingRule,
 ) -> bool:
-    """Return whether the pairs so far end the comparison in every objective."""
+    """Whether the pairs so far end the comparison in every objective."""
     if len(best) < MIN_PAIRS:
         return False
     found = map(objectives.find_objective, names)
@@ -84,7 +81,7 @@ def compare(
 ) -> Verdict:
     """Reach a verdict over pairs of evaluations, matched by position.
 
-    The `rule` already accounts for `second`. Without a rule, the number of pairs was fixed.
+    The `rule` accounts for `second`; without one, the number of pairs was fixed.
 
     Raises:
         UsageError: there are fewer than two pairs or unequal numbers, or an objective is unknown.
@@ -175,7 +172,6 @@ def compare_with_prediction(
 def _differences(
     default: Sequence[Measurement], best: Sequence[Measurement], objective: Objective
 ) -> list[float]:
-    """Return the pairs' log ratios of best to default."""
     _check_pairs(len(default), len(best))
     return [
         math.log(objective.value(ours)) - math.log(objective.value(theirs))
@@ -186,7 +182,7 @@ def _differences(
 def middles(
     default: Sequence[Measurement], best: Sequence[Measurement], objective: str
 ) -> tuple[float, float] | None:
-    """Return both values, as far apart as the pairs' mean ratio, or None unless all are above 0."""
+    """Return both values, as far apart as the pairs' mean ratio; None unless all are above 0."""
     made_best = objectives.find_objective(objective)
     if not all(made_best.value(one) > 0 for one in (*default, *best)):
         return None

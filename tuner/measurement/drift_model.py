@@ -185,8 +185,7 @@ def draw(
 ) -> Array:
     """Draw logs (n,) of block means about their configurations' means.
 
-    `at_s` (n,) are the ascending middles of blocks, `evaluation` (n,) the numbers of their
-    evaluations.
+    `at_s` (n,) are ascending middles of blocks, `evaluation` (n,) their evaluations' numbers.
     """
     found = course.block_sd * rng.normal(size=len(at_s))
     _, numbered = np.unique(evaluation, return_inverse=True)

@@ -18,12 +18,12 @@ class HostReading:
     """CPU counters in seconds since the machine or process started; None if unreadable."""
 
     steal_s: float | None
-    """Time that the hypervisor gave to other machines, summed over all cores."""
+    """Time that the hypervisor gave to other machines, over all cores."""
     cpu_s: Mapping[int, float]
-    """User and system time of each server process, by process id, if readable."""
+    """User and system time by server process id, if readable."""
     busy_s: float | None = None
     beside_s: Mapping[int, float] = dataclasses.field(default_factory=dict)
-    """User and system time of each measuring process, by process id."""
+    """User and system time by process id of the measuring processes."""
 
 
 def read(
@@ -53,8 +53,8 @@ def noise_between(
 ) -> HostNoise:
     """Return what the host did between two readings.
 
-    Server time covers the processes alive at the second reading. The remaining time, less that of
-    measuring processes (`beside_s`), is the neighbours' if the readings cover every local server
+    Server time covers processes alive at the second reading. Neighbours have the remaining busy
+    time, less the measuring processes' (`beside_s`), if the readings cover every local server
     process (`knows_server`). `share` is the measured requests' share of the server's work.
     """
     foreign_s: float | None = None

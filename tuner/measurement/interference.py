@@ -10,11 +10,11 @@ import statistics
 from tuner.values.measurement import HostNoise
 
 MAX_MORE = 0.05
-"""Share of the machine's CPU time above the usual share that counts as a disturbance."""
+"""Share of CPU time above the usual that counts as a disturbance."""
 MIN_S = 0.05
 """CPU time that cannot be told from none, as procfs ticks are 10 ms."""
 MIN_KNOWN = 3
-"""Number of loads from which the median is the usual share; before, it is the minimum."""
+"""Number of loads from which the median is the usual share; before, the minimum is."""
 RETAINED = 50
 MAX_REPEATED = 0.25
 CREDIT_S = 1.0
@@ -26,7 +26,7 @@ class InterferenceDetector:
     def __init__(self, cores: int) -> None:
         self._cores = cores
         self._shares: dict[tuple[bool, bool], list[float]] = {}
-        """Recent shares by which of the two values are unknown, as for a remote server."""
+        """Recent shares, by which values are unknown, as for a remote server."""
         self._left_s = CREDIT_S
 
     def is_disturbed(self, noise: HostNoise, *, loaded_s: float) -> bool:
@@ -47,7 +47,7 @@ class InterferenceDetector:
         return taken_s - usual * whole_s > max(MIN_S, MAX_MORE * whole_s)
 
     def can_repeat(self, loaded_s: float) -> bool:
-        """Return whether a load may be repeated, and spend its time if so."""
+        """Whether a load may be repeated, and spend its time if so."""
         if loaded_s > self._left_s:
             return False
         self._left_s -= loaded_s

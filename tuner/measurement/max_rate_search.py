@@ -1,10 +1,10 @@
 """Search for the highest open-loop rate that keeps a latency limit.
 
-Growing steps enclose the limit; a rate that misses it is tried once more. Then the rate walks up
-after a kept limit and down after a miss (up-and-down method: Dixon and Mood, Journal of the
-American Statistical Association 43:109, 1948). Steps shrink at turns and grow after three identical
-results (Kesten, Annals of Mathematical Statistics 29:41, 1958). The walk's geometric mean is the
-rate at which half of the loads keep the limit.
+Growing steps enclose the limit; a miss is tried once more. Then the rate walks up after a kept
+limit and down after a miss (up-and-down method: Dixon and Mood, Journal of the American Statistical
+Association 43:109, 1948). Steps shrink at turns and grow after three identical results (Kesten,
+Annals of Mathematical Statistics 29:41, 1958). The walk's geometric mean is the rate at which half
+of the loads keep the limit.
 """
 
 from __future__ import annotations
@@ -119,7 +119,7 @@ class MaxRateSearch:
 
 
 def is_kept(records: RequestRecords, *, limit_s: float, warmup_s: float, seconds: float) -> bool:
-    """Return whether 99 % of the requests due in an open loop met a latency limit.
+    """Whether 99 % of the requests due in an open loop met a latency limit.
 
     Latency counts from when a request was due.
     """

@@ -17,7 +17,7 @@ MAX_STOLEN = 0.05
 
 
 def warnings_of(measurement: Measurement, *, cores: int) -> tuple[str, ...]:
-    """Return reasons why the metrics may mislead; `cores` is the machine's number of cores."""
+    """Return reasons why the metrics may mislead; `cores` are the machine's."""
     found = []
     if measurement.little_error is not None and measurement.little_error > MAX_LITTLES_LAW_ERROR:
         found.append(
@@ -47,6 +47,6 @@ def warnings_of(measurement: Measurement, *, cores: int) -> tuple[str, ...]:
 
 
 def is_disturbed(noise: HostNoise, *, loaded_s: float, cores: int) -> bool:
-    """Return whether the host disturbed an evaluation of `loaded_s`, warm-up included."""
+    """Whether the host disturbed an evaluation of `loaded_s`, warm-up included."""
     stolen_s = noise.steal_s
     return stolen_s is not None and stolen_s > MAX_STOLEN * cores * max(loaded_s, 0.1)

@@ -84,7 +84,7 @@ EnergyCounter = GpuCounter | PackageCounter
 
 
 class AvailableCounters(NamedTuple):
-    """Readable counters, and one line of explanation per unreadable device."""
+    """Readable counters, and an explanation per unreadable device."""
 
     counters: tuple[EnergyCounter, ...]
     lacking: tuple[str, ...]

@@ -20,12 +20,12 @@ from tuner.values.request_records import CpuTimeSeries, RequestRecords
 from tuner.values.trial import OK, Cause, Outcome
 
 MAX_ERROR_SHARE = 0.01
-"""Tolerable share of failed requests; errors are often fast and make a phase look better."""
+"""Tolerable share of failed requests; errors are often fast, and flatter a phase."""
 OF_OVERLOAD = frozenset({0, 429, 503, 504})
 REJECTIONS = OF_OVERLOAD - {0}
 
 SAFE = 2
-"""Multiple of the minimum number of requests that likely suffices for slower configurations."""
+"""Multiple of the minimum number of requests that suffices for slower configurations."""
 
 
 def measure_outcome(
@@ -51,10 +51,8 @@ def measure_outcome(
     A server that `fell_behind` has no latency of its own, since it grows with the measuring time.
 
     Returns:
-        A measurement only if the outcome is ok. Otherwise it is failed with cause `timeout`
-        (nothing
-        finished) or `errors`, or infeasible with cause `overload` (open loop) or `constraint` (all
-        rejected).
+        A measurement only with ok; otherwise failed with cause `timeout` (nothing finished) or
+        `errors`, or infeasible with cause `overload` (open loop) or `constraint` (all rejected).
     """
     if fell_behind:
         why = f"it fell behind by {100 * fell_behind:.0f} % of the requests"
@@ -163,7 +161,7 @@ class EvaluationRequirements:
         )
 
     def tells_objectives(self, measurement: Measurement) -> bool:
-        """Return whether the objectives are known and positive."""
+        """Whether the objectives are known and positive."""
         values = [find_objective(name).value(measurement) for name in self.names]
         return all(math.isfinite(value) and value > 0 for value in values)
 

@@ -34,10 +34,7 @@ def spread(ordered: NDArray[np.float64]) -> float:
 def interval(
     ordered: NDArray[np.float64], share: float, *, effective: float | None = None
 ) -> Interval:
-    """Return a 95 % interval of the true percentile of ascending values (n,).
-
-    `effective` is the number of independent values that they are worth.
-    """
+    """Return a 95 % interval of the true percentile of values (n,), worth `effective` ones."""
     low, high = tail_latency.ranks_of(len(ordered), share, effective=effective)
     return Interval(
         low=None if low is None else float(ordered[low - 1]),

@@ -1,6 +1,6 @@
 """Smallest gain that a comparison by pairs of evaluations can show.
 
-Gains are shares (0.04: a reduction by 4 %) that a two-sided paired t-test at 5 % detects with 80 %
+Gains are shares (0.04: 4 % less) that a two-sided paired t-test at 5 % detects with 80 %
 probability (noncentral t). Noise is on the log scale.
 """
 

@@ -104,7 +104,7 @@ class RobustMean(NamedTuple):
 
     mean: float
     sd: float
-    """Standard deviation of an equal number of independent differences of the same precision."""
+    """Sd of an equal number of independent differences of the same precision."""
     degrees: float
 
 
@@ -179,7 +179,7 @@ def estimate(differences: Sequence[float], *, alpha: float = ALPHA) -> Estimate:
 def alpha_spending(share: float, alpha: float = ALPHA) -> float:
     """Return the two-sided error to spend by this share of the pairs.
 
-    This is Lan and DeMets' first function at a power of the share, as early pairs cannot reveal
+    It is Lan and DeMets' first function at a power of the share, as early pairs cannot reveal
     drift.
     """
     if share >= 1.0:
@@ -206,7 +206,7 @@ def _boundaries(at: tuple[int, ...], alpha: float) -> tuple[float, ...]:
 
 
 class _Density:
-    """Density of the sum of those pairs that have crossed no boundary so far."""
+    """Density of the sum of pairs that have crossed no boundary so far."""
 
     def __init__(self) -> None:
         self._count = 0
@@ -219,7 +219,7 @@ class _Density:
         return float(self._weights @ special.ndtr(-away / math.sqrt(count - self._count)))
 
     def go_on(self, count: int, boundary: float) -> None:
-        """Move on to a look at `count` pairs, given that it does not cross its boundary."""
+        """Move on to a look at `count` pairs that does not cross its boundary."""
         step = count - self._count
         nodes, weights = _legendre(NODES)
         reach = min(boundary, _FARTHEST) * math.sqrt(count)
@@ -247,7 +247,7 @@ class StoppingRule:
         return ALPHA / self.objectives
 
     def is_enough(self, differences: Sequence[float]) -> bool:
-        """Return whether the pairs' log ratios, in order, end a comparison."""
+        """Whether the pairs' log ratios, in order, end a comparison."""
         differences = [one - self.at for one in differences]
         plan = StoppingBoundaries.of(looks(self.most), sd=self.sd, alpha=self.alpha)
         return any(

@@ -29,14 +29,14 @@ _ROUNDING_S = 1e-9
 
 
 def is_ok(records: RequestRecords) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
-    """Return whether each request (n,) got status 2xx."""
+    """Whether each request (n,) got status 2xx."""
     return (records.status >= 200) & (records.status < 300)
 
 
 def is_measured(
     records: RequestRecords, *, warmup_s: float, seconds: float, is_open: bool = False
 ) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
-    """Return whether each request (n,) finished (open loop: was due) in the measured part."""
+    """Whether each request (n,) finished (open loop: was due) in the measured part."""
     at_s = records.intended_s if is_open else records.finished_s
     return (at_s > warmup_s) & (at_s <= warmup_s + seconds + _ROUNDING_S)
 
@@ -44,7 +44,7 @@ def is_measured(
 def is_answered(
     records: RequestRecords, *, warmup_s: float, seconds: float, is_open: bool = False
 ) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
-    """Return whether each request (n,) is measured and got status 2xx."""
+    """Whether each request (n,) is measured and got status 2xx."""
     measured = is_measured(records, warmup_s=warmup_s, seconds=seconds, is_open=is_open)
     return measured & is_ok(records)
 
@@ -147,7 +147,7 @@ def nothing_measured(
     *,
     is_open: bool = False,
 ) -> str:
-    """Return a sentence that explains why nothing could be measured."""
+    """Explain why nothing could be measured."""
     finished = int(np.count_nonzero(measured))
     if finished:
         return f"all {finished} requests in {seconds:g} s failed: {statuses(records, measured)}"
@@ -183,7 +183,6 @@ def _latency_fields(
     block_s: float,
     client_cpu: CpuTimeSeries | None,
 ) -> dict[str, Any]:
-    """Return the fields of a `Measurement` about latencies (n,) at ascending times (n,)."""
     ordered_s = np.sort(took_s)
     mean_s = float(ordered_s.mean())
     parts = blocks.cut(

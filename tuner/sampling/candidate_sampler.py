@@ -1,4 +1,4 @@
-"""Base class of the samplers: one proposal per trial, made from Optuna's several calls.
+"""Base class of the samplers: one proposal per trial, made from Optuna's calls.
 
 The trial keeps its proposal (`history.PROPOSAL`). All state derives from the study, the seed and
 the trial number, so a study resumes exactly. Samplers are thread-safe.
@@ -110,7 +110,7 @@ class CandidateSampler(BaseSampler, abc.ABC):
         Args:
             seed: 0 or more.
             initial: number of trials before a model guides, including the default.
-            candidates: None to derive them from the study's distributions.
+            candidates: None to use the study's distributions.
         """
         self._seed = check_integer("seed", seed, least=0)
         self._initial = check_integer("initial", initial, least=0)

@@ -160,10 +160,7 @@ class CandidateSet:
     def values_at(
         self, configurations: Sequence[Configuration], values: Array | None
     ) -> Array | None:
-        """Return the values (k,) of configurations, or None unless all are candidates.
-
-        `values` has one value per candidate.
-        """
+        """Return the values (k,) of configurations, given all candidates'; None if one is none."""
         if values is None:
             return None
         places = [self.index_of(one) for one in configurations]

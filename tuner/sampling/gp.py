@@ -35,7 +35,7 @@ from tuner.values.configuration import Configuration
 
 LIKELY = 0.75
 MIN_GAIN = 1e-5
-"""Knowledge gradient below which it is a rounding error, and expected improvement decides."""
+"""Knowledge gradient below which expected improvement decides instead."""
 TURNS = 4
 """Every fourth guided proposal uses the plain process, as predictions may be misleading."""
 

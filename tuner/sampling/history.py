@@ -41,7 +41,7 @@ PROPOSAL = "sampler:proposal"
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Column:
-    """A second metric of each evaluation: a constraint's excess or a second objective."""
+    """A second metric per evaluation: constraint excess or second objective."""
 
     values: Array  # (n,) log scale; NaN if unknown
     errors: Array  # (n,) standard error within the evaluation; NaN if unknown

@@ -45,7 +45,7 @@ class ParetoFront:
 
 
 def scalarise(history: History, weight: float) -> History:
-    """Combine both objectives into one target; `weight` (0 to 1) is that of the first objective."""
+    """Combine both objectives into one target; `weight` (0 to 1) is that of the first one."""
     assert history.second is not None
     both = np.column_stack([history.targets, history.second.values])
     best = both.min(axis=0)
@@ -61,7 +61,7 @@ def scalarise(history: History, weight: float) -> History:
 
 
 def non_dominated(points: Array) -> Positions:
-    """Return the positions of non-dominated points (n, 2), ascending in the first coordinate.
+    """Return the non-dominated of points (n, 2), ascending in the first coordinate.
 
     Of identical points, only the first counts.
     """
@@ -88,8 +88,7 @@ def pareto_front(
 ) -> ParetoFront | None:
     """Return the Pareto front of evaluated configurations that keep the metric constraints.
 
-    `known` concerns the first objective. None if the front is empty, or an objective has no
-    logarithm.
+    `known` concerns the first objective. None if empty, or if an objective has no logarithm.
     """
     history = recommendation.history_of(study, candidates)
     if history is None or not len(history.targets) or history.scale != "log":

@@ -1,7 +1,7 @@
 """Derivation of a search space for a model without a file, from a short probe. Pure.
 
-Ranges reach the infeasible region around the best configuration; the effects of neighbouring values
-differ visibly.
+Ranges reach the infeasible region around the best configuration; neighbouring values differ visibly
+in effect.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from tuner.space.probe import ProbeResult
 from tuner.space.space import SearchSpace
 
 LONG_BATCH_S = 0.025
-"""Duration from which batches do not spread evenly over replicas: a quarter of a quota period."""
+"""Duration of a batch, a quarter of a quota period, above which batches spread unevenly."""
 GAIN = 1.05
 """Time per item, relative to the best, at which larger batches gain nothing."""
 
@@ -208,7 +208,6 @@ def _pad_to(probe: ProbeResult) -> _Derived:  # noqa: ARG001 - as its like
 
 
 def _rules(probe: ProbeResult) -> tuple[tuple[str, ...], str]:
-    """Return this model's equivalence rules, and why others do not hold."""
     max_s = _max_s(probe)
     left_out: dict[str, str] = {}
     if max_s >= LONG_BATCH_S:

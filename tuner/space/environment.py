@@ -34,7 +34,7 @@ class Environment:
     """Requests in flight: constant in a closed loop, a maximum in an open one."""
     machine: Machine
     variants: tuple[tuple[str, float | None], ...] | None = ()
-    """Variants, with accuracy from 0 to 1 or None; None if another engine's are unknown."""
+    """Variants, with accuracy from 0 to 1 or None; None for another engine's unknown ones."""
     client_batch: int = 1
     rate_per_s: float | None = None
     """Requests due per second in an open loop; None in a closed one."""

@@ -10,10 +10,10 @@ once `batching.max_size` items wait or the oldest has waited `batching.timeout_u
 differ, as warm-up runs a full batch.
 
 - Timeout 0: all `max_size` >= N behave like N. N = 1 is `max_size` 1 with any timeout.
-- Timeout T > 0: with `max_size` > N no batch fills, so all of these behave the same *for the same
-  T*. With `max_size` = N a batch leaves at once when all N wait.
+- Timeout T > 0: with `max_size` > N no batch fills, so these are alike *for the same T*; a batch
+  of `max_size` = N leaves at once when all N wait.
 
-Not rules, although they look like some:
+These only look like rules:
 
 - Sizes above N - 2c at timeout 0, with c workers of two slots: the gateway plans once per event
   loop turn, so clients woken by one batch form one batch.
@@ -21,13 +21,13 @@ Not rules, although they look like some:
 - With client batch B > 1, sizes between k B and (k + 1) B: with a timeout k B fills.
 
 `cpu-over-threads`: a replica uses at most `threads` + `THREAD_OVERHEAD_CORES` cores. Exact, unless
-a Python model starts its own threads: leave the rule out then.
+a Python model starts its own threads: leave it out then.
 
 `cpu-over-machine`: once `count` x `cpu` reaches the machine's cores, these run short before quotas
 do. Approximate: batches of service time s rotate over c replicas, so a quota q binds only while c x
 q < cores + c x s / 0.1 s. For batches of 25 ms and more leave it out, as `tuner.space.derive` does.
 
-A candidate is represented by the configuration with the smallest values on the grid.
+A candidate's representative has the smallest values on the grid.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ def behaviour(
     """Return values that are the same for configurations that behave the same.
 
     For knobs that are not searched, rules do only what holds for any value. A size or quota that
-    cannot bind becomes the smallest such value, and an unused timeout a marker.
+    cannot bind becomes the smallest such, an unused timeout a marker.
     """
     felt = dict(values)
     _batching(felt, environment.items, rules)

@@ -28,7 +28,7 @@ TRUTH = "truth"
 
 
 class ByChoice(NamedTuple):
-    """Symbol with a number for each choice of a knob; an expression that names it uses the knob."""
+    """Symbol with a number for each choice of a knob, which stands for the knob."""
 
     knob: str
     numbers: tuple[tuple[Value, float], ...]
@@ -86,7 +86,7 @@ class Expression:
         """Symbols whose values the expression needs; for a `ByChoice`, its knob."""
 
     def holds(self, values: Mapping[str, Value]) -> bool:
-        """Return whether the expression is true; a divisor of 0 raises ZeroDivisionError."""
+        """Whether the expression is true; a divisor of 0 raises ZeroDivisionError."""
         return bool(self._holds(values))
 
     def __repr__(self) -> str:

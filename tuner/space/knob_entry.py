@@ -180,7 +180,6 @@ def _check_setting(content: Document, knob: SearchedKnob, setting: Setting, key:
 
 
 def _allowed_text(setting: Setting) -> str:
-    """Return the allowed values, with whole numbers written out."""
     low, high = setting.low, setting.high
     if low is None or high is None:
         return setting.describe_allowed()

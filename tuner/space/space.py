@@ -66,7 +66,7 @@ class SearchSpace:
     def is_feasible(
         self, configuration: Mapping[str, Value], environment: Environment | None = None
     ) -> bool:
-        """Return whether values are in range and constraints hold; inactive knobs have defaults.
+        """Whether values are in range and constraints hold, inactive knobs at their defaults.
 
         Raises:
             ValueError: a knob is missing or unknown, or a constraint needs an environment.

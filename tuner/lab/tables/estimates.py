@@ -37,10 +37,10 @@ class CandidateEstimate:
 
 
 def pooled_sd(values: Mapping[Cell, Sequence[float]]) -> float:
-    """Return a typical candidate's standard deviation between evaluations, on the log scale.
+    """Return a typical candidate's sd between evaluations, on the log scale.
 
-    It is a weighted median of the variances, each divided by its chi-squared median, so disturbed
-    candidates hardly matter.
+    It is a weighted median of variances, each over its chi-squared median, which resists disturbed
+    candidates.
     """
     found, weights = [], []
     for each in values.values():

@@ -1,7 +1,7 @@
 """Ground truth of a benchmark table, from held-out evaluations that no replay draws.
 
-First machine drift is removed: what evaluations near in time share relative to their candidates'
-means. Then a Gaussian process shrinks means towards neighbouring candidates, with the noise from
+Machine drift is removed: what evaluations near in time share relative to their candidates' means.
+Then a Gaussian process shrinks means towards neighbouring candidates, with the noise from
 `estimates`.
 """
 
@@ -26,13 +26,13 @@ from tuner.values.histogram import LatencyHistogram
 
 WINDOW_S = 45.0
 MIN_KNOWN = 8
-"""Number of a candidate's evaluations from which those after the passes help to show drift."""
+"""Number of a candidate's evaluations from which those after the passes show drift."""
 SWEEPS = 8
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class HoldoutSplit:
-    """Split of each candidate's evaluations into those that replays draw and those held out."""
+    """Split of each candidate's evaluations: those that replays draw, and those held out."""
 
     drawn: Mapping[Configuration, tuple[RecordedEvaluation, ...]]
     held_out: Mapping[Configuration, tuple[RecordedEvaluation, ...]]
@@ -63,7 +63,7 @@ class GroundTruth:
         return float(self.se[self.best])
 
     def tolerance(self, share: float) -> float:
-        """Return `share`, or twice the optimum's standard error if that is larger."""
+        """Return `share`, or twice the optimum's error if larger."""
         return max(share, 2 * self.optimum_se)
 
     def good(self, share: float) -> frozenset[Configuration]:
@@ -161,9 +161,8 @@ def _pool_histograms(
 def drift(surface: BenchmarkTable, objective: Objective) -> Mapping[int, float]:
     """Return, by number, the log factor by which each evaluation was slowed down; the median is 0.
 
-    After the passes, repeats of candidates with few evaluations do not count, as they were chosen
-    by
-    their values.
+    After the passes, repeats of candidates with few evaluations do not count, as their values chose
+    them.
     """
     every = ((one, surface.minimised_value(one, objective)) for one in surface.launches)
     told = [(evaluation, value) for evaluation, value in every if value is not None]

@@ -58,7 +58,7 @@ def finite_regrets(runs: Sequence[ReplayRun], truth: GroundTruth, default: Confi
 
 
 def elapsed_s(run: ReplayRun) -> list[float]:
-    """Return the seconds up to the end of each trial, including the sampler's own time."""
+    """Return the seconds up to the end of each trial, including the sampler's own."""
     return [spent_s + own_s for spent_s, own_s in zip(run.seconds, run.own_s, strict=True)]
 
 

@@ -5,8 +5,8 @@ It is a pure function of the recorded evaluations, so killed recordings resume e
     pass 0, 1, 2        every candidate once, in a new order each
     (again)             disturbed evaluations, at the end of their pass
     pass 3, 4, ...      the best, chosen anew each pass, until well known or at the maximum
-    then                rivals, until they cannot be among the best or have been repeated enough,
-                        with the same number of well-known candidates, to tell drift apart
+    then                rivals, until they cannot be among the best or had enough; with an equal
+                        number of well-known candidates, to tell drift apart
 
 Without rivals, candidates with two or three lucky evaluations would win every replay.
 """
@@ -58,7 +58,7 @@ def due(
     *,
     seed: int,
 ) -> tuple[int, list[Configuration]]:
-    """Return the current pass and its remaining candidates; there are none at the end."""
+    """Return the current pass and its remaining candidates, none at the end."""
     done = _done_keys(recorded)
     sweep = 0
     while True:
@@ -134,6 +134,6 @@ def rivals(
 
 
 def expected_evaluations(candidates: int, thoroughness: RepeatRule) -> int:
-    """Estimate a recording's number of evaluations; the best get half of their possible repeats."""
+    """Estimate a recording's number of evaluations; the best get half of their repeats."""
     more = max(0, (thoroughness.most - thoroughness.passes) // 2)
     return candidates * thoroughness.passes + math.ceil(thoroughness.best_share * candidates) * more

@@ -64,7 +64,7 @@ class ReplayRun:
     seconds: tuple[float, ...] = ()
     sampler_s: float = 0.0
     own_s: tuple[float, ...] = ()
-    """Cumulative sampler time; recommendations count if their fit also makes the next proposal."""
+    """Cumulative sampler time, with recommendations whose fit makes the next proposal."""
     lost: tuple[int, ...] = ()
     verdict: ReplayedVerdict | None = None
 
@@ -83,11 +83,11 @@ class ReplayRun:
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class TrialsToTolerance:
-    """Number of trials until a tolerance is reached, summarised over the runs."""
+    """Trials until a tolerance is reached, over the runs."""
 
     share: float
     tolerance: float
-    """The share, or twice the optimum's standard error if that is larger."""
+    """The share, or twice the optimum's error if larger."""
     good_candidates: int
     median: float | None
     p90: float | None

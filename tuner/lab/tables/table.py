@@ -23,7 +23,7 @@ from tuner.values.trial import OK, Cause, Outcome
 
 Status = Literal["ok"] | Cause
 FAILED: frozenset[Status] = frozenset({"crash", "limits", "errors"})
-"""Causes that a table records as failed; others make a configuration infeasible."""
+"""Causes that a table records as failed; all others count as infeasible."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,7 +45,7 @@ class RecordedEvaluation:
     noise: HostNoise = dataclasses.field(default_factory=HostNoise)
 
     def is_disturbed(self, cores: int) -> bool:
-        """Return whether the host disturbed this evaluation."""
+        """Whether the host disturbed this evaluation."""
         return measurement_warnings.is_disturbed(self.noise, loaded_s=self.loaded_s, cores=cores)
 
 
@@ -90,7 +90,7 @@ class TableHeader:
     profile: Mapping[str, Any] | None = None
     """Costs for a simulator; None if they were not measured."""
     rate_per_s: float | None = None
-    """Rate at which a scenario's requests are due; None in a closed loop."""
+    """Rate of a scenario's due requests; None in a closed loop."""
     deadline_ms: float | None = None
     """Deadline of these requests; if None, replays may choose one."""
     is_finished: bool = False
@@ -118,7 +118,7 @@ class BenchmarkTable:
 
     @functools.cached_property
     def cores(self) -> int:
-        """Number of cores of the machine on which the table was recorded."""
+        """Number of cores of the recorded machine."""
         return int(self.head.host["host"]["cores"])
 
     @functools.cached_property
@@ -143,10 +143,7 @@ class BenchmarkTable:
         return value if math.isfinite(value) else None
 
     def _make_measurement(self, evaluation: RecordedEvaluation) -> Measurement | None:
-        """Rebuild a measurement, as exactly as the histogram's buckets allow.
-
-        Requests count as independent, as their order is unknown.
-        """
+        """Rebuild a measurement as exactly as the histogram allows, with requests independent."""
         histogram, blocks, head = evaluation.histogram, evaluation.blocks, self.head
         if histogram is None or not blocks:
             return None

@@ -303,7 +303,7 @@ def with_oom(
 ) -> frozenset[Configuration]:
     """Return the candidates beyond a plane through two axes, which run out of memory.
 
-    Of `PLANES` random planes that spare `kept`, the one with the most candidates behind it is used.
+    Of `PLANES` random planes that spare `kept`, the one that hits most is used.
     """
     places = [place for cell in kept if (place := candidates.index_of(cell)) is not None]
     widest = np.zeros(len(candidates.configurations), dtype=bool)

@@ -1,12 +1,12 @@
 """Folder of a benchmark table.
 
     table.yaml          the header: model, workload, engine, host, space, default, profile
-    evaluations.csv     one row per measured block: knobs, evaluation, metrics; a failed evaluation
-                        has a single row without a block
+    evaluations.csv     one row per measured block: knobs, evaluation, metrics; a single row
+                        without a block for a failed evaluation
     histograms.csv      one row per measured evaluation: latencies in buckets 1 % wide
 
-Rows are written as evaluations end, so a kill loses only the running one; a finished table's rows
-are compressed.
+Rows are written as evaluations end, so a kill loses only the running one; finally they are
+compressed.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ def read(folder: pathlib.Path) -> BenchmarkTable:
 
 
 def is_table(folder: pathlib.Path) -> bool:
-    """Return whether the folder is a benchmark table, of any format."""
+    """Whether the folder is a benchmark table, of any format."""
     return _place(folder, HEAD).is_file()
 
 
@@ -84,7 +84,7 @@ class TableFolder(contextlib.ExitStack):
         self._histograms: Any = None
 
     def exists(self) -> bool:
-        """Return whether the folder holds a recording."""
+        """Whether the folder holds a recording."""
         return (self.path / HEAD).is_file()
 
     def begin(self, head: TableHeader) -> None:

@@ -35,7 +35,7 @@ COLUMNS = (
     "reason",
     *LATER,
 )
-"""Columns after the knobs; those that describe a whole evaluation are repeated in each row."""
+"""Columns after the knobs; those of a whole evaluation are repeated in each row."""
 BUCKETS = ("evaluation", "first", "counts")
 
 

@@ -29,7 +29,6 @@ class EpsilonGreedySampler(CandidateSampler):
         candidates: CandidateSet | None = None,
         epsilon: float = EPSILON,
     ) -> None:
-        """Store the arguments; `epsilon` is a probability."""
         super().__init__(seed=seed, initial=initial, candidates=candidates)
         if not 0 <= epsilon <= 1:
             raise UsageError(

@@ -1,6 +1,6 @@
-"""Base class for samplers from other libraries, which see points of the unit cube with targets.
+"""Base class for samplers from other libraries: points of the unit cube with targets.
 
-An unsuccessful trial counts as the worst value, as these libraries do not model feasibility.
+An unsuccessful trial counts as the worst value, as these libraries know no feasibility.
 """
 
 from __future__ import annotations

@@ -4,15 +4,15 @@ It follows the documentation ("Quick Search Mode") and `generate/neighborhood.py
 triton-inference-server/model_analyzer, for any grid. A candidate is a point of its values' ranks.
 
 1. Home is the smallest corner.
-2. Until three other candidates within radius 3 of home are measured: measure the one with new
-   values in the most knobs.
+2. Until three others within radius 3 of home are measured: measure the one with new values in the
+   most knobs.
 3. Step to the candidate nearest to home + 5 x the mean of the vectors to the measured ones, each
    times its gain over home; at most 2 in any knob.
 4. If the step is no better than home, the best direct neighbour becomes home, if better.
 
 Differences: all knobs are searched, a failed trial counts as -2, and the best three are repeated at
-the end. The climb is deterministic and ignores `initial`. Proposals are random in an infinite
-space, or while home is running.
+the end. The climb is deterministic and ignores `initial`. In an infinite space, or while home is
+running, proposals are random.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """SMAC's random forest with expected improvement and random proposals (extra `benchmarks`).
 
-It follows SMAC's facade for hyper-parameters, but every untried candidate is scored, nothing is
-raced, and `gain_ratio` computes the improvement, because SMAC's own function raises on rounding
-errors.
+It follows SMAC's facade for hyper-parameters, but scores every untried candidate, races nothing,
+and uses `gain_ratio`, as SMAC's own improvement raises on rounding errors.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Optuna's tree-structured Parzen estimator, as a candidate sampler.
 
-With candidates, the first `initial` trials are random, and later ones take the candidate nearest to
+With candidates, the first `initial` trials are random, and later ones the candidate nearest to
 TPE's point, perhaps a replicate. Unsuccessful (PRUNED) trials count as the worst.
 """
 

@@ -134,7 +134,7 @@ class GaussianProcess:
     def leave_one_out(self) -> Array:
         """Return the leave-one-out log predictive density (n,).
 
-        See Rasmussen and Williams, equations 5.10 to 5.12.
+        Rasmussen and Williams, equations 5.10 to 5.12.
         """
         precision = self._precision()
         return np.asarray(

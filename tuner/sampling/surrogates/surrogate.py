@@ -22,7 +22,7 @@ from tuner.sampling.surrogates.gaussian_process import GaussianProcess, NoisePri
 from tuner.sampling.surrogates.matern_kernel import Hyperparameters
 
 NOISE = NoisePrior(sd=0.08, spread=0.7)
-"""Prior of the noise: evaluations differ by 2 % on a quiet machine, 15 % on a small shared one."""
+"""Prior of the noise: 2 % on a quiet machine, 15 % on a small shared one."""
 EVALUATION_OVER_ERROR = 2.5
 """Ratio of the noise between evaluations to the standard error within one (four blocks)."""
 MIN_NOISE, MAX_NOISE = 0.02, 0.2
