@@ -136,7 +136,7 @@ def noise_of(target: TargetSettings, *, launches: int) -> NoiseResult:
 
 
 def sentences(found: NoiseResult) -> tuple[str, ...]:
-    """Return sentences that describe the measured noise."""
+    """Describe the measured noise in sentences."""
     evaluation_sd = found.components.evaluation_sd
     lines = [
         f"{found.model}, {found.launches} evaluations: blocks of one evaluation differ by "

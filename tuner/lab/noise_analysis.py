@@ -20,7 +20,7 @@ SPENT_S = (30.0, 60.0, 120.0)
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class NoiseEvaluation:
-    """One evaluation of a noise measurement, successful or failed."""
+    """One evaluation, successful or failed."""
 
     configuration: int
     started_at: float
@@ -70,7 +70,7 @@ class NoiseMeasurement:
 
     @property
     def foreign_shares(self) -> tuple[float, ...]:
-        """CPU shares of neighbours, for evaluations where they are known."""
+        """CPU shares of neighbours, where known."""
         return tuple(one.foreign_share for one in self.tried if one.foreign_share is not None)
 
 

@@ -30,7 +30,7 @@ from tuner.values.study_record import OUR_ENGINE
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
 class PreparedTable:
-    """Benchmark table with its problem statement, ground truth and evaluations split in halves."""
+    """Benchmark table with its problem statement, ground truth and split evaluations."""
 
     surface: BenchmarkTable
     problem: ProblemStatement
@@ -38,7 +38,7 @@ class PreparedTable:
     truth: GroundTruth
     objective: str
     limits: tuple[MetricConstraint, ...] = ()
-    """Metric constraints; a candidate whose true value violates one is no solution."""
+    """Constraints that the true values of a solution must satisfy."""
 
     @functools.cached_property
     def profile(self) -> CostProfile | None:
@@ -48,7 +48,7 @@ class PreparedTable:
 
     @functools.cached_property
     def simulated(self) -> np.ndarray[tuple[int], np.dtype[np.float64]] | None:
-        """Predictions (m,) of the discrete-event simulator, if there is a profile."""
+        """Predictions (m,) by discrete-event simulation, if any."""
         if self.profile is None:
             return None
         return prediction.simulate(self.problem, self.profile)

@@ -28,7 +28,7 @@ _SCORES = ("median", "p90", "reached", "random_median", "tolerance")
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
 class ReplayResult:
-    """Replayed runs of one sampler on one table."""
+    """Runs of one sampler on one table."""
 
     ground: PreparedTable
     order: ReplaySpec
@@ -126,7 +126,7 @@ def one_run(ground: PreparedTable, order: ReplaySpec, seed: int) -> ReplayRun:
 def verdict_of(
     ground: PreparedTable, order: ReplaySpec, search: Search, evaluator: TableEvaluator
 ) -> ReplayedVerdict:
-    """Run a study's final selection and verification on evaluations drawn from the table."""
+    """Run a study's final selection and verification on drawn evaluations."""
     default, best = ground.problem.default, search.recommend()
     believed = search.finalists(MAX_SHORTLIST)
     if best is None or believed is None or ground.problem.is_default(best):

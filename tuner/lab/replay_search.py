@@ -1,4 +1,4 @@
-"""The search of one seed of a replay: as in a study, with evaluations drawn from the table."""
+"""Search of one seed of a replay: a study's, with evaluations drawn from the table."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class ReplaySpec:
 
 
 def profiling_trials(ground: PreparedTable, order: ReplaySpec) -> int:
-    """Return how many trials the profile costs, rounded up; 0 if the sampler does not use it."""
+    """Return the profile's cost in trials, rounded up; 0 if the sampler does not use it."""
     profile = ground.profile
     is_used = order.guess != "none" and registry.takes(order.sampler, "guess")
     if profile is None or not is_used:

@@ -51,7 +51,7 @@ def compare(
 
     Args:
         say: prints each sampler's result.
-        check: called after every search; may raise an exception.
+        check: called after every search; may raise.
 
     Raises:
         UsageError: a sampler is unknown or not installed, or a metric is not recorded.

@@ -78,9 +78,8 @@ def _poisson(rate_per_s: float, seed: int) -> Iterator[float]:
 def _burst(rate_per_s: float, seed: int) -> Iterator[float]:
     """Yield Poisson arrivals with a burst of `BURST_S` in every `BURST_PERIOD_S`.
 
-    `rate_per_s` is the mean over whole periods. Arrivals are drawn by inversion: a sum of unit
-    exponentials is looked up in the integral of the rate (Cinlar, Introduction to Stochastic
-    Processes, 1975, section 4.7).
+    `rate_per_s` is the mean over whole periods. Arrivals are drawn by inverting the integral of the
+    rate (Cinlar, Introduction to Stochastic Processes, 1975, section 4.7).
     """
     rng = random.Random(seed)  # noqa: S311  chance of a load, not of a secret
     high_per_s = BURST_FACTOR * rate_per_s

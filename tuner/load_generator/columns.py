@@ -1,4 +1,4 @@
-"""Growing columns of a phase's records, 30 bytes per request; imports almost nothing."""
+"""Growing columns of a phase's records, 30 bytes per request."""
 
 from __future__ import annotations
 

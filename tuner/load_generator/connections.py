@@ -1,7 +1,4 @@
-"""Keep-alive connections of the client, and their pool, which detects a lost server.
-
-`send_loop.Client` decides what to send, watches the sockets and reads the time.
-"""
+"""Keep-alive connections of the client, and their pool, which detects a lost server."""
 
 from __future__ import annotations
 

@@ -36,7 +36,7 @@ def reported_line(text: str) -> str:
 
 
 def hint(response: str, inputs: Sequence[str]) -> str:
-    """Return an option to try if the response reports an index out of range, otherwise ""."""
+    """Return an option to try if an index was out of range, otherwise ""."""
     if not inputs or not _OUT_OF_RANGE.search(response):
         return ""
     high = "HIGH"

@@ -111,7 +111,7 @@ def shape_text(spec: TensorSpec, signature: Signature) -> str:
 
 
 def inputs_text(signature: Signature) -> str:
-    """List all inputs with datatype and shape, for error messages."""
+    """List all inputs with datatype and shape, for errors."""
     return ", ".join(
         f"{spec.name} {spec.datatype} {shape_text(spec, signature)}" for spec in signature.inputs
     )

@@ -37,7 +37,7 @@ class Payloads:
     """Correct answers, (n, client_batch)."""
     client_batch: int = 1
     indexes: tuple[str, ...] = ()
-    """Synthetic integer inputs, which may be out of range if they are indexes."""
+    """Synthetic integer inputs, which may be indexes out of range."""
     guessed: tuple[str, ...] = ()
     sent: InputSummary | None = None
     answer: str = "open-inference"
@@ -88,7 +88,7 @@ class MultiModelPayloads:
             raise ValueError("a mixture of no requests: expected at least one")
 
     def order_bytes(self) -> bytes:
-        """Return the pairs of `order` one after the other, as C integers."""
+        """Return the flattened pairs of `order` as C integers."""
         return array("i", [place for pair in self.order for place in pair]).tobytes()
 
 

@@ -1,4 +1,4 @@
-"""Plan of one phase, sent to the client process as JSON; imports almost nothing."""
+"""Plan of one phase, sent to the client process as JSON."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ class PhasePlan:
     warmup: Warmup = dataclasses.field(default_factory=Warmup)
     race: Race | None = None
     timeout_s: float = 10.0
-    """Time after which a request is lost, even waiting for a connection in an open loop."""
+    """Time after which a request is lost, even while it waits for a connection."""
 
     def __post_init__(self) -> None:
         if (self.seconds is None) == (self.requests is None):

@@ -1,12 +1,11 @@
 """Load generator's process: `python -m tuner.load_generator.process`.
 
-Frames in: {"do": "payloads", key, heads, sizes} with the bodies as blob, followed by the order if
-there are many models; {"do": "forget", key}; {"do": "run", key, plan}. Frames out: {"event":
-"ready"}, "stored", "running" each second, "done" with columns and CPU readings as blob, or
-"failed".
+Frames in: {"do": "payloads", key, heads, sizes} with the bodies as blob, followed by the order for
+many models; {"do": "forget", key}; {"do": "run", key, plan}. Frames out: {"event": "ready"},
+"stored", "running" each second, "done" with columns and CPU readings as blob, or "failed".
 
-It ends with the channel, so it cannot outlive the tuner, and ignores Ctrl-C. Imports are few, for a
-quick start and a quiet process.
+It ends with the channel, so it cannot outlive the tuner, and ignores Ctrl-C. Few imports make it
+start quickly.
 """
 
 from __future__ import annotations
@@ -34,7 +33,7 @@ class StoredPayloads(NamedTuple):
     heads: list[dict[str, Any]]
     bodies: list[bytes]
     order: bytes
-    """Pairs of head and body if requests are for many models, otherwise empty."""
+    """Pairs of head and body for many models, otherwise empty."""
 
 
 class LazyRequests(Sequence[bytes]):

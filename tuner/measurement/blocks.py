@@ -98,8 +98,8 @@ def ratio_interval(
 ) -> Interval:
     """Return a 95 % interval of a sum per request; unknown under 4 blocks or for a sum of 0.
 
-    Blocks have unequal `counts` (n,), so it is a ratio's interval (Cochran, Sampling Techniques,
-    section 6.3), on the log scale with Student's t, around the phase's `ratio`.
+    Blocks have unequal `counts` (n,), so it is a ratio's (Cochran, Sampling Techniques, section
+    6.3), on the log scale with Student's t, around the phase's `ratio`.
     """
     if len(counts) < MIN_BLOCKS or not sums.sum():
         return UNKNOWN

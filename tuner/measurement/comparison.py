@@ -1,8 +1,7 @@
 """Verdict on the best against the default, from pairs of evaluations: a ratio with an interval.
 
 The evaluations of a pair are close in time, so machine drift cancels. `measurement.sequential`
-decides when to stop, at an error of 5 % shared by the objectives. The other intervals decide
-nothing.
+decides when to stop, at an error of 5 % shared by the objectives.
 """
 
 from __future__ import annotations

@@ -47,13 +47,13 @@ class DriftProcess:
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class DriftModel:
-    """Contributions to the variance of block means of one configuration."""
+    """Contributions to the variance of one configuration's block means."""
 
     quick: DriftProcess
     slow: DriftProcess
     evaluation_sd: float
     block_sd: float
-    """Standard deviation between blocks of the fitted length."""
+    """Sd between blocks of the fitted length."""
 
     @property
     def variance(self) -> float:
@@ -79,7 +79,7 @@ class DriftModel:
 
 
 def fit(blocks: Blocks) -> DriftModel | None:
-    """Fit the drift model, or return None if there are too few blocks."""
+    """Fit the drift model, or return None for too few blocks."""
     columns = _columns(blocks)
     evaluations = len(np.unique(blocks.evaluation))
     if evaluations < columns.shape[1] + 1 or len(blocks.logs) < evaluations + 2:

@@ -119,10 +119,7 @@ class MaxRateSearch:
 
 
 def is_kept(records: RequestRecords, *, limit_s: float, warmup_s: float, seconds: float) -> bool:
-    """Whether 99 % of the requests due in an open loop met a latency limit.
-
-    Latency counts from when a request was due.
-    """
+    """Whether 99 % of the requests due in an open loop met a limit on latency since then."""
     measured = summary.is_measured(records, warmup_s=warmup_s, seconds=seconds, is_open=True)
     took_s = records.finished_s - records.intended_s
     missed = measured & ~(summary.is_ok(records) & (took_s <= limit_s))

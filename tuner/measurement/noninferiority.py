@@ -1,8 +1,8 @@
 """Test of whether one sampler is worse than another by more than a margin.
 
-Paired regret differences, reference minus peer, get a one-sided Student's t test; if all are
-identical, a sign test. Regrets are skewed, so few units make the level approximate. Holm's
-correction (Scandinavian Journal of Statistics 6:65, 1979) allows dependence.
+Paired regret differences, reference minus peer, get a one-sided Student's t test; identical ones a
+sign test. Regrets are skewed, so few units make the level approximate. Holm's correction
+(Scandinavian Journal of Statistics 6:65, 1979) allows dependence.
 """
 
 from __future__ import annotations

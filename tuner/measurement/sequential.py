@@ -65,7 +65,7 @@ class StoppingBoundaries:
     looks: tuple[int, ...]
     boundaries: tuple[float, ...]
     sd: float
-    """Assumed standard deviation of the differences."""
+    """Assumed sd of the differences."""
 
     @classmethod
     def of(cls, at: Sequence[int], *, sd: float, alpha: float = ALPHA) -> Self:
@@ -235,7 +235,7 @@ class StoppingRule:
 
     most: int
     sd: float
-    """Standard deviation assumed beforehand for the pairs' log ratios."""
+    """Sd assumed beforehand for the pairs' log ratios."""
     at: float = 0.0
     """Log difference to decide about."""
     objectives: int = 1
@@ -267,6 +267,5 @@ class StoppingRule:
         return not self.at and all(-WITHIN <= end <= WITHIN for end in ends)
 
     def _planned_width(self) -> float:
-        """Return the width of the first look's interval if the pairs spread as assumed."""
         reach = float(special.stdtrit(MIN_PAIRS - 1, 1 - self.alpha / 2))
         return 2 * reach * self.sd / math.sqrt(MIN_PAIRS)

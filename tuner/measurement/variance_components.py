@@ -22,7 +22,7 @@ class VarianceComponents:
 
     block_sd: float
     evaluation_sd: float | None
-    """Standard deviation between evaluations; None without repeats, 0 if blocks explain all."""
+    """Sd between evaluations; None without repeats, 0 if blocks explain all."""
 
     def trial_sd(self, blocks: int) -> float:
         """Return the sd of a mean of `blocks` blocks; without repeats, from blocks alone."""

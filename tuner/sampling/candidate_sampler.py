@@ -148,7 +148,7 @@ class CandidateSampler(BaseSampler, abc.ABC):
     def sample_relative(
         self, study: Study, trial: FrozenTrial, search_space: dict[str, BaseDistribution]
     ) -> dict[str, Any]:
-        """Return the values of the proposal, by parameter."""
+        """Return the proposed values, by parameter."""
         if not search_space:
             return {}
         chosen = self._proposal(study, trial, search_space).configuration
@@ -165,7 +165,7 @@ class CandidateSampler(BaseSampler, abc.ABC):
         param_name: str,
         param_distribution: BaseDistribution,
     ) -> Any:
-        """Return the value of the proposal, or a draw for a parameter that no candidate has."""
+        """Return the proposed value, or a draw for a parameter that no candidate has."""
         if self._candidates is not None and param_name in self._candidates.names:
             search_space = self.infer_relative_search_space(study, trial)
             chosen = self._proposal(study, trial, search_space).configuration

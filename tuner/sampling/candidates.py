@@ -23,7 +23,7 @@ from tuner.values.configuration import Configuration
 LIMIT = 10_000
 
 _STEPS = (0.2, 0.05, 0.01)
-"""Standard deviations of steps around good configurations, as shares of an axis."""
+"""Sds of steps around good configurations, as shares of an axis."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

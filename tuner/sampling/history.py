@@ -58,7 +58,7 @@ class TrainingData:
     log_cpu_per_request: Array  # (n,) logarithm of the CPU time per request; NaN if unknown
     scale: Literal["log", "raw"]
     knobs: int | None = None
-    """Number of leading entries that are knobs rather than derived; None means all."""
+    """Number of leading entries that are knobs, not derived; None means all."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,7 +68,7 @@ class History(TrainingData):
     configurations: tuple[Configuration, ...]  # (n,) observed, repeats included
     headroom: Array  # (n,) logarithm of peak memory over limit; NaN if unknown
     scale_reason: str
-    """Reason why the scale is raw, or an empty string."""
+    """Reason why the scale is raw, or ""."""
     sign: float
     """1 to minimise, -1 to maximise."""
     lost_configurations: tuple[Configuration, ...]  # (k,)

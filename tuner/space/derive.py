@@ -55,7 +55,7 @@ def derive(probe: ProbeResult) -> SearchSpace:
 
 
 def text(probe: ProbeResult) -> str:
-    """Return the derived space as YAML, with a reason for each range; errors as for `derive`."""
+    """Return the derived space as YAML, with a reason for each range."""
     machine = probe.machine
     comments = {derived.knob.name: derived.reason for derived in _knobs(probe)}
     comments["head"] = (
@@ -170,7 +170,7 @@ def _size(probe: ProbeResult) -> _Derived:
 
 
 def _sizes(probe: ProbeResult) -> list[int]:
-    """Return the powers of two to search, bounded by items alone if the largest one still gains."""
+    """Return the powers of two to search, bounded by items alone if the largest still gains."""
     per_item = {size: time_s / size for size, time_s in sorted(probe.service_time_s.items())}
     best = min(per_item.values())
     enough = next(size for size, time_s in per_item.items() if time_s <= GAIN * best)

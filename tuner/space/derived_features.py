@@ -54,7 +54,7 @@ def features(configuration: Mapping[str, Value], environment: Environment) -> ND
 def _batch(
     environment: Environment, count: int, most: int, timeout_us: float
 ) -> tuple[float, float]:
-    """Return how full a batch gets, and its wait in microseconds (Little's law if open-loop)."""
+    """Return a batch's fill and its wait in microseconds (by Little's law in an open loop)."""
     if environment.rate_per_s is None:
         fill = environment.items / (count * most)
         return fill, timeout_us if most > 1 and fill < 1 else 0.0

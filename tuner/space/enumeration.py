@@ -1,7 +1,7 @@
 """Enumeration of assignments that satisfy constraints, in lexicographic order of the grids.
 
-Constraints are checked as soon as their knobs have values. Inactive knobs have only their default.
-Conditions name only unconditional knobs, which are assigned first.
+Inactive knobs have only their default. Conditions name only unconditional knobs, which are assigned
+first.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 A search-space file lists the rules that hold for its model (`equivalence:`; all by default). They
 assume at most N = concurrency x client batch items in flight, and that a free worker takes a batch
-once `batching.max_size` items wait or the oldest has waited `batching.timeout_us` (0: at once).
+once `batching.max_size` items wait or the oldest has waited `batching.timeout_us`.
 
 `batch-timeout`: at `max_size` 1 every item is a full batch, so the timeout has no effect. Exact.
 

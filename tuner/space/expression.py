@@ -3,7 +3,7 @@
     replica.count * replica.memory_mb <= machine.memory_mb
     replica.threads == 1 or replica.cpu > 1
 
-`ast` parses the expression, and checked nodes become small functions, so nothing is run as Python.
+`ast` parses the expression, and checked nodes become small functions: nothing is run as Python.
 Numbers and truth values do not mix; strings can only be compared for equality, with a choice of the
 knob.
 """

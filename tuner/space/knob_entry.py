@@ -41,7 +41,7 @@ _DEVICE_KEYS = ("type", "choices", "points", "unit")
 
 
 def read(content: Document, name: str, given: object, vocabulary: KnobSchema = SERVING) -> Knob:
-    """Parse the entry of a knob, or raise InvalidSpace; `content` is the whole file."""
+    """Parse the entry of a knob, or raise InvalidSpace; `content` is the file."""
     path: Path = ("knobs", name)
     _check_name(content, name, path, vocabulary)
     if name in vocabulary.settings and name.startswith("server."):

@@ -95,7 +95,7 @@ class _NumberKnob(Generic[Number]):
         return gap + (1.0 - gap) * min(max(place, 0.0), 1.0)
 
     def only(self, is_kept: Callable[[Number], bool]) -> Self | None:
-        """Return the knob with the kept values, or None if none but the 0 of `zero` is left.
+        """Return the knob with the kept values, or None if only the 0 of `zero` is left.
 
         A default that is dropped moves to the nearest value.
         """

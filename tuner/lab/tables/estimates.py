@@ -23,7 +23,7 @@ UNKNOWN_SD = 0.05
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class CandidateEstimate:
-    """Estimated mean of one candidate, and its standard error."""
+    """Estimated mean of one candidate."""
 
     log_mean: float
     se: float

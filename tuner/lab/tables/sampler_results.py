@@ -44,7 +44,7 @@ def sampler_result(
 def finite_regrets(runs: Sequence[ReplayRun], truth: GroundTruth, default: Configuration) -> Array:
     """Return finite regrets (runs, trials).
 
-    Without a recommendation, the default's regret counts; for one that fails, the worst feasible
+    Without a recommendation the default's regret counts; for one that fails, the worst feasible
     one.
     """
     worst = math.expm1(float(np.max(truth.log_mean) - np.min(truth.log_mean)))

@@ -38,7 +38,7 @@ class RepeatRule:
     """Maximum number of evaluations of a candidate that is no rival."""
     enough: int = 8
     rival_within: float = 0.1
-    """Loss, two standard errors below the mean, up to which a candidate counts as a rival."""
+    """Loss, two standard errors below the mean, up to which a candidate is a rival."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -1,7 +1,7 @@
 """Scores of replays: trials until the recommendation becomes good and stays so.
 
-Without noise and repeats, the median number of trials in which random search finds one of K good
-candidates among M is the smallest t with C(M - K, t) / C(M, t) < 1/2.
+Without noise and repeats, random search finds one of K good candidates among M after a median of
+the smallest t with C(M - K, t) / C(M, t) < 1/2.
 """
 
 from __future__ import annotations

@@ -186,7 +186,7 @@ class BenchmarkTable:
 
 
 def outcome_of(status: Status, reason: str) -> Outcome:
-    """Return the outcome that a status in a file stands for."""
+    """Return the outcome for a status in a file."""
     if status == "ok":
         return OK
     kind: Literal["infeasible", "failed"] = "failed" if status in FAILED else "infeasible"
@@ -194,5 +194,5 @@ def outcome_of(status: Status, reason: str) -> Outcome:
 
 
 def status_of(outcome: Outcome) -> Status:
-    """Return the status that a file records for an outcome."""
+    """Return a file's status for an outcome."""
     return "ok" if outcome.status == "ok" else outcome.cause or "errors"

@@ -243,7 +243,6 @@ def _histogram(folder: pathlib.Path, row: Mapping[str, str]) -> LatencyHistogram
 
 
 def _write(file: Any, rows: Iterable[Sequence[str]]) -> None:
-    """Write rows at once, so that a kill truncates at most the last one."""
     text = io.StringIO()
     csv.writer(text, lineterminator="\n").writerows(rows)
     file.write(text.getvalue())

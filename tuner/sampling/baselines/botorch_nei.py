@@ -17,7 +17,7 @@ TOGETHER = 512
 
 
 class BotorchSampler(CandidateSampler):
-    """Sampler with BoTorch's default process and noisy expected improvement over all candidates."""
+    """Sampler with BoTorch's default process and noisy expected improvement."""
 
     def propose(self, context: SamplerContext) -> Proposal:
         """Propose at random first, then by noisy expected improvement."""

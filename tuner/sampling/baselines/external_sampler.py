@@ -50,7 +50,7 @@ class ExternalProposal(NamedTuple):
 
     point: Array
     expected: tuple[Array, Array] | None = None
-    """Mean and standard deviation (m,) at the candidates, if known."""
+    """Mean and sd (m,) at the candidates, if known."""
 
 
 class ExternalSampler(CandidateSampler):

@@ -1,8 +1,7 @@
 """Gaussian-process regression with GPy: Matern-5/2, with a length scale per axis.
 
-Log-normal priors (median, spread of the logarithm): length scales 0.6 sqrt(d), 1.3 (Hvarfner et
-al., see `gaussian_process`); kernel variance 1, 1; noise standard deviation 5 % of a latency,
-factor 1.65, minimum 1 %.
+Log-normal priors (median, spread of the logarithm): length scales 0.6 sqrt(d), 1.3 (see
+`gaussian_process`); kernel variance 1, 1; noise sd 5 % of a latency, factor 1.65, minimum 1 %.
 """
 
 from __future__ import annotations
@@ -41,7 +40,7 @@ class GpyModel:
     hyperparameters: Hyperparameters
 
     def predict(self, vectors: Array) -> tuple[Array, Array]:
-        """Return mean and standard deviation (m,) of the latent function at (m, d)."""
+        """Return mean and sd (m,) of the latent function at (m, d)."""
         mean, variance = self._model.predict_noiseless(vectors)
         sd = np.sqrt(np.maximum(variance[:, 0], 1e-12))
         return self._shift + self._factor * mean[:, 0], self._factor * sd
@@ -57,7 +56,7 @@ class GpyModel:
 
     @property
     def noise_sd(self) -> float:
-        """Standard deviation of one observation, in units of the targets."""
+        """Sd of one observation, in units of the targets."""
         return self._factor * math.exp(0.5 * self.hyperparameters[-1])
 
 

@@ -35,7 +35,7 @@ class PredictionSampler(CandidateSampler):
     ) -> None:
         """Store the arguments; see `CandidateSampler` and `GpSampler`.
 
-        The candidates `first` are preferred among those with equal predictions.
+        Candidates in `first` are preferred if predictions tie.
         """
         super().__init__(seed=seed, initial=initial, candidates=candidates)
         if guess is not None:
@@ -44,7 +44,7 @@ class PredictionSampler(CandidateSampler):
         self._first = tuple(first)
 
     def propose(self, context: SamplerContext) -> Proposal:
-        """Propose the candidate with the best prediction among those that did not fail."""
+        """Propose the candidate with the best prediction that did not fail."""
         if self._prediction is None or self._candidates is None:
             return context.at_random()
         chosen = self._best(context)

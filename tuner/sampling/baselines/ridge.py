@@ -1,8 +1,7 @@
 """Additive model of the latency: one curve per knob, fitted by ridge regression.
 
-The log objective is a sum of one polyline per knob, with a value per level, or interpolated if
-there are more than `KNOTS` levels. The penalty, smaller for straight lines, minimises the
-leave-one-out error.
+The log objective is a sum of one polyline per knob, with a value per level, or interpolated beyond
+`KNOTS` levels. The penalty, smaller for straight lines, minimises the leave-one-out error.
 """
 
 from __future__ import annotations

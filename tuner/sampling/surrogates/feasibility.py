@@ -22,9 +22,9 @@ _MEAN = 1.5
 """Latent mean in logits: 82 % of a space is feasible by default."""
 _BIAS_SD = 1.5
 _SLOPES = (0.0, 5.0, 20.0)
-"""Prior standard deviations of a slope, in logits per axis."""
+"""Prior sds of a slope, in logits per axis."""
 _TEXTURES = ((2.0, 1.0), (4.0, 0.2))
-"""Standard deviation (logits) and length (times sqrt(d)) of the Matern term."""
+"""Sd (logits) and length (times sqrt(d)) of the Matern term."""
 _SWEEPS = 2
 _ITERATIONS = 30
 _MIN_CURVATURE = 1e-10
@@ -84,7 +84,7 @@ class Prior:
 
 
 def fit(observed: Array, lost: Array) -> Feasibility | None:
-    """Fit observed (n, d) and lost (k, d) trials, or return None if none was lost."""
+    """Fit observed (n, d) and lost (k, d) trials; None if none was lost."""
     if not len(lost):
         return None
     vectors = np.vstack([observed, lost])

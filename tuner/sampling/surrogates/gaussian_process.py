@@ -119,12 +119,12 @@ class GaussianProcess:
 
     @property
     def noise_sd(self) -> float:
-        """Standard deviation of one evaluation, in units of the targets."""
+        """Sd of one evaluation, in units of the targets."""
         return math.hypot(self._own_sd, self.moment_sd)
 
     @property
     def told_sd(self) -> float:
-        """Standard deviation left once CPU times have explained part of the noise."""
+        """Sd left once CPU times have explained part of the noise."""
         return math.hypot(self._own_sd, self.left_sd)
 
     @property

@@ -30,7 +30,7 @@ class Headroom:
 
 
 def fit(vectors: Array, log_shares: Array, killed: Array) -> Headroom | None:
-    """Fit the model, or return None if too few peaks are known.
+    """Fit the model; None if too few peaks are known.
 
     Args:
         vectors: (n, d) of successful evaluations.

@@ -24,15 +24,15 @@ from tuner.sampling.surrogates.matern_kernel import correlation
 SHARE, SHARE_SD = 1.0, 0.3
 """Slope of log latency on log CPU slowdown; 0.9 to 1.1 on recorded tables."""
 LEFT = 0.35
-"""Share of the noise's standard deviation left once CPU times are known."""
+"""Share of the noise's sd left once CPU times are known."""
 COST_SD = 0.2
-"""Prior standard deviation of one knob's effect on CPU time: twice the observed value.
+"""Prior sd of one knob's effect on CPU time: twice the observed value.
 
 An effect that the prior rejects would count as slowdown.
 """
 COST_LENGTH = 0.7
 INTERACTION = 0.6
-"""Standard deviation of knob interactions, as a share of single effects."""
+"""Sd of knob interactions, as a share of single effects."""
 LEVEL_SD = 1.0
 NOISES = (0.02, 0.04, 0.07, 0.11, 0.16)
 NOISE_SD, NOISE_SPREAD = 0.09, 0.6
@@ -53,7 +53,7 @@ class HostSlowdown:
 def fit(
     vectors: Array, log_cpu_per_request: Array, drift: Array | None = None
 ) -> HostSlowdown | None:
-    """Estimate the slowdowns, or return None if too few CPU times are known.
+    """Estimate the slowdowns; None if too few CPU times are known.
 
     Args:
         vectors: (n, d) of knobs only.

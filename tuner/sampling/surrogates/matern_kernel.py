@@ -15,7 +15,7 @@ LENGTH_SCALE = 0.6
 LENGTH_SCALE_SPREAD = 1.3
 VARIANCE_SPREAD = 1.0
 LEVEL_SD = 1.0
-"""Prior standard deviation of b0, in units of the targets' standard deviation."""
+"""Prior sd of b0, in units of the targets' sd."""
 SLOPE_SD = 0.5
 ROUGH_LENGTH = 0.25
 ITERATIONS = 40

@@ -50,12 +50,12 @@ class AveragedModel:
 
     @property
     def noise_sd(self) -> float:
-        """Standard deviation of one evaluation, in units of the targets."""
+        """Sd of one evaluation, in units of the targets."""
         own = 0.0 if self.structured is None else self.weight * self.structured.noise_sd
         return own + (1 - self.weight) * self.plain.noise_sd
 
     def predict(self, at: Positions) -> tuple[Array, Array]:
-        """Return mean and standard deviation (k,) at candidates."""
+        """Return mean and sd (k,) at candidates."""
         guess = None if self._guess is None else self._guess[at]
         return self._mix_predictions(self._inputs[at], guess)
 
@@ -68,7 +68,7 @@ class AveragedModel:
         return self.structured.covariance(vectors, vectors, guess, guess)
 
     def predict_observed(self) -> tuple[Array, Array]:
-        """Return mean and standard deviation (n,) at the observations."""
+        """Return mean and sd (n,) at the observations."""
         return self._mix_predictions(self._observed, self._observed_guess)
 
     def _mix_predictions(self, vectors: Array, prior_mean: Array | None) -> tuple[Array, Array]:

@@ -107,7 +107,7 @@ def drift(at_s: Array) -> Array:
 def noise_prior(errors: Array, *, left: float = 1.0) -> NoisePrior:
     """Return the noise prior, given standard errors within evaluations (NaN if unknown).
 
-    Evaluations with noisy blocks differ more; `left` is the unexplained share of that difference.
+    Evaluations with noisy blocks differ more; `left` is the unexplained share of that.
     """
     known = errors[np.isfinite(errors)]
     if not len(known):
