@@ -39,7 +39,7 @@ class DetectableGain:
 
     spent_s: float
     comparison: float | None
-    """Gain between two configurations, server starts included; None in too short a time."""
+    """Gain between two configurations, server starts included; None if there is too little time."""
     study: float | None
 
 

@@ -184,7 +184,7 @@ class _MeasurementRun:
 def chosen_of(
     seen: dict[Configuration, Measurement], wanted: int, *, default: Configuration
 ) -> tuple[tuple[Configuration, ...], float]:
-    """Return the default, if seen, the fastest others, and a block of two latencies."""
+    """Return the default, if seen, the fastest others, and a block length of two latencies."""
     ordered = sorted(seen, key=lambda cell: (cell != default, seen[cell].mean_ms))
     chosen = tuple(ordered[:wanted])
     slowest_s = max(seen[cell].mean_ms for cell in chosen) / 1e3

@@ -105,7 +105,7 @@ def search_settings(
 def take_turns(
     runs: Sequence[SearchRun], progress: Progress, terminal: Terminal, *, later_s: float
 ) -> None:
-    """Run one trial of each search in turn; `later_s` is the time of what follows."""
+    """Run one trial of each search in turn; `later_s` is the time needed afterwards."""
     waiting = list(runs)
     while waiting:
         for run in list(waiting):

@@ -85,7 +85,7 @@ def prepare_table(folder: pathlib.Path, measurement: Mapping[str, Any]) -> Prepa
 
 
 def samplers_of(samplers: Sequence[str], reference: str) -> tuple[str, ...]:
-    """Return the distinct samplers, reference first; UsageError if there is no other."""
+    """Return the distinct samplers, reference first, or raise UsageError for fewer than two."""
     every = tuple(dict.fromkeys((reference, *samplers)))
     if len(every) < 2:
         raise UsageError(

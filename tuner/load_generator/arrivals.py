@@ -129,7 +129,7 @@ def make_open_loop(
 
 
 def traced_rate(offsets_s: Sequence[float]) -> float:
-    """Return a trace's mean rate; ValueError unless two arrivals have different times."""
+    """Return a trace's mean rate, or raise ValueError without two different times."""
     length_s = offsets_s[-1] - offsets_s[0] if offsets_s else 0.0
     if length_s <= 0:
         raise ValueError("a trace needs at least two arrivals at different times")

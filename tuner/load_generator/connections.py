@@ -115,7 +115,7 @@ class ConnectionPool:
         self.last_loss = ""
 
     def resolve(self) -> None:
-        """Resolve the host to the first address that accepts; ServerGone if it is unknown."""
+        """Resolve the host to the first address that accepts, or raise ServerGone."""
         try:
             found = socket.getaddrinfo(self._host, self._port, type=socket.SOCK_STREAM)
         except OSError as error:

@@ -20,7 +20,7 @@ def convert(
 ) -> dict[str, NDArray[Any]]:
     """Return samples of every input, along a new first axis, in the shape that is sent.
 
-    An input may have one sample for all. UsageError if shapes or numbers do not fit.
+    An input may have one sample for all. Raises UsageError if shapes or numbers do not fit.
     """
     ways = sample_rows.find_layouts(
         {name: array.shape for name, array in arrays.items()}, signature
@@ -38,7 +38,7 @@ def convert(
 def one_sample(
     array: NDArray[Any], spec: TensorSpec, signature: Signature, where: str
 ) -> NDArray[Any]:
-    """Return one sample in the shape that is sent; UsageError if its shape does not fit."""
+    """Return one sample in the shape that is sent, or raise UsageError if it does not fit."""
     given = array[np.newaxis]
     ways = sample_rows.layouts_of(given.shape, spec, signature)
     way = next((way for way in ways if way.samples == 1), None)
@@ -81,7 +81,7 @@ def _wrong_shape(
 
 
 def convert_datatype(array: NDArray[Any], spec: TensorSpec, where: str) -> NDArray[Any]:
-    """Convert to the input's datatype; UsageError if more than precision would be lost."""
+    """Convert to the input's datatype, or raise UsageError if more than precision is lost."""
     if spec.datatype == "BYTES":
         elements = array.astype(object)
         if not all(isinstance(element, str | bytes) for element in elements.ravel()):

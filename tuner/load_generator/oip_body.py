@@ -74,7 +74,7 @@ def groups(items: int, client_batch: int) -> NDArray[np.intp]:
 
 
 def stack(items: Sequence[Sequence[RequestInput]], where: str) -> Sequence[RequestInput]:
-    """Stack all items into one request; UsageError if shapes or inputs without item axis differ."""
+    """Stack all items into one request, or raise UsageError if they do not fit together."""
     if len(items) == 1:
         return items[0]
     return [_stack_input(inputs, len(items), where) for inputs in zip(*items, strict=True)]

@@ -93,7 +93,7 @@ def from_npz(
 
 @contextlib.contextmanager
 def open_npz(path: pathlib.Path) -> Iterator[Mapping[str, NDArray[Any]]]:
-    """Open a file's arrays, each read on access; UsageError if it is no npz."""
+    """Open a file's arrays, each read on access, or raise UsageError."""
     if not path.is_file():
         raise UsageError(f"payload file {path}: no such file")
     if not zipfile.is_zipfile(path):
@@ -115,7 +115,8 @@ def from_json_lines(
 ) -> Payloads:
     """Read one item per line: a protocol request or {input name: nested list}.
 
-    The list may have a batch dimension of 1. UsageError for a file or line that does not fit.
+    The list may have a batch dimension of 1. Raises UsageError for a file or line that does not
+    fit.
     """
     items: list[list[oip_body.RequestInput]] = []
     try:

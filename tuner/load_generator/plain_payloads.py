@@ -51,7 +51,7 @@ def from_file(
 def tensors(
     path: pathlib.Path, *, to: str, method: str, headers: Mapping[str, str], response: str
 ) -> Payloads:
-    """Make bodies from the only input's bytes; UsageError if there are others or no numbers."""
+    """Make bodies from the bytes of the only input, or raise UsageError if it is not numeric."""
     arrays, labels = _arrays(path)
     if len(arrays) != 1:
         raise UsageError(
@@ -122,5 +122,5 @@ def _arrays(path: pathlib.Path) -> tuple[dict[str, NDArray[Any]], NDArray[Any] |
 def _plain(value: Any, where: str) -> Any:
     found = value.tolist()
     if isinstance(found, bytes):
-        raise UsageError(f"{where}: bytes cannot be sent as JSON; give texts")
+        raise UsageError(f"{where}: bytes cannot be sent as JSON; give strings")
     return found

@@ -82,7 +82,7 @@ class ResponseReader:
         return bytes(self._told if self._parser is None else self._parser.told)
 
     def feed(self, data: bytes) -> HttpResponse | None:
-        """Read data, and return the response once it is complete; BadResponse if it is invalid."""
+        """Read data, and return the response once it is complete, or raise BadResponse."""
         if self._parser is not None:
             return self._parser.feed(data)
         if self.plain is not None:

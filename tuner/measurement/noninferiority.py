@@ -1,6 +1,6 @@
 """Test of whether one sampler is worse than another by more than a margin.
 
-Paired regret differences, reference minus peer, get a one-sided Student's t test; identical ones a
+Paired regret differences, reference minus peer, get a one-sided Student's t test, identical ones a
 sign test. Regrets are skewed, so few units make the level approximate. Holm's correction
 (Scandinavian Journal of Statistics 6:65, 1979) allows dependence.
 """

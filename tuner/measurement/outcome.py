@@ -51,8 +51,9 @@ def measure_outcome(
     A server that `fell_behind` has no latency of its own, since it grows with the measuring time.
 
     Returns:
-        A measurement only with ok; otherwise failed with cause `timeout` (nothing finished) or
-        `errors`, or infeasible with cause `overload` (open loop) or `constraint` (all rejected).
+        A measurement only if the outcome is ok. Otherwise it is failed with cause `timeout`
+        (nothing finished) or `errors`, or infeasible with cause `overload` (open loop) or
+        `constraint` (all rejected).
     """
     if fell_behind:
         why = f"it fell behind by {100 * fell_behind:.0f} % of the requests"

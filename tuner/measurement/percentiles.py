@@ -34,7 +34,7 @@ def spread(ordered: NDArray[np.float64]) -> float:
 def interval(
     ordered: NDArray[np.float64], share: float, *, effective: float | None = None
 ) -> Interval:
-    """Return a 95 % interval of the true percentile of values (n,), worth `effective` ones."""
+    """Return a 95 % interval of the percentile of values (n,), `effective` of them independent."""
     low, high = tail_latency.ranks_of(len(ordered), share, effective=effective)
     return Interval(
         low=None if low is None else float(ordered[low - 1]),

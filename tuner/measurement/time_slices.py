@@ -32,7 +32,7 @@ class TimeSlices:
     def of(
         cls, *, round_trip_s: float, startup_s: float, measured_s: float = 0.0, arms: int = 2
     ) -> Self:
-        """Plan slices from the slowest arm's mean latency, the mean startup and the minimum time.
+        """Plan slices from the slowest arm's mean latency, the mean startup, and `measured_s`.
 
         Slices get as much time as the startup, which is optimal if evaluations and quartets vary
         alike (Cochran, Sampling Techniques, section 10.6).

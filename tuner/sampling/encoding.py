@@ -151,7 +151,7 @@ Axis = ChoiceAxis | NumberAxis
 
 
 def axis_of(distribution: BaseDistribution) -> Axis:
-    """Return a distribution's axis; UsageError for an unknown type."""
+    """Return a distribution's axis, or raise UsageError for an unknown type."""
     if isinstance(distribution, CategoricalDistribution):
         return ChoiceAxis(distribution.choices)
     if isinstance(distribution, IntDistribution | FloatDistribution):
@@ -202,7 +202,10 @@ class Cube:
         return None if None in sizes else math.prod(size for size in sizes if size is not None)
 
     def encode(self, configuration: Mapping[str, Any]) -> Array:
-        """Return a configuration's vector (d,); KeyError, TypeError or ValueError if illegal."""
+        """Return a configuration's vector (d,).
+
+        Raises KeyError, TypeError or ValueError if it is illegal.
+        """
         return np.asarray(self.encode_all([configuration])[0])
 
     def encode_all(self, configurations: Sequence[Mapping[str, Any]]) -> Array:

@@ -68,7 +68,7 @@ def create(
     """Create a sampler.
 
     Args:
-        seed: the same seeds and results give the same proposals.
+        seed: makes proposals reproducible.
         options: the sampler's own options, such as `epsilon`.
 
     Raises:

@@ -44,7 +44,7 @@ class _Derived(NamedTuple):
 
 
 def derive(probe: ProbeResult) -> SearchSpace:
-    """Return the space for a probe; InvalidSpace if the machine cannot hold one replica."""
+    """Return the space for a probe, or raise InvalidSpace if the machine holds no replica."""
     rules, _ = _rules(probe)
     return SearchSpace(
         name=pathlib.PurePath(probe.model).stem,

@@ -74,7 +74,7 @@ def bundled_names() -> tuple[str, ...]:
 
 
 def parse(text: str, file: str, vocabulary: KnobSchema = SERVING) -> SearchSpace:
-    """Parse a search space; InvalidSpace names `file`, the line, and the nearest valid name."""
+    """Parse a search space; an InvalidSpace names `file`, the line and the nearest valid name."""
     content = document.read(text, file)
     tree = content.mapping(content.value, ())
     for key in tree:

@@ -272,7 +272,7 @@ def _grid(knob: _NumberKnob[Number]) -> tuple[int | float, ...]:
 def spread(
     low: float, high: float, *, is_log: bool, is_whole: bool, step: float | None, points: int | None
 ) -> list[float]:
-    """Return ascending values from `low` up to `high`; ValueError for more than `MAX_VALUES`.
+    """Return ascending values from `low` up to `high`; raise ValueError above `MAX_VALUES`.
 
     Rounding may make neighbours identical. `is_log` means constant ratios, with `points` only.
     Whole numbers default to step 1 on a linear scale.

@@ -17,7 +17,6 @@ SHARE = "accelerator.share"
 OF_DEVICE = frozenset({CLOCK, SHARE})
 """Knobs that some machines do not have."""
 ENGINE_CPU, ENGINE_MEMORY = "engine.cpu", "engine.memory_mb"
-"""Limits of another engine's whole server."""
 
 
 class Narrowed(NamedTuple):

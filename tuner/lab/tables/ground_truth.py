@@ -161,8 +161,8 @@ def _pool_histograms(
 def drift(surface: BenchmarkTable, objective: Objective) -> Mapping[int, float]:
     """Return, by number, the log factor by which each evaluation was slowed down; the median is 0.
 
-    After the passes, repeats of candidates with few evaluations do not count, as their values chose
-    them.
+    After the passes, repeats of candidates with few evaluations do not count, as they were chosen
+    by their values.
     """
     every = ((one, surface.minimised_value(one, objective)) for one in surface.launches)
     told = [(evaluation, value) for evaluation, value in every if value is not None]
