@@ -168,7 +168,7 @@ class _Recorder:
     def _tell(self, candidates: int, done: int, expected: int) -> None:
         settings = self._order.settings.measurement
         each_s = settings.measured_s + settings.warmup_s + 0.3
-        text = f"{self._head.name}: {formatting.plural(candidates, 'configuration')} that differ, "
+        text = f"{self._head.name}: {formatting.plural(candidates, 'distinct configuration')}, "
         text += f"{self._order.thoroughness.passes} passes, then the best ones again; "
         text += f"about {formatting.plural(expected, 'evaluation')}"
         if done:

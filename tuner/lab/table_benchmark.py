@@ -79,7 +79,9 @@ def prepare_table(folder: pathlib.Path, measurement: Mapping[str, Any]) -> Prepa
     recorded = {"objective": surface.head.objective, "slo_ms": surface.head.deadline_ms}
     asked = MeasurementSettings(**{**recorded, **measurement})
     if asked.objective != asked.first:
-        raise UsageError(f"--objective {asked.objective}: expected one, as {asked.first}")
+        raise UsageError(
+            f"--objective {asked.objective}: expected a single one, such as {asked.first}"
+        )
     surface = dataclasses.replace(surface, deadline_ms=asked.slo_ms, paid=prices.read(asked.prices))
     return prepared_table.prepare_table(surface, asked.first, asked.limits)
 
@@ -89,7 +91,7 @@ def samplers_of(samplers: Sequence[str], reference: str) -> tuple[str, ...]:
     every = tuple(dict.fromkeys((reference, *samplers)))
     if len(every) < 2:
         raise UsageError(
-            f"--samplers: expected others beside the reference {reference!r}, as random"
+            f"--samplers: expected samplers other than the reference {reference!r}, such as random"
         )
     return every
 

@@ -65,7 +65,7 @@ def from_npz(
     count = max(map(len, found.values()))
     if "labels" in arrays and len(arrays["labels"]) != count:
         raise UsageError(
-            f"{where} 'labels': {len(arrays['labels'])} items, expected as many as of the inputs, {count}"
+            f"{where} 'labels': {len(arrays['labels'])} items, expected {count}, as many as the inputs have"
         )
     each = sum(one.nbytes // len(one) for one in found.values())
     taken = fitting(count, each, most)

@@ -52,7 +52,7 @@ def _check_pairs(default: int, best: int) -> None:
     if default != best or best < MIN_PAIRS:
         raise UsageError(
             f"{default} evaluations of the default and {best} of the best configuration: "
-            f"expected as many of each, at least {MIN_PAIRS}"
+            f"expected the same number of each, at least {MIN_PAIRS}"
         )
 
 

@@ -113,7 +113,7 @@ def never_failed(history: History, among: NDArray[np.bool_]) -> NDArray[np.bool_
 
 
 def history_of(study: Study, candidates: CandidateSet | None) -> History | None:
-    """Read a study; None if no parameter varies."""
+    """Read a study, or return None if no parameter varies."""
     trials = study.get_trials(deepcopy=False)
     place = candidates or Cube.of(shared_distributions(trials))
     if not place.width:

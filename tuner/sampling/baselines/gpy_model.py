@@ -32,7 +32,7 @@ _MIN_SD = 0.02
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class GpyModel:
-    """A fitted process."""
+    """Fitted process."""
 
     _model: Any
     _shift: float

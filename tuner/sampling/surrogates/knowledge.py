@@ -16,7 +16,7 @@ class WarmStart:
     targets: Array  # (k,) log objectives, without what the workload's size explains
     errors: Array  # (k,) standard error within each evaluation; NaN if unknown
     prediction: Array | None
-    """Log predictions (k,) under their workload."""
+    """Log predictions (k,) under these workloads."""
     own_context: Array  # (c,) of the study itself
 
 

@@ -42,7 +42,7 @@ class Hyperparameters:
 
     @classmethod
     def of(cls, values: Array | tuple[float, ...]) -> Hyperparameters:
-        """Read what `as_tuple` returned."""
+        """Rebuild from what `as_tuple` returned."""
         return cls(float(values[0]), tuple(map(float, values[1:-1])), float(values[-1]))
 
 
