@@ -72,7 +72,7 @@ def pilot(course: DriftModel, seed: int) -> tuple[Shares, Shares]:
     drawn = {name: drift_model.draw(part, at_s, launch, rng) for name, part in parts.items()}
     logs = sum(drawn.values()) + configuration
     found = drift_model.fit(
-        Blocks(at_s=at_s, logs=logs, launch=launch, configuration=configuration)
+        Blocks(at_s=at_s, logs=logs, evaluation=launch, configuration=configuration)
     )
     assert found is not None
     variances = {name: float(values.var()) for name, values in drawn.items()}

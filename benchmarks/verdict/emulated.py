@@ -109,7 +109,7 @@ def course_of(surface: BenchmarkTable) -> tuple[DriftModel, float]:
         for block in launch.blocks
     ]
     at_s, logs, numbers, cells = (np.array(column) for column in zip(*rows, strict=True))
-    found = drift_model.fit(Blocks(at_s=at_s, logs=logs, launch=numbers, configuration=cells))
+    found = drift_model.fit(Blocks(at_s=at_s, logs=logs, evaluation=numbers, configuration=cells))
     assert found is not None
     return found, block_s
 

@@ -1,1 +1,1 @@
-"""Benchmarks of samplers, noise measurements and samples: for those who work on the tuner."""
+"""Sampler benchmarks, noise measurements and samples, for developers of the tuner."""

@@ -1,6 +1,6 @@
 """Comparison of samplers on one engine with one budget and the same seeds.
 
-In each repeat the searches' trials take turns, which spreads machine drift evenly, and their winners
+In each repeat the searches take turns by trial, which spreads machine drift evenly; their winners
 are measured again on new servers, alternating. No search ends early.
 """
 
@@ -49,7 +49,7 @@ SETTINGS_FILE = "compare.yaml"
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class CompareSpec:
-    """What to compare."""
+    """Specification of a comparison of samplers."""
 
     settings: StudySettings
     samplers: tuple[str, ...]
@@ -60,8 +60,8 @@ def compare(order: CompareSpec, *, terminal: Terminal) -> tuple[ComparisonRecord
     """Run all searches, re-measure the winners and compare them.
 
     Raises:
-        UsageError: an input is wrong; nothing was written.
-        Interrupted: the trials so far are saved.
+        UsageError: an input is invalid; nothing was written.
+        Interrupted: a signal arrived; the trials so far are saved.
     """
     target = targets.find_target(order.settings.target)
     settings = name_study(
@@ -221,7 +221,7 @@ def _remeasure(
 ) -> verification.Rounds:
     begun_s = time.monotonic()
 
-    def report(starts: Sequence[RoundEvaluation], _launch: Evaluation) -> None:
+    def report(starts: Sequence[RoundEvaluation], _evaluation: Evaluation) -> None:
         terminal.check()
         evaluator.stream = 1 + len(starts) // len(winners)  # one for each round; searches have 0
         last, whole = starts[-1], rounds * len(winners)

@@ -1,4 +1,4 @@
-"""Check of this machine: what is missing, which limits work, and the smallest gain it can show."""
+"""Check of this machine: what is missing, which limits work, and which gains it can show."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ class NoiseResult:
 
 
 def findings() -> tuple[Finding, ...]:
-    """Run all cheap checks."""
+    """Run all quick checks."""
     facts, cgroups = machine.read(), manager.probe()
     return (
         _python(),
@@ -84,7 +84,7 @@ def findings() -> tuple[Finding, ...]:
 def clean() -> tuple[str, ...]:
     """Remove what dead servers left: groups with processes, directories, containers, GPU locks.
 
-    TunerError if a GPU cannot be restored; the rest is done.
+    Raises TunerError at the end if a GPU cannot be restored.
     """
     removed = [str(path) for path in (*admin_token.remove_left(), *manager.cleanup_stale())]
     with contextlib.suppress(DockerError):  # no engine, no containers
@@ -111,10 +111,10 @@ def noise_of(target: TargetSettings, *, launches: int) -> NoiseResult:
         evaluator.send(problem.payloads_of(target, card, served, seed=0))
         for _ in range(launches):
             before_s = time.monotonic()
-            launch = evaluator.evaluate_on_new_server(Configuration({}))
-            if launch.measurement is None:
-                raise TunerError(f"the noise cannot be measured: {launch.outcome.reason}")
-            measured.append(launch.measurement)
+            evaluation = evaluator.evaluate_on_new_server(Configuration({}))
+            if evaluation.measurement is None:
+                raise TunerError(f"the noise cannot be measured: {evaluation.outcome.reason}")
+            measured.append(evaluation.measurement)
             starts_s.append(time.monotonic() - before_s - settings.measured_s)
     components = variance_components.components_of([measured])
     if components is None:
@@ -136,7 +136,7 @@ def noise_of(target: TargetSettings, *, launches: int) -> NoiseResult:
 
 
 def sentences(found: NoiseResult) -> tuple[str, ...]:
-    """Noise in words."""
+    """Describe the measured noise in sentences."""
     evaluation_sd = found.components.evaluation_sd
     lines = [
         f"{found.model}, {found.launches} evaluations: blocks of one evaluation differ by "

@@ -20,7 +20,7 @@ SPENT_S = (30.0, 60.0, 120.0)
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class NoiseEvaluation:
-    """One evaluation, even failed."""
+    """One evaluation, successful or failed."""
 
     configuration: int
     started_at: float
@@ -28,7 +28,7 @@ class NoiseEvaluation:
     took_s: float
     outcome: Outcome
     blocks_ms: tuple[float, ...]
-    """Mean latency per block; empty unless ok."""
+    """Mean latency of each block; empty unless the outcome is ok."""
     foreign_share: float | None = None
     repeats: int = 0
 
@@ -39,7 +39,7 @@ class DetectableGain:
 
     spent_s: float
     comparison: float | None
-    """Between two configurations, server starts included; None: too short."""
+    """Gain between two configurations, server starts included; None if there is too little time."""
     study: float | None
 
 
@@ -52,7 +52,7 @@ class NoiseMeasurement:
     default: Configuration
     configurations: tuple[Configuration, ...]
     means_ms: tuple[float, ...]
-    """Geometric mean of blocks; NaN if it never worked."""
+    """Geometric mean of each configuration's blocks; NaN if it never worked."""
     tried: tuple[NoiseEvaluation, ...]
     block_s: float
     course: DriftModel
@@ -96,7 +96,7 @@ def read(
             Blocks(
                 at_s=np.repeat(begun_s, counts) + np.concatenate(within_s),
                 logs=np.concatenate(logs),
-                launch=np.repeat([number for number, _ in worked], counts),
+                evaluation=np.repeat([number for number, _ in worked], counts),
                 configuration=np.repeat([one.configuration for _, one in worked], counts),
             )
         )
@@ -127,7 +127,7 @@ def read(
 def detectable_gain(
     course: DriftModel, budget: Budget, *, block_s: float, spent_s: float
 ) -> DetectableGain:
-    """Smallest gain detectable in a time, at the budget's cost of a comparison."""
+    """Return the smallest gain detectable in `spent_s` at the budget's cost of a comparison."""
 
     def smallest(pairs: int) -> float | None:
         slices = budget.slices

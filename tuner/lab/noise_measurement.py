@@ -1,6 +1,6 @@
 """Noise measurement: a few configurations evaluated repeatedly in random order.
 
-Evaluations are short and gapless, to separate drift from their own variation. Writes nothing.
+Evaluations are short and gapless, to separate drift from their own variation. Nothing is written.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from tuner.values.request_records import RequestRecords
 BLOCK_S = 0.2
 MIN_BLOCKS = 3
 LOOKED_AT = 2
-"""Looked at per configuration measured; the slower half is dropped."""
+"""Configurations tried for each one to measure; the slower half is dropped."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,7 +50,7 @@ def measure(order: NoiseMeasurementSpec, *, terminal: Terminal) -> NoiseMeasurem
 
     Raises:
         UsageError: an input is invalid; nothing was measured.
-        Interrupted: a signal came; nothing was saved.
+        Interrupted: a signal arrived; nothing was saved.
     """
     settings = order.settings
     target = targets.find_target(settings.target)
@@ -58,7 +58,7 @@ def measure(order: NoiseMeasurementSpec, *, terminal: Terminal) -> NoiseMeasurem
         inputs = prepare(evaluator, settings, target, terminal)
         piloting = _MeasurementRun(order, evaluator, inputs.problem, terminal)
         chosen, block_s = piloting.look()
-        tried = piloting.launches(chosen, block_s)
+        tried = piloting.evaluate_all(chosen, block_s)
         budget = budget_of(settings, evaluator)
     return read(
         budget,
@@ -87,7 +87,7 @@ class _MeasurementRun:
         self._progress = Progress(terminal.console, default=problem.default, objective="mean")
 
     def look(self) -> tuple[tuple[Configuration, ...], float]:
-        """Configurations to measure, default first, and their block length."""
+        """Choose the configurations to measure, default first, and their block length."""
         wanted = self._order.configurations
         spread = self._spread(LOOKED_AT * wanted)
         if len(spread) < 2:
@@ -99,18 +99,18 @@ class _MeasurementRun:
         seen: dict[Configuration, Measurement] = {}
         reason = ""
         for cell in spread:
-            launch = self._launch(cell)
-            if launch.measurement is not None:
-                seen[cell] = launch.measurement
-            reason = reason or launch.outcome.reason
+            evaluation = self._evaluate(cell)
+            if evaluation.measurement is not None:
+                seen[cell] = evaluation.measurement
+            reason = reason or evaluation.outcome.reason
         if len(seen) < 2:
             raise TunerError(f"the noise cannot be measured: {reason}")
         return chosen_of(seen, wanted, default=self._problem.default)
 
-    def launches(
+    def evaluate_all(
         self, chosen: Sequence[Configuration], block_s: float
     ) -> tuple[NoiseEvaluation, ...]:
-        """Run all evaluations shuffled."""
+        """Run all evaluations in a random order."""
         order = self._order
         settings = order.settings.measurement
         seconds = max(settings.measured_s, MIN_BLOCKS * block_s)
@@ -118,7 +118,7 @@ class _MeasurementRun:
         places = self._rng.permutation(np.repeat(np.arange(len(chosen)), order.evaluations))
         self._progress.say(
             f"{formatting.plural(len(chosen), 'configuration')}, "
-            f"{formatting.plural(order.evaluations, 'launch')} of each in a random order, "
+            f"{formatting.plural(order.evaluations, 'evaluation')} of each in a random order, "
             f"{seconds:g} s measured in each",
             style="bold",
         )
@@ -126,15 +126,17 @@ class _MeasurementRun:
         begun_s = time.monotonic()
         for place in places.tolist():
             before_s = time.monotonic()
-            launch = self._launch(chosen[place])
-            tried.append(self._make_evaluation(launch, place, time.monotonic() - before_s, block_s))
+            evaluation = self._evaluate(chosen[place])
+            tried.append(
+                self._make_evaluation(evaluation, place, time.monotonic() - before_s, block_s)
+            )
             left_s = (time.monotonic() - begun_s) / len(tried) * (len(places) - len(tried))
             if len(tried) == 1:
                 self._progress.print_duration(left_s, now=dt.datetime.now().astimezone())
             self._progress.say(
                 f"{len(tried):3d}/{len(places)} "
-                f"{self._progress.result(launch.outcome, launch.measurement)} | "
-                f"{self._progress.differences(launch.configuration)} | "
+                f"{self._progress.result(evaluation.outcome, evaluation.measurement)} | "
+                f"{self._progress.differences(evaluation.configuration)} | "
                 f"{formatting.duration(left_s)} left"
             )
         return tuple(tried)
@@ -149,20 +151,20 @@ class _MeasurementRun:
             found.append(candidates.configurations[candidates.nearest(vector, free)])
         return found
 
-    def _launch(self, candidate: Configuration) -> Evaluation:
-        launch = self._evaluator.evaluate(candidate)
+    def _evaluate(self, candidate: Configuration) -> Evaluation:
+        evaluation = self._evaluator.evaluate(candidate)
         self._terminal.check()
-        return launch
+        return evaluation
 
     def _make_evaluation(
-        self, launch: Evaluation, place: int, took_s: float, block_s: float
+        self, evaluation: Evaluation, place: int, took_s: float, block_s: float
     ) -> NoiseEvaluation:
-        measured, records = launch.measurement, launch.records
+        measured, records = evaluation.measurement, evaluation.records
         tried = NoiseEvaluation(
             configuration=place,
-            started_at=launch.started_at,
+            started_at=evaluation.started_at,
             took_s=took_s,
-            outcome=launch.outcome,
+            outcome=evaluation.outcome,
             blocks_ms=(),
         )
         if measured is None or records is None:
@@ -172,7 +174,7 @@ class _MeasurementRun:
         cores_s = self._problem.environment.machine.cores * (measured.warmup_s + measured.seconds)
         return dataclasses.replace(
             tried,
-            started_at=launch.started_at + took_s - measured.seconds,
+            started_at=evaluation.started_at + took_s - measured.seconds,
             blocks_ms=blocks_of(records, measured, block_s),
             foreign_share=None if foreign_s is None else foreign_s / cores_s,
             repeats=measured.repeats,
@@ -182,7 +184,7 @@ class _MeasurementRun:
 def chosen_of(
     seen: dict[Configuration, Measurement], wanted: int, *, default: Configuration
 ) -> tuple[tuple[Configuration, ...], float]:
-    """Default, if seen, and the fastest others, and a block length of two latencies."""
+    """Return the default, if seen, the fastest others, and a block length of two latencies."""
     ordered = sorted(seen, key=lambda cell: (cell != default, seen[cell].mean_ms))
     chosen = tuple(ordered[:wanted])
     slowest_s = max(seen[cell].mean_ms for cell in chosen) / 1e3
@@ -190,7 +192,7 @@ def chosen_of(
 
 
 def blocks_of(records: RequestRecords, measured: Measurement, block_s: float) -> tuple[float, ...]:
-    """Mean latencies of whole blocks, in ms."""
+    """Return the mean latency of each whole block, in ms."""
     counted = summary.is_measured(records, warmup_s=measured.warmup_s, seconds=measured.seconds)
     counted &= summary.is_ok(records)
     in_turn = np.argsort(records.finished_s[counted], kind="stable")

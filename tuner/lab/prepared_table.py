@@ -30,7 +30,7 @@ from tuner.values.study_record import OUR_ENGINE
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
 class PreparedTable:
-    """Benchmark table with its problem statement, ground truth and halves."""
+    """Benchmark table with its problem statement, ground truth and split evaluations."""
 
     surface: BenchmarkTable
     problem: ProblemStatement
@@ -38,24 +38,24 @@ class PreparedTable:
     truth: GroundTruth
     objective: str
     limits: tuple[MetricConstraint, ...] = ()
-    """Candidates that truly violate one are no solutions."""
+    """Constraints that the true values of a solution must satisfy."""
 
     @functools.cached_property
     def profile(self) -> CostProfile | None:
-        """Costs of the model, if they were recorded."""
+        """Measured costs of the model, if they were recorded."""
         kept = self.surface.head.profile
         return None if kept is None else CostProfile.from_json(kept)
 
     @functools.cached_property
     def simulated(self) -> np.ndarray[tuple[int], np.dtype[np.float64]] | None:
-        """Discrete-event predictions (m,), if any."""
+        """Predictions (m,) by discrete-event simulation, if any."""
         if self.profile is None:
             return None
         return prediction.simulate(self.problem, self.profile)
 
     @functools.cached_property
     def resampling(self) -> Resampling:
-        """Model of resampled evaluations."""
+        """Model from which evaluations are resampled."""
         found = self.truth
         return Resampling.of(
             self.surface,
@@ -66,11 +66,11 @@ class PreparedTable:
 
     @functools.cached_property
     def trial_s(self) -> float:
-        """Median trial duration in the recording."""
+        """Median duration of the recorded trials."""
         took_s = [
-            launch.startup_s + launch.loaded_s
-            for launch in self.surface.launches
-            if launch.histogram is not None
+            evaluation.startup_s + evaluation.loaded_s
+            for evaluation in self.surface.launches
+            if evaluation.histogram is not None
         ]
         return statistics.median(took_s)
 
@@ -78,10 +78,11 @@ class PreparedTable:
 def prepare_table(
     surface: BenchmarkTable, objective: str | None = None, limits: Sequence[MetricConstraint] = ()
 ) -> PreparedTable:
-    """Prepare a table; `objective` is None for its own.
+    """Prepare a table; an `objective` of None means the table's own.
 
     Raises:
-        InvalidTable: too few evaluations, unreadable space, or open-loop objective.
+        InvalidTable: a candidate has too few evaluations, the space is unreadable, or the objective
+            needs an open loop.
         UsageError: objective or constraint is not recorded, or nothing satisfies it.
     """
     name = objective or surface.head.objective
@@ -154,7 +155,7 @@ def _within(
 
 
 def make_problem(surface: BenchmarkTable) -> ProblemStatement:
-    """Recorded candidates as a problem statement."""
+    """Build the problem statement of the recorded candidates."""
     head = surface.head
     known = knob_schema.SERVING if head.engine == OUR_ENGINE else knob_schema.OF_ANY
     text = yaml.safe_dump(dict(head.space), sort_keys=False)

@@ -1,7 +1,7 @@
 """Recorder of a benchmark table: every candidate of a grid, evaluated several times.
 
-Each pass has a new order, against drift; then the best are repeated (`schedule`). A killed command
-resumes after the last row.
+Each pass has a new order, to counter drift; then the best are repeated (`schedule`). A killed
+recording resumes after its last row.
 """
 
 from __future__ import annotations
@@ -44,28 +44,28 @@ MAX_FAILED_IN_A_ROW = 8
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class RecordSpec:
-    """What to record, and where."""
+    """Specification of a recording."""
 
     settings: StudySettings
-    """Target (its space is the grid), measurement, order seed."""
+    """Target (whose space is the grid), measurement, and seed of the order."""
     thoroughness: RepeatRule
     out: pathlib.Path
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class RecordResult:
-    """Table after a recording, and how many evaluations are new."""
+    """Table after a recording, and the number of new evaluations."""
 
     surface: BenchmarkTable
     measured: int
 
 
 def record(order: RecordSpec, *, terminal: Terminal) -> RecordResult:
-    """Measure what the folder lacks.
+    """Measure the evaluations that the folder lacks.
 
     Raises:
-        UsageError: an invalid input, or another recording's folder; nothing was measured.
-        Interrupted: a signal came; evaluations are saved.
+        UsageError: an input is invalid, or the folder is another recording's; nothing was measured.
+        Interrupted: a signal arrived; the evaluations so far are saved.
     """
     settings = order.settings
     target = targets.find_target(settings.target)
@@ -81,17 +81,18 @@ def record(order: RecordSpec, *, terminal: Terminal) -> RecordResult:
             profile = prediction.profile_of(evaluator, problem)
             head = dataclasses.replace(head, profile=None if profile is None else profile.as_json())
         folder.begin(head)
-        launches = list(known.launches) if known is not None else []
-        before = len(launches)
+        evaluations = list(known.launches) if known is not None else []
+        before = len(evaluations)
         recorder = _Recorder(order, folder, evaluator, problem, head, terminal)
         try:
-            recorder.run(launches)
+            recorder.run(evaluations)
         except KeyboardInterrupt:
-            kept = f"{len(launches)} evaluations are in {order.out}"
+            kept = f"{len(evaluations)} evaluations are in {order.out}"
             raise Interrupted(f"{kept}; repeat the command to continue") from None
         folder.finish(head)
     return RecordResult(
-        surface=BenchmarkTable(head=head, launches=tuple(launches)), measured=len(launches) - before
+        surface=BenchmarkTable(head=head, launches=tuple(evaluations)),
+        measured=len(evaluations) - before,
     )
 
 
@@ -122,34 +123,34 @@ class _Recorder:
             terminal.console, default=problem.default, objective=head.objective
         )
 
-    def run(self, launches: list[RecordedEvaluation]) -> None:
-        """Run due evaluations; append them to the folder and `launches`."""
+    def run(self, evaluations: list[RecordedEvaluation]) -> None:
+        """Run the due evaluations, and append them to the folder and `evaluations`."""
         cells = self._problem.candidates.configurations
-        recorded = [self._read(launch) for launch in launches]
+        recorded = [self._read(evaluation) for evaluation in evaluations]
         expected = expected_evaluations(len(cells), self._order.thoroughness)
-        self._tell(len(cells), len(launches), expected)
-        begun_s, at_begin = time.monotonic(), len(launches)
+        self._tell(len(cells), len(evaluations), expected)
+        begun_s, at_begin = time.monotonic(), len(evaluations)
         while True:
             sweep, waiting = due(cells, recorded, self._order.thoroughness, seed=self._head.seed)
             if not waiting:
                 return
             for cell in waiting:
                 self._evaluator.stream = sweep  # a scenario's requests differ by pass
-                launch = self._evaluator.evaluate(cell)
-                number = max((one.number for one in launches), default=-1) + 1
-                kept = _make_record(launch, number=number, sweep=sweep)
+                evaluation = self._evaluator.evaluate(cell)
+                number = max((one.number for one in evaluations), default=-1) + 1
+                kept = _make_record(evaluation, number=number, sweep=sweep)
                 self._folder.append(kept)
-                launches.append(kept)
+                evaluations.append(kept)
                 recorded.append(self._read(kept))
-                each_s = (time.monotonic() - begun_s) / (len(launches) - at_begin)
-                left_s = each_s * max(0, expected - len(launches))
+                each_s = (time.monotonic() - begun_s) / (len(evaluations) - at_begin)
+                left_s = each_s * max(0, expected - len(evaluations))
                 again = ", disturbed by the host" if recorded[-1].is_disturbed else ""
                 self._progress.say(
-                    f"{len(launches):5d} pass {sweep}{again} "
-                    f"{self._progress.result(launch.outcome, launch.measurement)} | "
+                    f"{len(evaluations):5d} pass {sweep}{again} "
+                    f"{self._progress.result(evaluation.outcome, evaluation.measurement)} | "
                     f"{self._progress.differences(cell)} | {formatting.duration(left_s)} left"
                 )
-                self._check(recorded, launch)
+                self._check(recorded, evaluation)
 
     def _check(self, recorded: list[HasRecord], last: Evaluation) -> None:
         self._terminal.check()
@@ -167,29 +168,31 @@ class _Recorder:
     def _tell(self, candidates: int, done: int, expected: int) -> None:
         settings = self._order.settings.measurement
         each_s = settings.measured_s + settings.warmup_s + 0.3
-        text = f"{self._head.name}: {formatting.plural(candidates, 'configuration')} that differ, "
+        text = f"{self._head.name}: {formatting.plural(candidates, 'distinct configuration')}, "
         text += f"{self._order.thoroughness.passes} passes, then the best ones again; "
-        text += f"about {formatting.plural(expected, 'launch')}"
+        text += f"about {formatting.plural(expected, 'evaluation')}"
         if done:
             text += f", {done:,} of them done"
         left_s = max(0, expected - done) * each_s
         self._progress.say(f"{text}: {formatting.duration(left_s)}", style="bold")
 
-    def _read(self, launch: RecordedEvaluation) -> HasRecord:
-        value = self._table.minimised_value(launch, self._objective)
-        return HasRecord(launch.sweep, launch.cell, value, launch.is_disturbed(self._table.cores))
+    def _read(self, evaluation: RecordedEvaluation) -> HasRecord:
+        value = self._table.minimised_value(evaluation, self._objective)
+        return HasRecord(
+            evaluation.sweep, evaluation.cell, value, evaluation.is_disturbed(self._table.cores)
+        )
 
 
-def _make_record(launch: Evaluation, *, number: int, sweep: int) -> RecordedEvaluation:
-    measured, records = launch.measurement, launch.records
+def _make_record(evaluation: Evaluation, *, number: int, sweep: int) -> RecordedEvaluation:
+    measured, records = evaluation.measurement, evaluation.records
     kept = RecordedEvaluation(
         number=number,
-        cell=launch.configuration,
+        cell=evaluation.configuration,
         sweep=sweep,
-        started_at=launch.started_at,
-        outcome=launch.outcome,
-        startup_s=launch.startup_s,
-        loaded_s=launch.loaded_s,
+        started_at=evaluation.started_at,
+        outcome=evaluation.outcome,
+        startup_s=evaluation.startup_s,
+        loaded_s=evaluation.loaded_s,
     )
     if measured is None:
         return kept

@@ -35,7 +35,7 @@ class ReplayResult:
     runs: tuple[ReplayRun, ...]
 
     def as_json(self) -> dict[str, Any]:
-        """Return plain data, from which all metrics can be recomputed."""
+        """Return plain data from which all metrics can be recomputed."""
         found, cells = self.ground.truth, self.ground.problem.candidates.configurations
         each = [
             scoring.trials_to_tolerance(self.runs, found, share, candidates=len(cells))
@@ -63,7 +63,7 @@ def replay(
     workers: int | None = None,
     report: Callable[[ReplayRun], None] = lambda _: None,
 ) -> ReplayResult:
-    """Run all seeds in parallel; `workers` is None for one per core."""
+    """Run all seeds in parallel; `workers` is None for one process per core."""
     count = min(len(order.seeds), workers or os.cpu_count() or 1)
     if count <= 1:
         runs = []
@@ -88,9 +88,9 @@ def replay(
 
 def one_run(ground: PreparedTable, order: ReplaySpec, seed: int) -> ReplayRun:
     """Run the search of one seed."""
-    launches = make_evaluator(ground, order.perturbations, seed)
+    evaluator = make_evaluator(ground, order.perturbations, seed)
     spent = profiling_trials(ground, order)
-    search = search_of(ground, order, seed, launches)
+    search = search_of(ground, order, seed, evaluator)
     cells: list[Configuration | None] = [None] * spent
     recommended: list[Configuration | None] = [None] * spent
     seconds = [spent * ground.trial_s] * spent
@@ -109,8 +109,8 @@ def one_run(ground: PreparedTable, order: ReplaySpec, seed: int) -> ReplayRun:
         took_s = time.perf_counter() - begun_s
         sampler_s += took_s
         own_s.append((own_s[-1] if own_s else 0.0) + (took_s if is_shared else stepped_s))
-        seconds.append(spent * ground.trial_s + launches.seconds)
-    verdict = verdict_of(ground, order, search, launches) if order.pairs else None
+        seconds.append(spent * ground.trial_s + evaluator.seconds)
+    verdict = verdict_of(ground, order, search, evaluator) if order.pairs else None
     return ReplayRun(
         verdict=verdict,
         seed=seed,
@@ -124,7 +124,7 @@ def one_run(ground: PreparedTable, order: ReplaySpec, seed: int) -> ReplayRun:
 
 
 def verdict_of(
-    ground: PreparedTable, order: ReplaySpec, search: Search, launches: TableEvaluator
+    ground: PreparedTable, order: ReplaySpec, search: Search, evaluator: TableEvaluator
 ) -> ReplayedVerdict:
     """Run a study's final selection and verification on drawn evaluations."""
     default, best = ground.problem.default, search.recommend()
@@ -132,14 +132,14 @@ def verdict_of(
     if best is None or believed is None or ground.problem.is_default(best):
         return ReplayedVerdict(outcome="no difference shown", best=best)
 
-    def quiet(_starts: object, _launch: object) -> None:
+    def quiet(_starts: object, _evaluation: object) -> None:
         pass
 
     needs = EvaluationRequirements(objective=search.objective.name, limits=ground.limits)
     if len(believed.configurations) > 1:
         roles = final_selection.name_arms(believed.configurations)
         rounds = verification.alternate(
-            verification.NewServerRounds(launches.evaluate_on_new_server, roles),
+            verification.NewServerRounds(evaluator.evaluate_on_new_server, roles),
             rounds=FINAL_ROUNDS,
             needs=needs,
             report=quiet,
@@ -160,7 +160,7 @@ def verdict_of(
     )
     rounds = verification.alternate(
         verification.NewServerRounds(
-            launches.evaluate_on_new_server, {"default": default, "best": best}
+            evaluator.evaluate_on_new_server, {"default": default, "best": best}
         ),
         rounds=order.pairs,
         needs=needs,

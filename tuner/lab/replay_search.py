@@ -1,4 +1,4 @@
-"""The search of one seed of a replay: a study's, with evaluations drawn from the table."""
+"""Search of one seed of a replay: a study's, with evaluations drawn from the table."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ from tuner.values.configuration import Configuration
 
 PredictionKind = Literal["profile", "discrete", "none", "shuffled", "inverted", "constant", "twice"]
 PREDICTIONS: tuple[PredictionKind, ...] = get_args(PredictionKind)
-"""Predictions from the table's profile, or wrong on purpose.
+"""Kinds of prediction: from the table's profile, or deliberately misleading.
 
-`profile` is the closed form; `discrete` also simulates promising candidates; `twice` is of a
+`profile` is the closed form; `discrete` also simulates promising candidates; `twice` assumes a
 machine twice as fast except for the gateway.
 """
 _APART = 1_000_003
@@ -37,7 +37,7 @@ _STREAM = 7
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class ReplaySpec:
-    """What to replay."""
+    """Specification of a replay."""
 
     sampler: str
     trials: int
@@ -52,7 +52,7 @@ class ReplaySpec:
 
 
 def profiling_trials(ground: PreparedTable, order: ReplaySpec) -> int:
-    """Duration of the profile, if the sampler uses it, in trials, rounded up."""
+    """Return the profile's cost in trials, rounded up; 0 if the sampler does not use it."""
     profile = ground.profile
     is_used = order.guess != "none" and registry.takes(order.sampler, "guess")
     if profile is None or not is_used:
@@ -100,8 +100,8 @@ def with_warm_start(
     before = dataclasses.replace(
         order, after=None, trials=order.after_trials, perturbations=Perturbations(), pairs=0
     )
-    launches = make_evaluator(order.after, before.perturbations, seed + _APART)
-    search = search_of(order.after, before, seed, launches)
+    evaluator = make_evaluator(order.after, before.perturbations, seed + _APART)
+    search = search_of(order.after, before, seed, evaluator)
     for _ in range(order.after_trials):
         search.step()
     study = SourceStudy(
@@ -121,7 +121,7 @@ def with_warm_start(
 def make_evaluator(
     ground: PreparedTable, perturbations: Perturbations, seed: int
 ) -> TableEvaluator:
-    """Evaluator of one seed, with the perturbations."""
+    """Make the evaluator of one seed, with its perturbations."""
     rng = np.random.default_rng([_STREAM, seed])
     drawn: Mapping[Configuration, Sequence[RecordedEvaluation]] = ground.halves.drawn
     walled: frozenset[Configuration] = frozenset()
@@ -146,9 +146,9 @@ def make_evaluator(
 
 
 def search_of(
-    ground: PreparedTable, order: ReplaySpec, seed: int, launches: TableEvaluator
+    ground: PreparedTable, order: ReplaySpec, seed: int, evaluator: TableEvaluator
 ) -> Search:
-    """Search of a study, in memory."""
+    """Create the search of one seed, stored in memory."""
     settings = SearchSettings(
         sampler=order.sampler, trials=order.trials, initial=order.initial, seed=seed
     )
@@ -158,7 +158,7 @@ def search_of(
     search = Search(
         store=StudyStore.in_memory(f"seed-{seed}"),
         problem=problem,
-        evaluator=launches,
+        evaluator=evaluator,
         budget=Budget(
             trials=order.trials,
             initial=settings.first_trials,

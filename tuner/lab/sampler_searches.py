@@ -25,7 +25,7 @@ from tuner.values.sampler_comparison import SamplerRun
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class PredictionCost:
-    """What measuring the profile of a prediction took."""
+    """Cost of measuring the profile behind a prediction."""
 
     trials: int = 0
     seconds: float = 0.0
@@ -36,7 +36,7 @@ NO_PREDICTION = PredictionCost()
 
 @dataclasses.dataclass(slots=True)
 class SearchRun:
-    """One search that is running."""
+    """One search in progress."""
 
     search: Search
     sampler: str
@@ -54,7 +54,7 @@ def start_search(
     repeat: int,
     predicted: PredictionCost,
 ) -> SearchRun:
-    """Start one sampler's search, with a store of its own."""
+    """Start one sampler's search, with its own store."""
     mine = search_settings(settings, sampler, repeat, predicted)
     budget = dataclasses.replace(budget_of(mine, evaluator), max_time_s=math.inf)
     store = StudyStore.create(
@@ -87,7 +87,7 @@ def start_search(
 def search_settings(
     settings: StudySettings, sampler: str, repeat: int, predicted: PredictionCost
 ) -> StudySettings:
-    """Settings of one sampler's search."""
+    """Return the settings of one sampler's search."""
     search = settings.search
     spent = predicted.trials if registry.takes(sampler, "guess") else 0
     trials = search.trials - spent
@@ -105,7 +105,7 @@ def search_settings(
 def take_turns(
     runs: Sequence[SearchRun], progress: Progress, terminal: Terminal, *, later_s: float
 ) -> None:
-    """Run one trial of each search in turn; `later_s` is the time that follows."""
+    """Run one trial of each search in turn; `later_s` is the time needed afterwards."""
     waiting = list(runs)
     while waiting:
         for run in list(waiting):
@@ -122,7 +122,7 @@ def take_turns(
 def sampler_run(
     run: SearchRun, winners: Mapping[str, Configuration], measured: verification.Rounds
 ) -> SamplerRun:
-    """Record of an ended search."""
+    """Return the record of a finished search."""
     objective = run.search.objective
     values = tuple(map(objective.of, run.search.trials))
     return SamplerRun(

@@ -27,7 +27,7 @@ REFERENCE = "structured"
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class TableBenchmarkSpec:
-    """What to replay on which tables."""
+    """Specification of a benchmark of samplers on tables."""
 
     surfaces: tuple[pathlib.Path, ...]
     samplers: tuple[str, ...]
@@ -36,7 +36,7 @@ class TableBenchmarkSpec:
     seeds: tuple[int, ...] = tuple(range(20))
     initial: int | None = None
     measurement: Mapping[str, Any] = dataclasses.field(default_factory=dict)
-    """Given `MeasurementSettings`: objective (else the table's), constraints, deadline, prices."""
+    """Given fields of `MeasurementSettings`: objective, constraints, deadline, prices."""
     jobs: int | None = None
 
 
@@ -54,7 +54,7 @@ def compare(
         check: called after every search; may raise.
 
     Raises:
-        UsageError: unknown or uninstalled sampler, or unrecorded metric.
+        UsageError: a sampler is unknown or not installed, or a metric is not recorded.
     """
     for sampler in order.samplers:
         registry.create(sampler, seed=0, initial=1)
@@ -79,28 +79,30 @@ def prepare_table(folder: pathlib.Path, measurement: Mapping[str, Any]) -> Prepa
     recorded = {"objective": surface.head.objective, "slo_ms": surface.head.deadline_ms}
     asked = MeasurementSettings(**{**recorded, **measurement})
     if asked.objective != asked.first:
-        raise UsageError(f"--objective {asked.objective}: expected one, as {asked.first}")
+        raise UsageError(
+            f"--objective {asked.objective}: expected a single one, such as {asked.first}"
+        )
     surface = dataclasses.replace(surface, deadline_ms=asked.slo_ms, paid=prices.read(asked.prices))
     return prepared_table.prepare_table(surface, asked.first, asked.limits)
 
 
 def samplers_of(samplers: Sequence[str], reference: str) -> tuple[str, ...]:
-    """Distinct samplers, reference first; UsageError without a peer."""
+    """Return the distinct samplers, reference first, or raise UsageError for fewer than two."""
     every = tuple(dict.fromkeys((reference, *samplers)))
     if len(every) < 2:
         raise UsageError(
-            f"--samplers: expected others beside the reference {reference!r}, as random"
+            f"--samplers: expected samplers other than the reference {reference!r}, such as random"
         )
     return every
 
 
 def budgets_of(trials: int) -> tuple[int, ...]:
-    """Budgets of at most `trials` trials."""
+    """Return the usual budgets up to `trials`, or `trials` itself."""
     return tuple(budget for budget in BUDGETS if budget <= trials) or (trials,)
 
 
 def over_tables(surfaces: Sequence[TableBenchmark]) -> tuple[NonInferiority, ...]:
-    """Test the reference across several tables, one mean difference each."""
+    """Test the reference across several tables, with one mean difference from each."""
     if len(surfaces) < 2:
         return ()
     by_pair: dict[tuple[str, int], list[float]] = {}

@@ -29,16 +29,16 @@ class ClosedLoop:
     is_open = False
 
     def due_s(self, sent: int, finished: int, now_s: float) -> float | None:
-        """`now_s` while fewer than `connections` requests are in flight."""
+        """Return `now_s` while fewer than `connections` requests are in flight, otherwise None."""
         return now_s if sent - finished < self.connections else None
 
     def belonging(self, sent: int, _end_s: float) -> int:
-        """Return `sent`: nothing is due and unsent."""
+        """Return `sent`, as no request can be due and unsent."""
         return sent
 
 
 class OpenLoop:
-    """Open loop of at most `connections` in flight: requests are due regardless of responses."""
+    """Open loop with at most `connections` in flight: requests are due regardless of responses."""
 
     is_open = True
 
@@ -48,26 +48,26 @@ class OpenLoop:
         self._known_s = array("d")
 
     def due_s(self, sent: int, _finished: int, _now_s: float) -> float:
-        """Second at which request number `sent` (from 0) is due."""
+        """Return the second at which request number `sent` (from 0) is due."""
         while len(self._known_s) <= sent:
             self._known_s.append(next(self._times_s))
         return self._known_s[sent]
 
     def belonging(self, sent: int, end_s: float) -> int:
-        """How many requests of a phase that ends at `end_s` were due, sent or not."""
+        """Return how many requests of a phase that ends at `end_s` were due, sent or not."""
         while not self._known_s or self._known_s[-1] <= end_s:
             self._known_s.append(next(self._times_s))
         return max(sent, bisect.bisect_right(self._known_s, end_s))
 
 
 def _constant(rate_per_s: float) -> Iterator[float]:
-    """Yield equal distances, without the rounding errors of a running sum."""
+    """Yield evenly spaced arrivals, without the rounding errors of a running sum."""
     for number in itertools.count():
         yield number / rate_per_s
 
 
 def _poisson(rate_per_s: float, seed: int) -> Iterator[float]:
-    """Yield Poisson arrivals, as of many independent users (Kingman, Poisson Processes, 1993)."""
+    """Yield Poisson arrivals, as from many independent users (Kingman, Poisson Processes, 1993)."""
     rng = random.Random(seed)  # noqa: S311  chance of a load, not of a secret
     at_s = 0.0
     while True:
@@ -78,9 +78,8 @@ def _poisson(rate_per_s: float, seed: int) -> Iterator[float]:
 def _burst(rate_per_s: float, seed: int) -> Iterator[float]:
     """Yield Poisson arrivals with a burst of `BURST_S` in every `BURST_PERIOD_S`.
 
-    `rate_per_s` is the mean over whole periods. Drawn by inversion: a sum of unit exponentials is
-    looked up in the integral of the rate (Cinlar, Introduction to Stochastic Processes, 1975,
-    section 4.7).
+    `rate_per_s` is the mean over whole periods. Arrivals are drawn by inverting the integral of the
+    rate (Cinlar, Introduction to Stochastic Processes, 1975, section 4.7).
     """
     rng = random.Random(seed)  # noqa: S311  chance of a load, not of a secret
     high_per_s = BURST_FACTOR * rate_per_s
@@ -103,7 +102,6 @@ def _burst(rate_per_s: float, seed: int) -> Iterator[float]:
 
 
 def _trace(offsets_s: Sequence[float], scale: float, length_s: float) -> Iterator[float]:
-    """Yield recorded arrivals, scaled, and repeated every `length_s`."""
     round_s = [(offset - offsets_s[0]) * scale for offset in offsets_s]
     for number in itertools.count():
         yield from (number * length_s + offset_s for offset_s in round_s)
@@ -116,7 +114,7 @@ def make_open_loop(
     seed: int = 0,
     offsets_s: Sequence[float] = (),
 ) -> OpenLoop:
-    """Open loop of a mean rate, or at the ascending `offsets_s` of a trace or list."""
+    """Make an open loop with a mean rate, or with the ascending `offsets_s` of a trace or list."""
     if spread == "listed":
         times_s: Iterator[float] = itertools.chain(offsets_s, itertools.repeat(math.inf))
     elif spread == "trace":
@@ -131,7 +129,7 @@ def make_open_loop(
 
 
 def traced_rate(offsets_s: Sequence[float]) -> float:
-    """Mean rate of a trace; ValueError without two arrivals at different seconds."""
+    """Return a trace's mean rate, or raise ValueError without two different times."""
     length_s = offsets_s[-1] - offsets_s[0] if offsets_s else 0.0
     if length_s <= 0:
         raise ValueError("a trace needs at least two arrivals at different times")

@@ -1,7 +1,7 @@
 """Load generator as the tuner sees it: one client process that survives many phases.
 
-In: payloads (once) and plans (one per phase). Out: a `PhaseResult` per phase. A client that dies or
-stalls is replaced.
+It takes payloads (once) and a plan per phase, and returns a `PhaseResult` per phase. A client that
+dies or stalls is replaced.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from tuner.load_generator.plan import PhasePlan
 
 START_TIMEOUT_S = 30.0
 SILENCE_TIMEOUT_S = 30.0
-"""Maximum silence of a client; allows a short swap or sleep."""
+"""Maximum silence of a client; allows for a short swap or sleep."""
 END_TIMEOUT_S = 2.0
 MAX_RETAINED = 2
 
@@ -46,7 +46,7 @@ class LoadGenerator:
         return None if self._process is None else self._process.process.pid
 
     def set_payloads(self, payloads: Payloads | MultiModelPayloads) -> None:
-        """Set the payloads of the following phases.
+        """Set the payloads for the following phases.
 
         The client keeps `MAX_RETAINED` sets, so that two servers can alternate.
         """

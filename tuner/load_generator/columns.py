@@ -1,4 +1,4 @@
-"""Growing record columns of a phase, 30 bytes per request; imports almost nothing."""
+"""Growing columns of a phase's records, 30 bytes per request."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Columns:
     def append(
         self, intended_s: float, started_s: float, finished_s: float, status: int, connection: int
     ) -> None:
-        """Add a finished request; status 0: no response."""
+        """Add a finished request; status 0 means no response."""
         self.intended_s.append(intended_s)
         self.started_s.append(started_s)
         self.finished_s.append(finished_s)
@@ -41,12 +41,12 @@ class Columns:
         self.connection.append(connection)
 
     def mean_ms(self, start_s: float) -> float:
-        """Mean latency of requests that finished after a time, or 0."""
+        """Return the mean latency of requests that finished after `start_s`, or 0."""
         first = bisect.bisect_right(self.finished_s, start_s)
         count = len(self.finished_s) - first
         total_s = sum(self.finished_s[first:]) - sum(self.intended_s[first:])
         return 1e3 * total_s / count if count else 0.0
 
     def as_bytes(self) -> bytes:
-        """All columns in the order of `COLUMNS`."""
+        """Return all columns in the order of `COLUMNS`."""
         return b"".join(getattr(self, name).tobytes() for name, _ in COLUMNS)

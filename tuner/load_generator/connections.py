@@ -1,7 +1,4 @@
-"""Keep-alive connections of the client, and their pool, which detects a lost server.
-
-`send_loop.Client` decides what to send, watches the sockets and reads the time.
-"""
+"""Keep-alive connections of the client, and their pool, which detects a lost server."""
 
 from __future__ import annotations
 
@@ -17,12 +14,12 @@ from tuner.load_generator.response import ResponseReader
 
 RETRIES = 6
 FIRST_PAUSE_S = 0.02
-"""Pause after the first failure; doubling, they add up to 0.62 s."""
+"""Pause after the first failure; doubling each time, the pauses add up to 0.62 s."""
 OPEN_TIMEOUT_S = 5.0
 
 
 class ServerGone(Exception):
-    """The server cannot be reached, or no longer."""
+    """The server cannot be reached, or is no longer reachable."""
 
 
 class ConnectionState(enum.Enum):
@@ -65,11 +62,14 @@ class ClientConnection:
         self.losses = 0
         self.round_trips = 0
         self.unsent: memoryview | None = None
-        """Unsent rest of a request; empty if unsendable."""
+        """Unsent rest of a request; empty if it can no longer be sent."""
         self.reader: ResponseReader | None = None
 
     def open(self, family: int, address: tuple[object, ...]) -> int:
-        """Start to connect: the descriptor turns writable at the end; OSError: failed at once."""
+        """Start to connect, and return the descriptor, which turns writable at the end.
+
+        Raises OSError if this fails at once.
+        """
         opened = socket.socket(family, socket.SOCK_STREAM)
         try:
             opened.setblocking(False)
@@ -100,7 +100,8 @@ class ClientConnection:
 class ConnectionPool:
     """Connections of one phase and their epoll.
 
-    `free` holds exactly the open, idle ones. Failed ones are retried after a pause that doubles.
+    `free` holds exactly the open, idle connections. Failed ones are retried after a pause that
+    doubles.
     """
 
     def __init__(self, host: str, port: int, count: int) -> None:
@@ -114,7 +115,7 @@ class ConnectionPool:
         self.last_loss = ""
 
     def resolve(self) -> None:
-        """Resolve the address, of several the first that accepts; ServerGone without any."""
+        """Resolve the host to the first address that accepts, or raise ServerGone."""
         try:
             found = socket.getaddrinfo(self._host, self._port, type=socket.SOCK_STREAM)
         except OSError as error:
@@ -129,7 +130,7 @@ class ConnectionPool:
 
     @property
     def gone(self) -> int:
-        """Connections that failed too often in a row."""
+        """Number of connections that failed too often in a row."""
         return sum(connection.losses >= RETRIES for connection in self.connections)
 
     def open_due(self, now_s: float) -> None:
@@ -174,7 +175,7 @@ class ConnectionPool:
     def poll_finely(self, timeout_s: float) -> list[tuple[int, int]]:
         """Poll with a timeout in microseconds; epoll itself counts milliseconds.
 
-        An epoll is readable while it has events. Older than its connections, its number is below
+        An epoll is readable while it has events. Older than its connections, it has a number below
         the 1,024 that `select` can hold.
         """
         if timeout_s > 0.0:
@@ -191,7 +192,7 @@ class ConnectionPool:
         self._drop(connection)
 
     def renew(self, connection: ClientConnection) -> None:
-        """Replace a connection without a pause."""
+        """Close a connection that is reopened without a pause."""
         connection.retry_s = 0.0
         self._drop(connection)
 

@@ -1,4 +1,4 @@
-"""Messages in error responses, and hints for what synthetic inputs may cause."""
+"""Messages in error responses, and hints about what synthetic inputs may cause."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _COUNT = re.compile(r"with size (\d+)|not in \[0, (\d+)\)")
 
 
 def message(body: str) -> str:
-    """`error` text of a JSON body, perhaps truncated, else the body."""
+    """Return the `error` message of a JSON body, perhaps truncated, or the body itself."""
     for whole in (body, f'{body}"}}'):
         with contextlib.suppress(ValueError, RecursionError):
             found = json.loads(whole)
@@ -30,13 +30,13 @@ def message(body: str) -> str:
 
 
 def reported_line(text: str) -> str:
-    """Text as one printable line of at most `MAX_REPORTED` characters."""
+    """Return the text as one printable line of at most `MAX_REPORTED` characters."""
     line = printable_line(text)
     return line if len(line) <= MAX_REPORTED else f"{line[: MAX_REPORTED - 4]} ..."
 
 
 def hint(response: str, inputs: Sequence[str]) -> str:
-    """Option to try if a message reports an index out of range, else empty."""
+    """Return an option to try if an index was out of range, otherwise ""."""
     if not inputs or not _OUT_OF_RANGE.search(response):
         return ""
     high = "HIGH"

@@ -18,9 +18,9 @@ from tuner.errors import UsageError
 def convert(
     arrays: Mapping[str, NDArray[Any]], signature: Signature, where: str
 ) -> dict[str, NDArray[Any]]:
-    """Samples of every input, along a new first axis, in the shape that is sent.
+    """Return samples of every input, along a new first axis, in the shape that is sent.
 
-    An input may have one sample for all. UsageError for a wrong shape, or unequal numbers.
+    An input may have one sample for all. Raises UsageError if shapes or numbers do not fit.
     """
     ways = sample_rows.find_layouts(
         {name: array.shape for name, array in arrays.items()}, signature
@@ -38,7 +38,7 @@ def convert(
 def one_sample(
     array: NDArray[Any], spec: TensorSpec, signature: Signature, where: str
 ) -> NDArray[Any]:
-    """Array of one sample in the shape that is sent; UsageError for a wrong shape."""
+    """Return one sample in the shape that is sent, or raise UsageError if it does not fit."""
     given = array[np.newaxis]
     ways = sample_rows.layouts_of(given.shape, spec, signature)
     way = next((way for way in ways if way.samples == 1), None)
@@ -81,7 +81,7 @@ def _wrong_shape(
 
 
 def convert_datatype(array: NDArray[Any], spec: TensorSpec, where: str) -> NDArray[Any]:
-    """Array in the input's datatype; UsageError if more than precision would be lost."""
+    """Convert to the input's datatype, or raise UsageError if more than precision is lost."""
     if spec.datatype == "BYTES":
         elements = array.astype(object)
         if not all(isinstance(element, str | bytes) for element in elements.ravel()):
@@ -105,13 +105,13 @@ def _is_convertible(given: np.dtype[Any], wanted: np.dtype[Any]) -> bool:
 
 
 def shape_text(spec: TensorSpec, signature: Signature) -> str:
-    """Shape of an item, or of the whole input, as text."""
+    """Return the shape of an item, or of the whole input, as a string."""
     axis = shapes.item_axis(spec, signature)
     return str([1 if place == axis else size for place, size in enumerate(spec.shape)])
 
 
 def inputs_text(signature: Signature) -> str:
-    """All inputs with datatype and shape, for errors."""
+    """List all inputs with datatype and shape, for errors."""
     return ", ".join(
         f"{spec.name} {spec.datatype} {shape_text(spec, signature)}" for spec in signature.inputs
     )

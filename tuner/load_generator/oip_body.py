@@ -2,8 +2,8 @@
 
 A body is a JSON header, then the tensors' bytes (`serving.tensors.arrays`), as in Triton. Binary
 outputs keep number printing out of the latency. All bodies share one HTTP header, so JSON headers
-are padded with spaces. With a client batch, items of equal shape are concatenated along the item
-axis; inputs without that axis must be equal.
+are padded with spaces. With a client batch, items of the same shape are concatenated along the item
+axis; inputs without that axis must be identical.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ LENGTH_HEADER = "Inference-Header-Content-Length"
 
 
 class RequestInput(NamedTuple):
-    """Input with batch dimension; BYTES has str or bytes elements."""
+    """Input with batch dimension; elements of a BYTES input are str or bytes."""
 
     spec: TensorSpec
     array: NDArray[Any]
 
 
 def encode(items: Sequence[Sequence[RequestInput]]) -> tuple[tuple[bytes, ...], int]:
-    """One body per item, and the common length of their JSON headers."""
+    """Return one body per item, and the common length of their JSON headers."""
     blobs = [[tensor_bytes(one) for one in inputs] for inputs in items]
     headers = [
         {
@@ -54,7 +54,7 @@ def encode(items: Sequence[Sequence[RequestInput]]) -> tuple[tuple[bytes, ...], 
 def join_bodies(
     headers: Sequence[dict[str, Any]], data: Sequence[bytes]
 ) -> tuple[tuple[bytes, ...], int]:
-    """Bodies of JSON headers and tensor bytes, and the common length of the headers."""
+    """Join JSON headers and tensor bytes; return the bodies and the headers' common length."""
     texts = [json.dumps(header, separators=(",", ":")).encode() for header in headers]
     header_bytes = max(map(len, texts))
     bodies = (text.ljust(header_bytes) + part for text, part in zip(texts, data, strict=True))
@@ -62,19 +62,19 @@ def join_bodies(
 
 
 def tensor_bytes(item: RequestInput) -> bytes:
-    """Raw bytes of a tensor."""
+    """Return the raw bytes of a tensor."""
     kind = DTYPES.get(item.spec.datatype)
     return bytes(raw_of(item.array if kind is None else np.ascontiguousarray(item.array, kind)))
 
 
 def groups(items: int, client_batch: int) -> NDArray[np.intp]:
-    """Item indexes by request, (requests, client_batch); the first items fill up the last one."""
+    """Return item indexes (requests, client_batch); the first items fill up the last request."""
     requests = -(-items // client_batch)
     return (np.arange(requests * client_batch) % items).reshape(requests, client_batch)
 
 
 def stack(items: Sequence[Sequence[RequestInput]], where: str) -> Sequence[RequestInput]:
-    """Inputs of one request with all items; UsageError if they differ in shape or a shared input."""
+    """Stack all items into one request, or raise UsageError if they do not fit together."""
     if len(items) == 1:
         return items[0]
     return [_stack_input(inputs, len(items), where) for inputs in zip(*items, strict=True)]
@@ -101,7 +101,7 @@ def _stack_input(inputs: Sequence[RequestInput], count: int, where: str) -> Requ
 
 
 def check_client_batch(signature: Signature, client_batch: int, model: str) -> None:
-    """Raise UsageError if an unbatched model is to take several items per request."""
+    """Raise UsageError if an unbatched model would get several items per request."""
     reason = shapes.why_unbatched(signature)
     if client_batch > 1 and reason:
         raise UsageError(

@@ -1,4 +1,4 @@
-"""Payloads from npz arrays and JSON lines, of which conversions may lose only precision."""
+"""Payloads from npz arrays and JSON lines; conversions may lose only precision."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ from tuner.load_generator import input_conversion, oip_body, payloads
 from tuner.load_generator.payloads import Payloads
 
 MAX_REQUESTS = 1000
-"""Maximum distinct requests, enough to defeat caches and branch predictors."""
+"""Maximum number of distinct requests, enough to defeat caches and branch predictors."""
 MAX_BYTES = 256 << 20
 
 
 def from_file(
     path: pathlib.Path, signature: Signature, *, model: str, client_batch: int = 1
 ) -> Payloads:
-    """Payloads from a .npz, .jsonl, .ndjson or .json file; UsageError as of its reader."""
+    """Read payloads from a .npz, .jsonl, .ndjson or .json file, or raise UsageError."""
     if path.suffix == ".npz":
         return from_npz(path, signature, model=model, client_batch=client_batch)
     if path.suffix in {".jsonl", ".ndjson", ".json"}:
@@ -45,11 +45,11 @@ def from_npz(
     most: int = MAX_REQUESTS,
     client_batch: int = 1,
 ) -> Payloads:
-    """Payloads from at most `most` items of arrays by input name, and optional `labels`.
+    """Read at most `most` items from arrays by input name, and optional `labels`.
 
     Raises:
-        UsageError: no such file, not npz, an input missing, a wrong shape or datatype, unequal
-            counts.
+        UsageError: the file does not exist or is no npz, or an input is missing or has an
+            unsuitable shape, datatype or count.
     """
     wanted = [spec.name for spec in signature.inputs]
     with open_npz(path) as data:
@@ -65,7 +65,7 @@ def from_npz(
     count = max(map(len, found.values()))
     if "labels" in arrays and len(arrays["labels"]) != count:
         raise UsageError(
-            f"{where} 'labels': {len(arrays['labels'])} items, expected as many as of the inputs, {count}"
+            f"{where} 'labels': {len(arrays['labels'])} items, expected {count}, as many as the inputs have"
         )
     each = sum(one.nbytes // len(one) for one in found.values())
     taken = fitting(count, each, most)
@@ -93,7 +93,7 @@ def from_npz(
 
 @contextlib.contextmanager
 def open_npz(path: pathlib.Path) -> Iterator[Mapping[str, NDArray[Any]]]:
-    """Arrays of a file, each read on access; UsageError if it is no npz."""
+    """Open a file's arrays, each read on access, or raise UsageError."""
     if not path.is_file():
         raise UsageError(f"payload file {path}: no such file")
     if not zipfile.is_zipfile(path):
@@ -106,16 +106,17 @@ def open_npz(path: pathlib.Path) -> Iterator[Mapping[str, NDArray[Any]]]:
 
 
 def fitting(items: int, item_bytes: int, most: int = MAX_REQUESTS) -> int:
-    """How many of the items are taken: `most`, within `MAX_BYTES`, and at least one."""
+    """Return how many items to take: `most`, within `MAX_BYTES`, and at least one."""
     return min(items, most, max(1, MAX_BYTES // max(1, item_bytes)))
 
 
 def from_json_lines(
     path: pathlib.Path, signature: Signature, *, model: str, client_batch: int = 1
 ) -> Payloads:
-    """Payloads from one item per line: a protocol request or {input name: nested list}.
+    """Read one item per line: a protocol request or {input name: nested list}.
 
-    The list may have a batch dimension of 1. UsageError for a file or line that does not fit.
+    The list may have a batch dimension of 1. Raises UsageError for a file or line that does not
+    fit.
     """
     items: list[list[oip_body.RequestInput]] = []
     try:

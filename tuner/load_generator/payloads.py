@@ -16,7 +16,7 @@ from tuner.load_generator import oip_body
 from tuner.values.study_record import InputSummary
 
 METHODS = ("GET", "POST", "PUT", "PATCH", "DELETE")
-"""Without HEAD, whose responses announce a body but have none."""
+"""Methods without HEAD, whose responses announce a body but have none."""
 HEADER_NAME = re.compile(r"[!#$%&'*+\-.^_`|~0-9A-Za-z]+")
 
 
@@ -25,19 +25,19 @@ class Payloads:
     """Requests in the order they are sent, again and again."""
 
     requests: tuple[bytes, ...]
-    """Bodies; one empty body for none."""
+    """Bodies; a single empty one if there is no body."""
     headers: Mapping[str, str]
-    """Without Host and Content-Length, which the client adds."""
+    """Headers without Host and Content-Length, which the client adds."""
     path: str
     method: str = "POST"
     is_synthetic: bool = False
     """Whether inputs are random: latency may differ, and quality is unknown."""
     description: str
     labels: NDArray[np.generic] | None = None
-    """Right answers, (n, client_batch)."""
+    """Correct answers, (n, client_batch)."""
     client_batch: int = 1
     indexes: tuple[str, ...] = ()
-    """Synthetic integer inputs, which may be out of range as indexes."""
+    """Synthetic integer inputs, which may be indexes out of range."""
     guessed: tuple[str, ...] = ()
     sent: InputSummary | None = None
     answer: str = "open-inference"
@@ -88,7 +88,7 @@ class MultiModelPayloads:
             raise ValueError("a mixture of no requests: expected at least one")
 
     def order_bytes(self) -> bytes:
-        """The pairs of `order` in turn, as C integers."""
+        """Return the flattened pairs of `order` as C integers."""
         return array("i", [place for pair in self.order for place in pair]).tobytes()
 
 
@@ -100,7 +100,7 @@ def raw(
     headers: Mapping[str, str],
     description: str,
 ) -> Payloads:
-    """Bodies as they are, for any HTTP server."""
+    """Make payloads from bodies as they are, for any HTTP server."""
     return Payloads(
         requests=tuple(bodies), headers=headers, path=path, method=method, description=description
     )
@@ -114,7 +114,7 @@ def of_items(
     labels: NDArray[np.generic] | None = None,
     client_batch: int = 1,
 ) -> Payloads:
-    """Open Inference Protocol requests with `client_batch` items each; `labels` is (n,)."""
+    """Make Open Inference Protocol requests of `client_batch` items each; `labels` is (n,)."""
     if not items:
         raise UsageError(f"{description}: no request to send")
     groups = oip_body.groups(len(items), client_batch)
@@ -136,7 +136,7 @@ def of_requests(
     labels: NDArray[np.generic] | None = None,
     client_batch: int = 1,
 ) -> Payloads:
-    """Finished Open Inference Protocol requests; `labels` is (n, client_batch)."""
+    """Make payloads from complete requests; `labels` is (n, client_batch)."""
     bodies, header_bytes = oip_body.encode(requests)
     if client_batch > 1:
         description = f"{description}, {client_batch} in each request"
@@ -154,5 +154,5 @@ def of_requests(
 
 
 def infer_path(model: str) -> str:
-    """Inference path of the model's newest version."""
+    """Return the inference path of the model's newest version."""
     return f"/v2/models/{urllib.parse.quote(model, safe='')}/infer"

@@ -1,4 +1,4 @@
-"""Boundaries of a phase, and how many requests may be sent; seconds from the first send.
+"""Boundaries of a phase, and how many requests it may send; seconds since the first send.
 
 warming -> measuring -> draining (seconds over, enough sent, or race lost) -> over
 """
@@ -19,7 +19,7 @@ LOOK_S = 0.1
 def is_warm(
     warmup: Warmup, connections: int, *, now_s: float, finished: int, min_round_trips: int
 ) -> bool:
-    """Whether the warm-up is over by the rule of `Warmup`; `finished` are answered or lost."""
+    """Whether the warm-up is over by the rule of `Warmup`; `finished` includes lost requests."""
     if now_s < warmup.seconds:
         return False
     if min_round_trips >= warmup.round_trips:
@@ -28,7 +28,7 @@ def is_warm(
 
 
 def fell_behind(due: int, more_waiting: int) -> float:
-    """Share of the due requests by which a server fell behind, or 0.
+    """Return the share of the due requests by which a server fell behind, or 0.
 
     The backlog's growth, `more_waiting`, counts if it exceeds `MAX_BEHIND` and three standard
     deviations (Poisson) of the due requests.
@@ -47,7 +47,7 @@ class Phase:
         self.measured_end_s: float | None = None
         self.limit: float = math.inf
         self.total: float = math.inf
-        """Set to `limit` once the end is due; reaching it ends the phase."""
+        """Equals `limit` once the end is known; the phase ends when it is reached."""
         self._lasts = False
         self._finished_before = 0
         self._looks = 0
@@ -56,7 +56,7 @@ class Phase:
 
     @property
     def next_s(self) -> float:
-        """Next moment that time alone decides; infinite without one."""
+        """Next moment at which time alone decides; infinite if there is none."""
         if self.warmup_end_s is None:
             return self.plan.warmup.seconds
         if self.plan.seconds is None or self.measured_end_s is not None:
@@ -65,7 +65,7 @@ class Phase:
 
     @property
     def next_look_s(self) -> float:
-        """Time of the next look at the mean; infinite without one."""
+        """Time of the next look at the mean; infinite if there is none."""
         race = self.plan.race
         is_measuring = self.warmup_end_s is not None and self.measured_end_s is None
         if race is None or not is_measuring or self._looks >= len(race.limits_ms):
@@ -82,7 +82,7 @@ class Phase:
             self._end(at_s, sent)
 
     def advance(self, now_s: float, *, sent: int, finished: int, min_round_trips: int) -> None:
-        """Update the phase with time and counts."""
+        """Advance the phase to the given time and counts."""
         plan = self.plan
         if self.warmup_end_s is None and is_warm(
             plan.warmup,
@@ -138,7 +138,7 @@ class Phase:
         self.fell_behind = fell_behind(due, waiting) if due > 0 else 0.0
 
     def close(self, last_finish_s: float) -> None:
-        """Close the finished phase."""
+        """Record the end of a finished phase."""
         if self.measured_end_s is None:
             self.measured_end_s = last_finish_s
 
@@ -146,13 +146,13 @@ class Phase:
 class Settling:
     """Wait at the end of a warm-up until latencies have settled.
 
-    They have if the initial part to drop is at most half of them. It minimises the marginal
+    They have settled if the initial part to drop is at most half of them. It minimises the marginal
     standard error (MSER-5: White, "An Effective Truncation Heuristic for Bias Reduction in
     Simulation Output", Simulation 69:323, 1997).
     """
 
     def __init__(self, start_s: float, max_s: float) -> None:
-        """Wait from `start_s`, the end of the least warm-up, for at most `max_s`."""
+        """Wait from `start_s`, the end of the minimum warm-up, for at most `max_s`."""
         self._start_s, self._longest_s = start_s, max_s
         self._look_s = 0.0
         self._has_settled = False
@@ -160,7 +160,7 @@ class Settling:
     def is_waiting(
         self, now_s: float, intended_s: Sequence[float], finished_s: Sequence[float]
     ) -> bool:
-        """Whether the warm-up goes on, by all requests so far in order of completion."""
+        """Whether the warm-up continues, given all requests so far in order of completion."""
         if not self._longest_s:
             return False
         if not self._start_s <= now_s < self._start_s + self._longest_s:
@@ -183,7 +183,7 @@ def has_settled(took: Sequence[float]) -> bool:
 
 
 def beginning(means: Sequence[float]) -> int:
-    """How many values, at most three quarters, to drop for the least standard error of the mean."""
+    """Return how many initial values, at most three quarters, to drop for the smallest error."""
     best, least = 0, float("inf")
     total = squares = 0.0
     for place in range(len(means) - 1, -1, -1):

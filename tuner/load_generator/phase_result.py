@@ -19,13 +19,13 @@ class PhaseResult:
 
     records: RequestRecords
     origin_s: float
-    """First send, on the system's monotonic clock."""
+    """Time of the first send, on the system's monotonic clock."""
     warmup_end_s: float
     measured_end_s: float
     client_cpu_s: float
-    """In the measured part."""
+    """CPU time of the client in the measured part."""
     client_cpu: CpuTimeSeries
-    """Over the whole phase."""
+    """CPU time of the client over the whole phase."""
     wall_s: float
     reconnects: int
     last_loss: str
@@ -40,7 +40,7 @@ class PhaseResult:
 
     @property
     def why_failed(self) -> str:
-        """Message about a failed request."""
+        """Message about a failed request, or an empty string."""
         if self.first_error:
             hint = f"; {self.hint}" if self.hint else ""
             return f'the first one said "{self.first_error}"{hint}'
@@ -48,7 +48,7 @@ class PhaseResult:
 
 
 def parse(report: Mapping[str, Any], blob: bytes, indexes: Sequence[str]) -> PhaseResult:
-    """Result from the client's last frame; `indexes` are inputs that may be out of range."""
+    """Parse the client's last frame; `indexes` are inputs that may be out of range."""
     said = error_responses.message(report["first_error"])
     count = report["requests"]
     columns, start = {}, 0
@@ -68,7 +68,7 @@ def parse(report: Mapping[str, Any], blob: bytes, indexes: Sequence[str]) -> Pha
 
 
 def concatenate(parts: Sequence[PhaseResult]) -> PhaseResult:
-    """Measured parts of closed loops, end to end, without a warm-up.
+    """Join the measured parts of closed loops end to end, without warm-ups.
 
     A request keeps its latency and its distance from the start of its part.
     """

@@ -27,7 +27,10 @@ BYTES_TYPE = {"Content-Type": "application/octet-stream"}
 def from_file(
     path: pathlib.Path, *, to: str, method: str, headers: Mapping[str, str], response: str = ""
 ) -> Payloads:
-    """File as one body to the path `to`, or JSON lines as one body each; else UsageError."""
+    """Read a file as one body for the path `to`, or JSON lines as one body each.
+
+    Raises UsageError if the file cannot be read.
+    """
     try:
         data = user_files.read(path, max_bytes=MAX_BYTES)
     except OSError as error:
@@ -48,7 +51,7 @@ def from_file(
 def tensors(
     path: pathlib.Path, *, to: str, method: str, headers: Mapping[str, str], response: str
 ) -> Payloads:
-    """Bytes of the only input as bodies; UsageError if it is not one of numbers."""
+    """Make bodies from the bytes of the only input, or raise UsageError if it is not numeric."""
     arrays, labels = _arrays(path)
     if len(arrays) != 1:
         raise UsageError(
@@ -73,7 +76,7 @@ def tensors(
 def instances(
     path: pathlib.Path, *, to: str, headers: Mapping[str, str], client_batch: int = 1
 ) -> Payloads:
-    """Predict bodies of TensorFlow Serving: the only input's values, or mappings of all."""
+    """Make TensorFlow Serving's predict bodies: the only input's values, or mappings of all."""
     arrays, labels = _arrays(path)
     rows = [
         {
@@ -119,5 +122,5 @@ def _arrays(path: pathlib.Path) -> tuple[dict[str, NDArray[Any]], NDArray[Any] |
 def _plain(value: Any, where: str) -> Any:
     found = value.tolist()
     if isinstance(found, bytes):
-        raise UsageError(f"{where}: bytes cannot be sent as JSON; give texts")
+        raise UsageError(f"{where}: bytes cannot be sent as JSON; give strings")
     return found

@@ -1,4 +1,4 @@
-"""Plan of one phase, sent to the client's process as JSON; imports almost nothing."""
+"""Plan of one phase, sent to the client process as JSON."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from tuner.load_generator import arrivals
 class Warmup:
     """Warm-up before the measurement; the workload continues without a pause.
 
-    It ends once `seconds` have passed and every connection has had `round_trips` responses, or from
-    `cap_s` on the mean over connections. Lost requests count. An open loop needs `round_trips`
-    responses in all.
+    It ends once `seconds` have passed and every connection has had `round_trips` responses, or,
+    from `cap_s` on, that many on average. Lost requests count. An open loop needs `round_trips` in
+    total.
     """
 
     seconds: float = 0.1
-    """Replicas forked from a warm process are steady after 0.05 s."""
+    """Minimum duration; replicas forked from a warm process are steady after 0.05 s."""
     round_trips: int = 3
-    """The first fills the batches, which shape the second."""
+    """Responses per connection; the first fills the batches, which shape the second."""
     cap_s: float = 10.0
     settling_s: float = 0.0
     """Maximum further wait for steady latencies (`phase.Settling`)."""
@@ -29,7 +29,7 @@ class Warmup:
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Race:
-    """Rule that ends the measured part at a look with a mean above its limit."""
+    """Rule that ends the measured part at a look where the mean exceeds its limit."""
 
     look_s: float
     limits_ms: tuple[float, ...]
@@ -52,26 +52,26 @@ class PhasePlan:
     host: str
     port: int
     concurrency: int
-    """Requests in flight on keep-alive connections; the maximum if there is a rate."""
+    """Number of requests in flight on keep-alive connections; with a rate, the maximum."""
     rate_per_s: float | None = None
-    """Requests due each second; None: closed loop."""
+    """Requests due each second; None for a closed loop."""
     spread: arrivals.Spread = "poisson"
     seed: int = 0
     offsets_s: tuple[float, ...] = ()
     each_its_own: bool = False
-    """Whether each connection sends its own request, as one model's client."""
+    """Whether each connection sends its own request, like a client of one model."""
     cuts_overload: bool = False
     """Whether an overloaded open loop drops unanswered requests at its end."""
     seconds: float | None = None
     answers: int = 0
-    """Fewest responses in `seconds` of a closed loop; a slow server gets longer."""
+    """Minimum number of responses in a closed loop; a slow server gets more time."""
     most_s: float = 10.0
     requests: int | None = None
-    """Requests sent after the warm-up, including those in flight then."""
+    """Number of requests sent after the warm-up, including those then in flight."""
     warmup: Warmup = dataclasses.field(default_factory=Warmup)
     race: Race | None = None
     timeout_s: float = 10.0
-    """Time after which a request is lost, even waiting for a connection in an open loop."""
+    """Time after which a request is lost, even while it waits for a connection."""
 
     def __post_init__(self) -> None:
         if (self.seconds is None) == (self.requests is None):
@@ -89,15 +89,15 @@ class PhasePlan:
         )
 
     def at(self, load: OpenLoopPlan) -> PhasePlan:
-        """Plan as an open loop."""
+        """Return the plan as an open loop."""
         return dataclasses.replace(self, **dataclasses.asdict(load))
 
     def with_warmup(self, **changes: Any) -> PhasePlan:
-        """Plan with another warm-up."""
+        """Return the plan with another warm-up."""
         return dataclasses.replace(self, warmup=dataclasses.replace(self.warmup, **changes))
 
     def as_json(self) -> dict[str, Any]:
-        """Fields as JSON for the client's process."""
+        """Return the fields as JSON for the client process."""
         return dataclasses.asdict(self)
 
     @classmethod

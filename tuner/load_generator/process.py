@@ -1,11 +1,11 @@
 """Load generator's process: `python -m tuner.load_generator.process`.
 
-Frames in: {"do": "payloads", key, heads, sizes} with the bodies as blob, and for many models then
-the order; {"do": "forget", key}; {"do": "run", key, plan}. Frames out: {"event": "ready"},
+Frames in: {"do": "payloads", key, heads, sizes} with the bodies as blob, followed by the order for
+many models; {"do": "forget", key}; {"do": "run", key, plan}. Frames out: {"event": "ready"},
 "stored", "running" each second, "done" with columns and CPU readings as blob, or "failed".
 
-It ends with the channel, so it cannot outlive the tuner, and ignores Ctrl-C. Imports are few, for a
-quick start and a quiet process.
+It ends with the channel, so it cannot outlive the tuner, and ignores Ctrl-C. Few imports make it
+start quickly.
 """
 
 from __future__ import annotations
@@ -33,14 +33,14 @@ class StoredPayloads(NamedTuple):
     heads: list[dict[str, Any]]
     bodies: list[bytes]
     order: bytes
-    """Pairs of head and body, where requests are for many models; else empty."""
+    """Pairs of head and body for many models, otherwise empty."""
 
 
 class LazyRequests(Sequence[bytes]):
     """Whole requests, built on access."""
 
     def __init__(self, heads: Sequence[bytes], bodies: Sequence[bytes], order: bytes) -> None:
-        """Take `heads` up to the value of Content-Length, their last header."""
+        """Take `heads` that end before the value of Content-Length, their last header."""
         self._heads = heads
         self._bodies = bodies
         self._order = array("i", order)
@@ -49,13 +49,12 @@ class LazyRequests(Sequence[bytes]):
         return len(self._order) // 2
 
     def __getitem__(self, place: int) -> bytes:  # type: ignore[override]
-        """One request; slices are not supported."""
         body = self._bodies[self._order[2 * place + 1]]
         return b"%b%d\r\n\r\n%b" % (self._heads[self._order[2 * place]], len(body), body)
 
 
 class GeneratorProcess:
-    """Command loop with the stored payloads."""
+    """Loop that executes commands on the stored payloads."""
 
     def __init__(self, tuner: ControlChannel) -> None:
         self._tuner = tuner
@@ -116,7 +115,6 @@ class GeneratorProcess:
         self._tuner.send(summary, client.columns.as_bytes() + readings)
 
     def _tick(self, finished: int) -> None:
-        """Send a heartbeat, and check that the tuner is alive."""
         now = time.monotonic()
         if now - self._reported_s < HEARTBEAT_S / 4:
             return
@@ -141,7 +139,6 @@ def _requests(plan: PhasePlan, stored: StoredPayloads) -> Sequence[bytes]:
 
 
 def _head(plan: PhasePlan, head: dict[str, Any], end: str) -> bytes:
-    """Return request line and headers, followed by `end`."""
     lines = [head["line"]]
     if "host" not in {name.lower() for name, _ in head["headers"]}:
         host = f"[{plan.host}]" if ":" in plan.host else plan.host
@@ -151,7 +148,7 @@ def _head(plan: PhasePlan, head: dict[str, Any], end: str) -> bytes:
 
 
 def main() -> None:
-    """Serve the process's parent."""
+    """Serve the parent process."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     GeneratorProcess(ControlChannel.to_parent()).serve()
 

@@ -1,6 +1,6 @@
 """HTTP/1.1 response parser without a socket (RFC 9112, sections 2 to 6 and 9).
 
-A *plain* response (status from 200, one Content-Length) is only counted; llhttp reads any other.
+A *plain* response (status from 200, one Content-Length) is only counted; llhttp reads all others.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import httptools
 
 MAX_HEAD_BYTES = 65_536
 MAX_REPORTED_BYTES = 512
-"""Bytes kept of a body outside 2xx."""
+"""Number of bytes kept of a body whose status is not 2xx."""
 _STATUS_LINE = re.compile(rb"HTTP/1\.([01]) ([2-9]\d\d)(?: [^\r\n]*)?")
 _NUMBER = re.compile(rb"\d{1,18}")
 
@@ -30,7 +30,7 @@ class ResponseHead(NamedTuple):
 
 
 class HttpResponse(NamedTuple):
-    """Whole response; `keeps_alive`: the connection can take another request."""
+    """Complete response; `keeps_alive` tells whether the connection can take another request."""
 
     status: int
     keeps_alive: bool
@@ -78,11 +78,11 @@ class ResponseReader:
 
     @property
     def error_body(self) -> bytes:
-        """Start of a body outside 2xx, else empty."""
+        """Start of a body whose status is not 2xx, otherwise empty."""
         return bytes(self._told if self._parser is None else self._parser.told)
 
     def feed(self, data: bytes) -> HttpResponse | None:
-        """Take bytes, and return the response once it is complete; else BadResponse."""
+        """Read data, and return the response once it is complete, or raise BadResponse."""
         if self._parser is not None:
             return self._parser.feed(data)
         if self.plain is not None:
@@ -101,7 +101,7 @@ class ResponseReader:
         return self._count(self._begun[end + 4 :])
 
     def end(self) -> HttpResponse | None:
-        """Response if the peer's close ends its body, else None."""
+        """Return the response if the peer's close ends its body, otherwise None."""
         return None if self._parser is None else self._parser.end()
 
     def _count(self, data: bytes | bytearray) -> HttpResponse | None:

@@ -32,18 +32,18 @@ _BOTH = select.EPOLLIN | select.EPOLLOUT
 
 
 class Client:
-    """One phase: `run` it once, then read `columns`, `phase` and `cpu_s`."""
+    """Client for one phase: `run` it once, then read `columns`, `phase` and `cpu_s`."""
 
     def __init__(
         self, plan: PhasePlan, requests: Sequence[bytes], *, on_tick: Callable[[int], None]
     ) -> None:
-        """Send whole `requests` in turn; `on_tick` gets the finished ones about every 20 ms."""
+        """Send whole `requests` in turn; `on_tick` gets the number finished about every 20 ms."""
         self.plan = plan
         self.columns = Columns()
         self.phase = Phase(plan)
         self.cpu_s = 0.0
         self.cpu_at_s, self.cpu_used_s = array("d"), array("d")
-        """Times and the process's CPU time then."""
+        """Times of readings, and the process's CPU time at each."""
         self.first_error = b""
         arrivals = self.phase.arrivals
         self.pool = ConnectionPool(plan.host, plan.port, arrivals.connections)
@@ -61,7 +61,7 @@ class Client:
         self._settling = Settling(plan.warmup.seconds, plan.warmup.settling_s)
 
     def run(self) -> None:
-        """Run the phase; ServerGone if connections cannot be opened, or all were lost."""
+        """Run the phase, or raise ServerGone if connections cannot be opened or all were lost."""
         try:
             self.pool.resolve()
             self._open_all()

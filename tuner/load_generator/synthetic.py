@@ -20,12 +20,12 @@ from tuner.load_generator.payloads import Payloads
 
 REQUESTS = 64
 VARYING_REQUESTS = 256
-"""Distinct requests of varying shapes: enough for the median and the tenth longest of a hundred."""
+"""Distinct requests if shapes vary, enough for the median and the 90th percentile."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class SyntheticInputs:
-    """Synthetic inputs for a model."""
+    """Plan of a model's synthetic inputs."""
 
     signature: Signature
     axes: Axes
@@ -43,7 +43,7 @@ class SyntheticInputs:
         return any(size is not None and size.varies for axes in self.axes.values() for size in axes)
 
     def shape(self, spec: TensorSpec) -> str:
-        """An input's shape without the item axis; `?`: missing."""
+        """Return an input's shape without the item axis, with `?` for a missing size."""
         items = shapes.item_axis(spec, self.signature)
         sizes = [
             "?" if size is None else size.text
@@ -53,7 +53,7 @@ class SyntheticInputs:
         return "x".join(sizes)
 
     def payloads(self, rng: np.random.Generator, *, model: str, client_batch: int = 1) -> Payloads:
-        """Newly drawn requests, at most `MAX_BYTES` together; UnknownSize if one is missing."""
+        """Draw new requests, at most `MAX_BYTES` together, or raise UnknownSize."""
         if self.missing:
             raise unknown(self.signature, self.missing)
         made: list[list[oip_body.RequestInput]] = []
@@ -90,7 +90,7 @@ def plan_inputs(
     card: Sizes,
     told: str = "",
 ) -> SyntheticInputs:
-    """Bind sizes to the signature, options first; UsageError for any that does not fit."""
+    """Bind sizes to the signature, options first, or raise UsageError if any does not fit."""
     try:
         first = shapes.bind(signature, options)
         # Written for the batched or the unbatched model.
@@ -110,7 +110,7 @@ def plan_inputs(
 
 
 def unknown(signature: Signature, lacking: list[FreeAxis]) -> UnknownSize:
-    """Error for undeclared sizes."""
+    """Return the error for undeclared sizes."""
     free = "; ".join(map(str, lacking))
     return UnknownSize(
         f"{free}: the model accepts any size there; give the size of your requests (or "

@@ -1,1 +1,1 @@
-"""Measurement: metrics with intervals, and verdicts, from records of a load."""
+"""Measurement: metrics with intervals, and verdicts, from the records of a load."""

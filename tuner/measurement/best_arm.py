@@ -2,7 +2,8 @@
 
 The search's posterior and the evaluations choose; the evaluations alone compare, by simultaneous
 intervals (Bonferroni) over the spread left without configuration and round effects. The most
-preferred wins among those tied with the leader, with a posterior mean within 3 % of it.
+preferred configuration wins among those tied with the leader, with a posterior mean within 3 % of
+it.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ PRIOR_DEGREES = 8.0
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Posterior:
-    """Posterior of a search over some configurations."""
+    """Posterior of a search for some of its configurations."""
 
     mean: Array  # (k,) of the log objective, minimised
     covariance: Array  # (k, k)
@@ -34,7 +35,7 @@ class Posterior:
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class BestArm:
-    """The chosen configuration, and how the others compare."""
+    """The chosen configuration, and how the others compare with it."""
 
     chosen: int
     ratios: tuple[float, ...]
@@ -65,7 +66,7 @@ def choose(posterior: Posterior, values: Array, preference: Sequence[object]) ->
 
 
 def evaluation_sd(logs: Array, presumed: float) -> float:
-    """Residual sd of (rounds, k) logs, shrunk towards an assumed sd."""
+    """Return the residual sd of logs (rounds, k), shrunk towards the presumed sd."""
     return _pooled_sd(logs, presumed)[0]
 
 

@@ -1,14 +1,14 @@
-"""Blocks of a measured phase, intervals from their means, and what requests are worth.
+"""Blocks of a measured phase, intervals from their means, and effective numbers of requests.
 
 Consecutive requests are alike; means of long blocks are nearly independent (batch means: Schmeiser
 1982, Operations Research 30:556; 10 to 30 suffice). A block is a multiple of 0.1 s, the CPU quota
 period, and spans at least two mean latencies.
 
-Behind a percentile of n requests are only n / design effect independent ones, with
+A percentile of n requests is worth only n / design effect independent ones, with
 
     design effect = Var(share above) / (p (1 - p) / n)
 
-The variance is a ratio's over parts of the phase, which gives Kish's design effect (Survey
+The variance is that of a ratio over parts of the phase, which gives Kish's design effect (Survey
 Sampling, 1965, section 8.2). The binomial interval is Korn and Graubard's (Survey Methodology
 24:193, 1998).
 """
@@ -32,15 +32,15 @@ MIN_BLOCKS = 4
 MAX_BATCHES = 20
 MIN_LATENCIES = 2
 MIN_FOR_SPREAD = 20
-"""Requests of a block that tell p5 and p95 from the extremes."""
+"""Minimum number of requests in a block that tells p5 and p95 from the extremes."""
 FINEST_MS = 1e-6
 MAX_PARTS = 20
 MIN_PARTS = 5
-"""Parts of a phase under which each of them counts as one request."""
+"""Number of parts of a phase below which each part counts as one request."""
 
 
 def block_seconds(block_s: float, mean_s: float) -> float:
-    """`block_s` in whole quota periods, lengthened to span two mean latencies."""
+    """Return `block_s` as whole quota periods, lengthened to span two mean latencies."""
     periods = max(1, round(block_s / QUOTA_PERIOD_S))
     whole_s = periods * QUOTA_PERIOD_S
     return whole_s * max(1, math.ceil(MIN_LATENCIES * mean_s / whole_s - 1e-9))
@@ -55,9 +55,9 @@ def cut(
     block_s: float,
     client_cpu: CpuTimeSeries | None = None,
 ) -> tuple[Block, ...]:
-    """Cut the measured part, from `start_s`, into whole blocks; drop the rest.
+    """Cut the measured part, from `start_s`, into whole blocks; drop the remainder.
 
-    `finished_s` (n,) are ascending, with latencies `took_s` (n,); `block_s` is from
+    `finished_s` (n,) are ascending, with latencies `took_s` (n,); `block_s` comes from
     `block_seconds`. Empty blocks are left out.
     """
     count = math.floor(seconds / block_s + 1e-6)
@@ -88,7 +88,7 @@ def cut(
 
 
 def mean_interval(blocks: tuple[Block, ...], mean_ms: float) -> Interval:
-    """95 % interval of the evaluation's mean; unknown under 4 blocks."""
+    """Return a 95 % interval of the evaluation's mean; unknown under 4 blocks."""
     counts = np.array([block.requests for block in blocks], dtype=float)
     return ratio_interval(counts, counts * np.array([block.mean_ms for block in blocks]), mean_ms)
 
@@ -96,7 +96,7 @@ def mean_interval(blocks: tuple[Block, ...], mean_ms: float) -> Interval:
 def ratio_interval(
     counts: NDArray[np.float64], sums: NDArray[np.float64], ratio: float
 ) -> Interval:
-    """95 % interval of a sum per request; unknown under 4 blocks or for sum 0.
+    """Return a 95 % interval of a sum per request; unknown under 4 blocks or for a sum of 0.
 
     Blocks have unequal `counts` (n,), so it is a ratio's (Cochran, Sampling Techniques, section
     6.3), on the log scale with Student's t, around the phase's `ratio`.
@@ -119,9 +119,9 @@ def _batches(values: NDArray[np.float64]) -> NDArray[np.float64]:
 
 
 def spread_interval(blocks: tuple[Block, ...], spread_ms: float) -> Interval:
-    """95 % interval of the evaluation's spread, from its blocks' spreads.
+    """Return a 95 % interval of the evaluation's spread, from its blocks' spreads.
 
-    Student's t on the log scale. Unknown under 4 blocks, or with too few requests in one.
+    Student's t on the log scale; unknown under 4 blocks, or if one has too few requests.
     """
     spreads = [block.spread_ms for block in blocks]
     known = [max(FINEST_MS, spread) for spread in spreads if spread is not None]
@@ -136,7 +136,7 @@ def spread_interval(blocks: tuple[Block, ...], spread_ms: float) -> Interval:
 def part_of(
     at_s: NDArray[np.float64], *, start_s: float, seconds: float, mean_s: float
 ) -> NDArray[np.intp]:
-    """Number (n,) of each request's part of the phase.
+    """Return the number (n,) of each request's part of the phase.
 
     `at_s` (n,) is when requests count, `start_s` the end of the warm-up.
     """
@@ -148,7 +148,10 @@ def part_of(
 
 
 def design_effect(is_above: NDArray[np.bool_], parts: NDArray[np.intp]) -> float:
-    """Design effect, at least 1, of the requests (n,) above a percentile, by `parts` (n,)."""
+    """Return the design effect, at least 1, of requests above a percentile.
+
+    `parts` (n,) numbers the requests' parts of the phase.
+    """
     counts = np.bincount(parts).astype(float)
     above = np.bincount(parts, weights=is_above, minlength=len(counts))
     counts, above = counts[counts > 0], above[counts > 0]

@@ -1,7 +1,7 @@
-"""Verdict of default against best from pairs of evaluations: their ratio with an interval.
+"""Verdict on the best against the default, from pairs of evaluations: a ratio with an interval.
 
-Evaluations of a pair are close in time, so machine drift cancels. `measurement.sequential` decides
-when to stop, at an error of 5 % shared by the objectives. Other intervals decide nothing.
+The evaluations of a pair are close in time, so machine drift cancels. `measurement.sequential`
+decides when to stop, at an error of 5 % shared by the objectives.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from tuner.values.verdict import (
 
 MIN_PAIRS = 2
 SESSION_SD = 0.035
-"""Sd of a log ratio between sessions hours apart (benchmarks/verdict/sessions.py), with a margin."""
+"""Sd of a log ratio between sessions hours apart (benchmarks/verdict/sessions.py), with margin."""
 NAMES = ("the default", "the best configuration")
 MAX_IN_PERCENT = 3.0
 
@@ -39,7 +39,7 @@ MAX_IN_PERCENT = 3.0
 def ratio_interval(
     numerators: Sequence[float], denominators: Sequence[float]
 ) -> tuple[float, Interval]:
-    """Geometric mean of two or more paired ratios (else UsageError), with its 95 % interval."""
+    """Return the geometric mean of two or more paired ratios, with its 95 % interval."""
     _check_pairs(len(denominators), len(numerators))
     differences = np.log(numerators) - np.log(denominators)
     mean, pairs = float(differences.mean()), len(differences)
@@ -51,8 +51,8 @@ def ratio_interval(
 def _check_pairs(default: int, best: int) -> None:
     if default != best or best < MIN_PAIRS:
         raise UsageError(
-            f"{default} launches of the default and {best} of the best configuration: "
-            f"expected as many of each, at least {MIN_PAIRS}"
+            f"{default} evaluations of the default and {best} of the best configuration: "
+            f"expected the same number of each, at least {MIN_PAIRS}"
         )
 
 
@@ -78,12 +78,12 @@ def compare(
     rule: StoppingRule | None = None,
     names: tuple[str, str] = NAMES,
 ) -> Verdict:
-    """Verdict over pairs of evaluations, matched by position.
+    """Reach a verdict over pairs of evaluations, matched by position.
 
-    `second` is counted in the rule. Without a rule, the number of pairs was fixed.
+    The `rule` accounts for `second`; without one, the number of pairs was fixed.
 
     Raises:
-        UsageError: fewer than two pairs, unequal numbers, or an unknown objective.
+        UsageError: there are fewer than two pairs or unequal numbers, or an objective is unknown.
     """
     made_best = objectives.find_objective(objective)
     differences = _differences(default, best, made_best)
@@ -137,7 +137,7 @@ def _second_verdict(
 def between_session_interval(
     ratio: float, interval: Interval, *, alpha: float = sequential.ALPHA
 ) -> Interval:
-    """Prediction interval of the ratio in another session, at confidence 1 - alpha."""
+    """Return a prediction interval of the ratio in another session, at confidence 1 - alpha."""
     assert interval.low is not None
     assert interval.high is not None
     moved = float(special.ndtri(1 - alpha / 2)) * SESSION_SD
@@ -171,7 +171,6 @@ def compare_with_prediction(
 def _differences(
     default: Sequence[Measurement], best: Sequence[Measurement], objective: Objective
 ) -> list[float]:
-    """Return the pairs' log ratios, best over default."""
     _check_pairs(len(default), len(best))
     return [
         math.log(objective.value(ours)) - math.log(objective.value(theirs))
@@ -182,7 +181,7 @@ def _differences(
 def middles(
     default: Sequence[Measurement], best: Sequence[Measurement], objective: str
 ) -> tuple[float, float] | None:
-    """Both values, as far apart as the pairs' mean ratio; None unless all are above 0."""
+    """Return both values, as far apart as the pairs' mean ratio; None unless all are above 0."""
     made_best = objectives.find_objective(objective)
     if not all(made_best.value(one) > 0 for one in (*default, *best)):
         return None
@@ -236,7 +235,7 @@ def _sentence(
     figures = (
         f"{sides}, {_change(verdict.ratio)} "
         f"(95 % interval here and now{both}: {_span(verdict.interval)}; "
-        f"on another day: {_span(verdict.between_session_interval)}; {pairs} pairs of launches)"
+        f"on another day: {_span(verdict.between_session_interval)}; {pairs} pairs of evaluations)"
     )
     if found.is_shown:
         return f"{subject} is {verdict.outcome} than {of}: {figures}."

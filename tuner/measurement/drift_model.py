@@ -6,7 +6,7 @@ noise. Parameters maximise the restricted likelihood with configurations as fixe
 and Thompson, Biometrika 58:545, 1971), by a Kalman filter with one extra column per configuration
 (de Jong, "The Diffuse Kalman Filter", Annals of Statistics 19:1073, 1991).
 
-Drift quicker than the time between evaluations counts as evaluation spread.
+Drift quicker than the time between evaluations counts as spread between evaluations.
 """
 
 from __future__ import annotations
@@ -32,37 +32,37 @@ class Blocks:
 
     at_s: Array  # (n,) middles, ascending, from any origin
     logs: Array  # (n,) logarithms of the means
-    launch: NDArray[np.int64]  # (n,) number of the evaluation, whose blocks are consecutive
+    evaluation: NDArray[np.int64]  # (n,) number of the evaluation, whose blocks are consecutive
     configuration: NDArray[np.int64]  # (n,) number of the configuration
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class DriftProcess:
-    """One process of machine speed."""
+    """One of the two processes that make up machine speed."""
 
     sd: float
     forgets_s: float
-    """Time after which the correlation is 1/e."""
+    """Time after which the correlation has fallen to 1/e."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class DriftModel:
-    """Contributions to a block's mean besides its configuration."""
+    """Contributions to the variance of one configuration's block means."""
 
     quick: DriftProcess
     slow: DriftProcess
     evaluation_sd: float
     block_sd: float
-    """For blocks of the fitted length."""
+    """Sd between blocks of the fitted length."""
 
     @property
     def variance(self) -> float:
-        """Variance of one block, all sources."""
+        """Variance of one block mean from all sources."""
         return self.quick.sd**2 + self.slow.sd**2 + self.evaluation_sd**2 + self.block_sd**2
 
     @property
     def shares(self) -> dict[str, float]:
-        """Shares of time, evaluations and blocks in it."""
+        """Shares of time, evaluations and blocks in the variance."""
         parts = {
             "time": self.quick.sd**2 + self.slow.sd**2,
             "launch": self.evaluation_sd**2,
@@ -71,7 +71,7 @@ class DriftModel:
         return {name: part / self.variance for name, part in parts.items()}
 
     def covariance(self, lag_s: Array) -> Array:
-        """Covariance (...) of machine speed at this lag."""
+        """Return the covariance (...) of machine speed at this lag."""
         parts = (
             part.sd**2 * np.exp(-np.abs(lag_s) / part.forgets_s) for part in (self.quick, self.slow)
         )
@@ -79,10 +79,10 @@ class DriftModel:
 
 
 def fit(blocks: Blocks) -> DriftModel | None:
-    """Fitted drift model; None with too few blocks."""
+    """Fit the drift model, or return None for too few blocks."""
     columns = _columns(blocks)
-    launches = len(np.unique(blocks.launch))
-    if launches < columns.shape[1] + 1 or len(blocks.logs) < launches + 2:
+    evaluations = len(np.unique(blocks.evaluation))
+    if evaluations < columns.shape[1] + 1 or len(blocks.logs) < evaluations + 2:
         return None
     ranges = (SD, QUICK_S, SD, SLOW_S, SD, SD)
     bounds = [(math.log(low), math.log(high)) for low, high in ranges]
@@ -118,7 +118,7 @@ def _columns(blocks: Blocks) -> Array:
 
 def _steps(blocks: Blocks) -> Sequence[tuple[float, bool]]:
     since_s = np.diff(blocks.at_s, prepend=blocks.at_s[0])
-    is_other = np.diff(blocks.launch, prepend=blocks.launch[0]) != 0
+    is_other = np.diff(blocks.evaluation, prepend=blocks.evaluation[0]) != 0
     return list(zip(since_s.tolist(), is_other.tolist(), strict=True))
 
 
@@ -180,15 +180,15 @@ def _filter(
 def draw(
     course: DriftModel,
     at_s: Array,
-    launch: NDArray[np.int64],
+    evaluation: NDArray[np.int64],
     rng: np.random.Generator,
 ) -> Array:
     """Draw logs (n,) of block means about their configurations' means.
 
-    `at_s` (n,) are ascending middles of blocks, `launch` (n,) their evaluations.
+    `at_s` (n,) are ascending middles of blocks, `evaluation` (n,) their evaluations' numbers.
     """
     found = course.block_sd * rng.normal(size=len(at_s))
-    _, numbered = np.unique(launch, return_inverse=True)
+    _, numbered = np.unique(evaluation, return_inverse=True)
     found += course.evaluation_sd * rng.normal(size=int(numbered.max()) + 1)[numbered]
     for part in (course.quick, course.slow):
         found += _process(part, at_s, rng)

@@ -26,7 +26,7 @@ class Trace:
     clock_mhz: NDArray[np.float64] | None = None  # (n,) of the GPU, NaN where not reported
 
     def between(self, source: str, start_s: float, end_s: float) -> float:
-        """A source's joules in an interval, interpolated linearly."""
+        """Return a source's joules in an interval, interpolated linearly."""
         ends = np.interp((start_s, end_s), self.at_s, self.joules[source])
         return float(ends[1] - ends[0])
 
@@ -35,7 +35,7 @@ def energy_of(
     trace: Trace, parts: tuple[Block, ...], *, origin_s: float, start_s: float, seconds: float,
     requests: int,
 ) -> Energy | None:  # fmt: skip
-    """Energy of the measured part of a phase.
+    """Return the energy of the measured part of a phase.
 
     Block times and `start_s`, the end of the warm-up, count from the first send at monotonic time
     `origin_s`. None without requests or energy, or if the trace does not cover the part.

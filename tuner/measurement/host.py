@@ -15,15 +15,15 @@ PROC = pathlib.Path("/proc")
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class HostReading:
-    """Counters in seconds since the machine or process started; None if unreadable."""
+    """CPU counters in seconds since the machine or process started; None if unreadable."""
 
     steal_s: float | None
-    """Time the hypervisor gave to other machines, over all cores."""
+    """Time that the hypervisor gave to other machines, over all cores."""
     cpu_s: Mapping[int, float]
-    """User and system time per server process id, if readable."""
+    """User and system time by server process id, if readable."""
     busy_s: float | None = None
     beside_s: Mapping[int, float] = dataclasses.field(default_factory=dict)
-    """The same per process id of the measuring processes."""
+    """User and system time by process id of the measuring processes."""
 
 
 def read(
@@ -51,11 +51,11 @@ def noise_between(
     knows_server: bool = True,
     share: float = 1.0,
 ) -> HostNoise:
-    """What happened between two readings.
+    """Return what the host did between two readings.
 
-    Server time covers processes alive at the second one. Neighbours have the rest, less the
-    measuring processes' (`beside_s`), if the readings cover every local server process
-    (`knows_server`). `share` is the measured requests' share of the server's work.
+    Server time covers processes alive at the second reading. Neighbours have the remaining busy
+    time, less the measuring processes' (`beside_s`), if the readings cover every local server
+    process (`knows_server`). `share` is the measured requests' share of the server's work.
     """
     foreign_s: float | None = None
     if knows_server and before.busy_s is not None and after.busy_s is not None:
@@ -75,9 +75,10 @@ def noise_between(
 
 
 def together(parts: Sequence[HostNoise], *, share: float) -> HostNoise:
-    """Combine phases; values that any phase lacks are None.
+    """Combine the readings of several phases; a value that any phase lacks is None.
 
-    `share` is the measured share of their time; client time is already measured time.
+    Peak memory is the highest known. `share` is the measured share of the phases' time; client time
+    is already measured time.
     """
 
     def total(name: str, share: float = share) -> float | None:
@@ -96,7 +97,7 @@ def together(parts: Sequence[HostNoise], *, share: float) -> HostNoise:
 
 
 def log_cpu_per_request(measurement: Measurement) -> float | None:
-    """Log of core-seconds per request in gateway, replicas and client, if known.
+    """Return the log of core-seconds per request in gateway, replicas and client, if known.
 
     It tells machine drift from a slow configuration. Server time counts from the start of the
     warm-up, client time from its end.

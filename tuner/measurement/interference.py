@@ -1,4 +1,4 @@
-"""Detection of loads disturbed by neighbours, processes or virtual machines.
+"""Detection of loads that neighbours, processes or virtual machines, disturbed.
 
 A steady neighbour is part of the machine; an intermittent one distorts comparisons.
 """
@@ -10,23 +10,23 @@ import statistics
 from tuner.values.measurement import HostNoise
 
 MAX_MORE = 0.05
-"""Disturbing share of CPU time above the usual."""
+"""Share of CPU time above the usual that counts as a disturbance."""
 MIN_S = 0.05
-"""CPU time that cannot be told from none: procfs ticks are 10 ms."""
+"""CPU time that cannot be told from none, as procfs ticks are 10 ms."""
 MIN_KNOWN = 3
-"""Loads from which the median is the usual share; before, the minimum."""
+"""Number of loads from which the median is the usual share; before, the minimum is."""
 RETAINED = 50
 MAX_REPEATED = 0.25
 CREDIT_S = 1.0
 
 
 class InterferenceDetector:
-    """Tracker of the machine share that neighbours usually take."""
+    """Tracker of the share of the machine that neighbours usually take."""
 
     def __init__(self, cores: int) -> None:
         self._cores = cores
         self._shares: dict[tuple[bool, bool], list[float]] = {}
-        """By which values are unknown, as for a remote server."""
+        """Recent shares, by which values are unknown, as for a remote server."""
         self._left_s = CREDIT_S
 
     def is_disturbed(self, noise: HostNoise, *, loaded_s: float) -> bool:
@@ -47,7 +47,7 @@ class InterferenceDetector:
         return taken_s - usual * whole_s > max(MIN_S, MAX_MORE * whole_s)
 
     def can_repeat(self, loaded_s: float) -> bool:
-        """Return whether a load may be repeated, and spend its time if so."""
+        """Whether a load may be repeated, and spend its time if so."""
         if loaded_s > self._left_s:
             return False
         self._left_s -= loaded_s

@@ -2,9 +2,9 @@
 
 Growing steps enclose the limit; a miss is tried once more. Then the rate walks up after a kept
 limit and down after a miss (up-and-down method: Dixon and Mood, Journal of the American Statistical
-Association 43:109, 1948). Steps shrink at turns and grow after three equal results (Kesten, Annals
-of Mathematical Statistics 29:41, 1958). The walk's geometric mean is the rate at which half of the
-loads keep the limit.
+Association 43:109, 1948). Steps shrink at turns and grow after three identical results (Kesten,
+Annals of Mathematical Statistics 29:41, 1958). The walk's geometric mean is the rate at which half
+of the loads keep the limit.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ FIRST_STEP = 1.25
 """Factor between the first two rates; each step squares the one before: 1.56, 2.4, 6.0."""
 MAX_STEP = 6.0
 MIN_REQUESTS = 10
-"""Requests due, below which a rate cannot show a 1 % limit."""
+"""Number of due requests below which a rate cannot show a 1 % limit."""
 ENCLOSED = 1.3
 WALKED = 8
 MIN_WALK, FIRST_WALK, MAX_WALK = 1.06, 1.15, 1.4
@@ -30,12 +30,12 @@ MAX_MISSES = 0.01
 
 
 class MaxRateSearch:
-    """Search for one configuration's highest rate: try `next_per_s` and `tell` until it is None."""
+    """Search for a configuration's highest rate: try `next_per_s` and `tell`, until it is None."""
 
     def __init__(
         self, first_per_s: float, *, min_per_s: float = 0.0, most: int = RATE_LOADS
     ) -> None:
-        """Start at `first_per_s`, and try at most `most` rates, later ones from `min_per_s` on."""
+        """Start at `first_per_s`, and try at most `most` rates, the later ones from `min_per_s` on."""
         if not (first_per_s > 0 and math.isfinite(first_per_s)):
             raise ValueError(f"first rate {first_per_s}, expected a finite number above 0")
         self.kept_per_s: float | None = None
@@ -62,7 +62,7 @@ class MaxRateSearch:
 
     @property
     def next_per_s(self) -> float | None:
-        """Rate to try next; None at the end."""
+        """Rate to try next; None once the search is over."""
         kept, missed = self.kept_per_s, self.missed_per_s
         if not self._left:
             return None
@@ -119,10 +119,7 @@ class MaxRateSearch:
 
 
 def is_kept(records: RequestRecords, *, limit_s: float, warmup_s: float, seconds: float) -> bool:
-    """Whether 99 % of the requests due in an open loop met a latency limit.
-
-    Latency counts from when a request was due.
-    """
+    """Whether 99 % of the requests due in an open loop met a limit on latency since then."""
     measured = summary.is_measured(records, warmup_s=warmup_s, seconds=seconds, is_open=True)
     took_s = records.finished_s - records.intended_s
     missed = measured & ~(summary.is_ok(records) & (took_s <= limit_s))

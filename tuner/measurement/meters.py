@@ -29,7 +29,7 @@ _log = logging.getLogger(__name__)
 
 
 class GpuCounter:
-    """Energy counter of the GPU's whole board, from any origin."""
+    """Energy counter of the GPU's whole board, starting at an arbitrary value."""
 
     name = "gpu"
 
@@ -47,7 +47,7 @@ class GpuCounter:
         self.text = f"{gpu.name} ({how})"
 
     def joules(self) -> float:
-        """The GPU's count, or else its power integrated between readings."""
+        """Return the GPU's own count, or its power integrated between readings."""
         if self._is_counted:
             return self.gpu.energy_j()
         now_s, power_w = time.monotonic(), self.gpu.power_w()
@@ -72,7 +72,7 @@ class PackageCounter:
         self.text = f"{count} CPU package{'s' * (count > 1)} (RAPL)"
 
     def joules(self) -> float:
-        """Joules of all packages."""
+        """Return the joules counted by all packages."""
         for place, domain in enumerate(self._domains):
             now = _number(domain / "energy_uj")
             self._sum_uj += (now - self._last[place]) % (self._ranges[place] + 1)
@@ -84,7 +84,7 @@ EnergyCounter = GpuCounter | PackageCounter
 
 
 class AvailableCounters(NamedTuple):
-    """Readable counters, and a line per unreadable device."""
+    """Readable counters, and an explanation per unreadable device."""
 
     counters: tuple[EnergyCounter, ...]
     lacking: tuple[str, ...]
@@ -92,7 +92,7 @@ class AvailableCounters(NamedTuple):
 
 @contextlib.contextmanager
 def open_counters(*, gpu: bool = True) -> Iterator[AvailableCounters]:
-    """Open this machine's counters for the block; without the GPU for a CPU model."""
+    """Open this machine's counters for a `with` block; without the GPU for a CPU model."""
     counters: list[EnergyCounter] = []
     lacking: list[str] = []
     with contextlib.ExitStack() as owns:
@@ -112,7 +112,7 @@ def open_counters(*, gpu: bool = True) -> Iterator[AvailableCounters]:
 
 
 class EnergyMeter:
-    """Context manager that reads counters in a thread; then call `trace`."""
+    """Context manager that reads counters in a thread; call `trace` after it."""
 
     def __init__(self, counters: tuple[EnergyCounter, ...], *, period_s: float = PERIOD_S) -> None:
         self._counters = counters
@@ -134,7 +134,7 @@ class EnergyMeter:
         self._take()
 
     def trace(self) -> Trace:
-        """Readings."""
+        """Return the readings taken so far."""
         width = 1 + len(self._counters) + 1
         rows = np.array(self._rows, dtype=float).reshape(-1, width)
         joules = {c.name: rows[:, place] for place, c in enumerate(self._counters, 1)}

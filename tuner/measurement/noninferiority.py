@@ -1,8 +1,8 @@
-"""Test whether one sampler is worse than another by more than a margin.
+"""Test of whether one sampler is worse than another by more than a margin.
 
-Paired regret differences, reference minus peer, get a one-sided Student's t test; equal ones a sign
-test. Regrets are skewed, so few units make the level approximate. Holm's correction (Scandinavian
-Journal of Statistics 6:65, 1979) allows dependence.
+Paired regret differences, reference minus peer, get a one-sided Student's t test, identical ones a
+sign test. Regrets are skewed, so few units make the level approximate. Holm's correction
+(Scandinavian Journal of Statistics 6:65, 1979) allows dependence.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ ROUNDING = 1e-12
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class MeanBound:
-    """The upper bound of a mean, tested against the margin."""
+    """Mean of differences with bounds, tested against the margin."""
 
     mean: float
     lower: float | None
@@ -36,7 +36,7 @@ class MeanBound:
 
 
 def bound_mean(differences: Array, margin: float) -> MeanBound:
-    """Test differences (n,), n at least 1, against a margin."""
+    """Test one or more differences (n,) against a margin."""
     count, mean = len(differences), float(np.mean(differences))
     unknown = MeanBound(mean=mean, lower=None, upper=None, p=None)
     if count < MIN_UNITS:
@@ -50,7 +50,7 @@ def bound_mean(differences: Array, margin: float) -> MeanBound:
 
 
 def holm(values: Sequence[float]) -> list[float]:
-    """Holm-corrected p-values, in the order given."""
+    """Return the Holm-corrected p-values, in the given order."""
     order = sorted(range(len(values)), key=lambda place: values[place])
     corrected, largest = [0.0] * len(values), 0.0
     for rank, place in enumerate(order):
@@ -62,7 +62,7 @@ def holm(values: Sequence[float]) -> list[float]:
 def judge(
     differences: Sequence[tuple[str, int, Array]], margin: float = MARGIN
 ) -> tuple[NonInferiority, ...]:
-    """Test all (peer, budget, differences (n,)) together."""
+    """Test all samplers and budgets together, given as (peer, budget, differences (n,))."""
     found = [bound_mean(each, margin) for _, _, each in differences]
     with_p = [place for place, one in enumerate(found) if one.p is not None]
     corrected = holm([p for one in found if (p := one.p) is not None])

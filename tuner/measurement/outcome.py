@@ -25,7 +25,7 @@ OF_OVERLOAD = frozenset({0, 429, 503, 504})
 REJECTIONS = OF_OVERLOAD - {0}
 
 SAFE = 2
-"""Multiple of the minimum that likely suffices for slower configurations."""
+"""Multiple of the minimum number of requests that suffices for slower configurations."""
 
 
 def measure_outcome(
@@ -51,8 +51,9 @@ def measure_outcome(
     A server that `fell_behind` has no latency of its own, since it grows with the measuring time.
 
     Returns:
-        A measurement only with ok. Else failed with cause `timeout` (nothing finished) or `errors`,
-        or infeasible with cause `overload` (open loop) or `constraint` (all rejected).
+        A measurement only if the outcome is ok. Otherwise it is failed with cause `timeout`
+        (nothing finished) or `errors`, or infeasible with cause `overload` (open loop) or
+        `constraint` (all rejected).
     """
     if fell_behind:
         why = f"it fell behind by {100 * fell_behind:.0f} % of the requests"
@@ -109,13 +110,13 @@ def _all_refused(finished: int, deadline_ms: float | None, why: str) -> Outcome:
 
 
 def overload_outcome(rate_per_s: float | None, why: str) -> Outcome:
-    """Outcome if an open loop's rate cannot be served."""
+    """Return the outcome for an open loop's rate that cannot be served."""
     rate = "the requests" if rate_per_s is None else rate_in_words(rate_per_s)
     return Outcome(status="infeasible", cause="overload", reason=f"cannot serve {rate}: {why}")
 
 
 def no_rate(slo_ms: float, lowest_per_s: float) -> Outcome:
-    """Outcome if p99 misses its limit at every tried rate."""
+    """Return the outcome for a p99 above its limit at every tried rate."""
     reason = (
         f"p99 is above the limit of {slo_ms:g} ms (--slo-ms) even at "
         f"{rate_in_words(lowest_per_s)}, the lowest rate tried"
@@ -133,12 +134,12 @@ class EvaluationRequirements:
 
     @classmethod
     def of(cls, settings: MeasurementSettings) -> Self:
-        """Those of a study's evaluations."""
+        """Return the requirements of a study's evaluations."""
         return cls(objective=settings.first, second=settings.second, limits=settings.limits)
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Objective names."""
+        """Names of the objectives."""
         return (self.objective,) if self.second is None else (self.objective, self.second)
 
     @property
@@ -147,7 +148,7 @@ class EvaluationRequirements:
         return "p99" in self.names or any(one.metric == "p99_ms" for one in self.limits)
 
     def remark(self, measurement: Measurement) -> str | None:
-        """Warning if slower configurations may lack requests for a p99."""
+        """Return a warning if slower configurations may lack requests for a p99."""
         is_safe = measurement.effective >= SAFE * MIN_FOR_P99
         if not self.needs_p99 or is_safe or not measurement.has_p99:
             return None
@@ -166,7 +167,7 @@ class EvaluationRequirements:
         return all(math.isfinite(value) and value > 0 for value in values)
 
     def outcome_of(self, measurement: Measurement) -> Outcome:
-        """Ok, or why a required metric is missing."""
+        """Return ok, or an outcome that says why a required metric is missing."""
         if self.needs_p99 and not measurement.has_p99:
             return Outcome(status="failed", cause="short", reason=tail_latency.too_few(measurement))
         if "goodput" in self.names and not measurement.goodput:
@@ -185,7 +186,7 @@ class EvaluationRequirements:
         return OK
 
     def outcome(self, measurement: Measurement) -> Outcome:
-        """The same, or infeasible with cause `constraint`."""
+        """Return `outcome_of`, or infeasible with cause `constraint` if one is violated."""
         outcome = self.outcome_of(measurement)
         why = find_violation(self.limits, [measurement])
         if outcome.status != "ok" or why is None:

@@ -16,17 +16,17 @@ from tuner.values.interval import Interval
 
 
 def percentile(ordered: NDArray[np.float64], share: float) -> float:
-    """Smallest of ascending values (n,) with at least this share of them at or below it."""
+    """Return the smallest of ascending values (n,) with at least this share of them up to it."""
     # Rounding may lift the product of share and count just above a whole number.
     rank = max(1, math.ceil(share * len(ordered) - 1e-9))
     return float(ordered[rank - 1])
 
 
 def spread(ordered: NDArray[np.float64]) -> float:
-    """p95 - p5 of ascending values (n,), n at least 1.
+    """Return p95 - p5 of one or more ascending values (n,).
 
-    Robust to outliers (Huber and Ronchetti, Robust Statistics, chapter 5); unlike a quartile range,
-    it sees both of two latency clusters.
+    It is robust to outliers (Huber and Ronchetti, Robust Statistics, chapter 5); unlike a quartile
+    range, it sees both of two latency clusters.
     """
     return percentile(ordered, 0.95) - percentile(ordered, 0.05)
 
@@ -34,7 +34,7 @@ def spread(ordered: NDArray[np.float64]) -> float:
 def interval(
     ordered: NDArray[np.float64], share: float, *, effective: float | None = None
 ) -> Interval:
-    """95 % interval of the true percentile of ascending values (n,), worth `effective` ones."""
+    """Return a 95 % interval of the percentile of values (n,), `effective` of them independent."""
     low, high = tail_latency.ranks_of(len(ordered), share, effective=effective)
     return Interval(
         low=None if low is None else float(ordered[low - 1]),

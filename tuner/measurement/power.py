@@ -19,16 +19,16 @@ from tuner.measurement.time_slices import SWITCH_S, TimeSlices
 ALPHA = 0.05
 POWER = 0.8
 BIN_S = 0.1
-"""Length of a cell, in which machine speed hardly changes."""
+"""Length of a time cell, in which machine speed hardly changes."""
 
 
 def pairs_within(time_s: float, *, start_s: float, measured_s: float) -> int:
-    """How many pairs of evaluations fit into a time."""
+    """Return how many pairs of evaluations fit into a time."""
     return math.floor(time_s / (2 * (start_s + measured_s)))
 
 
 def smallest_gain(trial_sd: float, pairs: int) -> float | None:
-    """Smallest gain that the pairs are likely to show; None under two.
+    """Return the smallest gain that the pairs are likely to show, or None under two pairs.
 
     `trial_sd` is the sd of an evaluation's log mean.
     """
@@ -38,7 +38,7 @@ def smallest_gain(trial_sd: float, pairs: int) -> float | None:
 
 
 def gain_from_differences(difference_sd: float, pairs: int) -> float:
-    """The same from the sd of at least two pairs' log differences."""
+    """Return the smallest gain, given the sd of at least two pairs' log differences."""
     shift = _needed_shift(pairs - 1) * difference_sd / math.sqrt(pairs)
     return 1 - math.exp(-shift)
 
@@ -53,7 +53,7 @@ class RoundLayout:
     is_interleaved: bool
 
     def make_schedule(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """Middles (n,) of cells, and their signed weights (n,) in the difference."""
+        """Return the middles (n,) of cells, and their signed weights (n,) in the difference."""
         at_s, weights, now_s = [], [], 0.0
         parts = 2 * self.slices.quartets
         cells = max(1, round(self.slices.seconds / BIN_S))
@@ -76,7 +76,7 @@ class RoundLayout:
 
 
 def error_of(course: DriftModel, rounds: RoundLayout, *, block_s: float) -> float:
-    """Standard error of a log ratio measured in at least one round."""
+    """Return the standard error of a log ratio measured in at least one round."""
     at_s, weights = rounds.make_schedule()
     common = weights @ course.covariance(at_s[:, None] - at_s) @ weights
     cell_s = 2 * rounds.slices.quartets * rounds.slices.seconds * rounds.number / (len(at_s) / 2)
@@ -85,7 +85,7 @@ def error_of(course: DriftModel, rounds: RoundLayout, *, block_s: float) -> floa
 
 
 def smallest_gain_of(course: DriftModel, rounds: RoundLayout, *, block_s: float) -> float | None:
-    """Smallest gain that the rounds are likely to show; None under two rounds."""
+    """Return the smallest gain that the rounds are likely to show, or None under two rounds."""
     if rounds.number < 2:
         return None
     shift = _needed_shift(rounds.number - 1) * error_of(course, rounds, block_s=block_s)

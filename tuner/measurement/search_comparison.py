@@ -15,11 +15,11 @@ from tuner.metrics.objective import Objective
 from tuner.values.sampler_comparison import SamplerDifference, SamplerRun
 
 Pair = tuple[float, float]
-"""Objectives of both winners, in the objective's unit."""
+"""Objectives of two winners, in the objective's unit."""
 
 
 def best_so_far(values: Iterable[float | None], objective: Objective) -> tuple[float | None, ...]:
-    """Best value after each trial; None before the first value."""
+    """Return the best value after each trial, None before the first value."""
     found: list[float | None] = []
     best: float | None = None
     for value in values:

@@ -1,12 +1,12 @@
 """Sequential test over pairs: when to stop, and a valid interval afterwards.
 
-Stopping once a 95 % interval excludes 0 finds something in 12 to 14 of 100 null samples. So the 5 %
-error is spent over the looks (Lan and DeMets, "Discrete Sequential Boundaries for Clinical Trials",
-Biometrika 70:659, 1983), nearly all at the end. Boundaries come from the sum's density, integrated
-from look to look (Armitage, McPherson and Rowe, Journal of the Royal Statistical Society A 132:235,
-1969).
+Stopping once a 95 % interval excludes 0 finds a difference in 12 to 14 of 100 null samples. So the
+5 % error is spent over the looks (Lan and DeMets, "Discrete Sequential Boundaries for Clinical
+Trials", Biometrika 70:659, 1983), nearly all at the end. Boundaries come from the sum's density,
+integrated from look to look (Armitage, McPherson and Rowe, Journal of the Royal Statistical Society
+A 132:235, 1969).
 
-Stopping assumes a spread (decisions/0011); a wrong one costs pairs or power, not coverage. The
+Stopping assumes a spread (decisions/0011); an incorrect one costs pairs or power, not coverage. The
 final interval is Student's, with the pairs' own spread.
 """
 
@@ -25,11 +25,11 @@ from scipy import optimize, special
 Array = NDArray[np.float64]
 
 ALPHA = 0.05
-"""Chance of a false difference at any look, two-sided."""
+"""Two-sided chance of a false difference at any look."""
 MIN_PAIRS = 6
 GROWTH = 1.25
 ALIKE = -float(special.ndtri(1 / 3))
-"""Neighbour correlation, in standard errors, that one null sample in three exceeds."""
+"""Correlation of neighbours, in standard errors, that one null sample in three exceeds."""
 MIN_DEGREES = 3.0
 MAX_ALIKE = 0.8
 FAR = 2.5
@@ -47,7 +47,7 @@ MAX_WIDER = 1.5
 
 
 def looks(most: int) -> tuple[int, ...]:
-    """Numbers of pairs at which to look, up to `most`."""
+    """Return the numbers of pairs at which to look, up to `most`."""
     found: list[int] = []
     at = MIN_PAIRS
     while at < most:
@@ -60,12 +60,12 @@ def looks(most: int) -> tuple[int, ...]:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class StoppingBoundaries:
-    """Looks with their stopping boundaries."""
+    """Planned looks with their stopping boundaries."""
 
     looks: tuple[int, ...]
     boundaries: tuple[float, ...]
     sd: float
-    """Assumed, of the differences."""
+    """Assumed sd of the differences."""
 
     @classmethod
     def of(cls, at: Sequence[int], *, sd: float, alpha: float = ALPHA) -> Self:
@@ -77,17 +77,17 @@ class StoppingBoundaries:
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class InterimResult:
-    """Result of a look."""
+    """Interim result at one look."""
 
     is_crossed: bool
     low: float
     high: float
-    """End of the repeated interval, which holds at all looks in 95 of 100 samples."""
+    """Upper end of the repeated interval, which holds at all looks in 95 of 100 samples."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Estimate:
-    """Robust mean of the differences, with a 95 % interval."""
+    """Robust mean of the differences, with a confidence interval."""
 
     value: float
     low: float
@@ -104,12 +104,12 @@ class RobustMean(NamedTuple):
 
     mean: float
     sd: float
-    """Sd of as many independent differences of equal precision."""
+    """Sd of an equal number of independent differences of the same precision."""
     degrees: float
 
 
 def robust_mean(differences: Sequence[float]) -> RobustMean:
-    """Robust mean of two or more pairs' differences, in order.
+    """Return the robust mean of two or more pairs' differences, in order.
 
     Outliers are drawn in (`robust`). If neighbours correlate by more than `ALIKE`, the differences
     count as a first-order autoregression, with Kendall's bias correction and Bartlett's variance of
@@ -136,7 +136,7 @@ def _robust_mean(differences: tuple[float, ...]) -> RobustMean:
 
 
 def robust(values: Array) -> Array:
-    """Pseudo-values of differences (n,) whose mean is Huber's estimate of location.
+    """Return pseudo-values of differences (n,) whose mean is Huber's estimate of location.
 
     Their standard error is the estimate's (Robust Statistics, 1981, sections 3.2 and 6.4; the scale
     is the median absolute deviation).
@@ -180,16 +180,17 @@ def read(plan: StoppingBoundaries, differences: Sequence[float], look: int) -> I
 
 
 def estimate(differences: Sequence[float], *, alpha: float = ALPHA) -> Estimate:
-    """Robust mean of two or more differences, with a 1 - alpha interval."""
+    """Return the robust mean of two or more differences, with a 1 - alpha interval."""
     mean, sd, degrees = robust_mean(differences)
     reach = float(special.stdtrit(degrees, 1 - alpha / 2)) * sd / math.sqrt(len(differences))
     return Estimate(value=mean, low=mean - reach, high=mean + reach)
 
 
 def alpha_spending(share: float, alpha: float = ALPHA) -> float:
-    """Two-sided error to spend by this share of the pairs.
+    """Return the two-sided error to spend by this share of the pairs.
 
-    Lan and DeMets' first function at a power of the share, as early pairs cannot reveal drift.
+    It is Lan and DeMets' first function at a power of the share, as early pairs cannot reveal
+    drift.
     """
     if share >= 1.0:
         return alpha
@@ -215,7 +216,7 @@ def _boundaries(at: tuple[int, ...], alpha: float) -> tuple[float, ...]:
 
 
 class _Density:
-    """Density of the sum of pairs that crossed no boundary so far."""
+    """Density of the sum of pairs that have crossed no boundary so far."""
 
     def __init__(self) -> None:
         self._count = 0
@@ -223,12 +224,12 @@ class _Density:
         self._weights: Array = np.ones(1)
 
     def beyond(self, count: int, z: float) -> float:
-        """Chance of no earlier crossing and a statistic of `count` pairs above `z`."""
+        """Return the chance of no earlier crossing and a statistic of `count` pairs above `z`."""
         away = z * math.sqrt(count) - self._sums
         return float(self._weights @ special.ndtr(-away / math.sqrt(count - self._count)))
 
     def go_on(self, count: int, boundary: float) -> None:
-        """Go on to a look at `count` pairs that does not cross its boundary."""
+        """Move on to a look at `count` pairs that does not cross its boundary."""
         step = count - self._count
         nodes, weights = _legendre(NODES)
         reach = min(boundary, _FARTHEST) * math.sqrt(count)
@@ -240,15 +241,15 @@ class _Density:
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class StoppingRule:
-    """Stopping rule for adding pairs."""
+    """Rule for when to stop adding pairs."""
 
     most: int
     sd: float
-    """Assumed beforehand, of the pairs' log ratios."""
+    """Sd assumed beforehand for the pairs' log ratios."""
     at: float = 0.0
     """Log difference to decide about."""
     objectives: int = 1
-    """Objectives that split the error (Bonferroni)."""
+    """Number of objectives that split the error (Bonferroni)."""
 
     @property
     def alpha(self) -> float:
@@ -256,7 +257,7 @@ class StoppingRule:
         return ALPHA / self.objectives
 
     def is_enough(self, differences: Sequence[float]) -> bool:
-        """Whether the pairs' ordered log ratios end a comparison."""
+        """Whether the pairs' log ratios, in order, end a comparison."""
         differences = [one - self.at for one in differences]
         plan = StoppingBoundaries.of(looks(self.most), sd=self.sd, alpha=self.alpha)
         return any(
@@ -276,6 +277,5 @@ class StoppingRule:
         return not self.at and all(-WITHIN <= end <= WITHIN for end in ends)
 
     def _planned_width(self) -> float:
-        """Width of the first look's interval if the pairs spread as assumed."""
         reach = float(special.stdtrit(MIN_PAIRS - 1, 1 - self.alpha / 2))
         return 2 * reach * self.sd / math.sqrt(MIN_PAIRS)

@@ -4,9 +4,10 @@ A closed loop counts requests that *finish* in the measured part, so latencies, 
 Little's law agree. A stall at the end shows in the Little's-law error, not in p99.
 
 An open loop counts requests that were *due* in the measured part, with latency from the due time
-(coordinated omission, Tene 2013). Throughput is still what was answered within the part.
+(coordinated omission, Tene 2013). Throughput still counts what was answered within the part.
 
-All but 2xx are errors, except for allowed rejections. Little's law counts everything that finished.
+All statuses but 2xx are errors, except for allowed rejections. Little's law counts all finished
+requests.
 """
 
 from __future__ import annotations
@@ -28,14 +29,14 @@ _ROUNDING_S = 1e-9
 
 
 def is_ok(records: RequestRecords) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
-    """(n,) whether each request got status 2xx."""
+    """Whether each request (n,) got status 2xx."""
     return (records.status >= 200) & (records.status < 300)
 
 
 def is_measured(
     records: RequestRecords, *, warmup_s: float, seconds: float, is_open: bool = False
 ) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
-    """(n,) whether each request finished (open loop: was due) in the measured part."""
+    """Whether each request (n,) finished (open loop: was due) in the measured part."""
     at_s = records.intended_s if is_open else records.finished_s
     return (at_s > warmup_s) & (at_s <= warmup_s + seconds + _ROUNDING_S)
 
@@ -43,13 +44,13 @@ def is_measured(
 def is_answered(
     records: RequestRecords, *, warmup_s: float, seconds: float, is_open: bool = False
 ) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
-    """(n,) whether each request is measured and got status 2xx."""
+    """Whether each request (n,) is measured and got status 2xx."""
     measured = is_measured(records, warmup_s=warmup_s, seconds=seconds, is_open=is_open)
     return measured & is_ok(records)
 
 
 def littles_law_error(throughput_per_s: float, mean_s: float, concurrency: int) -> float:
-    """|throughput x mean / concurrency - 1| over finished requests of any status.
+    """Return |throughput x mean / concurrency - 1| over finished requests of any status.
 
     Little's law (1961, Operations Research 9:383): requests in flight = throughput x mean latency.
     A large error in a closed loop means too few requests in flight, or a phase too short for its
@@ -146,7 +147,7 @@ def nothing_measured(
     *,
     is_open: bool = False,
 ) -> str:
-    """Why nothing could be measured."""
+    """Explain why nothing could be measured."""
     finished = int(np.count_nonzero(measured))
     if finished:
         return f"all {finished} requests in {seconds:g} s failed: {statuses(records, measured)}"
@@ -182,7 +183,6 @@ def _latency_fields(
     block_s: float,
     client_cpu: CpuTimeSeries | None,
 ) -> dict[str, Any]:
-    """Return the fields of a `Measurement` about latencies (n,) at ascending times (n,)."""
     ordered_s = np.sort(took_s)
     mean_s = float(ordered_s.mean())
     parts = blocks.cut(

@@ -7,12 +7,12 @@ import math
 from typing import Self
 
 SLICE_S = 0.1
-"""Measured per slice: a CPU quota period (benchmarks/verdict/slices.py)."""
+"""Measured time of a slice: a CPU quota period (benchmarks/verdict/slices.py)."""
 PARTS = 8
 DROPPED_S = 0.06
 """Uncounted start of a slice: first batches, and a running quota period."""
 LATENCIES, DROPPED_LATENCIES = 6.0, 2.0
-"""The same in latencies, if longer."""
+"""Measured time and uncounted start in latencies, which apply if longer."""
 MIN_QUARTETS = 2
 MAX_QUARTETS = 8
 EXPECTED_STARTUP_S = 0.3
@@ -25,16 +25,16 @@ class TimeSlices:
 
     seconds: float
     dropped_s: float
-    """Uncounted load before."""
+    """Uncounted load before each slice."""
     quartets: int
 
     @classmethod
     def of(
         cls, *, round_trip_s: float, startup_s: float, measured_s: float = 0.0, arms: int = 2
     ) -> Self:
-        """Layout for the slowest arm's mean latency, the mean launch, and the least `measured_s`.
+        """Plan slices from the slowest arm's mean latency, the mean startup, and `measured_s`.
 
-        Slices get as much time as the launch, which is optimal if evaluations and quartets vary
+        Slices get as much time as the startup, which is optimal if evaluations and quartets vary
         alike (Cochran, Sampling Techniques, section 10.6).
         """
         seconds = max(SLICE_S, LATENCIES * round_trip_s, measured_s / PARTS)
@@ -47,7 +47,7 @@ class TimeSlices:
 
     @classmethod
     def whole(cls, load_s: float) -> Self:
-        """Uncut load, warm-up included."""
+        """Return the layout of an uncut load, warm-up included."""
         return cls(seconds=load_s / 2, dropped_s=0.0, quartets=1)
 
     @property

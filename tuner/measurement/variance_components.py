@@ -22,10 +22,10 @@ class VarianceComponents:
 
     block_sd: float
     evaluation_sd: float | None
-    """None without repeated evaluations; 0 if blocks explain all."""
+    """Sd between evaluations; None without repeats, 0 if blocks explain all."""
 
     def trial_sd(self, blocks: int) -> float:
-        """Sd of a mean of so many blocks; without repeats, from blocks alone."""
+        """Return the sd of a mean of `blocks` blocks; without repeats, from blocks alone."""
         return math.sqrt((self.evaluation_sd or 0.0) ** 2 + self.block_sd**2 / blocks)
 
 
@@ -36,8 +36,8 @@ def components(configurations: Iterable[Sequence[Sequence[float]]]) -> VarianceC
     """
     within_sum = between_sum = coefficient = 0.0
     within_degrees = between_degrees = 0
-    for launches in configurations:
-        logs = [np.log(np.asarray(blocks, dtype=float)) for blocks in launches if len(blocks)]
+    for evaluations in configurations:
+        logs = [np.log(np.asarray(blocks, dtype=float)) for blocks in evaluations if len(blocks)]
         if not logs:
             continue
         counts = np.array([len(log) for log in logs], dtype=float)
@@ -56,25 +56,25 @@ def components(configurations: Iterable[Sequence[Sequence[float]]]) -> VarianceC
     within = within_sum / within_degrees
     evaluation_sd: float | None = None
     if between_degrees:
-        per_launch = coefficient / between_degrees
+        per_evaluation = coefficient / between_degrees
         between = between_sum / between_degrees
-        evaluation_sd = math.sqrt(max(0.0, (between - within) / per_launch))
+        evaluation_sd = math.sqrt(max(0.0, (between - within) / per_evaluation))
     return VarianceComponents(block_sd=math.sqrt(within), evaluation_sd=evaluation_sd)
 
 
 def components_of(configurations: Iterable[Sequence[Measurement]]) -> VarianceComponents | None:
-    """`components` of each configuration's measurements."""
+    """Return the components of each configuration's measurements."""
     return components(
-        [[block.mean_ms for block in launch.blocks] for launch in launches]
-        for launches in configurations
+        [[block.mean_ms for block in evaluation.blocks] for evaluation in evaluations]
+        for evaluations in configurations
     )
 
 
 def useful_seconds(noise: VarianceComponents, *, start_s: float, block_s: float) -> float:
-    """Most cost-effective trial length; infinite without evaluation spread.
+    """Return the most cost-effective trial length; infinite without spread between evaluations.
 
-    A trial of t seconds costs start + t and has variance evaluation_sd^2 + block_sd^2 x block_s / t;
-    the product is least at t = (block_sd / evaluation_sd) x sqrt(block_s x start).
+    A trial of t seconds costs start + t and has variance evaluation_sd^2 + block_sd^2 x block_s /
+    t; the product is lowest at t = (block_sd / evaluation_sd) x sqrt(block_s x start).
     """
     if not noise.evaluation_sd:
         return math.inf

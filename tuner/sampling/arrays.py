@@ -1,4 +1,4 @@
-"""Types of arrays; their shapes are beside each."""
+"""Array types; a comment next to each array gives its shape."""
 
 import numpy as np
 from numpy.typing import NDArray

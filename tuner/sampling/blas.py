@@ -1,4 +1,4 @@
-"""Limit BLAS to one thread while a proposal is made, as more slow busy cores down."""
+"""Limit of one BLAS thread while a proposal is made, as more slow busy cores down."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 
 def single_threaded() -> contextlib.AbstractContextManager[Any]:
-    """Context with one BLAS thread in the whole process."""
+    """Return a context with one BLAS thread in the whole process."""
     limited: contextlib.AbstractContextManager[Any] = _controller().limit(limits=1, user_api="blas")
     return limited
 

@@ -1,7 +1,7 @@
-"""Base class of the samplers: one proposal per trial out of Optuna's calls.
+"""Base class of the samplers: one proposal per trial, made from Optuna's calls.
 
-The trial keeps its proposal (`history.PROPOSAL`). All state derives from the study, the seed and the
-trial number, so a study resumes exactly. Thread-safe.
+The trial keeps its proposal (`history.PROPOSAL`). All state derives from the study, the seed and
+the trial number, so a study resumes exactly. Samplers are thread-safe.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class Proposal:
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class SamplerContext:
-    """All that a sampler knows when it proposes."""
+    """Everything that a sampler knows when it proposes."""
 
     study: Study
     trial: FrozenTrial
@@ -65,18 +65,18 @@ class SamplerContext:
 
     @property
     def not_lost(self) -> Positions:
-        """Positions of candidates that never failed; all if every one did."""
+        """Positions of candidates that never failed, or of all if every one did."""
         kept = self.candidates.untried(self.history.lost_configurations)
         return kept if len(kept) else np.arange(len(self.candidates.configurations))
 
     def design_point(self) -> Array:
-        """Next space-filling design point (design_width,) in [0, 1)."""
+        """Return the next point (design_width,) of the space-filling design, in [0, 1)."""
         rng = stream(self.seed, _DESIGN_STREAM)
         points = sobol(self.candidates.design_width, self.history.trial_count + 1, rng)
         return np.asarray(points[-1], dtype=float)
 
     def at_random(self) -> Proposal:
-        """Random untried candidate, or else any that did not fail; in an infinite space a new draw."""
+        """Propose a random untried candidate, or any that did not fail; if infinite, a new draw."""
         origin: Origin = "initial" if self.history.trial_count < self.initial else "guided"
         if not self.candidates.is_complete:
             drawn = {
@@ -91,11 +91,11 @@ class SamplerContext:
 
 
 class CandidateSampler(BaseSampler, abc.ABC):
-    """An Optuna sampler that proposes whole configurations."""
+    """Optuna sampler that proposes whole configurations."""
 
     options: ClassVar[tuple[str, ...]] = ()
     models_limits: ClassVar[bool] = False
-    """Whether it learns from evaluations that violate metric constraints."""
+    """Whether the sampler learns from evaluations that violate metric constraints."""
     searches_fronts: ClassVar[bool] = False
 
     def __init__(
@@ -109,8 +109,8 @@ class CandidateSampler(BaseSampler, abc.ABC):
 
         Args:
             seed: 0 or more.
-            initial: trials before a model guides, including the default.
-            candidates: None for the study's distributions.
+            initial: number of trials before a model guides, including the default.
+            candidates: None to use the study's distributions.
         """
         self._seed = check_integer("seed", seed, least=0)
         self._initial = check_integer("initial", initial, least=0)
@@ -129,12 +129,12 @@ class CandidateSampler(BaseSampler, abc.ABC):
 
     @abc.abstractmethod
     def propose(self, context: SamplerContext) -> Proposal:
-        """Configuration to try."""
+        """Propose the configuration to try."""
 
     def infer_relative_search_space(
         self, study: Study, trial: FrozenTrial
     ) -> dict[str, BaseDistribution]:
-        """Distributions that ended trials share, of the candidates' knobs if there are candidates."""
+        """Return the distributions that ended trials share, for the candidates' knobs if given."""
         del trial  # the space is the same for every trial
         if len(study.directions) > 1:
             raise UsageError(
@@ -148,7 +148,7 @@ class CandidateSampler(BaseSampler, abc.ABC):
     def sample_relative(
         self, study: Study, trial: FrozenTrial, search_space: dict[str, BaseDistribution]
     ) -> dict[str, Any]:
-        """Values of the proposal, by parameter."""
+        """Return the proposed values, by parameter."""
         if not search_space:
             return {}
         chosen = self._proposal(study, trial, search_space).configuration
@@ -165,7 +165,7 @@ class CandidateSampler(BaseSampler, abc.ABC):
         param_name: str,
         param_distribution: BaseDistribution,
     ) -> Any:
-        """Value of the proposal, or a draw for a parameter that no candidate has."""
+        """Return the proposed value, or a draw for a parameter that no candidate has."""
         if self._candidates is not None and param_name in self._candidates.names:
             search_space = self.infer_relative_search_space(study, trial)
             chosen = self._proposal(study, trial, search_space).configuration
@@ -243,12 +243,12 @@ class CandidateSampler(BaseSampler, abc.ABC):
 
 
 def stream(seed: int, *path: int) -> np.random.Generator:
-    """Random stream, independent for each path."""
+    """Return a random stream, independent for each path."""
     return np.random.default_rng(np.random.SeedSequence(seed, spawn_key=path))
 
 
 def legal(name: str, value: Any, distribution: BaseDistribution) -> Any:
-    """Return a legal value, or raise UsageError."""
+    """Return the value if it is legal, or raise UsageError."""
     if axis_of(distribution).contains(value):
         return value
     raise UsageError(

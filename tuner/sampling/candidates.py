@@ -22,7 +22,7 @@ from tuner.values.configuration import Configuration
 LIMIT = 10_000
 
 _STEPS = (0.2, 0.05, 0.01)
-"""Standard deviations of steps around good configurations, as shares of an axis."""
+"""Sds of steps around good configurations, as shares of an axis."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -43,14 +43,14 @@ class _VaryingEncoding:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class CandidateSet:
-    """Candidates and their vectors: all, or a sample (with `decode`)."""
+    """All candidates and their vectors, or a sample of them (with `decode`)."""
 
     configurations: tuple[Configuration, ...]
     vectors: Array  # (m, d) in [0, 1]
     encode: Callable[[Configuration], Array] | None = None
-    """Vector (d,) of any legal configuration; None: only of candidates."""
+    """Returns the vector (d,) of any legal configuration; None if only candidates have one."""
     decode: Callable[[Array], Configuration] | None = None
-    """Legal configuration nearest to a vector; only for samples."""
+    """Returns the legal configuration nearest to a vector; only for samples."""
     extra: int = 0
 
     def __post_init__(self) -> None:
@@ -70,9 +70,9 @@ class CandidateSet:
         """Build the candidates of a search space, without constant entries.
 
         Args:
-            candidates: feasible and distinct, with the same knobs.
-            encode: vector in [0, 1] of a configuration.
-            features: further entries in [0, 1].
+            candidates: feasible and distinct configurations, with the same knobs.
+            encode: returns a configuration's vector in [0, 1].
+            features: returns further entries in [0, 1].
         """
         ordered = tuple(candidates)
         if not ordered:
@@ -93,7 +93,7 @@ class CandidateSet:
 
     @classmethod
     def enumerate_cube(cls, cube: Cube) -> CandidateSet:
-        """List a finite cube."""
+        """List all points of a finite cube."""
         columns = [axis.values() for axis in cube.axes.values()]
         blocks = [
             axis.encode(values) for axis, values in zip(cube.axes.values(), columns, strict=True)
@@ -133,17 +133,17 @@ class CandidateSet:
 
     @property
     def width(self) -> int:
-        """Entries d of a vector."""
+        """Number of entries d of a vector."""
         return int(self.vectors.shape[1])
 
     @property
     def design_width(self) -> int:
-        """Entries that are not derived."""
+        """Number of entries that are not derived."""
         return self.width - self.extra
 
     @functools.cached_property
     def names(self) -> frozenset[str]:
-        """Knobs of the candidates."""
+        """Names of the candidates' knobs."""
         return frozenset(self.configurations[0])
 
     @functools.cached_property
@@ -151,7 +151,7 @@ class CandidateSet:
         return {_key(cell): index for index, cell in enumerate(self.configurations)}
 
     def index_of(self, configuration: Mapping[str, Any]) -> int | None:
-        """Position of the candidate with these values, or None."""
+        """Return the position of the candidate with these values, or None."""
         if not self.names <= configuration.keys():
             return None
         return self._index.get(_key({name: configuration[name] for name in self.names}))
@@ -159,7 +159,7 @@ class CandidateSet:
     def values_at(
         self, configurations: Sequence[Configuration], values: Array | None
     ) -> Array | None:
-        """Values (k,) of configurations, from those of all candidates; None if one is none."""
+        """Return the values (k,) of configurations, given all candidates'; None if one is none."""
         if values is None:
             return None
         places = [self.index_of(one) for one in configurations]
@@ -167,7 +167,7 @@ class CandidateSet:
         return values[known] if len(known) == len(places) else None
 
     def vector_of(self, configuration: Mapping[str, Any]) -> Array | None:
-        """Vector (d,) of a configuration, or None."""
+        """Return the vector (d,) of a configuration, or None."""
         index = self.index_of(configuration)
         if index is not None:
             return np.asarray(self.vectors[index], dtype=float)
@@ -178,7 +178,7 @@ class CandidateSet:
     def encode_with_features(
         self, configuration: Configuration, features: Callable[[Configuration], Array]
     ) -> Array | None:
-        """Vector (d,) with other features, or None."""
+        """Return the vector (d,) with other features, or None."""
         if not isinstance(self.encode, _VaryingEncoding):
             return None
         encode = self.encode
@@ -187,19 +187,19 @@ class CandidateSet:
         return encode_values(configuration, self.names, encode)
 
     def untried(self, seen: Collection[Configuration]) -> Positions:
-        """Ascending positions of candidates not in `seen`."""
+        """Return the ascending positions of candidates not in `seen`."""
         is_free = np.ones(len(self.configurations), dtype=bool)
         is_free[[index for index in map(self.index_of, seen) if index is not None]] = False
         return np.flatnonzero(is_free)
 
     def nearest(self, vector: Array, among: Positions) -> int:
-        """Position of the nearest candidate, the first of equals."""
+        """Return the position of the nearest candidate, the first if several tie."""
         width = self.design_width
         distances = ((self.vectors[among, :width] - vector[:width]) ** 2).sum(axis=1)
         return int(among[int(np.argmin(distances))])
 
     def realise(self, vector: Array, among: Positions) -> Configuration:
-        """Nearest candidate, or in a sample the nearest legal configuration."""
+        """Return the nearest candidate, or in a sample the nearest legal configuration."""
         return (
             self.configurations[self.nearest(vector, among)]
             if self.decode is None
@@ -207,7 +207,7 @@ class CandidateSet:
         )
 
     def agreeing(self, fixed: Mapping[str, Any]) -> CandidateSet:
-        """Candidates with these values, or all if none has them."""
+        """Return the candidates with these values, or all if none has them."""
         known = {name: value for name, value in fixed.items() if name in self.names}
         if not known:
             return self
@@ -225,7 +225,7 @@ class CandidateSet:
 
 
 def sobol(width: int, count: int, rng: np.random.Generator) -> Array:
-    """`count` points (count, width) of a scrambled Sobol sequence in [0, 1)."""
+    """Return points (count, width) of a scrambled Sobol sequence in [0, 1)."""
     from scipy.stats import qmc  # noqa: PLC0415 - takes 0.7 s, which other commands need not wait
 
     engine = qmc.Sobol(width, scramble=True, rng=rng)

@@ -25,14 +25,14 @@ from tuner.sampling.arrays import Array
 from tuner.values.configuration import Configuration
 
 _ONE_HOT = math.sqrt(0.5)
-"""Puts any two choices at distance 1."""
+"""Value of a one-hot entry that puts any two choices at distance 1."""
 
 _ROUNDING = 1e-9
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class ChoiceAxis:
-    """Categorical parameter: by rank if ordered, else one-hot."""
+    """Axis of a categorical parameter: by rank if ordered, otherwise one-hot."""
 
     choices: tuple[Any, ...]
 
@@ -50,7 +50,7 @@ class ChoiceAxis:
 
     @property
     def width(self) -> int:
-        """Entries of a vector."""
+        """Number of entries in a vector."""
         return 1 if self.is_ordered else len(self.choices)
 
     @property
@@ -59,7 +59,7 @@ class ChoiceAxis:
         return len(self.choices)
 
     def values(self) -> list[Any]:
-        """All values."""
+        """Return all values."""
         return list(self.choices)
 
     def contains(self, value: Any) -> bool:
@@ -67,14 +67,14 @@ class ChoiceAxis:
         return value in self.choices
 
     def encode(self, values: Sequence[Any]) -> Array:
-        """Vectors (n, width)."""
+        """Encode values as vectors (n, width)."""
         positions = np.array([self.choices.index(value) for value in values])
         if self.is_ordered:
             return (positions / max(1, self.size - 1))[:, None]
         return np.asarray(_ONE_HOT * np.eye(self.size)[positions])
 
     def decode(self, block: Array) -> list[Any]:
-        """Nearest values to vectors (n, width)."""
+        """Return the values nearest to vectors (n, width)."""
         ranks = np.rint(np.clip(block[:, 0], 0, 1) * (self.size - 1))
         positions = ranks.astype(int) if self.is_ordered else np.argmax(block, axis=1)
         return [self.choices[position] for position in positions.tolist()]
@@ -86,7 +86,7 @@ class ChoiceAxis:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class NumberAxis:
-    """Number, linear or logarithmic, optionally with a step; low < high."""
+    """Axis of a number, linear or logarithmic, optionally with a step; low < high."""
 
     low: float
     high: float
@@ -101,7 +101,7 @@ class NumberAxis:
         return None if self.step is None else round((self.high - self.low) / self.step) + 1
 
     def values(self) -> list[Any]:
-        """All values, ascending; needs a finite `size`."""
+        """Return all values, ascending; needs a finite `size`."""
         assert self.size is not None
         assert self.step is not None
         return self._legal(self.low + self.step * np.arange(self.size, dtype=np.float64))
@@ -116,7 +116,7 @@ class NumberAxis:
         return bool(abs(steps - round(steps)) < 1e-8)
 
     def encode(self, values: Sequence[Any]) -> Array:
-        """Vectors (n, 1)."""
+        """Encode values as vectors (n, 1)."""
         column = np.asarray(values, dtype=float)[:, None]
         if self.log:
             if np.any(column <= 0):
@@ -125,7 +125,7 @@ class NumberAxis:
         return np.asarray((column - self.low) / (self.high - self.low))
 
     def decode(self, block: Array) -> list[Any]:
-        """Nearest values to vectors (n, 1)."""
+        """Return the values nearest to vectors (n, 1)."""
         share = np.clip(block[:, 0], 0.0, 1.0)
         if self.log:
             return self._legal(self.low * (self.high / self.low) ** share)
@@ -151,7 +151,7 @@ Axis = ChoiceAxis | NumberAxis
 
 
 def axis_of(distribution: BaseDistribution) -> Axis:
-    """Axis of a distribution; UsageError for an unknown type."""
+    """Return a distribution's axis, or raise UsageError for an unknown type."""
     if isinstance(distribution, CategoricalDistribution):
         return ChoiceAxis(distribution.choices)
     if isinstance(distribution, IntDistribution | FloatDistribution):
@@ -170,7 +170,7 @@ def axis_of(distribution: BaseDistribution) -> Axis:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Cube:
-    """The axes of a space by sorted name; single-valued parameters have none."""
+    """Axes of a space by sorted name; parameters with a single value have none."""
 
     axes: Mapping[str, Axis]
 
@@ -192,7 +192,7 @@ class Cube:
 
     @property
     def width(self) -> int:
-        """Entries d of a vector."""
+        """Number of entries d of a vector."""
         return sum(axis.width for axis in self.axes.values())
 
     @property
@@ -202,25 +202,28 @@ class Cube:
         return None if None in sizes else math.prod(size for size in sizes if size is not None)
 
     def encode(self, configuration: Mapping[str, Any]) -> Array:
-        """Vector (d,) of a configuration; KeyError, TypeError or ValueError if a value is illegal."""
+        """Return a configuration's vector (d,).
+
+        Raises KeyError, TypeError or ValueError if it is illegal.
+        """
         return np.asarray(self.encode_all([configuration])[0])
 
     def encode_all(self, configurations: Sequence[Mapping[str, Any]]) -> Array:
-        """Vectors (n, d)."""
+        """Encode configurations as vectors (n, d)."""
         return np.hstack(
             [axis.encode([c[name] for c in configurations]) for name, axis in self.axes.items()]
         )
 
     def vector_of(self, values: Mapping[str, Any]) -> Array | None:
-        """Vector (d,), or None outside the space; other parameters are ignored."""
+        """Return the vector (d,), or None outside the space; other parameters are ignored."""
         return encode_values(values, self.names, self.encode)
 
     def decode(self, vector: Array) -> Configuration:
-        """Legal configuration nearest to a vector (d,)."""
+        """Return the legal configuration nearest to a vector (d,)."""
         return self.decode_all(vector[None])[0]
 
     def decode_all(self, vectors: Array) -> list[Configuration]:
-        """Legal configurations nearest to vectors (n, d)."""
+        """Return the legal configurations nearest to vectors (n, d)."""
         columns, start = [], 0
         for axis in self.axes.values():
             columns.append(axis.decode(vectors[:, start : start + axis.width]))
@@ -233,7 +236,7 @@ class Cube:
 def encode_values(
     values: Mapping[str, Any], names: AbstractSet[str], encode: Callable[[Configuration], Array]
 ) -> Array | None:
-    """Vector (d,), or None if a value is missing or outside the space."""
+    """Return the vector (d,), or None if a value is missing or outside the space."""
     if not names <= values.keys():
         return None
     try:

@@ -2,9 +2,9 @@
 
 The `initial` trials are the default, candidates that predictions or earlier studies favour, and a
 scrambled Sobol design among likely feasible candidates. Each later trial fits the processes
-(`model_averaging`) and proposes the likely feasible candidate with the best `knowledge_gradient` times
-the probability of success (`feasibility`, `headroom`) and of keeping the metric constraints; it may
-be a replicate. Until something is feasible, that probability alone decides.
+(`model_averaging`) and proposes the likely feasible candidate with the best `knowledge_gradient`
+times the probability of success (`feasibility`, `headroom`) and of keeping the metric constraints;
+it may be a replicate. Until something is feasible, that probability alone decides.
 """
 
 from __future__ import annotations
@@ -35,13 +35,13 @@ from tuner.values.configuration import Configuration
 
 LIKELY = 0.75
 MIN_GAIN = 1e-5
-"""Smaller knowledge gradients are rounding errors: expected improvement decides."""
+"""Knowledge gradient below which expected improvement decides instead."""
 TURNS = 4
-"""Every fourth guided proposal uses the plain process, as predictions may be wrong."""
+"""Every fourth guided proposal uses the plain process, as predictions may be misleading."""
 
 
 class GpSampler(CandidateSampler):
-    """Knowledge gradient times the probability of feasibility."""
+    """Sampler by knowledge gradient times the probability of feasibility."""
 
     options: ClassVar[tuple[str, ...]] = ("first", "earlier")
     models_limits = True
@@ -67,14 +67,14 @@ class GpSampler(CandidateSampler):
             guess: (m,) predicted objectives of the candidates, minimised and positive.
 
         Raises:
-            UsageError: `earlier` or `guess` do not match the candidates, or are not positive.
+            UsageError: `earlier` or `guess` does not match the candidates, or is not positive.
         """
         super().__init__(seed=seed, initial=initial, candidates=candidates)
         self._first = tuple(first)
         if earlier is not None and (
             candidates is None or earlier.vectors.shape[1] != candidates.width
         ):
-            raise UsageError("earlier: expected launches in the axes of the candidates")
+            raise UsageError("earlier: expected evaluations in the axes of the candidates")
         if guess is not None:
             check_prediction(guess, candidates)
             if not (np.isfinite(guess).all() and (guess > 0).all()):
@@ -86,7 +86,7 @@ class GpSampler(CandidateSampler):
         )
 
     def recommend(self, study: Study) -> Configuration | None:
-        """Best configuration by posterior mean, or None without successes."""
+        """Return the configuration with the best posterior mean, or None without successes."""
         return recommendation.recommend(study, candidates=self._candidates, known=self._known)
 
     def propose(self, context: SamplerContext) -> Proposal:
@@ -200,9 +200,9 @@ class StructuredSampler(GpSampler):
 
 
 def is_likely(log_feasible: Array) -> NDArray[np.bool_]:
-    """Which candidates (m,) are likely feasible, at least a quarter.
+    """Return which candidates (m,) are likely feasible, at least a quarter.
 
-    Else a search with little left to gain would keep trying infeasible ones.
+    Otherwise a search with little left to gain would keep trying infeasible ones.
     """
     return log_feasible >= min(float(np.log(LIKELY)), float(np.quantile(log_feasible, 0.75)))
 
@@ -210,7 +210,7 @@ def is_likely(log_feasible: Array) -> NDArray[np.bool_]:
 def next_design_candidate(
     context: SamplerContext, classifier: feasibility.Feasibility | None
 ) -> Configuration:
-    """Likely feasible untried candidate nearest to the next design point."""
+    """Return the likely feasible untried candidate nearest to the next design point."""
     among, point = context.untried, context.design_point()
     if classifier is None:
         return context.candidates.realise(point, among)

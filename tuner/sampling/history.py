@@ -1,7 +1,7 @@
 """A study's trials as columns of plain values, as samplers see them.
 
 Targets are always minimised: logarithms if all objectives are positive, as noise grows with them,
-else raw values with a reason.
+otherwise raw values with a reason.
 
 How a trial is read:
 
@@ -10,12 +10,12 @@ How a trial is read:
     PRUNED or FAIL with an outcome               lost: infeasible or failed
     PRUNED without outcome, with reports         stopped early by a pruner: seen, teaches nothing
     PRUNED without outcome or reports            lost: the objective rejects its parameters
-    FAIL without outcome, in our own study       interrupted (killed, power cut): ignored
+    FAIL without outcome, in Luthier's own study interrupted (killed, power cut): ignored
     FAIL without outcome, in any other study     lost: the objective raised, or returned NaN
     COMPLETE, infinite value                     lost
     RUNNING, WAITING                             pending
 
-Trials of our own studies carry `origin` or `interrupted`.
+Trials of Luthier's own studies carry `origin` or `interrupted`.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class Column:
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class TrainingData:
-    """Evaluations to learn from, of one study or several."""
+    """Evaluations to learn from, from one study or several."""
 
     vectors: Array  # (n, d)
     targets: Array  # (n,) minimised
@@ -58,7 +58,7 @@ class TrainingData:
     log_cpu_per_request: Array  # (n,) logarithm of the CPU time per request; NaN if unknown
     scale: Literal["log", "raw"]
     knobs: int | None = None
-    """Leading entries that are knobs, not derived; None: all."""
+    """Number of leading entries that are knobs, not derived; None means all."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,7 +68,7 @@ class History(TrainingData):
     configurations: tuple[Configuration, ...]  # (n,) observed, repeats included
     headroom: Array  # (n,) logarithm of peak memory over limit; NaN if unknown
     scale_reason: str
-    """Why the scale is raw, or empty."""
+    """Reason why the scale is raw, or ""."""
     sign: float
     """1 to minimise, -1 to maximise."""
     lost_configurations: tuple[Configuration, ...]  # (k,)
@@ -90,7 +90,7 @@ class History(TrainingData):
         return not len(self.targets) and not len(self.lost_vectors)
 
     def value_of(self, target: float) -> float:
-        """Objective in the study's unit; a median on the log scale."""
+        """Return the objective in the study's unit; on the log scale it is a median."""
         if self.scale == "raw":
             return self.sign * target
         return math.exp(self.sign * target)
@@ -110,7 +110,7 @@ def read(trial: FrozenTrial) -> Reading:
 
 
 def parameters_of(trial: FrozenTrial) -> Mapping[str, Any]:
-    """Values of a trial: run, else suggested, else planned."""
+    """Return a trial's values: those that ran, otherwise those suggested or planned."""
     stated = trial.user_attrs.get("configuration")
     proposed = trial.user_attrs.get(PROPOSAL, {}).get("configuration", {})
     fixed = trial.system_attrs.get("fixed_params", {}) if not trial.state.is_finished() else {}
@@ -118,9 +118,9 @@ def parameters_of(trial: FrozenTrial) -> Mapping[str, Any]:
 
 
 def shared_distributions(trials: Iterable[FrozenTrial]) -> dict[str, BaseDistribution]:
-    """Parameters that every ended trial has, with equal distributions.
+    """Return the parameters that every ended trial has, with the same distributions.
 
-    Failed trials, which may lack parameters, count only without others.
+    Failed trials, which may lack parameters, count only if there are no others.
     """
     ended = [trial for trial in trials if trial.state.is_finished() and trial.distributions]
     whole = [trial for trial in ended if trial.state is not TrialState.FAIL] or ended
@@ -240,7 +240,7 @@ def _columns(rows: Sequence[Mapping[str, Sequence[float | None]]]) -> dict[str, 
 
 
 def to_targets(values: Array, sign: float) -> tuple[Array, str]:
-    """Targets (n,) to minimise, and why they are not logarithms."""
+    """Return the targets (n,) to minimise, and why they are not logarithms."""
     if bool(np.all(values > 0)):
         return sign * np.log(values), ""
     return sign * values, f"{int(np.sum(values <= 0))} of {len(values)} objectives are not positive"

@@ -26,7 +26,7 @@ from tuner.sampling.surrogates.knowledge import NO_PRIOR_KNOWLEDGE, PriorKnowled
 from tuner.values.configuration import Configuration
 
 AUGMENTED = 0.05
-"""Weight of the sum; without it dominated points count as equal."""
+"""Weight of the sum; without it, dominated points could count as equally good."""
 MIN_SPREAD = 0.02
 
 
@@ -45,7 +45,7 @@ class ParetoFront:
 
 
 def scalarise(history: History, weight: float) -> History:
-    """Combine both objectives into one target; `weight` (0 to 1) is that of the first."""
+    """Combine both objectives into one target; `weight` (0 to 1) is that of the first one."""
     assert history.second is not None
     both = np.column_stack([history.targets, history.second.values])
     best = both.min(axis=0)
@@ -61,7 +61,10 @@ def scalarise(history: History, weight: float) -> History:
 
 
 def non_dominated(points: Array) -> Positions:
-    """Non-dominated positions of points (n, 2), ascending in the first coordinate; of equals the first."""
+    """Return the non-dominated of points (n, 2), ascending in the first coordinate.
+
+    Of identical points, only the first counts.
+    """
     order = np.lexsort((points[:, 1], points[:, 0]))
     kept: list[int] = []
     lowest = np.inf
@@ -83,7 +86,7 @@ def knee(points: Array) -> int:
 def pareto_front(
     study: Study, *, candidates: CandidateSet, known: PriorKnowledge = NO_PRIOR_KNOWLEDGE
 ) -> ParetoFront | None:
-    """Pareto front of evaluated configurations that keep the metric constraints.
+    """Return the Pareto front of evaluated configurations that keep the metric constraints.
 
     `known` concerns the first objective. None if empty, or if an objective has no logarithm.
     """

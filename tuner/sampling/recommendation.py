@@ -1,4 +1,4 @@
-"""The recommended configuration: the best posterior mean, after any sampler.
+"""Recommended configuration: the best posterior mean, after any sampler.
 
 The lowest of thirty equally good measurements looks two standard errors too good.
 """
@@ -23,13 +23,13 @@ from tuner.values.configuration import Configuration
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Incumbent:
-    """The observed configuration with the best posterior mean."""
+    """Observed configuration with the best posterior mean."""
 
     configuration: Configuration
     minimised: float
     """Posterior objective, in the minimised unit."""
     sd: float
-    """Posterior standard deviation; on the log scale if `is_log`."""
+    """Posterior sd; on the log scale if `is_log`."""
     noise_sd: float
     is_log: bool
 
@@ -40,7 +40,7 @@ def recommend(
     candidates: CandidateSet | None = None,
     known: PriorKnowledge = NO_PRIOR_KNOWLEDGE,
 ) -> Configuration | None:
-    """Configuration of `incumbent`."""
+    """Return the configuration of the `incumbent`, if any."""
     found = incumbent(study, candidates=candidates, known=known)
     return None if found is None else found.configuration
 
@@ -51,7 +51,7 @@ def incumbent(
     candidates: CandidateSet | None = None,
     known: PriorKnowledge = NO_PRIOR_KNOWLEDGE,
 ) -> Incumbent | None:
-    """Observed configuration with the best posterior mean, or None without one.
+    """Return the observed configuration with the best posterior mean, or None without one.
 
     Configurations that also failed count only if all did. The study may be running.
     """
@@ -82,7 +82,7 @@ def incumbent(
 def estimate_drift(
     study: Study, *, candidates: CandidateSet, known: PriorKnowledge = NO_PRIOR_KNOWLEDGE
 ) -> tuple[Array, Array]:
-    """Machine drift: means (n,) and errors (n,) of the successful evaluations, on the log scale."""
+    """Estimate machine drift: means (n,) and errors (n,) of successful evaluations, in logs."""
     history = history_of(study, candidates)
     if history is None or not len(history.targets):
         return np.empty(0), np.empty(0)
@@ -96,7 +96,7 @@ def estimate_drift(
 def likely_kept(
     history: History, candidates: CandidateSet | None, known: PriorKnowledge
 ) -> NDArray[np.bool_]:
-    """Which evaluations (n,) the metric constraints allow to recommend."""
+    """Return which evaluations (n,) the metric constraints allow to be recommended."""
     if not history.slacks:
         return np.ones(len(history.targets), dtype=bool)
     if candidates is None:
@@ -107,13 +107,13 @@ def likely_kept(
 
 
 def never_failed(history: History, among: NDArray[np.bool_]) -> NDArray[np.bool_]:
-    """Which of `among` the evaluations (n,) are of configurations that never failed, or all."""
+    """Return which of `among` (n,) belong to configurations that never failed, or all."""
     failed = np.array([one in history.lost_configurations for one in history.configurations])
     return among if failed[among].all() else among & ~failed
 
 
 def history_of(study: Study, candidates: CandidateSet | None) -> History | None:
-    """Read a study, or return None if nothing varies."""
+    """Read a study, or return None if no parameter varies."""
     trials = study.get_trials(deepcopy=False)
     place = candidates or Cube.of(shared_distributions(trials))
     if not place.width:

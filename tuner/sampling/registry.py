@@ -46,7 +46,7 @@ NAMES = tuple(SAMPLERS)
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class OptionalDependency:
-    """An optional dependency of a sampler."""
+    """Optional dependency of a sampler."""
 
     package: str
     extra: str
@@ -68,11 +68,11 @@ def create(
     """Create a sampler.
 
     Args:
-        seed: equal seeds and results give equal proposals.
-        options: the sampler's own, such as `epsilon`.
+        seed: makes proposals reproducible.
+        options: the sampler's own options, such as `epsilon`.
 
     Raises:
-        UsageError: unknown name or option, wrong value, or missing package.
+        UsageError: a name or option is unknown, a value is invalid, or a package is missing.
     """
     if name not in SAMPLERS:
         raise UsageError(

@@ -1,4 +1,4 @@
-"""The shortlist: the recommendation, then the configurations most often best in posterior draws."""
+"""Shortlist: the recommendation, then the configurations most often best in posterior draws."""
 
 from __future__ import annotations
 
@@ -37,9 +37,9 @@ def make_shortlist(
     but: Configuration | None = None,
     most: int,
 ) -> Shortlist | None:
-    """At most `most` configurations, or None without successes or logarithms.
+    """Choose at most `most` configurations; None without successes or logarithms.
 
-    `but` is evaluated anyway: the default.
+    `but` is evaluated anyway, as the default.
     """
     history = recommendation.history_of(study, candidates)
     if history is None or not len(history.targets) or history.scale != "log":
@@ -48,15 +48,15 @@ def make_shortlist(
         model = model_averaging.fit(history, candidates, known)
         first = recommendation.recommend(study, candidates=candidates, known=known)
         may_be = recommendation.likely_kept(history, candidates, known)
-        launched = {
+        evaluated = {
             candidates.index_of(configuration): configuration
             for configuration, is_kept in zip(history.configurations, may_be, strict=True)
             if is_kept
             if configuration not in history.lost_configurations or configuration == first
         }
-        launched.pop(None, None)  # configurations that are no candidates
-        sound = list(launched.values())
-        at = np.array(list(launched), dtype=np.intp)
+        evaluated.pop(None, None)  # configurations that are no candidates
+        sound = list(evaluated.values())
+        at = np.array(list(evaluated), dtype=np.intp)
         if not len(at):
             return None
         mean, _ = model.predict(at)

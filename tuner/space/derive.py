@@ -1,6 +1,7 @@
 """Derivation of a search space for a model without a file, from a short probe. Pure.
 
-Ranges reach the infeasible region around the best configuration; neighbouring values differ visibly.
+Ranges reach the infeasible region around the best configuration; neighbouring values differ visibly
+in effect.
 """
 
 from __future__ import annotations
@@ -22,9 +23,9 @@ from tuner.space.probe import ProbeResult
 from tuner.space.space import SearchSpace
 
 LONG_BATCH_S = 0.025
-"""A quarter of a quota period: longer batches do not spread evenly over replicas."""
+"""Duration of a batch, a quarter of a quota period, above which batches spread unevenly."""
 GAIN = 1.05
-"""Factor over the best time per item at which larger batches gain nothing."""
+"""Time per item, relative to the best, at which larger batches gain nothing."""
 
 _COUNTS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64)
 _THREADS = (1, 2, 4, 8)
@@ -43,7 +44,7 @@ class _Derived(NamedTuple):
 
 
 def derive(probe: ProbeResult) -> SearchSpace:
-    """Return the space for a probe, or raise InvalidSpace if the machine cannot hold one replica."""
+    """Return the space for a probe, or raise InvalidSpace if the machine holds no replica."""
     rules, _ = _rules(probe)
     return SearchSpace(
         name=pathlib.PurePath(probe.model).stem,
@@ -54,7 +55,7 @@ def derive(probe: ProbeResult) -> SearchSpace:
 
 
 def text(probe: ProbeResult) -> str:
-    """Return that space as YAML, with a reason for each range; errors as for `derive`."""
+    """Return the derived space as YAML, with a reason for each range."""
     machine = probe.machine
     comments = {derived.knob.name: derived.reason for derived in _knobs(probe)}
     comments["head"] = (
@@ -169,7 +170,7 @@ def _size(probe: ProbeResult) -> _Derived:
 
 
 def _sizes(probe: ProbeResult) -> list[int]:
-    """Return the powers of two that are searched; items are the only bound if the largest still gains."""
+    """Return the powers of two to search, bounded by items alone if the largest still gains."""
     per_item = {size: time_s / size for size, time_s in sorted(probe.service_time_s.items())}
     best = min(per_item.values())
     enough = next(size for size, time_s in per_item.items() if time_s <= GAIN * best)
@@ -207,7 +208,6 @@ def _pad_to(probe: ProbeResult) -> _Derived:  # noqa: ARG001 - as its like
 
 
 def _rules(probe: ProbeResult) -> tuple[tuple[str, ...], str]:
-    """Return this model's equivalence rules, and why others do not hold."""
     max_s = _max_s(probe)
     left_out: dict[str, str] = {}
     if max_s >= LONG_BATCH_S:

@@ -1,7 +1,7 @@
-"""Derived features of a configuration in [0, 1], beside its knobs. Pure.
+"""Derived features of a configuration in [0, 1], in addition to its knobs. Pure.
 
 A quota that stops binding, or a batch that stops filling, bends latency along one feature but
-across several knobs. Each is on a log scale between its constants:
+across several knobs. Each feature is on a log scale between its constants:
 
     capacity                 cores that all replicas may use together, over the machine's
     thread oversubscription  threads that all replicas run together, over the machine's cores
@@ -54,7 +54,7 @@ def features(configuration: Mapping[str, Value], environment: Environment) -> ND
 def _batch(
     environment: Environment, count: int, most: int, timeout_us: float
 ) -> tuple[float, float]:
-    """Return how full a batch gets, and its wait in microseconds (in an open loop by Little's law)."""
+    """Return a batch's fill and its wait in microseconds (by Little's law in an open loop)."""
     if environment.rate_per_s is None:
         fill = environment.items / (count * most)
         return fill, timeout_us if most > 1 and fill < 1 else 0.0

@@ -1,8 +1,8 @@
 """Optuna distributions of knobs, for a study's storage.
 
-Evenly spaced whole numbers become an `IntDistribution`. The rest is categorical over the ascending
-grid: a log distribution takes no step and no 0, and a float with a step returns 0.30000000000000004
-for 0.3.
+Evenly spaced whole numbers become an `IntDistribution`. All other grids become categorical, in
+ascending order: a log distribution takes no step and no 0, and a float with a step returns
+0.30000000000000004 for 0.3.
 """
 
 from __future__ import annotations

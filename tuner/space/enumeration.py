@@ -1,7 +1,7 @@
 """Enumeration of assignments that satisfy constraints, in lexicographic order of the grids.
 
-Constraints are checked as soon as their knobs have values. Inactive knobs have only their default.
-Conditions name only unconditional knobs, which are assigned first.
+Inactive knobs have only their default. Conditions name only unconditional knobs, which are assigned
+first.
 """
 
 from __future__ import annotations
@@ -25,7 +25,8 @@ def assignments(
 ) -> Iterator[dict[str, Value]]:
     """Yield every assignment that satisfies the constraints.
 
-    `symbols` are other names of constraints; knobs in `fixed` keep one value, even off the grid.
+    `symbols` are the other names in constraints; knobs in `fixed` keep one value, even off the
+    grid.
     """
     order = [knob for knob in knobs if knob.name not in conditions]
     order += [knob for knob in knobs if knob.name in conditions]
@@ -63,7 +64,7 @@ def culprits(
     constraints: Sequence[Expression],
     symbols: Mapping[str, Value],
 ) -> tuple[Expression, ...]:
-    """Return a minimal contradictory set of constraints; empty if all can be satisfied.
+    """Return a minimal contradictory set of constraints, empty if all can be satisfied together.
 
     A constraint that nothing satisfies is returned alone.
     """

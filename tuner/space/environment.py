@@ -6,7 +6,7 @@ import dataclasses
 
 MACHINE_SYMBOLS = ("machine.cores", "machine.memory_mb")
 ENVIRONMENT_SYMBOLS = (*MACHINE_SYMBOLS, "concurrency", "client_batch")
-"""Names that constraints may use besides knobs."""
+"""Names that constraints may use in addition to knobs."""
 VARIANT = "model.variant"
 ACCURACY = "model.accuracy"
 """Measured accuracy of the variant; constraints may name it if the knob is searched."""
@@ -14,38 +14,38 @@ ACCURACY = "model.accuracy"
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Machine:
-    """The machine that serves."""
+    """Machine that serves the model."""
 
     cores: int
-    """Cores that this process may use."""
+    """Number of cores that this process may use."""
     memory_mb: int
     """MiB that all replicas may use together."""
     gpu_clocks_mhz: tuple[int, ...] = ()
     no_clocks: str = "no GPU of this machine offers clocks to lock"
     no_sharing: str = "no CUDA MPS control daemon runs on this machine"
-    """Why replicas cannot share the GPU; empty if they can."""
+    """Reason why replicas cannot share the GPU; empty if they can."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Environment:
-    """The machine and the workload for tuning."""
+    """Machine and workload that are tuned for."""
 
     concurrency: int
     """Requests in flight: constant in a closed loop, a maximum in an open one."""
     machine: Machine
     variants: tuple[tuple[str, float | None], ...] | None = ()
-    """Variants with accuracy from 0 to 1 or None; None for another engine's unknown knobs."""
+    """Variants, with accuracy from 0 to 1 or None; None for another engine's unknown ones."""
     client_batch: int = 1
     rate_per_s: float | None = None
-    """Requests due per second (open loop); None: closed loop."""
+    """Requests due per second in an open loop; None in a closed one."""
 
     @property
     def items(self) -> int:
-        """Items in flight; in an open loop, at most."""
+        """Number of items in flight; in an open loop, the maximum."""
         return self.concurrency * self.client_batch
 
     def symbols(self) -> dict[str, int]:
-        """Return values of `ENVIRONMENT_SYMBOLS`."""
+        """Return the values of `ENVIRONMENT_SYMBOLS`."""
         machine = (self.machine.cores, self.machine.memory_mb)
         values = (*machine, self.concurrency, self.client_batch)
         return dict(zip(ENVIRONMENT_SYMBOLS, values, strict=True))

@@ -1,8 +1,8 @@
 """Equivalence rules: configurations that behave the same count as one candidate.
 
-A search-space file lists those that hold for its model (`equivalence:`; default all). They assume
-at most N = concurrency x client batch items in flight, and that a free worker takes a batch once
-`batching.max_size` items wait or the oldest waited `batching.timeout_us` (0: at once).
+A search-space file lists the rules that hold for its model (`equivalence:`; all by default). They
+assume at most N = concurrency x client batch items in flight, and that a free worker takes a batch
+once `batching.max_size` items wait or the oldest has waited `batching.timeout_us`.
 
 `batch-timeout`: at `max_size` 1 every item is a full batch, so the timeout has no effect. Exact.
 
@@ -10,10 +10,10 @@ at most N = concurrency x client batch items in flight, and that a free worker t
 differ, as warm-up runs a full batch.
 
 - Timeout 0: all `max_size` >= N behave like N. N = 1 is `max_size` 1 with any timeout.
-- Timeout T > 0: with `max_size` > N no batch fills, so these are equal *for the same T*.
-  `max_size` = N leaves at once when all N wait.
+- Timeout T > 0: with `max_size` > N no batch fills, so these are alike *for the same T*; a batch
+  of `max_size` = N leaves at once when all N wait.
 
-Not rules, although they look like some:
+These only look like rules:
 
 - Sizes above N - 2c at timeout 0, with c workers of two slots: the gateway plans once per event
   loop turn, so clients woken by one batch form one batch.
@@ -27,7 +27,7 @@ a Python model starts its own threads: leave it out then.
 do. Approximate: batches of service time s rotate over c replicas, so a quota q binds only while c x
 q < cores + c x s / 0.1 s. For batches of 25 ms and more leave it out, as `tuner.space.derive` does.
 
-The representative of a candidate has the smallest values on the grid.
+A candidate's representative has the smallest values on the grid.
 """
 
 from __future__ import annotations
@@ -45,10 +45,10 @@ TOUCHED = {
     "cpu-over-machine": ("replica.cpu",),
     "cpu-over-threads": ("replica.cpu",),
 }
-"""Rule -> knobs in which equivalent configurations may differ."""
+"""Knobs in which configurations that are equivalent by a rule may differ."""
 
 THREAD_OVERHEAD_CORES = 0.25
-"""Cores that a replica uses beside its model's threads, to read the next batch."""
+"""Cores that a replica uses in addition to its model's threads, to read the next batch."""
 
 _MATTERS_NOT = "any"
 _TOLERANCE = 1e-9
@@ -57,10 +57,10 @@ _TOLERANCE = 1e-9
 def behaviour(
     values: Mapping[str, Value], environment: Environment, rules: Collection[str]
 ) -> dict[str, Value]:
-    """Return the values that the engine can feel; equal results mean equal behaviour.
+    """Return values that are the same for configurations that behave the same.
 
     For knobs that are not searched, rules do only what holds for any value. A size or quota that
-    cannot bind becomes the smallest such, an unused timeout a mark.
+    cannot bind becomes the smallest such, an unused timeout a marker.
     """
     felt = dict(values)
     _batching(felt, environment.items, rules)

@@ -3,8 +3,9 @@
     replica.count * replica.memory_mb <= machine.memory_mb
     replica.threads == 1 or replica.cpu > 1
 
-`ast` parses the text, and checked nodes become small functions: no text is run as Python. Numbers
-and truth values do not mix; texts can only be compared for equality, with a choice of the knob.
+`ast` parses the expression, and checked nodes become small functions: nothing is run as Python.
+Numbers and truth values do not mix; strings can only be compared for equality, with a choice of the
+knob.
 """
 
 from __future__ import annotations
@@ -27,14 +28,14 @@ TRUTH = "truth"
 
 
 class ByChoice(NamedTuple):
-    """Symbol with a number for each choice of a knob; naming it names the knob."""
+    """Symbol with a number for each choice of a knob, which stands for the knob."""
 
     knob: str
     numbers: tuple[tuple[Value, float], ...]
 
 
 Kind = str | tuple[Value, ...] | ByChoice
-"""`NUMBER`, `TRUTH`, the choices of an unordered symbol, or numbers by choice."""
+"""Kind of a symbol: `NUMBER`, `TRUTH`, the choices of an unordered knob, or numbers by choice."""
 Evaluate = Callable[[Mapping[str, Value]], Any]
 
 _BINARY: dict[type[ast.operator], Callable[[Any, Any], Any]] = {
@@ -56,7 +57,7 @@ _ALLOWED = "allowed are names, numbers, + - * /, comparisons, and / or / not, mi
 
 
 class ExpressionError(ValueError):
-    """Invalid expression; `position` is the wrong character, from 1."""
+    """Invalid expression; `position` is that of the offending character, from 1."""
 
     def __init__(self, position: int, text: str) -> None:
         super().__init__(position, text)
@@ -82,10 +83,10 @@ class Expression:
         self._holds = compiler.truth()
         self.text = text
         self.names = frozenset(compiler.names)
-        """Symbols whose values it needs; for a `ByChoice`, the knob."""
+        """Symbols whose values the expression needs; for a `ByChoice`, its knob."""
 
     def holds(self, values: Mapping[str, Value]) -> bool:
-        """Return whether it is true; a divisor of 0 raises ZeroDivisionError."""
+        """Whether the expression is true; a divisor of 0 raises ZeroDivisionError."""
         return bool(self._holds(values))
 
     def __repr__(self) -> str:

@@ -19,8 +19,8 @@ def fix_knobs(space: SearchSpace, given: Sequence[str]) -> SearchSpace:
     """Return the space with each `KNOB=VALUE` fixed; a number may lie off the grid.
 
     Raises:
-        UsageError: unknown knob, value out of range, or no knob left to search.
-        InvalidSpace: the constraints leave nothing.
+        UsageError: a knob is unknown, a value is out of range, or no knob is left to search.
+        InvalidSpace: the constraints leave no configuration.
     """
     for one in given:
         name, _, text = one.partition("=")

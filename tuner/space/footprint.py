@@ -19,5 +19,5 @@ def footprint(configuration: Mapping[str, Value], *, cores: int) -> tuple[float,
 
 
 def differences(a: Mapping[str, Value], b: Mapping[str, Value]) -> int:
-    """Return in how many knobs two configurations differ."""
+    """Return the number of knobs in which two configurations differ."""
     return sum(a.get(name) != b.get(name) for name in {*a, *b})

@@ -1,7 +1,7 @@
 """Knob schemas: names that a search-space file for an engine may use.
 
-Luthier's knobs are `serving.settings.SETTINGS`. Another engine's are names that its user chose, except
-for limits that the tuner imposes.
+Luthier's knobs are `serving.settings.SETTINGS`. Another engine's knobs have names that its user
+chose, except for limits that the tuner imposes.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ class KnobSchema:
     """Names that a search space for one engine may use."""
 
     settings: Mapping[str, Setting]
-    """Knobs of known type, unit and limits."""
+    """Knobs whose type, unit and limits are known."""
     others: tuple[str, ...] | None = ()
-    """Further knobs; None: any name."""
+    """Names of further knobs; None allows any name."""
     rules: tuple[str, ...] = ()
     beside: tuple[str, ...] = ()
-    """Other top-level keys, read elsewhere."""
+    """Other top-level keys, which are read elsewhere."""
     about_limits: str = ""
     """End of the error for a reserved name that this engine lacks."""
 

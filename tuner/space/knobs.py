@@ -1,8 +1,8 @@
 """Knobs: one searched setting each, with values and their positions in [0, 1].
 
-A knob has a range of valid values and a grid of searched ones: some dozens of noisy trials cannot
-tell values a few per cent apart. A log scale cannot hold 0 (off, at once), so `zero` adds it one grid
-step below `low`.
+A knob has a range of valid values and a grid of searched ones, as some dozens of noisy trials
+cannot tell values a few per cent apart. A log scale cannot hold 0 (off, at once), so `zero` adds it
+one grid step below `low`.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ Number = TypeVar("Number", int, float)
 
 
 class KnobError(ValueError):
-    """Inconsistent knob; `field` is the wrong key."""
+    """Inconsistent knob; `field` is the offending key."""
 
     def __init__(self, field: str, text: str) -> None:
         super().__init__(field, text)
@@ -45,15 +45,15 @@ class _NumberKnob(Generic[Number]):
     unit: str = ""
     scale: Scale = "linear"
     step: Number | None = None
-    """Distance of grid values; linear scale only."""
+    """Distance between grid values; linear scale only."""
     points: int | None = None
     """Number of grid values, evenly spaced on the scale, ends included."""
     grid: tuple[Number, ...] = ()
     """Explicit ascending grid instead of `step` or `points`, without the 0 of `zero`."""
     zero: bool = False
-    """Whether 0 is allowed beside a log range."""
+    """Whether 0 is allowed in addition to a log range."""
     condition: str = ""
-    """Expression over other knobs; if false, this one is inactive, at its default."""
+    """Expression over other knobs; if false, this knob is inactive, at its default."""
 
     def __post_init__(self) -> None:
         _check_range(self)
@@ -71,11 +71,11 @@ class _NumberKnob(Generic[Number]):
             )
 
     def values(self) -> tuple[Number, ...]:
-        """Return the searched grid, ascending, with the default."""
+        """Return the searched grid in ascending order, including the default."""
         return cast("tuple[Number, ...]", _grid(self))
 
     def check(self, value: object) -> None:
-        """Raise ValueError for a wrong type or a value out of range."""
+        """Raise ValueError for a value of another type or out of range."""
         if not self._is_right_type(value) or not self._is_in_range(value):
             raise ValueError(f"{self.name} = {value!r}, expected {self._describe_allowed()}")
 
@@ -95,7 +95,7 @@ class _NumberKnob(Generic[Number]):
         return gap + (1.0 - gap) * min(max(place, 0.0), 1.0)
 
     def only(self, is_kept: Callable[[Number], bool]) -> Self | None:
-        """Return the knob with some values, or None if only the 0 beside a log range is left.
+        """Return the knob with the kept values, or None if only the 0 of `zero` is left.
 
         A default that is dropped moves to the nearest value.
         """
@@ -125,17 +125,17 @@ class _NumberKnob(Generic[Number]):
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class IntKnob(_NumberKnob[int]):
-    """Whole number; a linear range defaults to all numbers."""
+    """Knob with whole numbers; a linear range defaults to all of them."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class FloatKnob(_NumberKnob[float]):
-    """Real number."""
+    """Knob with real numbers."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class ChoiceKnob:
-    """Unordered choice of texts or booleans."""
+    """Knob with an unordered choice of strings or booleans."""
 
     name: str
     default: str | bool
@@ -155,30 +155,30 @@ class ChoiceKnob:
             )
 
     def values(self) -> tuple[str | bool, ...]:
-        """Return the choices, in the order given."""
+        """Return the choices, in the given order."""
         return self.choices
 
     def check(self, value: object) -> None:
-        """Raise ValueError for what is not a choice."""
+        """Raise ValueError for a value that is not a choice."""
         if not isinstance(value, str | bool) or value not in self.choices:
             raise ValueError(
                 f"{self.name} = {value!r}, expected one of {_list_values(self.choices)}"
             )
 
     def to_unit(self, value: Value) -> float:
-        """Return a choice's position, evenly spread; the order means nothing."""
+        """Return a choice's position, evenly spread; the order has no meaning."""
         self.check(value)
         return self.values().index(value) / max(1, len(self.choices) - 1)
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class DeviceKnob:
-    """Whole number with choices from the device; on a machine an `IntKnob`, or nothing."""
+    """Knob with whole numbers that the device offers; on a machine an `IntKnob`, or nothing."""
 
     name: str
     unit: str = ""
     points: int = DEFAULT_POINTS
-    """Maximum number of offered values, ends included."""
+    """Maximum number of offered values to use, ends included."""
 
     def __post_init__(self) -> None:
         if self.points < 2:
@@ -187,7 +187,7 @@ class DeviceKnob:
             )
 
     def on(self, offered: tuple[int, ...]) -> IntKnob | None:
-        """Return the knob over the offered values, the highest as default; None under two."""
+        """Return the knob over the offered values, the highest as default; None if under two."""
         known = sorted(set(offered))
         if len(known) < 2:
             return None
@@ -204,7 +204,7 @@ Knob = IntKnob | FloatKnob | ChoiceKnob | DeviceKnob
 
 
 def knob_info(knob: SearchedKnob) -> KnobInfo:
-    """Return what reports need of a knob."""
+    """Return the properties of a knob that reports need."""
     scale: Scale = "linear" if isinstance(knob, ChoiceKnob) else knob.scale
     return KnobInfo(
         name=knob.name, unit=knob.unit, scale=scale, values=knob.values(), default=knob.default
@@ -272,10 +272,10 @@ def _grid(knob: _NumberKnob[Number]) -> tuple[int | float, ...]:
 def spread(
     low: float, high: float, *, is_log: bool, is_whole: bool, step: float | None, points: int | None
 ) -> list[float]:
-    """Return ascending values from `low` to at most `high`; ValueError for more than `MAX_VALUES`.
+    """Return ascending values from `low` up to `high`; raise ValueError above `MAX_VALUES`.
 
-    Rounding may make neighbours equal. `is_log` means equal ratios, with `points` only. Whole numbers
-    default to step 1 on a linear scale.
+    Rounding may make neighbours identical. `is_log` means constant ratios, with `points` only.
+    Whole numbers default to step 1 on a linear scale.
     """
     if step is None and points is None and is_whole and not is_log:
         step = 1

@@ -12,16 +12,15 @@ from tuner.space.expression import Expression
 from tuner.space.knobs import ChoiceKnob, DeviceKnob, Knob, NumberKnob, SearchedKnob
 
 CLOCK = "accelerator.clock_mhz"
-"""The only knob with values from the device."""
+"""The only knob whose values come from the device."""
 SHARE = "accelerator.share"
 OF_DEVICE = frozenset({CLOCK, SHARE})
-"""Knobs that some machines lack."""
+"""Knobs that some machines do not have."""
 ENGINE_CPU, ENGINE_MEMORY = "engine.cpu", "engine.memory_mb"
-"""Limits of another engine's whole server."""
 
 
 class Narrowed(NamedTuple):
-    """Knob on one machine; None without a choice."""
+    """Knob on one machine; None if there is nothing to choose from."""
 
     knob: SearchedKnob | None
     notes: tuple[str, ...] = ()

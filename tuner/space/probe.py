@@ -19,19 +19,19 @@ class ProbeResult:
     idle_memory_mb: float
     """MiB of a ready replica before its first request."""
     peak_memory_mb: Mapping[int, float]
-    """Batch size -> peak MiB; includes size 1."""
+    """Peak MiB by batch size, including size 1."""
     cpu_cores_used: float
     service_time_s: Mapping[int, float]
-    """Batch size -> seconds per batch; includes size 1."""
+    """Seconds per batch by batch size, including size 1."""
     whole: str = ""
-    """Why the model is unbatched; empty if batched."""
+    """Reason why the model is unbatched; empty if it is batched."""
     client_batch: int = 1
     pads: bool = False
     """Whether requests differ in size and may be padded without changing responses."""
 
     @property
     def items(self) -> int:
-        """Items in flight."""
+        """Number of items in flight."""
         return self.concurrency * self.client_batch
 
     def __post_init__(self) -> None:

@@ -23,12 +23,12 @@ from tuner.space.knobs import ChoiceKnob, DeviceKnob, Knob, SearchedKnob
 from tuner.values.configuration import Configuration, Value
 
 MAX_GRID = 5_000_000
-"""Maximum assignments before constraints; more take minutes to enumerate."""
+"""Maximum number of assignments before constraints; more take minutes to enumerate."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class SearchSpace:
-    """Knobs, constraints and equivalence; no slots, as properties are cached."""
+    """Knobs, constraints and equivalence rules; without slots, as properties are cached."""
 
     name: str
     knobs: tuple[Knob, ...]
@@ -42,7 +42,7 @@ class SearchSpace:
     environment: Environment | None = None
 
     def __post_init__(self) -> None:
-        """Raise InvalidSpace for a wrong expression, too fine a grid, or if nothing is feasible."""
+        """Raise InvalidSpace for an invalid expression, too fine a grid, or if nothing is feasible."""
         if not self.knobs:
             raise self._error("knobs", "there is none, expected at least one")
         size = math.prod(len(knob.values()) for knob in self.searched_knobs)
@@ -66,7 +66,7 @@ class SearchSpace:
     def is_feasible(
         self, configuration: Mapping[str, Value], environment: Environment | None = None
     ) -> bool:
-        """Return whether values are in range and constraints hold; inactive knobs count as defaults.
+        """Whether values are in range and constraints hold, inactive knobs at their defaults.
 
         Raises:
             ValueError: a knob is missing or unknown, or a constraint needs an environment.
@@ -84,9 +84,9 @@ class SearchSpace:
     def canonical(
         self, configuration: Mapping[str, Value], environment: Environment
     ) -> Configuration:
-        """Return the representative of configurations that behave like this one.
+        """Return the representative of the configurations that behave like this one.
 
-        Without an equal on the grid, only inactive knobs change.
+        If none of them is on the grid, only inactive knobs change.
         """
         values = self._apply_conditions(configuration)
         wanted = self._key(values, environment)
@@ -102,7 +102,7 @@ class SearchSpace:
     ) -> tuple[Configuration, ...]:
         """Return every feasible configuration that is its own representative, narrowed if needed.
 
-        More than `limit` raise InvalidSpace.
+        Raises InvalidSpace if there are more than `limit`.
         """
         space = self.narrow(environment)
         found: dict[tuple[Value, ...], dict[str, Value]] = {}
@@ -115,9 +115,9 @@ class SearchSpace:
         return tuple(Configuration(values) for values in found.values())
 
     def narrow(self, environment: Environment) -> SearchSpace:
-        """Return this space on one machine, with notes on what it lacks.
+        """Return this space on one machine, with notes on what the machine lacks.
 
-        InvalidSpace if a knob has no possible value, or nothing is feasible.
+        Raises InvalidSpace if a knob has no possible value, or nothing is feasible.
         """
         if self.environment == environment:
             return self
@@ -162,7 +162,7 @@ class SearchSpace:
 
     @functools.cached_property
     def searched_knobs(self) -> tuple[SearchedKnob, ...]:
-        """Knobs with values; a device's only after narrowing."""
+        """Knobs that have values; one whose values come from the device only after narrowing."""
         return tuple(knob for knob in self.knobs if not isinstance(knob, DeviceKnob))
 
     @functools.cached_property
@@ -304,7 +304,7 @@ class SearchSpace:
 def symbol_kinds(
     knobs: tuple[Knob, ...], environment: Environment | None = None
 ) -> dict[str, Kind]:
-    """Return names for expressions, with kinds; `ACCURACY` has values in an environment."""
+    """Return the names for expressions with their kinds; `ACCURACY` needs an environment."""
     kinds: dict[str, Kind] = {
         knob.name: knob.choices if isinstance(knob, ChoiceKnob) else NUMBER for knob in knobs
     }

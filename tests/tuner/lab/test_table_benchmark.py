@@ -108,7 +108,7 @@ def test_budgets_are_those_that_are_reached(trials: int, budgets: tuple[int, ...
 
 def test_the_reference_is_the_first_and_never_alone() -> None:
     assert table_benchmark.samplers_of(["random", "gp", "random"], "gp") == ("gp", "random")
-    with pytest.raises(UsageError, match="others beside the reference"):
+    with pytest.raises(UsageError, match="other than the reference"):
         table_benchmark.samplers_of(["gp"], "gp")
 
 

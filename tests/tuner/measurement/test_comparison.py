@@ -33,7 +33,7 @@ def test_a_clear_gain_is_better(measured):
         "9.967 ms of the default, 50 % less (95 % interval here and now: "
     )
     assert "; on another day: " in found.text
-    assert "3 pairs of launches" in found.text
+    assert "3 pairs of evaluations" in found.text
     assert Verdict.from_json(found.as_json()) == found
 
 

@@ -32,7 +32,7 @@ def run(course, launches, seed=0):
     """A pilot of an emulated machine, whose configurations differ by far more than the noise."""
     at_s, launch, configuration = lay_out(launches, seed=seed)
     logs = drift_model.draw(course, at_s, launch, np.random.default_rng(seed)) + 1.5 * configuration
-    return Blocks(at_s=at_s, logs=logs, launch=launch, configuration=configuration)
+    return Blocks(at_s=at_s, logs=logs, evaluation=launch, configuration=configuration)
 
 
 @pytest.mark.slow
@@ -71,7 +71,7 @@ def test_the_filter_is_the_likelihood_of_the_whole_covariance():
     covariance += BUSY.evaluation_sd**2 * (launch[:, None] == launch)
     covariance += BUSY.block_sd**2 * np.eye(len(at_s))
     expected = stats.multivariate_normal(np.zeros(len(at_s)), covariance).logpdf(logs)
-    blocks = Blocks(at_s=at_s, logs=logs, launch=launch, configuration=np.zeros_like(launch))
+    blocks = Blocks(at_s=at_s, logs=logs, evaluation=launch, configuration=np.zeros_like(launch))
     away, variances = drift_model._filter(BUSY, drift_model._steps(blocks), logs[:, None])
     found = -0.5 * (np.log(2 * np.pi * variances) + away[:, 0] ** 2 / variances).sum()
     assert found == pytest.approx(expected)

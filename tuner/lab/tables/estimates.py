@@ -1,6 +1,6 @@
-"""Estimate of each candidate: log mean with standard error.
+"""Estimates of each candidate's log mean, with standard errors.
 
-Variances of a few evaluations are shrunk to the pooled one by `PRIOR_DEGREES` (empirical Bayes:
+Variances from few evaluations are shrunk to the pooled one by `PRIOR_DEGREES` (empirical Bayes:
 Smyth, Statistical Applications in Genetics and Molecular Biology 3, 2004, with fixed prior weight).
 """
 
@@ -17,18 +17,18 @@ from scipy import special
 Cell = TypeVar("Cell", bound=Hashable)
 
 PRIOR_DEGREES = 4.0
-"""Weight of the pooled variance against a candidate's own."""
+"""Weight of the pooled variance relative to a candidate's own."""
 UNKNOWN_SD = 0.05
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class CandidateEstimate:
-    """Mean and standard error of one candidate."""
+    """Estimated mean of one candidate."""
 
     log_mean: float
     se: float
-    """Standard error of `log_mean`: 0.01 is 1 %."""
-    launches: int
+    """Standard error of `log_mean`; 0.01 is 1 %."""
+    evaluations: int
 
     @property
     def mean(self) -> float:
@@ -37,9 +37,10 @@ class CandidateEstimate:
 
 
 def pooled_sd(values: Mapping[Cell, Sequence[float]]) -> float:
-    """A typical candidate's log-scale sd between evaluations.
+    """Return a typical candidate's sd between evaluations, on the log scale.
 
-    A weighted median, each variance over its chi-squared median, against disturbed candidates.
+    It is a weighted median of variances, each over its chi-squared median, which resists disturbed
+    candidates.
     """
     found, weights = [], []
     for each in values.values():

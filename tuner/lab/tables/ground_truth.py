@@ -1,7 +1,8 @@
 """Ground truth of a benchmark table, from held-out evaluations that no replay draws.
 
-Machine drift is removed: what evaluations of a time share against their candidates' means. Then a
-Gaussian process shrinks means towards neighbouring candidates, with the noise of `estimates`.
+Machine drift is removed: what evaluations near in time share relative to their candidates' means.
+Then a Gaussian process shrinks means towards neighbouring candidates, with the noise from
+`estimates`.
 """
 
 from __future__ import annotations
@@ -25,13 +26,13 @@ from tuner.values.histogram import LatencyHistogram
 
 WINDOW_S = 45.0
 MIN_KNOWN = 8
-"""Evaluations of a candidate from which those after the passes show drift."""
+"""Number of a candidate's evaluations from which those after the passes show drift."""
 SWEEPS = 8
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class HoldoutSplit:
-    """Split of each candidate's evaluations: drawn by replays, or held out."""
+    """Split of each candidate's evaluations: those that replays draw, and those held out."""
 
     drawn: Mapping[Configuration, tuple[RecordedEvaluation, ...]]
     held_out: Mapping[Configuration, tuple[RecordedEvaluation, ...]]
@@ -39,7 +40,7 @@ class HoldoutSplit:
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
 class GroundTruth:
-    """Feasible candidates (m,) with log objectives, minimised."""
+    """Feasible candidates (m,) with the logs of their objectives, minimised."""
 
     candidates: tuple[Configuration, ...]
     log_mean: Array  # (m,)
@@ -48,12 +49,12 @@ class GroundTruth:
 
     @property
     def best(self) -> int:
-        """Index of the optimum."""
+        """Index of the best candidate."""
         return int(np.argmin(self.log_mean))
 
     @property
     def optimum(self) -> float:
-        """Best value, in the minimised unit."""
+        """Best value, in the minimised objective's unit."""
         return math.exp(float(self.log_mean[self.best]))
 
     @property
@@ -62,25 +63,25 @@ class GroundTruth:
         return float(self.se[self.best])
 
     def tolerance(self, share: float) -> float:
-        """Tolerance: `share`, or twice the optimum's error if larger."""
+        """Return `share`, or twice the optimum's error if larger."""
         return max(share, 2 * self.optimum_se)
 
     def good(self, share: float) -> frozenset[Configuration]:
-        """Candidates within the tolerance of the optimum."""
+        """Return the candidates within the tolerance of the optimum."""
         limit = float(self.log_mean[self.best]) + math.log1p(self.tolerance(share))
         return frozenset(
             cell for cell, mean in zip(self.candidates, self.log_mean, strict=True) if mean <= limit
         )
 
     def regret(self, candidate: Configuration) -> float:
-        """How far a candidate lies above the optimum (0.02: 2 %); infinite if it fails."""
+        """Return how far a candidate lies above the optimum (0.02: 2 %); infinite if it fails."""
         place = self._places.get(candidate)
         if place is None:
             return math.inf
         return math.expm1(float(self.log_mean[place] - self.log_mean[self.best]))
 
     def ratio(self, one: Configuration, other: Configuration) -> float | None:
-        """One candidate's minimised value over another's; None if either fails."""
+        """Return the ratio of two candidates' minimised values, or None if either fails."""
         first, second = self._places.get(one), self._places.get(other)
         if first is None or second is None:
             return None
@@ -92,11 +93,11 @@ class GroundTruth:
 
 
 def split(surface: BenchmarkTable) -> HoldoutSplit:
-    """Split alternately, as the machine may change over hours."""
+    """Assign evaluations alternately, as the machine may change over hours."""
     every = surface.by_cell
     return HoldoutSplit(
-        drawn={cell: tuple(launches[0::2]) for cell, launches in every.items()},
-        held_out={cell: tuple(launches[1::2]) for cell, launches in every.items()},
+        drawn={cell: tuple(evaluations[0::2]) for cell, evaluations in every.items()},
+        held_out={cell: tuple(evaluations[1::2]) for cell, evaluations in every.items()},
     )
 
 
@@ -106,19 +107,21 @@ def ground_truth(
     objective: Objective,
     candidates: CandidateSet,
 ) -> GroundTruth:
-    """Ground truth of the candidates."""
+    """Estimate the true value of every candidate."""
     values: dict[Configuration, list[float]] = {}
     lost: set[Configuration] = set()
     slower = drift(surface, objective)
-    for cell, launches in surface.by_cell.items():
-        failed = sum(surface.minimised_value(launch, objective) is None for launch in launches)
-        if 2 * failed >= len(launches):
+    for cell, evaluations in surface.by_cell.items():
+        failed = sum(
+            surface.minimised_value(evaluation, objective) is None for evaluation in evaluations
+        )
+        if 2 * failed >= len(evaluations):
             lost.add(cell)
             continue
         values[cell] = [
-            value * math.exp(-slower[launch.number])
-            for launch in held_out[cell]
-            if (value := surface.minimised_value(launch, objective)) is not None
+            value * math.exp(-slower[evaluation.number])
+            for evaluation in held_out[cell]
+            if (value := surface.minimised_value(evaluation, objective)) is not None
         ]
     known = estimates(values)
     cells = tuple(known)
@@ -145,33 +148,33 @@ def ground_truth(
 
 
 def _pool_histograms(
-    launches: Sequence[RecordedEvaluation], slower: Mapping[int, float]
+    evaluations: Sequence[RecordedEvaluation], slower: Mapping[int, float]
 ) -> LatencyHistogram | None:
     counted = [
         one.histogram.scale(math.exp(-slower[one.number]))
-        for one in launches
+        for one in evaluations
         if one.histogram is not None and one.number in slower
     ]
     return LatencyHistogram.merge(counted) if counted else None
 
 
 def drift(surface: BenchmarkTable, objective: Objective) -> Mapping[int, float]:
-    """Return, by number, the log factor by which an evaluation's time was slower; its median is 0.
+    """Return, by number, the log factor by which each evaluation was slowed down; the median is 0.
 
-    After the passes, repeats of candidates with few evaluations do not count, as they were chosen by
-    their values.
+    After the passes, repeats of candidates with few evaluations do not count, as they were chosen
+    by their values.
     """
     every = ((one, surface.minimised_value(one, objective)) for one in surface.launches)
-    told = [(launch, value) for launch, value in every if value is not None]
+    told = [(evaluation, value) for evaluation, value in every if value is not None]
     if not told:
         return {}
-    launches = [launch for launch, _ in told]
-    at_s = np.array([launch.started_at for launch in launches])
+    evaluations = [evaluation for evaluation, _ in told]
+    at_s = np.array([evaluation.started_at for evaluation in evaluations])
     logs = np.log([value for _, value in told])
-    numbers = {cell: number for number, cell in enumerate({one.cell: None for one in launches})}
-    cells = np.array([numbers[one.cell] for one in launches])
+    numbers = {cell: number for number, cell in enumerate({one.cell: None for one in evaluations})}
+    cells = np.array([numbers[one.cell] for one in evaluations])
     counts = np.bincount(cells)
-    tells = np.array([one.sweep < surface.head.passes for one in launches])
+    tells = np.array([one.sweep < surface.head.passes for one in evaluations])
     tells |= counts[cells] >= MIN_KNOWN
     near = [np.abs(at_s - one) <= WINDOW_S for one in at_s]
     near = [each & tells if np.any(each & tells) else each for each in near]
@@ -181,4 +184,4 @@ def drift(surface: BenchmarkTable, objective: Objective) -> Mapping[int, float]:
         left = logs - means[cells]
         slower = np.array([np.median(left[each]) for each in near])
         slower -= np.median(slower)
-    return dict(zip((one.number for one in launches), slower.tolist(), strict=True))
+    return dict(zip((one.number for one in evaluations), slower.tolist(), strict=True))

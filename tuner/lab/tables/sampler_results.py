@@ -25,7 +25,7 @@ def sampler_result(
     default: Configuration,
     profiling: int,
 ) -> SamplerResult:
-    """Summarise a sampler's equally long runs; the first `profiling` trials went into the profile."""
+    """Summarise a sampler's equally long runs; the profile cost the first `profiling` trials."""
     regrets = finite_regrets(runs, truth, default)
     seconds = np.array([elapsed_s(run) for run in runs])
     trials = len(runs[0].cells)
@@ -42,9 +42,10 @@ def sampler_result(
 
 
 def finite_regrets(runs: Sequence[ReplayRun], truth: GroundTruth, default: Configuration) -> Array:
-    """Finite regrets (runs, trials).
+    """Return finite regrets (runs, trials).
 
-    Without a recommendation the default's counts, for one that fails the worst feasible one.
+    Without a recommendation the default's regret counts; for one that fails, the worst feasible
+    one.
     """
     worst = math.expm1(float(np.max(truth.log_mean) - np.min(truth.log_mean)))
     kept = truth.regret(default)
@@ -57,12 +58,12 @@ def finite_regrets(runs: Sequence[ReplayRun], truth: GroundTruth, default: Confi
 
 
 def elapsed_s(run: ReplayRun) -> list[float]:
-    """Seconds up to the end of each trial, with the sampler's own."""
-    return [launches + own for launches, own in zip(run.seconds, run.own_s, strict=True)]
+    """Return the seconds up to the end of each trial, including the sampler's own."""
+    return [spent_s + own_s for spent_s, own_s in zip(run.seconds, run.own_s, strict=True)]
 
 
 def quartiles(values: Array) -> Quartiles:
-    """Quartiles by column of (runs, trials)."""
+    """Return the quartiles of each column of `values` (runs, trials)."""
     low, median, high = np.quantile(values, (0.25, 0.5, 0.75), axis=0)
     return Quartiles(
         low=_row(low), median=_row(median), high=_row(high), mean=_row(np.mean(values, axis=0))
@@ -72,7 +73,7 @@ def quartiles(values: Array) -> Quartiles:
 def time_to_tolerance(
     runs: Sequence[ReplayRun], seconds: Array, truth: GroundTruth, share: float
 ) -> TimeToTolerance:
-    """How soon the runs stay within a share of the optimum."""
+    """Return how soon the runs come within a share of the optimum and stay there."""
     good = truth.good(share)
     trials = [scoring.trials_to(run, good) for run in runs]
     took = [
@@ -83,7 +84,7 @@ def time_to_tolerance(
 
 
 def differences(reference: SamplerResult, peer: SamplerResult, budget: int) -> Array:
-    """Regrets (runs,) of reference minus peer after `budget` trials."""
+    """Return the regrets (runs,) of the reference minus the peer's after `budget` trials."""
     mine, other = (np.array([row[budget - 1] for row in one.regrets]) for one in (reference, peer))
     return np.asarray(mine - other)
 

@@ -1,12 +1,12 @@
 """Schedule of a recording: which candidate to evaluate next.
 
-A pure function of what was recorded, so killed recordings resume exactly:
+It is a pure function of the recorded evaluations, so killed recordings resume exactly:
 
     pass 0, 1, 2        every candidate once, in a new order each
     (again)             disturbed evaluations, at the end of their pass
     pass 3, 4, ...      the best, chosen anew each pass, until well known or at the maximum
-    then                rivals, until they could not be among the best or had enough; with as
-                        many well-known candidates, to tell a pass's drift from its candidates
+    then                rivals, until they cannot be among the best or had enough; with an equal
+                        number of well-known candidates, to tell drift apart
 
 Without rivals, candidates with two or three lucky evaluations would win every replay.
 """
@@ -31,19 +31,19 @@ class RepeatRule:
     """Rules for repeated evaluations."""
 
     passes: int = 3
-    """Passes over the grid; fewer than three leave nothing to hold out."""
+    """Number of passes over the grid; fewer than three leave nothing to hold out."""
     best_share: float = 0.05
     best_se: float = 0.01
     most: int = 16
-    """Maximum evaluations of a candidate that is no rival."""
+    """Maximum number of evaluations of a candidate that is no rival."""
     enough: int = 8
     rival_within: float = 0.1
-    """Loss against the best, two standard errors below its mean, that still makes a rival."""
+    """Loss, two standard errors below the mean, up to which a candidate is a rival."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class HasRecord:
-    """What the schedule needs of an evaluation."""
+    """Properties of an evaluation that the schedule needs."""
 
     sweep: int
     cell: Configuration
@@ -58,7 +58,7 @@ def due(
     *,
     seed: int,
 ) -> tuple[int, list[Configuration]]:
-    """Current pass and its remaining candidates; none at the end."""
+    """Return the current pass and its remaining candidates, none at the end."""
     done = _done_keys(recorded)
     sweep = 0
     while True:
@@ -101,12 +101,12 @@ def _known_estimates(
 def best(
     known: Mapping[Configuration, CandidateEstimate], thoroughness: RepeatRule
 ) -> list[Configuration]:
-    """Best candidates that are not yet well known; `known` is sorted, best first."""
+    """Return the best candidates that are not yet well known; `known` is sorted, best first."""
     chosen = list(known)[: math.ceil(thoroughness.best_share * len(known))]
     return [
         cell
         for cell in chosen
-        if known[cell].se > thoroughness.best_se and known[cell].launches < thoroughness.most
+        if known[cell].se > thoroughness.best_se and known[cell].evaluations < thoroughness.most
     ]
 
 
@@ -115,11 +115,11 @@ def rivals(
     thoroughness: RepeatRule,
     rng: np.random.Generator,
 ) -> list[Configuration]:
-    """Rivals of the best, and as many well-known candidates; `known` is sorted, best first."""
+    """Return the rivals and an equal number of well-known candidates; `known` is sorted."""
     settled = [
         cell
         for cell, one in known.items()
-        if one.launches >= thoroughness.enough or one.se <= thoroughness.best_se
+        if one.evaluations >= thoroughness.enough or one.se <= thoroughness.best_se
     ]
     if not settled:
         return []
@@ -134,6 +134,6 @@ def rivals(
 
 
 def expected_evaluations(candidates: int, thoroughness: RepeatRule) -> int:
-    """Estimate a recording's evaluations; the best get half of their possible repeats."""
+    """Estimate a recording's number of evaluations; the best get half of their repeats."""
     more = max(0, (thoroughness.most - thoroughness.passes) // 2)
     return candidates * thoroughness.passes + math.ceil(thoroughness.best_share * candidates) * more

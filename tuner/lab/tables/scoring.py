@@ -29,16 +29,16 @@ class ReplayedVerdict:
 
     outcome: VerdictOutcome
     best: Configuration | None
-    """Verified configuration; the default if nothing was better."""
+    """Verified configuration; the default if no other was better."""
     ratio: float | None = None
-    """Best over default; None if not compared."""
+    """Ratio of the best to the default; None if they were not compared."""
     interval: Interval | None = None
     pairs: int = 0
     true_ratio: float | None = None
 
     @property
     def covers(self) -> bool | None:
-        """Whether the interval covers the truth; None if unknown."""
+        """Whether the interval covers the true ratio; None if unknown."""
         if self.interval is None or self.true_ratio is None:
             return None
         low, high = self.interval.low, self.interval.high
@@ -55,16 +55,16 @@ class ReplayedVerdict:
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class ReplayRun:
-    """Proposals and recommendations of one seed."""
+    """Proposals and recommendations in the run of one seed."""
 
     seed: int
     cells: tuple[Configuration | None, ...]
-    """Proposals; None for trials spent on the profile."""
+    """Proposed configurations; None for trials spent on the profile."""
     recommended: tuple[Configuration | None, ...]
     seconds: tuple[float, ...] = ()
     sampler_s: float = 0.0
     own_s: tuple[float, ...] = ()
-    """Cumulative sampler time, with recommendations, whose fit makes the next proposal."""
+    """Cumulative sampler time, with recommendations whose fit makes the next proposal."""
     lost: tuple[int, ...] = ()
     verdict: ReplayedVerdict | None = None
 
@@ -83,11 +83,11 @@ class ReplayRun:
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class TrialsToTolerance:
-    """Trials until a tolerance, over the runs."""
+    """Trials until a tolerance is reached, over the runs."""
 
     share: float
     tolerance: float
-    """The share, or two standard errors of the optimum if larger."""
+    """The share, or twice the optimum's error if larger."""
     good_candidates: int
     median: float | None
     p90: float | None
@@ -96,7 +96,7 @@ class TrialsToTolerance:
 
 
 def trials_to(run: ReplayRun, good: AbstractSet[Configuration]) -> float:
-    """Trials until the recommendation stays good, or infinity."""
+    """Return the trial from which the recommendation stays good, or infinity."""
     first = math.inf
     for number in range(len(run.recommended), 0, -1):
         if run.recommended[number - 1] not in good:
@@ -123,7 +123,7 @@ def trials_to_tolerance(
 
 
 def random_median(candidates: int, good: int) -> int:
-    """Trials in which half of random searches meet a good candidate."""
+    """Return the number of trials in which half of random searches find a good candidate."""
     if not good:
         return candidates + 1
     missed, every, trials = 1, 1, 0

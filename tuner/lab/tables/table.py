@@ -23,17 +23,17 @@ from tuner.values.trial import OK, Cause, Outcome
 
 Status = Literal["ok"] | Cause
 FAILED: frozenset[Status] = frozenset({"crash", "limits", "errors"})
-"""Causes that a table reads as failed; others are infeasible."""
+"""Causes that a table records as failed; all others count as infeasible."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class RecordedEvaluation:
-    """One evaluation of one candidate."""
+    """One recorded evaluation of one candidate."""
 
     number: int
     cell: Configuration
     sweep: int
-    """Pass, from 0; later ones repeat the best candidates."""
+    """Pass, counted from 0; later ones repeat the best candidates."""
     started_at: float
     outcome: Outcome
     startup_s: float
@@ -41,11 +41,11 @@ class RecordedEvaluation:
     errors: int = 0
     blocks: tuple[Block, ...] = ()
     histogram: LatencyHistogram | None = None
-    """None unless the outcome is ok."""
+    """Distribution of latencies; None unless the outcome is ok."""
     noise: HostNoise = dataclasses.field(default_factory=HostNoise)
 
     def is_disturbed(self, cores: int) -> bool:
-        """Whether the host disturbed it."""
+        """Whether the host disturbed this evaluation."""
         return measurement_warnings.is_disturbed(self.noise, loaded_s=self.loaded_s, cores=cores)
 
 
@@ -70,7 +70,7 @@ def _interval(histogram: LatencyHistogram, share: float) -> Interval:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TableHeader:
-    """Header: what was recorded, where, and how."""
+    """Header of a table: what was recorded, where, and how."""
 
     name: str
     model: str
@@ -80,7 +80,7 @@ class TableHeader:
     spawner: str
     objective: str
     space: Mapping[str, Any]
-    """As in a search-space file, with grids."""
+    """Search space as in a search-space file, with grids."""
     default: Configuration
     host: Mapping[str, Any]
     measurement: Mapping[str, Any]
@@ -88,11 +88,11 @@ class TableHeader:
     seed: int
     notes: tuple[str, ...] = ()
     profile: Mapping[str, Any] | None = None
-    """Costs for a simulator; None if not measured."""
+    """Costs for a simulator; None if they were not measured."""
     rate_per_s: float | None = None
-    """Of a scenario's due requests; None in a closed loop."""
+    """Rate of a scenario's due requests; None in a closed loop."""
     deadline_ms: float | None = None
-    """Deadline of these requests; None: replays may choose one."""
+    """Deadline of these requests; if None, replays may choose one."""
     is_finished: bool = False
 
 
@@ -107,10 +107,10 @@ class BenchmarkTable:
 
     @functools.cached_property
     def by_cell(self) -> Mapping[Configuration, Sequence[RecordedEvaluation]]:
-        """Evaluations by candidate, in order of time; disturbed ones only without others."""
+        """Evaluations of each candidate in order of time; disturbed ones only without others."""
         found: dict[Configuration, list[RecordedEvaluation]] = collections.defaultdict(list)
-        for launch in sorted(self.launches, key=lambda one: one.number):
-            found[launch.cell].append(launch)
+        for evaluation in sorted(self.launches, key=lambda one: one.number):
+            found[evaluation.cell].append(evaluation)
         return {
             cell: [one for one in every if not one.is_disturbed(self.cores)] or every
             for cell, every in found.items()
@@ -118,30 +118,33 @@ class BenchmarkTable:
 
     @functools.cached_property
     def cores(self) -> int:
-        """Cores of the recorded machine."""
+        """Number of cores of the recorded machine."""
         return int(self.head.host["host"]["cores"])
 
     @functools.cached_property
     def _measurements(self) -> dict[int, tuple[RecordedEvaluation, Measurement | None]]:
         return {}
 
-    def measurement_of(self, launch: RecordedEvaluation) -> Measurement | None:
-        """An evaluation's measurement, cached."""
-        known = self._measurements.get(launch.number)
+    def measurement_of(self, evaluation: RecordedEvaluation) -> Measurement | None:
+        """Return an evaluation's measurement, cached."""
+        known = self._measurements.get(evaluation.number)
         if known is None:
-            known = self._measurements[launch.number] = (launch, self._make_measurement(launch))
+            known = self._measurements[evaluation.number] = (
+                evaluation,
+                self._make_measurement(evaluation),
+            )
         # A perturbed copy has the same number as the recorded evaluation.
-        return known[1] if known[0] is launch else self._make_measurement(launch)
+        return known[1] if known[0] is evaluation else self._make_measurement(evaluation)
 
-    def minimised_value(self, launch: RecordedEvaluation, objective: Objective) -> float | None:
-        """An evaluation's objective, minimised; None if unknown."""
-        measured = self.measurement_of(launch)
+    def minimised_value(self, evaluation: RecordedEvaluation, objective: Objective) -> float | None:
+        """Return an evaluation's minimised objective, or None if unknown."""
+        measured = self.measurement_of(evaluation)
         value = math.nan if measured is None else objective.to_minimise(measured)
         return value if math.isfinite(value) else None
 
-    def _make_measurement(self, launch: RecordedEvaluation) -> Measurement | None:
-        """To the width of a bucket; requests count as independent, as their order is unknown."""
-        histogram, blocks, head = launch.histogram, launch.blocks, self.head
+    def _make_measurement(self, evaluation: RecordedEvaluation) -> Measurement | None:
+        """Rebuild a measurement as exactly as the histogram allows, with requests independent."""
+        histogram, blocks, head = evaluation.histogram, evaluation.blocks, self.head
         if histogram is None or not blocks:
             return None
         requests = sum(block.requests for block in blocks)
@@ -149,10 +152,10 @@ class BenchmarkTable:
         mean_ms = sum(block.requests * block.mean_ms for block in blocks) / requests
         spread_ms = histogram.quantile_ms(0.95) - histogram.quantile_ms(0.05)
         spread_ms = max(block_means.FINEST_MS, spread_ms)
-        rate = (requests + launch.errors) / seconds
+        rate = (requests + evaluation.errors) / seconds
         measured = Measurement(
             requests=requests,
-            errors=launch.errors,
+            errors=evaluation.errors,
             seconds=seconds,
             mean_ms=mean_ms,
             mean_interval=block_means.mean_interval(blocks, mean_ms),
@@ -167,9 +170,9 @@ class BenchmarkTable:
             if head.rate_per_s is not None
             else littles_law_error(rate, mean_ms / 1e3, head.concurrency),
             rate_per_s=head.rate_per_s,
-            warmup_s=max(0.0, launch.loaded_s - seconds),
+            warmup_s=max(0.0, evaluation.loaded_s - seconds),
             blocks=blocks,
-            noise=launch.noise,
+            noise=evaluation.noise,
             client_batch=head.client_batch,
             spread_ms=spread_ms,
             spread_interval=block_means.spread_interval(blocks, spread_ms),
@@ -177,13 +180,13 @@ class BenchmarkTable:
         )
         if self.deadline_ms is not None:
             measured = _with_goodput(measured, histogram.share_within(self.deadline_ms))
-        held = prices.allocated_by(launch.cell, cores=self.cores)
-        cost = prices.cost_of(measured, held, loaded_s=launch.loaded_s, prices=self.paid)
+        held = prices.allocated_by(evaluation.cell, cores=self.cores)
+        cost = prices.cost_of(measured, held, loaded_s=evaluation.loaded_s, prices=self.paid)
         return dataclasses.replace(measured, cost=cost)
 
 
 def outcome_of(status: Status, reason: str) -> Outcome:
-    """Outcome of a status in a file."""
+    """Return the outcome for a status in a file."""
     if status == "ok":
         return OK
     kind: Literal["infeasible", "failed"] = "failed" if status in FAILED else "infeasible"
@@ -191,5 +194,5 @@ def outcome_of(status: Status, reason: str) -> Outcome:
 
 
 def status_of(outcome: Outcome) -> Status:
-    """Status for a file."""
+    """Return a file's status for an outcome."""
     return "ok" if outcome.status == "ok" else outcome.cause or "errors"

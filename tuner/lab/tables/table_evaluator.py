@@ -1,6 +1,6 @@
 """Evaluator that draws from a benchmark table, with optional perturbations.
 
-A candidate's evaluations are drawn without replacement, and again once all were drawn.
+A candidate's evaluations are drawn without replacement, and again once all have been drawn.
 
     noise      every evaluation is slower by its own log-normal factor of median 1
     null       all candidates draw, with replacement, from one: no configuration is better
@@ -51,7 +51,7 @@ class Perturbations:
 
 @dataclasses.dataclass(slots=True, eq=False)
 class TableEvaluator:
-    """Evaluator of recorded evaluations, one per replay."""
+    """Evaluator that returns recorded evaluations; each replay has its own."""
 
     surface: BenchmarkTable
     drawn: Mapping[Configuration, Sequence[RecordedEvaluation]]
@@ -108,7 +108,7 @@ class TableEvaluator:
         )
 
     def evaluate_on_new_server(self, configuration: Configuration) -> Evaluation:
-        """Draw likewise: recorded evaluations have no server of their own."""
+        """Draw in the same way; recorded evaluations have no server of their own."""
         return self.evaluate(configuration)
 
     def _next(self, configuration: Configuration) -> RecordedEvaluation:
@@ -124,10 +124,10 @@ class TableEvaluator:
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Resampling:
-    """Means and residuals for resampling."""
+    """True means, and the residuals from which evaluations are resampled."""
 
     means: Mapping[Configuration, float]
-    """Log objective of each feasible candidate, minimised."""
+    """Log of each feasible candidate's objective, minimised."""
     log_cpu_per_request: Mapping[Configuration, float]
     residuals: NDArray[np.float64]  # (k, 2)
     objective: Objective
@@ -140,15 +140,15 @@ class Resampling:
         objective: Objective,
         candidates: CandidateSet,
     ) -> Self:
-        """Build from the residuals of candidates with two or more evaluations, scaled to the real spread."""
+        """Build from candidates with two or more evaluations; residuals get the real spread."""
         found: list[NDArray[np.float64]] = []
         log_cpu_per_request: dict[Configuration, tuple[float, int]] = {}
-        for cell, launches in surface.by_cell.items():
+        for cell, evaluations in surface.by_cell.items():
             rows = [
                 (math.log(value), math.nan if effort is None else effort)
-                for launch in launches
-                if (value := surface.minimised_value(launch, objective)) is not None
-                for effort in (log_cpu_per_request_of(surface, launch),)
+                for evaluation in evaluations
+                if (value := surface.minimised_value(evaluation, objective)) is not None
+                for effort in (log_cpu_per_request_of(surface, evaluation),)
             ]
             if not rows:
                 continue
@@ -167,17 +167,17 @@ class Resampling:
         )
 
     def factors(
-        self, surface: BenchmarkTable, launch: RecordedEvaluation, rng: np.random.Generator
+        self, surface: BenchmarkTable, evaluation: RecordedEvaluation, rng: np.random.Generator
     ) -> tuple[float, float]:
-        """Draw the factors of an evaluation's latency and CPU time per request."""
-        value = surface.minimised_value(launch, self.objective)
-        if value is None or launch.cell not in self.means:
+        """Draw the factors of an evaluation's latency and its CPU time per request."""
+        value = surface.minimised_value(evaluation, self.objective)
+        if value is None or evaluation.cell not in self.means:
             return 1.0, 1.0
         residual, more = map(float, self.residuals[int(rng.integers(len(self.residuals)))])
-        slower = math.exp(self.means[launch.cell] + residual - math.log(value))
+        slower = math.exp(self.means[evaluation.cell] + residual - math.log(value))
         own, usual = (
-            log_cpu_per_request_of(surface, launch),
-            self.log_cpu_per_request.get(launch.cell),
+            log_cpu_per_request_of(surface, evaluation),
+            self.log_cpu_per_request.get(evaluation.cell),
         )
         if own is None or usual is None or not math.isfinite(more):
             return slower, 1.0
@@ -212,28 +212,28 @@ def _smooth(
     return dict(zip(cells, mean.tolist(), strict=True))
 
 
-def log_cpu_per_request_of(surface: BenchmarkTable, launch: RecordedEvaluation) -> float | None:
-    """An evaluation's log CPU time per request; None if unknown."""
-    measured = surface.measurement_of(launch)
+def log_cpu_per_request_of(surface: BenchmarkTable, evaluation: RecordedEvaluation) -> float | None:
+    """Return an evaluation's log CPU time per request, or None if unknown."""
+    measured = surface.measurement_of(evaluation)
     return None if measured is None else log_cpu_per_request(measured)
 
 
-def shorten(launch: RecordedEvaluation, blocks: int) -> RecordedEvaluation:
-    """Evaluation with its first blocks only; the histogram stays whole."""
-    kept = launch.blocks[:blocks]
-    if len(kept) == len(launch.blocks):
-        return launch
-    left_s = sum(block.seconds for block in launch.blocks[blocks:])
-    whole_s = sum(block.seconds for block in launch.blocks)
-    noise = launch.noise
+def shorten(evaluation: RecordedEvaluation, blocks: int) -> RecordedEvaluation:
+    """Return the evaluation with its first `blocks` blocks only; the histogram stays whole."""
+    kept = evaluation.blocks[:blocks]
+    if len(kept) == len(evaluation.blocks):
+        return evaluation
+    left_s = sum(block.seconds for block in evaluation.blocks[blocks:])
+    whole_s = sum(block.seconds for block in evaluation.blocks)
+    noise = evaluation.noise
     spent = {
-        "server_cpu_s": _part(noise.server_cpu_s, 1 - left_s / launch.loaded_s),
+        "server_cpu_s": _part(noise.server_cpu_s, 1 - left_s / evaluation.loaded_s),
         "client_cpu_s": _part(noise.client_cpu_s, 1 - left_s / whole_s),  # none of the warm-up
     }
     return dataclasses.replace(
-        launch,
+        evaluation,
         blocks=kept,
-        loaded_s=launch.loaded_s - left_s,
+        loaded_s=evaluation.loaded_s - left_s,
         errors=0,
         noise=dataclasses.replace(noise, **spent),
     )
@@ -243,23 +243,23 @@ def _part(seconds: float | None, share: float) -> float | None:
     return None if seconds is None else seconds * share
 
 
-def stop_by_race(launch: RecordedEvaluation, race: Race) -> RecordedEvaluation:
-    """Evaluation up to the first look with a mean above its limit."""
+def stop_by_race(evaluation: RecordedEvaluation, race: Race) -> RecordedEvaluation:
+    """Return the evaluation up to the first look at which its mean exceeds the limit."""
     requests, sums = 0, 0.0
-    for number, block in enumerate(launch.blocks):
-        if number >= min(len(race.limits_ms), len(launch.blocks) - 1):
+    for number, block in enumerate(evaluation.blocks):
+        if number >= min(len(race.limits_ms), len(evaluation.blocks) - 1):
             break
         requests += block.requests
         sums += block.requests * block.mean_ms
         if sums / requests > race.limits_ms[number]:
-            return shorten(launch, number + 1)
-    return launch
+            return shorten(evaluation, number + 1)
+    return evaluation
 
 
 def scale_latency(
-    launch: RecordedEvaluation, factor: float, effort: float = 1.0
+    evaluation: RecordedEvaluation, factor: float, effort: float = 1.0
 ) -> RecordedEvaluation:
-    """Evaluation with latencies times `factor`, CPU time per request times `effort`."""
+    """Multiply an evaluation's latencies by `factor`, and its CPU time per request by `effort`."""
     blocks = tuple(
         dataclasses.replace(
             block,
@@ -270,16 +270,16 @@ def scale_latency(
             throughput_per_s=block.throughput_per_s / factor,
             requests=max(1, round(block.requests / factor)),
         )
-        for block in launch.blocks
+        for block in evaluation.blocks
     )
-    histogram: LatencyHistogram | None = launch.histogram
-    noise, share = launch.noise, effort / factor
+    histogram: LatencyHistogram | None = evaluation.histogram
+    noise, share = evaluation.noise, effort / factor
     spent = {
         "server_cpu_s": _part(noise.server_cpu_s, share),
         "client_cpu_s": _part(noise.client_cpu_s, share),
     }
     return dataclasses.replace(
-        launch,
+        evaluation,
         blocks=blocks,
         noise=dataclasses.replace(noise, **spent),
         histogram=None if histogram is None else histogram.scale(factor),
@@ -289,10 +289,10 @@ def scale_latency(
 def null(
     drawn: Mapping[Configuration, Sequence[RecordedEvaluation]],
 ) -> Mapping[Configuration, Sequence[RecordedEvaluation]]:
-    """Give every candidate the evaluations of the one with most successes."""
+    """Give every candidate the evaluations of the one with the most successes."""
     worked = {
-        cell: [launch for launch in launches if launch.histogram is not None]
-        for cell, launches in drawn.items()
+        cell: [evaluation for evaluation in evaluations if evaluation.histogram is not None]
+        for cell, evaluations in drawn.items()
     }
     chosen = max(worked, key=lambda cell: len(worked[cell]))
     return dict.fromkeys(drawn, worked[chosen])
@@ -301,7 +301,10 @@ def null(
 def with_oom(
     candidates: CandidateSet, kept: Sequence[Configuration], rng: np.random.Generator
 ) -> frozenset[Configuration]:
-    """Candidates beyond a plane through two axes that spares `kept`, of `PLANES` the one that hits most."""
+    """Return the candidates beyond a plane through two axes, which run out of memory.
+
+    Of `PLANES` random planes that spare `kept`, the one that hits most is used.
+    """
     places = [place for cell in kept if (place := candidates.index_of(cell)) is not None]
     widest = np.zeros(len(candidates.configurations), dtype=bool)
     for _ in range(PLANES):

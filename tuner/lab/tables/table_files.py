@@ -1,11 +1,12 @@
 """Folder of a benchmark table.
 
     table.yaml          the header: model, workload, engine, host, space, default, profile
-    evaluations.csv     a row per measured block: knobs, evaluation, metrics; one without a block for
-                        a failed evaluation
-    histograms.csv      a row per measured evaluation: latencies in buckets 1 % wide
+    evaluations.csv     one row per measured block: knobs, evaluation, metrics; a single row
+                        without a block for a failed evaluation
+    histograms.csv      one row per measured evaluation: latencies in buckets 1 % wide
 
-Rows are written as evaluations end, so a kill loses only the running one, and finally compressed.
+Rows are written as evaluations end, so a kill loses only the running one; finally they are
+compressed.
 """
 
 from __future__ import annotations
@@ -38,12 +39,12 @@ HEAD, EVALUATIONS, HISTOGRAMS = "table.yaml", "evaluations.csv", "histograms.csv
 VERSION = 2
 OLD_FILES = {HEAD: "surface.yaml", EVALUATIONS: "cells.csv"}
 OLD_NAMES = {"home": "spawner", "launch": "evaluation", "foreign_cpu_s": "neighbour_cpu_s"}
-"""Files of format 1, and its keys and columns -> today's; it is converted when it is read."""
+"""Keys and columns of format 1, with today's names; reading a table converts it."""
 MAX_BYTES = 256 << 20
 
 
 def read(folder: pathlib.Path) -> BenchmarkTable:
-    """Read a table, finished or not, or raise InvalidTable."""
+    """Read a finished or unfinished table, or raise InvalidTable."""
     head = _head(folder)
     knobs = tuple(head.default)
     needed = [name for name in COLUMNS if name not in LATER]
@@ -51,21 +52,21 @@ def read(folder: pathlib.Path) -> BenchmarkTable:
     buckets = {
         row["evaluation"]: _histogram(folder, row) for row in _rows(folder, HISTOGRAMS, BUCKETS)
     }
-    by_launch: dict[str, list[dict[str, str]]] = {}
+    by_evaluation: dict[str, list[dict[str, str]]] = {}
     for row in rows:
-        by_launch.setdefault(row["evaluation"], []).append(row)
+        by_evaluation.setdefault(row["evaluation"], []).append(row)
     kinds = {name: type(value) for name, value in head.default.items()}
-    launches = []
-    for number, parts in by_launch.items():
+    evaluations = []
+    for number, parts in by_evaluation.items():
         if parts[0]["status"] == "ok" and number not in buckets:
             continue  # killed between writing the two files
         try:
-            launches.append(evaluation_of(parts, kinds, buckets.get(number)))
+            evaluations.append(evaluation_of(parts, kinds, buckets.get(number)))
         except (ValueError, KeyError) as error:
             raise InvalidTable(
                 str(folder / EVALUATIONS), f"evaluation {number}", f"cannot be read: {error}"
             ) from error
-    return BenchmarkTable(head=head, launches=tuple(launches))
+    return BenchmarkTable(head=head, launches=tuple(evaluations))
 
 
 def is_table(folder: pathlib.Path) -> bool:
@@ -74,7 +75,7 @@ def is_table(folder: pathlib.Path) -> bool:
 
 
 class TableFolder(contextlib.ExitStack):
-    """Folder of a recording; a context manager, for one process at a time."""
+    """Folder of a recording, as a context manager for one process at a time."""
 
     def __init__(self, path: pathlib.Path) -> None:
         super().__init__()
@@ -83,11 +84,11 @@ class TableFolder(contextlib.ExitStack):
         self._histograms: Any = None
 
     def exists(self) -> bool:
-        """Whether a recording was begun."""
+        """Whether the folder holds a recording."""
         return (self.path / HEAD).is_file()
 
     def begin(self, head: TableHeader) -> None:
-        """Create or resume the folder, and open it for evaluations; UsageError if it is in use."""
+        """Create or resume the folder and open its files, or raise UsageError if it is in use."""
         with storage_errors(f"benchmark table {self.path}", option="--out"):
             self.path.mkdir(parents=True, exist_ok=True)
             lock = self.enter_context((self.path / "lock").open("a"))
@@ -110,12 +111,12 @@ class TableFolder(contextlib.ExitStack):
         text = yaml.safe_dump(_plain(head), sort_keys=False, allow_unicode=True, width=100)
         _replace(self.path / HEAD, text.encode())
 
-    def append(self, launch: RecordedEvaluation) -> None:
-        """Write an evaluation, `evaluations.csv` last."""
+    def append(self, evaluation: RecordedEvaluation) -> None:
+        """Write an evaluation; its rows in `evaluations.csv` come last."""
         with storage_errors(f"benchmark table {self.path}", option="--out"):
-            if launch.histogram is not None:
-                _write(self._histograms, [(str(launch.number), *launch.histogram.text())])
-            _write(self._cells, rows_of(launch))
+            if evaluation.histogram is not None:
+                _write(self._histograms, [(str(evaluation.number), *evaluation.histogram.text())])
+            _write(self._cells, rows_of(evaluation))
 
     def finish(self, head: TableHeader) -> None:
         """Compress the rows and mark the header as finished."""
@@ -242,7 +243,6 @@ def _histogram(folder: pathlib.Path, row: Mapping[str, str]) -> LatencyHistogram
 
 
 def _write(file: Any, rows: Iterable[Sequence[str]]) -> None:
-    """Write rows at once, so that a kill truncates at most the last."""
     text = io.StringIO()
     csv.writer(text, lineterminator="\n").writerows(rows)
     file.write(text.getvalue())

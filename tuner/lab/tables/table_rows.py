@@ -1,4 +1,4 @@
-"""Rows of `evaluations.csv`: a recorded evaluation as text, and back."""
+"""Conversion of recorded evaluations to rows of `evaluations.csv` and back."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ COLUMNS = (
     "reason",
     *LATER,
 )
-"""Columns after the knobs; those of a whole evaluation repeat per row."""
+"""Columns after the knobs; those of a whole evaluation are repeated in each row."""
 BUCKETS = ("evaluation", "first", "counts")
 
 
@@ -44,7 +44,7 @@ def evaluation_of(
     kinds: Mapping[str, type],
     histogram: LatencyHistogram | None,
 ) -> RecordedEvaluation:
-    """Parse the rows of an evaluation; ValueError or KeyError if a cell is missing or invalid."""
+    """Parse an evaluation's rows; raise ValueError or KeyError if a cell is invalid or missing."""
     first = rows[0]
     is_ok = first["status"] == "ok"
     return RecordedEvaluation(
@@ -75,27 +75,27 @@ def _block(row: Mapping[str, str]) -> Block:
     )
 
 
-def rows_of(launch: RecordedEvaluation) -> Iterator[list[str]]:
-    """Yield a row per block, or one without a block for a failed evaluation."""
+def rows_of(evaluation: RecordedEvaluation) -> Iterator[list[str]]:
+    """Yield one row per block, or a single row without a block for a failed evaluation."""
     whole = {
-        "evaluation": launch.number,
-        "pass": launch.sweep,
-        "started_at": f"{launch.started_at:.2f}",
-        "status": status_of(launch.outcome),
-        "startup_s": launch.startup_s,
-        "loaded_s": launch.loaded_s,
-        "errors": launch.errors,
-        "reason": one_line(launch.outcome.reason),
-        **{name: getattr(launch.noise, name) for name in (*NOISE, "neighbour_cpu_s")},
+        "evaluation": evaluation.number,
+        "pass": evaluation.sweep,
+        "started_at": f"{evaluation.started_at:.2f}",
+        "status": status_of(evaluation.outcome),
+        "startup_s": evaluation.startup_s,
+        "loaded_s": evaluation.loaded_s,
+        "errors": evaluation.errors,
+        "reason": one_line(evaluation.outcome.reason),
+        **{name: getattr(evaluation.noise, name) for name in (*NOISE, "neighbour_cpu_s")},
     }
-    for number, block in enumerate(launch.blocks or (None,)):
+    for number, block in enumerate(evaluation.blocks or (None,)):
         row = dict(whole)
         if block is not None:
             told = dataclasses.asdict(block)
             row |= {"block": number, "block_client_cpu_s": told.pop("client_cpu_s"), **told}
         else:
             row |= {"requests": 0}
-        yield [*map(_text, launch.cell.values()), *(_text(row.get(name)) for name in COLUMNS)]
+        yield [*map(_text, evaluation.cell.values()), *(_text(row.get(name)) for name in COLUMNS)]
 
 
 def _value(text: str, kind: type) -> Value:

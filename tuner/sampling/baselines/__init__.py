@@ -1,1 +1,1 @@
-"""Samplers to compare with, and the adapters of other libraries."""
+"""Samplers to compare with, and adapters for other libraries."""

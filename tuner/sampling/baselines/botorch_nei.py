@@ -1,4 +1,4 @@
-"""BoTorch's `SingleTaskGP` with log noisy expected improvement, over all candidates (extra `benchmarks`)."""
+"""BoTorch's `SingleTaskGP` with log noisy expected improvement (extra `benchmarks`)."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ TOGETHER = 512
 
 
 class BotorchSampler(CandidateSampler):
-    """BoTorch's default process and noisy expected improvement."""
+    """Sampler with BoTorch's default process and noisy expected improvement."""
 
     def propose(self, context: SamplerContext) -> Proposal:
         """Propose at random first, then by noisy expected improvement."""
@@ -37,7 +37,7 @@ class BotorchSampler(CandidateSampler):
 def log_noisy_improvement(
     vectors: Array, targets: Array, at: Array, rng: np.random.Generator
 ) -> Array:
-    """Log expected improvement (m,) at points (m, d), from data (n, d), (n,)."""
+    """Return the log expected improvement (m,) at points (m, d), from data (n, d) and (n,)."""
     seed = int(rng.integers(2**31 - 1))
     with warnings.catch_warnings():
         # Warnings of imports, of repeated fits, and of equal targets, which cannot be standardised.

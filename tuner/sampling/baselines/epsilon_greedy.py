@@ -1,4 +1,4 @@
-"""Epsilon-greedy search: a random untried candidate, or the best mean again."""
+"""Epsilon-greedy search: a random untried candidate, or the one with the best mean again."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ EPSILON = 0.5
 
 
 class EpsilonGreedySampler(CandidateSampler):
-    """Explore with probability epsilon, else exploit."""
+    """Sampler that explores with probability epsilon, and otherwise exploits."""
 
     options = ("epsilon",)
 
@@ -29,7 +29,6 @@ class EpsilonGreedySampler(CandidateSampler):
         candidates: CandidateSet | None = None,
         epsilon: float = EPSILON,
     ) -> None:
-        """Store the arguments; `epsilon` is a probability."""
         super().__init__(seed=seed, initial=initial, candidates=candidates)
         if not 0 <= epsilon <= 1:
             raise UsageError(
@@ -38,7 +37,7 @@ class EpsilonGreedySampler(CandidateSampler):
         self._epsilon = epsilon
 
     def propose(self, context: SamplerContext) -> Proposal:
-        """Propose a random candidate, or the best again."""
+        """Propose a random candidate, or the best one again."""
         is_initial = context.history.trial_count < context.initial
         explores = context.rng.random() < self._epsilon
         if is_initial or explores or not len(context.history.targets):
@@ -47,7 +46,7 @@ class EpsilonGreedySampler(CandidateSampler):
 
 
 def incumbent(history: History) -> Configuration:
-    """Configuration with the lowest mean target, earliest of equals."""
+    """Return the configuration with the lowest mean target, the earliest if several tie."""
     targets: dict[Configuration, list[float]] = defaultdict(list)
     for configuration, target in zip(history.configurations, history.targets, strict=True):
         targets[configuration].append(float(target))

@@ -1,4 +1,4 @@
-"""Base class for samplers of other libraries: points of the unit cube with targets.
+"""Base class for samplers from other libraries: points of the unit cube with targets.
 
 An unsuccessful trial counts as the worst value, as these libraries know no feasibility.
 """
@@ -17,7 +17,7 @@ from tuner.sampling.surrogates.expected_improvement import gain_ratio
 
 
 def observations(context: SamplerContext) -> tuple[Array, Array]:
-    """Vectors (n, d) of all ended trials, unsuccessful last, and targets (n,)."""
+    """Return vectors (n, d) of all ended trials, unsuccessful ones last, and targets (n,)."""
     history = context.history
     knobs = slice(context.candidates.design_width)
     vectors = np.vstack([history.vectors[:, knobs], history.lost_vectors[:, knobs]])
@@ -26,14 +26,14 @@ def observations(context: SamplerContext) -> tuple[Array, Array]:
 
 
 def is_too_early(context: SamplerContext) -> bool:
-    """Whether to try a random candidate: at first, without successes, or with none untried."""
+    """Whether to try a random candidate: at first, without successes, or if none is untried."""
     history = context.history
     is_taught = history.trial_count >= context.initial and len(history.targets)
     return not is_taught or not len(context.untried)
 
 
 def at_random(context: SamplerContext) -> Proposal:
-    """Random candidate."""
+    """Propose a random candidate."""
     found = context.at_random()
     if found.origin != "replicate":
         return found
@@ -41,16 +41,16 @@ def at_random(context: SamplerContext) -> Proposal:
 
 
 def expectation(gains: Array) -> dict[str, Any]:
-    """Largest of the expected improvements (m,), which can end a search."""
+    """Record the largest of the expected improvements (m,), which can end a search."""
     return {"largest_expected_improvement": float(np.max(gains))}
 
 
 class ExternalProposal(NamedTuple):
-    """A library's proposal."""
+    """Point that a library proposes."""
 
     point: Array
     expected: tuple[Array, Array] | None = None
-    """Mean and standard deviation (m,) at the candidates, if known."""
+    """Mean and sd (m,) at the candidates, if known."""
 
 
 class ExternalSampler(CandidateSampler):
@@ -79,4 +79,4 @@ class ExternalSampler(CandidateSampler):
     def ask_library(
         self, vectors: Array, targets: Array, candidates: Array, rng: np.random.Generator
     ) -> ExternalProposal:
-        """The library's proposal from (n, d) and (n,), and predictions at (m, d)."""
+        """Return the library's proposal from (n, d) and (n,), and its predictions at (m, d)."""

@@ -16,7 +16,7 @@ from tuner.sampling.surrogates.expected_improvement import gain_ratio, log_expec
 
 
 class GpySampler(CandidateSampler):
-    """GPy's process and expected improvement over untried candidates."""
+    """Sampler with GPy's process and expected improvement."""
 
     def propose(self, context: SamplerContext) -> Proposal:
         """Propose at random first, then by expected improvement."""

@@ -1,7 +1,7 @@
-"""Gaussian-process regression with GPy: Matern-5/2, a length scale per axis.
+"""Gaussian-process regression with GPy: Matern-5/2, with a length scale per axis.
 
-Log-normal priors (median, spread of the logarithm): length scales 0.6 sqrt(d), 1.3 (Hvarfner et al.,
-see `gaussian_process`); kernel variance 1, 1; noise standard deviation 5 % of a latency, factor 1.65, floor 1 %.
+Log-normal priors (median, spread of the logarithm): length scales 0.6 sqrt(d), 1.3 (see
+`gaussian_process`); kernel variance 1, 1; noise sd 5 % of a latency, factor 1.65, minimum 1 %.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _MIN_SD = 0.02
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class GpyModel:
-    """A fitted process."""
+    """Fitted process."""
 
     _model: Any
     _shift: float
@@ -40,13 +40,13 @@ class GpyModel:
     hyperparameters: Hyperparameters
 
     def predict(self, vectors: Array) -> tuple[Array, Array]:
-        """Mean and standard deviation (m,) of the latent function at (m, d)."""
+        """Return mean and sd (m,) of the latent function at (m, d)."""
         mean, variance = self._model.predict_noiseless(vectors)
         sd = np.sqrt(np.maximum(variance[:, 0], 1e-12))
         return self._shift + self._factor * mean[:, 0], self._factor * sd
 
     def expecting(self, pending: Array) -> GpyModel:
-        """Process as if running trials (p, d) had returned their predicted means."""
+        """Return the process as if running trials (p, d) had returned their predicted means."""
         if not len(pending):
             return self
         mean, _ = self._model.predict_noiseless(pending)
@@ -56,14 +56,14 @@ class GpyModel:
 
     @property
     def noise_sd(self) -> float:
-        """Standard deviation of one observation, in units of the targets."""
+        """Sd of one observation, in units of the targets."""
         return self._factor * math.exp(0.5 * self.hyperparameters[-1])
 
 
 def fit(
     vectors: Array, targets: Array, *, noise_sd: float, start: Hyperparameters = ()
 ) -> GpyModel:
-    """Fit by maximum a posteriori (n, d) and (n,), from at most two starts.
+    """Fit vectors (n, d) and targets (n,) by maximum a posteriori, from at most two starts.
 
     Args:
         noise_sd: prior median, in units of the targets.
@@ -117,7 +117,7 @@ def _model(vectors: Array, targets: Array, hyperparameters: Hyperparameters) -> 
 
 @functools.cache
 def _gpy() -> Any:
-    """Import GPy on first use, as it takes 1.5 s, and restore the warning filters it changes."""
+    """Import GPy on first use, as it takes 1.5 s; restore the warning filters that it changes."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         import GPy  # noqa: PLC0415 - see the docstring

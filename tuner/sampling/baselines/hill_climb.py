@@ -1,17 +1,18 @@
 """Quick search of Triton's Model Analyzer, re-implemented: hill climbing from the smallest corner.
 
-After its documentation ("Quick Search Mode") and `generate/neighborhood.py` of
+It follows the documentation ("Quick Search Mode") and `generate/neighborhood.py` of
 triton-inference-server/model_analyzer, for any grid. A candidate is a point of its values' ranks.
 
 1. Home is the smallest corner.
-2. Until three others within radius 3 of home are measured: measure the one with values new in most
-   knobs.
+2. Until three others within radius 3 of home are measured: measure the one with new values in the
+   most knobs.
 3. Step to the candidate nearest to home + 5 x the mean of the vectors to the measured ones, each
    times its gain over home; at most 2 in any knob.
 4. If the step is no better than home, the best direct neighbour becomes home, if better.
 
-Differences: all knobs are searched, a failed trial counts as -2, the best three are repeated at the
-end. Deterministic; ignores `initial`. Random in an infinite space, or while home is running.
+Differences: all knobs are searched, a failed trial counts as -2, and the best three are repeated at
+the end. The climb is deterministic and ignores `initial`. In an infinite space, or while home is
+running, proposals are random.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ class HillClimbSampler(CandidateSampler):
     """Model Analyzer's quick search over a grid."""
 
     def propose(self, context: SamplerContext) -> Proposal:
-        """Propose what the climb needs next, or repeat one of the best."""
+        """Propose what the climb needs next, or repeat one of the best candidates."""
         if not context.candidates.is_complete:
             return context.at_random()
         configurations = context.candidates.configurations
@@ -67,7 +68,7 @@ class ClimbState:
 
     @classmethod
     def of(cls, history: History, candidates: CandidateSet) -> ClimbState:
-        """Read the trials so far."""
+        """Read the state from the trials so far."""
         first: dict[int, float] = {}
         for configuration, target in zip(history.configurations, history.targets, strict=True):
             if (place := candidates.index_of(configuration)) is not None:
@@ -82,13 +83,13 @@ class ClimbState:
 
     @property
     def known(self) -> AbstractSet[int]:
-        """Candidates that were evaluated."""
+        """Candidates that have been evaluated."""
         return self.first.keys() | self.unsuccessful
 
     def gain(self, place: int, home: int) -> float:
-        """Symmetric relative difference over home; positive is better.
+        """Return a candidate's symmetric relative difference from home; positive is better.
 
-        For a and b: 2 (b - a) / (a + b), on the log scale 2 tanh((log b - log a) / 2).
+        For a and b it is 2 (b - a) / (a + b), on the log scale 2 tanh((log b - log a) / 2).
         """
         if place in self.unsuccessful:
             return 0.0 if home in self.unsuccessful else LOST
@@ -103,13 +104,13 @@ class ClimbState:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Climb:
-    """The path from the smallest corner, as far as measured."""
+    """Path from the smallest corner, as far as measured."""
 
     points: Array  # (m, k) ranks of all candidates
     seen: ClimbState
 
     def next_cell(self) -> int | None:
-        """Candidate to measure next, or None at the end."""
+        """Return the candidate to measure next, or None at the end."""
         home = self._nearest(self.points.min(axis=0))
         homes = {home}
         while True:
@@ -128,7 +129,7 @@ class Climb:
             home = step
 
     def _step(self, home: int) -> tuple[int | None, int | None]:
-        """(a candidate needed first, None), or (None, the step if any)."""
+        """Return (a candidate needed first, None), or (None, the step if any)."""
         near = self._within(home, RADIUS)
         measured = [place for place in near if place in self.seen.known]
         open_ = [place for place in near if place not in self.seen.visited]
@@ -150,7 +151,7 @@ class Climb:
         return np.asarray(np.rint(step * min(1.0, MAX_STEP / longest) if longest else step))
 
     def _best_beside(self, home: int) -> tuple[int | None, int | None]:
-        """(A direct neighbour to measure, None), or (None, the best if better than home)."""
+        """Return (a direct neighbour to measure, None), or (None, the best if better than home)."""
         beside = self._within(home, 1.0)
         for place in beside:
             if place not in self.seen.visited:
@@ -176,7 +177,7 @@ class Climb:
 
 
 def ranks(candidates: CandidateSet) -> Array:
-    """Points (m, k): value ranks of varying knobs; choices by appearance."""
+    """Return points (m, k): the value ranks of varying knobs, and choices by appearance."""
     columns = []
     for name in sorted(candidates.names):
         values = [cell[name] for cell in candidates.configurations]

@@ -13,7 +13,7 @@ from tuner.sampling.baselines.external_sampler import ExternalProposal, External
 
 
 class OptunaGpSampler(ExternalSampler):
-    """`optuna.samplers.GPSampler` over the unit cube."""
+    """Sampler that asks `optuna.samplers.GPSampler` over the unit cube."""
 
     def ask_library(
         self,
@@ -22,7 +22,7 @@ class OptunaGpSampler(ExternalSampler):
         candidates: Array,  # noqa: ARG002 - it does not tell what it expects
         rng: np.random.Generator,
     ) -> ExternalProposal:
-        """A new sampler's proposal."""
+        """Return the proposal of a new sampler."""
         axes: dict[str, BaseDistribution] = {
             f"x{place:03}": FloatDistribution(0.0, 1.0) for place in range(vectors.shape[1])
         }

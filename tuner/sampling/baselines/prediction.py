@@ -20,7 +20,7 @@ EQUAL = 1.0001
 
 
 class PredictionSampler(CandidateSampler):
-    """Propose the candidate with the best prediction, or a random one without predictions."""
+    """Sampler of the candidate with the best prediction, or of random ones without predictions."""
 
     options = ("first", "guess")
 
@@ -35,7 +35,7 @@ class PredictionSampler(CandidateSampler):
     ) -> None:
         """Store the arguments; see `CandidateSampler` and `GpSampler`.
 
-        The candidates `first` are preferred among those with equal predictions.
+        Candidates in `first` are preferred if predictions tie.
         """
         super().__init__(seed=seed, initial=initial, candidates=candidates)
         if guess is not None:
@@ -44,7 +44,7 @@ class PredictionSampler(CandidateSampler):
         self._first = tuple(first)
 
     def propose(self, context: SamplerContext) -> Proposal:
-        """Propose the best predicted candidate that did not fail."""
+        """Propose the candidate with the best prediction that did not fail."""
         if self._prediction is None or self._candidates is None:
             return context.at_random()
         chosen = self._best(context)

@@ -6,7 +6,7 @@ from tuner.sampling.candidate_sampler import CandidateSampler, Proposal, Sampler
 
 
 class RandomSampler(CandidateSampler):
-    """Uniform over untried candidates."""
+    """Sampler that draws uniformly from the untried candidates."""
 
     searches_fronts = True
 

@@ -1,6 +1,6 @@
 """Additive model of the latency: one curve per knob, fitted by ridge regression.
 
-The log objective is a sum of one polygon per knob, with a value per level, or interpolated beyond
+The log objective is a sum of one polyline per knob, with a value per level, or interpolated beyond
 `KNOTS` levels. The penalty, smaller for straight lines, minimises the leave-one-out error.
 """
 
@@ -22,10 +22,10 @@ STRENGTHS = np.logspace(-3, 2, 11)
 
 
 class RidgeSampler(CandidateSampler):
-    """Propose the best predicted untried candidate, or a random one."""
+    """Sampler of the untried candidate with the best prediction, or of a random one."""
 
     def propose(self, context: SamplerContext) -> Proposal:
-        """Propose at random first and sometimes later, else by prediction."""
+        """Propose at random first and sometimes later, otherwise by prediction."""
         explores = context.rng.random() < EXPLORE
         if is_too_early(context) or explores:
             return context.at_random()
@@ -39,19 +39,19 @@ class RidgeSampler(CandidateSampler):
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
 class Additive:
-    """A sum of one polygon per vector entry, with ascending `knots`."""
+    """Sum of one polyline per vector entry, with ascending `knots`."""
 
     knots: list[Array]
     coefficients: Array
     middle: float
 
     def predict(self, vectors: Array) -> Array:
-        """Targets (m,) of vectors (m, d)."""
+        """Predict the targets (m,) of vectors (m, d)."""
         return np.asarray(self.middle + basis(vectors, self.knots) @ self.coefficients)
 
 
 def fit(vectors: Array, targets: Array, knots: list[Array]) -> Additive:
-    """Fit with the penalty of the least leave-one-out error."""
+    """Fit with the penalty that gives the smallest leave-one-out error."""
     rows = basis(vectors, knots)
     spread = float(np.std(targets)) or 1.0
     middle = float(np.mean(targets))
@@ -71,7 +71,7 @@ def fit(vectors: Array, targets: Array, knots: list[Array]) -> Additive:
 
 
 def knots_of(vectors: Array) -> list[Array]:
-    """Up to `KNOTS` positions per entry: levels, or quantiles of them."""
+    """Return up to `KNOTS` positions per entry: its levels, or quantiles of them."""
     found = []
     for column in vectors.T:
         levels = np.unique(column)
@@ -82,7 +82,7 @@ def knots_of(vectors: Array) -> list[Array]:
 
 
 def basis(vectors: Array, knots: list[Array]) -> Array:
-    """Basis: for each entry its straight line over sqrt(`SLOPE`), then a hat per knot."""
+    """Return for each entry its straight line over sqrt(`SLOPE`), then a hat per knot."""
     columns = []
     for column, places in zip(vectors.T, knots, strict=True):
         columns.append((column[:, None] - np.mean(places)) / np.sqrt(SLOPE))

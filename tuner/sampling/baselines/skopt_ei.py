@@ -14,12 +14,12 @@ _MIN_SD = 1e-9
 
 
 class SkoptSampler(ExternalSampler):
-    """skopt's Matern-5/2 process and its EI."""
+    """Sampler with skopt's Matern-5/2 process and its expected improvement."""
 
     def ask_library(
         self, vectors: Array, targets: Array, candidates: Array, rng: np.random.Generator
     ) -> ExternalProposal:
-        """Point that a new optimizer proposes, and its predictions."""
+        """Return the point that a new optimizer proposes, and its predictions."""
         import skopt  # noqa: PLC0415 - an extra, and slow to import
 
         optimizer: Any = skopt.Optimizer(

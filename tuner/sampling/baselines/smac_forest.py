@@ -1,7 +1,7 @@
 """SMAC's random forest with expected improvement and random proposals (extra `benchmarks`).
 
-As in SMAC's facade for hyper-parameters, but every untried candidate is scored, nothing is raced, and
-`gain_ratio` computes the improvement, because SMAC's own raises on rounding errors.
+It follows SMAC's facade for hyper-parameters, but scores every untried candidate, races nothing,
+and uses `gain_ratio`, as SMAC's own improvement raises on rounding errors.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ RANDOM = 0.2
 
 
 class SmacSampler(CandidateSampler):
-    """SMAC's forest and its expected improvement."""
+    """Sampler with SMAC's forest and its expected improvement."""
 
     def propose(self, context: SamplerContext) -> Proposal:
-        """Propose at random first and sometimes later, else by expected improvement."""
+        """Propose at random first and sometimes later, otherwise by expected improvement."""
         is_random = context.rng.random() < RANDOM
         if is_too_early(context) or is_random:
             return context.at_random()
@@ -44,7 +44,7 @@ class SmacSampler(CandidateSampler):
 def expected_improvement(
     vectors: Array, targets: Array, at: Array, rng: np.random.Generator, *, is_log: bool
 ) -> Array:
-    """Relative expected improvement (m,) at (m, d), from data (n, d), (n,)."""
+    """Return the relative expected improvement (m,) at (m, d), from data (n, d) and (n,)."""
     import ConfigSpace  # noqa: PLC0415 - an extra, and slow to import
     from smac.model.random_forest.random_forest import RandomForest  # noqa: PLC0415
 

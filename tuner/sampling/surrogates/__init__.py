@@ -1,1 +1,1 @@
-"""Models of evaluations, and what one more would teach."""
+"""Models of evaluations, and what one more evaluation would teach."""

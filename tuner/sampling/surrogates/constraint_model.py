@@ -24,7 +24,7 @@ from tuner.sampling.surrogates.model_averaging import AveragedModel
 UNKNOWN = float(np.log(0.5))
 ENOUGH = 0.8
 WORTH_TRYING = 0.5
-"""Probability from which a search scores a candidate: the best often lies at a bound."""
+"""Probability from which a search scores a candidate, as the best one often lies at a bound."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -36,11 +36,11 @@ class ConstraintModel:
 
     @property
     def worth_trying(self) -> NDArray[np.bool_]:
-        """Which evaluations (n,) are of configurations worth improving on."""
+        """Which evaluations (n,) belong to configurations worth improving on."""
         return np.asarray(self.observed >= np.log(WORTH_TRYING))
 
     def log_probability(self, at: Positions) -> Array:
-        """Log P (k,) at candidates; 0 without constraints."""
+        """Return log P (k,) at candidates; 0 without constraints."""
         found = np.zeros(len(at))
         for model in self._models:
             found += UNKNOWN if model is None else _log_kept(*model.predict(at))
@@ -67,7 +67,7 @@ def fit(
 
 
 def observed_without_candidates(history: History) -> Array:
-    """Log P (n,) at the evaluations of a study without candidates."""
+    """Return log P (n,) at the evaluations of a study without candidates."""
     found = np.zeros(len(history.targets))
     for slack in history.slacks.values():
         told = _of_limit(history, slack)
@@ -79,9 +79,9 @@ def observed_without_candidates(history: History) -> Array:
 
 
 def recommendable(log_kept: Array, once: NDArray[np.bool_]) -> NDArray[np.bool_]:
-    """Which evaluations (n,) may be recommended.
+    """Return which evaluations (n,) may be recommended.
 
-    Those likely enough to keep the constraints, else the likeliest that kept them once.
+    They are those likely enough to keep the constraints, or the likeliest that kept them once.
     """
     enough = log_kept >= np.log(ENOUGH)
     if enough.any() or not once.any():
@@ -90,7 +90,7 @@ def recommendable(log_kept: Array, once: NDArray[np.bool_]) -> NDArray[np.bool_]
 
 
 def kept_once(history: History) -> NDArray[np.bool_]:
-    """Which evaluations (n,) kept all constraints."""
+    """Return which evaluations (n,) kept all constraints."""
     kept = np.ones(len(history.targets), dtype=bool)
     for slack in history.slacks.values():
         kept &= slack.values <= 0  # False if unknown

@@ -14,11 +14,11 @@ from tuner.sampling.arrays import Array
 
 _HALF_LOG_2_PI = 0.5 * np.log(2 * np.pi)
 _TAIL = -1e4
-"""Below this z the limit 1 / z^2 is exact to 3e-8."""
+"""Value of z below which the limit 1 / z^2 is exact to 3e-8."""
 
 
 def log_expected_improvement(mean: Array, sd: Array, incumbent: float) -> Array:
-    """Log E[max(0, incumbent - target)] for targets of mean (m,) and positive sd (m,)."""
+    """Return log E[max(0, incumbent - target)] for targets of mean (m,) and positive sd (m,)."""
     z = (incumbent - mean) / sd
     result = np.empty_like(z)
     near, far = z > -1.0, z < _TAIL
@@ -35,11 +35,11 @@ def log_expected_improvement(mean: Array, sd: Array, incumbent: float) -> Array:
 
 
 def gain_ratio(mean: Array, sd: Array, incumbent: float, *, is_log: bool) -> Array:
-    """Expected improvement (m,) as a share of the incumbent: 0.01 is 1 %.
+    """Return the expected improvement (m,) as a share of the incumbent: 0.01 is 1 %.
 
     Log targets, with lognormal Y = exp(target) (its reciprocal if maximised) and I =
     exp(incumbent): E[max(0, I - Y)] / I = Phi(z) - exp(mean - incumbent + sd^2 / 2) Phi(z - sd).
-    Raw targets: E[max(0, incumbent - target)] / |incumbent|; infinite for incumbent 0.
+    Raw targets: E[max(0, incumbent - target)] / |incumbent|; infinite for an incumbent of 0.
     """
     if not is_log:
         improvement = np.exp(log_expected_improvement(mean, sd, incumbent))

@@ -22,9 +22,9 @@ _MEAN = 1.5
 """Latent mean in logits: 82 % of a space is feasible by default."""
 _BIAS_SD = 1.5
 _SLOPES = (0.0, 5.0, 20.0)
-"""Prior standard deviations of a slope, in logits per axis."""
+"""Prior sds of a slope, in logits per axis."""
 _TEXTURES = ((2.0, 1.0), (4.0, 0.2))
-"""Standard deviation (logits) and length (times sqrt(d)) of the Matern term."""
+"""Sd (logits) and length (times sqrt(d)) of the Matern term."""
 _SWEEPS = 2
 _ITERATIONS = 30
 _MIN_CURVATURE = 1e-10
@@ -32,7 +32,7 @@ _MIN_CURVATURE = 1e-10
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Feasibility:
-    """A fitted classifier."""
+    """Fitted classifier."""
 
     _vectors: Array  # (n, d)
     prior: Prior
@@ -42,7 +42,7 @@ class Feasibility:
     log_evidence: float
 
     def log_probability(self, vectors: Array) -> Array:
-        """Log P(feasible) (m,) at vectors (m, d)."""
+        """Return log P(feasible) (m,) at vectors (m, d)."""
         cross = self.prior.covariance(vectors, self._vectors)
         mean = _MEAN + cross @ self._pull
         spread = solve_triangular(self._factor, (self._root * cross).T, lower=True)
@@ -60,19 +60,19 @@ class Prior:
     texture: tuple[float, float]
 
     def covariance(self, a: Array, b: Array) -> Array:
-        """Covariance (len(a), len(b))."""
+        """Return the covariance (len(a), len(b))."""
         sd, reach = self.texture
         matern = correlation(scaled_distances(a, b) / (reach * np.sqrt(a.shape[1])))
         plane = ((a - 0.5) * self.slopes) @ ((b - 0.5) * self.slopes).T
         return np.asarray(_BIAS_SD**2 + plane + sd**2 * matern)
 
     def variance(self, a: Array) -> Array:
-        """Diagonal (len(a),) of the covariance."""
+        """Return the diagonal (len(a),) of the covariance."""
         plane = (((a - 0.5) * self.slopes) ** 2).sum(axis=1)
         return np.asarray(_BIAS_SD**2 + plane + self.texture[0] ** 2)
 
     def others(self, coordinate: int) -> Iterator[Prior]:
-        """Yield priors that differ in one axis' slope or (coordinate d) in the texture."""
+        """Yield priors that differ in one axis's slope or, for coordinate d, in the texture."""
         if coordinate == len(self.slopes):
             yield from (Prior(self.slopes, t) for t in _TEXTURES if t != self.texture)
             return

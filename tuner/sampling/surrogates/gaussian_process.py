@@ -38,17 +38,17 @@ MIN_SD = 0.5
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class NoisePrior:
-    """Prior of one evaluation's noise."""
+    """Prior of the noise of one evaluation."""
 
     sd: float
-    """Median, in units of the targets: 0.05 is 5 % for log targets."""
+    """Median, in units of the targets; 0.05 is 5 % for log targets."""
     spread: float = 1.0
     """Spread of the logarithm; 0.3 after a noise measurement."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
 class GaussianProcess:
-    """A fitted Gaussian process."""
+    """Fitted Gaussian process."""
 
     vectors: Array  # (n, d)
     prior_mean: Array | None  # (n,) standardised
@@ -68,7 +68,7 @@ class GaussianProcess:
     """Unknown part of the host slowdown, in units of the targets."""
 
     def predict(self, vectors: Array, prior_mean: Array | None = None) -> tuple[Array, Array]:
-        """Mean and sd (m,) of the noiseless latent function at vectors (m, d)."""
+        """Return mean and sd (m,) of the noiseless latent function at vectors (m, d)."""
         standard = self._standard(prior_mean)
         cross = self._prior(vectors, standard, self.vectors, self.prior_mean)
         mean = cross @ self._pull + (0.0 if standard is None else standard)
@@ -84,16 +84,17 @@ class GaussianProcess:
         guess_a: Array | None = None,
         guess_b: Array | None = None,
     ) -> Array:
-        """Posterior covariance (len(a), len(b)) of the latent function."""
+        """Return the posterior covariance (len(a), len(b)) of the latent function."""
         first, second = self._standard(guess_a), self._standard(guess_b)
         left = self._reduce(self._prior(self.vectors, self.prior_mean, a, first))
         right = self._reduce(self._prior(self.vectors, self.prior_mean, b, second))
         return np.asarray(self._factor**2 * (self._prior(a, first, b, second) - left.T @ right))
 
     def expecting(self, pending: Array) -> GaussianProcess:
-        """Process without a guess as if running trials (p, d) had their predicted means.
+        """Return a process without a guess as if running trials (p, d) had their predicted means.
 
-        "Kriging believer": Ginsbourger et al., "Kriging is well-suited to parallelize optimization", 2010.
+        This is the "kriging believer" (Ginsbourger et al., "Kriging is well-suited to parallelize
+        optimization", 2010).
         """
         if not len(pending):
             return self
@@ -109,7 +110,7 @@ class GaussianProcess:
         ).condition()
 
     def drift(self) -> tuple[Array, Array]:
-        """Each target's drift (n,) and its error (n,), in units of the targets."""
+        """Return each target's drift (n,) and its error (n,), in units of the targets."""
         if self._drift is None:
             return np.zeros(len(self._pull)), np.zeros(len(self._pull))
         mean = self._drift @ self._pull
@@ -118,12 +119,12 @@ class GaussianProcess:
 
     @property
     def noise_sd(self) -> float:
-        """Standard deviation of one evaluation, in units of the targets."""
+        """Sd of one evaluation, in units of the targets."""
         return math.hypot(self._own_sd, self.moment_sd)
 
     @property
     def told_sd(self) -> float:
-        """Standard deviation left once CPU times have explained part of the noise."""
+        """Sd left once CPU times have explained part of the noise."""
         return math.hypot(self._own_sd, self.left_sd)
 
     @property
@@ -131,7 +132,10 @@ class GaussianProcess:
         return self._factor * math.exp(self.hyperparameters.noise)
 
     def leave_one_out(self) -> Array:
-        """Leave-one-out log predictive density (n,): Rasmussen and Williams, equations 5.10 to 5.12."""
+        """Return the leave-one-out log predictive density (n,).
+
+        Rasmussen and Williams, equations 5.10 to 5.12.
+        """
         precision = self._precision()
         return np.asarray(
             0.5 * np.log(precision)
@@ -143,8 +147,9 @@ class GaussianProcess:
     def downweight_outliers(self, degrees: float) -> GaussianProcess:
         """Give less weight to outlying evaluations.
 
-        One reweighting step towards a Student's t (Lange, Little and Taylor, "Robust Statistical
-        Modeling Using the t Distribution", JASA 84:881, 1989), with leave-one-out residuals.
+        This is one reweighting step towards a Student's t (Lange, Little and Taylor, "Robust
+        Statistical Modeling Using the t Distribution", JASA 84:881, 1989), with leave-one-out
+        residuals.
         """
         squared = self._pull**2 / self._precision()
         shares = self._shares * np.maximum(1.0, (degrees + squared) / (degrees + 1))
@@ -177,7 +182,7 @@ class GaussianProcess:
         return found if prior_mean is None else found + SLOPE_SD**2 * prior_mean**2
 
     def condition(self) -> GaussianProcess:
-        """Process conditioned on its evaluations."""
+        """Return the process conditioned on its evaluations."""
         covariance = self._prior(self.vectors, self.prior_mean, self.vectors, self.prior_mean)
         if self._drift is not None:
             covariance += self._drift
@@ -207,8 +212,8 @@ def fit(
         targets: (n,).
         weights: (n,) noise variances as shares of the common one.
         prior_mean: (n,) predicted targets.
-        start: of an earlier fit, tried first.
-        variance: prior median of f's, as a share of the targets'.
+        start: hyper-parameters of an earlier fit, tried first.
+        variance: prior median of the variance of f, as a share of the targets' variance.
         drift: (n, n) covariance of machine drift.
     """
     shift = float(np.mean(targets))

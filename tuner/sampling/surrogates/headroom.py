@@ -1,4 +1,4 @@
-"""Probability that replicas stay within their memory, from a Gaussian process of log(peak / limit)."""
+"""Probability that replicas stay within their memory, from a model of log(peak / limit)."""
 
 from __future__ import annotations
 
@@ -14,23 +14,23 @@ from tuner.sampling.surrogates.gaussian_process import GaussianProcess, NoisePri
 MIN_KNOWN = 3
 MIN_OVER = 0.1
 NOISE = NoisePrior(sd=0.03, spread=0.5)
-"""Peaks of one configuration differ by a few per cent."""
+"""Noise of a peak, as peaks of one configuration differ by a few per cent."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Headroom:
-    """A fitted model of log (peak / limit)."""
+    """Fitted model of log (peak / limit)."""
 
     _process: GaussianProcess
 
     def log_probability(self, vectors: Array) -> Array:
-        """Log P(peak < limit) (m,) at vectors (m, d)."""
+        """Return log P(peak < limit) (m,) at vectors (m, d)."""
         mean, sd = self._process.predict(vectors)
         return np.asarray(log_ndtr(-mean / np.hypot(sd, self._process.noise_sd)))
 
 
 def fit(vectors: Array, log_shares: Array, killed: Array) -> Headroom | None:
-    """Fit the model, or return None if too few peaks are known.
+    """Fit the model; None if too few peaks are known.
 
     Args:
         vectors: (n, d) of successful evaluations.

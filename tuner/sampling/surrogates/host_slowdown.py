@@ -1,8 +1,8 @@
 """Host slowdown at each evaluation, estimated from the CPU time of its requests.
 
 A request's CPU time hardly depends on queues, so a configuration's cost is mostly a sum over its
-knobs, and the excess is host slowdown (`benchmarks/search/noise_told.py`). After Freischuetz et al.,
-"TUNA: Tuning Unstable and Noisy Cloud Applications", EuroSys 2025.
+knobs, and the excess is host slowdown (`benchmarks/search/noise_told.py`). The method follows
+Freischuetz et al., "TUNA: Tuning Unstable and Noisy Cloud Applications", EuroSys 2025.
 
     log cpu = h(x) + e,      log latency = f(x) + SHARE x e + what else differs
 
@@ -24,19 +24,19 @@ from tuner.sampling.surrogates.matern_kernel import correlation
 SHARE, SHARE_SD = 1.0, 0.3
 """Slope of log latency on log CPU slowdown; 0.9 to 1.1 on recorded tables."""
 LEFT = 0.35
-"""Share of the noise's standard deviation left once CPU times are known."""
+"""Share of the noise's sd left once CPU times are known."""
 COST_SD = 0.2
-"""Prior standard deviation of one knob's effect on CPU time: twice the observed value.
+"""Prior sd of one knob's effect on CPU time: twice the observed value.
 
 An effect that the prior rejects would count as slowdown.
 """
 COST_LENGTH = 0.7
 INTERACTION = 0.6
-"""Standard deviation of knob interactions, as a share of single effects."""
+"""Sd of knob interactions, as a share of single effects."""
 LEVEL_SD = 1.0
 NOISES = (0.02, 0.04, 0.07, 0.11, 0.16)
 NOISE_SD, NOISE_SPREAD = 0.09, 0.6
-"""Prior of the slowdown's sd: median, and spread of the logarithm."""
+"""Prior of the slowdown's sd: its median, and the spread of its logarithm."""
 MIN_KNOWN = 3
 
 
@@ -53,7 +53,7 @@ class HostSlowdown:
 def fit(
     vectors: Array, log_cpu_per_request: Array, drift: Array | None = None
 ) -> HostSlowdown | None:
-    """Estimate the slowdowns, or return None if too few CPU times are known.
+    """Estimate the slowdowns; None if too few CPU times are known.
 
     Args:
         vectors: (n, d) of knobs only.
@@ -76,7 +76,7 @@ def fit(
 def _moments(
     vectors: Array, log_cpu_per_request: Array, drift: Array | None
 ) -> tuple[Array, Array, float]:
-    """Mean (n,), covariance (n, n) and spread, averaged over `NOISES`."""
+    """Return mean (n,), covariance (n, n) and spread, averaged over `NOISES`."""
     count = len(log_cpu_per_request)
     centred = log_cpu_per_request - log_cpu_per_request.mean()
     smooth = _cost(vectors) + LEVEL_SD**2

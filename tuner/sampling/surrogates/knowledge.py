@@ -1,4 +1,4 @@
-"""Prior knowledge of candidates: predictions, and evaluations of earlier studies, on the log scale."""
+"""Prior knowledge of candidates on the log scale: predictions, and earlier evaluations."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from tuner.sampling.arrays import Array
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class WarmStart:
-    """k evaluations of the same model under other workloads."""
+    """Evaluations (k,) of the same model under other workloads."""
 
     vectors: Array  # (k, d)
     context: Array  # (k, c) differences of their workloads
     targets: Array  # (k,) log objectives, without what the workload's size explains
     errors: Array  # (k,) standard error within each evaluation; NaN if unknown
     prediction: Array | None
-    """(k,) log predictions under their workload."""
+    """Log predictions (k,) under these workloads."""
     own_context: Array  # (c,) of the study itself
 
 
@@ -25,10 +25,10 @@ class PriorKnowledge:
     """Predictions and earlier evaluations; nothing by default."""
 
     prior_mean: Array | None = None
-    """(m,) log predicted objectives of the candidates."""
+    """Log predicted objectives (m,) of the candidates."""
     warm_start: WarmStart | None = None
     latency: Array | None = None
-    """(m,) log predicted mean latencies, for metric constraints."""
+    """Log predicted mean latencies (m,), for metric constraints."""
 
 
 NO_PRIOR_KNOWLEDGE = PriorKnowledge()

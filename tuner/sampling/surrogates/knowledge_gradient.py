@@ -1,4 +1,4 @@
-"""Knowledge gradient: how much lower one more evaluation is expected to make the best posterior mean.
+"""Knowledge gradient: the expected fall of the best posterior mean after one more evaluation.
 
 Evaluated candidates count too, so replicates are proposed where they are worth more (Frazier,
 Powell and Dayanik, "The Knowledge-Gradient Policy for Correlated Normal Beliefs", INFORMS Journal
@@ -24,11 +24,11 @@ _CHUNK = 64
 def knowledge_gradient(
     process: GaussianProcess, vectors: Array, prior_mean: Array | None
 ) -> tuple[Positions, Array]:
-    """Scored positions (k,) and their expected gains (k,) >= 0.
+    """Return the scored positions (k,) and their expected gains (k,) >= 0.
 
     Args:
         vectors: (m, d) of all candidates.
-        prior_mean: (m,), if fitted with one.
+        prior_mean: (m,), if the process was fitted with one.
     """
     mean, sd = process.predict(vectors, prior_mean)
     optimistic = mean - _OPTIMISM * sd

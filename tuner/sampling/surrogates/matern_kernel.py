@@ -1,4 +1,4 @@
-"""Matern-5/2 kernel, and the posterior of its hyper-parameters; the model is in `gaussian_process`."""
+"""Matern-5/2 kernel, and the posterior of its hyper-parameters for `gaussian_process`."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ LENGTH_SCALE = 0.6
 LENGTH_SCALE_SPREAD = 1.3
 VARIANCE_SPREAD = 1.0
 LEVEL_SD = 1.0
-"""Prior standard deviation of b0, in those of the targets."""
+"""Prior sd of b0, in units of the targets' sd."""
 SLOPE_SD = 0.5
 ROUGH_LENGTH = 0.25
 ITERATIONS = 40
@@ -24,30 +24,30 @@ JITTER = 1e-9
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Hyperparameters:
-    """Logarithms, for standardised targets."""
+    """Logarithms of the hyper-parameters, for standardised targets."""
 
     variance: float
     lengths: tuple[float, ...]
     noise: float
 
     def as_tuple(self) -> tuple[float, ...]:
-        """Plain numbers for the store."""
+        """Return plain numbers for the store."""
         return (self.variance, *self.lengths, self.noise)
 
     @classmethod
     def medians(cls, width: int, *, variance: float, noise_sd: float) -> Hyperparameters:
-        """Priors' medians over `width` axes."""
+        """Return the priors' medians over `width` axes."""
         length = math.log(LENGTH_SCALE * math.sqrt(width))
         return cls(math.log(variance), (length,) * width, math.log(noise_sd))
 
     @classmethod
     def of(cls, values: Array | tuple[float, ...]) -> Hyperparameters:
-        """Inverse of `as_tuple`."""
+        """Rebuild from what `as_tuple` returned."""
         return cls(float(values[0]), tuple(map(float, values[1:-1])), float(values[-1]))
 
 
 class HyperparameterPosterior:
-    """Negative log posterior of the hyper-parameters, with gradient."""
+    """Negative log posterior of the hyper-parameters, with its gradient."""
 
     def __init__(
         self,
@@ -72,7 +72,7 @@ class HyperparameterPosterior:
             self._basis += drift
 
     def most_probable(self, start: Hyperparameters | None) -> tuple[Hyperparameters, float]:
-        """Best end from the medians, and from `start` if it has as many lengths."""
+        """Return the best end from the medians, and from `start` if it has the same axes."""
         starts = [Hyperparameters.of(self._medians)]
         if start is not None and len(start.lengths) == len(starts[0].lengths):
             starts.insert(0, start)
@@ -134,23 +134,23 @@ class HyperparameterPosterior:
 
 
 def roughness(a: Array, b: Array) -> Array:
-    """Correlation (len(a), len(b)) of the rough part."""
+    """Return the correlation (len(a), len(b)) of the rough part."""
     return correlation(scaled_distances(a, b) / ROUGH_LENGTH)
 
 
 def matern(a: Array, b: Array, at: Hyperparameters) -> Array:
-    """Matern-5/2 covariance (len(a), len(b))."""
+    """Return the Matern-5/2 covariance (len(a), len(b))."""
     lengths = np.exp(np.array(at.lengths))
     r = scaled_distances(a / lengths, b / lengths)
     return np.asarray(math.exp(at.variance) * (1 + r + r**2 / 3) * np.exp(-r))
 
 
 def scaled_distances(a: Array, b: Array) -> Array:
-    """Distances (len(a), len(b)) of points, times sqrt(5)."""
+    """Return the distances (len(a), len(b)) of points, times sqrt(5)."""
     squared = (a**2).sum(axis=1)[:, None] + (b**2).sum(axis=1) - 2 * a @ b.T
     return np.asarray(np.sqrt(5 * np.maximum(squared, 0.0)))
 
 
 def correlation(r: Array) -> Array:
-    """Matern-5/2 correlation at distances times sqrt(5)."""
+    """Return the Matern-5/2 correlation at distances times sqrt(5)."""
     return np.asarray((1 + r + r**2 / 3) * np.exp(-r))

@@ -1,8 +1,8 @@
 """Model averaging: a plain Gaussian process, and one with predictions as its prior mean.
 
 Evaluations of earlier studies are further rows, with their workload as extra inputs. The structured
-process weighs by its leave-one-out predictive density with prior odds `ODDS` (pseudo Bayesian model
-averaging: Yao et al., "Using Stacking to Average Bayesian Predictive Distributions", Bayesian
+process is weighted by its leave-one-out predictive density with prior odds `ODDS` (pseudo Bayesian
+model averaging: Yao et al., "Using Stacking to Average Bayesian Predictive Distributions", Bayesian
 Analysis 13:917, 2018). Its fitted slope makes useless predictions harmless.
 """
 
@@ -22,7 +22,7 @@ from tuner.sampling.surrogates.knowledge import NO_PRIOR_KNOWLEDGE, PriorKnowled
 from tuner.sampling.surrogates.knowledge_gradient import knowledge_gradient
 
 ODDS = 10.0
-"""Prior odds of the structured process, against a few noisy evaluations."""
+"""Prior odds of the structured process, which a few noisy evaluations cannot overturn."""
 MIN_SHARE = 1e-3
 
 
@@ -40,7 +40,7 @@ class AveragedModel:
     _context: Array  # (c,)
 
     def drift(self) -> tuple[Array, Array]:
-        """Each evaluation's machine drift (n,) and its error (n,)."""
+        """Return each evaluation's machine drift (n,) and its error (n,)."""
         process = self.plain
         if self.structured is not None and self.weight >= 0.5:
             process = self.structured
@@ -50,17 +50,17 @@ class AveragedModel:
 
     @property
     def noise_sd(self) -> float:
-        """Standard deviation of one evaluation, in units of the targets."""
+        """Sd of one evaluation, in units of the targets."""
         own = 0.0 if self.structured is None else self.weight * self.structured.noise_sd
         return own + (1 - self.weight) * self.plain.noise_sd
 
     def predict(self, at: Positions) -> tuple[Array, Array]:
-        """Mean and standard deviation (k,) at candidates."""
+        """Return mean and sd (k,) at candidates."""
         guess = None if self._guess is None else self._guess[at]
         return self._mix_predictions(self._inputs[at], guess)
 
     def covariance(self, at: Positions) -> Array:
-        """Covariance (k, k) at candidates, from the process with more weight."""
+        """Return the covariance (k, k) at candidates, from the process with more weight."""
         vectors = self._inputs[at]
         if self.structured is None or self._guess is None or self.weight < 0.5:
             return self.plain.covariance(vectors, vectors)
@@ -68,7 +68,7 @@ class AveragedModel:
         return self.structured.covariance(vectors, vectors, guess, guess)
 
     def predict_observed(self) -> tuple[Array, Array]:
-        """Mean and standard deviation (n,) at the observations."""
+        """Return mean and sd (n,) at the observations."""
         return self._mix_predictions(self._observed, self._observed_guess)
 
     def _mix_predictions(self, vectors: Array, prior_mean: Array | None) -> tuple[Array, Array]:
@@ -83,7 +83,7 @@ class AveragedModel:
         return both, np.sqrt(np.maximum(variance - both**2, 1e-12))
 
     def expecting(self, pending: Array) -> AveragedModel:
-        """Model as if running trials (p, d) had returned their predicted means.
+        """Return the model as if running trials (p, d) had returned their predicted means.
 
         They have no prediction, so the structured process is dropped.
         """
@@ -97,7 +97,7 @@ class AveragedModel:
         )
 
     def knowledge_gradient(self, among: Positions) -> tuple[Positions, Array]:
-        """Scored positions within `among`, and their expected gains."""
+        """Return the scored positions within `among`, and their expected gains."""
         vectors = self._inputs[among]
         gains = np.zeros(len(among))
         weighed = np.zeros(len(among), dtype=bool)
@@ -123,7 +123,7 @@ def fit(
     *,
     is_plain: bool = False,
 ) -> AveragedModel:
-    """Fit a non-empty history; `is_plain` uses the plain process only."""
+    """Fit a non-empty history; `is_plain` uses only the plain process."""
     earlier = known.warm_start if history.scale == "log" else None
     context = np.empty(0) if earlier is None else earlier.own_context
     observed = _with(history.vectors, context)

@@ -1,4 +1,4 @@
-"""The model of a study: a Gaussian process over its history with a structured noise.
+"""Model of a study: a Gaussian process over its history with structured noise.
 
 A target's noise has three parts: host slowdown, as far as CPU times show it; differences between
 evaluations of one configuration, learned under a prior; and the error within the evaluation, shrunk
@@ -22,31 +22,31 @@ from tuner.sampling.surrogates.gaussian_process import GaussianProcess, NoisePri
 from tuner.sampling.surrogates.matern_kernel import Hyperparameters
 
 NOISE = NoisePrior(sd=0.08, spread=0.7)
-"""Evaluations differ by 2 % on a quiet machine, 15 % on a small shared one."""
+"""Prior of the noise: 2 % on a quiet machine, 15 % on a small shared one."""
 EVALUATION_OVER_ERROR = 2.5
-"""Noise between evaluations over the standard error within one (four blocks)."""
+"""Ratio of the noise between evaluations to the standard error within one (four blocks)."""
 MIN_NOISE, MAX_NOISE = 0.02, 0.2
 LEFT_VARIANCE = 0.1
 ERROR_DEGREES = 3.0
 """Degrees of freedom of an evaluation's standard error: four blocks."""
 DRIFT_SD = 0.03
-"""A small machine's speed changes by a few per cent."""
+"""Drift of log targets, as a small machine's speed changes by a few per cent."""
 DRIFT_S = 120.0
 TAIL_DEGREES = 4.0
 ROUGH_SD = 0.12
-"""Steps and kinks, without which the process is too certain of untried candidates."""
+"""Sd of steps and kinks, without which the process is too certain of untried candidates."""
 RETAINED = 16
 PRIOR_DEGREES = 9.0
 
 _fitted: dict[bytes, GaussianProcess] = {}
 _lock = threading.Lock()
-"""Guards `_fitted`; not held while fitting."""
+"""Lock of `_fitted`; not held while fitting."""
 
 
 def fit(
     seen: TrainingData, *, prior_mean: Array | None = None, start: Sequence[float] = ()
 ) -> GaussianProcess:
-    """Fit at least one evaluation, or return the cached fit; a `start` of other axes is ignored."""
+    """Fit one or more evaluations, or return the cached fit; ignore a `start` of other axes."""
     columns = (seen.vectors, seen.targets, seen.errors, seen.at_s, seen.log_cpu_per_request)
     key = pickle.dumps((columns, seen.scale, seen.knobs, prior_mean, tuple(start)))
     with _lock:
@@ -95,14 +95,17 @@ def _fit(seen: TrainingData, prior_mean: Array | None, start: Sequence[float]) -
 
 
 def drift(at_s: Array) -> Array:
-    """Prior covariance (n, n) of machine drift, a Matern-5/2 in time; unknown times share nothing."""
+    """Return the prior covariance (n, n) of machine drift, a Matern-5/2 in time.
+
+    Evaluations at unknown times share nothing.
+    """
     away = math.sqrt(5.0) * np.abs(at_s[:, None] - at_s[None, :]) / DRIFT_S
     found = DRIFT_SD**2 * (1 + away + away**2 / 3) * np.exp(-away)
     return np.where(np.isfinite(found), found, 0.0)
 
 
 def noise_prior(errors: Array, *, left: float = 1.0) -> NoisePrior:
-    """Noise prior, given standard errors within evaluations (NaN if unknown).
+    """Return the noise prior, given standard errors within evaluations (NaN if unknown).
 
     Evaluations with noisy blocks differ more; `left` is the unexplained share of that.
     """
@@ -121,12 +124,12 @@ def _without(error: float, sd: float, left: float) -> float:
 
 
 def weights(errors: Array, *, left: float = 1.0) -> Array:
-    """Each target's noise variance as a share of the common one; see `noise_prior`."""
+    """Return each target's noise variance as a share of the common one; see `noise_prior`."""
     known = np.isfinite(errors)
     if not known.any():
         return np.ones(len(errors))
     common = float(np.mean(errors[known] ** 2))
     own = np.where(known, errors, math.sqrt(common)) ** 2
     shrunken = (ERROR_DEGREES * own + PRIOR_DEGREES * common) / (ERROR_DEGREES + PRIOR_DEGREES)
-    launches = (left * NOISE.sd) ** 2
-    return np.asarray((launches + shrunken) / (launches + common))
+    between = (left * NOISE.sd) ** 2
+    return np.asarray((between + shrunken) / (between + common))
