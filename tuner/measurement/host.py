@@ -114,7 +114,7 @@ def _used_s(before: Mapping[int, float], after: Mapping[int, float]) -> float:
 
 
 def _machine_ticks(proc: pathlib.Path) -> tuple[int, int] | None:
-    """Return busy ticks (user, nice and system; interrupts belong to no process) and stolen ones."""
+    """Return busy ticks (user, nice, system, not interrupts) and stolen ticks."""
     # cpu user nice system idle iowait irq softirq steal ... (proc(5))
     try:
         fields = (proc / "stat").read_text(encoding="ascii").split("\n", 1)[0].split()

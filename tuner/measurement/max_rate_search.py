@@ -35,7 +35,7 @@ class MaxRateSearch:
     def __init__(
         self, first_per_s: float, *, min_per_s: float = 0.0, most: int = RATE_LOADS
     ) -> None:
-        """Start at `first_per_s`, and try at most `most` rates, the later ones from `min_per_s` on."""
+        """Start at `first_per_s`; try at most `most` rates, later ones from `min_per_s` on."""
         if not (first_per_s > 0 and math.isfinite(first_per_s)):
             raise ValueError(f"first rate {first_per_s}, expected a finite number above 0")
         self.kept_per_s: float | None = None

@@ -42,7 +42,7 @@ class SearchSpace:
     environment: Environment | None = None
 
     def __post_init__(self) -> None:
-        """Raise InvalidSpace for an invalid expression, too fine a grid, or if nothing is feasible."""
+        """Raise InvalidSpace for an invalid expression, too fine a grid, or no feasible values."""
         if not self.knobs:
             raise self._error("knobs", "there is none, expected at least one")
         size = math.prod(len(knob.values()) for knob in self.searched_knobs)
