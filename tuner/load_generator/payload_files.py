@@ -63,10 +63,7 @@ def from_npz(
     where = f"payload file {path}, array"
     found = input_conversion.convert({name: arrays[name] for name in wanted}, signature, where)
     count = max(map(len, found.values()))
-    if "labels" in arrays and len(arrays["labels"]) != count:
-        raise UsageError(
-            f"{where} 'labels': {len(arrays['labels'])} items, expected {count}, as many as the inputs have"
-        )
+    check_labels(arrays.get("labels"), count, where)
     each = sum(one.nbytes // len(one) for one in found.values())
     taken = fitting(count, each, most)
     batches = {
@@ -89,6 +86,15 @@ def from_npz(
         labels=arrays["labels"][:taken] if "labels" in arrays else None,
         client_batch=client_batch,
     )
+
+
+def check_labels(labels: NDArray[Any] | None, count: int, where: str) -> None:
+    """Raise UsageError unless there is one label for each of `count` items, or no labels at all."""
+    given = 0 if labels is None or not labels.ndim else len(labels)
+    if labels is not None and given != count:
+        raise UsageError(
+            f"{where} 'labels': {given} items, expected {count}, as many as the inputs have"
+        )
 
 
 @contextlib.contextmanager

@@ -16,7 +16,13 @@ from numpy.typing import NDArray
 from serving.system import user_files
 from tuner.errors import UsageError
 from tuner.load_generator import oip_body
-from tuner.load_generator.payload_files import MAX_BYTES, MAX_REQUESTS, fitting, open_npz
+from tuner.load_generator.payload_files import (
+    MAX_BYTES,
+    MAX_REQUESTS,
+    check_labels,
+    fitting,
+    open_npz,
+)
 from tuner.load_generator.payloads import Payloads
 
 LABELS = "labels"
@@ -114,9 +120,10 @@ def _arrays(path: pathlib.Path) -> tuple[dict[str, NDArray[Any]], NDArray[Any] |
             f"payload file {path}: expected arrays with the same number of items, at least 1"
         )
     (count,) = counts
+    check_labels(labels, count, f"payload file {path}, array")
     most = fitting(count, sum(array.nbytes for array in arrays.values()) // count)
     cut = {name: array[:most] for name, array in arrays.items()}
-    return cut, None if labels is None or len(labels) < most else labels[:most]
+    return cut, None if labels is None else labels[:most]
 
 
 def _plain(value: Any, where: str) -> Any:

@@ -66,6 +66,9 @@ def test_a_file_is_a_body_and_a_line_is_one_of_several(tmp_path: pathlib.Path) -
         ({"a": np.array(["x"])}, "expected numbers"),
         ({"a": np.ones(2), "b": np.ones(3)}, "the same number of items"),
         ({"a": np.ones(0)}, "at least 1"),
+        ({"a": np.ones(2), "labels": np.array(7)}, "'labels': 0 items, expected 2"),
+        ({"a": np.ones(2), "labels": np.ones(1)}, "'labels': 1 items, expected 2"),
+        ({"a": np.ones(2), "labels": np.ones(3)}, "'labels': 3 items, expected 2"),
     ],
 )
 def test_a_sample_that_does_not_fit_is_refused(
