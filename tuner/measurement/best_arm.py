@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import special
 
-from tuner.measurement.sequential import WITHIN
+from tuner.measurement.sequential import EQUIVALENCE_MARGIN
 from tuner.values.interval import Interval
 
 Array = NDArray[np.float64]
@@ -52,7 +52,7 @@ def choose(posterior: Posterior, values: Array, preference: Sequence[object]) ->
     updated = _posterior_mean(posterior, logs)
     leader = int(np.argmin(updated))
     means, reach = _comparison(logs, posterior.evaluation_sd)
-    is_close = updated - updated[leader] <= WITHIN
+    is_close = updated - updated[leader] <= EQUIVALENCE_MARGIN
     is_open = np.abs(means[leader] - means) <= reach
     tied = [one == leader or bool(is_close[one] and is_open[one]) for one in range(len(means))]
     chosen = min(

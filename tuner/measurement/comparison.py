@@ -16,7 +16,7 @@ from scipy import special
 from tuner.errors import UsageError
 from tuner.measurement import sequential
 from tuner.measurement.power import gain_from_differences
-from tuner.measurement.sequential import WITHIN, Estimate, StoppingRule
+from tuner.measurement.sequential import EQUIVALENCE_MARGIN, Estimate, StoppingRule
 from tuner.metrics import objective as objectives
 from tuner.metrics.objective import Objective
 from tuner.values.configuration import Configuration
@@ -239,8 +239,9 @@ def _sentence(
     )
     if found.is_shown:
         return f"{subject} is {verdict.outcome} than {of}: {figures}."
-    if found.low >= -WITHIN and found.high <= WITHIN:
-        return f"No difference that matters: {figures}; it is shown to be under 3 %."
+    if found.low >= -EQUIVALENCE_MARGIN and found.high <= EQUIVALENCE_MARGIN:
+        margin = f"{100 * math.expm1(EQUIVALENCE_MARGIN):.2g} %"
+        return f"No difference that matters: {figures}; it is shown to be under {margin}."
     unseen = gain_from_differences(sequential.robust_mean(differences).sd, pairs)
     return (
         f"No difference shown: {figures}; differences under about {100 * unseen:.2g} "

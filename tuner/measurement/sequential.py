@@ -40,7 +40,7 @@ LATE = 2.0
 """Power of the pairs' share; 1 approximates O'Brien and Fleming's boundaries."""
 NODES = 64
 _FARTHEST = 9.0
-WITHIN = math.log(1.03)
+EQUIVALENCE_MARGIN = math.log(1.03)
 """Log difference too small to matter: 3 %."""
 MAX_WIDER = 1.5
 """Ratio of an interval's width to the planned one above which no look ends the comparison."""
@@ -274,7 +274,7 @@ class StoppingRule:
         if reading.is_crossed:
             return found.is_shown
         ends = (reading.low, reading.high, found.low, found.high)
-        return not self.at and all(-WITHIN <= end <= WITHIN for end in ends)
+        return not self.at and all(-EQUIVALENCE_MARGIN <= end <= EQUIVALENCE_MARGIN for end in ends)
 
     def _planned_width(self) -> float:
         reach = float(special.stdtrit(MIN_PAIRS - 1, 1 - self.alpha / 2))

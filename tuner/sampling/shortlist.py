@@ -16,7 +16,7 @@ from tuner.values.configuration import Configuration
 
 MIN_CHANCE = 0.1
 DRAWS = 2000
-WITHIN = 30
+NEAREST = 30
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -60,7 +60,7 @@ def make_shortlist(
         if not len(at):
             return None
         mean, _ = model.predict(at)
-        near = np.argsort(mean, kind="stable")[:WITHIN]
+        near = np.argsort(mean, kind="stable")[:NEAREST]
         covariance = model.covariance(at[near])
     chances = _chances(mean[near], covariance)
     ordered = sorted(

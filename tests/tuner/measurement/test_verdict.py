@@ -29,7 +29,7 @@ from tuner.measurement import sequential
 from tuner.measurement.comparison import compare, is_enough
 from tuner.measurement.sequential import (
     ALPHA,
-    WITHIN,
+    EQUIVALENCE_MARGIN,
     Estimate,
     StoppingBoundaries,
     StoppingRule,
@@ -236,13 +236,13 @@ def test_equal_configurations_end_as_no_difference_that_matters() -> None:
         return [
             count
             for count, one in zip(counts, found, strict=True)
-            if one.low >= -WITHIN and one.high <= WITHIN
+            if one.low >= -EQUIVALENCE_MARGIN and one.high <= EQUIVALENCE_MARGIN
         ]
 
     right = small(0.0)
     assert len(right) > 0.99 * RUNS
     assert np.mean(right) < 0.8 * MOST
-    assert len(small(WITHIN)) / RUNS < 0.025 + by_chance(0.025)
+    assert len(small(EQUIVALENCE_MARGIN)) / RUNS < 0.025 + by_chance(0.025)
 
 
 def test_a_verification_whose_time_is_up_claims_no_more() -> None:
