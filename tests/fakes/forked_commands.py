@@ -1,0 +1,78 @@
+"""Commands that end by themselves, each in a process forked from one that has imported the command.
+
+What is tested is how a command ends, not how it is imported: this costs over a second each time.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import json
+import os
+import pathlib
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+
+from tests.fakes.commands import Done
+
+Run = Callable[..., Done]
+
+
+@contextlib.contextmanager
+def forking(module: str, *preloaded: str) -> Iterator[Run]:
+    """Yield what runs `main` of a module with arguments, optionally in a folder `cwd`, to its end."""
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        subprocess.Popen(
+            [sys.executable, "-m", "tests.fakes.forked_commands", module, *preloaded],
+            cwd=pathlib.Path(__file__).parents[2],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        ) as parent,
+    ):
+        out, err = pathlib.Path(folder, "out"), pathlib.Path(folder, "err")
+
+        def run(*arguments: str, cwd: pathlib.Path | None = None) -> Done:
+            asked = {
+                "arguments": list(map(str, arguments)),
+                "folder": str(cwd or pathlib.Path.cwd()),
+                "environment": dict(os.environ),
+                "files": [str(out), str(err)],
+            }
+            assert parent.stdin is not None
+            assert parent.stdout is not None
+            parent.stdin.write(json.dumps(asked) + "\n")
+            parent.stdin.flush()
+            code = int(parent.stdout.readline())
+            return Done(code, out.read_text("utf-8"), err.read_text("utf-8"))
+
+        try:
+            yield run
+        finally:
+            parent.kill()
+
+
+def _serve(module: str, *preloaded: str) -> None:
+    main = importlib.import_module(module).main
+    for name in preloaded:
+        importlib.import_module(name)
+    for line in sys.stdin:
+        asked = json.loads(line)
+        pid = os.fork()
+        if pid == 0:
+            for descriptor, path in enumerate([os.devnull, *asked["files"]]):
+                os.dup2(os.open(path, os.O_RDWR | os.O_CREAT | os.O_TRUNC), descriptor)
+            os.environ.clear()
+            os.environ.update(asked["environment"])
+            os.chdir(asked["folder"])
+            sys.exit(main(asked["arguments"]))
+        _, status = os.waitpid(pid, 0)
+        sys.stdout.write(f"{os.waitstatus_to_exitcode(status)}\n")
+        sys.stdout.flush()
+
+
+if __name__ == "__main__":
+    _serve(*sys.argv[1:])
