@@ -10,10 +10,11 @@ import importlib
 import json
 import os
 import pathlib
+import runpy
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 
 from tests.fakes.commands import Done
 
@@ -22,7 +23,10 @@ Run = Callable[..., Done]
 
 @contextlib.contextmanager
 def forking(module: str, *preloaded: str) -> Iterator[Run]:
-    """Yield what runs `main` of a module with arguments, optionally in a folder `cwd`, to its end."""
+    """Yield what runs `main` of a module with arguments, optionally in a folder `cwd`, to its end.
+
+    This module's own `main` runs scripts.
+    """
     with (
         tempfile.TemporaryDirectory() as folder,
         subprocess.Popen(
@@ -55,8 +59,16 @@ def forking(module: str, *preloaded: str) -> Iterator[Run]:
             parent.kill()
 
 
+def main(arguments: Sequence[str]) -> int:
+    """Run a script with arguments, as `python SCRIPT ARGUMENT...` does."""
+    sys.argv = [*arguments]
+    sys.path.insert(0, str(pathlib.Path(arguments[0]).resolve().parent))
+    runpy.run_path(arguments[0], run_name="__main__")
+    return 0
+
+
 def _serve(module: str, *preloaded: str) -> None:
-    main = importlib.import_module(module).main
+    command = importlib.import_module(module).main
     for name in preloaded:
         importlib.import_module(name)
     for line in sys.stdin:
@@ -68,7 +80,7 @@ def _serve(module: str, *preloaded: str) -> None:
             os.environ.clear()
             os.environ.update(asked["environment"])
             os.chdir(asked["folder"])
-            sys.exit(main(asked["arguments"]))
+            sys.exit(command(asked["arguments"]))
         _, status = os.waitpid(pid, 0)
         sys.stdout.write(f"{os.waitstatus_to_exitcode(status)}\n")
         sys.stdout.flush()
