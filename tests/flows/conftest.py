@@ -6,9 +6,11 @@ from tests.fakes.forked_commands import forking
 from tuner.measurement.interference import InterferenceDetector
 
 
-@pytest.fixture(autouse=True)
-def _measured_once(monkeypatch):
-    monkeypatch.setattr(InterferenceDetector, "can_repeat", lambda *_: False)
+@pytest.fixture(scope="module", autouse=True)
+def _measured_once():
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(InterferenceDetector, "can_repeat", lambda *_: False)
+        yield
 
 
 @pytest.fixture(scope="session")

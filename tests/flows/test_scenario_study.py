@@ -159,7 +159,7 @@ def test_an_interrupted_study_keeps_what_is_fixed_and_its_baseline(folder: pathl
     asked = ("--scenario", "own.yaml", "--space", "three.yaml", *SHORT, *fixed)
     budget = ("--trials", "3", "--pairs", "2", "--stop-ei", "0", "--study", "three")
     process = subprocess.Popen(
-        [sys.executable, "-m", "tuner.cli.main", *asked, *budget],
+        [sys.executable, "-m", "tests.fakes.measured_once", *asked, *budget],
         stderr=subprocess.PIPE,
         stdout=subprocess.DEVNULL,
         cwd=folder,

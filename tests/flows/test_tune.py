@@ -13,6 +13,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from typing import Any
 
 import optuna
 import pytest
@@ -23,7 +24,7 @@ from tuner.store.study_store import StudyStore
 from tuner.values.measurement import Measurement
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
-TUNE = (sys.executable, "-m", "tuner.cli.main")
+TUNE = (sys.executable, "-m", "tests.fakes.measured_once")
 SERVE = (sys.executable, "-m", "serving", *("--model", "echo", "--port", "0", "--admin-port", "0"))
 SHORT = ("--seconds", "0.4", "--warmup", "0.1", "--pairs", "2")
 ECHO = ("--model", "echo", "--concurrency", "4")
@@ -140,6 +141,53 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> tuple[pathlib.Path, Do
     (folder / "whole.yaml").write_text(WHOLE, encoding="utf-8")
     budget = ("--trials", "3", "--initial", "2", "--stop-ei", "0", "--space", "whole.yaml")
     return folder, tune(folder, *ECHO, *SHORT, *budget, "--study", "one", "--json")
+
+
+@dataclasses.dataclass(frozen=True)
+class Killed:
+    """A study of an open loop that was killed two times: in the second trial, and in the second pair."""
+
+    folder: pathlib.Path
+    lines: list[str]
+    """Progress until the first kill."""
+    descendants: set[int]
+    """Processes of the first run."""
+    are_gone: bool
+    """Whether they ended with it."""
+    kept: list[str]
+    """States of trials after the first kill."""
+    searched: list[str]
+    """States of trials after the second kill."""
+    before: dict[str, Any]
+    """The verification as the second kill left it."""
+    resumed: Done
+    """How the study ended."""
+
+
+@pytest.fixture(scope="module")
+def killed(tmp_path_factory: pytest.TempPathFactory) -> Killed:
+    """Study `r`: killed, resumed, killed, resumed to its end."""
+    folder = tmp_path_factory.mktemp("killed")
+    (folder / "two.yaml").write_text(BEST_LATER, encoding="utf-8")
+    load = ("--model", "echo", "--rate", "200", "--arrivals", "burst")
+    budget = ("--trials", "2", "--initial", "2", "--space", "two.yaml", "--study", "r")
+    with started(folder, *load, *SHORT, *budget) as process:
+        lines = wait_for_trials(process, 1)
+        descendants = children(process.pid)
+        process.kill()
+        process.communicate()
+    are_gone = all_gone(descendants, within_s=10)
+    kept = states(folder, "r")
+    with started(folder, "resume", "r") as process:
+        assert process.stderr is not None
+        while not next(process.stderr).startswith("verify 2/4"):
+            pass
+        process.kill()
+        process.communicate()
+    before = json.loads((folder / "runs/r/verification/evaluations.json").read_text())
+    searched = states(folder, "r")
+    resumed = tune(folder, "resume", "r", "--json")
+    return Killed(folder, lines, descendants, are_gone, kept, searched, before, resumed)
 
 
 @pytest.fixture(scope="module")
@@ -291,57 +339,42 @@ def test_a_finished_study_is_reported_again(finished: tuple[pathlib.Path, Done])
     assert len(states(folder, "one")) == 3
 
 
-def test_kill_loses_what_is_running_and_leaves_no_process(tmp_path: pathlib.Path) -> None:
-    """After `kill -9` no server and no client is left, and resume goes on to the same budget.
+def test_kill_loses_the_running_trial_and_leaves_no_process(killed: Killed) -> None:
+    """After `kill -9` no server and no client is left, and resume goes on to the same budget."""
+    assert len(killed.descendants) >= 3  # server, template, replica, client
+    assert killed.are_gone
+    assert killed.kept[0] == "COMPLETE"
+    assert killed.resumed.code == 0, killed.resumed.err
+    assert json.loads(killed.resumed.out)["trials"] == 2
+    after = states(killed.folder, "r")
+    assert after.count("COMPLETE") == 2
+    assert after.count("FAIL") == killed.kept.count("RUNNING") <= 1
 
-    After another in the second pair of the verification, resume launches that pair, and no trial.
-    """
-    budget = ("--trials", "2", "--initial", "2", "--space", "two.yaml", *RANDOM)
-    (tmp_path / "two.yaml").write_text(BEST_LATER, encoding="utf-8")
-    with started(tmp_path, *ECHO, *SHORT, *budget, "--study", "k") as process:
-        wait_for_trials(process, 1)
-        descendants = children(process.pid)
-        assert len(descendants) >= 3  # server, template, replica, client
-        process.kill()
-        process.communicate()
-    assert all_gone(descendants, within_s=10)
-    kept = states(tmp_path, "k")
-    assert kept[0] == "COMPLETE"
-    with started(tmp_path, "resume", "k") as process:
-        assert process.stderr is not None
-        lines = [next(process.stderr)]
-        while not lines[-1].startswith("verify 2/4"):
-            lines.append(next(process.stderr))
-        process.kill()
-        process.communicate()
-    searched = states(tmp_path, "k")
-    assert searched.count("COMPLETE") == 2
-    assert searched.count("FAIL") == kept.count("RUNNING") <= 1
-    assert len(searched) == 2 + searched.count("FAIL")
-    before = json.loads((tmp_path / "runs/k/verification/evaluations.json").read_text())
-    whole = len(before["starts"]) // 2 * 2
+
+def test_kill_in_the_verification_keeps_the_pairs_before_it(killed: Killed) -> None:
+    """After `kill -9` in the second pair, resume launches that pair, and no trial."""
+    whole = len(killed.before["starts"]) // 2 * 2
     assert whole >= 2
-    resumed = tune(tmp_path, "resume", "k", "--json")
-    assert resumed.code == 0, resumed.err
-    verified = [line.split()[1] for line in resumed.err.splitlines() if line.startswith("verify")]
+    assert killed.resumed.code == 0, killed.resumed.err
+    told = killed.resumed.err.splitlines()
+    verified = [line.split()[1] for line in told if line.startswith("verify")]
     assert verified == [f"{number}/4" for number in range(whole + 1, 5)]
-    answer = json.loads(resumed.out)
-    assert (answer["trials"], answer["best"]) == (2, before["best"])
-    start = before["starts"][0]
-    assert start["role"] == "default"
-    assert answer["verdict"]["default"][0] == start["measurement"]
-    assert states(tmp_path, "k") == searched
+    answer = json.loads(killed.resumed.out)
+    assert answer["best"] == killed.before["best"]
+    kept = killed.before["starts"][0]
+    assert kept["role"] == "default"
+    assert answer["verdict"]["default"][0] == kept["measurement"]
+    assert killed.searched.count("COMPLETE") == 2
+    assert states(killed.folder, "r") == killed.searched
 
 
-def test_a_study_at_a_rate(tmp_path: pathlib.Path) -> None:
+def test_a_study_at_a_rate(killed: Killed) -> None:
     """An open loop from the command to the pages, without a concurrency; resume and report know the load."""
-    (tmp_path / "two.yaml").write_text(BEST_LATER, encoding="utf-8")
-    budget = ("--trials", "2", "--initial", "2", "--space", "two.yaml", "--study", "r", "--json")
-    open_loop = ("--model", "echo", "--rate", "200", "--arrivals", "burst")
-    done = tune(tmp_path, *open_loop, *SHORT, *budget)
+    folder, done = killed.folder, killed.resumed
     assert done.code == 0, done.err
-    assert "echo at 200 requests/s (burst arrivals)" in done.err
-    assert "no prediction: a profile describes a closed loop" in done.err
+    said = "".join(killed.lines)
+    assert "echo at 200 requests/s (burst arrivals)" in said
+    assert "no prediction: a profile describes a closed loop" in said
     answer = json.loads(done.out)
     assert (answer["rate_per_s"], answer["arrivals"]) == (200.0, "burst")
     assert answer["best"]["batching.timeout_us"] == 5000
@@ -349,15 +382,15 @@ def test_a_study_at_a_rate(tmp_path: pathlib.Path) -> None:
     best = answer["verdict"]["best"][0]
     assert best["rate_per_s"] == 200.0
     assert best["little_error"] is None
-    page = (tmp_path / "runs" / "r" / "report.html").read_text(encoding="utf-8")
+    page = (folder / "runs" / "r" / "report.html").read_text(encoding="utf-8")
     assert "echo at 200 requests/s (burst arrivals)" in page
     assert "were due in its measured part" in page
-    reported = tune(tmp_path, "report", "r")
+    reported = tune(folder, "report", "r")
     assert "200 requests/s (burst arrivals)" in reported.out
-    assert tune(tmp_path, "resume", "r").code == 0
-    exported = tune(tmp_path, "export", "r", "--to", "kserve", "--out", str(tmp_path / "k"))
+    assert tune(folder, "resume", "r").code == 0
+    exported = tune(folder, "export", "r", "--to", "kserve", "--out", str(folder / "k"))
     assert exported.code == 0, exported.err
-    text = (tmp_path / "k" / "kserve.yaml").read_text(encoding="utf-8")
+    text = (folder / "k" / "kserve.yaml").read_text(encoding="utf-8")
     assert "at 200 requests/s (burst arrivals)" in text
     assert "containerConcurrency: 500" not in text
 
