@@ -29,7 +29,6 @@ LISTED = re.findall(r"^\| \[(\w+\.py)\]", PAGE, flags=re.MULTILINE)
 
 IMPORTED = (
     "numpy",
-    "onnxruntime",
     "serving.zoo",
     "tuner.launching.engine_process",
     "tuner.load_generator.client_process",

@@ -5,6 +5,7 @@ What is tested is how a command ends, not how it is imported: this costs over a 
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import importlib
 import json
@@ -14,6 +15,7 @@ import runpy
 import subprocess
 import sys
 import tempfile
+import traceback
 from collections.abc import Callable, Iterator, Sequence
 
 from tests.fakes.commands import Done
@@ -67,6 +69,24 @@ def main(arguments: Sequence[str]) -> int:
     return 0
 
 
+def _code(command: Callable[[Sequence[str]], int], arguments: Sequence[str]) -> int:
+    """Run a command and what it has left to do at the exit; libraries of the parent are not told of it.
+
+    Those that had threads in the parent wait for them forever.
+    """
+    try:
+        code = command(arguments)
+    except SystemExit as ended:
+        code = ended.code if isinstance(ended.code, int) else int(ended.code is not None)
+    except BaseException:
+        traceback.print_exc()
+        code = 1
+    atexit._run_exitfuncs()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    return code
+
+
 def _serve(module: str, *preloaded: str) -> None:
     command = importlib.import_module(module).main
     for name in preloaded:
@@ -80,7 +100,7 @@ def _serve(module: str, *preloaded: str) -> None:
             os.environ.clear()
             os.environ.update(asked["environment"])
             os.chdir(asked["folder"])
-            sys.exit(command(asked["arguments"]))
+            os._exit(_code(command, asked["arguments"]))
         _, status = os.waitpid(pid, 0)
         sys.stdout.write(f"{os.waitstatus_to_exitcode(status)}\n")
         sys.stdout.flush()
