@@ -126,7 +126,7 @@ def replicas(admin_port):
     return [one["pid"] for one in get(admin_port, "admin/replicas")["replicas"]]
 
 
-def test_a_killed_server_goes_on_where_it_was(serve, tmp_path):
+def test_a_killed_server_goes_on_where_it_was(tmp_path):
     """Applications, links, versions and what the policy has learnt; the replicas of the killed one are gone."""
     functions = tmp_path / "functions.py"
     functions.write_text(FUNCTIONS)
@@ -148,7 +148,9 @@ def test_a_killed_server_goes_on_where_it_was(serve, tmp_path):
         for _ in range(5):
             post(port, "app/predict", query)
             post(port, "app/update", {**query, "uid": 0, "label": 1.0})
-        refused = serve("--allow-empty", "--set", f"server.state_dir={state}")
+        refused = subprocess.run(
+            command(state), capture_output=True, text=True, check=False, timeout=WAIT_S
+        )
         pids = replicas(admin_port)
         connection.set_model_version("m", "1")
         before = facts_of(connection, admin_port)
@@ -157,9 +159,9 @@ def test_a_killed_server_goes_on_where_it_was(serve, tmp_path):
         process.wait(WAIT_S)
         wait_for_the_end(pids)
     assert len(pids) == 5
-    assert refused.code == 1
-    assert f"is in use by another server (process {process.pid})" in refused.err
-    assert refused.err.count("\n") == 1
+    assert refused.returncode == 1
+    assert f"is in use by another server (process {process.pid})" in refused.stderr
+    assert refused.stderr.count("\n") == 1
     with server(state) as (_, facts):
         found = facts_of(clipper(facts, tmp_path), facts["admin_port"])
         answers = [post(facts["port"], "plain/predict", query)["output"] for _ in range(5)]
