@@ -5,37 +5,52 @@ Figures are not asserted here: a benchmark runs alone on a machine, by hand.
 
 from __future__ import annotations
 
+import functools
 import importlib.util
 import json
 import pathlib
 import re
-import subprocess
-import sys
 import types
 import xml.etree.ElementTree as ET
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 import pytest
+
+from tests.fakes.forked_commands import Run, forking
+
+pytestmark = pytest.mark.processes
 
 ROOT = pathlib.Path(__file__).parent.parent
 PAGE = (ROOT / "benchmarks" / "README.md").read_text(encoding="utf-8")
 LISTED = re.findall(r"^\| \[(\w+\.py)\]", PAGE, flags=re.MULTILINE)
 
 
+IMPORTED = (
+    "numpy",
+    "serving.zoo",
+    "tuner.launching.engine_process",
+    "tuner.load_generator.client_process",
+    "tuner.report.formatting",
+    "tuner.study.verification",
+)
+"""What most of the scripts import: once for all of them."""
+
+
+@pytest.fixture(scope="module")
+def run_script() -> Iterator[Run]:
+    """`python SCRIPT ARGUMENT...` in the project's folder."""
+    with forking("tests.fakes.forked_commands", *IMPORTED) as run:
+        yield functools.partial(run, cwd=ROOT)
+
+
 @pytest.mark.parametrize("script", LISTED)
-def test_a_benchmark_says_how_it_is_used(script: str) -> None:
+def test_a_benchmark_says_how_it_is_used(run_script: Run, script: str) -> None:
     """`--help` ends with 0 and knows `--json`: all that the script needs imports."""
-    done = subprocess.run(
-        [sys.executable, f"benchmarks/{script}", "--help"],
-        cwd=ROOT,
-        env={"PYTHONPATH": str(ROOT)},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    assert "--json" in done.stdout
+    done = run_script(f"benchmarks/{script}", "--help")
+    assert done.code == 0, done.err
+    assert "--json" in done.out
 
 
 def test_the_page_lists_every_benchmark() -> None:
@@ -49,18 +64,6 @@ def test_the_page_lists_every_benchmark() -> None:
 
 
 STUDY = ROOT / "benchmarks" / "study"
-
-
-def run(script: str, *arguments: str) -> subprocess.CompletedProcess[str]:
-    """A script of the study's figures."""
-    return subprocess.run(
-        [sys.executable, str(STUDY / script), *arguments],
-        cwd=ROOT,
-        env={"PYTHONPATH": str(ROOT)},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
 
 
 def launch(key: dict[str, float], mean_ms: float, **more: Any) -> dict[str, Any]:
@@ -104,11 +107,14 @@ def data_of_every_kind(folder: pathlib.Path) -> None:
             (folder / f"{kind}-{name}.jsonl").write_text(text, encoding="utf-8")
 
 
-def test_the_study_draws_every_figure_from_its_data(tmp_path: pathlib.Path) -> None:
+def test_the_study_draws_every_figure_from_its_data(
+    run_script: Run, tmp_path: pathlib.Path
+) -> None:
     """Each picture is well-formed SVG that the page shows, beside the claim; a row that failed is left out."""
     data_of_every_kind(tmp_path)
-    done = run("draw.py", "--data", str(tmp_path), "--out", str(tmp_path / "out"))
-    assert done.returncode == 0, done.stderr
+    folders = ("--data", str(tmp_path), "--out", str(tmp_path / "out"))
+    done = run_script(str(STUDY / "draw.py"), *folders)
+    assert done.code == 0, done.err
     page = (tmp_path / "out" / "study.md").read_text(encoding="utf-8")
     pictures = sorted((tmp_path / "out" / "study").glob("*.svg"))
     assert len(pictures) == 8
@@ -122,12 +128,12 @@ def test_the_study_draws_every_figure_from_its_data(tmp_path: pathlib.Path) -> N
     assert "gan (docker)" in page
 
 
-def test_a_study_without_data_says_what_to_do(tmp_path: pathlib.Path) -> None:
+def test_a_study_without_data_says_what_to_do(run_script: Run, tmp_path: pathlib.Path) -> None:
     """And what is measured there is told by `--help`."""
-    done = run("draw.py", "--data", str(tmp_path), "--out", str(tmp_path))
-    assert done.returncode == 2
-    assert "run measure.py first" in done.stderr
-    assert "--figure" in run("measure.py", "--help").stdout
+    done = run_script(str(STUDY / "draw.py"), "--data", str(tmp_path), "--out", str(tmp_path))
+    assert done.code == 2
+    assert "run measure.py first" in done.err
+    assert "--figure" in run_script(str(STUDY / "measure.py"), "--help").out
 
 
 CONCLUDED = """
@@ -145,18 +151,12 @@ print(idle_connections.concluded(rounds).is_met)
     ("ratios", "is_met"), [((1.0, 1.1, 1.05, 0.95), True), ((0.7, 1.5, 0.8, 1.3), False)]
 )
 def test_a_target_is_met_by_the_interval_of_the_rounds(
-    ratios: tuple[float, ...], is_met: bool
+    run_script: Run, tmp_path: pathlib.Path, ratios: tuple[float, ...], is_met: bool
 ) -> None:
     """A mean within the limit is not enough: 1.02 x of rounds far apart may as well be 1.9 x."""
-    done = subprocess.run(
-        [sys.executable, "-c", CONCLUDED, *map(str, ratios)],
-        cwd=ROOT,
-        env={"PYTHONPATH": str(ROOT)},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.stdout.strip() == str(is_met), done.stderr
+    (tmp_path / "concluded.py").write_text(CONCLUDED, encoding="utf-8")
+    done = run_script(str(tmp_path / "concluded.py"), *map(str, ratios))
+    assert done.out.strip() == str(is_met), done.err
 
 
 KEEPS_VERDICTS = """
@@ -176,15 +176,13 @@ for verdict in ("90 of 100", "95 of 100", "97 of 100"):
 """
 
 
-def test_a_page_keeps_the_verdicts_of_the_runs_before_it(tmp_path: pathlib.Path) -> None:
+def test_a_page_keeps_the_verdicts_of_the_runs_before_it(
+    run_script: Run, tmp_path: pathlib.Path
+) -> None:
     """The missed ones too, the latest first, with date and form."""
-    subprocess.run(
-        [sys.executable, "-c", KEEPS_VERDICTS, tmp_path],
-        cwd=ROOT,
-        env={"PYTHONPATH": str(ROOT)},
-        capture_output=True,
-        check=True,
-    )
+    (tmp_path / "keeps.py").write_text(KEEPS_VERDICTS, encoding="utf-8")
+    done = run_script(str(tmp_path / "keeps.py"), str(tmp_path))
+    assert done.code == 0, done.err
     page = (tmp_path / "trial.md").read_text(encoding="utf-8")
     assert "\nTarget: at least 95\nMet: 97 of 100\n" in page
     earlier = page.partition("## Earlier runs\n\n")[2].partition("\n\n")[0].splitlines()

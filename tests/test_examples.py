@@ -6,9 +6,11 @@ import http.client
 import json
 import pathlib
 import re
+import runpy
 import subprocess
 import sys
 
+import optuna
 import pytest
 
 from tests.fakes import searches, studies
@@ -17,6 +19,18 @@ from tuner.store import records
 
 ROOT = pathlib.Path(__file__).parent.parent
 EXAMPLES = sorted(path.name for path in (ROOT / "examples").glob("*.py"))
+
+
+@pytest.fixture
+def run(capsys, monkeypatch):
+    """Run a script as `python SCRIPT ARGUMENT...` does, in this process; return what it prints."""
+
+    def run_script(script: str, *arguments: str) -> str:
+        monkeypatch.setattr(sys, "argv", [script, *arguments])
+        runpy.run_path(str(ROOT / script), run_name="__main__")
+        return capsys.readouterr().out
+
+    return run_script
 
 
 def test_every_example_has_a_test_and_a_line_in_the_page() -> None:
@@ -31,48 +45,33 @@ def test_every_example_has_a_test_and_a_line_in_the_page() -> None:
         assert folder.name in LANGUAGES
 
 
-def test_the_weights_of_the_containers_are_those_of_the_bundled_model(tmp_path) -> None:
+def test_the_weights_of_the_containers_are_those_of_the_bundled_model(run, tmp_path) -> None:
     """examples/linear_weights.py writes ten rows of weights and ten offsets."""
-    subprocess.run(
-        [sys.executable, "examples/linear_weights.py", str(tmp_path / "weights.bin")],
-        cwd=ROOT,
-        env={"PYTHONPATH": str(ROOT)},
-        check=True,
-    )
+    run("examples/linear_weights.py", str(tmp_path / "weights.bin"))
     assert (tmp_path / "weights.bin").stat().st_size == 4 * 10 * (3 * 32 * 32 + 1)
 
 
-def test_a_sampler_finds_the_lowest_point_in_a_foreign_study() -> None:
+def test_a_sampler_finds_the_lowest_point_in_a_foreign_study(run) -> None:
     """examples/own_study.py ends beside the bowl's lowest point: a height of 2 at most."""
-    done = subprocess.run(
-        [sys.executable, "examples/own_study.py"],
-        cwd=ROOT,
-        env={"PYTHONPATH": str(ROOT)},
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    found = re.search(r"lowest ([\d.e-]+) at .* after 16 trials", done.stdout)
-    assert found, done.stdout
+    verbosity = optuna.logging.get_verbosity()
+    try:
+        printed = run("examples/own_study.py")
+    finally:
+        optuna.logging.set_verbosity(verbosity)
+    found = re.search(r"lowest ([\d.e-]+) at .* after 16 trials", printed)
+    assert found, printed
     assert float(found[1]) <= 2.0
 
 
-def test_tables_of_a_study_are_printed(tmp_path) -> None:
+def test_tables_of_a_study_are_printed(run, tmp_path) -> None:
     """examples/study_in_notebook.py prints a line for each connection of the first launch."""
     folder, _, _ = searches.searched(tmp_path)
     kept = studies.study().records["default"]
     folder.write_bytes("trials/0/requests.npz", records.encode(kept))
-    done = subprocess.run(
-        [sys.executable, "examples/study_in_notebook.py", str(folder.path)],
-        cwd=ROOT,
-        env={"PYTHONPATH": str(ROOT)},
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    assert done.stdout.startswith("no verdict yet")
-    assert "batching.max_size" in done.stdout
-    assert len(re.findall(r"^\d+ +\d+\.0 ", done.stdout, re.MULTILINE)) == len(set(kept.connection))
+    printed = run("examples/study_in_notebook.py", str(folder.path))
+    assert printed.startswith("no verdict yet")
+    assert "batching.max_size" in printed
+    assert len(re.findall(r"^\d+ +\d+\.0 ", printed, re.MULTILINE)) == len(set(kept.connection))
 
 
 @pytest.mark.slow

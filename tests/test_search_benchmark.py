@@ -128,11 +128,15 @@ def test_one_command_replays_and_writes_the_page(
     assert said.count(" random: ") == 2
 
 
-def test_without_data_it_says_what_to_do(tmp_path: pathlib.Path) -> None:
+@pytest.mark.usefixtures("modules")
+def test_without_data_it_says_what_to_do(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (tmp_path / "surfaces").mkdir()
-    done = run("--surfaces", str(tmp_path / "surfaces"), "--data", str(tmp_path), "--page")
-    assert done.returncode == 2
-    assert "tune record" in done.stderr
+    folders = ("--surfaces", str(tmp_path / "surfaces"), "--data", str(tmp_path))
+    code, said = run_here(monkeypatch, *folders, "--page")
+    assert code == 2
+    assert "tune record" in said
 
 
 def test_every_condition_is_kept_with_a_figure_per_seed(

@@ -39,6 +39,13 @@ def server(*arguments):
             process.kill()
 
 
+@pytest.fixture(scope="module", name="facts")
+def _facts():
+    """Of a server of `echo` with a free gRPC port, and small bodies."""
+    with server("--model", "echo", "--set", "server.max_body_bytes=2000") as (_, facts):
+        yield facts
+
+
 def until(condition):
     end_s = time.monotonic() + 20
     while not condition():
@@ -61,32 +68,21 @@ def test_the_bundled_model_over_grpc():
         assert process.wait(20) == 0
 
 
-def test_without_grpc():
+def test_without_grpc(facts):
     """Beside a free query port there is a free one by default; null switches it off."""
-    with (
-        server("--model", "echo") as (_, facts),
-        triton.InferenceServerClient(f"127.0.0.1:{facts['grpc_port']}") as client,
-    ):
+    with triton.InferenceServerClient(f"127.0.0.1:{facts['grpc_port']}") as client:
         assert client.is_server_ready()
-    with server("--model", "echo", "--set", "server.grpc_port=null") as (_, facts):
-        assert facts["grpc_port"] is None
+    with server("--model", "echo", "--set", "server.grpc_port=null") as (_, without):
+        assert without["grpc_port"] is None
 
 
-def test_a_port_in_use():
+def test_a_port_in_use(serve, facts):
     """The line says which port, and how to choose another."""
-    with server("--model", "echo", "--set", "server.grpc_port=0") as (_, facts):
-        port = facts["grpc_port"]
-        command = [sys.executable, "-m", "serving", "--port", "0", "--admin-port", "0"]
-        done = subprocess.run(
-            [*command, "--model", "echo", "--set", f"server.grpc_port={port}"],
-            capture_output=True,
-            text=True,
-            check=False,
-            timeout=30,
-        )
-    assert done.returncode == 1
-    assert f"port {port} on 127.0.0.1 is in use" in done.stderr
-    assert "server.grpc_port" in done.stderr
+    port = facts["grpc_port"]
+    done = serve("--model", "echo", "--set", f"server.grpc_port={port}")
+    assert done.code == 1
+    assert f"port {port} on 127.0.0.1 is in use" in done.err
+    assert "server.grpc_port" in done.err
 
 
 def test_a_call_in_flight_when_the_server_stops():
@@ -134,13 +130,9 @@ def test_an_open_stream_when_the_server_stops():
         client.stop_stream()
 
 
-def test_a_message_that_is_too_large():
+def test_a_message_that_is_too_large(facts):
     """The limit of bodies is the limit of messages."""
-    arguments = ("--set", "server.grpc_port=0", "--set", "server.max_body_bytes=2000")
-    with (
-        server("--model", "echo", *arguments) as (_, facts),
-        grpc.insecure_channel(f"127.0.0.1:{facts['grpc_port']}") as channel,
-    ):
+    with grpc.insecure_channel(f"127.0.0.1:{facts['grpc_port']}") as channel:
         call = channel.unary_unary("/inference.GRPCInferenceService/ModelInfer")
         with pytest.raises(grpc.RpcError) as error:
             call(b"\xff" * 2001)
@@ -150,41 +142,44 @@ def test_a_message_that_is_too_large():
         assert error.value.code() is grpc.StatusCode.INVALID_ARGUMENT
 
 
-def test_tensorflow_servings_services_on_the_same_port():
+def test_tensorflow_servings_services_on_the_same_port(facts):
     """Predict and GetModelStatus beside the Open Inference service; unknown methods are told."""
     messages = classes(PROTO)
-    with server("--model", "echo", "--set", "server.grpc_port=0") as (_, facts):
-        address = f"127.0.0.1:{facts['grpc_port']}"
-        with (
-            grpc.insecure_channel(address) as channel,
-            triton.InferenceServerClient(address) as client,
-        ):
+    address = f"127.0.0.1:{facts['grpc_port']}"
+    with (
+        grpc.insecure_channel(address) as channel,
+        triton.InferenceServerClient(address) as client,
+    ):
 
-            def call(method, request, answer):
-                return channel.unary_unary(
-                    f"/tensorflow.serving.{method}",
-                    request_serializer=lambda message: message.SerializeToString(),
-                    response_deserializer=messages[answer].FromString,
-                )(request)
+        def call(method, request, answer):
+            return channel.unary_unary(
+                f"/tensorflow.serving.{method}",
+                request_serializer=lambda message: message.SerializeToString(),
+                response_deserializer=messages[answer].FromString,
+            )(request)
 
-            spec = {"name": "echo"}
-            request = messages["PredictRequest"](model_spec=spec)
-            given = request.inputs["data"]
-            given.dtype = DTYPES["UINT8"]
-            given.int_val.extend([7, 8])
-            for size in (1, 2):
-                given.tensor_shape.dim.add(size=size)
-            answer = call("PredictionService/Predict", request, "PredictResponse")
-            assert list(answer.outputs["data"].int_val) == [7, 8]
-            request = messages["GetModelStatusRequest"](model_spec=spec)
-            status = call("ModelService/GetModelStatus", request, "GetModelStatusResponse")
-            assert [one.version for one in status.model_version_status] == [1]
-            assert client.get_inference_statistics("echo").model_stats[0].inference_count == 1
-            assert "model_repository" in client.get_server_metadata().extensions
-            with pytest.raises(grpc.RpcError) as refused:
-                call("PredictionService/None", request, "PredictResponse")
-            assert refused.value.code() is grpc.StatusCode.UNIMPLEMENTED
-            request.model_spec.name = "none"
-            with pytest.raises(grpc.RpcError) as refused:
-                call("ModelService/GetModelStatus", request, "GetModelStatusResponse")
-            assert refused.value.code() is grpc.StatusCode.NOT_FOUND
+        def counted():
+            return client.get_inference_statistics("echo").model_stats[0].inference_count
+
+        before = counted()
+        spec = {"name": "echo"}
+        request = messages["PredictRequest"](model_spec=spec)
+        given = request.inputs["data"]
+        given.dtype = DTYPES["UINT8"]
+        given.int_val.extend([7, 8])
+        for size in (1, 2):
+            given.tensor_shape.dim.add(size=size)
+        answer = call("PredictionService/Predict", request, "PredictResponse")
+        assert list(answer.outputs["data"].int_val) == [7, 8]
+        request = messages["GetModelStatusRequest"](model_spec=spec)
+        status = call("ModelService/GetModelStatus", request, "GetModelStatusResponse")
+        assert [one.version for one in status.model_version_status] == [1]
+        assert counted() == before + 1
+        assert "model_repository" in client.get_server_metadata().extensions
+        with pytest.raises(grpc.RpcError) as refused:
+            call("PredictionService/None", request, "PredictResponse")
+        assert refused.value.code() is grpc.StatusCode.UNIMPLEMENTED
+        request.model_spec.name = "none"
+        with pytest.raises(grpc.RpcError) as refused:
+            call("ModelService/GetModelStatus", request, "GetModelStatusResponse")
+        assert refused.value.code() is grpc.StatusCode.NOT_FOUND

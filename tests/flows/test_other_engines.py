@@ -95,7 +95,7 @@ def test_an_interrupted_study_goes_on_with_the_engine_it_began_with(
     command = [
         sys.executable,
         "-m",
-        "tuner.cli.main",
+        "tests.fakes.measured_once",
         "--engine",
         f"command:{path}",
         "--model",
@@ -198,7 +198,7 @@ def test_an_interrupted_study_puts_the_default_back(tmp_path: pathlib.Path) -> N
             [
                 sys.executable,
                 "-m",
-                "tuner.cli.main",
+                "tests.fakes.measured_once",
                 *command,
                 *SHORT,
                 "--stop-ei",

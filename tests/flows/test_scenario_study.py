@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import pathlib
+import shutil
 import signal
 import subprocess
 import sys
@@ -122,12 +123,18 @@ def test_what_is_exported_can_be_deployed(folder: pathlib.Path, finished: Done) 
         assert "use --to serving" in refused.err
 
 
-def test_a_study_of_the_same_name_is_begun_anew(folder: pathlib.Path) -> None:
+def test_a_study_of_the_same_name_is_begun_anew(
+    folder: pathlib.Path, finished: Done, tmp_path: pathlib.Path
+) -> None:
     """`--overwrite` knows all files of a study, the copy of the scenario as well."""
+    assert finished.code == 0, finished.err
+    shutil.copytree(folder / "runs/one", tmp_path / "runs/one")
+    for name in ("toy.yaml", "two.yaml"):
+        shutil.copy(folder / name, tmp_path)
     asked = ("--scenario", "toy.yaml", "--space", "two.yaml", *SHORT, "--trials", "1")
-    for overwrite in ((), ("--overwrite",)):
-        done = tune(folder, *asked, "--study", "again", *overwrite)
-        assert done.code == 0, done.err
+    done = tune(tmp_path, *asked, "--study", "one", "--overwrite", "--json")
+    assert done.code == 0, done.err
+    assert json.loads(done.out)["trials"] == 1
 
 
 def test_the_study_goes_by_the_scenario_that_it_was_begun_with(
@@ -157,9 +164,9 @@ def test_an_interrupted_study_keeps_what_is_fixed_and_its_baseline(folder: pathl
     (folder / "three.yaml").write_text(space, encoding="utf-8")
     fixed = ("--fix", "clockwork.deadline_margin=0.2")
     asked = ("--scenario", "own.yaml", "--space", "three.yaml", *SHORT, *fixed)
-    budget = ("--trials", "3", "--pairs", "2", "--stop-ei", "0", "--study", "three")
+    budget = ("--trials", "2", "--pairs", "2", "--stop-ei", "0", "--study", "three")
     process = subprocess.Popen(
-        [sys.executable, "-m", "tuner.cli.main", *asked, *budget],
+        [sys.executable, "-m", "tests.fakes.measured_once", *asked, *budget],
         stderr=subprocess.PIPE,
         stdout=subprocess.DEVNULL,
         cwd=folder,
@@ -180,7 +187,7 @@ def test_an_interrupted_study_keeps_what_is_fixed_and_its_baseline(folder: pathl
         "clockwork.window_ms": 50.0,
     }
     assert "fixed, not searched: clockwork.deadline_margin=0.2" in answer["notes"]
-    assert answer["trials"] == 3
+    assert answer["trials"] == 2
     for which, name in (((), "best.yaml"), (("--trial", "0"), "trial-0.yaml")):
         exported = tune(folder, "export", "three", *which, "--out", f"of-{name}")
         assert exported.code == 0, exported.err

@@ -75,6 +75,61 @@ def server(*arguments):
             process.kill()
 
 
+@contextlib.contextmanager
+def shared_server(folder, *arguments):
+    """A server of many tests, which ends in order whatever they have done, and without a traceback."""
+    told = folder / "stderr"
+    with (
+        told.open("wb") as errors,
+        subprocess.Popen(
+            [sys.executable, "-m", "serving", "--port", "0", "--log-level", "warning", *arguments],
+            stdout=subprocess.PIPE,
+            stderr=errors,
+            text=True,
+        ) as process,
+    ):
+        try:
+            line = process.stdout.readline()
+            assert line, told.read_text()
+            running = Server(process, json.loads(line))
+            yield running
+            process.send_signal(signal.SIGTERM)
+            assert process.wait(20) == 0
+            assert "Traceback" not in told.read_text()
+            assert not pathlib.Path(running.facts["admin_token_file"]).parent.exists()
+        finally:
+            process.kill()
+
+
+@pytest.fixture(scope="module")
+def echo(tmp_path_factory):
+    """A server of `echo` with free ports, on which tests leave this model as it is."""
+    settings = ("model_control=explicit", "hosts=models.example", "max_json_bytes=70000")
+    words = [word for setting in settings for word in ("--set", f"server.{setting}")]
+    with shared_server(tmp_path_factory.mktemp("echo"), "--model", "echo", *words) as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def resnet(tmp_path_factory):
+    """A server of two replicas of `resnet`, whose settings are after each test what they were before."""
+    words = ("--set", "replica.count=2", "--set", "server.metrics=admin")
+    with shared_server(tmp_path_factory.mktemp("resnet"), "--model", "resnet", *words) as running:
+        yield running
+
+
+@contextlib.contextmanager
+def changed(running, name, value):
+    """One setting has another value for a while."""
+    group, key = name.split(".")
+    before = running.json("GET", "/admin/settings", admin=True)[1]["settings"][group][key]
+    for one in (value, before):
+        patch = {"settings": {name: one}}
+        assert running.json("PATCH", "/admin/settings", patch, admin=True)[0] == 200
+        if one is value:
+            yield
+
+
 def until(condition, seconds=10.0):
     end_s = time.monotonic() + seconds
     while time.monotonic() < end_s:
@@ -122,85 +177,83 @@ def family(pid):
     return found
 
 
-def test_real_images_are_classified():
+def test_real_images_are_classified(resnet):
     """The bundled resnet answers its own test images, batched or not, as its card promises."""
     sample = np.load(CARD.sample)
-    with server("--model", "resnet", "--set", "replica.count=2") as running:
-        body, headers = image_body(sample["image"][:64])
-        status, answer = running.request("POST", "/v2/models/resnet/infer", body, headers)
-        assert status == 200
-        output = json.loads(answer)["outputs"][0]
-        scores = np.array(output["data"]).reshape(output["shape"])
-        assert (scores.argmax(1) == sample["labels"][:64]).mean() > 0.8
-        one, headers = image_body(sample["image"][:1])
-        single = json.loads(running.request("POST", "/v2/models/resnet/infer", one, headers)[1])
-        np.testing.assert_allclose(single["outputs"][0]["data"], scores[0], rtol=1e-4, atol=1e-6)
+    body, headers = image_body(sample["image"][:64])
+    status, answer = resnet.request("POST", "/v2/models/resnet/infer", body, headers)
+    assert status == 200
+    output = json.loads(answer)["outputs"][0]
+    scores = np.array(output["data"]).reshape(output["shape"])
+    assert (scores.argmax(1) == sample["labels"][:64]).mean() > 0.8
+    one, headers = image_body(sample["image"][:1])
+    single = json.loads(resnet.request("POST", "/v2/models/resnet/infer", one, headers)[1])
+    np.testing.assert_allclose(single["outputs"][0]["data"], scores[0], rtol=1e-4, atol=1e-6)
 
 
-def test_another_variant_answers_after_a_patch():
+def test_another_variant_answers_after_a_patch(resnet):
     """The shallow resnet gives other scores, and nearly as often the right class."""
     sample = np.load(CARD.sample)
     body, headers = image_body(sample["image"][:64])
 
-    def scores(running):
-        status, answer = running.request("POST", "/v2/models/resnet/infer", body, headers)
+    def scores():
+        status, answer = resnet.request("POST", "/v2/models/resnet/infer", body, headers)
         assert status == 200
         return np.array(json.loads(answer)["outputs"][0]["data"]).reshape(64, 10)
 
-    with server("--model", "resnet", "--set", "model.variant=resnet20") as running:
-        deep = scores(running)
-        settings = {"settings": {"model.variant": "resnet8"}}
-        assert running.json("PATCH", "/admin/settings", settings, admin=True)[0] == 200
-        shallow = scores(running)
-        assert np.abs(deep - shallow).max() > 0.01
-        assert (shallow.argmax(1) == sample["labels"][:64]).mean() > 0.8
+    deep = scores()
+    with changed(resnet, "model.variant", "resnet8"):
+        shallow = scores()
+    assert np.abs(deep - shallow).max() > 0.01
+    assert (shallow.argmax(1) == sample["labels"][:64]).mean() > 0.8
+    np.testing.assert_allclose(scores(), deep, rtol=1e-4, atol=1e-6)
 
 
-def test_large_json_is_decoded_in_the_replica():
+def test_large_json_is_decoded_in_the_replica(resnet):
     """A JSON body over 64 KiB gives the same answer as its binary form."""
     sample = np.load(CARD.sample)["image"][:16]
-    with server("--model", "resnet", "--set", "batching.max_size=4") as running:
+    with changed(resnet, "batching.max_size", 4):
         body, headers = image_body(sample)
-        binary = json.loads(running.request("POST", "/v2/models/resnet/infer", body, headers)[1])
+        binary = json.loads(resnet.request("POST", "/v2/models/resnet/infer", body, headers)[1])
         item = {"name": "image", "datatype": "UINT8", "shape": list(sample.shape)}
         text = {"inputs": [item | {"data": sample.tolist()}]}
         assert len(json.dumps(text)) > 65536
-        status, answer = running.json("POST", "/v2/models/resnet/infer", text)
+        status, answer = resnet.json("POST", "/v2/models/resnet/infer", text)
         assert status == 200
         np.testing.assert_allclose(
             answer["outputs"][0]["data"], binary["outputs"][0]["data"], rtol=1e-4, atol=1e-6
         )
 
 
-def test_a_killed_replica_is_replaced_under_load():
+def test_a_killed_replica_is_replaced_under_load(resnet):
     """kill -9 of a replica costs no request: its work is given to the other, and a new one comes."""
     statuses = []
     stop = threading.Event()
     body, headers = image_body(np.load(CARD.sample)["image"][:1])
 
-    def client(running):
+    def client():
         while not stop.is_set():
-            statuses.append(running.request("POST", "/v2/models/resnet/infer", body, headers)[0])
+            statuses.append(resnet.request("POST", "/v2/models/resnet/infer", body, headers)[0])
 
-    with server("--model", "resnet", "--set", "replica.count=2") as running:
-        threads = [threading.Thread(target=client, args=(running,)) for _ in range(4)]
-        for thread in threads:
-            thread.start()
-        for _ in range(3):
-            victim = running.replicas()["replicas"][0]["pid"]
-            os.kill(victim, signal.SIGKILL)
-            assert until(
-                lambda victim=victim: (
-                    [(r["state"], r["pid"] != victim) for r in running.replicas()["replicas"]]
-                    == [("ready", True)] * 2
-                )
+    before = len(resnet.replicas()["deaths"])
+    threads = [threading.Thread(target=client) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for _ in range(3):
+        victim = resnet.replicas()["replicas"][0]["pid"]
+        os.kill(victim, signal.SIGKILL)
+        assert until(
+            lambda victim=victim: (
+                [(r["state"], r["pid"] != victim) for r in resnet.replicas()["replicas"]]
+                == [("ready", True)] * 2
             )
-        stop.set()
-        for thread in threads:
-            thread.join(20)
-        deaths = running.replicas()["deaths"]
-        assert [death["reason"] for death in deaths] == ["killed"] * 3
-        assert not [death["text"] for death in deaths if "asked" in death["text"]]
+        )
+    stop.set()
+    for thread in threads:
+        thread.join(20)
+    deaths = resnet.replicas()["deaths"][before:]
+    assert [death["reason"] for death in deaths] == ["killed"] * 3
+    assert not [death["text"] for death in deaths if "asked" in death["text"]]
     assert set(statuses) == {200}
 
 
@@ -219,16 +272,27 @@ def test_signals_end_in_order(number):
         assert leftovers(running.process.pid) == []
 
 
-def test_kill_9_leaves_nothing():
-    """After kill -9 of the gateway its replicas, template and cgroups are gone by themselves."""
+def test_kill_9_leaves_a_token_until_the_next_server_and_nothing_else():
+    """After kill -9 of the gateway its replicas, template and cgroups are gone by themselves.
+
+    The file of its token lasts until somebody comes by.
+    """
     with server(
         "--model", "echo", "--set", "replica.count=2", "--set", "replica.cpu=0.5"
     ) as running:
         members = family(running.process.pid)
+        file = pathlib.Path(running.facts["admin_token_file"])
         running.process.kill()
         running.process.wait(10)
         assert until(lambda: not any(alive(pid) for pid in members))
         assert until(lambda: leftovers(running.process.pid) == [])
+        assert file.exists()
+    with server("--model", "echo", "--no-admin-token") as running:
+        assert running.facts["admin_token_file"] is None
+        assert running.request("GET", "/admin/settings", admin=True)[0] == 200
+        assert file.exists(), "it makes no token, and looks for none"
+    with server("--model", "echo"):
+        assert not file.exists()
 
 
 def leftovers(pid):
@@ -261,16 +325,15 @@ def test_drain_answers_what_was_taken():
 
 @pytest.mark.limits
 @pytest.mark.skipif(manager.probe().kind is None, reason=str(manager.probe().reason))
-def test_out_of_memory_is_told_as_such():
+def test_out_of_memory_is_told_as_such(resnet):
     """A replica over its memory limit is out of memory, at start or at work, never just a crash."""
-    with server("--model", "resnet") as running:
-        status, answer = running.json(
-            "PATCH", "/admin/settings", {"settings": {"replica.memory_mb": 8}}, admin=True
-        )
-        assert status == 409
-        assert answer["reason"] == "oom"
-        assert "memory" in answer["error"]
-        assert running.json("GET", "/v2/health/ready")[0] == 200
+    status, answer = resnet.json(
+        "PATCH", "/admin/settings", {"settings": {"replica.memory_mb": 8}}, admin=True
+    )
+    assert status == 409
+    assert answer["reason"] == "oom"
+    assert "memory" in answer["error"]
+    assert resnet.json("GET", "/v2/health/ready")[0] == 200
 
 
 @pytest.mark.parametrize(
@@ -297,112 +360,97 @@ def test_out_of_memory_is_told_as_such():
         (2, "set both, or neither", ["--model", "echo", "--set", "server.tls_key=key.pem"]),
     ],
 )
-def test_wrong_use_is_one_clear_line(code, phrase, arguments):
+def test_wrong_use_is_one_clear_line(serve, code, phrase, arguments):
     """What was given, what was expected and what to try, on one line; exit 2 for wrong use, else 1."""
-    done = subprocess.run(
-        command(*arguments), capture_output=True, text=True, timeout=30, check=False
-    )
-    assert done.returncode == code
-    assert done.stdout == ""
-    assert len(done.stderr.strip().splitlines()) == 1
-    assert phrase in done.stderr
+    done = serve(*arguments)
+    assert (done.code, done.out) == (code, "")
+    assert len(done.err.strip().splitlines()) == 1
+    assert phrase in done.err
 
 
-def test_a_class_that_is_not_in_its_file_is_wrong_use(tmp_path):
+def test_a_class_that_is_not_in_its_file_is_wrong_use(serve, tmp_path):
     """The line says which are there; nothing is left running."""
     file = tmp_path / "own.py"
     file.write_text("def scale(items): return items")
-    done = subprocess.run(
-        command("--model", f"{file}:Scale"), capture_output=True, text=True, timeout=30, check=False
-    )
-    assert done.returncode == 2
-    assert "no class or function 'Scale' in it" in done.stderr
-    assert "it has scale" in done.stderr
-    assert len(done.stderr.splitlines()) == 1
+    done = serve("--model", f"{file}:Scale")
+    assert done.code == 2
+    assert "no class or function 'Scale' in it" in done.err
+    assert "it has scale" in done.err
+    assert len(done.err.splitlines()) == 1
 
 
-def test_a_broken_model_file_is_one_clear_line(tmp_path):
+def test_a_broken_model_file_is_one_clear_line(serve, tmp_path):
     """A file that is no ONNX model ends the start with the reason, and leaves nothing running."""
     broken = tmp_path / "broken.onnx"
     broken.write_bytes(b"this is no model")
-    done = subprocess.run(
-        command("--model", str(broken), "--log-level", "error"),
-        capture_output=True,
-        text=True,
-        timeout=30,
-        check=False,
-    )
-    assert done.returncode == 1
-    assert f"model broken ({broken}) cannot be loaded: it is not a readable ONNX" in done.stderr
-    assert len(done.stderr.strip().splitlines()) == 1
+    done = serve("--model", str(broken), "--log-level", "error")
+    assert done.code == 1
+    assert f"model broken ({broken}) cannot be loaded: it is not a readable ONNX" in done.err
+    assert len(done.err.strip().splitlines()) == 1
 
 
-def test_two_servers_with_free_ports_run_beside_one_another():
+def test_two_servers_with_free_ports_run_beside_one_another(echo):
     """`--port 0` alone takes no fixed port at all, not for the admin port either."""
-    ports = []
-    with contextlib.ExitStack() as running:
-        for _ in range(2):
-            process = subprocess.Popen(
-                [sys.executable, "-m", "serving", "--model", "echo", "--port", "0"],
-                stdout=subprocess.PIPE,
-                text=True,
-            )
-            running.enter_context(process)
-            running.callback(process.kill)
+    with subprocess.Popen(
+        [sys.executable, "-m", "serving", "--model", "echo", "--port", "0"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+    ) as process:
+        try:
             facts = json.loads(process.stdout.readline())
-            ports += [facts["port"], facts["admin_port"]]
-    assert len(set(ports)) == 4
+        finally:
+            process.kill()
+    assert len({facts["port"], facts["admin_port"], echo.port, echo.admin_port}) == 4
 
 
-def test_a_taken_port_is_one_clear_line():
+def test_a_taken_port_is_one_clear_line(serve):
     """A port in use is named, with what to do, before the model is loaded."""
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
         port = str(taken.getsockname()[1])
-        done = subprocess.run(
-            [sys.executable, "-m", "serving", "--model", "echo", "--port", port],
-            capture_output=True,
-            text=True,
-            timeout=30,
-            check=False,
-        )
-    assert done.returncode == 1
-    assert f"port {port}" in done.stderr
-    assert "--port" in done.stderr
+        done = serve("--model", "echo", "--port", port)
+    assert done.code == 1
+    assert f"port {port}" in done.err
+    assert "--port" in done.err
 
 
-def test_the_limit_of_json_holds_in_every_protocol():
+def test_the_limit_of_json_holds_in_every_protocol(echo):
     """What is longer is 413 wherever it is sent; numbers that a replica reads are not counted."""
-    with server("--model", "echo", "--set", "server.max_json_bytes=70000") as running:
-        text = "a" * 70_000
-        item = {"name": "data", "shape": [1, 50_000], "datatype": "UINT8", "data": [1] * 50_000}
-        for path, data in (
-            ("/v2/models/echo/infer", {"inputs": [item], "id": text}),
-            ("/v1/models/echo:predict", {"instances": [[1]], "more": text}),
-        ):
-            status, answer = running.json("POST", path, data)
-            assert (status, "server.max_json_bytes" in answer["error"]) == (413, True)
-        assert running.json("POST", "/v2/models/echo/infer", {"inputs": [item]})[0] == 200
+    text = "a" * 70_000
+    item = {"name": "data", "shape": [1, 50_000], "datatype": "UINT8", "data": [1] * 50_000}
+    for path, data in (
+        ("/v2/models/echo/infer", {"inputs": [item], "id": text}),
+        ("/v1/models/echo:predict", {"instances": [[1]], "more": text}),
+    ):
+        status, answer = echo.json("POST", path, data)
+        assert (status, "server.max_json_bytes" in answer["error"]) == (413, True)
+    assert echo.json("POST", "/v2/models/echo/infer", {"inputs": [item]})[0] == 200
 
 
-def test_every_protocol_on_the_query_port():
+def test_every_protocol_on_the_query_port(echo):
     """Open Inference, its extensions and TensorFlow Serving answer beside one another."""
-    with server("--model", "echo", "--set", "server.model_control=explicit") as running:
-        tensor = {"name": "data", "shape": [1, 1], "datatype": "UINT8", "data": [7]}
-        status, answer = running.json("POST", "/v2/models/echo/infer", {"inputs": [tensor]})
-        assert (status, answer["outputs"][0]["data"]) == (200, [7])
-        asked = running.json("POST", "/v1/models/echo:predict", {"instances": [[7], [8]]})
-        assert asked == (200, {"predictions": [[7], [8]]})
-        (found,) = running.json("GET", "/v2/models/echo/stats")[1]["model_stats"]
-        assert (found["inference_count"], found["inference_stats"]["success"]["count"]) == (3, 2)
-        page = running.request("GET", "/monitoring/prometheus/metrics")[1]
-        assert b'model="echo"' in page
-        assert running.request("POST", "/v2/repository/models/linear/load")[0] == 200
-        assert running.json("GET", "/v2/models/linear")[0] == 200
-        assert running.request("POST", "/v2/repository/models/echo/unload")[0] == 200
-        assert running.json("GET", "/v1/models/echo")[0] == 404
-        assert running.json("GET", "/elsewhere")[0] == 404
+
+    def counted():
+        (found,) = echo.json("GET", "/v2/models/echo/stats")[1]["model_stats"]
+        return found["inference_count"], found["inference_stats"]["success"]["count"]
+
+    items, requests = counted()
+    tensor = {"name": "data", "shape": [1, 1], "datatype": "UINT8", "data": [7]}
+    status, answer = echo.json("POST", "/v2/models/echo/infer", {"inputs": [tensor]})
+    assert (status, answer["outputs"][0]["data"]) == (200, [7])
+    asked = echo.json("POST", "/v1/models/echo:predict", {"instances": [[7], [8]]})
+    assert asked == (200, {"predictions": [[7], [8]]})
+    assert counted() == (items + 3, requests + 2)
+    page = echo.request("GET", "/monitoring/prometheus/metrics")[1]
+    assert b'model="echo"' in page
+    assert echo.request("POST", "/v2/repository/models/linear/load")[0] == 200
+    assert echo.json("GET", "/v2/models/linear")[0] == 200
+    assert echo.json("GET", "/v1/models/linear")[0] == 200
+    assert echo.request("POST", "/v2/repository/models/linear/unload")[0] == 200
+    assert echo.json("GET", "/v1/models/linear")[0] == 404
+    assert echo.json("GET", "/elsewhere")[0] == 404
 
 
 def asked(port, raw):
@@ -412,35 +460,33 @@ def asked(port, raw):
         return int(sock.recv(65536).split()[1])
 
 
-def test_names_and_pages_at_the_ports_of_a_server(monkeypatch):
+def test_names_and_pages_at_the_ports_of_a_server(echo):
     """Bound to loopback both ports are asked as this machine, or by a name that is given; pages change nothing."""
-    arguments = ["--set", "server.model_control=explicit", "--set", "server.hosts=models.example"]
-    monkeypatch.setenv("LUTHIER_ADMIN_TOKEN", "a-token-of-the-test")
-    token = b"Authorization: Bearer a-token-of-the-test\r\n"
+    token = pathlib.Path(echo.facts["admin_token_file"]).read_text().strip()
+    token = f"Authorization: Bearer {token}\r\n".encode()
     load = b"/v2/repository/models/linear/load"
     page, own = b"Origin: http://evil.example\r\n", b"Origin: http://localhost:%d\r\n"
-    with server("--model", "echo", *arguments) as running:
-        query, admin = running.port, running.admin_port
-        for port, method, path, host, fields, status in (
-            (query, b"GET", b"/v2", b"localhost:%d" % query, b"", 200),
-            (query, b"GET", b"/v2", b"models.example", b"", 200),
-            (query, b"GET", b"/v2", b"evil.example:%d" % query, b"", 403),
-            (query, b"GET", b"/v2/health/ready", b"evil.example", b"", 200),
-            (query, b"GET", b"/monitoring/prometheus/metrics", b"evil.example", b"", 403),
-            (query, b"POST", load, b"localhost:%d" % query, page, 403),
-            (query, b"POST", load, b"localhost:%d" % query, b"Sec-Fetch-Site: cross-site\r\n", 403),
-            (query, b"POST", load, b"localhost:%d" % query, own % query, 200),
-            (query, b"POST", b"/app/update", b"127.0.0.1", page, 403),
-            (admin, b"GET", b"/admin/settings", b"127.0.0.1:%d" % admin, token, 200),
-            (admin, b"GET", b"/admin/settings", b"models.example", token, 200),
-            (admin, b"GET", b"/admin/settings", b"evil.example", token, 403),
-            (admin, b"GET", b"/metrics", b"evil.example", b"", 403),
-            (admin, b"GET", b"/health", b"evil.example", b"", 200),
-        ):
-            head = b"%b %b HTTP/1.1\r\nHost: %b\r\n%bContent-Length: 0\r\n\r\n" % (
-                method, path, host, fields,
-            )  # fmt: skip
-            assert asked(port, head) == status, head
+    query, admin = echo.port, echo.admin_port
+    for port, method, path, host, fields, status in (
+        (query, b"GET", b"/v2", b"localhost:%d" % query, b"", 200),
+        (query, b"GET", b"/v2", b"models.example", b"", 200),
+        (query, b"GET", b"/v2", b"evil.example:%d" % query, b"", 403),
+        (query, b"GET", b"/v2/health/ready", b"evil.example", b"", 200),
+        (query, b"GET", b"/monitoring/prometheus/metrics", b"evil.example", b"", 403),
+        (query, b"POST", load, b"localhost:%d" % query, page, 403),
+        (query, b"POST", load, b"localhost:%d" % query, b"Sec-Fetch-Site: cross-site\r\n", 403),
+        (query, b"POST", load, b"localhost:%d" % query, own % query, 200),
+        (query, b"POST", b"/app/update", b"127.0.0.1", page, 403),
+        (admin, b"GET", b"/admin/settings", b"127.0.0.1:%d" % admin, token, 200),
+        (admin, b"GET", b"/admin/settings", b"models.example", token, 200),
+        (admin, b"GET", b"/admin/settings", b"evil.example", token, 403),
+        (admin, b"GET", b"/metrics", b"evil.example", b"", 403),
+        (admin, b"GET", b"/health", b"evil.example", b"", 200),
+    ):
+        head = b"%b %b HTTP/1.1\r\nHost: %b\r\n%bContent-Length: 0\r\n\r\n" % (
+            method, path, host, fields,
+        )  # fmt: skip
+        assert asked(port, head) == status, head
 
 
 @pytest.fixture(scope="module")
@@ -553,67 +599,43 @@ def test_one_client_has_a_part_of_the_connections(given, most):
 @pytest.mark.parametrize(
     ("name", "value"), [("token_file", "not-there"), ("admin_host", "0.0.0.0")]
 )
-def test_wrong_credentials_end_the_server(tmp_path, name, value):
+def test_wrong_credentials_end_the_server(serve, tmp_path, name, value):
     """One line, before any model is loaded; an admin port for a network without a token is no port."""
-    done = subprocess.run(
-        command("--model", "echo", "--set", f"server.{name}={value}"),
-        capture_output=True, text=True, check=False, timeout=30, cwd=tmp_path,
-    )  # fmt: skip
-    assert done.returncode == 2
-    assert f"server.{name}" in done.stderr
-    assert len(done.stderr.splitlines()) == 1
+    done = serve("--model", "echo", "--set", f"server.{name}={value}", cwd=tmp_path)
+    assert done.code == 2
+    assert f"server.{name}" in done.err
+    assert len(done.err.splitlines()) == 1
 
 
-def test_the_admin_port_asks_for_the_token_that_was_made():
+def test_the_admin_port_asks_for_the_token_that_was_made(echo):
     """Health and metrics are open to who watches; all else needs what only this user can read, and it is gone after."""
-    with server("--model", "echo") as running:
-        file = pathlib.Path(running.facts["admin_token_file"])
-        assert file.name == f"admin-{running.admin_port}.token"
-        token = file.read_text().strip()
-        attack = json.dumps({"model": "os:system"})
-        for method, path, body, bearer, status in (
-            ("GET", "/health", None, "", 200),
-            ("GET", "/metrics", None, "", 200),
-            ("POST", "/admin/models", attack, "", 401),
-            ("POST", "/admin/start_containers", attack, "", 401),
-            ("POST", "/admin/shutdown", None, "", 401),
-            ("PATCH", "/admin/settings", "{}", "", 401),
-            ("GET", "/admin/settings", None, "", 401),
-            ("GET", "/admin/settings", None, "guessed", 401),
-            ("GET", "/admin/settings", None, token, 200),
-        ):
-            fields = {"Authorization": f"Bearer {bearer}"}
-            assert running.request(method, path, body, fields, admin=True)[0] == status, path
-        running.process.send_signal(signal.SIGTERM)
-        assert running.process.wait(20) == 0
-        assert not file.parent.exists()
+    file = pathlib.Path(echo.facts["admin_token_file"])
+    assert file.name == f"admin-{echo.admin_port}.token"
+    token = file.read_text().strip()
+    attack = json.dumps({"model": "os:system"})
+    for method, path, body, bearer, status in (
+        ("GET", "/health", None, "", 200),
+        ("GET", "/metrics", None, "", 200),
+        ("POST", "/admin/models", attack, "", 401),
+        ("POST", "/admin/start_containers", attack, "", 401),
+        ("POST", "/admin/shutdown", None, "", 401),
+        ("PATCH", "/admin/settings", "{}", "", 401),
+        ("GET", "/admin/settings", None, "", 401),
+        ("GET", "/admin/settings", None, "guessed", 401),
+        ("GET", "/admin/settings", None, token, 200),
+    ):
+        fields = {"Authorization": f"Bearer {bearer}"}
+        assert echo.request(method, path, body, fields, admin=True)[0] == status, path
 
 
-def test_the_token_of_a_killed_server_goes_with_the_next():
-    """Its file lasts until somebody comes by."""
-    with server("--model", "echo") as running:
-        file = pathlib.Path(running.facts["admin_token_file"])
-        running.process.kill()
-        running.process.wait(20)
-        assert file.exists()
-    with server("--model", "echo", "--no-admin-token") as running:
-        assert running.facts["admin_token_file"] is None
-        assert running.request("GET", "/admin/settings", admin=True)[0] == 200
-        assert file.exists(), "it makes no token, and looks for none"
-    with server("--model", "echo"):
-        assert not file.exists()
-
-
-def test_an_admin_port_for_a_network_speaks_tls(certificate, tmp_path):
+def test_an_admin_port_for_a_network_speaks_tls(serve, certificate, tmp_path):
     """With the certificate of the query port; in clear text it answers nobody."""
     (tmp_path / "admin").write_text(OTHER)
     arguments = ["--model", "echo", "--set", "server.admin_host=0.0.0.0"]
     arguments += ["--set", f"server.admin_token_file={tmp_path / 'admin'}"]
-    done = subprocess.run(
-        command(*arguments), capture_output=True, text=True, check=False, timeout=30
-    )
-    assert (done.returncode, len(done.stderr.splitlines())) == (2, 1)
-    assert "requires TLS" in done.stderr
+    done = serve(*arguments)
+    assert (done.code, len(done.err.splitlines())) == (2, 1)
+    assert "requires TLS" in done.err
     arguments += ["--set", f"server.tls_certificate={certificate[0]}"]
     arguments += ["--set", f"server.tls_key={certificate[1]}"]
     context = ssl.create_default_context(cafile=certificate[0])
@@ -671,40 +693,35 @@ def test_model_code_gets_no_secrets(tmp_path, monkeypatch):
             assert not [one for one in given if one.startswith(tuple(map(str.encode, SECRETS)))]
 
 
-def test_metrics_can_be_kept_to_the_admin_port():
+def test_metrics_can_be_kept_to_the_admin_port(resnet, echo):
     """In no protocol of the query port, nor statistics of models; the admin port shows what it did."""
-    with server("--model", "echo", "--set", "server.metrics=admin") as running:
-        for path, status in (
-            ("/monitoring/prometheus/metrics", 404),
-            ("/metrics", 404),
-            ("/v2/models/stats", 403),
-            ("/v2/models/echo/stats", 403),
-            ("/v2/models/echo", 200),
-        ):
-            assert running.request("GET", path)[0] == status, path
-        assert b"luthier_" in running.request("GET", "/metrics", admin=True)[1]
-    with server("--model", "echo") as running:
-        for path in ("/monitoring/prometheus/metrics", "/metrics", "/v2/models/echo/stats"):
-            assert running.request("GET", path)[0] == 200, path
+    for path, status in (
+        ("/monitoring/prometheus/metrics", 404),
+        ("/metrics", 404),
+        ("/v2/models/stats", 403),
+        ("/v2/models/resnet/stats", 403),
+        ("/v2/models/resnet", 200),
+    ):
+        assert resnet.request("GET", path)[0] == status, path
+    assert b"luthier_" in resnet.request("GET", "/metrics", admin=True)[1]
+    for path in ("/monitoring/prometheus/metrics", "/metrics", "/v2/models/echo/stats"):
+        assert echo.request("GET", path)[0] == 200, path
 
 
-def test_a_crowd_at_the_admin_port_holds_up_nobody():
+def test_a_crowd_at_the_admin_port_holds_up_nobody(echo):
     """Hundreds of silent connections to it: queries are served meanwhile, and it answers when they are gone."""
-    with server("--model", "echo") as running:
-        before = open_files(running.process.pid)
-        address = ("127.0.0.1", running.admin_port)
-        with contextlib.ExitStack() as crowd:
-            for _ in range(400):
-                sock = crowd.enter_context(socket.create_connection(address, 20))
-                with contextlib.suppress(ConnectionError):  # there was no place for it
-                    sock.sendall(b"GET /health HTTP/1.1\r\n")
-            assert running.request("GET", "/v2/health/ready")[0] == 200
-            assert open_files(running.process.pid) < before + 100
-        assert until(lambda: open_files(running.process.pid) < before + 10)
-        assert running.request("GET", "/admin/settings", admin=True)[0] == 200
-        running.process.send_signal(signal.SIGTERM)
-        assert running.process.wait(20) == 0
-        assert "Traceback" not in running.process.stderr.read()
+    pid = echo.process.pid
+    before = open_files(pid)
+    address = ("127.0.0.1", echo.admin_port)
+    with contextlib.ExitStack() as crowd:
+        for _ in range(400):
+            sock = crowd.enter_context(socket.create_connection(address, 20))
+            with contextlib.suppress(ConnectionError):  # there was no place for it
+                sock.sendall(b"GET /health HTTP/1.1\r\n")
+        assert echo.request("GET", "/v2/health/ready")[0] == 200
+        assert open_files(pid) < before + 100
+    assert until(lambda: open_files(pid) < before + 10)
+    assert echo.request("GET", "/admin/settings", admin=True)[0] == 200
 
 
 def open_files(pid):

@@ -2,13 +2,12 @@
 
 import json
 import pickle
-import subprocess
 
 import pytest
 import yaml
 from sklearn.linear_model import LinearRegression
 
-from tests.flows.test_server import command, server
+from tests.flows.test_server import server
 
 
 @pytest.fixture(name="folder")
@@ -23,14 +22,12 @@ def _folder(tmp_path):
     return path
 
 
-def test_without_trust_it_is_wrong_use(folder):
+def test_without_trust_it_is_wrong_use(serve, folder):
     """One line that says what it means, and exit code 2."""
-    ended = subprocess.run(
-        command("--model", str(folder)), capture_output=True, text=True, timeout=30, check=False
-    )
-    assert ended.returncode == 2
-    assert "runs code from its files (its flavor sklearn: pickle)" in ended.stderr
-    assert len(ended.stderr.strip().splitlines()) == 1
+    ended = serve("--model", str(folder))
+    assert ended.code == 2
+    assert "runs code from its files (its flavor sklearn: pickle)" in ended.err
+    assert len(ended.err.strip().splitlines()) == 1
 
 
 def test_with_trust_it_is_served_and_a_client_cannot_say_so(folder):

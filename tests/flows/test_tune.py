@@ -13,6 +13,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from typing import Any
 
 import optuna
 import pytest
@@ -23,11 +24,13 @@ from tuner.store.study_store import StudyStore
 from tuner.values.measurement import Measurement
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
-TUNE = (sys.executable, "-m", "tuner.cli.main")
+TUNE = (sys.executable, "-m", "tests.fakes.measured_once")
 SERVE = (sys.executable, "-m", "serving", *("--model", "echo", "--port", "0", "--admin-port", "0"))
 SHORT = ("--seconds", "0.4", "--warmup", "0.1", "--pairs", "2")
 ECHO = ("--model", "echo", "--concurrency", "4")
-ONE_TRIAL = ("--trials", "1", "--initial", "1")
+RANDOM = ("--sampler", "random")
+"""Where no prediction is looked at, no server is started for its profile."""
+ONE_TRIAL = ("--trials", "1", "--initial", "1", *RANDOM)
 BEST_LATER = """
 name: two
 knobs:
@@ -36,8 +39,6 @@ knobs:
 """
 """The default waits for a batch that never fills: the other configuration is quicker, and it waits as well, so
 that its rate is not all that a busy machine can do."""
-BEST_FIRST = BEST_LATER.replace("default: 40000", "default: 5000").replace("[5000", "[5000, 20000")
-"""The default is the quickest: there is nothing to verify."""
 WHOLE = BEST_LATER + "  replica.count: {type: int, choices: [2], default: 2, unit: replicas}\n"
 """A knob more, which every configuration has."""
 ENVIRONMENT = {**os.environ, "PYTHONPATH": str(ROOT)}
@@ -135,11 +136,58 @@ def states(folder: pathlib.Path, name: str) -> list[str]:
 
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory: pytest.TempPathFactory) -> tuple[pathlib.Path, Done]:
-    """A folder with one finished study of four trials, and what the command said."""
+    """A folder with one finished study of three trials, and what the command said."""
     folder = tmp_path_factory.mktemp("finished")
     (folder / "whole.yaml").write_text(WHOLE, encoding="utf-8")
-    budget = ("--trials", "4", "--initial", "2", "--stop-ei", "0", "--space", "whole.yaml")
+    budget = ("--trials", "3", "--initial", "2", "--stop-ei", "0", "--space", "whole.yaml")
     return folder, tune(folder, *ECHO, *SHORT, *budget, "--study", "one", "--json")
+
+
+@dataclasses.dataclass(frozen=True)
+class Killed:
+    """A study of an open loop that was killed two times: in the second trial, and in the second pair."""
+
+    folder: pathlib.Path
+    lines: list[str]
+    """Progress until the first kill."""
+    descendants: set[int]
+    """Processes of the first run."""
+    are_gone: bool
+    """Whether they ended with it."""
+    kept: list[str]
+    """States of trials after the first kill."""
+    searched: list[str]
+    """States of trials after the second kill."""
+    before: dict[str, Any]
+    """The verification as the second kill left it."""
+    resumed: Done
+    """How the study ended."""
+
+
+@pytest.fixture(scope="module")
+def killed(tmp_path_factory: pytest.TempPathFactory) -> Killed:
+    """Study `r`: killed, resumed, killed, resumed to its end."""
+    folder = tmp_path_factory.mktemp("killed")
+    (folder / "two.yaml").write_text(BEST_LATER, encoding="utf-8")
+    load = ("--model", "echo", "--rate", "200", "--arrivals", "burst")
+    budget = ("--trials", "2", "--initial", "2", "--space", "two.yaml", "--study", "r")
+    with started(folder, *load, *SHORT, *budget) as process:
+        lines = wait_for_trials(process, 1)
+        descendants = children(process.pid)
+        process.kill()
+        process.communicate()
+    are_gone = all_gone(descendants, within_s=10)
+    kept = states(folder, "r")
+    with started(folder, "resume", "r") as process:
+        assert process.stderr is not None
+        while not next(process.stderr).startswith("verify 2/4"):
+            pass
+        process.kill()
+        process.communicate()
+    before = json.loads((folder / "runs/r/verification/evaluations.json").read_text())
+    searched = states(folder, "r")
+    resumed = tune(folder, "resume", "r", "--json")
+    return Killed(folder, lines, descendants, are_gone, kept, searched, before, resumed)
 
 
 @pytest.fixture(scope="module")
@@ -159,8 +207,8 @@ def test_a_study_from_the_default_to_the_verdict(finished: tuple[pathlib.Path, D
     folder, done = finished
     assert done.code == 0, done.err
     answer = json.loads(done.out)
-    assert answer["trials"] == 4
-    assert answer["stopped"] == "the budget of 4 trials is used up"
+    assert answer["trials"] == 3
+    assert answer["stopped"] == "the budget of 3 trials is used up"
     verdict = answer["verdict"]
     assert (verdict is None) == (answer["best"] == answer["default"])
     is_better = verdict is not None and verdict["outcome"] == "better"
@@ -205,7 +253,7 @@ def test_the_store_is_an_optuna_study(finished: tuple[pathlib.Path, Done]) -> No
         study_name="one", storage=f"sqlite:///{folder / 'runs' / 'one' / 'study.db'}"
     )
     assert [trial.user_attrs["origin"] for trial in study.trials][:2] == ["default", "initial"]
-    assert all((folder / f"runs/one/trials/{n}/requests.npz").exists() for n in range(4))
+    assert all((folder / f"runs/one/trials/{n}/requests.npz").exists() for n in range(3))
 
 
 def test_the_log_has_an_event_for_each_trial(finished: tuple[pathlib.Path, Done]) -> None:
@@ -214,7 +262,7 @@ def test_the_log_has_an_event_for_each_trial(finished: tuple[pathlib.Path, Done]
     text = (folder / "runs" / "one" / "log.jsonl").read_text(encoding="utf-8")
     events = [json.loads(line) for line in text.splitlines()]
     ends = [event for event in events if event["event"] == "trial ended"]
-    assert [event["trial"] for event in ends] == [0, 1, 2, 3]
+    assert [event["trial"] for event in ends] == [0, 1, 2]
     assert {event["event"] for event in events} >= {"engine started", "engine said"}
 
 
@@ -288,65 +336,45 @@ def test_a_finished_study_is_reported_again(finished: tuple[pathlib.Path, Done])
     assert json.loads(resumed.out)["verdict"] == json.loads(done.out)["verdict"]
     reported = tune(folder, "report", "one", "--json")
     assert json.loads(reported.out)["studies"][0]["headline"] == json.loads(done.out)["headline"]
-    assert len(states(folder, "one")) == 4
+    assert len(states(folder, "one")) == 3
 
 
-def test_kill_loses_the_running_trial_and_leaves_no_process(tmp_path: pathlib.Path) -> None:
+def test_kill_loses_the_running_trial_and_leaves_no_process(killed: Killed) -> None:
     """After `kill -9` no server and no client is left, and resume goes on to the same budget."""
-    (tmp_path / "two.yaml").write_text(BEST_FIRST, encoding="utf-8")
-    budget = ("--trials", "3", "--initial", "3", "--space", "two.yaml")
-    with started(tmp_path, *ECHO, *SHORT, *budget, "--study", "k") as process:
-        wait_for_trials(process, 1)
-        descendants = children(process.pid)
-        assert len(descendants) >= 3  # server, template, replica, client
-        process.kill()
-        process.communicate()
-    assert all_gone(descendants, within_s=10)
-    kept = states(tmp_path, "k")
-    assert kept[0] == "COMPLETE"
-    resumed = tune(tmp_path, "resume", "k", "--json")
-    assert resumed.code == 0, resumed.err
-    assert json.loads(resumed.out)["trials"] == 3
-    after = states(tmp_path, "k")
-    assert after.count("COMPLETE") == 3
-    assert after.count("FAIL") == kept.count("RUNNING") <= 1
+    assert len(killed.descendants) >= 3  # server, template, replica, client
+    assert killed.are_gone
+    assert killed.kept[0] == "COMPLETE"
+    assert killed.resumed.code == 0, killed.resumed.err
+    assert json.loads(killed.resumed.out)["trials"] == 2
+    after = states(killed.folder, "r")
+    assert after.count("COMPLETE") == 2
+    assert after.count("FAIL") == killed.kept.count("RUNNING") <= 1
 
 
-def test_kill_in_the_verification_keeps_the_pairs_before_it(tmp_path: pathlib.Path) -> None:
+def test_kill_in_the_verification_keeps_the_pairs_before_it(killed: Killed) -> None:
     """After `kill -9` in the second pair, resume launches that pair, and no trial."""
-    budget = ("--trials", "2", "--initial", "2", "--pairs", "2", "--space", "two.yaml")
-    (tmp_path / "two.yaml").write_text(BEST_LATER, encoding="utf-8")
-    with started(tmp_path, *ECHO, *SHORT, *budget, "--study", "v") as process:
-        assert process.stderr is not None
-        lines = [next(process.stderr)]
-        while not lines[-1].startswith("verify 2/4"):
-            lines.append(next(process.stderr))
-        process.kill()
-        process.communicate()
-    before = json.loads((tmp_path / "runs/v/verification/evaluations.json").read_text())
-    whole = len(before["starts"]) // 2 * 2
+    whole = len(killed.before["starts"]) // 2 * 2
     assert whole >= 2
-    resumed = tune(tmp_path, "resume", "v", "--json")
-    assert resumed.code == 0, resumed.err
-    verified = [line.split()[1] for line in resumed.err.splitlines() if line.startswith("verify")]
+    assert killed.resumed.code == 0, killed.resumed.err
+    told = killed.resumed.err.splitlines()
+    verified = [line.split()[1] for line in told if line.startswith("verify")]
     assert verified == [f"{number}/4" for number in range(whole + 1, 5)]
-    answer = json.loads(resumed.out)
-    assert answer["best"] == before["best"]
-    kept = before["starts"][0]
+    answer = json.loads(killed.resumed.out)
+    assert answer["best"] == killed.before["best"]
+    kept = killed.before["starts"][0]
     assert kept["role"] == "default"
     assert answer["verdict"]["default"][0] == kept["measurement"]
-    assert states(tmp_path, "v") == ["COMPLETE"] * 2
+    assert killed.searched.count("COMPLETE") == 2
+    assert states(killed.folder, "r") == killed.searched
 
 
-def test_a_study_at_a_rate(tmp_path: pathlib.Path) -> None:
+def test_a_study_at_a_rate(killed: Killed) -> None:
     """An open loop from the command to the pages, without a concurrency; resume and report know the load."""
-    (tmp_path / "two.yaml").write_text(BEST_LATER, encoding="utf-8")
-    budget = ("--trials", "2", "--initial", "2", "--space", "two.yaml", "--study", "r", "--json")
-    open_loop = ("--model", "echo", "--rate", "200", "--arrivals", "burst")
-    done = tune(tmp_path, *open_loop, *SHORT, *budget)
+    folder, done = killed.folder, killed.resumed
     assert done.code == 0, done.err
-    assert "echo at 200 requests/s (burst arrivals)" in done.err
-    assert "no prediction: a profile describes a closed loop" in done.err
+    said = "".join(killed.lines)
+    assert "echo at 200 requests/s (burst arrivals)" in said
+    assert "no prediction: a profile describes a closed loop" in said
     answer = json.loads(done.out)
     assert (answer["rate_per_s"], answer["arrivals"]) == (200.0, "burst")
     assert answer["best"]["batching.timeout_us"] == 5000
@@ -354,15 +382,15 @@ def test_a_study_at_a_rate(tmp_path: pathlib.Path) -> None:
     best = answer["verdict"]["best"][0]
     assert best["rate_per_s"] == 200.0
     assert best["little_error"] is None
-    page = (tmp_path / "runs" / "r" / "report.html").read_text(encoding="utf-8")
+    page = (folder / "runs" / "r" / "report.html").read_text(encoding="utf-8")
     assert "echo at 200 requests/s (burst arrivals)" in page
     assert "were due in its measured part" in page
-    reported = tune(tmp_path, "report", "r")
+    reported = tune(folder, "report", "r")
     assert "200 requests/s (burst arrivals)" in reported.out
-    assert tune(tmp_path, "resume", "r").code == 0
-    exported = tune(tmp_path, "export", "r", "--to", "kserve", "--out", str(tmp_path / "k"))
+    assert tune(folder, "resume", "r").code == 0
+    exported = tune(folder, "export", "r", "--to", "kserve", "--out", str(folder / "k"))
     assert exported.code == 0, exported.err
-    text = (tmp_path / "k" / "kserve.yaml").read_text(encoding="utf-8")
+    text = (folder / "k" / "kserve.yaml").read_text(encoding="utf-8")
     assert "at 200 requests/s (burst arrivals)" in text
     assert "containerConcurrency: 500" not in text
 
@@ -435,7 +463,7 @@ def test_a_signal_ends_cleanly(tmp_path: pathlib.Path, number: signal.Signals) -
 
     Until then no other process may go on with the study; it is named the first one.
     """
-    budget = ("--trials", "30", "--initial", "30")
+    budget = ("--trials", "30", "--initial", "30", *RANDOM)
     with started(tmp_path, *ECHO, *SHORT, *budget, "--study", "s", "--json") as process:
         wait_for_trials(process, 1)
         second = tune(tmp_path, "resume", "s")
@@ -468,7 +496,7 @@ def test_fresh_starts_anew(of_one_trial: tuple[pathlib.Path, Measurement]) -> No
 
 def test_trials_that_cannot_work_are_data(tmp_path: pathlib.Path) -> None:
     """A limit that nothing keeps ends the study with code 1, the reason, and a report."""
-    budget = ("--trials", "2", "--initial", "2", "--constraint", "mean_ms <= 0.0001")
+    budget = ("--trials", "2", "--initial", "2", "--constraint", "mean_ms <= 0.0001", *RANDOM)
     done = tune(tmp_path, *ECHO, *SHORT, *budget, "--study", "n")
     assert done.code == 1
     assert "above the limit of 0.0001 ms" in done.err.splitlines()[-1]
@@ -499,21 +527,21 @@ def test_a_search_space_is_derived_once(tmp_path: pathlib.Path) -> None:
 
 
 def test_samplers_are_compared_under_one_budget(tmp_path: pathlib.Path) -> None:
-    """Two searches of three trials each take turns, and their winners are measured again."""
+    """Two searches of two trials each take turns, and their winners are measured again."""
     done = tune(
         tmp_path,
         *("compare", *ECHO, *SHORT, "--samplers", "random,gp"),
-        *("--trials", "3", "--initial", "2", "--study", "c", "--json"),
+        *("--trials", "2", "--initial", "1", "--study", "c", "--json"),
     )
     assert done.code == 0, done.err
     answer = json.loads(done.out)
-    assert [len(run["objectives"]) for run in answer["runs"]] == [3, 3]
+    assert [len(run["objectives"]) for run in answer["runs"]] == [2, 2]
     assert [len(run["remeasured"]) for run in answer["runs"]] == [2, 2]
     assert len(answer["differences"]) == 1
     assert (tmp_path / "runs" / "c" / "compare.html").exists()
     said = [line.split()[0] for line in done.err.splitlines() if " left" in line]
     turns = [word for word in said if word != "verify"]
-    assert turns == ["random", "gp"] * 3
+    assert turns == ["random", "gp"] * 2
 
 
 def test_doctor_looks_and_measures(tmp_path: pathlib.Path) -> None:
@@ -530,13 +558,13 @@ PILOT = ("doctor", "--noise", *ECHO, "--configurations", "2", *SHORT, "--json")
 
 
 def test_a_noise_pilot_measures_every_configuration(tmp_path: pathlib.Path) -> None:
-    """Two configurations, four launches of each; what is told is of them, and nothing is written."""
-    done = tune(tmp_path, *PILOT, "--evaluations", "4")
+    """Two configurations, three launches of each; what is told is of them, and nothing is written."""
+    done = tune(tmp_path, *PILOT, "--evaluations", "3")
     assert done.code == 0, done.err
     pilot = json.loads(done.out)["pilot"]
     assert len(pilot["configurations"]) == 2
     assert pilot["configurations"][0] == pilot["default"]
-    assert sorted(one["configuration"] for one in pilot["tried"]) == [0] * 4 + [1] * 4
+    assert sorted(one["configuration"] for one in pilot["tried"]) == [0] * 3 + [1] * 3
     worked = [one for one in pilot["tried"] if one["outcome"]["status"] == "ok"]
     assert all(len(one["blocks_ms"]) >= 3 for one in worked)
     assert all(one["foreign_share"] is not None for one in worked)
