@@ -85,6 +85,8 @@ def test_answered_requests_are_no_garbage(running, path):
                 gc.collect()
                 assert {answered(stream, path, text) for text in bodies(path, turn)} == {200}
                 left.append(gc.collect())
+                if left[-1] < REQUESTS // 2:
+                    break
         finally:
             gc.enable()
     assert min(left) < REQUESTS // 2

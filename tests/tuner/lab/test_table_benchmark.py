@@ -92,9 +92,10 @@ def test_one_surface_says_nothing_of_others(order: TableBenchmarkSpec) -> None:
 
 
 def test_the_same_seeds_give_the_same(record, order: TableBenchmarkSpec) -> None:
-    again = table_benchmark.compare(order, name="c")
+    """Whatever other seeds there are beside them."""
+    again = table_benchmark.compare(dataclasses.replace(order, seeds=(0, 1)), name="c")
     for one, other in zip(record.surfaces, again.surfaces, strict=True):
-        assert [each.regrets for each in one.contestants] == [
+        assert [each.regrets[:2] for each in one.contestants] == [
             each.regrets for each in other.contestants
         ]
 

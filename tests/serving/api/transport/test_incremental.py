@@ -349,7 +349,9 @@ def test_no_step_of_a_long_answer_is_much_of_it(form, outputs):
                 break
         gc.enable()
         runs.append(took_s)
-    least_s = [min(steps) for steps in zip(*runs, strict=True)]
+        least_s = [min(steps) for steps in zip(*runs, strict=True)]
+        if max(least_s) < sum(least_s) / 10:
+            break
     assert len(least_s) > LONG_ANSWER // PIECE
     assert max(least_s) < sum(least_s) / 10
 

@@ -50,13 +50,13 @@ class Asking:
 
 @functools.cache
 def capacity_per_s(profile: tuple[tuple[int, float], ...], within_s: float, items: int) -> float:
-    """Requests that one worker answers in a second, where one flow asks for three times as many as it could do."""
+    """Requests that one worker answers in a second, where one flow asks for twice as many as it could do."""
     batch_s = dict(profile)
     most_per_s = max(size / took_s for size, took_s in batch_s.items()) / items
-    seconds = max(3.0, 3.0 * within_s)
+    seconds = max(2.0, 3.0 * within_s)
     first = EmulatedRequest(at_s=0.0, model=0, objective_s=within_s, items=items)
     found = answered(
-        list(poisson(random.Random(3), 3.0 * most_per_s, seconds, first)), profiles=[batch_s]
+        list(poisson(random.Random(3), 2.0 * most_per_s, seconds, first)), profiles=[batch_s]
     )
     from_s = seconds / 3.0
     return sum(one.in_time and from_s < one.done_s < seconds for one in found) / (seconds - from_s)
@@ -136,7 +136,7 @@ def test_who_asks_for_less_than_its_share_gets_it_beside_a_flood(
     flood: Mapping[int, float], modest: Mapping[int, float], times: float
 ) -> None:
     run = Run(
-        Asking(name="flood", times=10.0, profile=flood),
+        Asking(name="flood", times=5.0, profile=flood),
         Asking(name="modest", times=times, profile=modest),
     )
     assert not broken(run.found)
@@ -168,7 +168,7 @@ def test_flows_that_ask_for_more_than_their_share_get_equal_work(
 ) -> None:
     """Seconds, not requests: beside one that asks for half of its share, or a third one that asks for more."""
     flows = [
-        Asking(name="a", times=10.0, profile=first),
+        Asking(name="a", times=5.0, profile=first),
         Asking(name="b", times=3.0, profile=second),
     ]
     flows.append(Asking(name="c", times=also))
@@ -225,7 +225,7 @@ def test_shares_are_kept_by_all_workers_together() -> None:
     assert in_time(run.found) >= 0.95 * in_time(run.as_one)
 
 
-@pytest.mark.parametrize("within_s", [0.05, 0.1, 1.0])
+@pytest.mark.parametrize("within_s", [0.05, 1.0])
 @pytest.mark.parametrize(("first", "second"), MODELS[:3])
 @pytest.mark.parametrize("times", [(0.8, 0.8), (1.2, 0.4)])
 def test_nothing_is_refused_for_a_share_where_there_is_enough(
@@ -245,12 +245,12 @@ def test_nothing_is_refused_for_a_share_where_there_is_enough(
     ]
 
 
-@pytest.mark.parametrize("within_s", [0.02, 0.05, 0.1, 1.0])
+@pytest.mark.parametrize("within_s", [0.02, 0.1, 1.0])
 @pytest.mark.parametrize("others", [(0.9,), (3.0,), (0.9, 0.5)])
 def test_shares_of_one_model_cost_no_requests(within_s: float, others: tuple[float, ...]) -> None:
     """As many requests are answered in time as if all were one flow's, also with short deadlines."""
     flows = [Asking(name=str(n), times=times, within_s=within_s) for n, times in enumerate(others)]
-    run = Run(Asking(name="flood", times=10.0, within_s=within_s), *flows)
+    run = Run(Asking(name="flood", times=5.0, within_s=within_s), *flows)
     modest = [one.name for one in flows if one.times < 1.0]
     assert all(run.got(name) >= 0.9 for name in modest)
     assert in_time(run.found) >= 0.95 * in_time(run.as_one)
