@@ -40,7 +40,7 @@ class ClipperConnection:
         qf_http_timeout_content: int = 300,  # noqa: ARG002
         num_frontend_replicas: int = 1,  # noqa: ARG002
     ) -> None:
-        """Start a server and connect; Docker's parameters have no effect."""
+        """Start a server and connect; parameters for Docker have no effect."""
         self.cm.start_clipper(cache_size=cache_size)
         self.connected = True
 

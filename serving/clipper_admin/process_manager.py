@@ -44,16 +44,16 @@ class ProcessContainerManager:
         """Store the settings; start nothing.
 
         Args:
-            cluster_name: part of folder names.
+            cluster_name: name used in folder names.
             clipper_query_port, clipper_management_port: 0 means a free port.
-            command: starts a server; default: `python -m serving`.
+            command: command that starts a server; default: `python -m serving`.
             folder: folder for model files and the log; default: a temporary one.
             start_timeout_s: maximum time until the server is ready.
-            stop_timeout_s: time after which it is killed.
+            stop_timeout_s: time after which a stopping server is killed.
         """
         self.cluster_name = cluster_name
         self.cluster_identifier = cluster_name
-        """Name that the released `clipper_admin` logs."""
+        """Alias of `cluster_name`, which the released `clipper_admin` logs."""
         self._host = host
         self._query_port = clipper_query_port
         self._management_port = clipper_management_port

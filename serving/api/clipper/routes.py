@@ -1,6 +1,6 @@
 """Routes of Clipper's query protocol on the inference port.
 
-    POST /{application}/predict     one input or a batch; 200 within the application's latency SLO
+    POST /{application}/predict     one input or a batch; answered within the latency SLO
     POST /{application}/update      feedback
     GET  /metrics                   Clipper's metrics, in JSON
 

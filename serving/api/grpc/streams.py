@@ -238,7 +238,7 @@ class InferStream:
     # Responses
 
     def add_response(self, part: _StreamRequest, data: bytes) -> None:
-        """Store a response until all earlier responses were sent."""
+        """Store a response until all earlier responses are sent."""
         part.exchange, part.data = None, b""
         self._let_go(part)
         self._hold(part, len(data))

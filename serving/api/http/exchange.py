@@ -40,6 +40,6 @@ class Routes(Protocol):
         """Return a response, or an exchange that later calls its `ResponseWriter` exactly once.
 
         Raises:
-            ServingError: the listener sends it as the response.
+            ServingError: the request fails; the listener sends the error.
         """
         ...

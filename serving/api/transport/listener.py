@@ -21,7 +21,7 @@ log = logging.getLogger(__name__)
 _ACKED = struct.Struct("=120xQ")
 """Field tcpi_bytes_acked of `struct tcp_info` in linux/tcp.h."""
 _TCP_INFO: int | None = getattr(socket, "TCP_INFO", None)
-"""Linux's socket option; elsewhere no client counts as slow."""
+"""Socket option of Linux; on other systems, no client counts as slow."""
 
 
 class Listener:
@@ -84,11 +84,10 @@ class Connection(asyncio.Protocol):
         self._client: str | None = None
         """Key in the connection limiter."""
         self._blocked = False
-        """Whether the client reads too slowly; reading pauses."""
+        """Whether reading pauses because the client reads too slowly."""
         self._is_later = False
-        """Whether the turn is used up; reading pauses."""
+        """Whether reading pauses because the turn is used up."""
         self._unsent_bytes = 0
-        """Number of unread response bytes that are counted."""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Admit or reject a new connection."""
@@ -113,7 +112,7 @@ class Connection(asyncio.Protocol):
             self._count_unsent()
 
     def resume_writing(self) -> None:
-        """Resume reading: the client has read enough."""
+        """Resume reading after the client has caught up."""
         self._blocked = False
         self._count_unsent()
         self._resume()
@@ -132,9 +131,9 @@ class Connection(asyncio.Protocol):
             self._transport.abort()
 
     def acknowledged_bytes(self) -> int | None:
-        """Return the number of bytes that the client has read, as the kernel counts them.
+        """Return the number of bytes that the client has read, as counted by the kernel.
 
-        None: no bytes are waiting, the connection is closed, or the number is unknown.
+        Returns None if no bytes are waiting, the connection is closed, or the number is unknown.
         """
         transport = self._transport
         if transport is None or _TCP_INFO is None:
@@ -155,7 +154,6 @@ class Connection(asyncio.Protocol):
     # Turns
 
     def _turns(self) -> Iterator[bytes]:
-        """Process received input, one turn per step."""
         raise NotImplementedError
 
     def _later(self) -> None:
@@ -180,7 +178,6 @@ class Connection(asyncio.Protocol):
     # Unread responses
 
     def _queued_bytes(self) -> int:
-        """Return the number of response bytes not yet passed to the transport."""
         return 0
 
     def _count_unsent(self) -> None:
