@@ -129,7 +129,7 @@ class ClipperConnection:
         batch_size: int = -1,
         pkgs_to_install: Sequence[str] | None = None,
     ) -> None:
-        """Build a model and deploy it: `build_model`, then `deploy_model`."""
+        """Call `build_model`, then `deploy_model`."""
         image = self.build_model(
             name, version, model_data_path, base_image, container_registry, pkgs_to_install
         )
@@ -144,7 +144,7 @@ class ClipperConnection:
         container_registry: str | None = None,  # noqa: ARG002
         pkgs_to_install: Sequence[str] | None = None,
     ) -> str:
-        """Return the image of a model: its absolute path.
+        """Return a model's absolute path, which serves as its image.
 
         The model is a file, a folder with `model.yaml`, or `path/to/file.py:Name`. Packages must be
         installed on the server.

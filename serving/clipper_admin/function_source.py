@@ -142,7 +142,6 @@ class _Module:
         return name
 
     def _write_source(self, function: types.FunctionType, name: str) -> None:
-        """Write a function inside a maker function that binds its names."""
         node = _definition(function)
         body: list[ast.stmt] = []
         for used, value in _used_names(function):
@@ -240,7 +239,6 @@ def _definition(function: types.FunctionType) -> ast.FunctionDef | ast.Lambda:
 
 
 def _used_names(function: types.FunctionType) -> Iterator[tuple[str, Any]]:
-    """Yield the outside names that a function uses, with their values."""
     cells: Mapping[str, Any] = dict(
         zip(function.__code__.co_freevars, function.__closure__ or (), strict=True)
     )

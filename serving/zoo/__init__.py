@@ -1,7 +1,8 @@
 """Lookup of model specs: bundled models by name, a user's own by path.
 
 Models are not loaded; the replica checks the file. Paths are absolute. A user's folder with a
-`model.yaml` (`spec_file`) is named by its path. Samples for a file `net.onnx` are in `net.samples.npz`.
+`model.yaml` (`spec_file`) is named by its path. Samples for a file `net.onnx` are in
+`net.samples.npz`.
 """
 
 from __future__ import annotations

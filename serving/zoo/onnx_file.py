@@ -56,7 +56,7 @@ class Graph:
         self._outputs.append(_value_info(name, dtype, shape))
 
     def weight(self, name: str, values: NDArray[Any] | np.generic) -> str:
-        """Store a constant tensor and return its name, or raise KeyError for an unsupported dtype."""
+        """Store a constant and return its name, or raise KeyError for an unsupported dtype."""
         # Not ascontiguousarray, which makes a scalar 1-d.
         array = np.asarray(values, order="C")
         dimensions = b"".join(_number(1, size) for size in array.shape)

@@ -33,7 +33,7 @@ from serving.zoo.bundled import FOLDER, SPEC_FILE, build_weights
 
 MAX_SPEC_BYTES = 65_536
 SAMPLES_FILE = "samples.npz"
-"""Real inputs in a model's folder; next to `net.onnx` they are `net.samples.npz`."""
+"""File of real inputs in a model's folder; next to `net.onnx`, it is `net.samples.npz`."""
 
 SAVED_MODEL_FILES = ("saved_model.pb", "saved_model.pbtxt")
 

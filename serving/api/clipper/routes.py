@@ -98,7 +98,6 @@ class _QueryBatch:
         self.tickets: list[RequestHandle] = []
 
     def write_response(self, place: int, result: QueryResponse) -> None:
-        """Write one response, in pieces if long."""
         output = result.output
         if result.is_default or output is None:
             self._default(place, result, result.explanation)

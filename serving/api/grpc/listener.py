@@ -42,7 +42,7 @@ _FULL = frames.settings({}) + frames.goaway(0, frames.ErrorCode.ENHANCE_YOUR_CAL
 _PING_S = 30.0
 """Silence after which a client with open streams is no longer pinged, but disconnected."""
 _JOINED_BYTES = 64 * 1024
-"""Size up to which it is cheaper to join small pieces than to send them separately."""
+"""Size up to which small pieces are joined, which is cheaper."""
 
 
 class GrpcListener(Listener):
@@ -109,7 +109,6 @@ class GrpcConnection(Connection):
         )
         self._exchanges: dict[int, Exchange] = {}
         self._held: dict[int, int] = {}
-        """Counted sizes of large requests, by stream."""
         self._streams: dict[int, InferStream] = {}
         self._flushing = False
         """Whether a flush is due after this loop iteration."""

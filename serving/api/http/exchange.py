@@ -18,7 +18,8 @@ class ResponseWriter(Protocol):
     def respond_with(self, head: bytes, body: Buffer) -> None:
         """Send a response whose head lacks the connection's own headers.
 
-        `head` may include the beginning of the body; `body` is the rest, borrowed for the call.
+        `head` may include the beginning of the body; `body` is the rest, which may be reused
+        once this returns.
         """
         ...
 

@@ -1,4 +1,4 @@
-"""Pure checks of the fields of HTTP/1 heads, and their errors."""
+"""Checks of HTTP/1 head fields, and their errors."""
 
 from __future__ import annotations
 

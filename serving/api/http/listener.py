@@ -35,7 +35,7 @@ from serving.values import Buffer
 _TURN = 16
 """Number of requests answered without a replica before a connection must yield to others."""
 _TURN_BYTES = 1024
-"""Number of body and response bytes that count as one more request, rejected ones included."""
+"""Number of body and response bytes, rejected requests included, that count as one more request."""
 _TURN_READ = 32 * 1024
 """Number of received bytes that count as one more request."""
 _TURN_PARTS = 64
@@ -92,7 +92,6 @@ class HttpConnection(Connection):
         self._waiting = False
         """Whether a request is in flight."""
         self._asked = _UNREADABLE
-        """Head of the request in flight."""
         self._held_bytes = 0
         self._pipeline = Pipeline(listener.buffered)
         self._since_s = time.monotonic()
@@ -107,7 +106,6 @@ class HttpConnection(Connection):
         """Parser, created for the first uncached head."""
         self._taking_up = False
         self._turn = _TURN
-        """Units of work left in the turn."""
         self._rest = _NOTHING
         """Bytes received, but not yet parsed."""
         self._failed = False
@@ -167,7 +165,6 @@ class HttpConnection(Connection):
             self._later()
 
     def _read(self, reader: RequestReader, data: memoryview) -> None:
-        """Parse until the turn is used up or the pipeline is full."""
         position = 0
         try:
             while position < len(data) and self._turn > 0 and not self._pipeline.is_overfull:

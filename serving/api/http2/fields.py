@@ -17,7 +17,7 @@ from serving.api.http2.frames import ErrorCode, Http2Error
 Pairs = tuple[tuple[bytes, bytes], ...]
 
 MAX_LIST_BYTES = 16 * 1024
-"""Limit on the total size of names and values, plus 32 bytes per field."""
+"""Limit on the total size of the fields: names, values, and 32 bytes each."""
 _FIELD_BYTES = 128
 """Memory per field in addition to its name and value."""
 _REMEMBERED = 128

@@ -34,7 +34,6 @@ class FrameReader:
         """Stream, flags, pieces and size of an incomplete head."""
         self._now_s = 0.0
         self._began_s = 0.0
-        """Time when the incomplete frame or preface began."""
         self._block_began_s = 0.0
 
     def refresh(self) -> None:

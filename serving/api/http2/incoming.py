@@ -71,7 +71,6 @@ class Incoming:
     ) -> None:
         self.streams: dict[int, Stream] = {}
         self.held_bytes = 0
-        """Number of buffered body bytes."""
         self._fields_bytes = 0
         self._buffered = buffered
         self._max_bytes = max_bytes

@@ -62,7 +62,7 @@ class Responder:
     # Whole responses
 
     def respond(self, stream: int, head: bytes, data: bytes, trailers: bytes) -> None:
-        """Send a whole response, or raise SendBufferFull; then only `respond_short` works."""
+        """Send a whole response, or raise SendBufferFull, after which only `respond_short` works."""
         known = self._streams.get(stream)
         if known is None:
             return
@@ -88,12 +88,7 @@ class Responder:
     # Streaming requests
 
     def message(self, stream: int) -> bytes | None:
-        """Return the next message with its prefix, or None if there is none yet.
-
-        Raises:
-            BodyTooLarge: the message exceeds the limit.
-            InvalidRequest: the stream ended within the message.
-        """
+        """Return the next message of a series, as `Incoming.message` does."""
         known = self._streams.get(stream)
         if known is None or not known.is_series:
             return None
@@ -110,7 +105,7 @@ class Responder:
             self._write(frames.frame(FrameType.HEADERS, frames.END_HEADERS, stream, head))
 
     def send(self, stream: int, data: bytes) -> None:
-        """Send a message, or raise SendBufferFull; then only `reset` works."""
+        """Send a message, or raise SendBufferFull, after which only `reset` works."""
         if stream in self._streams:
             self.outgoing.send(stream, data)
 

@@ -79,7 +79,7 @@ def checked_items(model: str, signature: Signature, tensors: Sequence[Tensor]) -
 def check_bytes(
     name: str, datatype: str, shape: Sequence[int], data: Buffer, budget: ParseBudget
 ) -> None:
-    """Raise InvalidRequest unless raw data holds the elements of its shape, within the budget."""
+    """Raise InvalidRequest unless raw data fits its shape and the budget."""
     elements = math.prod(shape)
     expected = elements * ITEM_BYTES[datatype]
     if ITEM_BYTES[datatype]:

@@ -22,7 +22,7 @@ from serving.errors import InvalidRequest
 from serving.values import Signature, Tensor, TensorSpec
 
 Example = Mapping[str, Sequence[Any]]
-"""Values by feature; those of one feature are all bytes, int or float."""
+"""Values by feature; those of one feature are all bytes, all int or all float."""
 
 MAX_SHARED = 2**18
 """Maximum number of values and bytes created by copying the context into examples."""

@@ -90,7 +90,7 @@ class TensorFlowRestCodec:
     def large_query(self, body: bytes) -> DecodedRequest | None:
         """Return a predict request whose numbers the replica reads, or None.
 
-        Requires that the body is a large, evenly nested array of numbers for the only input.
+        The body must hold one large, evenly nested array of numbers, for the only input.
 
         Raises:
             InvalidRequest: the shape does not fit the model.

@@ -85,7 +85,7 @@ def compress(encoding: str, body: bytes) -> bytes:
 
 
 def accepted_encoding(accept_encoding: bytes) -> str | None:
-    """Return gzip or else deflate, if the client accepts it, or None."""
+    """Return gzip, or else deflate, if the client accepts it, otherwise None."""
     asked = set()
     for text in accept_encoding.lower().split(b","):
         coding, _, weight = text.replace(b" ", b"").partition(b";q=")

@@ -30,7 +30,6 @@ class ConnectionLimiter:
         self.active = 0
         self._of_client: dict[str, int] = {}
         self.refused = 0
-        """Number of rejected connections."""
         self.stalled = 0
         """Number of connections and streams of slow clients that were ended."""
         self.late = 0

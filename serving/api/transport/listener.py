@@ -82,7 +82,6 @@ class Connection(asyncio.Protocol):
         self._port = listener
         self._transport: asyncio.Transport | None = None
         self._client: str | None = None
-        """Key in the connection limiter."""
         self._blocked = False
         """Whether reading pauses because the client reads too slowly."""
         self._is_later = False
@@ -157,7 +156,6 @@ class Connection(asyncio.Protocol):
         raise NotImplementedError
 
     def _later(self) -> None:
-        """Continue after other connections had their turn."""
         transport = self._transport
         if not self._is_later and transport is not None and not transport.is_closing():
             self._is_later = True

@@ -20,7 +20,7 @@ class SlowClientDetector(Generic[K]):
         self._marks: dict[K, tuple[float, int]] = {}
 
     def find_stalled(self, taken: Mapping[K, int], now_s: float) -> list[K]:
-        """Return the slow receivers; `taken` maps each with pending data to the bytes it has read."""
+        """Return the slow receivers; `taken` has the bytes read by each one with pending data."""
         before, self._marks = self._marks, {}
         stalled = []
         for receiver, so_far in taken.items():

@@ -28,7 +28,7 @@ _WITHOUT_SCORES = {"BYTES", "BOOL"}
 
 
 def requested_classes(spec: TensorSpec, parameters: Mapping[str, object]) -> int:
-    """Return the requested number of classes per item; 0 for the tensor itself.
+    """Return the requested number of classes per item, or 0 for the tensor itself.
 
     Raises:
         InvalidRequest: the number is invalid, or the output has no scores.

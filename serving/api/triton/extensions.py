@@ -69,7 +69,7 @@ class ExtensionRequest(NamedTuple):
 
 
 def parse_path(path: str) -> ExtensionRequest | None:
-    """Parse a path; return None for any other path."""
+    """Parse a path, or return None if it is not one of these."""
     match = _PATH.fullmatch(path.partition("?")[0])
     if match is None:
         return None
@@ -208,5 +208,5 @@ def _tensor_json(spec: TensorSpec, *, is_batched: bool) -> dict[str, Any]:
 
 
 def index_json(models: Iterable[RepositoryIndexEntry], *, ready: bool) -> list[dict[str, str]]:
-    """Encode an index, of ready models only if `ready`."""
+    """Encode an index; if `ready`, only of ready models."""
     return [entry._asdict() for entry in models if entry.state == "READY" or not ready]
