@@ -72,7 +72,7 @@ class ProcessContainerManager:
             )
         command = list(self._command or self._default_command(cache_size))
         with self._log_path().open("ab") as errors, self._output_path().open("wb") as output:
-            # Files and an own session let the server outlive this process.
+            # Files and a session of its own let the server outlive this process.
             self._process = subprocess.Popen(  # noqa: S603  # the user's own command
                 command,
                 stdin=subprocess.DEVNULL,

@@ -62,7 +62,7 @@ class Responder:
     # Whole responses
 
     def respond(self, stream: int, head: bytes, data: bytes, trailers: bytes) -> None:
-        """Send a whole response, or raise SendBufferFull, after which only `respond_short` works."""
+        """Send a whole response, or raise SendBufferFull; then only `respond_short` may follow."""
         known = self._streams.get(stream)
         if known is None:
             return
@@ -105,7 +105,7 @@ class Responder:
             self._write(frames.frame(FrameType.HEADERS, frames.END_HEADERS, stream, head))
 
     def send(self, stream: int, data: bytes) -> None:
-        """Send a message, or raise SendBufferFull, after which only `reset` works."""
+        """Send a message, or raise SendBufferFull; then only `reset` may follow."""
         if stream in self._streams:
             self.outgoing.send(stream, data)
 

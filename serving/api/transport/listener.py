@@ -90,7 +90,7 @@ class Connection(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Admit or reject a new connection."""
-        client = cast("asyncio.Transport", transport)  # uvloop's class is no subclass
+        client = cast("asyncio.Transport", transport)  # uvloop's class is not a subclass
         self._client = self._port.door.acquire(client, self._port.full)
         if self._client is not None:
             self._transport = client
