@@ -1,1 +1,1 @@
-"""Wire protocols: codecs and the listeners around them."""
+"""Wire protocols: codecs and listeners."""

@@ -1,4 +1,4 @@
-"""Generated admin tokens: one file per server, readable by its user only.
+"""Generated admin tokens: one file per server, readable only by its user.
 
 $XDG_RUNTIME_DIR/luthier-<pid>-<start time>-<pid namespace>-<random>/admin-<port>.token
 

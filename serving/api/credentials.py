@@ -56,7 +56,7 @@ def tls(settings: ServerSettings) -> Tls | None:
 
 
 def token(settings: ServerSettings, environment: Mapping[str, str]) -> Token | None:
-    """Return the token of the inference port (None: access is open), or raise InvalidSettings."""
+    """Return the inference port's token (None if access is open), or raise InvalidSettings."""
     return _token("token_file", settings.token_file, TOKEN_VARIABLE, environment)
 
 
@@ -64,8 +64,8 @@ def admin_token(settings: ServerSettings, environment: Mapping[str, str]) -> Tok
     """Return the configured token of the admin port, if any.
 
     Raises:
-        InvalidSettings: the token is unreadable or invalid; missing although the port is open to a
-            network; or set although `server.admin_access` is open.
+        InvalidSettings: the token is unreadable, invalid, missing although a network can reach the
+            port, or set although `server.admin_access` is open.
     """
     file = settings.admin_token_file
     found = _token("admin_token_file", file, ADMIN_TOKEN_VARIABLE, environment)
@@ -84,10 +84,10 @@ def admin_token(settings: ServerSettings, environment: Mapping[str, str]) -> Tok
 
 
 def admin_tls(settings: ServerSettings) -> Tls | None:
-    """Return the certificate and key of the admin port; None on loopback.
+    """Return the certificate and key of the admin port, or None on loopback.
 
     Raises:
-        InvalidSettings: TLS is missing, so that a network could read the token; or as for `tls`.
+        InvalidSettings: a network can reach the port and TLS is missing, or `tls` raises it.
     """
     if is_loopback(settings.admin_host):
         return None
@@ -102,7 +102,7 @@ def admin_tls(settings: ServerSettings) -> Tls | None:
 
 
 def hosts(settings: ServerSettings, bound: str) -> TrustedHosts | None:
-    """Return the trusted host names of a port; None: any host."""
+    """Return the trusted host names of a port, or None to trust any host."""
     further = {name for text in (settings.hosts or "").split(",") if (name := text.strip())}
     if "*" in further or not (further or is_loopback(bound)):
         return None

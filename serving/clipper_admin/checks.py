@@ -1,4 +1,4 @@
-"""Checks on arguments of callers: names and versions, packages, paths of models."""
+"""Checks of callers' arguments: names, versions, packages and model paths."""
 
 from __future__ import annotations
 
@@ -13,11 +13,7 @@ _NAME = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?")
 
 
 def check_versioned_name(name: str, version: str) -> None:
-    """Check a name and a version, which Clipper puts into host names and labels.
-
-    Raises:
-        ClipperException: one is invalid.
-    """
+    """Raise ClipperException unless a name and a version fit into host names and labels."""
     for what, value in (("name", name), ("version", version)):
         if not isinstance(value, str) or not _NAME.fullmatch(value):
             raise ClipperException(
@@ -30,8 +26,7 @@ def check_versioned_name(name: str, version: str) -> None:
 def absolute_reference(model_data_path: str) -> str:
     """Return the absolute path of a model file or folder, or of `path/to/file.py:Name`.
 
-    Raises:
-        ClipperException: it does not exist.
+    Raises ClipperException if it does not exist.
     """
     file, separator, attribute = model_data_path, "", ""
     if not pathlib.Path(model_data_path).exists():
@@ -46,11 +41,7 @@ def absolute_reference(model_data_path: str) -> str:
 
 
 def check_packages(packages: Sequence[str] | None) -> None:
-    """Check that packages are installed: models run in the server's environment.
-
-    Raises:
-        ClipperException: a package is missing.
-    """
+    """Raise ClipperException for packages that are missing where models run."""
     missing = []
     for package in packages or ():
         try:

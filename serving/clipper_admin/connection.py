@@ -40,7 +40,7 @@ class ClipperConnection:
         qf_http_timeout_content: int = 300,  # noqa: ARG002
         num_frontend_replicas: int = 1,  # noqa: ARG002
     ) -> None:
-        """Start a server and connect; Docker's parameters have no effect."""
+        """Start a server and connect; parameters for Docker have no effect."""
         self.cm.start_clipper(cache_size=cache_size)
         self.connected = True
 
@@ -129,7 +129,7 @@ class ClipperConnection:
         batch_size: int = -1,
         pkgs_to_install: Sequence[str] | None = None,
     ) -> None:
-        """Build a model and deploy it: `build_model`, then `deploy_model`."""
+        """Call `build_model`, then `deploy_model`."""
         image = self.build_model(
             name, version, model_data_path, base_image, container_registry, pkgs_to_install
         )
@@ -144,7 +144,7 @@ class ClipperConnection:
         container_registry: str | None = None,  # noqa: ARG002
         pkgs_to_install: Sequence[str] | None = None,
     ) -> str:
-        """Return the image of a model: its absolute path.
+        """Return a model's absolute path, which serves as its image.
 
         The model is a file, a folder with `model.yaml`, or `path/to/file.py:Name`. Packages must be
         installed on the server.

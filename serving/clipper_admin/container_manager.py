@@ -21,7 +21,7 @@ _MAX_RESPONSE_BYTES = 64 * 2**20
 
 
 _direct = urllib.request.build_opener(urllib.request.ProxyHandler({}))
-"""URL opener that bypasses any proxy in the environment."""
+"""URL opener that ignores proxies in the environment."""
 
 
 def post(address: str, path: str, data: Mapping[str, Any]) -> str:
@@ -30,7 +30,7 @@ def post(address: str, path: str, data: Mapping[str, Any]) -> str:
 
 
 def ping(address: str) -> str:
-    """Ping the management REST API; raises as `post` does."""
+    """Ping the management REST API, or raise ClipperException."""
     return _manage(address, "/admin/ping", None)
 
 
@@ -49,7 +49,6 @@ def _manage(address: str, path: str, body: bytes | None) -> str:
 
 
 def _fetch(url: str, token: str | None, body: bytes | None) -> str:
-    """Send a POST request with a JSON body, or a GET request without one."""
     headers = {} if body is None else {"Content-Type": "application/json"}
     if token is not None:
         headers["Authorization"] = f"Bearer {token.strip()}"

@@ -40,7 +40,7 @@ def save_function(
         folder: an existing folder; an earlier module is replaced.
 
     Raises:
-        ClipperException: it uses something that cannot be written.
+        ClipperException: the function uses something that cannot be written.
     """
     if not inspect.isfunction(function):
         raise ClipperException(
@@ -57,7 +57,7 @@ def save_function(
 
 
 def load_function(reference: str) -> Callable[[list[Any]], Any]:
-    """Reload the function from a module by `save_function`, or raise ClipperException."""
+    """Reload a function that `save_function` wrote, or raise ClipperException."""
     file = reference.rpartition(":")[0]
     spec = importlib.util.spec_from_file_location("_clipper_function", file)
     assert spec is not None
@@ -99,7 +99,7 @@ class _Module:
         return "\n".join(lines) + "\n"
 
     def value(self, value: Any, name: str, user: types.FunctionType) -> ast.expr:
-        """Return an expression for what `user` knows by a name, or raise ClipperException."""
+        """Return an expression for what `user` knows as `name`, or raise ClipperException."""
         if isinstance(value, types.ModuleType) and value.__name__ != "__main__":
             return _expression(self._import(value))
         if callable(value) and _is_importable(value):
@@ -142,7 +142,6 @@ class _Module:
         return name
 
     def _write_source(self, function: types.FunctionType, name: str) -> None:
-        """Write a function inside a maker function that binds its names."""
         node = _definition(function)
         body: list[ast.stmt] = []
         for used, value in _used_names(function):
@@ -240,7 +239,6 @@ def _definition(function: types.FunctionType) -> ast.FunctionDef | ast.Lambda:
 
 
 def _used_names(function: types.FunctionType) -> Iterator[tuple[str, Any]]:
-    """Yield the outside names that a function uses, with their values."""
     cells: Mapping[str, Any] = dict(
         zip(function.__code__.co_freevars, function.__closure__ or (), strict=True)
     )

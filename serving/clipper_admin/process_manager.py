@@ -44,16 +44,16 @@ class ProcessContainerManager:
         """Store the settings; start nothing.
 
         Args:
-            cluster_name: part of folder names.
+            cluster_name: name used in folder names.
             clipper_query_port, clipper_management_port: 0 means a free port.
-            command: starts a server; default: `python -m serving`.
+            command: command that starts a server; default: `python -m serving`.
             folder: folder for model files and the log; default: a temporary one.
             start_timeout_s: maximum time until the server is ready.
-            stop_timeout_s: time after which it is killed.
+            stop_timeout_s: time after which a stopping server is killed.
         """
         self.cluster_name = cluster_name
         self.cluster_identifier = cluster_name
-        """Name that the released `clipper_admin` logs."""
+        """Alias of `cluster_name`, which the released `clipper_admin` logs."""
         self._host = host
         self._query_port = clipper_query_port
         self._management_port = clipper_management_port
@@ -72,7 +72,7 @@ class ProcessContainerManager:
             )
         command = list(self._command or self._default_command(cache_size))
         with self._log_path().open("ab") as errors, self._output_path().open("wb") as output:
-            # Files and an own session let the server outlive this process.
+            # Files and a session of its own let the server outlive this process.
             self._process = subprocess.Popen(  # noqa: S603  # the user's own command
                 command,
                 stdin=subprocess.DEVNULL,

@@ -1,7 +1,8 @@
 """Lookup of model specs: bundled models by name, a user's own by path.
 
-Loads no model; the replica checks the file. Paths are absolute. A user's folder with a `model.yaml`
-(`spec_file`) is named by its path. Samples for a file `net.onnx` are in `net.samples.npz`.
+Models are not loaded; the replica checks the file. Paths are absolute. A user's folder with a
+`model.yaml` (`spec_file`) is named by its path. Samples for a file `net.onnx` are in
+`net.samples.npz`.
 """
 
 from __future__ import annotations
@@ -48,13 +49,13 @@ def find(
             `package.module:Name` (kind python); a program (kind command).
         name: name to serve it under; default: its own or the file's stem.
         kind: model kind, if the path does not determine it.
-        is_trusted: allows `ONLY_TRUSTED`; for the operator, never for clients.
+        is_trusted: whether kinds in `ONLY_TRUSTED` are allowed; never on behalf of clients.
 
     Raises:
         UnknownModel: it is neither a path nor a bundled name.
         ModelLoadFailed: the path is missing, the kind unknown, `model.yaml` invalid, or the model
             untrusted.
-        InvalidSettings: `name` does not fit URLs and knobs, or `kind` is not the model's.
+        InvalidSettings: `name` does not fit URLs and knobs, or `kind` contradicts the model.
     """
     if kind is not None and kind not in KINDS:
         raise InvalidSettings(

@@ -1,6 +1,6 @@
 """Reader of MLflow model folders: the file to serve and its kind, without MLflow.
 
-Takes the first flavor with a kind of its own; otherwise the kind mlflow, with a description of the
+Takes the first flavor with a kind of its own, or else the kind mlflow with a description of the
 code that loading runs.
 """
 
@@ -35,7 +35,7 @@ _SAVED_MODEL = "saved_model.pb"
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class MlflowModel:
-    """The served part of an MLflow folder."""
+    """The part of an MLflow folder to serve."""
 
     kind: str
     path: pathlib.Path

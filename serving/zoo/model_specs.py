@@ -22,7 +22,7 @@ _ALWAYS = ("name", "version", "kind", "path", "program", "description", "sample"
 
 
 def as_json(spec: ModelSpec) -> dict[str, Any]:
-    """Return a spec as JSON, with empty fields left out so that it equals older records."""
+    """Return a spec as JSON, without empty fields so that it equals older records."""
     data = {field.name: _plain(getattr(spec, field.name)) for field in dataclasses.fields(spec)}
     return {name: value for name, value in data.items() if value or name in _ALWAYS}
 
@@ -31,7 +31,7 @@ def from_json(data: Mapping[str, Any]) -> ModelSpec:
     """Return the spec that `as_json` wrote.
 
     Raises:
-        ModelLoadFailed: the data is invalid, or the model allowed only on the command line.
+        ModelLoadFailed: the data is invalid, or the model is allowed only on the command line.
     """
     try:
         program = data["program"]
@@ -57,7 +57,6 @@ def from_json(data: Mapping[str, Any]) -> ModelSpec:
 
 
 def _plain(value: Any) -> Any:
-    """Return a field's value as JSON."""
     if isinstance(value, pathlib.Path):
         return _path_text(value)
     if isinstance(value, Program | Variant):

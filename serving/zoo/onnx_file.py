@@ -1,7 +1,7 @@
 """Writer of ONNX files, node by node, without the `onnx` package.
 
-A subset of `onnx.proto` (IR version 8), encoded as Protocol Buffers: one graph with dense tensors,
-whose attributes are numbers, strings or lists of integers.
+A subset of `onnx.proto` (IR version 8), encoded as Protocol Buffers: one graph, with dense tensors
+and with attributes that are numbers, strings or lists of integers.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class Graph:
         self._outputs.append(_value_info(name, dtype, shape))
 
     def weight(self, name: str, values: NDArray[Any] | np.generic) -> str:
-        """Store a constant tensor and return its name; KeyError if its dtype is not in `DTYPES`."""
+        """Store a constant and return its name, or raise KeyError for an unsupported dtype."""
         # Not ascontiguousarray, which makes a scalar 1-d.
         array = np.asarray(values, order="C")
         dimensions = b"".join(_number(1, size) for size in array.shape)
@@ -76,9 +76,9 @@ class Graph:
 
         Args:
             operator: operator of opset 17.
-            inputs: names of inputs, weights or outputs; empty: omitted.
-            output: name of a single output; default: the node's.
-            outputs: names of several outputs; empty: omitted.
+            inputs: names of inputs, weights or outputs; an empty name omits one.
+            output: name of a single output; default: the node's name.
+            outputs: names of several outputs; an empty name omits one.
         """
         name = f"{operator.lower()}_{len(self._nodes)}"
         names = list(outputs) or [output or name]

@@ -16,7 +16,7 @@ TEXTS = {
     ".json": "an XGBoost model (an object that begins with the key 'learner', as Booster.save_model writes it)",
     ".txt": "a LightGBM model (it begins with the lines 'tree' and 'version=v...', as Booster.save_model writes it)",
 }
-"""Expected content, by suffix, where the suffix shows no kind."""
+"""Expected content by suffix, for suffixes that do not imply a kind."""
 
 SUFFIXES: dict[str, str] = {
     ".onnx": "onnx",
@@ -34,7 +34,7 @@ SUFFIXES: dict[str, str] = {
     ".cbm": "catboost",
     ".py": "python",
 }
-"""Kind by suffix, if content does not decide; kinds explain how to convert pickles."""
+"""Kind by suffix if content does not decide; for pickles, a kind that explains how to convert."""
 OFFERED = ".onnx, .ort, .skops, .npz, .pt, .pt2, .jit, .ubj, .cbm, XGBoost's .json, LightGBM's .txt, .py:NAME"
 _ZIP = b"PK\x03\x04"
 _PARTS: Mapping[bytes, str] = {
@@ -103,7 +103,7 @@ def _part_of(path: pathlib.Path) -> bytes | None:
 
 
 def is_pickle(path: pathlib.Path) -> bool:
-    """Whether a file begins as a pickle does."""
+    """Whether a file begins like a pickle."""
     if not path.is_file():
         return False
     with path.open("rb") as file:
@@ -111,5 +111,5 @@ def is_pickle(path: pathlib.Path) -> bool:
 
 
 def is_pickled(path: pathlib.Path) -> bool:
-    """Whether a file is a pickle, or an archive with one that is no PyTorch program."""
+    """Whether a file is a pickle, or an archive that contains one and is not a PyTorch program."""
     return is_pickle(path) or _part_of(path) == b"/data.pkl"

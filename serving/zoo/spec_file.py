@@ -33,7 +33,7 @@ from serving.zoo.bundled import FOLDER, SPEC_FILE, build_weights
 
 MAX_SPEC_BYTES = 65_536
 SAMPLES_FILE = "samples.npz"
-"""Real inputs in a model's folder; next to `net.onnx` they are `net.samples.npz`."""
+"""File of real inputs in a model's folder; next to `net.onnx`, it is `net.samples.npz`."""
 
 SAVED_MODEL_FILES = ("saved_model.pb", "saved_model.pbtxt")
 
@@ -95,7 +95,7 @@ def find_program(words: list[str], folder: pathlib.Path, where: pathlib.Path) ->
 
 
 def read_spec(folder: pathlib.Path, *, name: str | None, builds: bool = True) -> ModelSpec:
-    """Read a folder's `model.yaml`; without `builds`, no weights are built."""
+    """Read a folder's `model.yaml`, building missing weights only if `builds`."""
     file = folder / SPEC_FILE
     names = f"{SPEC_FILE}, no {mlflow_folder.FILE} and no {SAVED_MODEL_FILES[0]}"
     text = f"the folder has no {names}; name the model file instead"
@@ -124,13 +124,11 @@ def read_spec(folder: pathlib.Path, *, name: str | None, builds: bool = True) ->
 
 
 def _require(holds: bool, file: pathlib.Path, text: str) -> None:
-    """Raise ModelLoadFailed with a message unless a condition holds."""
     if not holds:
         raise ModelLoadFailed(str(file), text)
 
 
 def _declared_inputs(spec: Mapping[str, Any], file: pathlib.Path) -> dict[str, Any]:
-    """Return the fields of `ModelSpec` that declare inputs, or raise ModelLoadFailed."""
     shapes = []
     for name, sizes in spec.get("shapes", {}).items():
         each = sizes if isinstance(sizes, list) else [sizes]
@@ -165,7 +163,6 @@ def _declared_inputs(spec: Mapping[str, Any], file: pathlib.Path) -> dict[str, A
 def _variants(
     given: Mapping[Any, Any], path: pathlib.Path | None, file: pathlib.Path
 ) -> dict[str, Variant]:
-    """Return the variants of a spec, or raise ModelLoadFailed."""
     variants = {}
     for name, fields in given.items():
         where = f"variants.{name}"

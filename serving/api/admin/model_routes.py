@@ -10,12 +10,13 @@
     PUT    /admin/models/NAME/traffic             {"shares": {VERSION: SHARE}}; the current
                                                   version gets the rest
     PUT    /admin/models/NAME/shadow              {"version"}; DELETE: end shadowing
-    DELETE /admin/models/NAME/versions/VERSION    remove it after its requests; the last one
-                                                  takes the model's settings with it, except
-                                                  those given at the start
+    DELETE /admin/models/NAME/versions/VERSION    remove it once its requests finish;
+                                                  removing the last version also removes
+                                                  the model's settings, except those given
+                                                  at startup
 
-Each route responds as GET does. Model paths are read with the server's permissions, so these routes
-are for its operator only.
+Every route returns the same body as GET. Model paths are read with the server's permissions, so
+these routes are for its operator only.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ from serving.settings import ServingSettings
 
 
 class ModelRoutes:
-    """Handlers of the routes for models."""
+    """Handlers for the model routes."""
 
     def __init__(
         self, engine: Engine, repository: Repository | None, given: ServingSettings

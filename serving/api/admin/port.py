@@ -1,4 +1,4 @@
-"""Connections of the admin port, with the limits on number and time that aiohttp lacks.
+"""Connections of the admin port, with limits on number and time, which aiohttp lacks.
 
 A sweep closes connections that are idle for too long or whose request is late.
 """
@@ -32,7 +32,7 @@ class AdminListener:
         """Store the settings.
 
         Args:
-            application: must not be running yet.
+            application: an application that is not running yet.
             idle_s: time limit after a response.
             request_s: time limit for a request or a connection's first head.
         """
@@ -90,9 +90,8 @@ class _Connection(asyncio.Protocol):
         self._client: str | None = None
         self._request: web.Request | None = None
         self._is_idle = False
-        """Whether nothing of the next request has arrived."""
         self._since_s = time.monotonic()
-        """Start of the request, or end of the last response."""
+        """Start time of the request, or end time of the last response."""
 
     def begin(self, request: web.Request) -> None:
         """Start counting the time of a request whose head is complete."""
@@ -101,7 +100,7 @@ class _Connection(asyncio.Protocol):
         self._request = request
 
     def finish(self) -> None:
-        """Note the end of a response; while it is unread, the connection counts as idle."""
+        """Note the end of a response; the connection is idle even while the response is unread."""
         self._request = None
         self._is_idle = True
         self._since_s = time.monotonic()

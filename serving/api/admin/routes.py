@@ -5,7 +5,7 @@
     GET   /admin/replicas    replicas with their use, and deaths since settings last changed
           /admin/models      see `model_routes`
     POST  /admin/add_app ... see `clipper.management`
-    POST  /admin/shutdown    finish accepted requests, then end; ?graceful=false: end at once
+    POST  /admin/shutdown    finish accepted requests, then exit; ?graceful=false: exit at once
     GET   /metrics           Prometheus
     GET   /health            200 when ready, otherwise 503
 
@@ -57,7 +57,7 @@ _ROUTES = (
 
 
 def _is_server_error(record: logging.LogRecord) -> bool:
-    """Whether a record is not about a client's malformed HTTP."""
+    """Whether a log record concerns anything but malformed HTTP from a client."""
     return not (record.exc_info and isinstance(record.exc_info[1], HttpProcessingError))
 
 
@@ -81,16 +81,16 @@ class AdminRoutes:
         stop: Callable[[], None] | None = None,
         given: ServingSettings | None = None,
     ) -> None:
-        """Store the arguments; nothing listens yet.
+        """Store the arguments without listening yet.
 
         Args:
             metrics: returns metrics in Prometheus's format, in pieces.
-            token: the required token; None: none is needed.
+            token: the required token, or None to allow access without one.
             has_open_metrics: whether metrics need no token.
-            hosts: the trusted hosts; None: any host.
+            hosts: the trusted hosts, or None to trust any host.
             keep: saves changes before the response is sent.
             stop: ends the server gracefully, or at once when called again.
-            given: settings at the start; None: the current settings.
+            given: settings at startup; default: the current settings.
         """
         self._engine = engine
         self._models = ModelRoutes(engine, repository, given or engine.settings)

@@ -14,10 +14,10 @@ from serving.errors import InvalidRequest
 from serving.selection.application import Application
 
 RESERVED_NAMES = frozenset({"v1", "v2", "monitoring", "admin"})
-"""First path segments of other protocols: not allowed as application names, whatever their case."""
+"""Case-insensitive first path segments of other protocols, forbidden as application names."""
 
 SINGLE_MODEL_POLICY = "fixed"
-"""Policy of Clipper's own applications, which link at most one model."""
+"""Policy of applications that link at most one model, as in Clipper."""
 
 SELECTION = (
     "policy", "options", "costs", "task", "contexts", "most_users", "confidence_threshold", "suspicious_threshold",
@@ -133,7 +133,7 @@ def _add_model_links(service: ClipperService, fields: JsonFields) -> str:
 
 
 def _input_types(service: ClipperService, name: str) -> Sequence[str] | None:
-    """Return a model's registered input type, or all that fit its signature; None: no such model.
+    """Return a model's registered input type, else all that fit its signature, or None if unknown.
 
     Unlike in Clipper, models may be served without being registered.
     """

@@ -41,11 +41,7 @@ class JsonFields:
 
     @classmethod
     def parse(cls, body: bytes, schema: str, max_json_bytes: int = MAX_JSON_BYTES) -> JsonFields:
-        """Read the JSON object in a body.
-
-        Raises:
-            RequestError: invalid, or too large.
-        """
+        """Parse a body, or raise RequestError unless it is a JSON object of limited size."""
         fields = cls({}, schema)
         try:
             value = read(body, max_bytes=max_json_bytes)
@@ -76,13 +72,13 @@ class JsonFields:
         return self.error(f"Array input of type {json_type(item)} is not of type {expected}")
 
     def value(self, key: str) -> Any:
-        """Return a required member, whose type is not checked."""
+        """Return a required member of any type."""
         if key not in self.given:
             raise self.error(f"JSON object does not have required key: {key}")
         return self.given[key]
 
     def text(self, key: str) -> str:
-        """Return a string, which may not be valid Unicode."""
+        """Return a string, possibly with lone surrogates."""
         value = self.value(key)
         if not isinstance(value, str):
             raise self.mismatch(key, "String", value)
@@ -98,7 +94,7 @@ class JsonFields:
         return value
 
     def array(self, key: str) -> list[Any]:
-        """Return an array, whose elements are not checked."""
+        """Return an array with unchecked elements."""
         value = self.value(key)
         if not isinstance(value, list):
             raise self.mismatch(key, "Array", value)

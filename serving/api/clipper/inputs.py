@@ -1,4 +1,4 @@
-"""One input of Clipper's query protocol, as a request to a model.
+"""Conversion of one input of Clipper's query protocol to a model request.
 
 Numbers take the shape and datatype of the model's only input; strings and bytes become one BYTES
 element.
@@ -46,11 +46,7 @@ class ApplicationInput(NamedTuple):
             return np.array(self.value, dtype=np.float64).astype(form).tobytes()
 
     def query(self, signature: Signature, timeout_s: float | None = None) -> DecodedRequest:
-        """Return the request for a model.
-
-        Raises:
-            InvalidRequest: the model takes something else.
-        """
+        """Return a model request, or raise InvalidRequest if the model cannot take the input."""
         return tensor_request([self._tensor(signature)], 1, timeout_s=timeout_s)
 
     def _tensor(self, signature: Signature) -> Tensor:
@@ -81,11 +77,7 @@ class ApplicationInput(NamedTuple):
 
 
 def input_type(text: str) -> str:
-    """Return the canonical name of an input type.
-
-    Raises:
-        InvalidRequest: it is unknown.
-    """
+    """Return the canonical name of an input type, or raise InvalidRequest."""
     if text not in INPUT_TYPES:
         raise InvalidRequest(f"{text} is not a valid input string")
     return INPUT_TYPES[text]

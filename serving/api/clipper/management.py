@@ -1,7 +1,8 @@
-"""Clipper's management protocol: POST /admin/COMMAND, with a JSON object as body.
+"""Clipper's management protocol: POST /admin/COMMAND, with a JSON object as the body.
 
 Success is answered with 200, errors with 400 and Clipper's messages, which clients match on. The
-commands validate, and the `ClipperService` executes. Source: Clipper's management frontend.
+commands validate their input, and `ClipperService` executes them. Source: Clipper's management
+frontend.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ BASE = "/admin"
 PING = f"{BASE}/ping"
 _COMMANDS = application_commands.COMMANDS | model_commands.COMMANDS
 PATHS = tuple(f"{BASE}{path}" for path in _COMMANDS)
-"""Paths of all commands except the ping."""
+"""Paths of all commands except ping."""
 
 
 async def execute(service: ClipperService, path: str, body: bytes) -> tuple[int, str]:

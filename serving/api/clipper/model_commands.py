@@ -1,7 +1,7 @@
-"""Clipper's management commands for models, versions and containers, and four for replicas.
+"""Clipper's management commands for models, versions and containers, plus four for replicas.
 
-For replicas, Clipper's container managers use Docker instead. The container name in these commands
-is a bundled model, a model file or `path/to/file.py:function`.
+Clipper's container managers use Docker instead of the replica commands, in which a container name
+is a bundled model's name, a model file or `path/to/file.py:function`.
 """
 
 from __future__ import annotations
@@ -117,7 +117,6 @@ def _check_grouped(text: str, what: str) -> None:
 
 
 def _check_links(service: ClipperService, model: RegisteredModel) -> None:
-    """Check that a version takes the inputs of the linked applications."""
     for application in service.applications.all():
         if model.name in application.models and application.input_type != model.input_type:
             raise InvalidRequest(

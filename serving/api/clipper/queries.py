@@ -30,7 +30,7 @@ from serving.tensors.json_tensors import NUMPY, written_texts
 from serving.values import Tensor
 
 LONG_BYTES = 64 * 1024
-"""Larger outputs are written in pieces."""
+"""Size above which outputs are written in pieces."""
 MAX_BATCH = 2048
 """Maximum number of queries per `input_batch`; each takes about 40 us."""
 DEFAULT_USER = ""
@@ -60,7 +60,7 @@ class UpdateRequest(NamedTuple):
     input: ApplicationInput
     label: float | str
     query_id: int | None
-    """None: the client did not send one."""
+    """Id of the query, or None if the client sent none."""
 
 
 def predict_fields(body: bytes, max_json_bytes: int = MAX_JSON_BYTES) -> JsonFields:
@@ -69,11 +69,7 @@ def predict_fields(body: bytes, max_json_bytes: int = MAX_JSON_BYTES) -> JsonFie
 
 
 def prediction(fields: JsonFields, kind: str) -> PredictRequest:
-    """Parse a predict request to an application with the input type `kind`.
-
-    Raises:
-        RequestError: invalid.
-    """
+    """Parse a predict request with inputs of type `kind`, or raise RequestError."""
     user = fields.user("uid") if "uid" in fields.given else DEFAULT_USER
     if "input" in fields.given:
         return PredictRequest((_single(fields, kind),), user)
@@ -90,11 +86,7 @@ def prediction(fields: JsonFields, kind: str) -> PredictRequest:
 
 
 def update(body: bytes, kind: str, max_json_bytes: int = MAX_JSON_BYTES) -> UpdateRequest:
-    """Parse an update request.
-
-    Raises:
-        RequestError: invalid.
-    """
+    """Parse an update request, or raise RequestError."""
     fields = JsonFields.parse(body, _UPDATE_SCHEMA, max_json_bytes)
     user, value, label = fields.user("uid"), _single(fields, kind), fields.value("label")
     if isinstance(label, bool) or not isinstance(label, int | float | str):
@@ -148,7 +140,7 @@ def _input(value: Any, kind: str, fields: JsonFields) -> ApplicationInput:
 
 
 def response_body(predictions: Sequence[bytes]) -> bytes:
-    """Return the body of a response, where a single prediction stands alone."""
+    """Return the body of a response; a single prediction has no enclosing object."""
     if len(predictions) == 1:
         return predictions[0]
     return b'{"batch_predictions":[%b]}' % b",".join(predictions)
@@ -172,8 +164,8 @@ def prediction_pieces(result: QueryResponse) -> Iterator[bytes]:
     """Yield a prediction in small pieces; several output tensors become a JSON object.
 
     Raises:
-        InferenceFailed: malformed BYTES.
-        WireError: malformed frame.
+        InferenceFailed: an output has malformed BYTES.
+        WireError: the frame is malformed.
     """
     yield b'{"query_id":%d,"output":' % result.query_id
     output = result.output
@@ -226,7 +218,7 @@ def _json_of_numbers(array: NDArray[Any]) -> bytes:
 
 
 def _parse_text(text: str) -> Any:
-    """Return the value of a string that is JSON, otherwise the string."""
+    """Parse a text as JSON, or return it unchanged if that fails."""
     try:
         return _with_names(read(text.encode("utf-8", "replace")))
     except (JsonError, InvalidRequest):  # invalid or too large
@@ -234,7 +226,7 @@ def _parse_text(text: str) -> Any:
 
 
 def _with_names(value: Any) -> Any:
-    """Replace NaN and infinities, which JSON lacks, by their names."""
+    """Replace NaN and infinities, which JSON lacks, with their names."""
     if isinstance(value, float) and not math.isfinite(value):
         return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
     if isinstance(value, list):

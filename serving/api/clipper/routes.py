@@ -1,6 +1,6 @@
 """Routes of Clipper's query protocol on the inference port.
 
-    POST /{application}/predict     one input or a batch; 200 within the application's latency SLO
+    POST /{application}/predict     one input or a batch; answered within the latency SLO
     POST /{application}/update      feedback
     GET  /metrics                   Clipper's metrics, in JSON
 
@@ -98,7 +98,6 @@ class _QueryBatch:
         self.tickets: list[RequestHandle] = []
 
     def write_response(self, place: int, result: QueryResponse) -> None:
-        """Write one response, in pieces if long."""
         output = result.output
         if result.is_default or output is None:
             self._default(place, result, result.explanation)

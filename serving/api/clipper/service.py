@@ -1,7 +1,7 @@
 """Service behind Clipper's protocols: registered models, and the replicas that run them.
 
 Clipper registers a version separately from its containers, so a registered current version becomes
-the engine's current version once it runs. For the event loop's thread only.
+the engine's current version once it runs. Call only from the event loop's thread.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from serving.settings import ServingSettings
 from serving.values import ModelId
 
 DEFAULT_BATCH_SIZE = -1
-"""Batch size that is found while serving."""
+"""Stands for a batch size that adapts while serving."""
 _COMMANDED = ("replica.count", "batching.policy", "batching.max_size")
 
 
@@ -36,7 +36,7 @@ class RegisteredModel(NamedTuple):
     model_data_path: str = ""
     batch_size: int = DEFAULT_BATCH_SIZE
     is_valid: bool = True
-    """False once the version is deleted; it stays listed."""
+    """False once the version is deleted; deleted versions stay listed."""
 
 
 class Container(NamedTuple):
@@ -49,7 +49,7 @@ class Container(NamedTuple):
 
 
 class ClipperService:
-    """Models of Clipper's protocols over one engine; `applications` are the gateway's."""
+    """Registered models on an engine that shares `applications` with the gateway."""
 
     def __init__(
         self, engine: Engine, applications: Applications, given: ServingSettings | None = None
@@ -131,7 +131,7 @@ class ClipperService:
         """Load a version and wait for its replicas; an earlier version keeps serving.
 
         Raises:
-            ServingError: it runs already, or cannot be loaded.
+            ServingError: the version is already running, or cannot be loaded.
         """
         async with self._engine.editing:
             if self._runs(model):
@@ -158,7 +158,7 @@ class ClipperService:
         """Set the number of replicas, and wait until they are ready; 0 stops them all.
 
         Raises:
-            UnknownModel: the version does not run.
+            UnknownModel: the version is not running.
             ServingError: the replicas cannot start; the old ones stay.
         """
         async with self._engine.editing:

@@ -51,7 +51,7 @@ PREFIX_BYTES = 5
 """Size of a message's prefix: compressed flag and length."""
 _MAX_TEXT = 1000
 _PLAIN = f" {string.punctuation}".replace("%", "")
-"""Characters that `grpc-message` holds unescaped, in addition to letters and digits."""
+"""Characters, other than letters and digits, that `grpc-message` holds unescaped."""
 
 _SECONDS = {b"H": 3600.0, b"M": 60.0, b"S": 1.0, b"m": 1e-3, b"u": 1e-6, b"n": 1e-9}
 _TIMEOUT = re.compile(rb"(\d{1,8})([HMSmun])")
@@ -84,9 +84,9 @@ class GrpcCall(NamedTuple):
     service: str
     method: str
     timeout_s: float | None
-    """Time from now to the deadline; None: no deadline."""
+    """Time from now to the deadline, if any."""
     application: str = ""
-    """Flow of the call, from the metadata `x-application`."""
+    """Application that the call belongs to, from the metadata `x-application`."""
     encoding: str | None = None
     response_encoding: str | None = None
     """`encoding`, if the client accepts it in responses."""

@@ -1,4 +1,4 @@
-"""Codec of one deployment's inference requests: protobuf <-> wire.
+"""Inference requests and responses of one deployment: protobuf <-> wire.
 
 Responses use the request's form, raw or typed, but are raw if an output is long or has no typed
 form.
@@ -27,11 +27,11 @@ _LONG_BYTES = 2**20
 
 
 class GrpcOutputRequest(NamedTuple):
-    """Requested contents and form of the response."""
+    """Requested contents and form of a response."""
 
     id: str
     outputs: tuple[str, ...] | None
-    """Names of outputs, in order; None: all outputs."""
+    """Names of outputs in order, or None for all outputs."""
     raw: bool
     classes: tuple[tuple[str, int], ...] = ()
     """Outputs to return as their best classes, with the number of classes."""
@@ -46,12 +46,12 @@ class GrpcInferRequest(NamedTuple):
     items: int
     wanted: GrpcOutputRequest
     timeout_s: float | None
-    """None: the server's default."""
+    """Time limit, or None for the server's default."""
     priority: int
 
 
 class GrpcCodec:
-    """Codec of one deployment."""
+    """Codec for one deployment."""
 
     def __init__(self, name: str, version: str, signature: Signature) -> None:
         self._name = name
@@ -216,7 +216,7 @@ def _parse_input_header(given: Any) -> Tensor:
 
 
 def _is_raw(tensor: wire.TensorLayout) -> bool:
-    """Whether an output has no typed form, or a slow one."""
+    """Whether an output has no typed form, or only a slow one."""
     if tensor.datatype not in contents.FIELDS:
         return True
     return tensor.stop - tensor.start > _LONG_BYTES and tensor.datatype not in contents.AS_THEY_ARE

@@ -18,7 +18,7 @@ class GrpcResponseWriter(Protocol):
     """Response writer of a call; exactly one of its methods is called, once."""
 
     def send(self, pieces: Sequence[Buffer]) -> None:
-        """Send the message; its pieces are borrowed for the call."""
+        """Send the message, whose pieces may be reused once this returns."""
         ...
 
     def reject(self, error: ServingError) -> None:
@@ -55,7 +55,7 @@ class GrpcResponseHandler(Generic[Asked]):
         """Store the request.
 
         `write` encodes a tensors frame for `asked`, unless `steps` returns steps that do so, which
-        `slices` then runs. `done` counts the status and the seconds.
+        `slices` then runs. `done` receives the status and the seconds.
         """
         self._reply = reply
         self._write = write

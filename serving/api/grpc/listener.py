@@ -40,9 +40,9 @@ from serving.values import Buffer
 _FULL = frames.settings({}) + frames.goaway(0, frames.ErrorCode.ENHANCE_YOUR_CALM, TEXT)
 """Reply to a connection over the limit."""
 _PING_S = 30.0
-"""Time for which a stream's silent client is pinged: several sweeps."""
+"""Silence after which a client with open streams is no longer pinged, but disconnected."""
 _JOINED_BYTES = 64 * 1024
-"""Size up to which joining is cheaper than sending small pieces."""
+"""Size up to which small pieces are joined, which is cheaper."""
 
 
 class GrpcListener(Listener):
@@ -66,7 +66,7 @@ class GrpcListener(Listener):
         self.token = token
         """Token required for all calls except health checks."""
         self.max_body_bytes = max_body_bytes
-        """Limit on a message."""
+        """Limit on a message's size."""
 
     def protocol(self) -> GrpcConnection:
         """Create a connection for the event loop's server."""
@@ -109,7 +109,6 @@ class GrpcConnection(Connection):
         )
         self._exchanges: dict[int, Exchange] = {}
         self._held: dict[int, int] = {}
-        """Counted sizes of large requests."""
         self._streams: dict[int, InferStream] = {}
         self._flushing = False
         """Whether a flush is due after this loop iteration."""
@@ -171,7 +170,7 @@ class GrpcConnection(Connection):
         self._let_go(stream)
 
     def _hold(self, stream: int, data: Buffer) -> None:
-        """Count a large request, as received or decompressed, or raise BufferFull."""
+        """Count a large request as buffered, or raise BufferFull."""
         size = len(data)
         if size >= LARGE_BYTES:
             self.buffered.take(size)
@@ -184,7 +183,7 @@ class GrpcConnection(Connection):
     # Calls
 
     def _opens(self, fields: HeaderFields) -> bytes | bool:
-        """Classify a head (`http2.events.Opens`), once for identical heads."""
+        """Classify a head (see `http2.events.Opens`), once for identical heads."""
         call: GrpcCall | bytes | None = fields.meaning
         if call is None:
             call = fields.meaning = self._call_of(fields.pairs)
@@ -386,7 +385,6 @@ class GrpcConnection(Connection):
         self._flush()
 
     def _end_early(self, stream: int, error: ServingError) -> None:
-        """End an incomplete call, or a stream, with an error."""
         open_stream = self._streams.get(stream)
         if open_stream is not None:
             open_stream.end(error)

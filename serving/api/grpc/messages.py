@@ -91,7 +91,7 @@ def parameters(given: Any) -> dict[str, object]:
 
 
 def encode(name: str, data: dict[str, Any]) -> bytes:
-    """Encode a message from its name and its JSON form."""
+    """Encode a message of the given type from JSON data."""
     found: bytes = json_format.ParseDict(data, _message(name)()).SerializeToString()
     return found
 

@@ -26,7 +26,7 @@ class CachedRequest(NamedTuple):
     name: str
     version: str | None
     signature: Signature
-    """Signature at the time of parsing; another one requires a new parse."""
+    """Signature at the time of parsing; any other requires a new parse."""
     codec: GrpcCodec
     start: bytes
     cuts: tuple[tuple[int, int, bytes], ...]
@@ -89,7 +89,7 @@ class ParseCache:
 
 
 def infer_request_of(known: CachedRequest, data: memoryview) -> GrpcInferRequest:
-    """Build the query of a repeated request."""
+    """Build the query of a request that repeats `known`."""
     frame: list[Buffer] = [known.query.frame[0]]
     frame += [data[start:stop] for start, stop, _ in known.cuts]
     return known.query._replace(frame=tuple(frame))

@@ -1,6 +1,6 @@
 """gRPC methods of the Open Inference Protocol, Triton's extensions, health, and TensorFlow Serving.
 
-Only load and unload run in tasks.
+Only loading and unloading models uses tasks.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _HEALTH_NOT_SERVING = b"\x08\x02"
 
 
 class UnknownService(InvalidRequest):
-    """Health check of an unknown service."""
+    """Error for a health check of an unknown service."""
 
     status = 404
 
@@ -67,7 +67,7 @@ class GrpcRoutes:
         """Return the response, or an exchange that calls `reply` later.
 
         Raises:
-            ServingError: the listener sends it with its code.
+            ServingError: the call fails with the error's code.
         """
         if call.method == "ModelInfer" and call.service == messages.SERVICE:
             return self.infer(call, data, reply)

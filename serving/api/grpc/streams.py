@@ -85,13 +85,11 @@ class _StreamRequest:
         self.counted_bytes = 0
 
     def send(self, pieces: Sequence[Buffer]) -> None:
-        """Frame the response as a message of the stream (`GrpcResponseWriter`)."""
         size = sum(map(len, pieces)) + len(_FINAL)
         head = _INFER_RESPONSE + varints.one(size)
         self.stream.add_response(self, b"".join((head, *pieces, _FINAL)))
 
     def reject(self, error: ServingError) -> None:
-        """Report the error with the request's id (`GrpcResponseWriter`)."""
         response = messages.ModelStreamInferResponse(error_message=str(error))
         try:
             request = messages.parse(messages.ModelInferRequest, self.data)
@@ -238,7 +236,7 @@ class InferStream:
     # Responses
 
     def add_response(self, part: _StreamRequest, data: bytes) -> None:
-        """Store a response until all earlier responses were sent."""
+        """Store a response until all earlier responses are sent."""
         part.exchange, part.data = None, b""
         self._let_go(part)
         self._hold(part, len(data))

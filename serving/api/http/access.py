@@ -35,7 +35,7 @@ class Token:
         self._digest = hashlib.sha256(token).digest()
 
     def allows(self, authorization: bytes) -> bool:
-        """Compare an Authorization header with the token in constant time."""
+        """Return whether an Authorization header has the token, in constant time."""
         match = _BEARER.fullmatch(authorization.strip())
         given = match[1] if match else b""
         return hmac.compare_digest(hashlib.sha256(given).digest(), self._digest)
@@ -51,7 +51,7 @@ class Access:
         origins: Collection[str] = (),
         hosts: TrustedHosts | None = None,
     ) -> None:
-        """Store the rules; pages of `origins` (`*`: any) may read responses."""
+        """Store the rules; pages from `origins` (`*` means any) may read responses."""
         self._token = token
         self._hosts = hosts
         self._origins = {origin.encode() for origin in origins}

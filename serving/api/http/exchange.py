@@ -18,7 +18,8 @@ class ResponseWriter(Protocol):
     def respond_with(self, head: bytes, body: Buffer) -> None:
         """Send a response whose head lacks the connection's own headers.
 
-        `head` may include the beginning of the body; `body` is the rest, borrowed for the call.
+        `head` may include the beginning of the body; `body` is the rest, which may be reused
+        once this returns.
         """
         ...
 
@@ -40,6 +41,6 @@ class Routes(Protocol):
         """Return a response, or an exchange that later calls its `ResponseWriter` exactly once.
 
         Raises:
-            ServingError: the listener sends it as the response.
+            ServingError: the request fails; the listener sends the error.
         """
         ...

@@ -11,10 +11,10 @@ from serving.api.http.messages import OTHERS, RequestHead
 
 MAX_HEADS = 512
 MAX_HEAD_BYTES = 2048
-"""Longer heads are not cached."""
+"""Maximum size of a cached head."""
 _MAX_LINES = 1024
 _NOT_PLAIN = frozenset({b"transfer-encoding", b"expect", b"upgrade", b"traceparent"})
-"""Headers that prevent caching: they change the framing, or their values never repeat."""
+"""Headers that prevent caching, since they change the framing or their values never repeat."""
 _MEANT = OTHERS | {
     b"connection",
     b"content-encoding",
@@ -32,7 +32,7 @@ class HeadCache:
     """Head cache of one port."""
 
     def __init__(self, max_body_bytes: int) -> None:
-        """Start empty; requests with longer bodies go to the parser."""
+        """Start empty; requests with bodies over `max_body_bytes` go to the parser."""
         self._max_body_bytes = max_body_bytes
         self._heads: dict[tuple[bytes, ...], RequestHead] = {}
         self._lines: dict[bytes, int] = {}

@@ -1,4 +1,4 @@
-"""Pure checks of the fields of HTTP/1 heads, and their errors."""
+"""Checks of HTTP/1 head fields, and their errors."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def check_head(version: str, method: str, host: bytes | None, coding: bytes | No
 
 
 class HeadTooLarge(InvalidRequest):
-    """A head, trailers or a chunk extension is too large."""
+    """Error for a head, trailers or a chunk extension over the limit."""
 
     status = 431
 
@@ -65,7 +65,7 @@ def _short_repr(value: bytes) -> str:
 
 
 def whole_number(value: bytes, name: str) -> int:
-    """Parse a field's whole number, or raise InvalidRequest."""
+    """Parse a field as a whole number, or raise InvalidRequest."""
     if not value.isdigit() or len(value) > 18:
         raise InvalidRequest(
             f"Unable to parse {name}, got: {_short_repr(value)}, expected a whole number of bytes"

@@ -33,9 +33,9 @@ from serving.errors import BufferFull, InvalidRequest, ServingError
 from serving.values import Buffer
 
 _TURN = 16
-"""Requests answered without a replica before a connection must yield to other connections."""
+"""Number of requests answered without a replica before a connection must yield to others."""
 _TURN_BYTES = 1024
-"""Number of body and response bytes that count as one more request, even if it is rejected."""
+"""Number of body and response bytes, rejected requests included, that count as one more request."""
 _TURN_READ = 32 * 1024
 """Number of received bytes that count as one more request."""
 _TURN_PARTS = 64
@@ -92,9 +92,7 @@ class HttpConnection(Connection):
         self._waiting = False
         """Whether a request is in flight."""
         self._asked = _UNREADABLE
-        """Head of the request in flight."""
         self._held_bytes = 0
-        """Number of bytes counted for the request in flight."""
         self._pipeline = Pipeline(listener.buffered)
         self._since_s = time.monotonic()
         """Time of the connection's start, last activity or failure."""
@@ -102,18 +100,15 @@ class HttpConnection(Connection):
         """Whether a response was written since the last sweep; cheaper than reading the clock."""
         self._last_head: RequestHead | None = None
         self._last_raw = b""
-        """Bytes of the last head, which the next request mostly repeats."""
+        """Bytes of the last head, which the next request usually repeats."""
         self._last_bytes = 0
-        """Size of the last request, with head and body."""
         self._reader: RequestReader | None = None
         """Parser, created for the first uncached head."""
         self._taking_up = False
         self._turn = _TURN
-        """Units of work left in the turn."""
         self._rest = _NOTHING
         """Bytes received, but not yet parsed."""
         self._failed = False
-        """Whether the stream became unreadable."""
 
     # Transport
 
@@ -170,7 +165,6 @@ class HttpConnection(Connection):
             self._later()
 
     def _read(self, reader: RequestReader, data: memoryview) -> None:
-        """Parse until the turn is used up or the pipeline is full."""
         position = 0
         try:
             while position < len(data) and self._turn > 0 and not self._pipeline.is_overfull:
@@ -218,7 +212,6 @@ class HttpConnection(Connection):
             self.drain()
 
     def _resume(self) -> None:
-        """Resume reading, starting with bytes already received."""
         if not self._may_read:
             return
         if self._rest and self._transport is not None and not self._is_later:
@@ -363,7 +356,7 @@ class HttpConnection(Connection):
             self._transport.close()
 
     def sweep(self, now_s: float) -> None:
-        """Close the connection if it is idle, or its request is arriving, for too long."""
+        """Close the connection if it has been idle or receiving a request for too long."""
         if self._worked:
             self._worked = False
             self._since_s = now_s

@@ -68,7 +68,7 @@ class RequestHead:
         self.keep_alive = keep_alive
         self.others = others or {}
         self.application = self.others.get(b"x-application", b"").decode("latin-1")
-        """Flow of the request, from the header `X-Application`."""
+        """Application that the request belongs to, from the header `X-Application`."""
         self.inserted = CLOSE if not keep_alive else KEEP_ALIVE if http_1_0 else b""
         self.is_plain = not self.inserted and method != "HEAD"
         self.meaning: Any = None
@@ -128,7 +128,7 @@ def head_of(response: Response) -> bytes:
 
 
 def as_serving_error(error: BaseException) -> ServingError:
-    """Return a ServingError as it is; log any other error and return one without details."""
+    """Return a ServingError unchanged; log any other error and return one without its details."""
     if isinstance(error, ServingError):
         return error
     log.error("a request hit a server error", exc_info=error)

@@ -39,7 +39,6 @@ class Middleware:
         self.is_timed = is_timed
         """Whether responses report stage times."""
         self.buffered = buffered or BufferedBytes()
-        """Counter of decompressed bodies."""
         self.coding = compression.CompressionThreads(
             max_body_bytes=max_body_bytes, min_bytes=gzip_min_bytes
         )

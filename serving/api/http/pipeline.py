@@ -8,9 +8,9 @@ from serving.api.http.messages import RequestHead, Response
 from serving.api.transport.buffered_bytes import BufferedBytes
 
 _MAX_REQUESTS = 64
-"""Number of waiting requests at which reading stops."""
+"""Number of waiting requests at which reading pauses."""
 _MAX_BYTES = 1024 * 1024
-"""Size of waiting heads and bodies at which reading stops."""
+"""Size of waiting heads and bodies at which reading pauses."""
 
 
 class Pipeline:

@@ -30,7 +30,7 @@ PIECE_BYTES = 16 * 1024
 _SMALL_BYTES = 4096
 """Body pieces of at least this size stay separate, at an overhead of at most 1 %."""
 _LISTS = frozenset({b"accept-encoding"})
-"""Headers that may repeat and are then joined; other headers would be ambiguous."""
+"""Headers that may repeat and are then joined; any other repeated header is ambiguous."""
 
 
 class RequestReader:
@@ -57,7 +57,6 @@ class RequestReader:
         self._on_request = on_request
         self._parser: httptools.HttpRequestParser | None = httptools.HttpRequestParser(self)
         self._raw_head: bytes | None = None
-        """Bytes of the head, if it may be cached."""
         self._pieces: list[bytes | bytearray] = []
         """Body so far; adjacent small pieces are merged."""
         self._refusal: Response | None = None
@@ -68,7 +67,7 @@ class RequestReader:
         self._outside_bytes = 0
         """Number of bytes fed since the request or body part began."""
         self._is_cut = False
-        """Whether the parser mistakes the body for another protocol."""
+        """Whether the parser takes the body for another protocol."""
         self._is_replayed = False
         """Whether callbacks report a head that was already read."""
         self.parts = 0
@@ -77,7 +76,7 @@ class RequestReader:
         self.is_between_requests = True
 
     def close(self) -> None:
-        """Break the reference cycle with the parser; nothing is read any more."""
+        """Break the reference cycle with the parser, which ends reading."""
         self._parser = None
         self.drop()
 

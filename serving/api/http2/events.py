@@ -24,7 +24,7 @@ class StreamReset(NamedTuple):
 
 
 class RequestRefused(NamedTuple):
-    """A request that is too large or finds no buffer space; the rest of it is dropped."""
+    """A request that is too large or finds no buffer space; its remaining bytes are dropped."""
 
     stream: int
     error: ServingError

@@ -17,7 +17,7 @@ from serving.api.http2.frames import ErrorCode, Http2Error
 Pairs = tuple[tuple[bytes, bytes], ...]
 
 MAX_LIST_BYTES = 16 * 1024
-"""Limit on the size of names, values, and 32 bytes per field."""
+"""Limit on the total size of the fields: names, values, and 32 bytes each."""
 _FIELD_BYTES = 128
 """Memory per field in addition to its name and value."""
 _REMEMBERED = 128
@@ -32,7 +32,7 @@ _OF_CONNECTION = frozenset(
 
 
 class HeaderFields:
-    """One request's fields, shared by identical blocks."""
+    """Decoded header fields, shared by identical blocks."""
 
     __slots__ = ("held_bytes", "is_request", "length", "meaning", "pairs")
 
@@ -91,7 +91,7 @@ class FieldReader:
         self._remembered: dict[bytes, HeaderFields] = {}
 
     def read(self, block: bytes) -> HeaderFields:
-        """Decode a block, or raise Http2Error, which makes the connection's table unusable."""
+        """Decode a block, or raise Http2Error; after that, the connection's table is unusable."""
         fields = self._remembered.get(block)
         if fields is not None:
             return fields

@@ -7,7 +7,7 @@ from serving.api.http2.frames import ErrorCode, FrameType, Http2Error
 
 MAX_HEAD_BYTES = 64 * 1024
 PATIENCE = 10_000
-"""Maximum frames without progress (PING, SETTINGS, RST_STREAM, empty ones) per `refresh`."""
+"""Maximum number of frames without progress (PING, SETTINGS, RST_STREAM, empty) per `refresh`."""
 TURN = 256
 """Units of work per turn, for fairness between connections; a frame (microseconds) costs one."""
 
@@ -15,7 +15,7 @@ _OF_HEADS = frozenset({int(FrameType.HEADERS), int(FrameType.CONTINUATION)})
 _HEAD_FLAGS = frames.END_HEADERS | frames.PADDED | frames.PRIORITY
 
 Frame = tuple[int, int, int, bytes]
-"""Type, flags, stream and payload; HEADERS frames are whole, without padding and priority."""
+"""Type, flags, stream and payload; HEADERS frames are whole, without padding or priority."""
 
 
 class FrameReader:
@@ -28,16 +28,13 @@ class FrameReader:
         self._data = b""
         self._position = 0
         self._preface = frames.PREFACE
-        """Preface bytes still expected."""
         self._is_settled = False
         """Whether the first frame, SETTINGS, has arrived."""
         self._block: tuple[int, int, list[bytes], int] | None = None
         """Stream, flags, pieces and size of an incomplete head."""
         self._now_s = 0.0
         self._began_s = 0.0
-        """Time when the incomplete frame or preface began."""
         self._block_began_s = 0.0
-        """Time when the incomplete head began."""
 
     def refresh(self) -> None:
         """Reset the count for `PATIENCE`; called every few seconds."""
@@ -50,7 +47,7 @@ class FrameReader:
             raise Http2Error(ErrorCode.ENHANCE_YOUR_CALM, "too many frames without progress")
 
     def is_stuck(self, before_s: float) -> bool:
-        """Whether a frame or head that began before the given time is incomplete."""
+        """Whether a frame or head that began before the given time is still incomplete."""
         if self._block is not None:
             return self._block_began_s < before_s
         return self._is_half_there and self._began_s < before_s
@@ -76,7 +73,10 @@ class FrameReader:
         self._data = data
 
     def next(self) -> Frame | None:
-        """Return the next frame (None: incomplete, or the turn is over), or raise Http2Error."""
+        """Return the next frame, or None if it is incomplete or the turn is over.
+
+        Raises Http2Error if the client violates the protocol.
+        """
         unpack = frames.HEAD.unpack_from
         data, position = self._data, self._position
         while self.turn > 0 and len(data) - position >= 9:
@@ -113,7 +113,6 @@ class FrameReader:
         self._is_settled = True
 
     def _join_head(self, kind: int, flags: int, stream: int, payload: bytes) -> Frame | None:
-        """Return the head that a frame completes, if any."""
         if kind == FrameType.HEADERS:
             if flags & frames.PADDED:
                 payload = strip_padding(payload)

@@ -24,7 +24,7 @@ MAX_WINDOW_BYTES = 2**31 - 1
 
 
 class FrameType(enum.IntEnum):
-    """Frame types; unknown ones are ignored (RFC 9113)."""
+    """Frame types; unknown types are ignored (RFC 9113)."""
 
     DATA = 0
     HEADERS = 1

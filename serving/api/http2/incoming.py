@@ -12,7 +12,7 @@ from serving.errors import BodyTooLarge, InvalidRequest
 WINDOW_BYTES = 256 * 1024
 """Flow-control window of a stream."""
 BUDGET_BYTES = 64 * 1024 * 1024
-"""Size of unfinished bodies beyond which only the first stream that grew continues."""
+"""Size of unfinished bodies above which only the stream that grew first may continue."""
 _UPDATE_BYTES = WINDOW_BYTES // 2
 """Number of used bytes at which a window is refilled."""
 PREFIX_BYTES = 5
@@ -44,7 +44,7 @@ class Stream:
         self.is_series = False
         """Whether the body is a series of messages with prefixes."""
         self.body = bytearray()
-        """Unread body; not a list, as pieces may have as few as two bytes."""
+        """Unread body; not a list, since pieces may have only two bytes."""
         self.used = 0
         """Number of window bytes used and not yet returned."""
         self.ended = False
@@ -52,7 +52,7 @@ class Stream:
         self.is_answered = False
         """Whether the response is being sent."""
         self.refused = False
-        """Whether the rest of the body is dropped: it is too large, or there is no space."""
+        """Whether the rest of the body is dropped, because it is too large or there is no space."""
         self.to_come = fields.length
         """Number of body bytes still to come, if the length is known."""
 
@@ -71,9 +71,7 @@ class Incoming:
     ) -> None:
         self.streams: dict[int, Stream] = {}
         self.held_bytes = 0
-        """Number of buffered body bytes."""
         self._fields_bytes = 0
-        """Number of field bytes counted in `BufferedBytes`."""
         self._buffered = buffered
         self._max_bytes = max_bytes
         """Limit on a body, or on a message with its prefix."""
@@ -131,7 +129,7 @@ class Incoming:
 
         Raises:
             BodyTooLarge: the message exceeds the limit.
-            InvalidRequest: the stream ended within it.
+            InvalidRequest: the stream ended within the message.
         """
         size = self._message_bytes(known)
         if size > self._max_bytes:
@@ -149,7 +147,7 @@ class Incoming:
         return message
 
     def late(self, before_s: float) -> list[int]:
-        """Return streams whose incomplete request or message began before the given time."""
+        """Return the streams whose incomplete request or message began before the given time."""
         return [
             stream
             for stream, known in self.streams.items()
@@ -158,7 +156,6 @@ class Incoming:
         ]
 
     def _lacks_message(self, known: Stream) -> bool:
-        """Whether the next message is incomplete and not too long."""
         return len(known.body) < self._message_bytes(known) <= self._max_bytes
 
     def _message_bytes(self, known: Stream) -> int:

@@ -9,7 +9,7 @@ from serving.api.http2.frames import ErrorCode, FrameType, Http2Error
 from serving.values import Buffer
 
 BUFFERED_BYTES = 64 * 1024 * 1024
-"""Limit on waiting response bytes; one response of any size may wait."""
+"""Limit on waiting response bytes; a single response of any size may wait."""
 
 _END = frames.END_HEADERS | frames.END_STREAM
 
@@ -26,7 +26,7 @@ class _Rest:
         self.at = 0
         """Number of bytes sent of the first message."""
         self.trailers = trailers
-        """Block that ends the stream; None: more messages may come."""
+        """Block that ends the stream, or None if more messages may come."""
         self.sent_bytes = 0
 
 
@@ -153,7 +153,7 @@ class Outgoing:
     def sent_by_stream(self) -> dict[int, int]:
         """Return the number of bytes sent for each waiting response.
 
-        Stream 0 stands for all responses, if the connection's window alone blocks one.
+        Stream 0 stands for all responses if a response waits only for the connection's window.
         """
         taken = {stream: rest.sent_bytes for stream, rest in self._rests.items()}
         if self._blocked:
@@ -171,7 +171,7 @@ class Outgoing:
     # The client's flow control
 
     def grow_window(self, stream: int, more_bytes: int) -> bool:
-        """Enlarge a stream's window, or raise Http2Error; return True if that drained it."""
+        """Enlarge a stream's window, or raise Http2Error; return True if the stream is drained."""
         window = self._windows[stream] = self._windows[stream] + more_bytes
         if window > frames.MAX_WINDOW_BYTES:
             raise _bad_window(f"the window of stream {stream} is too large")
@@ -185,7 +185,7 @@ class Outgoing:
         return self._send_blocked()
 
     def set_initial_window(self, size: int) -> list[int]:
-        """Change all initial windows, or raise Http2Error; return the drained streams."""
+        """Change all streams' initial windows, or raise Http2Error; return the drained streams."""
         change = size - self._initial_window
         self._initial_window = size
         if not change:
@@ -202,7 +202,7 @@ class Outgoing:
         self._frame_bytes = size
 
     def _send_blocked(self) -> list[int]:
-        """Continue blocked streams, at least a byte per step; return the drained streams."""
+        """Continue blocked streams, each by at least a byte; return the drained streams."""
         left = []
         while self._blocked and self._window > 0:
             stream = next(iter(self._blocked))

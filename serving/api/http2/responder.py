@@ -1,4 +1,4 @@
-"""Responses of one HTTP/2 connection, whole or as series of messages, and ends of its streams."""
+"""Responses of one HTTP/2 connection, whole or as a series of messages, and how streams end."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from serving.values import Buffer
 
 
 class Responder:
-    """Part of a session through which its owner responds; unknown streams are ignored."""
+    """Part of a session through which its owner responds; ignores unknown streams."""
 
     def __init__(self, max_body_bytes: int, buffered: BufferedBytes) -> None:
         self.now_s = 0.0
@@ -24,7 +24,6 @@ class Responder:
         self._streams = self.incoming.streams
         self._events: list[Event] = []
         self._stalls: SlowClientDetector[int] = SlowClientDetector()
-        """Detector of waiting responses without progress."""
 
     @property
     def streams(self) -> int:
@@ -42,9 +41,9 @@ class Responder:
         return any(known.is_series for known in self._streams.values())
 
     def give_up(self, now_s: float) -> list[int]:
-        """Reset and return the streams whose client stalled.
+        """Reset and return the streams whose clients have stalled.
 
-        Waiting for the connection's window is no fault while other streams use it.
+        Streams that wait for the connection's window have not stalled while other streams use it.
         """
         over = self._stalls.find_stalled(self.outgoing.sent_by_stream(), now_s)
         given_up = [
@@ -63,7 +62,7 @@ class Responder:
     # Whole responses
 
     def respond(self, stream: int, head: bytes, data: bytes, trailers: bytes) -> None:
-        """Send a whole response, or raise SendBufferFull; then only `respond_short` works."""
+        """Send a whole response, or raise SendBufferFull; then only `respond_short` may follow."""
         known = self._streams.get(stream)
         if known is None:
             return
@@ -89,12 +88,7 @@ class Responder:
     # Streaming requests
 
     def message(self, stream: int) -> bytes | None:
-        """Return the next message with its prefix, or None if there is none yet.
-
-        Raises:
-            BodyTooLarge: the message exceeds the limit.
-            InvalidRequest: the stream ended within it.
-        """
+        """Return the next message of a series, as `Incoming.message` does."""
         known = self._streams.get(stream)
         if known is None or not known.is_series:
             return None
@@ -111,7 +105,7 @@ class Responder:
             self._write(frames.frame(FrameType.HEADERS, frames.END_HEADERS, stream, head))
 
     def send(self, stream: int, data: bytes) -> None:
-        """Send a message, or raise SendBufferFull; then only `reset` works."""
+        """Send a message, or raise SendBufferFull; then only `reset` may follow."""
         if stream in self._streams:
             self.outgoing.send(stream, data)
 
@@ -136,7 +130,6 @@ class Responder:
         self.incoming.forget(stream, known)
 
     def _on_drained(self, streams: list[int]) -> None:
-        """Handle streams that have sent all waiting data."""
         for stream in streams:
             known = self._streams[stream]
             if known.is_answered:
@@ -145,7 +138,6 @@ class Responder:
                 self._events.append(MessageReady(stream))
 
     def _close(self, stream: int, known: Stream) -> None:
-        """Close a finished stream; reset it if its request is incomplete."""
         if not known.ended:
             self._write(frames.reset(stream, ErrorCode.NO_ERROR))
         self._forget(stream, known)

@@ -35,17 +35,16 @@ from serving.errors import BodyTooLarge, ServingError
 
 MAX_STREAMS = 512
 CONNECTION_WINDOW_BYTES = 2**30
-"""Never exhausted, because the windows of streams limit first."""
+"""Never exhausted, because the smaller windows of streams are exhausted first."""
 _HEAD_UNIT = 32
-"""Bytes of a head that cost one more unit of a turn, as every value may be parsed."""
+"""Number of bytes of a head that cost one more unit of a turn, since every value may be parsed."""
 _BODY_UNIT = 256
-"""Bytes of a whole request that cost one more unit."""
+"""Number of bytes of a whole request that cost one more unit."""
 _DATA_UNIT = 2048
-"""Bytes of DATA that cost one more unit, as the event loop reads megabytes at once."""
+"""Number of bytes of DATA that cost one more unit, since the event loop reads megabytes at once."""
 _LARGE_FIELDS = 2048
 """Size from which fields count as buffered; smaller ones are mostly shared."""
 _MAX_TEXT = 200
-"""Limit on the message in GOAWAY, which may quote the client."""
 
 
 _HELLO = frames.settings(
@@ -72,9 +71,8 @@ class Session(Responder):
         self.closed = False
         """Whether reading has ended; the owner closes once `take` is empty."""
         self.has_more = False
-        """Whether a turn ended with input unread."""
+        """Whether a turn ended with unread input."""
         self._max_body_bytes = max_body_bytes
-        """Limit on a body, or on a message with its prefix."""
         self._opens = opens
         self.input = FrameReader()
         self._fields = FieldReader()

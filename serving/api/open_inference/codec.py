@@ -14,7 +14,7 @@ EXTENSIONS = ("binary_tensor_data", "classification", "schedule_policy")
 
 
 class RestCodec:
-    """Decoder and encoder of one model version."""
+    """Decoder and encoder for one model version."""
 
     def __init__(
         self,

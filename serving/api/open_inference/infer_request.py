@@ -41,9 +41,9 @@ class DecodedRequest:
         self.wanted = wanted
         """Contents of the response, for the protocol's encoder."""
         self.timeout_s = timeout_s
-        """None: the server's default."""
+        """Time limit, or None for the server's default."""
         self.priority = priority
-        """1 is the highest, 0 the default."""
+        """Priority: 1 is the highest, 0 the default."""
 
 
 def tensor_request(

@@ -50,7 +50,7 @@ def binary_data_size(item: Mapping[str, Any], name: str) -> int:
 
 
 def wrong_size(given: int, expected: int, name: str, model: str) -> InvalidRequest:
-    """Return the error for too few bytes for an input, or too many bytes for the request."""
+    """Return the error for an input with too few bytes, or a request with too many."""
     if given < expected:
         return InvalidRequest(
             f"unexpected size for input {name!r}, expecting {expected - given} "

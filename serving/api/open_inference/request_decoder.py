@@ -1,8 +1,7 @@
 """Inference requests of the Open Inference Protocol v2 over REST, as JSON and binary tensors.
 
 Errors are `InvalidRequest`, with Triton's messages where clients match on them. Headers of binary
-requests are cached; only the skeleton of large JSON is read if the replica can read the numbers. No
-I/O.
+requests are cached; only the skeleton of large JSON is read if the replica can read the numbers.
 """
 
 from __future__ import annotations
@@ -54,7 +53,7 @@ class _Layout(NamedTuple):
 
 
 class RequestDecoder:
-    """Request decoder of one model version."""
+    """Request decoder for one model version."""
 
     def __init__(
         self, name: str, signature: Signature, max_json_bytes: int = bounded_json.MAX_JSON_BYTES
@@ -73,7 +72,7 @@ class RequestDecoder:
         """Parse a request; `header_bytes` is Inference-Header-Content-Length or None.
 
         Raises:
-            InvalidRequest: names the input and what was expected.
+            InvalidRequest: the request is malformed or does not fit the model.
         """
         layout = self._last_layout
         if (
@@ -119,8 +118,8 @@ class RequestDecoder:
     def _named_layout(self, header: bytes) -> _Layout | None:
         """Return the layout of a header with an id, cached for headers that differ only in the id.
 
-        Replacing a string without escapes keeps the JSON's structure; parsing with another id
-        proves that this member is the request's own id.
+        Replacing a string without escapes keeps the JSON's structure; parsing with another id shows
+        that this is the request's own id.
         """
         found = _ID.search(header)
         if found is None:
@@ -173,7 +172,6 @@ class RequestDecoder:
         )
 
     def _tensor_query(self, text: bytes, binary: bytes | None) -> DecodedRequest:
-        """Parse a request with inputs in JSON, or of BYTES; `binary` is the data after the JSON."""
         request = self._parse_json(text)
         inputs = self._inputs(request)
         declared = [Tensor(*json_tensors.parse_input_header(item), b"") for item in inputs]

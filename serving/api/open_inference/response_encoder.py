@@ -16,10 +16,10 @@ from serving.tensors import json_tensors
 from serving.values import Buffer, Signature, Tensor
 
 LONG_BYTES = 64 * 1024
-"""Larger JSON outputs are written in pieces."""
+"""Size above which JSON outputs are written in pieces."""
 _CACHED_TEMPLATES = 1024
 _OUTPUTS = b'"outputs":'
-"""Mark of the outputs in the JSON part, unique because strings escape their quotes."""
+"""Start of the outputs in the JSON part; unique, since strings escape their quotes."""
 
 
 class OutputRequest(NamedTuple):
@@ -27,9 +27,9 @@ class OutputRequest(NamedTuple):
 
     id: str | None
     outputs: tuple[tuple[str, bool, int], ...] | None
-    """Name, whether binary, and number of classes (0: the tensor) per output; None: all outputs."""
+    """Name, binary flag and number of classes (0 for the plain tensor) per output; None for all."""
     binary: bool
-    """Whether all outputs are binary, if none is named."""
+    """Whether outputs are binary if none are named."""
 
 
 class ResponseTemplate:
@@ -44,7 +44,7 @@ class ResponseTemplate:
 
 
 class ResponseEncoder:
-    """Response encoder of one model version."""
+    """Response encoder for one model version."""
 
     def __init__(self, name: str, version: str, signature: Signature) -> None:
         self._name = name
@@ -75,7 +75,7 @@ class ResponseEncoder:
         return ResponseTemplate(header, len(header) if binary_data else None), b"".join(binary_data)
 
     def is_long(self, frame: memoryview, wanted: OutputRequest) -> bool:
-        """Return whether `encode_in_pieces` must write the response in pieces."""
+        """Return whether the response is long and needs `encode_in_pieces`."""
         if len(frame) <= LONG_BYTES:
             return False
         if wanted.outputs is None:
@@ -148,11 +148,7 @@ class ResponseEncoder:
 
 
 def select_outputs(tensors: Sequence[Tensor], names: Sequence[str]) -> list[Tensor]:
-    """Return the requested outputs in order.
-
-    Raises:
-        InferenceFailed: one is missing.
-    """
+    """Return the requested outputs in order, or raise InferenceFailed if one is missing."""
     by_name = {tensor.name: tensor for tensor in tensors}
     missing = [name for name in names if name not in by_name]
     if missing:

@@ -10,11 +10,10 @@ from serving.api.parsing.parse_budget import MAX_VALUES, ParseBudget
 from serving.values import Buffer
 
 LARGE_JSON_BYTES = bounded_json.SMALL_BYTES
-"""Larger JSON is decoded in the replica, to let other requests run."""
+"""Size above which JSON is decoded in the replica, to let other requests run."""
 
 _DATA = b'"data"'
 _ARRAY = re.compile(rb"\s*:\s*\[")
-"""Text after the name of a member that is an array."""
 
 _EMPTY = b"[]"
 _BLANKS = b" \t\r\n"
@@ -24,8 +23,8 @@ _PIECE_BYTES = 128 * 1024
 def skeleton(body: bytes) -> bytes | None:
     """Return a JSON body with its `data` arrays emptied, or None if that is still large.
 
-    Arrays without strings and objects are taken for numbers; the replica reports errors. The search
-    runs at the speed of memory.
+    Arrays without strings or objects are assumed to hold numbers; the replica reports errors. The
+    search runs at the speed of memory.
     """
     pieces: list[bytes] = []
     size = done = 0
@@ -55,11 +54,7 @@ def skeleton(body: bytes) -> bytes | None:
 
 
 def check_empty(body: bytes) -> None:
-    """Check that large JSON has few empty arrays, whose lists take thirty times their bytes.
-
-    Raises:
-        InvalidRequest: there are too many.
-    """
+    """Raise InvalidRequest if large JSON has many empty arrays, which parse into larger lists."""
     if body.count(b"[") <= MAX_VALUES:
         return
     budget = ParseBudget(what="empty arrays")
@@ -70,7 +65,7 @@ def check_empty(body: bytes) -> None:
 
 
 def without_blanks(text: Buffer) -> Iterator[bytes]:
-    """Yield JSON in pieces that fit into a processor's cache, without its whitespace."""
+    """Yield JSON without its whitespace, in pieces that fit into a processor's cache."""
     for at in range(0, len(text), _PIECE_BYTES):
         piece = bytes(text[at : at + _PIECE_BYTES])
         if b" " in piece or b"\n" in piece or b"\r" in piece or b"\t" in piece:

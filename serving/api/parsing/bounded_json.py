@@ -19,7 +19,7 @@ MAX_DEPTH = 100
 """Maximum nesting of arrays and objects, as in Triton."""
 MAX_JSON_BYTES = ServerSettings().max_json_bytes
 SMALL_BYTES = 64 * 1024
-"""JSON of up to this size cannot hold too many values."""
+"""Size up to which JSON cannot hold too many values."""
 
 _BRACKETS = b"[]{}"
 _NOT_BRACKETS = bytes(set(range(256)) - set(_BRACKETS))
@@ -50,8 +50,8 @@ def read(text: bytes, *, constants: bool = False, max_bytes: int = MAX_JSON_BYTE
     """Parse JSON in UTF-8; `constants` allows NaN and infinities.
 
     Raises:
-        JsonError: invalid.
-        InvalidRequest: too large; see `check`.
+        JsonError: the JSON is invalid.
+        InvalidRequest: it is too large; see `check`.
     """
     if len(text) > max_bytes:
         raise JsonTooLarge(max_bytes)
@@ -77,8 +77,8 @@ def check(text: bytes, max_bytes: int = MAX_JSON_BYTES) -> None:
     """Check that JSON is small enough for the event loop.
 
     Raises:
-        JsonTooLarge: too many bytes.
-        InvalidRequest: too many values, or UTF-16 or UTF-32, which defeat the count.
+        JsonTooLarge: there are too many bytes.
+        InvalidRequest: there are too many values, or UTF-16 or UTF-32 prevents counting them.
     """
     if len(text) > max_bytes:
         raise JsonTooLarge(max_bytes)
@@ -114,7 +114,7 @@ def _outside_texts(bare: bytes) -> bytes:
 
 
 def depth(text: bytes) -> int:
-    """Return the nesting depth up to the first `MAX_VALUES` strings; 0: surely allowed."""
+    """Return the nesting depth up to the first `MAX_VALUES` strings; 0 means surely allowed."""
     if text.count(b"[") + text.count(b"{") <= MAX_DEPTH:
         return 0  # cannot be too deep
     if b'"' in text:

@@ -1,4 +1,4 @@
-"""Parse budget: the amount of one request that may be read element by element.
+"""Parse budget: how much of one request may be read element by element.
 
 Each JSON string, array or object, protobuf field and BYTES element takes about a microsecond of the
 event loop.
@@ -15,7 +15,7 @@ MAX_NUMBERS = 2**18
 
 
 class ParseBudget:
-    """Parse budget of one request."""
+    """Parse budget for one request."""
 
     __slots__ = ("_max", "_what", "left")
 

@@ -67,7 +67,7 @@ def text(content: memoryview) -> str:
 
 
 def entry(content: memoryview, budget: ParseBudget) -> tuple[str, memoryview]:
-    """Return the key and value of a map entry, empty if absent, or raise as `read` does."""
+    """Return the key and value of a map entry, empty if absent; raises as `read` does."""
     key, value = "", content[:0]
     for number, kind, _, inner in read(content, budget):
         if number == 1 and kind == BYTES:

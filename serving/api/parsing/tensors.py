@@ -26,14 +26,14 @@ def check_declared(name: str, datatype: str, shape: Sequence[int]) -> None:
 
 
 def check_count(model: str, signature: Signature, given: int) -> None:
-    """Raise InvalidRequest for too many inputs, before any input is read."""
+    """Raise InvalidRequest if there are too many inputs, before any is read."""
     if given > len(signature.inputs):
         names = ", ".join([spec.name for spec in signature.inputs])
         raise InvalidRequest(f"{given} inputs are given; model {model!r} takes exactly {names}")
 
 
 def checked_items(model: str, signature: Signature, tensors: Sequence[Tensor]) -> int:
-    """Return the number of items in a request, whose tensors may lack data.
+    """Check a request's tensors, whose data may be absent, and return the number of items.
 
     Raises:
         InvalidRequest: the tensors do not fit the signature.
@@ -79,7 +79,7 @@ def checked_items(model: str, signature: Signature, tensors: Sequence[Tensor]) -
 def check_bytes(
     name: str, datatype: str, shape: Sequence[int], data: Buffer, budget: ParseBudget
 ) -> None:
-    """Raise InvalidRequest unless raw data holds the elements of its shape, within the budget."""
+    """Raise InvalidRequest unless raw data fits its shape and the budget."""
     elements = math.prod(shape)
     expected = elements * ITEM_BYTES[datatype]
     if ITEM_BYTES[datatype]:

@@ -16,7 +16,7 @@ MAX_BYTES = 8 * 2**20
 
 
 def unpack(data: bytes | memoryview) -> NDArray[np.uint64] | None:
-    """Return the numbers modulo 2**64 (None: malformed), or raise as `check_size` does."""
+    """Return the numbers modulo 2**64, or None if malformed; raises as `check_size` does."""
     check_size(len(data))
     encoded = np.frombuffer(data, dtype=np.uint8)
     if not encoded.size:

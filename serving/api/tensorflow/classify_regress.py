@@ -33,8 +33,8 @@ def classifications(
     """Return the pairs of label and score for each item.
 
     Raises:
-        InvalidRequest: too many scores.
-        InferenceFailed: no scores.
+        InvalidRequest: there are too many scores.
+        InferenceFailed: there are none.
     """
     score = _find_tensor(tensors, scores_output(outputs))
     count = math.prod(score.shape)

@@ -22,7 +22,7 @@ from serving.errors import InvalidRequest
 from serving.values import Signature, Tensor, TensorSpec
 
 Example = Mapping[str, Sequence[Any]]
-"""Values by feature; those of one feature are all bytes, int or float."""
+"""Values by feature; those of one feature are all bytes, all int or all float."""
 
 MAX_SHARED = 2**18
 """Maximum number of values and bytes created by copying the context into examples."""
@@ -30,7 +30,7 @@ MAX_SHARED = 2**18
 MAX_FEATURES = 2**14
 
 MAX_EXAMPLE_FIELDS = 2**14
-"""Limit on fields in a request with examples, which has five fields per feature.
+"""Limit on fields in a request with examples, which have five fields per feature.
 
 They cost up to three times as much as fields of tensors; 64 examples of 50 features fit.
 """
@@ -45,7 +45,7 @@ def read_examples(document: Mapping[str, Any]) -> list[Example]:
     """Return a request's examples, merged with its context.
 
     Raises:
-        InvalidRequest: none, or a malformed feature.
+        InvalidRequest: there are no examples, or a feature is malformed.
     """
     if "examples" not in document:
         raise InvalidRequest(
@@ -218,7 +218,7 @@ def decode_examples(message: memoryview, budget: ParseBudget) -> list[Example]:
     """Decode the examples of a protobuf Input, merged with its context.
 
     Raises:
-        InvalidRequest: malformed, or over a limit.
+        InvalidRequest: the message is malformed or exceeds a limit.
     """
     found: list[Example] = []
     context: Example = {}
@@ -255,7 +255,6 @@ def _decode_feature(name: str, message: memoryview, budget: ParseBudget) -> Sequ
 
 
 def _decode_list(name: str, kind: int, message: memoryview, budget: ParseBudget) -> list[Any]:
-    """Decode a BytesList, FloatList or Int64List, packed or not."""
     values: list[Any] = []
     for number, wire_type, value, content in fields.read(message, budget):
         if number != 1:

@@ -1,4 +1,4 @@
-"""Codec of TensorFlow Serving's gRPC services; no I/O.
+"""Codec of TensorFlow Serving's gRPC services.
 
 Classify and Regress use the same outputs as over REST. Invalid input raises `InvalidRequest`.
 """
@@ -27,7 +27,6 @@ from serving.values import Buffer, Signature, Tensor
 
 _STATES = {"LOADING": 20, "AVAILABLE": 30, "END": 50}
 _UNKNOWN = 2
-"""gRPC code UNKNOWN, for failures without a code of their own."""
 _SIGNATURE_DEF = "signature_def"
 _MAP_TYPE = "type.googleapis.com/tensorflow.serving.SignatureDefMap"
 
@@ -42,25 +41,25 @@ class Spec(NamedTuple):
 
 
 class TensorFlowGrpcRequest(NamedTuple):
-    """A request of any method, with unused fields empty."""
+    """A request for any method, with unused fields empty."""
 
     spec: Spec
     inputs: Mapping[str, memoryview]
     """TensorProtos by name."""
     wanted: tuple[str, ...]
-    """Requested outputs or metadata fields; empty: all."""
+    """Requested outputs or metadata fields; all if empty."""
     examples: Sequence[Example]
 
 
 Wanted = tuple[rest_codec.Method, tuple[str, ...]]
-"""Method and requested outputs of an inference; an empty tuple stands for all outputs."""
+"""Method and requested outputs of an inference; an empty tuple means all outputs."""
 
 
 def decode_request(data: Buffer, method: rest_codec.Method | None) -> TensorFlowGrpcRequest:
     """Decode a request for inference, or for metadata or status (method None).
 
     Raises:
-        InvalidRequest: malformed, over a limit, or without examples.
+        InvalidRequest: the request is malformed, exceeds a limit, or lacks examples.
     """
     has_examples = method in {"classify", "regress"}
     budget = ParseBudget(MAX_EXAMPLE_FIELDS if has_examples else MAX_VALUES)
@@ -84,7 +83,7 @@ def decode_request(data: Buffer, method: rest_codec.Method | None) -> TensorFlow
 
 
 class TensorFlowGrpcCodec:
-    """Decoder and encoder of one model version."""
+    """Decoder and encoder for one model version."""
 
     def __init__(self, name: str, version: str, signature: Signature) -> None:
         self._signature = signature
@@ -98,11 +97,7 @@ class TensorFlowGrpcCodec:
     def query(
         self, request: TensorFlowGrpcRequest, method: rest_codec.Method, timeout_s: float | None
     ) -> DecodedRequest:
-        """Decode an inference request.
-
-        Raises:
-            InvalidRequest: the request does not fit the model.
-        """
+        """Decode an inference request, or raise InvalidRequest if it does not fit the model."""
         name = request.spec.signature_name
         if name not in {"", SIGNATURE_NAME}:
             raise InvalidRequest(
@@ -159,8 +154,7 @@ class TensorFlowGrpcCodec:
     def encode_response(self, frame: memoryview, wanted: Wanted) -> list[Buffer]:
         """Encode a response in pieces, some of them views of the frame.
 
-        Raises:
-            InferenceFailed: a requested output is missing.
+        Raises InferenceFailed if a requested output is missing.
         """
         method, outputs = wanted
         tensors = wire.decode_frame(frame)
@@ -180,10 +174,9 @@ class TensorFlowGrpcCodec:
         return [fields.content(1, result) + fields.content(2, self._spec)]
 
     def encode_in_pieces(self, frame: memoryview, wanted: Wanted) -> Iterator[bytes] | None:
-        """Encode a long response in quick steps; return None if `encode_response` is quick.
+        """Encode a long response in quick steps, or return None if `encode_response` is quick.
 
-        Raises:
-            InferenceFailed: as `encode_response`.
+        Raises as `encode_response` does.
         """
         method, outputs = wanted
         if len(frame) <= rest_codec.LONG_BYTES or method != "predict":
@@ -211,8 +204,7 @@ class TensorFlowGrpcCodec:
     def metadata(self, wanted: Sequence[str]) -> bytes:
         """Encode a GetModelMetadataResponse.
 
-        Raises:
-            InvalidRequest: anything but signatures is requested.
+        Raises InvalidRequest if anything other than signatures is requested.
         """
         for name in wanted:
             if name != _SIGNATURE_DEF:
@@ -233,7 +225,7 @@ class TensorFlowGrpcCodec:
 
 
 def status(versions: Sequence[VersionState]) -> bytes:
-    """Encode a GetModelStatusResponse; non-numeric versions become 0."""
+    """Encode a GetModelStatusResponse, with non-numeric versions as 0."""
     return b"".join(
         fields.content(
             1,

@@ -27,7 +27,7 @@ _METHODS: dict[tuple[str, str], rest_codec.Method | None] = {
     (PREDICTION_SERVICE, "GetModelMetadata"): None,
     (MODEL_SERVICE, "GetModelStatus"): None,
 }
-"""Service and method -> the kind of inference, or None for questions about models."""
+"""Kind of inference by service and method; None for metadata and status."""
 
 
 class TensorFlowGrpcRoutes:
@@ -38,11 +38,7 @@ class TensorFlowGrpcRoutes:
         self._slices = IncrementalRunner()
 
     def check(self, call: GrpcCall) -> None:
-        """Check that the method exists.
-
-        Raises:
-            Unimplemented: unknown method.
-        """
+        """Raise Unimplemented if the method does not exist."""
         if (call.service, call.method) not in _METHODS:
             raise Unimplemented(f"no method {call.service}/{call.method} on this server")
 
@@ -52,7 +48,7 @@ class TensorFlowGrpcRoutes:
         """Return the response of a checked call, or a handler that calls `reply` later.
 
         Raises:
-            ServingError: the listener sends it with its code.
+            ServingError: the call fails with the error's code.
         """
         method = _METHODS[call.service, call.method]
         if method is not None:

@@ -2,7 +2,7 @@
 
 Predict takes rows (`instances`, answered by `predictions`) or columns (`inputs`, answered by
 `outputs`). Invalid input raises `InvalidRequest`, with TensorFlow Serving's messages where clients
-match on them. No I/O. Source: its REST documentation and, where that is silent, its server.
+match on them. Source: its REST documentation and, where that is silent, its server.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ Form = Literal["row", "columnar", "classify", "regress"]
 """Contents of the response: rows, columns, classes or numbers."""
 
 LONG_BYTES = 64 * 1024
-"""Larger outputs are written in pieces, to let other requests run."""
+"""Size above which outputs are written in pieces, to let other requests run."""
 
 
 class JsonBody(NamedTuple):
@@ -47,15 +47,11 @@ class JsonBody(NamedTuple):
 
     document: Mapping[str, Any]
     infinities: bool
-    """Whether the JSON has the token Infinity, so that infinite numbers are intended."""
+    """Whether the JSON has the token Infinity, so that infinities are intended."""
 
 
 def request(body: bytes, max_json_bytes: int = MAX_JSON_BYTES) -> JsonBody:
-    """Parse the JSON object in a body.
-
-    Raises:
-        InvalidRequest: invalid, or too large.
-    """
+    """Parse a body, or raise InvalidRequest unless it is a JSON object of limited size."""
     if not body:
         raise InvalidRequest("JSON Parse error: The document is empty")
     try:
@@ -68,7 +64,7 @@ def request(body: bytes, max_json_bytes: int = MAX_JSON_BYTES) -> JsonBody:
 
 
 class TensorFlowRestCodec:
-    """Decoder and encoder of one model version."""
+    """Decoder and encoder for one model version."""
 
     def __init__(self, name: str, version: str, signature: Signature) -> None:
         self.name = name
@@ -80,11 +76,7 @@ class TensorFlowRestCodec:
     # Requests
 
     def query(self, given: JsonBody, method: Method) -> DecodedRequest:
-        """Decode an inference request.
-
-        Raises:
-            InvalidRequest: what is wrong, and where.
-        """
+        """Decode an inference request, or raise InvalidRequest."""
         self._check_signature_name(given.document)
         if method == "predict":
             form, tensors = self._predict(given)
@@ -96,9 +88,9 @@ class TensorFlowRestCodec:
         return tensor_request(tensors, items, form)
 
     def large_query(self, body: bytes) -> DecodedRequest | None:
-        """Return a predict request whose numbers the replica reads.
+        """Return a predict request whose numbers the replica reads, or None.
 
-        None unless the body is a large, evenly nested array of numbers for the only input.
+        The body must hold one large, evenly nested array of numbers, for the only input.
 
         Raises:
             InvalidRequest: the shape does not fit the model.
@@ -132,10 +124,10 @@ class TensorFlowRestCodec:
             )
 
     def check_method(self, method: Method) -> None:
-        """Check that the model supports a method.
+        """Check that the model supports classify or regress.
 
         Raises:
-            InvalidRequest: no rows, or no suitable output.
+            InvalidRequest: the model does not take rows, or has no suitable output.
         """
         self._check_rows()
         outputs = self._signature.outputs
@@ -248,7 +240,7 @@ class TensorFlowRestCodec:
 
         Raises:
             InvalidRequest: the outputs' first dimensions differ.
-            InferenceFailed: invalid outputs.
+            InferenceFailed: the outputs are invalid.
         """
         tensors = wire.decode_frame(frame)
         match form:
@@ -264,11 +256,9 @@ class TensorFlowRestCodec:
         return [write(data, constants=True).encode()]
 
     def encode_in_pieces(self, frame: memoryview, form: Form) -> Iterator[bytes] | None:
-        """Encode a long response in quick steps; return None if `encode_response` is quick.
+        """Encode a long response in quick steps, or return None if `encode_response` is quick.
 
-        Raises:
-            InvalidRequest: as `encode_response`.
-            InferenceFailed: as `encode_response`, also between pieces.
+        Raises as `encode_response` does, InferenceFailed also between pieces.
         """
         if len(frame) <= LONG_BYTES or form not in {"row", "columnar"}:
             return None
@@ -314,5 +304,4 @@ def _check_rows_of(tensors: Sequence[Tensor]) -> None:
 
 
 def _is_named(value: object) -> bool:
-    """Return whether a value is an object of tensors by name."""
     return isinstance(value, dict) and not rest_tensors.is_b64(value)

@@ -22,7 +22,7 @@ def tensor_to_json(tensor: Tensor) -> Any:
     BYTES elements become base64 objects if the name ends in `_bytes`, otherwise strings.
 
     Raises:
-        InferenceFailed: malformed BYTES, or not UTF-8.
+        InferenceFailed: BYTES elements are malformed or not UTF-8.
     """
     if tensor.datatype == "BYTES":
         elements = byte_strings(tensor)
@@ -37,11 +37,7 @@ def tensor_to_json(tensor: Tensor) -> Any:
 
 
 def tensor_to_json_pieces(tensor: Tensor) -> Iterator[bytes]:
-    """Encode a tensor like `tensor_to_json`, but as JSON in small pieces.
-
-    Raises:
-        InferenceFailed: as `tensor_to_json`.
-    """
+    """Encode a tensor like `tensor_to_json`, with the same errors, but as JSON in small pieces."""
     if tensor.datatype != "BYTES":
         yield from number_pieces(_array(tensor), json_of_numbers)
     elif tensor.shape:
@@ -52,10 +48,9 @@ def tensor_to_json_pieces(tensor: Tensor) -> Iterator[bytes]:
 
 
 def written_rows(tensors: Sequence[Tensor]) -> Iterator[bytes]:
-    """Encode tensors with the same number of rows as JSON objects, in small pieces.
+    """Encode tensors with equally many rows as JSON objects, in small pieces.
 
-    Raises:
-        InferenceFailed: as `tensor_to_json`.
+    Raises as `tensor_to_json` does.
     """
     keys = [write(tensor.name).replace("%", "%%") + ":%s" for tensor in tensors]
     form = "{" + ",".join(keys) + "}"
@@ -80,7 +75,7 @@ def written_rows(tensors: Sequence[Tensor]) -> Iterator[bytes]:
 
 
 def array_pieces(values: Iterator[list[str]]) -> Iterator[bytes]:
-    """Encode an array from chunks of encoded values; an empty chunk is a pause."""
+    """Encode an array from chunks of encoded values, in which an empty chunk is a pause."""
     before = "["
     for some in values:
         if some:
@@ -92,11 +87,11 @@ def array_pieces(values: Iterator[list[str]]) -> Iterator[bytes]:
 
 
 def rows_of_texts(shape: Sequence[int], texts: Iterator[list[str]]) -> Iterator[list[str]]:
-    """Encode rows from encoded elements, in chunks; an empty chunk is a pause.
+    """Join the JSON of elements into the JSON of rows, in chunks; an empty chunk is a pause.
 
     Args:
-        shape: has at least one dimension.
-        texts: raises an error unless their number fits the shape.
+        shape: shape of the tensor, with at least one dimension.
+        texts: chunks of the elements' JSON, whose number must fit the shape.
     """
     if 0 in shape:
         yield from texts
@@ -116,7 +111,7 @@ def _empty_rows(shape: Sequence[int]) -> Iterator[list[str]]:
 
 
 def _group(values: Iterator[list[str]], size: int) -> Iterator[list[str]]:
-    """Join values into arrays of `size` elements."""
+    """Join the JSON of values into arrays of `size` elements."""
     parts: list[str] = []
     missing = size
     for some in values:
@@ -199,8 +194,7 @@ def json_of_numbers(array: NDArray[Any]) -> bytes:
 def byte_strings(tensor: Tensor) -> list[bytes]:
     """Return the elements of a BYTES tensor.
 
-    Raises:
-        InferenceFailed: their number is incorrect, or one is truncated.
+    Raises InferenceFailed if their number is incorrect or one is truncated.
     """
     return [one for some in elements(tensor) for one in some]
 

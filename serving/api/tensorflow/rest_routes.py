@@ -86,7 +86,7 @@ class _HttpResponseWriter:
 
 
 class _TensorFlowResponseHandler(GrpcResponseHandler[rest_codec.Form]):
-    """Response handler as over gRPC, which also reports the batch for the times of its stages."""
+    """gRPC response handler that also reports the batch, for stage times."""
 
     _batch: BatchInfo | None = None
 
@@ -276,7 +276,7 @@ def _resolve_label(engine: Engine, name: str, version: str | None, label: str | 
 
 
 def codec_of(target: DeploymentHandle, kind: Callable[[str, str, Signature], Codec]) -> Codec:
-    """Return the codec of a model version, which is built once per signature."""
+    """Return the codec for a model version, built once per signature."""
     codec: Codec | None = target.codecs.get(kind.__name__)
     if codec is None:
         codec = target.codecs[kind.__name__] = kind(

@@ -75,10 +75,10 @@ def is_b64(value: object) -> bool:
 def dense(value: object, datatype: str, *, infinities: bool) -> Dense:
     """Convert a whole tensor: a scalar or nested arrays, with strings or bytes for BYTES.
 
-    For `infinities` see `rest_codec.JsonBody`; if it is false, infinity means too large a number.
+    See `rest_codec.JsonBody` for `infinities`; if false, an infinity stands for too large a number.
 
     Raises:
-        InvalidRequest: names the invalid element.
+        InvalidRequest: an element is invalid; the message names it.
     """
     numbers = _numbers(value, datatype, infinities=infinities)
     if numbers is not None:
@@ -92,10 +92,10 @@ def dense(value: object, datatype: str, *, infinities: bool) -> Dense:
 def rows(values: Sequence[object], datatype: str, key: str | None, *, infinities: bool) -> Dense:
     """Convert one or more rows of the same shape to a tensor.
 
-    `key` is the input's name, if rows are objects.
+    `key` is the input's name if rows are objects.
 
     Raises:
-        InvalidRequest: names the invalid row.
+        InvalidRequest: a row is invalid; the message names it.
     """
     numbers = _numbers(values, datatype, infinities=infinities)
     if numbers is not None:
@@ -124,11 +124,7 @@ def rows(values: Sequence[object], datatype: str, key: str | None, *, infinities
 
 
 def check(value: object, datatype: str) -> None:
-    """Check that an element fits the datatype.
-
-    Raises:
-        InvalidRequest: it does not fit.
-    """
+    """Raise InvalidRequest unless an element fits the datatype."""
     types, least, greatest = _FITTING[datatype]
     if type(value) in types:
         if datatype == "BYTES" or least <= value <= greatest:  # type: ignore[operator]  # a number
@@ -147,11 +143,7 @@ def check(value: object, datatype: str) -> None:
 
 
 def decode_base64(value: dict[str, str]) -> bytes:
-    """Decode `{"b64": text}`; padding may be missing.
-
-    Raises:
-        InvalidRequest: the text is not base64.
-    """
+    """Decode `{"b64": text}`, which may lack padding, or raise InvalidRequest."""
     text = "".join(value["b64"].split())
     try:
         return base64.b64decode(text + "=" * (-len(text) % 4), validate=True)
@@ -193,7 +185,7 @@ def _of_checked(
 
 
 def _shape_of(value: object) -> tuple[int, ...]:
-    """Return the shape of a value, judged by its first elements."""
+    """Return the shape of a value, judged by the first element of each array."""
     shape = []
     while isinstance(value, list):
         shape.append(len(value))
@@ -237,11 +229,7 @@ def _walk(
 
 
 def encode_texts(texts: Sequence[str | bytes]) -> bytes:
-    """Encode strings and bytes as BYTES elements.
-
-    Raises:
-        InvalidRequest: a lone surrogate.
-    """
+    """Encode strings and bytes as BYTES elements, or raise InvalidRequest for a lone surrogate."""
     encoded = []
     for text in texts:
         try:

@@ -22,7 +22,7 @@ _EMPTY = b"[]"
 _STRUCTURE = b"[],"
 _NUMBERS = b"0123456789+-.eE"
 _MAX_ENDS = 200
-"""Maximum bytes before and after the array."""
+"""Maximum number of bytes on each side of the array."""
 
 
 class UnparsedRequest(NamedTuple):

@@ -25,7 +25,7 @@ from serving.values import ITEM_BYTES, MAX_RANK, Buffer, Tensor, TensorSpec, is_
 MAX_TENSOR_BYTES = 64 * 2**20
 """Maximum size of a tensor that is given with fewer values than elements."""
 _LONG_BYTES = 2**20
-"""Maximum size of integer output sent packed; more would block the event loop."""
+"""Maximum size of an integer output sent packed; more would block the event loop."""
 
 _CONTENT = 4
 _INT, _STRING, _HALF = 7, 8, 13
@@ -58,11 +58,7 @@ class _Given(NamedTuple):
 
 
 def tensor(name: str, message: memoryview, budget: ParseBudget) -> Tensor:
-    """Decode a TensorProto.
-
-    Raises:
-        InvalidRequest: malformed, or of an unknown type.
-    """
+    """Decode a TensorProto, or raise InvalidRequest if it is malformed or its type unknown."""
     given = _read(name, message, budget)
     datatype = _DATATYPES.get(given.dtype)
     if datatype is None:
@@ -86,11 +82,7 @@ def tensor(name: str, message: memoryview, budget: ParseBudget) -> Tensor:
 
 
 def message(given: Tensor) -> Iterator[Buffer]:
-    """Encode a TensorProto in quick steps.
-
-    Raises:
-        InferenceFailed: malformed BYTES.
-    """
+    """Encode a TensorProto in quick steps, or raise InferenceFailed for malformed BYTES."""
     dtype, field = _TYPES[given.datatype]
     head = fields.number(1, dtype) + fields.content(2, shape_message(given.shape))
     if given.datatype == "BYTES":

@@ -32,7 +32,6 @@ class Acceptor:
         end_s: float,
     ) -> None:
         self._sock = sock
-        """Socket that is bound, but not yet listening."""
         self._context = context
         self.protocol = protocol
         self.door = door

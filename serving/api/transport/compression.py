@@ -27,7 +27,7 @@ class CompressionThreads:
         self.max_body_bytes = max_body_bytes
         """Limit on a decompressed body."""
         self.min_bytes = min_bytes
-        """Size from which responses are compressed; None: never."""
+        """Size from which responses are compressed, or None for never."""
         self._threads = concurrent.futures.ThreadPoolExecutor(2, "compression")
 
     def is_long(self, size: int) -> bool:
@@ -85,7 +85,7 @@ def compress(encoding: str, body: bytes) -> bytes:
 
 
 def accepted_encoding(accept_encoding: bytes) -> str | None:
-    """Return gzip, otherwise deflate, if the client accepts it; None: neither."""
+    """Return gzip, or else deflate, if the client accepts it, otherwise None."""
     asked = set()
     for text in accept_encoding.lower().split(b","):
         coding, _, weight = text.replace(b" ", b"").partition(b";q=")

@@ -14,7 +14,7 @@ import time
 LINGERING = 64
 """Maximum number of connections being rejected at a time; others are closed at once."""
 LINGER_S = 5.0
-"""Maximum time for a rejection, until the next sweep."""
+"""Time limit for a rejection, enforced by sweeps."""
 TEXT = (
     "the server has reached server.max_connections, or this client "
     "server.max_connections_per_client; try again later"
@@ -30,7 +30,6 @@ class ConnectionLimiter:
         self.active = 0
         self._of_client: dict[str, int] = {}
         self.refused = 0
-        """Number of rejected connections."""
         self.stalled = 0
         """Number of connections and streams of slow clients that were ended."""
         self.late = 0
@@ -38,7 +37,7 @@ class ConnectionLimiter:
         self._refusals: set[_Refusal] = set()
 
     def acquire(self, transport: asyncio.Transport, response: bytes) -> str | None:
-        """Count a connection and return its key for `release`; None: it is being rejected."""
+        """Count a connection and return its key for `release`, or None if it is rejected."""
         client = ""
         if self.max_per_client is not None:
             client = client_of(transport.get_extra_info("peername"))

@@ -29,7 +29,7 @@ class IncrementalJob:
 
 
 class IncrementalRunner:
-    """Runner of all incremental jobs of one event loop."""
+    """Runner for all incremental jobs of one event loop."""
 
     def __init__(self) -> None:
         self._waiting: deque[IncrementalJob] = deque()

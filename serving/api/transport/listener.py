@@ -21,7 +21,7 @@ log = logging.getLogger(__name__)
 _ACKED = struct.Struct("=120xQ")
 """Field tcpi_bytes_acked of `struct tcp_info` in linux/tcp.h."""
 _TCP_INFO: int | None = getattr(socket, "TCP_INFO", None)
-"""Linux's socket option; elsewhere no client counts as slow."""
+"""Socket option of Linux; on other systems, no client counts as slow."""
 
 
 class Listener:
@@ -82,17 +82,15 @@ class Connection(asyncio.Protocol):
         self._port = listener
         self._transport: asyncio.Transport | None = None
         self._client: str | None = None
-        """Key in the connection limiter."""
         self._blocked = False
-        """Whether the client reads too slowly; reading pauses."""
+        """Whether reading pauses because the client reads too slowly."""
         self._is_later = False
-        """Whether the turn is used up; reading pauses."""
+        """Whether reading pauses because the turn is used up."""
         self._unsent_bytes = 0
-        """Number of unread response bytes that are counted."""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Admit or reject a new connection."""
-        client = cast("asyncio.Transport", transport)  # uvloop's class is no subclass
+        client = cast("asyncio.Transport", transport)  # uvloop's class is not a subclass
         self._client = self._port.door.acquire(client, self._port.full)
         if self._client is not None:
             self._transport = client
@@ -113,7 +111,7 @@ class Connection(asyncio.Protocol):
             self._count_unsent()
 
     def resume_writing(self) -> None:
-        """Resume reading: the client has read enough."""
+        """Resume reading after the client has caught up."""
         self._blocked = False
         self._count_unsent()
         self._resume()
@@ -132,9 +130,9 @@ class Connection(asyncio.Protocol):
             self._transport.abort()
 
     def acknowledged_bytes(self) -> int | None:
-        """Return the number of bytes that the client has read, as the kernel counts them.
+        """Return the number of bytes that the client has read, as counted by the kernel.
 
-        None: no bytes are waiting, the connection is closed, or the number is unknown.
+        Returns None if no bytes are waiting, the connection is closed, or the number is unknown.
         """
         transport = self._transport
         if transport is None or _TCP_INFO is None:
@@ -155,11 +153,9 @@ class Connection(asyncio.Protocol):
     # Turns
 
     def _turns(self) -> Iterator[bytes]:
-        """Process received input, one turn per step."""
         raise NotImplementedError
 
     def _later(self) -> None:
-        """Continue after other connections had their turn."""
         transport = self._transport
         if not self._is_later and transport is not None and not transport.is_closing():
             self._is_later = True
@@ -180,7 +176,6 @@ class Connection(asyncio.Protocol):
     # Unread responses
 
     def _queued_bytes(self) -> int:
-        """Return the number of response bytes not yet passed to the transport."""
         return 0
 
     def _count_unsent(self) -> None:

@@ -1,4 +1,4 @@
-"""Slow-client detector: finds receivers that read nothing, or too little, of what they are sent."""
+"""Slow-client detector: finds clients that read nothing, or too little, of what they are sent."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class SlowClientDetector(Generic[K]):
         self._marks: dict[K, tuple[float, int]] = {}
 
     def find_stalled(self, taken: Mapping[K, int], now_s: float) -> list[K]:
-        """Return the slow receivers; `taken` has the bytes read by each with pending data."""
+        """Return the slow receivers; `taken` has the bytes read by each one with pending data."""
         before, self._marks = self._marks, {}
         stalled = []
         for receiver, so_far in taken.items():

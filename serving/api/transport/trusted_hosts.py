@@ -58,7 +58,7 @@ def _bare(host: str) -> str:
 
 
 def is_loopback(host: str) -> bool:
-    """Whether a host, without port, is reachable from this machine only."""
+    """Whether a host, given without a port, is reachable only from this machine."""
     try:
         address = ipaddress.ip_address(host)
     except ValueError:

@@ -28,7 +28,7 @@ _WITHOUT_SCORES = {"BYTES", "BOOL"}
 
 
 def requested_classes(spec: TensorSpec, parameters: Mapping[str, object]) -> int:
-    """Return the requested number of classes per item; 0: the tensor itself.
+    """Return the requested number of classes per item, or 0 for the tensor itself.
 
     Raises:
         InvalidRequest: the number is invalid, or the output has no scores.
@@ -54,7 +54,7 @@ def classify(tensor: Tensor, count: int, signature: Signature) -> Tensor:
     """Return the best `count` classes per item, or all if there are fewer.
 
     Raises:
-        InvalidRequest: too many scores or classes.
+        InvalidRequest: there are too many scores or classes.
     """
     axis = None
     if signature.is_batched and tensor.shape:

@@ -56,7 +56,7 @@ class ModelConfig(NamedTuple):
 
 
 class ExtensionRequest(NamedTuple):
-    """Kind of request that a path makes, and the model that it concerns."""
+    """Kind of request for a path, and the model concerned."""
 
     kind: Literal["stats", "config", "index", "load", "unload"]
     name: str | None
@@ -69,7 +69,7 @@ class ExtensionRequest(NamedTuple):
 
 
 def parse_path(path: str) -> ExtensionRequest | None:
-    """Parse a path; return None for any path other than these."""
+    """Parse a path, or return None if it is not one of these."""
     match = _PATH.fullmatch(path.partition("?")[0])
     if match is None:
         return None
@@ -84,11 +84,7 @@ def parse_path(path: str) -> ExtensionRequest | None:
 
 
 def only_ready(body: bytes) -> bool:
-    """Return whether an index request wants ready models only.
-
-    Raises:
-        InvalidRequest: malformed.
-    """
+    """Return whether an index request wants only ready models, or raise InvalidRequest."""
     ready = _object(body).get("ready", False)
     if not isinstance(ready, bool):
         raise InvalidRequest(f"ready is {short_repr(ready)}, expected true or false")
@@ -99,7 +95,7 @@ def load_config(body: bytes) -> Mapping[str, Any] | None:
     """Return the configuration in the body of a load request, if any.
 
     Raises:
-        InvalidRequest: malformed, or with files.
+        InvalidRequest: the request is malformed or has files.
     """
     parameters = _object(body).get("parameters", {})
     if not isinstance(parameters, dict):
@@ -111,7 +107,7 @@ def config_parameter(parameters: Mapping[str, object]) -> Mapping[str, Any] | No
     """Return the parameter `config` of a load request, if any.
 
     Raises:
-        InvalidRequest: malformed, or with files.
+        InvalidRequest: the request is malformed or has files.
     """
     files = [name for name in parameters if name.startswith("file:")]
     if files:
@@ -212,5 +208,5 @@ def _tensor_json(spec: TensorSpec, *, is_batched: bool) -> dict[str, Any]:
 
 
 def index_json(models: Iterable[RepositoryIndexEntry], *, ready: bool) -> list[dict[str, str]]:
-    """Encode an index, optionally of ready models only."""
+    """Encode an index; if `ready`, only of ready models."""
     return [entry._asdict() for entry in models if entry.state == "READY" or not ready]

@@ -36,7 +36,7 @@ class NotAllowed(InvalidRequest):
 
 
 class RepositoryService:
-    """Triton's extensions over one engine, for the event loop's thread."""
+    """Triton's extensions for one engine; not thread-safe."""
 
     def __init__(
         self,
@@ -48,7 +48,7 @@ class RepositoryService:
         shows_statistics: bool = True,
         keep: Callable[[], Awaitable[None]] | None = None,
     ) -> None:
-        """Keep the arguments.
+        """Store the arguments.
 
         `specs` can be loaded in addition to the repository's models; `keep` saves changes.
         """
@@ -64,7 +64,7 @@ class RepositoryService:
 
         Raises:
             NotAllowed: statistics are off.
-            UnknownModel: no such model.
+            UnknownModel: the model does not exist.
         """
         if not self._shows_statistics:
             raise NotAllowed(
@@ -95,13 +95,13 @@ class RepositoryService:
     async def load(self, name: str, config: Mapping[str, Any] | None) -> None:
         """Load or reload a model, and return when it is ready.
 
-        `config` is in Triton's JSON form; None: the model's own configuration.
+        `config` is in Triton's JSON form; None leaves the settings unchanged.
 
         Raises:
             NotAllowed: model control is off.
-            InvalidRequest: unsupported configuration.
-            UnknownModel: no such model.
-            ServingError: loading failed; the old state stays.
+            InvalidRequest: the configuration is unsupported.
+            UnknownModel: the model does not exist.
+            ServingError: loading fails; the old state is kept.
         """
         self._check_controlled()
         try:
@@ -168,7 +168,7 @@ class RepositoryService:
 
 
 Answer = Callable[[ServingError | None], None]
-"""Callback with the error of a load or unload, or with None on success."""
+"""Callback that receives the error of a load or unload, or None on success."""
 
 
 class Change:
@@ -214,11 +214,6 @@ class Changes:
 
 
 def _settings(config: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the settings for a Triton configuration.
-
-    Raises:
-        InvalidRequest: a field is unsupported.
-    """
     knobs: dict[str, Any] = {}
     for field, value in config.items():
         match field, value:

@@ -20,10 +20,10 @@ class TritonRoutes:
     def handle(
         self, head: RequestHead, body: bytes, connection: ResponseWriter
     ) -> Exchange | Response | None:
-        """Respond now or later, or return None for other paths.
+        """Return a response, or an exchange that responds later, or None for other paths.
 
         Raises:
-            ServingError: the listener sends it as the response.
+            ServingError: the request fails; the listener sends the error.
         """
         ask = extensions.parse_path(head.path)
         if ask is None:

@@ -1,4 +1,4 @@
-"""Errors for unsupported features of Triton, which name the alternatives."""
+"""Errors for unsupported Triton features; the messages name alternatives."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def method(name: str) -> Unimplemented | None:
 
 
 def path(asked: str) -> Unimplemented | None:
-    """Return the error for an unsupported path without its query, or None."""
+    """Return the error for an unsupported path, given without its query, or None."""
     match = _PATH.fullmatch(asked)
     if match is None:
         return None
@@ -54,10 +54,6 @@ def path(asked: str) -> Unimplemented | None:
 
 
 def check_tensor(what: str, name: object, parameters: Container[str]) -> None:
-    """Check that a tensor is not in shared memory; `what` is `input` or `output`.
-
-    Raises:
-        InvalidRequest: it is in shared memory.
-    """
+    """Raise InvalidRequest for a tensor in shared memory; `what` is `input` or `output`."""
     if _REGION in parameters:
         raise InvalidRequest(f"{what} {short_repr(name)}: {_SHARED_MEMORY}")

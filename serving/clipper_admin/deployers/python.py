@@ -61,12 +61,12 @@ def deploy_python_closure(
     """Deploy a function as a version of a model.
 
     Args:
-        version: must not be registered yet.
+        version: a version that is not registered yet.
         input_type: integers, floats, doubles, strings or bytes.
         func: maps a list of inputs to one string per input.
-        base_image, registry: have no effect.
-        batch_size: maximum; -1: adaptive.
-        pkgs_to_install: must be installed on the server.
+        base_image, registry: without effect.
+        batch_size: maximum batch size; -1 means adaptive.
+        pkgs_to_install: packages that must be installed on the server.
 
     Raises:
         ClipperException: the function cannot be written or deployed.

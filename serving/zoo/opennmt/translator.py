@@ -38,7 +38,7 @@ class TextBatch(NamedTuple):
     words: NDArray[np.int64]
     """Word tokens of shape (longest, n)."""
     lengths: NDArray[np.int32]
-    """Words per text, of shape (n,)."""
+    """Number of words per text, of shape (n,)."""
 
 
 class Translator:
