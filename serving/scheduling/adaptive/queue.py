@@ -1,4 +1,4 @@
-"""Queued requests of one flow and level, by deadline.
+"""Queue of requests of one flow and level, ordered by deadline.
 
 Operations cost O(log n) amortised, except `give_back` (O(n)).
 """
@@ -16,7 +16,7 @@ from typing import Any
 from serving.scheduling.interface import Part
 
 SLACK = 1024
-"""Stale entries tolerated beyond one per queued item."""
+"""Maximum number of stale entries beyond one per queued item."""
 
 
 class QueuedRequest:
@@ -55,16 +55,16 @@ class QueuedRequest:
         """Priority level; 1 is the most urgent."""
         self.flow = flow
         self.cost = cost
-        """Weight of one item in fair queueing; above 1 for large items."""
+        """Weight of one item in fair queueing: 1, or more for large items."""
         self.spans = [(0, items)]
         """Ranges of queued items, the next one last."""
         self.outstanding = 0
-        """Number of parts that workers have."""
+        """Number of parts given to workers."""
         self.attempts = 0
         """Number of workers lost while running a part."""
         self.is_solo = False
         self.left = False
-        """Whether the request was rejected or cancelled; later results are ignored."""
+        """Whether the request was rejected or cancelled, so that later results are ignored."""
 
     @property
     def waiting_items(self) -> int:
