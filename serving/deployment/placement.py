@@ -1,4 +1,4 @@
-"""Placement of a model version, in replicas of its own or in shared replicas.
+"""Placement of a model version in its own replicas or in shared ones.
 
 Not thread-safe.
 """
@@ -32,10 +32,10 @@ _OF_LOADING = ("model.", "batching.pad_to")
 
 
 class DedicatedPlacement(ReplicaContents):
-    """Placement in replicas that hold only this model, with a queue and scheduler of its own."""
+    """Placement in replicas that hold only this model, with their own queue and scheduler."""
 
     max_items = None
-    """Maximum items per batch regardless of settings; None means no limit."""
+    """Maximum number of items per batch besides the settings; None means no limit."""
 
     def __init__(
         self,
@@ -47,16 +47,16 @@ class DedicatedPlacement(ReplicaContents):
         on_batch: Callable[[BatchDone], None],
         on_signature: Callable[[], None],
     ) -> None:
-        """Start nothing yet; `spawner` must be open, and `workers` yields numbers unique in it.
+        """Start nothing yet; `spawner` must be open, and `workers` must yield ids new to it.
 
-        `on_batch` is called with each completed batch, and `on_signature` when replicas report
-        another signature.
+        `on_batch` is called with each completed batch, and `on_signature` when the signature that
+        replicas report has changed.
         """
         self.spec: ModelSpec = spec
         self.model = spec.id
-        """Id of the model in the dispatcher."""
+        """The model's id in the dispatcher."""
         self.signature: Signature | None = None
-        """Inputs and outputs of the model, once it is open."""
+        """Inputs and outputs of the model, once it is loaded."""
         self.load_report: LoadReport | None = None
         """Report on the last model load."""
         self._on_signature = on_signature
@@ -68,7 +68,7 @@ class DedicatedPlacement(ReplicaContents):
 
     @property
     def facts(self) -> dict[str, Any]:
-        """Facts beyond those in the load report: none."""
+        """Facts that are not in the load report, of which there are none here."""
         return {}
 
     @property
@@ -123,7 +123,7 @@ class DedicatedPlacement(ReplicaContents):
         return True
 
     def achievable(self, settings: ServingSettings) -> ServingSettings:
-        """Return settings that the model can follow; an unbatched model gets batches of one."""
+        """Return settings that suit the model: batches of one if it is unbatched."""
         if self.signature is None:
             return settings
         changed: dict[str, int] = {}
@@ -143,7 +143,7 @@ class SharedPlacement:
     """Placement in a shared pool."""
 
     pool = None
-    """None, as the model has no replicas of its own."""
+    """None, since the model has no replicas of its own."""
 
     def __init__(
         self,
@@ -180,20 +180,20 @@ class SharedPlacement:
         return self._shared.pool.ready_count if self.signature is not None else 0
 
     async def open(self) -> None:
-        """Profile the model and accept requests for it.
+        """Profile the model, then accept requests for it.
 
         Raises:
-            ServingError: the model cannot be loaded or run on samples.
+            ServingError: the model cannot be loaded, or cannot be run on samples.
         """
         self.model, found = await self._shared.join(self._spec, self._settings, self._on_batch)
         self.signature, self.load_report = found.signature, found.told
         self._on_signature()
 
     async def apply(self, settings: ServingSettings, *, fresh: bool, keep_learned: bool) -> None:  # noqa: ARG002
-        """Apply the model's own settings; the pool already has the other settings.
+        """Apply the model's own settings; the pool already has the others.
 
         Raises:
-            InvalidSettings: the model would have to be reloaded.
+            InvalidSettings: the change needs a reload of the model.
         """
         old, new = self._settings.flat(), settings.flat()
         changed = [name for name in new if name.startswith(_OF_LOADING) and new[name] != old[name]]

@@ -19,14 +19,14 @@ from serving.spawners.process.spawner import ProcessSpawner
 
 
 def spawner_factory(settings: ReplicaSettings) -> Callable[[], Spawner]:
-    """Return a factory for spawners of the configured type."""
+    """Return the factory for the configured type of spawner."""
     if settings.spawner == "docker":
         return functools.partial(DockerSpawner, settings.image)
     return ProcessSpawner
 
 
 class SpawnerRegistry:
-    """All spawners of one gateway."""
+    """One gateway's spawners."""
 
     def __init__(self, make: Callable[[], Spawner] = ProcessSpawner) -> None:
         """Open no spawner yet."""
@@ -57,7 +57,7 @@ class SpawnerRegistry:
 
     @property
     def limits_text(self) -> str:
-        """Either "enforced", or "not enforced: " and the reason; the same for all kinds."""
+        """Whether limits hold, for all kinds: "enforced", or "not enforced: " and the reason."""
         for spawner in self._spawners.values():
             return spawner.limits_text
         return "not enforced: no model has been served"
