@@ -33,9 +33,7 @@ _OBJECTS_PER_COLLECTION = 20_000
 
 
 class _Parser(argparse.ArgumentParser):
-
     def error(self, message: str) -> NoReturn:
-        """Print one line, which suggests an option for an unknown one, and exit with 2."""
         before, is_unknown, given = message.partition("unrecognized arguments: ")
         if is_unknown and not before:
             flag = given.split()[0]

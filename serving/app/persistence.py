@@ -55,14 +55,12 @@ class SavedState:
         self.start_cards = tuple(specs)
         self.start_settings = settings
         self.settings = self._settings(settings)
-        """Settings in force from the start on."""
         retired = self.rows_of(record_schema.RETIRED)
         self.specs = tuple(
             spec
             for spec in specs
             if retired.get(_key(record_schema.RETIRED, spec.id)) != _spec_json(spec)
         )
-        """Model specs to start with."""
         self.left_out: dict[ModelId, Stamp] = {
             ModelId(key.name, key.version): tuple(map(tuple, said["files"]))
             for key, said in retired.items()
@@ -238,7 +236,6 @@ class StateSaver:
     # State in force
 
     def _in_force(self) -> Rows:
-        """Return rows for all that differs from the configuration at start."""
         now = {**self._changed_settings(), **self._versions(), **self._retired()}
         for name in dict.fromkeys(id_.name for id_ in self._engine.models()):
             now[RecordKey(record_schema.MODEL, name)] = self._engine.catalogue.entry(name).as_json()

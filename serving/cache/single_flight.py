@@ -27,7 +27,6 @@ Send = Callable[[ResponseHandler, float], RequestHandle]
 
 
 class _FlightMember:
-
     __slots__ = ("deadline_s", "flight", "handler", "lane")
 
     def __init__(self, handler: ResponseHandler, deadline_s: float, lane: FlowKey) -> None:
@@ -66,7 +65,6 @@ class _Hit:
 
 
 class _Flight:
-
     __slots__ = ("_key", "_owner", "_places", "_send", "_ticket", "deadline_s", "lane")
 
     def __init__(

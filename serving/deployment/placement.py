@@ -54,11 +54,9 @@ class DedicatedPlacement(ReplicaContents):
         """
         self.spec: ModelSpec = spec
         self.model = spec.id
-        """The model's id in the dispatcher."""
         self.signature: Signature | None = None
         """Inputs and outputs of the model, once it is loaded."""
         self.load_report: LoadReport | None = None
-        """Report on the last model load."""
         self._on_signature = on_signature
         self._judged_for: tuple[ModelSettings, int | None] | None = None
         self._scheduler = AdaptiveScheduler(spec.id, settings)
@@ -153,7 +151,6 @@ class SharedPlacement:
         on_batch: Callable[[BatchDone], None],
         on_signature: Callable[[], None],
     ) -> None:
-        """Accept no requests yet."""
         self._spec = spec
         self._settings = settings
         self._shared = shared

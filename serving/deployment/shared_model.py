@@ -32,7 +32,6 @@ class SharedModel:
     model: ModelSettings
     pad_to: int | None
     most: int
-    """Maximum number of items in a batch."""
     root: pathlib.Path | None
     """Root below which the model's files are staged."""
     pages: int
@@ -40,7 +39,6 @@ class SharedModel:
     on_batch: Callable[[BatchDone], None]
     identity: Fingerprint | None
     key: str | None
-    """Key of the model's profile in the store."""
     measured: RecentDurations = dataclasses.field(init=False)
 
     def __post_init__(self) -> None:

@@ -29,7 +29,6 @@ class SpawnerRegistry:
     """One gateway's spawners."""
 
     def __init__(self, make: Callable[[], Spawner] = ProcessSpawner) -> None:
-        """Open no spawner yet."""
         self._make = make
         self._spawners: dict[str, Spawner] = {}
         self._opening = asyncio.Lock()

@@ -60,7 +60,6 @@ class Engine:
         """Versions, labels, traffic splits and shadows, which may change at any time."""
         self._loading: set[ModelId] = set()
         self.failed: dict[ModelId, str] = {}
-        """Reasons why versions could not be loaded."""
         self.resolve_cache: dict[tuple[str, str | None], DeploymentHandle]
         self.resolve_cache = self.catalogue.resolved
         """Cache of `resolve` that routes read first; always the same object."""

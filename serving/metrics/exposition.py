@@ -113,7 +113,6 @@ class Snapshot:
 
 
 class _Family(Collector):
-
     def __init__(self, metric: Metric) -> None:
         self._metric = metric
 
@@ -143,7 +142,6 @@ def _pieces(
 
 
 def _add(metric: Metric, labels: dict[str, str], value: Any, names: Sequence[str]) -> None:
-    """Add a value, or one for each value of the first label in `names`."""
     if names:
         for key, inner in value.items():
             _add(metric, {**labels, names[0]: str(key)}, inner, names[1:])

@@ -109,7 +109,6 @@ def _are_stages(data: Any) -> bool:
 
 
 def _by_items(shape: Shape) -> Callable[[Any], bool]:
-    """Return the shape of an object whose keys are numbers of items."""
     return lambda data: (
         _map_of(shape)(data)
         and all(

@@ -63,7 +63,6 @@ class ReplicaConnection(asyncio.Protocol):
         """Unfinished actions by id, each with its sending time."""
         self.last_result_s = 0.0
         self.has_answered = False
-        """Whether the replica has run a batch."""
         self.ended = asyncio.Event()
         self._dispatcher = dispatcher
         self._parser = wire.MessageParser(max_message_bytes=max_message_bytes)

@@ -167,10 +167,7 @@ class Dispatcher(RequestTable):
             replica.on_lost(fault)
 
     def _out_of_step(self, replica: ReplicaConnection, fault: str) -> None:
-        """Replace a replica that does not hold the models that the scheduler assumes.
-
-        For the scheduler, the worker is lost, so requests that fail twice are ended.
-        """
+        """Replace a replica that does not hold the models that the scheduler assumes."""
         fault = f"its memory is inconsistent: {fault}"
         log.error("a replica is replaced", extra={"worker": replica.worker, "error": fault})
         self.connection_lost(replica, fault)

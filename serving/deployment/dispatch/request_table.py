@@ -145,7 +145,6 @@ class RequestTable:
         return job
 
     def _withdraw(self, id_: int, now_s: float) -> ResponseHandler | None:
-        """Remove an unfinished request, also from the scheduler; return its handler."""
         job = self._take(id_)
         if job is None:
             return None

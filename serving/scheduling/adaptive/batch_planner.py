@@ -54,7 +54,6 @@ class RunningBatch:
         self.filled = filled
         """Number of items, or the policy's batch size if the next request did not fit."""
         self.profile = profile
-        """Profile in use when the batch was sent."""
         self.entries = entries
         self.items = items
         self.expected_s = expected_s
@@ -91,10 +90,7 @@ class BatchPlanner:
         self._leave(entry.id)
 
     def _next_worker(self, now_s: float) -> AdaptiveWorker | None:
-        """Return the worker for the next batch, or None if the batch should wait for a busy one.
-
-        If the policy's worker would be free too late for the most urgent request, another is used.
-        """
+        """Return the worker for the next batch, or None if the batch should wait for a busy one."""
         workers = self._workers.values()
         worker = self._choose(workers, now_s)
         if worker is None or not worker.unfinished:
@@ -193,10 +189,7 @@ class BatchPlanner:
         return 0
 
     def _cap_to_measured(self, size: int, now_s: float) -> int:
-        """Return `size`, or the largest measured size while another batch tries a larger one.
-
-        Otherwise every slot would try the unmeasured size before the first result.
-        """
+        """Return `size`, or the largest measured size while another batch tries a larger one."""
         known = self.profile.max_measured
         if size <= known or not known:
             return size

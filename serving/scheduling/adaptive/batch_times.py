@@ -70,7 +70,6 @@ class BatchTimeEstimator:
         self._measured: dict[int, float] = {}
         self._estimates: dict[int, float] = {}
         self._seeds: set[int] = set()
-        """Sizes measured only by a warm-up."""
         self._seeds_last = SEEDS_LAST
         self._batches = 0
         self._spent_s = 0.0

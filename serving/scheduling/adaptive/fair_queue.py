@@ -5,8 +5,6 @@ times `cost`. Large and small items share no batch, because small items would wa
 are copied. Levels order requests within a flow only.
 
     batches of 4 from flows A: 1 2 3 4 5 6 and B: 7 8     ->  1 7 2 8 | 3 4 5 6
-
-Operations cost O(log n) amortised, except `give_back` (O(n)) and `last` (O(flows)).
 """
 
 from __future__ import annotations
@@ -93,7 +91,6 @@ class FairQueue(DeadlineQueue):
         self._flows: dict[str, Flow] = {}
         self._turns: list[tuple[int, int, Flow]] = []
         self._now = 0
-        """Virtual time at which the current turn started."""
         self._opened = 0
 
     def adopt(self, entries: Sequence[QueuedRequest]) -> None:

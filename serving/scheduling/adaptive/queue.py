@@ -1,7 +1,4 @@
-"""Queue of requests of one flow and level, ordered by deadline.
-
-Operations cost O(log n) amortised, except `give_back` (O(n)).
-"""
+"""Queue of requests of one flow and level, ordered by deadline."""
 
 from __future__ import annotations
 
@@ -59,7 +56,6 @@ class QueuedRequest:
         self.spans = [(0, items)]
         """Ranges of queued items, the next one last."""
         self.outstanding = 0
-        """Number of parts given to workers."""
         self.attempts = 0
         """Number of workers lost while running a part."""
         self.is_solo = False

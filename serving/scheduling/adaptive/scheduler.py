@@ -61,15 +61,12 @@ class AdaptiveScheduler(BatchPlanner):
         self._model = model
         self._flow = ""
         self._level = _MIXED
-        """Priority level of all requests in the plain queue."""
         self._loads: dict[int, AdaptiveWorker] = {}
         self._to_load: list[AdaptiveWorker] = []
         self._last_action = 0
         self._batching = settings.batching
         self._warmed: Mapping[int, float] = {}
-        """Batch times of warm-ups with the resources in `_warmed_under`."""
         self._warmed_under: tuple[float | None, int] = (None, 1)
-        """Numbers of cores and threads."""
         self._configure(settings)
 
     def _configure(self, settings: ServingSettings) -> None:
@@ -165,7 +162,6 @@ class AdaptiveScheduler(BatchPlanner):
         return self._queue
 
     def _make_room(self, newcomer: QueuedRequest) -> None:
-        """Reject requests, perhaps the newcomer, if the queue is full."""
         while self._fair.items > self._capacity and not newcomer.left:
             last = self._fair.last(newcomer.flow, self._capacity)
             if last is None:
@@ -235,10 +231,7 @@ class AdaptiveScheduler(BatchPlanner):
         self._give_back([pair for batch in held.values() for pair in batch.entries])
 
     def _suspect(self, batch: RunningBatch, reason: RejectionReason, detail: str) -> None:
-        """Run each request of a batch that may have broken its worker alone, once more.
-
-        Later batches had not started, so they are not suspected.
-        """
+        """Run each request of a batch that may have broken its worker alone, once more."""
         for entry in dict.fromkeys(entry for entry, _ in batch.entries if not entry.left):
             entry.attempts += 1
             entry.is_solo = True
@@ -276,7 +269,6 @@ class AdaptiveScheduler(BatchPlanner):
                 batch.deadline_s = later
 
     def _wake_at_s(self, due_s: float) -> float | None:
-        """Return the time of the earliest deadline or next batch, whichever comes first."""
         wake_s = math.inf
         for batch in self._batches.values():
             if batch.deadline_s < wake_s:  # noqa: PLR1730  `min` is a call for each

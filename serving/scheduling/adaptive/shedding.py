@@ -135,7 +135,6 @@ class Shedding:
         fitting: int,
         batch: int,
     ) -> bool:
-        """Whether the first request behind the head's batch fits no later batch."""
         if head.is_solo or head.outstanding or fitting < min(self._size, head.waiting_items):
             return False
         if found[place].level != head.level or found[place].deadline_s <= head.deadline_s:

@@ -79,7 +79,6 @@ class Admission:
             self._doubt(model, now_s)
 
     def _doubt(self, model: PoolModel, now_s: float) -> None:
-        """Drop a model's longest measurements, which a stall may have caused."""
         model.measured_at_s = now_s
         model.load.drop_longest()
         self._pool.result_latency.drop_longest()

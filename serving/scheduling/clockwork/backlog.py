@@ -30,7 +30,6 @@ class Backlog:
     def __init__(self) -> None:
         self.total_s = 0.0
         self._buckets_s: list[float] = []
-        """Starts of buckets with work, ascending."""
         self._untils_s: list[float] = []
         self._charges: list[int] = []
         self._slack_s = np.zeros(64)

@@ -53,11 +53,7 @@ class Batches:
             self._begin(found, start_s)
 
     def _next(self, worker: PoolWorker, start_s: float) -> NextBatch | None:
-        """Return the next model's batch, or another model's if the next model is to be evicted.
-
-        The other batch must be larger and delay no reservation. Otherwise each late request for a
-        model to be evicted would be a batch of its own.
-        """
+        """Return the next model's batch; if that model is to be evicted, perhaps a larger one."""
         found = self._turn(worker, start_s)
         if found is None or found.holding.planned_eviction is None:
             return found
@@ -77,7 +73,6 @@ class Batches:
         return other if self._is_kept(other, start_s) else found
 
     def _turn(self, worker: PoolWorker, start_s: float) -> NextBatch | None:
-        """Return a batch for the model with the earliest reservation."""
         heap = worker.heap
         while heap:
             key_s, _, holding = heap[0]
@@ -153,7 +148,6 @@ class Batches:
         return first
 
     def _is_kept(self, turn: NextBatch, start_s: float) -> bool:
-        """Whether a batch delays none of the worker's reservations."""
         holding = turn.holding
         durations, backlog = holding.model.durations, holding.worker.backlog
         free_s = start_s + durations.estimate_s[turn.place]

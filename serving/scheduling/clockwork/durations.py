@@ -74,7 +74,6 @@ class Durations:
         self.sizes = list(sizes)
         self.estimate_s = list(estimate_s)
         self._quickest_s = list(quickest_s)
-        """Seconds that n items take when best split into batches, by n."""
         self.item_s = self.estimate_s[-1] / self.sizes[-1]
 
     def observe(self, count: int, took_s: float) -> None:
@@ -105,7 +104,6 @@ class Durations:
         self._split(min(windows))
 
     def _split(self, first: int) -> None:
-        """Recompute the best splits into batches for `first` items or more."""
         place, quickest_s = bisect.bisect_left(self.sizes, first), self._quickest_s
         del self.sizes[place:], self.estimate_s[place:], quickest_s[first:]
         _add_splits(self._batch_s, self.sizes, self.estimate_s, quickest_s)
@@ -122,7 +120,6 @@ class Durations:
 def _first_splits(
     batch_s: tuple[float, ...],
 ) -> tuple[tuple[int, ...], tuple[float, ...], tuple[float, ...]]:
-    """Return a profile's best splits, cached because many models and settings share them."""
     sizes: list[int] = []
     estimate_s: list[float] = []
     quickest_s = [0.0]

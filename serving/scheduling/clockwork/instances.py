@@ -51,7 +51,6 @@ class PoolModel:
         self.relative_deadline_s = NEVER_S
         self.rate = Rate()
         self.failures = 0
-        """Number of failed loads in a row."""
         self.broken_until_s = 0.0
         self.solo_s = self.solo_until_s = 0.0
         """How long, and until when, requests run alone after an oversized batch."""
@@ -150,7 +149,6 @@ class ModelInstance:
     worker: PoolWorker
     state: InstanceState
     ready_s: float
-    """When the model should be loaded."""
     planned_s: float = 0.0
     charge: LoadReservation | None = None
     """Time reserved for the planned load if requests wait and batches share the executor."""
@@ -158,12 +156,10 @@ class ModelInstance:
     """First reserved bucket, which orders the worker's heap; `NEVER_S` if there is none."""
     promises: Reservations = dataclasses.field(init=False)
     busy: int = 0
-    """Number of its batches given to the worker."""
     is_prefetch: bool = False
     is_idle: bool = False
     """Whether it may be evicted and counts among the worker's evictable pages."""
     swap: Swap | None = None
-    """Swap that frees memory for a planned load."""
     planned_eviction: PlannedEviction | None = None
 
     def __post_init__(self) -> None:

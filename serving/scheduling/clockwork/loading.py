@@ -43,7 +43,6 @@ class Loading:
         return self._plan(swap.worker, model, swap.start_s + model.load.estimate_s, swap)
 
     def _at_once(self, model: PoolModel, demand: SchedulabilityTest) -> ModelInstance | None:
-        """Plan to load a model on a worker with enough free memory and time."""
         now_s, start_s = demand.now_s, demand.start_s
         load_s, reserve_s = model.load.estimate_s, demand.margin_s
         # By then the worker may have batches for `schedule_ahead_s`, after one of the longest.
@@ -81,7 +80,6 @@ class Loading:
         return None if chosen is None else self._plan(chosen, model, chosen_s)
 
     def _is_worth(self, worker: PoolWorker, model: PoolModel) -> bool:
-        """Whether a model is requested at least as often as the models that it would evict."""
         lost = lost_per_s(self._pool, worker, worker.planned_pages + model.pages)
         return not lost or self._pool.rate_of(model) >= lost
 
@@ -180,7 +178,6 @@ class Loading:
         return None
 
     def _may_begin(self, holding: ModelInstance, free_s: float) -> bool:
-        """Whether the load delays no reserved work."""
         worker, charge = holding.worker, holding.charge
         if worker.concurrent_loads or charge is None:
             return True

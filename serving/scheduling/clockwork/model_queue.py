@@ -201,7 +201,6 @@ class ModelQueue:
     def _all_in_time(
         self, start_s: float, gone: int, sizes: Sequence[int], estimate_s: Sequence[float]
     ) -> bool:
-        """Whether all items but the first `gone` are in time in one batch from `start_s`."""
         left = len(self.deadlines_s) - gone
         if not left:
             return True

@@ -20,9 +20,7 @@ class Parameters:
     duration_margin: float = 0.0
     deadline_margin: float = 0.05
     max_items: int = 16
-    """Number of items in the largest batch."""
     max_waiting: int = 1_000_000
-    """Maximum number of queued items."""
     max_exec_s: float = 0.025
     message_latency_s: float = 0.0005
     """Assumed message latency; the latency of results is measured later."""

@@ -47,7 +47,6 @@ class PoolState:
         """Requested executor seconds if all items ran in the largest batches."""
         self.to_check: dict[int, PoolWorker] = {}
         self._checks: list[tuple[float, int]] = []
-        """Heap of (time, worker id)."""
         self.actions: list[Action] = []
         self._last_action = 0
 

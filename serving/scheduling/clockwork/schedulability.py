@@ -60,12 +60,10 @@ class SchedulabilityTest:
         self.deadline_s = deadline_s
         self.now_s = now_s
         self.start_s = now_s + pool.parameters.message_latency_s
-        """When a message could reach a worker."""
         self.min_s = model.durations.quickest_s(items)
         self.margin_s = self._reserved_s(1.0, deadline_s - now_s)
 
     def _reserved_s(self, times: float, within_s: float) -> float:
-        """Return the time to keep free before a deadline `within_s` away."""
         held_s = times * self._share * within_s
         if self._others is None:
             return held_s

@@ -13,8 +13,7 @@ every request and drops late ones from the queue.
     scheduler -> admission -> loading -> swapping -> pool_queue -> eviction -> pool_state
              \-> batches -------------------------/
 
-Each module uses only those to its right. An event costs a few heap and bucket steps; planning a
-swap costs one step per model on the worker and per request for an evicted model. Pure.
+Each module uses only those to its right. Pure.
 """
 
 from __future__ import annotations
@@ -168,7 +167,6 @@ class ClockworkScheduler:
                 self._admission.replace(model, now_s)
 
     def _worker_draining(self, event: WorkerDraining, now_s: float) -> None:
-        """Let a worker finish its issued actions; place its other reserved requests again."""
         worker = self._pool.workers.get(event.worker)
         if worker is None or worker.draining:
             return
@@ -217,7 +215,6 @@ class ClockworkScheduler:
             self._begin(model)
 
     def _begin(self, model: PoolModel) -> None:
-        """Reset a model to its profile and update its place in the queues."""
         model.begin(self._pool.parameters)
         if model.waiting.entries:
             self._queue.watch(model)

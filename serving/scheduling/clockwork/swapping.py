@@ -120,7 +120,6 @@ class Swapping:
 
 
 def _is_awaited(worker: PoolWorker) -> bool:
-    """Whether requests wait for a model that the worker is loading."""
     return any(
         sent.kind is ActionType.LOAD and sent.holding.model.waiting.entries
         for sent in worker.issued.values()
@@ -128,7 +127,6 @@ def _is_awaited(worker: PoolWorker) -> bool:
 
 
 def _missing_pages(holding: ModelInstance, swap: Swap) -> int:
-    """Return the pages that a model needs beyond those of the models that it evicts."""
     return max(0, holding.model.pages - sum(one.model.pages for one in swap.evicts))
 
 
@@ -176,7 +174,6 @@ def plan_swap(pool: PoolState, model: PoolModel, demand: SchedulabilityTest) -> 
 def _place(
     pool: PoolState, worker: PoolWorker, model: PoolModel, demand: SchedulabilityTest, last_s: float
 ) -> Swap | None:
-    """Return a swap on this worker that starts by `last_s`, or None."""
     now_s, load_s = demand.now_s, model.load.estimate_s
     done_s = max(worker.exec.free_s(now_s), demand.start_s) + worker.longest.estimate_s
     done_s += worker.backlog.total_s  # all reserved work, whatever its deadline

@@ -17,7 +17,6 @@ class Timeline:
         self._back = result_latency
         self._free_s = 0.0
         self._moved_s = 0.0
-        """Total shift of the expected ends since the start."""
         self._ends_s: dict[int, float] = {}
         """Action number -> expected end without the shift."""
         self._due_s = math.inf

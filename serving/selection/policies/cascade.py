@@ -138,7 +138,6 @@ class Cascade(abc.ABC, Generic[S]):
 def _loss_of_all(
     task: Task, models: Sequence[str], decision: Decision, truth: TrueLabel
 ) -> float | None:
-    """Return the loss of the combined output; None if not all models were queried."""
     if set(decision.choice.models) != set(models) or decision.output is None:
         return None
     if isinstance(decision.output, str):

@@ -267,7 +267,6 @@ class PerUser(Cascade[PerUserState]):
 
 
 def _fill_missing(rows: Sequence[Sequence[float] | None]) -> Array:
-    """Replace missing rows by the mean of the others."""
     there = [row for row in rows if row is not None]
     mean = [sum(column) / len(there) for column in zip(*there, strict=True)]
     return np.array([mean if row is None else row for row in rows], dtype=np.float64)

@@ -23,7 +23,6 @@ class Vote(NamedTuple):
 
     output: str | float | None
     mass: float
-    """Weight behind the output."""
     supporters: tuple[str, ...]
 
 

@@ -57,7 +57,6 @@ class RedisStore(WriteBehindStore):
         self._patience_s = patience_s
         self._reader = concurrent.futures.ThreadPoolExecutor(1, "states-asked")
         self._outage = ""
-        """Reason why the server does not answer, or empty if it does."""
         self._closed = threading.Event()
         super().__init__(interval_s=interval_s, name="states-redis")
 
@@ -84,7 +83,6 @@ class RedisStore(WriteBehindStore):
         raise NotReady(f"the Redis server of the states does not answer: {self._outage}")
 
     def _probe(self) -> None:
-        """End the outage once the server answers."""
         while self._outage and not self._closed.wait(_RETRY_S):
             with contextlib.suppress(Exception):  # the next probe may succeed
                 self._client.ping()
@@ -104,7 +102,6 @@ class RedisStore(WriteBehindStore):
                 self._delete_excess_users(application, self._max_users[application])
 
     def _delete_excess_users(self, application: str, most: int) -> None:
-        """Delete the users saved longest ago, some more than needed."""
         states, saved = _PREFIX + application, _SAVED + application
         too_many = self._client.zcard(saved) - most
         if too_many <= 0:
@@ -117,7 +114,6 @@ class RedisStore(WriteBehindStore):
 
 
 def _connect(url: str, password: str | None) -> Any:
-    """Return a client of a server that responds; raise as `RedisStore` does."""
     try:
         import redis  # noqa: PLC0415  an extra
         from redis.backoff import NoBackoff  # noqa: PLC0415

@@ -83,7 +83,6 @@ class SqliteStore(WriteBehindStore):
                         self._delete_excess_users(application, self._max_users[application])
 
     def _delete_excess_users(self, application: str, most: int) -> None:
-        """Delete the users saved longest ago, some more than needed."""
         ((users,),) = self._writer.execute(_COUNT, (application,))
         if users > most:
             too_many = users - most + most // 100
