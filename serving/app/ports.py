@@ -31,7 +31,6 @@ _SWEEP_S = 5.0
 _MUCH_BYTES = malloc.LARGE_BYTES
 """Decrease in buffered bytes after which a sweep returns heap memory."""
 HANDSHAKE_S = 10.0
-"""TLS handshake timeout."""
 _TLS_END_S = 3600.0
 """Maximum time to close a TLS connection that is still sending; sweeps end stalled ones sooner."""
 _GRPC_BESIDE = {8000: 8001, 0: 0}

@@ -143,7 +143,6 @@ class Server:
                 await core.engine.close()
 
     async def _load_models(self, core: ServerComponents) -> bool:
-        """Load the models, or return False if a signal comes first."""
         opening = asyncio.create_task(core.open(), name="open engine")
         stopping = asyncio.create_task(self._stop.wait(), name="wait for a signal")
         await asyncio.wait({opening, stopping}, return_when=asyncio.FIRST_COMPLETED)

@@ -99,7 +99,7 @@ class Deployment:
 
     @property
     def inflight_count(self) -> int:
-        """Number of requests that have no response yet."""
+        """Number of requests still without a response."""
         return self.dispatcher.inflight_count_of(self.placement.model)
 
     @property

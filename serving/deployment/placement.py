@@ -66,7 +66,7 @@ class DedicatedPlacement(ReplicaContents):
 
     @property
     def facts(self) -> dict[str, Any]:
-        """Facts that are not in the load report, of which there are none here."""
+        """Facts that are not in the load report; always empty."""
         return {}
 
     @property
@@ -90,7 +90,7 @@ class DedicatedPlacement(ReplicaContents):
     # Contents of the replicas
 
     def make_load_spec(self, _model: ModelId, member: Member) -> LoadSpec:
-        """Return the spec by which a replica loads the model."""
+        """Return how a replica must load the model."""
         limits = member.limits
         known = self.signature if self._judged_for == (member.model, member.pad_to) else None
         return LoadSpec(

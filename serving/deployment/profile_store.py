@@ -30,7 +30,7 @@ MAX_SAVED = 10_000
 
 
 class ProfileStore:
-    """Profiles by the keys that `key_of` returns."""
+    """Profiles by the key that `key_of` returns."""
 
     def __init__(self, records: SqliteRecords | None = None) -> None:
         """Read saved profiles from `records`, which `close` closes; None means memory only."""
@@ -111,7 +111,7 @@ class ProfileStore:
 def key_of(
     spec: ModelSpec, settings: ServingSettings, identity: Fingerprint | None, software: str = ""
 ) -> str | None:
-    """Return the key of a model's profile, with all that it depends on, or None if it has none.
+    """Return a key of all that a model's profile depends on, or None if not all of it is known.
 
     This call blocks. `identity` is the fingerprint of the weights; `software` is
     `Spawner.image_id`.

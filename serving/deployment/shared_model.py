@@ -110,7 +110,7 @@ def digest_of(identity: Fingerprint | None) -> str | None:
 
 
 def still_holds(profile: ModelProfile) -> bool:
-    """Return whether the optimised model that was profiled still exists, or none was."""
+    """Return whether the optimised model that was profiled, if any, still exists."""
     optimised = profile.told.optimised
     try:
         return optimised is None or pathlib.Path(optimised).is_dir()

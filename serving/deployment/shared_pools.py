@@ -1,4 +1,4 @@
-"""Shared pools by model kind; each exists from its first model to its last.
+"""Shared pools by model kind; each exists as long as it has models.
 
 Not thread-safe.
 """

@@ -1,4 +1,4 @@
-"""Spawners by model kind, each opened with the first model of its kind and kept open.
+"""Spawners by model kind; each is opened for the first model of its kind and stays open.
 
 Not thread-safe.
 """

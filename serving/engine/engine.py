@@ -42,7 +42,7 @@ DeploymentHandle = Deployment | ShadowedDeployment
 
 
 class Engine:
-    """Serves models under live settings; a failed change leaves the old state in force."""
+    """Serves models, with live settings; if a change fails, the old state stays in force."""
 
     def __init__(
         self,
@@ -99,7 +99,7 @@ class Engine:
         Without a version, a traffic split selects one anew at each call.
 
         Raises:
-            UnknownModel: no such name, version or label.
+            UnknownModel: the name, version or label is unknown.
             NotReady: the model is still being loaded for the first time.
         """
         known = self.resolve_cache.get((name, version))
@@ -123,7 +123,7 @@ class Engine:
         """Return whether a model can respond.
 
         Raises:
-            UnknownModel: no such name, version or label.
+            UnknownModel: the name, version or label is unknown.
         """
         try:
             self.resolve(name, version)
@@ -139,7 +139,7 @@ class Engine:
         """Return a model's served versions.
 
         Raises:
-            UnknownModel: no such name.
+            UnknownModel: the name is unknown.
         """
         return tuple(self.catalogue.entry(name).versions)
 
@@ -167,7 +167,7 @@ class Engine:
 
         Raises:
             InvalidRequest: the version exists, or its name is invalid.
-            ServingError: loading failed.
+            ServingError: the load failed.
         """
         async with self._changing:
             self._check_serving()
@@ -211,8 +211,8 @@ class Engine:
         """Reload a version, for example from changed files, and drain its old deployment.
 
         Raises:
-            UnknownModel: no such name or version.
-            ServingError: loading failed.
+            UnknownModel: the name or version is unknown.
+            ServingError: the load failed.
         """
         async with self._changing:
             self._check_serving()
@@ -232,7 +232,7 @@ class Engine:
         was only listed as failed.
 
         Raises:
-            UnknownModel: no such name or version.
+            UnknownModel: the name or version is unknown.
             InvalidRequest: it gets requests without a version, and other versions exist.
         """
         async with self._changing:
@@ -249,7 +249,7 @@ class Engine:
         """Withdraw all versions of a model, and return once they are drained.
 
         Raises:
-            UnknownModel: no such name.
+            UnknownModel: the name is unknown.
         """
         async with self._changing:
             all_served = self.catalogue.remove_all(name)
@@ -288,7 +288,7 @@ class Engine:
         return seconds
 
     def out_of_sync(self) -> list[dict[str, Any]]:
-        """Return the models and pools that a failed change left with outdated settings."""
+        """Return the models and pools that a failed change left with other settings."""
         return self._live.out_of_sync()
 
     def _check_serving(self) -> None:

@@ -89,7 +89,7 @@ class Repository:
         """Load a version served before, if it still exists; it does not become current.
 
         Raises:
-            ServingError: loading failed.
+            ServingError: the load failed.
         """
         async with self._changing:
             if id_ in self._found and self._state(id_) != "ready":
@@ -165,7 +165,7 @@ class Repository:
 
         Raises:
             UnknownModel: neither the engine nor the repository has it.
-            ServingError: loading failed.
+            ServingError: the load failed.
         """
         async with self._changing:
             try:
@@ -179,9 +179,9 @@ class Repository:
         """Return to the previous version, loading it if needed.
 
         Raises:
-            UnknownModel: no such model.
+            UnknownModel: the model is unknown.
             InvalidRequest: neither the engine nor the repository has a previous version.
-            ServingError: loading failed.
+            ServingError: the load failed.
         """
         async with self._changing:
             entry = self._engine.catalogue.entry(name)
@@ -202,7 +202,7 @@ class Repository:
         """Serve a model's newest version from its current files; return False if there is none.
 
         Raises:
-            ServingError: loading failed.
+            ServingError: the load failed.
         """
         async with self._changing:
             self._found |= await asyncio.to_thread(scan, self.root)

@@ -39,7 +39,7 @@ class ModelEntry(Generic[Version]):
         """Return the version that serves a request; under a split, `draw` in [0, 1) selects it.
 
         Raises:
-            UnknownModel: no such version or label.
+            UnknownModel: the version or label is unknown.
         """
         if version is not None:
             return self.versions[self.resolve_version(version)]
@@ -60,7 +60,7 @@ class ModelEntry(Generic[Version]):
         """Return the version that a version or label names.
 
         Raises:
-            UnknownModel: no such version or label.
+            UnknownModel: the version or label is unknown.
         """
         if version in self.versions:
             return version
@@ -83,7 +83,7 @@ class VersionRegistry(Generic[Version]):
         """Return a model's entry.
 
         Raises:
-            UnknownModel: no such name.
+            UnknownModel: the name is unknown.
         """
         entry = self.entries.get(name)
         if entry is None:
@@ -113,7 +113,7 @@ class VersionRegistry(Generic[Version]):
         """Register a version; the first version of a model becomes current.
 
         Raises:
-            InvalidRequest: the version exists.
+            InvalidRequest: the version is already registered.
         """
         self.check_new(name, version)
         self.resolved.clear()
@@ -126,7 +126,7 @@ class VersionRegistry(Generic[Version]):
         """Set the current version, and end any traffic split.
 
         Raises:
-            UnknownModel: no such name, version or label.
+            UnknownModel: the name, version or label is unknown.
         """
         entry = self._entry_to_change(name)
         wanted = entry.resolve_version(version)
@@ -141,7 +141,7 @@ class VersionRegistry(Generic[Version]):
         """Make the previous version current, and return it.
 
         Raises:
-            UnknownModel: no such name.
+            UnknownModel: the name is unknown.
             InvalidRequest: the previous version, if any, is not loaded.
         """
         entry = self.entry(name)
@@ -156,7 +156,7 @@ class VersionRegistry(Generic[Version]):
         Unless `past` lists all versions, the current version stays and traffic is not split.
 
         Raises:
-            UnknownModel: no such name.
+            UnknownModel: the name is unknown.
         """
         entry = self._entry_to_change(name)
         there = entry.versions.keys()
@@ -180,7 +180,7 @@ class VersionRegistry(Generic[Version]):
         """Remove and return a version; with the last one, the name is removed too.
 
         Raises:
-            UnknownModel: no such name or version.
+            UnknownModel: the name or version is unknown.
             InvalidRequest: it is a label, or it has traffic while other versions exist.
         """
         entry = self._entry_to_change(name)
@@ -211,7 +211,7 @@ class VersionRegistry(Generic[Version]):
         """Remove a model; return its versions.
 
         Raises:
-            UnknownModel: no such name.
+            UnknownModel: the name is unknown.
         """
         entry = self._entry_to_change(name)
         del self.entries[name]
@@ -221,7 +221,7 @@ class VersionRegistry(Generic[Version]):
         """Point a label at a version, or remove the label if `version` is None.
 
         Raises:
-            UnknownModel: no such name or version.
+            UnknownModel: the name or version is unknown.
             UnknownLabel: the label to remove does not exist.
             InvalidRequest: the label is empty or the name of a version.
         """
@@ -241,7 +241,7 @@ class VersionRegistry(Generic[Version]):
         """Split the requests that do not name a version; empty `shares` end the split.
 
         Raises:
-            UnknownModel: no such name, version or label.
+            UnknownModel: the name, version or label is unknown.
             InvalidRequest: a share is outside [0, 1], or the sum exceeds 1.
         """
         entry = self._entry_to_change(name)
@@ -251,7 +251,7 @@ class VersionRegistry(Generic[Version]):
         """Set the current version's shadow; None ends shadowing.
 
         Raises:
-            UnknownModel: no such name, version or label.
+            UnknownModel: the name, version or label is unknown.
             InvalidRequest: the version is the current one.
         """
         entry = self._entry_to_change(name)

@@ -37,7 +37,7 @@ def create(
     """Create a policy; `costs` are in units of loss.
 
     Raises:
-        InvalidSettings: a name or value is unknown or invalid, or the policy has no costs.
+        InvalidSettings: a name or value is invalid, or the policy does not support costs.
     """
     if name not in POLICIES:
         raise InvalidSettings(

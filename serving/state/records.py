@@ -47,7 +47,7 @@ Rows = dict[RecordKey, str]
 
 
 class SqliteRecords:
-    """A record in a SQLite file; calls must not overlap."""
+    """A record in a SQLite file; calls to its methods must not overlap."""
 
     def __init__(self, path: pathlib.Path) -> None:
         """Open or create the file.

@@ -56,7 +56,7 @@ _LOG_EVERY_S = 1.0
 
 
 class Dispatcher(RequestTable):
-    """Dispatcher of one pool, which has one scheduler and its workers.
+    """Dispatcher for one pool, which has a scheduler and its workers.
 
     Not thread-safe.
     """

@@ -37,7 +37,7 @@ class RequestFrame(Protocol):
 
 
 class Canceller(Protocol):
-    """The dispatcher as a request handle sees it."""
+    """What a request handle needs of the dispatcher."""
 
     def cancel(self, id_: int) -> None:
         """Cancel a request."""

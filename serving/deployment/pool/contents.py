@@ -19,7 +19,7 @@ class ReplicaContents:
     """Model for which replicas are started; None if models are staged later."""
 
     def make_load_spec(self, model: ModelId, member: Member) -> LoadSpec:
-        """Return the spec by which a replica loads a model."""
+        """Return how a replica must load a model."""
         raise NotImplementedError
 
     def pages(self, _settings: ServingSettings) -> int | None:

@@ -1,9 +1,10 @@
 """Planning of the next batch: which worker gets it, when, and how large it is.
 
-A free worker takes a batch once the policy's size is queued, the oldest item has waited its time,
-or the most urgent item has used half of its spare time. A busy worker's buffer is filled halfway
-through its expected time, or at once with a full batch. The most urgent deadline bounds a batch, as
-does the time to copy large items. A request that can no longer finish in time is rejected.
+A free worker takes a batch once the policy's size is queued, the oldest item has waited as long as
+it may, or the most urgent item has used half of its spare time. A busy worker's buffer is filled
+halfway through its expected time, or at once with a full batch. The most urgent deadline limits a
+batch's size, as does the time to copy large items. A request that can no longer finish in time is
+rejected.
 """
 
 from __future__ import annotations
@@ -158,7 +159,7 @@ class BatchPlanner:
         return self._fair.take(size, budget, most)
 
     def _size_for(self, worker: AdaptiveWorker, now_s: float) -> int:
-        """Return the maximum number of items in the next batch; 0 if the head was rejected."""
+        """Return the maximum number of items in the next batch, or 0 if its head was rejected."""
         size = self._sizing.size
         head = self._queue.first()
         if head is None:

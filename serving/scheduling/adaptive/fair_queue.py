@@ -1,8 +1,8 @@
 """A queue that flows share evenly, each ordered by level and deadline.
 
 Start-time fair queueing (Goyal, Vin and Cheng, SIGCOMM 1996) with equal weights, counted in items
-times `cost`. Large and small items share no batch, because small items would wait while large items
-are copied. Levels order requests within a flow only.
+times `cost`. Large and small items are not batched together, because small ones would wait while
+large ones are copied. Levels order requests only within a flow.
 
     batches of 4 from flows A: 1 2 3 4 5 6 and B: 7 8     ->  1 7 2 8 | 3 4 5 6
 """
@@ -61,7 +61,7 @@ class Flow:
         return entry is not None and entry.cost > 1
 
     def upcoming(self, items: int) -> list[QueuedRequest]:
-        """Return the flow's first entries that hold this many items."""
+        """Return the flow's first entries that together hold this many items."""
         return upcoming(self.heap, items)
 
     def last_entry(self) -> QueuedRequest | None:

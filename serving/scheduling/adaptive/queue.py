@@ -17,7 +17,7 @@ SLACK = 1024
 
 
 class QueuedRequest:
-    """One request, from submission to the results of all its parts."""
+    """A request, from submission until all its parts have results."""
 
     __slots__ = (
         "arrived_s",
@@ -106,7 +106,7 @@ class DeadlineQueue:
         self.items += entry.items
 
     def give_back(self, entry: QueuedRequest, part: Part) -> None:
-        """Requeue a part that a worker did not run, with its deadline and age."""
+        """Requeue a part that a worker did not run, keeping its deadline and age."""
         was_waiting = bool(entry.spans)
         _, start, stop = part
         entry.spans.append((start, stop))
@@ -162,8 +162,8 @@ class DeadlineQueue:
         """Form a batch of at most `size` items in deadline order.
 
         An entry larger than `size` is split. A smaller entry that does not fit ends the batch, so
-        that nothing overtakes it. A solo entry is a batch by itself. The first entry may cost more
-        than `budget`.
+        that nothing overtakes it. A solo entry forms a batch of its own. The first entry may cost
+        more than `budget`.
         """
         batch: list[tuple[QueuedRequest, Part]] = []
         room = size

@@ -74,7 +74,7 @@ class AdaptiveScheduler(BatchPlanner):
         self._default_priority = settings.scheduling.default_priority
 
     def waiting_of(self, model: ModelId) -> int:
-        """Return the number of queued items; 0 for another model."""
+        """Return the number of queued items, or 0 for any other model."""
         return self._queue.items if model == self._model else 0
 
     def on(self, event: Event, now_s: float) -> None:

@@ -1,9 +1,9 @@
 """Load shedding: which requests to reject so that batches stay large under overload.
 
 The deadline of the head (the first request) limits the next batch to k items. If the request behind
-that batch fits no later batch of k items, one of the two is lost anyway, and the head is rejected
-because serving it would keep batches small (as in Nexus, SOSP'19, section 4.3). Each flow has a
-share of a batch; the request behind is then its first one beyond that share.
+that batch cannot join any later batch of k items, one of the two is lost anyway, so the head is
+rejected, because serving it would keep batches small (as in Nexus, SOSP'19, section 4.3). If flows
+share a batch, the request behind is a flow's first one beyond its share.
 
     with batches of 8 and backlogs A of 100 items and B of 3, all of B fits the next batch, and
     A is shed as if it were alone with batches of 5

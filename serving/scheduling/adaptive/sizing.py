@@ -27,7 +27,7 @@ _RETAINED_PER_SIZE = 8
 _RETAINED_SIZES = 24
 _FORGOTTEN_AFTER = 4096
 _PATIENCE = 16
-"""Number of consecutive full batches in time after which times of larger sizes are dropped."""
+"""Number of consecutive timely full batches after which times of larger sizes are dropped."""
 _MAX_PATIENCE = 128
 _FRESH = 32
 _OUT_OF_LINE = 1.3
@@ -56,7 +56,7 @@ class FixedSizing:
         return self._wait_s
 
     def record_arrival(self, _now_s: float) -> None:
-        """Record the arrival of a request if `watches_arrivals`."""
+        """Record a request's arrival; called only if `watches_arrivals`."""
 
     def ran(self, _items: int, _took_s: float, _filled: int) -> None:
         """Record the duration of a batch that could have held `filled` items."""
@@ -219,7 +219,7 @@ class Delayed(FixedSizing):
         self._last_s = now_s
 
     def wait_s(self, waiting: int) -> float:
-        """Return the expected time to fill the batch; 0 if no request is expected soon."""
+        """Return the expected time to fill the batch, or 0 if no request is expected soon."""
         if self._gap_s > self._max_gap_s:
             return 0.0
         return min(self._max_gap_s, self._gap_s * max(0, self.size - waiting) + self._gap_s)

@@ -1,4 +1,4 @@
-"""Choice of a worker's next model, and its largest batch that delays no reserved work. Pure."""
+"""A worker's next model, and its largest batch that does not delay reserved work. Pure."""
 
 from __future__ import annotations
 
@@ -108,7 +108,7 @@ class Batches:
     def _fit_to_reservations(
         self, holding: ModelInstance, chosen: BatchCandidate, start_s: float
     ) -> NextBatch | None:
-        """Return the chosen batch, or a smaller one that delays no reservation.
+        """Return the chosen batch, or a smaller one that does not delay reserved work.
 
         Return None if all items are reserved on other workers.
         """

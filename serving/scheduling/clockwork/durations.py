@@ -1,7 +1,7 @@
 """Durations of a model's actions on one kind of worker: the longest recent one plus a margin.
 
 This follows Clockwork (OSDI'20, section 5.1), whose 99th percentile of the last 10 measurements is
-their maximum. Unknown sizes are interpolated. A measurement sums a batch's stages
+their maximum. Unmeasured sizes are interpolated. A measurement is the sum of a batch's stages
 (docs/decisions/0016).
 """
 
@@ -32,7 +32,7 @@ class SlidingMaximum:
         self.estimate_s = seed_s * self._duration_margin
 
     def observe(self, took_s: float) -> None:
-        """Add a measurement; the first replaces the seed."""
+        """Add a measurement; the first one replaces the seed."""
         self._seen.append(took_s)
         self.estimate_s = max(self._seen) * self._duration_margin
 
@@ -147,7 +147,7 @@ def _add_splits(
 def _expand_profile(
     batch_s: Mapping[int, float], most: int, pads: bool
 ) -> tuple[list[range], list[float]]:
-    """Return, at index size - 1, the sizes that take equally long, and their seconds."""
+    """Return by size (index size - 1) the sizes that take equally long, and their seconds."""
     told = sorted(batch_s)
     most = min(most, told[-1])
     if not pads:

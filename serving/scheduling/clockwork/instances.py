@@ -30,7 +30,6 @@ class InstanceState(enum.Enum):
     """Progress of loading an instance."""
 
     PLANNED = "planned"
-    """The load is not issued yet."""
     LOADING = "loading"
     LOADED = "loaded"
 
@@ -190,7 +189,7 @@ class ModelInstance:
         return left < worker.planned_pages
 
     def has_left(self, now_s: float) -> bool:
-        """Whether it will have been evicted by `now_s` and holds no reservations."""
+        """Whether it will have been evicted by `now_s` and has no reservations."""
         leave = self.planned_eviction
         return leave is not None and not self.promises.reserved_items and leave.at_s <= now_s
 

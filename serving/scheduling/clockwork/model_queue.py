@@ -63,12 +63,12 @@ class PendingRequest:
     cost_s: float = 0.0
     """Seconds per item charged to the flow's share."""
     is_solo: bool = False
-    """Whether it shares no batch with others, so that its parts hold adjoining items."""
+    """Whether it runs without others, so that its parts hold adjoining items."""
     waits: int = 0
     """Number of queued items."""
     next_item: int = 0
     returned: list[int] = dataclasses.field(default_factory=list)
-    """Items returned unrun by a worker, the next one last."""
+    """Items that workers returned without running them, the next one last."""
     losses: int = 0
     was_unrun: bool = False
     bundle: BatchReservation | None = None

@@ -13,7 +13,7 @@ TOGETHER = 0.75
 """Share of a request's time after which a bundle must be due so that the request joins it."""
 ASKED = 2
 ALONE = 1.5
-"""Factor on the margin of a request that joins no bundle, unless its flow is below its share."""
+"""Factor on the margin of a request without a bundle, unless its flow is below its share."""
 
 
 class SchedulabilityTest:

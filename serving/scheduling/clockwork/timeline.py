@@ -46,7 +46,7 @@ class Timeline:
     def record_end(self, action: int, at_s: float) -> None:
         """Record an action's end, and shift the actions that follow.
 
-        An action that ends out of turn was never run.
+        An action that ends before its turn was not run.
         """
         if action != next(iter(self._ends_s)):
             self._take_out(action)

@@ -91,7 +91,7 @@ class Cascade(abc.ABC, Generic[S]):
         """Return the models' weights in the vote, which sum to 1."""
 
     def select(self, state: S, query: Query, draw: float) -> Choice:  # noqa: ARG002
-        """Select all models, or the cheapest if costs are set and it is good enough."""
+        """Select all models, or only the cheapest if costs are set and it is good enough."""
         models, together = state.models, state.together
         everyone = Choice(models=models, probabilities=dict.fromkeys(models, 1.0))
         if not self.costs or together.count < _ENOUGH or len(models) < 2:

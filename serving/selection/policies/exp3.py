@@ -31,7 +31,7 @@ class Exp3(OneModel[LogWeights]):
 
     costs: Mapping[str, float] = dataclasses.field(default_factory=dict)
     gamma: float = 0.05
-    """Share of queries to a random model; 0.015 by the bound for 5 models and 20,000 queries."""
+    """Share of queries to a random model; the bound gives 0.015 for 5 models and 20,000 queries."""
     learning_rate: float = 0.05
     """eta; the bound suggests 0.006, but good models tolerate more (benchmarks/selection.py)."""
     sharing: float = 1e-4

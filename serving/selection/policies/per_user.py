@@ -226,7 +226,6 @@ class PerUser(Cascade[PerUserState]):
         return self.task.scale * (total * mean + state.weights[-1])
 
     def _to_scales(self, value: float) -> float:
-        """Convert a number to units of `task.scale`, within bounds."""
         return min(_MAX_SCALES, max(-_MAX_SCALES, value / self.task.scale))
 
     def _empty(self, tallies: ErrorCounts, prior: Vector) -> PerUserState:

@@ -27,7 +27,6 @@ LOAD_TIMEOUT_S = 0.1
 A nearby server takes about 0.1 ms, and some tens of ms under full load.
 """
 _RETRY_S = 1.0
-"""Interval between probes of an unavailable server."""
 
 
 class RedisStore(WriteBehindStore):

@@ -39,7 +39,7 @@ _BUSY_S = 10.0
 
 
 class SqliteStore(WriteBehindStore):
-    """A state store in a file; each process that shares it sees its own saves first."""
+    """A state store in a file, which processes may share."""
 
     def __init__(self, path: pathlib.Path, *, interval_s: float = 0.2) -> None:
         """Open or create the file.
