@@ -154,7 +154,7 @@ class Deployment:
         return ticket
 
     def count_response(self, status: int, seconds: float) -> None:
-        """Count a response, `seconds` after the request's last byte, by HTTP status."""
+        """Count a response by HTTP status; `seconds` is the time since the request's last byte."""
         counters = self.counters
         responses = counters.responses
         responses[status] = responses.get(status, 0) + 1

@@ -35,7 +35,7 @@ class DedicatedPlacement(ReplicaContents):
     """Placement in replicas that hold only this model, with their own queue and scheduler."""
 
     max_items = None
-    """Maximum number of items per batch besides the settings; None means no limit."""
+    """Maximum number of items per batch that the placement imposes; None means no limit."""
 
     def __init__(
         self,

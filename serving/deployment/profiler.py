@@ -27,7 +27,7 @@ MAX_MEASURED = 10
 MIN_MEASURED = 5
 NEVER_S = float("inf")
 SCATTERED, SCATTERED_BY_PARSING, MAX_SCATTERED_BYTES = 0.15, 0.3, 2 * 2**20
-"""Memory lost to fragmentation: share of a model's memory, share if parsed, maximum in bytes.
+"""Memory lost to fragmentation: share of a model's memory if bundled, if parsed, and maximum.
 
 Bundled models took 5 to 10 % more memory next to others than alone, or 11 to 31 % if loaded from
 original files.

@@ -42,7 +42,7 @@ DeploymentHandle = Deployment | ShadowedDeployment
 
 
 class Engine:
-    """Serves models, with live settings; if a change fails, the old state stays in force."""
+    """Serves models; if a live change fails, the old state stays in force."""
 
     def __init__(
         self,
@@ -166,7 +166,7 @@ class Engine:
         """Load a version, which takes traffic once warm.
 
         Raises:
-            InvalidRequest: the version exists, or its name is invalid.
+            InvalidRequest: the version already exists, or its name is invalid.
             ServingError: the load failed.
         """
         async with self._changing:

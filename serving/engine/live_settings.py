@@ -19,7 +19,7 @@ log = logging.getLogger(__name__)
 
 
 class LiveSettings:
-    """The settings in force, and the models and pools that a failed change left with others."""
+    """The settings in force, and what a failed change left with other settings."""
 
     def __init__(
         self,

@@ -212,7 +212,7 @@ class RejectionReason(enum.Enum):
 
 
 class Rejection(NamedTuple):
-    """A request will not be executed, or not to its end."""
+    """A request will not be executed, or not completely."""
 
     id: int
     reason: RejectionReason

@@ -231,7 +231,7 @@ class AdaptiveScheduler(BatchPlanner):
         self._give_back([pair for batch in held.values() for pair in batch.entries])
 
     def _suspect(self, batch: RunningBatch, reason: RejectionReason, detail: str) -> None:
-        """Run each request of a batch that may have broken its worker alone, once more."""
+        """Rerun each request alone if their batch may have broken the worker."""
         for entry in dict.fromkeys(entry for entry, _ in batch.entries if not entry.left):
             entry.attempts += 1
             entry.is_solo = True

@@ -32,7 +32,7 @@ _MAX_PATIENCE = 128
 _FRESH = 32
 _OUT_OF_LINE = 1.3
 _SEVERAL = 2
-"""Number of outliers of a size from which on they are dropped."""
+"""Number of a size's outliers at which they are dropped."""
 _REFIT_EVERY = 16
 _MIN_BATCHES = 8
 _GROWTH = 1.5

@@ -102,7 +102,7 @@ def losses_of_asked(task: Task, decision: Decision, truth: TrueLabel) -> dict[st
 
 
 def keep_of(memory: float | None) -> float:
-    """Return the factor by which each feedback fades counts: 1 - 1/memory, or 1."""
+    """Return the factor by which feedback fades counts: 1 - 1/memory, or 1 if that is None."""
     return 1.0 if memory is None else 1.0 - 1.0 / memory
 
 

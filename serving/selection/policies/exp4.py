@@ -63,7 +63,7 @@ class Exp4(Cascade[Exp4State]):
     sharing: float = 1e-4
     """Share of all weight that is spread evenly after each feedback."""
     vote: voting.By = "scores"
-    """How a model's weight counts: `scores` spreads it by probability; `majority` does not."""
+    """Whether a model's weight is spread by probability (`scores`) or goes to its label."""
 
     def __post_init__(self) -> None:
         Cascade.__post_init__(self)

@@ -54,7 +54,7 @@ def not_negative(a: Array, b: Array, *, count: int, start: Sequence[float] = ())
 
 
 def _solve(a: Array, b: Array, is_open: NDArray[np.bool_]) -> Array:
-    """Return the minimum (d,) with all weights at 0 that are not open."""
+    """Return the minimum (d,) in which weights that are not open are 0."""
     w = np.zeros(len(b))
     if is_open.all():
         w[:] = np.linalg.solve(a, b)

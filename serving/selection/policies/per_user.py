@@ -73,7 +73,7 @@ class PerUserState:
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class PerUser(Cascade[PerUserState]):
-    """Policy by ridge regression on the models' scores."""
+    """Policy based on ridge regression over the models' scores."""
 
     name: ClassVar[str] = "per-user"
 
@@ -107,7 +107,7 @@ class PerUser(Cascade[PerUserState]):
         return state
 
     def relink(self, state: PerUserState, models: Sequence[str]) -> PerUserState:
-        """Return the state for other models, with the same sum of the prior."""
+        """Return the state for other models; the prior's sum stays the same."""
         if tuple(models) == state.models:
             return state
         count = len(models)

@@ -15,7 +15,7 @@ from serving.selection.model_output import ModelOutput, Number, Scores, Task, to
 from serving.selection.policy import Choice, Combined
 
 By = Literal["majority", "scores"]
-"""How a model votes: `majority` gives its weight to its label; `scores` spreads it."""
+"""Whether a model's weight goes to its label (`majority`) or is spread by probability."""
 
 
 class Vote(NamedTuple):
