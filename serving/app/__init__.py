@@ -1,1 +1,1 @@
-"""The server as a process: command line, start and end, and state saved for the next start."""
+"""The server process: command line, start and stop, and state saved for the next start."""

@@ -1,7 +1,7 @@
 """Construction of the server's components from the command line and the saved state.
 
-Files of the state folder: `records.db` (changes through management calls), `states.db` (learned
-policy states, unless in Redis), `profiles.db` (profiles of models that share replicas).
+Files in the state folder: `records.db` (changes made by management calls), `states.db` (learned
+policy states, unless in Redis), and `profiles.db` (profiles of models that share replicas).
 """
 
 from __future__ import annotations
@@ -38,13 +38,13 @@ class ServerComponents:
     past: SavedState
     profiles: ProfileStore
     keeper: StateSaver | None
-    """Saver of changes; None without a state folder."""
+    """Saves changes; None without a state folder."""
 
     async def open(self) -> None:
         """Load the models and restore saved changes.
 
         Raises:
-            ServingError: a model given at the start cannot be served; nothing is left running.
+            ServingError: one of the first models cannot be served; nothing is left running.
         """
         await self.engine.open()
         try:
@@ -80,10 +80,10 @@ def build(
 ) -> ServerComponents:
     """Build the components; nothing runs before `ServerComponents.open`.
 
-    `folder` is the state folder, owned by this process; `root` is the model repository.
+    `folder` is the state folder, which this process must own; `root` is the model repository.
 
     Raises:
-        NotReady: the state folder is unreadable, or Redis unreachable.
+        NotReady: the state folder cannot be read, or Redis cannot be reached.
         InvalidSettings: `server.state_store` is invalid, or the redis package is missing.
     """
     with contextlib.ExitStack() as opened:  # close everything on failure

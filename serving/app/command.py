@@ -1,6 +1,6 @@
 """Command line of `python -m serving`.
 
-Exit codes: 0 stopped in order; 1 serving failed; 2 unknown option, setting or model.
+Exit codes: 0 if stopped normally, 1 if serving failed, 2 for an unknown option, setting or model.
 """
 
 from __future__ import annotations
@@ -29,14 +29,11 @@ from serving.zoo import bundled
 
 PROGRAM = "python -m serving"
 _OBJECTS_PER_COLLECTION = 20_000
-"""GC threshold above the objects of in-flight requests; 700, the default, collects too often."""
+"""GC threshold above the number of objects that in-flight requests hold; the default is 700."""
 
 
 class _Parser(argparse.ArgumentParser):
-    """Argument parser with one-line errors."""
-
     def error(self, message: str) -> NoReturn:
-        """Print the error, with the nearest option for an unknown one, and exit with 2."""
         before, is_unknown, given = message.partition("unrecognized arguments: ")
         if is_unknown and not before:
             flag = given.split()[0]

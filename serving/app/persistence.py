@@ -1,12 +1,12 @@
-"""Saving of changes by management calls, and their restoration at the next start.
+"""Saves changes made by management calls, and restores them at the next start.
 
     start:   record -> `SavedState` (settings, first models) -> engine opens -> `StateSaver.restore`
     change:  done by the engine -> `StateSaver.keep`: compare with the record, write -> response
 
-The record holds what differs from the start's own configuration: command line, settings,
-repository. The later change wins: a live setting holds until a start gives a new value, and a
-retired model stays out until its spec or files change. A row that cannot be restored is logged and
-skipped, and stays until its subject is set again.
+The record holds what differs from the configuration at start: command line, settings, repository.
+The later change wins: a live setting holds until a start gives a new value, and a retired model
+stays out until its spec or files change. A row that cannot be restored is logged, skipped and kept
+until its subject is set again.
 """
 
 from __future__ import annotations
@@ -38,17 +38,16 @@ log = logging.getLogger(__name__)
 
 
 class SavedState:
-    """The saved state as it applies to this start: settings and first models."""
+    """What the saved state means for this start: settings and first models."""
 
     def __init__(self, rows: Rows, specs: Sequence[ModelSpec], settings: ServingSettings) -> None:
-        """Compare the record with the start's configuration.
+        """Compare the record with the configuration at start.
 
-        `specs` are the model specs from the command line; `settings` come from file, environment
-        and command line.
+        `specs` come from the command line, and `settings` from file, environment and command line.
         """
         self.rows = rows
         self.left_out_rows: Rows = {}
-        """Rows that could not be restored; each was logged."""
+        """Rows that could not be restored, as logged."""
         self._said: dict[RecordKey, Any] = {}
         for key, text in rows.items():
             with self.reporting(key):
@@ -56,14 +55,12 @@ class SavedState:
         self.start_cards = tuple(specs)
         self.start_settings = settings
         self.settings = self._settings(settings)
-        """Settings in force from the start on."""
         retired = self.rows_of(record_schema.RETIRED)
         self.specs = tuple(
             spec
             for spec in specs
             if retired.get(_key(record_schema.RETIRED, spec.id)) != _spec_json(spec)
         )
-        """Model specs to start with."""
         self.left_out: dict[ModelId, Stamp] = {
             ModelId(key.name, key.version): tuple(map(tuple, said["files"]))
             for key, said in retired.items()
@@ -79,12 +76,12 @@ class SavedState:
                 )
 
     def rows_of(self, kind: str) -> dict[RecordKey, Any]:
-        """Return the readable rows of a kind, parsed and in order."""
+        """Return the readable rows of a kind in order, with parsed values."""
         return {key: said for key, said in self._said.items() if key.kind == kind}
 
     @contextlib.contextmanager
     def reporting(self, key: RecordKey) -> Iterator[None]:
-        """Log an error raised while restoring a row, and skip the row."""
+        """Log an error raised in the body, which restores a row, and skip the row."""
         try:
             yield
         except ServingError as error:
@@ -95,7 +92,7 @@ class SavedState:
             )
 
     def _settings(self, start: ServingSettings) -> ServingSettings:
-        """Return the start's settings, with live changes where the start's value is the same."""
+        """Return the settings at start, with saved changes where the start's value is the same."""
         given = start.flat()
         settings = start
         for key, said in self.rows_of(record_schema.SETTING).items():
@@ -124,7 +121,7 @@ class StateSaver:
         applications: Applications,
         clipper: ClipperService,
     ) -> None:
-        """Restore nothing yet; `close` also closes `records`."""
+        """Store the parts; `close` also closes `records`."""
         self._records = records
         self._past = past
         self._start_specs = {spec.id: spec for spec in past.start_cards}
@@ -134,12 +131,12 @@ class StateSaver:
         self._clipper = clipper
         self._written = past.rows
         self._shortened: dict[RecordKey, tuple[str, str]] = {}
-        """Rows of models with unrestored versions -> string in force, saved string."""
+        """Rows of models with unrestored versions -> (string in force, saved string)."""
         self._keeping = asyncio.Lock()
         self._thread = concurrent.futures.ThreadPoolExecutor(1, "record")
 
     async def restore(self) -> None:
-        """Restore the record after engine and repository were opened with the `SavedState`.
+        """Restore the record; engine and repository must have been opened with the `SavedState`.
 
         Raises:
             NotReady: the record cannot be written.
@@ -166,7 +163,7 @@ class StateSaver:
         await self.keep()
 
     async def keep(self) -> None:
-        """Return when the record durably holds the state in force.
+        """Save the state in force; return once the record is durable.
 
         Raises:
             NotReady: writing failed; the next change tries again.
@@ -239,7 +236,6 @@ class StateSaver:
     # State in force
 
     def _in_force(self) -> Rows:
-        """Return rows for all that differs from the start's configuration."""
         now = {**self._changed_settings(), **self._versions(), **self._retired()}
         for name in dict.fromkeys(id_.name for id_ in self._engine.models()):
             now[RecordKey(record_schema.MODEL, name)] = self._engine.catalogue.entry(name).as_json()
@@ -289,7 +285,7 @@ class StateSaver:
         return rows
 
     def _still_left_out(self) -> Rows:
-        """Return unrestored rows, without versions removed from the list since."""
+        """Return unrestored rows, without versions since removed from the list."""
         failed = {id_ for id_, (state, _) in self._engine.states().items() if state == "failed"}
         names = {id_.name for id_ in failed}
         return {

@@ -1,4 +1,4 @@
-"""The server's ports: sockets, accepting, limits, and sweeps of the connections."""
+"""The server's ports: sockets, accepting, limits, and sweeps of connections."""
 
 from __future__ import annotations
 
@@ -31,9 +31,8 @@ _SWEEP_S = 5.0
 _MUCH_BYTES = malloc.LARGE_BYTES
 """Decrease in buffered bytes after which a sweep returns heap memory."""
 HANDSHAKE_S = 10.0
-"""TLS handshake timeout."""
 _TLS_END_S = 3600.0
-"""Maximum time to close a TLS connection that is still sending; sweeps end slow clients."""
+"""Maximum time to close a TLS connection that is still sending; sweeps end stalled ones sooner."""
 _GRPC_BESIDE = {8000: 8001, 0: 0}
 """Inference port -> default gRPC port."""
 
@@ -62,7 +61,7 @@ def bind(host: str, port: int, name: str) -> socket.socket:
 
 
 def bind_grpc(settings: ServerSettings) -> socket.socket | None:
-    """Return the gRPC port's bound socket; None if off, or if the default port is in use.
+    """Return the gRPC port's bound socket, or None if off or if the default port is in use.
 
     Raises:
         NotReady: the configured port is in use, or the address is not local.
@@ -82,7 +81,7 @@ def bind_grpc(settings: ServerSettings) -> socket.socket | None:
 
 
 def make_connection_limiter(settings: ServerSettings) -> ConnectionLimiter:
-    """Build the limiter of connections, overall and per client."""
+    """Build the limiter of connections, in total and per client."""
     most = open_files.room_for(settings.max_connections)
     return ConnectionLimiter(most, settings.max_connections_per_client or max(1, most // 4))
 
@@ -94,7 +93,7 @@ async def listen(
     door: ConnectionLimiter,
     speaks: str,
 ) -> asyncio.Server | Acceptor:
-    """Accept clients on an inference port; `speaks` is its ALPN name."""
+    """Accept clients on an inference port; `speaks` is its protocol's ALPN name."""
     if tls is None:
         loop = asyncio.get_running_loop()
         return await loop.create_server(listener.protocol, sock=sock, backlog=BACKLOG)

@@ -1,4 +1,4 @@
-"""Everything behind the inference ports: the handlers of all protocols, and their listeners."""
+"""What is behind the inference ports: the handlers of all protocols, and their listeners."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def build_protocols(
     door: ConnectionLimiter,
     held: BufferedBytes,
 ) -> Protocols:
-    """Build the handlers of all protocols, and the listeners in front of them."""
+    """Build the handlers of all protocols, and their listeners."""
     engine, max_json_bytes = core.engine, settings.max_json_bytes
     is_shown = settings.metrics == "inference"
     hub = RepositoryService(

@@ -1,6 +1,6 @@
 """The server's life: listen, load, serve, drain, stop. Only this module handles signals.
 
-On SIGTERM or SIGINT the server stops being ready, answers in-flight requests for up to
+On SIGTERM or SIGINT, the server reports that it is not ready, answers in-flight requests for up to
 `server.drain_s`, and ends replicas and spawners; a second signal ends the wait.
 """
 
@@ -57,9 +57,9 @@ from serving.system import malloc, secret_variables
 log = logging.getLogger(__name__)
 
 _ADMIN_CONNECTIONS = 64
-"""Maximum number of admin connections; must stay well below `open_files.RESERVE`."""
+"""Maximum number of admin connections, which must stay well below `open_files.RESERVE`."""
 _ADMIN_END_S = 1.0
-"""Time that admin commands have after the inference ports closed; model loads are cancelled."""
+"""Seconds that admin commands get after the inference ports have closed."""
 
 
 class Server:
@@ -85,7 +85,7 @@ class Server:
         self._tls: Tls | None = None
 
     def stop(self) -> None:
-        """Drain and stop; a second call stops at once."""
+        """Drain, then stop; a second call stops at once."""
         if self._stop.is_set():
             self._hurry.set()
         self._stop.set()
@@ -94,7 +94,7 @@ class Server:
         """Serve until stopped.
 
         Raises:
-            ServingError: the start failed.
+            ServingError: the server could not start.
         """
         malloc.lower_trim_threshold()
         settings = self._settings.server
@@ -143,7 +143,6 @@ class Server:
                 await core.engine.close()
 
     async def _load_models(self, core: ServerComponents) -> bool:
-        """Load the models, or return False if a signal comes first."""
         opening = asyncio.create_task(core.open(), name="open engine")
         stopping = asyncio.create_task(self._stop.wait(), name="wait for a signal")
         await asyncio.wait({opening, stopping}, return_when=asyncio.FIRST_COMPLETED)

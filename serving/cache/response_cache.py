@@ -1,6 +1,6 @@
-"""LRU response cache, limited by the bytes of keys and values; capacity 0 disables it.
+"""LRU response cache, limited by the size of keys and values; capacity 0 disables it.
 
-Whole keys (model, input bytes) are compared, never hashes alone.
+Whole keys are compared, never hashes alone.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import NamedTuple
 from serving.values import ModelId
 
 _ENTRY_BYTES = 200
-"""Cost of an entry apart from its bytes: objects and table slots, CPython 3.11."""
+"""Overhead in bytes of an entry's objects and table slots in CPython 3.11."""
 
 
 class CacheKey(NamedTuple):
@@ -29,7 +29,7 @@ class ResponseCache:
         self._capacity_bytes = capacity_bytes
         self._entries: OrderedDict[CacheKey, bytes] = OrderedDict()
         self.bytes = 0
-        """Size of all entries with overhead."""
+        """Size of all entries, including overhead."""
         self.hits = 0
         self.misses = 0
 
@@ -47,7 +47,7 @@ class ResponseCache:
         return value
 
     def put(self, key: CacheKey, value: bytes) -> None:
-        """Cache a response unless it is too large, evicting the least recently used ones."""
+        """Cache a response unless it is too large, evicting the least recently used as needed."""
         self.discard(key)
         cost = _cost(key, value)
         if cost > self._capacity_bytes:
@@ -59,7 +59,7 @@ class ResponseCache:
         self.bytes += cost
 
     def discard(self, key: CacheKey) -> None:
-        """Remove a response if it is cached."""
+        """Remove a response, if cached."""
         value = self._entries.pop(key, None)
         if value is not None:
             self.bytes -= _cost(key, value)

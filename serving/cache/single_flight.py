@@ -1,8 +1,8 @@
 """Single flight: equal requests in flight share one execution.
 
-The first request with a key is sent, and cancelled when its last handler leaves. If its deadline
-passes, it is sent again for handlers with a later deadline. A flow key limits shared executions,
-not cached responses. For the event loop's thread only.
+The first request with a key is sent, and it is cancelled when its last handler leaves. If its
+deadline passes, it is sent again for handlers with later deadlines. Only requests with the same
+flow key share executions, but all share the cache. Call only from the event loop's thread.
 """
 
 from __future__ import annotations
@@ -27,8 +27,6 @@ Send = Callable[[ResponseHandler, float], RequestHandle]
 
 
 class _FlightMember:
-    """A handler's membership in a flight."""
-
     __slots__ = ("deadline_s", "flight", "handler", "lane")
 
     def __init__(self, handler: ResponseHandler, deadline_s: float, lane: FlowKey) -> None:
@@ -38,7 +36,7 @@ class _FlightMember:
         self.flight: _Flight | None = None
 
     def take_handler(self) -> ResponseHandler:
-        """Return and drop the handler, to break its reference cycle."""
+        """Return the handler and drop it, to break its reference cycle."""
         handler = self.handler
         del self.handler
         return handler
@@ -67,8 +65,6 @@ class _Hit:
 
 
 class _Flight:
-    """One execution and the handlers that wait for it."""
-
     __slots__ = ("_key", "_owner", "_places", "_send", "_ticket", "deadline_s", "lane")
 
     def __init__(
@@ -137,7 +133,7 @@ class SingleFlight:
         send: Send,
         lane: FlowKey = ("", 0),
     ) -> RequestHandle:
-        """Respond from the cache, join an equal request, or send the request."""
+        """Respond from the cache, join an equal request in flight, or send the request."""
         kept = self.cache.get(key)
         if kept is not None:
             hit = _Hit(handler)
@@ -158,14 +154,14 @@ class SingleFlight:
         return False
 
     def end_flight(self, key: CacheKey, flight: _Flight, kept: bytes | None = None) -> None:
-        """Remove an ended flight, and cache its response unless it started before a reset."""
+        """Remove an ended flight; cache its response `kept` unless it began before a reset."""
         if self._flights.get((key, flight.lane)) is flight:
             del self._flights[key, flight.lane]
             if kept is not None:
                 self.cache.put(key, kept)
 
     def reset(self, capacity_bytes: int) -> None:
-        """Clear the cache; requests in flight will not be cached."""
+        """Clear the cache; responses to requests in flight will not be cached."""
         self.cache.clear()
         self.cache.resize(capacity_bytes)
         self._flights = {}

@@ -1,1 +1,1 @@
-"""Deployments, each of which serves one version of a model on replicas under its settings."""
+"""Deployments, each of which serves one model version on replicas."""

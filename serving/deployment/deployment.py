@@ -1,6 +1,6 @@
 """Deployment: one served model version with its placement, cache and counters.
 
-    submit: cache (same request in flight, cached response) -> dispatch (queue -> batch -> replica)
+    submit: cache (response, or equal request in flight) -> dispatch (queue -> batch -> replica)
 
 Not thread-safe; calls to `apply` must not overlap.
 """
@@ -35,12 +35,12 @@ class InferRequest(RequestFrame, Protocol):
 
     @property
     def timeout_s(self) -> float | None:
-        """Time limit in seconds, if any."""
+        """Request's time limit in seconds, if any."""
         ...
 
     @property
     def priority(self) -> int:
-        """Priority; 1 is the most urgent, 0 the default."""
+        """Priority: 1 is the most urgent, 0 means the default."""
         ...
 
 
@@ -55,14 +55,14 @@ class Deployment:
         workers: Iterator[int],
         shared: SharedPool | None = None,
     ) -> None:
-        """Start nothing yet; `spawner` must be open, and `workers` yields numbers unique in it."""
+        """Start nothing yet; `spawner` must be open, and `workers` must yield ids new to it."""
         self.spec = spec
         self.id = spec.id
         self.settings = settings
         self.counters = Counters()
         self._statistics = StatisticsCollector(spec.id)
         self.codecs: dict[str, Any] = {}
-        """Codecs that protocols derive from the signature, cleared when it changes."""
+        """Codecs that protocols derived from the signature; emptied when it changes."""
         on_batch, on_signature = self._batch_done, self.codecs.clear
         self.placement: DedicatedPlacement | SharedPlacement
         if shared is None:
@@ -90,7 +90,7 @@ class Deployment:
 
     @property
     def last_load(self) -> dict[str, Any]:
-        """Known facts about the last model load: load_s, device, warmup."""
+        """What is known about the last model load: load_s, device and warmup."""
         loaded = self.placement.load_report
         if loaded is None:
             return {}
@@ -99,7 +99,7 @@ class Deployment:
 
     @property
     def inflight_count(self) -> int:
-        """Number of requests that have no response yet."""
+        """Number of requests still without a response."""
         return self.dispatcher.inflight_count_of(self.placement.model)
 
     @property
@@ -112,7 +112,7 @@ class Deployment:
     def submit(
         self, query: InferRequest, handler: ResponseHandler, flow: str = ""
     ) -> RequestHandle:
-        """Submit a request; its handler is called later, once. Flows share the replicas evenly."""
+        """Submit a request; its handler is called once, later. Flows share the replicas evenly."""
         now_s = time.monotonic()
         limit_s = query.timeout_s
         if not limit_s:
@@ -154,7 +154,7 @@ class Deployment:
         return ticket
 
     def count_response(self, status: int, seconds: float) -> None:
-        """Count a response by its HTTP status and the seconds since the request's last byte."""
+        """Count a response by HTTP status; `seconds` is the time since the request's last byte."""
         counters = self.counters
         responses = counters.responses
         responses[status] = responses.get(status, 0) + 1
@@ -225,5 +225,5 @@ class Deployment:
         return True
 
     async def close(self) -> None:
-        """Release the placement and reject waiting requests."""
+        """Close the placement and reject waiting requests."""
         await self.placement.close()

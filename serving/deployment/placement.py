@@ -1,4 +1,4 @@
-"""Placement of a model version, in replicas of its own or in shared replicas.
+"""Placement of a model version in its own replicas or in shared ones.
 
 Not thread-safe.
 """
@@ -32,10 +32,10 @@ _OF_LOADING = ("model.", "batching.pad_to")
 
 
 class DedicatedPlacement(ReplicaContents):
-    """Placement in replicas that hold only this model, with a queue and scheduler of its own."""
+    """Placement in replicas that hold only this model, with their own queue and scheduler."""
 
     max_items = None
-    """Maximum items per batch regardless of settings; None means no limit."""
+    """Maximum number of items per batch that the placement imposes; None means no limit."""
 
     def __init__(
         self,
@@ -47,18 +47,16 @@ class DedicatedPlacement(ReplicaContents):
         on_batch: Callable[[BatchDone], None],
         on_signature: Callable[[], None],
     ) -> None:
-        """Start nothing yet; `spawner` must be open, and `workers` yields numbers unique in it.
+        """Start nothing yet; `spawner` must be open, and `workers` must yield ids new to it.
 
-        `on_batch` is called with each completed batch, and `on_signature` when replicas report
-        another signature.
+        `on_batch` is called with each completed batch, and `on_signature` when the signature that
+        replicas report has changed.
         """
         self.spec: ModelSpec = spec
         self.model = spec.id
-        """Id of the model in the dispatcher."""
         self.signature: Signature | None = None
-        """Inputs and outputs of the model, once it is open."""
+        """Inputs and outputs of the model, once it is loaded."""
         self.load_report: LoadReport | None = None
-        """Report on the last model load."""
         self._on_signature = on_signature
         self._judged_for: tuple[ModelSettings, int | None] | None = None
         self._scheduler = AdaptiveScheduler(spec.id, settings)
@@ -68,7 +66,7 @@ class DedicatedPlacement(ReplicaContents):
 
     @property
     def facts(self) -> dict[str, Any]:
-        """Facts beyond those in the load report: none."""
+        """Facts that are not in the load report; always empty."""
         return {}
 
     @property
@@ -92,7 +90,7 @@ class DedicatedPlacement(ReplicaContents):
     # Contents of the replicas
 
     def make_load_spec(self, _model: ModelId, member: Member) -> LoadSpec:
-        """Return the spec by which a replica loads the model."""
+        """Return how a replica must load the model."""
         limits = member.limits
         known = self.signature if self._judged_for == (member.model, member.pad_to) else None
         return LoadSpec(
@@ -123,7 +121,7 @@ class DedicatedPlacement(ReplicaContents):
         return True
 
     def achievable(self, settings: ServingSettings) -> ServingSettings:
-        """Return settings that the model can follow; an unbatched model gets batches of one."""
+        """Return settings that suit the model: batches of one if it is unbatched."""
         if self.signature is None:
             return settings
         changed: dict[str, int] = {}
@@ -143,7 +141,7 @@ class SharedPlacement:
     """Placement in a shared pool."""
 
     pool = None
-    """None, as the model has no replicas of its own."""
+    """None, since the model has no replicas of its own."""
 
     def __init__(
         self,
@@ -153,7 +151,6 @@ class SharedPlacement:
         on_batch: Callable[[BatchDone], None],
         on_signature: Callable[[], None],
     ) -> None:
-        """Accept no requests yet."""
         self._spec = spec
         self._settings = settings
         self._shared = shared
@@ -180,20 +177,20 @@ class SharedPlacement:
         return self._shared.pool.ready_count if self.signature is not None else 0
 
     async def open(self) -> None:
-        """Profile the model and accept requests for it.
+        """Profile the model, then accept requests for it.
 
         Raises:
-            ServingError: the model cannot be loaded or run on samples.
+            ServingError: the model cannot be loaded, or cannot be run on samples.
         """
         self.model, found = await self._shared.join(self._spec, self._settings, self._on_batch)
         self.signature, self.load_report = found.signature, found.told
         self._on_signature()
 
     async def apply(self, settings: ServingSettings, *, fresh: bool, keep_learned: bool) -> None:  # noqa: ARG002
-        """Apply the model's own settings; the pool already has the other settings.
+        """Apply the model's own settings; the pool already has the others.
 
         Raises:
-            InvalidSettings: the model would have to be reloaded.
+            InvalidSettings: the change needs a reload of the model.
         """
         old, new = self._settings.flat(), settings.flat()
         changed = [name for name in new if name.startswith(_OF_LOADING) and new[name] != old[name]]

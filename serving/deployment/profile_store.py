@@ -1,4 +1,4 @@
-"""Store of model profiles, in memory and in a file; without the file, models are measured again.
+"""Store of model profiles, in memory and in a file that saves measuring models again.
 
 Not thread-safe; a second thread writes the file.
 """
@@ -30,10 +30,10 @@ MAX_SAVED = 10_000
 
 
 class ProfileStore:
-    """Profiles by the keys that `key_of` returns."""
+    """Profiles by the key that `key_of` returns."""
 
     def __init__(self, records: SqliteRecords | None = None) -> None:
-        """Read the saved profiles from `records`, which `close` closes; None means memory only."""
+        """Read saved profiles from `records`, which `close` closes; None means memory only."""
         self._records = records
         self._profiles: dict[str, ModelProfile] = {}
         self._changes: dict[RecordKey, str | None] = {}
@@ -44,7 +44,7 @@ class ProfileStore:
 
     @classmethod
     def of_folder(cls, folder: pathlib.Path | None) -> ProfileStore:
-        """Open the store in a folder, or in memory only if that is None or fails."""
+        """Open the store in a folder; if it is None or cannot be used, in memory only."""
         if folder is None:
             return cls()
         try:
@@ -111,9 +111,9 @@ class ProfileStore:
 def key_of(
     spec: ModelSpec, settings: ServingSettings, identity: Fingerprint | None, software: str = ""
 ) -> str | None:
-    """Return the key of a model's profile, with all that it depends on, or None if it has none.
+    """Return a key of all that a model's profile depends on, or None if not all of it is known.
 
-    This call blocks. `identity` is the fingerprint of the weights, `software` is
+    This call blocks. `identity` is the fingerprint of the weights; `software` is
     `Spawner.image_id`.
     """
     weights = spec.weights(settings.model.variant)

@@ -1,7 +1,7 @@
-"""Profiler, which measures a model for the scheduler in a replica of its own before any request.
+"""Profiler, which measures a model for the scheduler in its own replica before any request.
 
 The first load stays in memory, and further loads follow, each with another largest batch and an
-UNLOAD in between. The first load, with its one-time imports, counts only for batch times.
+UNLOAD in between. The first load includes one-time imports, so only its batch times count.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ MAX_MEASURED = 10
 MIN_MEASURED = 5
 NEVER_S = float("inf")
 SCATTERED, SCATTERED_BY_PARSING, MAX_SCATTERED_BYTES = 0.15, 0.3, 2 * 2**20
-"""Memory lost by fragmentation between a replica's models: share of a model's memory, and maximum.
+"""Memory lost to fragmentation: share of a model's memory if bundled, if parsed, and maximum.
 
-Bundled models took 5 to 10 % more memory next to others than alone; when loaded from original
-files, 11 to 31 %.
+Bundled models took 5 to 10 % more memory next to others than alone, or 11 to 31 % if loaded from
+original files.
 """
 
 
@@ -43,12 +43,12 @@ class ModelProfile:
     """Seconds that a model load and one call take."""
     batch_s: dict[int, float]
     memory_bytes: int
-    """Memory needed in a replica next to other models."""
+    """Memory that the model needs in a replica next to other models."""
     told: LoadReport
     stages_s: Mapping[int, tuple[float, float, float]] = dataclasses.field(default_factory=dict)
 
     def as_json(self) -> dict[str, Any]:
-        """Return the JSON form in which the profile is saved."""
+        """Return the JSON form that is saved."""
         told = self.told
         return {
             "signature": self.signature.as_json(),
@@ -76,7 +76,7 @@ class ModelProfile:
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Self:
-        """Return the profile from its JSON form, which `state.record_schema` has checked."""
+        """Build a profile from its JSON form, which `state.record_schema` must have checked."""
         signature = dataclasses.replace(
             Signature.from_json(data["signature"]), reads_json=data["reads_json"]
         )
@@ -98,7 +98,7 @@ class ModelProfile:
 
 
 class RecentDurations:
-    """Recent durations of model loads, and of batches of the profile's sizes."""
+    """Recent durations of model loads, and of batches of the profiled sizes."""
 
     __slots__ = ("_batches", "_loads_s", "_profile")
 
@@ -120,7 +120,7 @@ class RecentDurations:
             seen.append(times)
 
     def taught(self) -> ModelProfile:
-        """Return the profile with medians for the durations that were measured often enough."""
+        """Return the profile with medians in place of durations that were measured often enough."""
         profile = self._profile
         batches = {
             size: (statistics.median(map(_sum_s, seen)), _each_median([one[1:] for one in seen]))
@@ -151,13 +151,13 @@ async def profile(
     *,
     digest: str | None = None,
 ) -> ModelProfile:
-    """Measure a model in a replica of its own.
+    """Measure a model in its own replica.
 
     Args:
-        digest: SHA-256 of the file, if an optimised model may be loaded and written.
+        digest: SHA-256 of the file if an optimised model may be loaded and written.
 
     Raises:
-        ServingError: the model cannot be loaded, or fails on samples.
+        ServingError: the model cannot be loaded, or it fails on samples.
     """
     one = settings.with_changes({"replica.count": 1})
     run = _ProfilingRun(spec, one, digest)
@@ -172,7 +172,7 @@ async def profile(
 
 
 class _ProfilingRun(ReplicaContents):
-    """Loads of one profiling replica, as both the pool's contents and the scheduler."""
+    """The loads in a profiling replica; serves as both the pool's contents and the scheduler."""
 
     is_shared = True
 
@@ -191,7 +191,6 @@ class _ProfilingRun(ReplicaContents):
     # Pool contents
 
     def make_load_spec(self, model: ModelId, member: Member) -> LoadSpec:
-        """Return the spec of one load, with its largest batch."""
         limits = member.limits
         known = self._told[-1].signature if self._told else None
         return LoadSpec(
@@ -207,7 +206,6 @@ class _ProfilingRun(ReplicaContents):
         )
 
     def on_loaded(self, _model: ModelId, told: LoadReport, _member: Member) -> bool:
-        """Record a finished load."""
         self._told.append(told)
         if len(self._told) == len(self._sizes) and not self.done.done():
             try:
@@ -217,11 +215,9 @@ class _ProfilingRun(ReplicaContents):
         return False
 
     def on_load_failed(self, _model: ModelId, error: ServingError) -> None:
-        """Fail the run, as the model cannot be loaded."""
         self._fail(error)
 
     def on_replica_death(self, reason: str, text: str) -> None:
-        """Fail the run, as the replica has ended."""
         what = f"the replica that profiled {self.spec.label} ended ({reason}): {text}"
         self._fail(ReplicaStartFailed(reason, what))
 
@@ -233,11 +229,9 @@ class _ProfilingRun(ReplicaContents):
     # Scheduler
 
     def waiting_of(self, _model: ModelId) -> int:
-        """Return 0, as nothing waits."""
         return 0
 
     def on(self, event: Event, _now_s: float) -> None:
-        """Note that the replica is up, or has finished a load."""
         if isinstance(event, WorkerUp):
             self._worker = event.worker
         elif not isinstance(event, ActionResult) or not event.ok or event.action % 2:
@@ -245,7 +239,6 @@ class _ProfilingRun(ReplicaContents):
         self._due = True
 
     def plan(self, _now_s: float) -> Plan:
-        """Return a plan with the next load, if it is due."""
         actions: list[Action] = []
         if self._due and self._sent < len(self._sizes):
             if self._sent > 1:  # the first model stays, so that the others measure one more model
@@ -263,11 +256,6 @@ class _ProfilingRun(ReplicaContents):
     # Result
 
     def _make_profile(self) -> ModelProfile:
-        """Return the profile computed from all loads.
-
-        Raises:
-            ServingError: no batch was run.
-        """
         took_s: dict[int, list[float]] = {}
         stages_s: dict[int, list[tuple[float, float, float]]] = {}
         for told in self._told:

@@ -1,4 +1,4 @@
-"""Warnings about settings without full effect."""
+"""Warnings about settings that do not take full effect."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _OF_THE_POOL = ("replica.", "accelerator.", "clockwork.", "routing.", "schedulin
 
 
 def settings_warnings(settings: ServingSettings, served: Sequence[Deployment]) -> list[str]:
-    """Return a warning for every setting without full effect."""
+    """Return a warning for every setting that does not take full effect."""
     names = {one.id.name for one in served}
     shared = [name for name in sorted(names) if settings.of(name).scheduling.policy == "clockwork"]
     found = settings.notes(names)

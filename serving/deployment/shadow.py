@@ -1,4 +1,4 @@
-"""Shadowing, which copies requests to a second deployment whose responses only count in metrics."""
+"""Shadowing, which copies requests to a second deployment; its responses only count in metrics."""
 
 from __future__ import annotations
 
@@ -72,5 +72,5 @@ class ShadowedDeployment:
         return ticket
 
     def count_response(self, status: int, seconds: float) -> None:
-        """Count a response of the shadowed deployment."""
+        """Count a response by the shadowed deployment."""
         self._first.count_response(status, seconds)

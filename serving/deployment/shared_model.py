@@ -19,7 +19,7 @@ from serving.settings.replica import ModelSettings
 from serving.system.fingerprint import Fingerprint
 
 FIRST_CALL_S = 1e-6
-"""Warm-up time that allows only the first call, whose cost is part of each load."""
+"""Warm-up time that suffices only for the first call, whose cost is part of each load."""
 
 MODELS_SHARE = 0.5
 
@@ -32,7 +32,6 @@ class SharedModel:
     model: ModelSettings
     pad_to: int | None
     most: int
-    """Maximum number of items in a batch."""
     root: pathlib.Path | None
     """Root below which the model's files are staged."""
     pages: int
@@ -40,7 +39,6 @@ class SharedModel:
     on_batch: Callable[[BatchDone], None]
     identity: Fingerprint | None
     key: str | None
-    """Key of the model's profile in the store."""
     measured: RecentDurations = dataclasses.field(init=False)
 
     def __post_init__(self) -> None:
@@ -48,12 +46,12 @@ class SharedModel:
 
     @property
     def batch_s(self) -> dict[int, float]:
-        """Seconds of the permitted batches, by number of items."""
+        """Seconds that permitted batches take, by number of items."""
         most = self.most if self.profile.signature.is_batched else 1
         return {size: took_s for size, took_s in self.profile.batch_s.items() if size <= most}
 
     def load_spec(self, member: Member) -> LoadSpec:
-        """Return the spec for loading the model while serving, with its first call only."""
+        """Return the spec for a load while serving, whose warm-up is only the first call."""
         limits = member.limits
         return LoadSpec(
             self.spec,
@@ -72,7 +70,7 @@ class SharedModel:
         )
 
     def facts(self, replicas: Sequence[int]) -> dict[str, Any]:
-        """Describe the model: profile, memory, and the replicas that hold it."""
+        """Return facts about the model: profile, memory, and the replicas that hold it."""
         return {
             "load_s": round(self.measured.taught().load_s, 6),
             "memory_mb": round(memory_bytes_of(self.profile, self.identity) / 2**20, 2),
@@ -86,7 +84,7 @@ class SharedModel:
 def with_own(
     pool: ServingSettings, model: ModelSettings, *, pad_to: int | None, most: int | None = None
 ) -> ServingSettings:
-    """Replace the settings of a pool that each model has for itself; keep `max_size` by default."""
+    """Return a pool's settings with one model's own; `most` replaces `max_size` if given."""
     batching: dict[str, Any] = {"batching.pad_to": pad_to}
     if most is not None:
         batching["batching.max_size"] = most
@@ -102,12 +100,12 @@ def budget_of(settings: ServingSettings) -> int | None:
 
 
 def memory_bytes_of(profile: ModelProfile, identity: Fingerprint | None) -> int:
-    """Return a model's memory in a replica: as measured, but at least the size of its files."""
+    """Return a model's memory in a replica: the measured bytes, but at least its files' size."""
     return max(profile.memory_bytes, 0 if identity is None else identity.size)
 
 
 def digest_of(identity: Fingerprint | None) -> str | None:
-    """Return a model's SHA-256 if it is a single file, as only such models can be optimised."""
+    """Return a model's SHA-256 if it is a single file, since only such models can be optimised."""
     return identity.digest if identity is not None and identity.is_whole else None
 
 

@@ -1,4 +1,4 @@
-"""Shared pool of replicas for many models of one kind; its scheduler decides which are in memory.
+"""Pool of replicas shared by models of one kind; its scheduler decides which are in memory.
 
 Not thread-safe.
 """
@@ -46,7 +46,7 @@ MAX_PROFILING_S = 60.0
 
 
 class SharedPool(ReplicaContents):
-    """Shared replicas for the models of one kind."""
+    """Replicas shared by the models of one kind."""
 
     is_shared = True
 
@@ -58,7 +58,7 @@ class SharedPool(ReplicaContents):
         workers: Iterator[int],
         profiles: ProfileStore,
     ) -> None:
-        """Start nothing yet; `spawner` must be open, and `workers` yields numbers unique in it."""
+        """Start nothing yet; `spawner` must be open, and `workers` must yield ids new to it."""
         settings = with_own(settings, ModelSettings(), pad_to=None)
         self.kind = kind
         self._settings = settings
@@ -84,7 +84,7 @@ class SharedPool(ReplicaContents):
     # Life
 
     async def open(self) -> None:
-        """Start the replicas, or end all of them and raise a `ServingError`."""
+        """Start the replicas; on failure, end all of them and raise a `ServingError`."""
         try:
             await self.pool.open()
         except BaseException:
@@ -92,7 +92,7 @@ class SharedPool(ReplicaContents):
             raise
 
     async def apply(self, settings: ServingSettings, *, fresh: bool, keep_learned: bool) -> None:
-        """Apply new settings while serving; if replica limits change, measure the models first.
+        """Apply new settings while serving; if replica limits change, first measure the models.
 
         Raises:
             ServingError: the settings cannot be applied; the old ones stay in force.
@@ -147,7 +147,7 @@ class SharedPool(ReplicaContents):
         """Accept requests for a model; return its id in the dispatcher, and its profile.
 
         Raises:
-            ServingError: the model cannot be loaded or run, or exceeds a replica's budget.
+            ServingError: the model cannot be loaded or run, or exceeds a replica's page budget.
         """
         batching = settings.batching
         settings = with_own(
@@ -253,7 +253,7 @@ class SharedPool(ReplicaContents):
         return self._tenants[model].load_spec(member)
 
     def pages(self, settings: ServingSettings) -> int | None:
-        """Return the page budget of a replica."""
+        """Return a replica's page budget."""
         return budget_of(settings)
 
     def on_loaded(self, model: ModelId, told: LoadReport, _member: Member) -> bool:
@@ -264,11 +264,11 @@ class SharedPool(ReplicaContents):
         return False
 
     def on_load_failed(self, model: ModelId, error: ServingError) -> None:
-        """Log the failure; the scheduler retries."""
+        """Log the failure; the scheduler will retry."""
         log.warning("a model was not loaded", extra={"model": model.name, "error": str(error)})
 
     def members(self) -> list[dict[str, Any]]:
-        """Return each replica as plain data, with its loaded models."""
+        """Return facts about each replica, with its loaded models."""
         held = self.dispatcher.loaded_models()
         return [
             {**member, "models": self._served_names(held.get(member["worker"], ()))}

@@ -1,4 +1,4 @@
-"""Shared pools by model kind; each exists from its first model to its last.
+"""Shared pools by model kind; each exists as long as it has models.
 
 Not thread-safe.
 """
@@ -23,7 +23,6 @@ class SharedPools:
     """All shared pools of a server."""
 
     def __init__(self, spawners: SpawnerRegistry, profiles: ProfileStore) -> None:
-        """Start without pools."""
         self._spawners = spawners
         self._profiles = profiles
         self._by_kind: dict[str, SharedPool] = {}
@@ -35,11 +34,11 @@ class SharedPools:
     async def of(
         self, spec: ModelSpec, spawner: Spawner, settings: ServingSettings
     ) -> SharedPool | None:
-        """Return the pool that a model shares, or None if the model has its own replicas.
+        """Return the pool for a model, or None if the model has its own replicas.
 
         Raises:
             InvalidSettings: the model is a program, which serves only one model.
-            ServingError: the replicas cannot be started.
+            ServingError: the pool's replicas cannot be started.
         """
         if settings.of(spec.name).scheduling.policy != "clockwork":
             return None

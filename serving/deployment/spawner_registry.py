@@ -1,4 +1,4 @@
-"""Spawners by model kind, each opened with the first model of its kind and kept open.
+"""Spawners by model kind; each is opened for the first model of its kind and stays open.
 
 Not thread-safe.
 """
@@ -19,17 +19,16 @@ from serving.spawners.process.spawner import ProcessSpawner
 
 
 def spawner_factory(settings: ReplicaSettings) -> Callable[[], Spawner]:
-    """Return a factory for spawners of the configured type."""
+    """Return the factory for the configured type of spawner."""
     if settings.spawner == "docker":
         return functools.partial(DockerSpawner, settings.image)
     return ProcessSpawner
 
 
 class SpawnerRegistry:
-    """All spawners of one gateway."""
+    """One gateway's spawners."""
 
     def __init__(self, make: Callable[[], Spawner] = ProcessSpawner) -> None:
-        """Open no spawner yet."""
         self._make = make
         self._spawners: dict[str, Spawner] = {}
         self._opening = asyncio.Lock()
@@ -57,7 +56,7 @@ class SpawnerRegistry:
 
     @property
     def limits_text(self) -> str:
-        """Either "enforced", or "not enforced: " and the reason; the same for all kinds."""
+        """Whether limits hold, for all kinds: "enforced", or "not enforced: " and the reason."""
         for spawner in self._spawners.values():
             return spawner.limits_text
         return "not enforced: no model has been served"

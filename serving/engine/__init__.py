@@ -1,1 +1,1 @@
-"""The engine: model versions, model repository, applications, and live changes."""
+"""The engine: model versions, the model repository, applications, and live changes."""

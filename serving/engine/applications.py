@@ -1,8 +1,8 @@
-"""Applications: a policy sends each query to one or more models and learns from feedback.
+"""Applications, whose policies send each query to one or more models and learn from feedback.
 
 A query is answered within the application's SLO, with the outputs that have arrived. A `fixed`
-application with one model and no confidence threshold passes responses on unchanged. All methods
-belong to the event loop's thread.
+application with one model and no confidence threshold passes responses on unchanged. Call methods
+only from the event loop's thread.
 """
 
 from __future__ import annotations
@@ -41,11 +41,11 @@ class QueryInput(Protocol):
 
     @property
     def key(self) -> bytes:
-        """Bytes that are the same for equal inputs and match feedback to queries."""
+        """Bytes that are the same for equal inputs; they match feedback to queries."""
         ...
 
     def query(self, signature: Signature, timeout_s: float | None = None) -> InferRequest:
-        """Return a request for a model, or raise InvalidRequest if it does not fit."""
+        """Return a request for a model, or raise `InvalidRequest` if the input does not fit it."""
         ...
 
 
@@ -78,12 +78,12 @@ class Applications:
         return tuple(app.application for app in self._apps.values())
 
     def application(self, name: str) -> Application | None:
-        """Return an application by name, or None."""
+        """Return the application with this name, or None."""
         app = self._apps.get(name)
         return None if app is None else app.application
 
     def add(self, application: Application) -> None:
-        """Add an application; it resumes a state saved under its name.
+        """Add an application, which resumes any state saved under its name.
 
         Raises:
             InvalidRequest: the name is taken.
@@ -102,7 +102,7 @@ class Applications:
         """Link models to an application.
 
         Raises:
-            InvalidSettings: one is linked already.
+            InvalidSettings: a model is already linked.
         """
         app = self._of(name)
         app.change(app.application.with_models(*models))
@@ -111,7 +111,7 @@ class Applications:
         """Unlink models from an application.
 
         Raises:
-            InvalidSettings: one is not linked.
+            InvalidSettings: a model is not linked.
         """
         app = self._of(name)
         app.change(app.application.without_models(*models))
@@ -137,7 +137,7 @@ class Applications:
         }
 
     def state_misses(self) -> dict[str, int]:
-        """Return, by application, how many queries had an unreadable state."""
+        """Return by application how many queries had an unreadable state."""
         return {name: app.contexts.state_misses for name, app in self._apps.items()}
 
     # Queries
@@ -160,10 +160,10 @@ class Applications:
     ) -> RequestHandle:
         """Accept a query; `respond` is called once, after this method has returned.
 
-        `version` names a version of the only linked model.
+        `version` names a version of the linked model, which must be the only one.
 
         Raises:
-            InvalidRequest: no chosen model takes the input.
+            InvalidRequest: none of the chosen models accepts the input.
         """
         app = self._of(application)
         now_s = time.monotonic()
@@ -207,13 +207,13 @@ class Applications:
         input_key: bytes,
         query_id: int | None = None,
     ) -> bool:
-        """Learn from a true label; return False if no decision matches.
+        """Learn from a true label; return False if it does not match a decision.
 
         Without a query id, the label is for the user's newest query with this input.
 
         Raises:
             InvalidRequest: the label does not fit the application.
-            NotReady: the learned state is unreadable; the feedback may be repeated.
+            NotReady: the learned state cannot be read now; the feedback may be repeated.
         """
         app = self._of(application)
         truth = model_output.true_label(app.application.task, label)
@@ -234,7 +234,7 @@ class Applications:
         """Wait until learned and deleted states are durable; thread-safe.
 
         Raises:
-            NotReady: writing failed; it is retried.
+            NotReady: a write failed and will be retried.
         """
         self._store.flush()
 

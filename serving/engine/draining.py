@@ -1,4 +1,4 @@
-"""Deployments taken out of service: each is drained, then its replicas are ended."""
+"""Deployments taken out of service: each is drained, and then its replicas are ended."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from serving.deployment.deployment import Deployment
 log = logging.getLogger(__name__)
 
 RETIRE_S = 30.0
-"""Seconds that a deployment's requests have to end when it is replaced or withdrawn."""
+"""Seconds in which a replaced or withdrawn deployment's requests must end."""
 
 
 class DrainingDeployments:
-    """Deployments that are ending, with a task for each."""
+    """Deployments that are ending, each with a task."""
 
     def __init__(self, give_up_pools: Callable[[], Awaitable[None]]) -> None:
         self._give_up_pools = give_up_pools
@@ -33,7 +33,7 @@ class DrainingDeployments:
         return ending
 
     async def cancel(self) -> tuple[Deployment, ...]:
-        """Stop draining; return the deployments, which must be closed."""
+        """Stop draining; return the deployments, which the caller must close."""
         served = self.all()
         endings = tuple(self._tasks)
         for ending in endings:

@@ -4,7 +4,7 @@
     retire:  unregister -> drain -> end replicas
 
 Requests are resolved and submitted in one step, so a version switch loses none. Changes run one at
-a time, and draining blocks none. All methods belong to the event loop's thread.
+a time, but need not wait for draining. Call methods only from the event loop's thread.
 """
 
 from __future__ import annotations
@@ -38,11 +38,11 @@ log = logging.getLogger(__name__)
 _VERSION = re.compile(r"[A-Za-z0-9._+:~-]{1,128}")
 
 DeploymentHandle = Deployment | ShadowedDeployment
-"""A deployment that takes requests."""
+"""Target of requests: a deployment, perhaps with a shadow."""
 
 
 class Engine:
-    """Serves models under live settings; a failed change leaves the old state in force."""
+    """Serves models; if a live change fails, the old state stays in force."""
 
     def __init__(
         self,
@@ -60,10 +60,9 @@ class Engine:
         """Versions, labels, traffic splits and shadows, which may change at any time."""
         self._loading: set[ModelId] = set()
         self.failed: dict[ModelId, str] = {}
-        """Reasons why versions could not be loaded."""
         self.resolve_cache: dict[tuple[str, str | None], DeploymentHandle]
         self.resolve_cache = self.catalogue.resolved
-        """Cache of `resolve`, which the routes read first; always the same object."""
+        """Cache of `resolve` that routes read first; always the same object."""
         self._changing = asyncio.Lock()
         self.pools = SharedPools(spawners, ProfileStore() if profiles is None else profiles)
         self._live = LiveSettings(settings, self.catalogue, self.pools, self._clock)
@@ -80,13 +79,13 @@ class Engine:
 
     @property
     def generation(self) -> int:
-        """Generation of the settings in force, counted from 1."""
+        """Number of the settings in force, counted from 1."""
         return self._live.generation
 
     # Requests
 
     def ready(self) -> bool:
-        """Return whether models are served and all can respond."""
+        """Return whether any models are served and all of them can respond."""
         served = self.catalogue.all()
         return not self._draining and bool(served) and all(one.ready for one in served)
 
@@ -95,11 +94,13 @@ class Engine:
         return tuple(served.id for served in self.catalogue.all())
 
     def resolve(self, name: str, version: str | None) -> DeploymentHandle:
-        """Return the deployment for a name and version or label, drawn anew under a split.
+        """Return the deployment for a name and a version or label.
+
+        Without a version, a traffic split selects one anew at each call.
 
         Raises:
-            UnknownModel: no such name, version or label.
-            NotReady: its first load is running.
+            UnknownModel: the name, version or label is unknown.
+            NotReady: the model is still being loaded for the first time.
         """
         known = self.resolve_cache.get((name, version))
         if known is not None:
@@ -115,14 +116,14 @@ class Engine:
         return served
 
     def count_unknown_model(self, status: int) -> None:
-        """Count a response for an unknown model."""
+        """Count a response to a request for an unknown model."""
         self.unknown_model_responses[status] = self.unknown_model_responses.get(status, 0) + 1
 
     def model_ready(self, name: str, version: str | None) -> bool:
         """Return whether a model can respond.
 
         Raises:
-            UnknownModel: no such name, version or label.
+            UnknownModel: the name, version or label is unknown.
         """
         try:
             self.resolve(name, version)
@@ -138,21 +139,21 @@ class Engine:
         """Return a model's served versions.
 
         Raises:
-            UnknownModel: no such name.
+            UnknownModel: the name is unknown.
         """
         return tuple(self.catalogue.entry(name).versions)
 
     def resolve_label(self, name: str, label: str) -> str | None:
-        """Return the version of a label; None if the model or label is unknown."""
+        """Return the version that a label names, or None if the model or label is unknown."""
         entry = self.catalogue.entries.get(name)
         if entry is None:
             return None
         return entry.labels.get(label, entry.current if label == STABLE else None)
 
     def states(self) -> dict[ModelId, tuple[str, str]]:
-        """Return the state of every known version, and the reason if loading it failed.
+        """Return every known version's state, and the reason if loading it failed.
 
-        A served version keeps its state during a reload, even if the reload fails.
+        A served version keeps its state during a reload, even if that fails.
         """
         states = dict.fromkeys(self._loading, ("loading", ""))
         states |= {id_: ("failed", why) for id_, why in self.failed.items()}
@@ -165,8 +166,8 @@ class Engine:
         """Load a version, which takes traffic once warm.
 
         Raises:
-            InvalidRequest: the version exists, or its name is invalid.
-            ServingError: loading failed.
+            InvalidRequest: the version already exists, or its name is invalid.
+            ServingError: the load failed.
         """
         async with self._changing:
             self._check_serving()
@@ -207,11 +208,11 @@ class Engine:
         return served
 
     async def redeploy(self, spec: ModelSpec) -> None:
-        """Reload a version from changed files, and drain its old deployment.
+        """Reload a version, for example from changed files, and drain its old deployment.
 
         Raises:
-            UnknownModel: no such name or version.
-            ServingError: loading failed.
+            UnknownModel: the name or version is unknown.
+            ServingError: the load failed.
         """
         async with self._changing:
             self._check_serving()
@@ -227,12 +228,12 @@ class Engine:
     ) -> asyncio.Task[None] | None:
         """Unregister a version, which is then drained for at most `within_s`.
 
-        Returns the task that drains it, for which no other change waits; None if the version was
-        only listed as failed.
+        Return the task that drains it, which other changes need not await, or None if the version
+        was only listed as failed.
 
         Raises:
-            UnknownModel: no such name or version.
-            InvalidRequest: requests without a version go to it, and others exist.
+            UnknownModel: the name or version is unknown.
+            InvalidRequest: it gets requests without a version, and other versions exist.
         """
         async with self._changing:
             try:
@@ -245,10 +246,10 @@ class Engine:
             return self._draining_deployments.begin(served, within_s)
 
     async def retire_model(self, name: str, *, within_s: float = RETIRE_S) -> None:
-        """Withdraw all versions of a model, and return once drained.
+        """Withdraw all versions of a model, and return once they are drained.
 
         Raises:
-            UnknownModel: no such name.
+            UnknownModel: the name is unknown.
         """
         async with self._changing:
             all_served = self.catalogue.remove_all(name)
@@ -268,9 +269,9 @@ class Engine:
     ) -> float:
         """Apply settings while serving; no request fails.
 
-        Returns the seconds until limits were read back and replicas were ready. What was learned
-        (cache, back-off, the scheduler's estimates) is reset unless `keep_learned`. `fresh`
-        restarts every replica. Listener settings must be unchanged.
+        Return the seconds until limits were read back and replicas were ready. `keep_learned` keeps
+        the cache, the back-off and the scheduler's estimates; `fresh` restarts every replica.
+        Listener settings must be unchanged.
 
         Raises:
             ServingError: the settings cannot be applied; the old ones stay in force.
@@ -287,7 +288,7 @@ class Engine:
         return seconds
 
     def out_of_sync(self) -> list[dict[str, Any]]:
-        """Return the models and pools that a failed change left with outdated settings."""
+        """Return the models and pools that a failed change left with other settings."""
         return self._live.out_of_sync()
 
     def _check_serving(self) -> None:
@@ -311,7 +312,7 @@ class Engine:
             raise
 
     def drain(self) -> None:
-        """Stop reporting ready; in-flight requests still run."""
+        """Stop reporting ready; in-flight requests go on."""
         self._draining = True
 
     @property
@@ -336,11 +337,11 @@ class Engine:
 
     @property
     def limits(self) -> str:
-        """State of resource limits: `enforced`, or `not enforced: reason`."""
+        """Whether resource limits hold: `enforced`, or `not enforced: ` and the reason."""
         return self._spawners.limits_text
 
     def notes(self) -> list[str]:
-        """Return a warning for every setting without full effect."""
+        """Return a warning for every setting that does not take full effect."""
         return settings_warnings(self.settings, self.catalogue.all())
 
     def deployments(self) -> tuple[Deployment, ...]:

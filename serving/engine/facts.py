@@ -1,4 +1,4 @@
-"""Facts that an engine shows: its replicas, and the snapshot for the metrics."""
+"""Facts about an engine: its replicas, and a snapshot of the metrics."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from serving.metrics.exposition import ModelMetrics, Snapshot
 
 
 def replicas(engine: Engine) -> dict[str, Any]:
-    """Return the replicas, and the replica deaths since the last change of settings."""
+    """Return the replicas, and the number of replica deaths since settings last changed."""
     members: list[dict[str, Any]] = []
     deaths: list[dict[str, Any]] = []
     for served in engine.catalogue.all():
@@ -35,7 +35,7 @@ def snapshot(
     cut: Mapping[str, int] | None = None,
     state_misses: Mapping[str, int] | None = None,
 ) -> Snapshot:
-    """Return the metrics; `cut` counts the connections that the server closed, by reason."""
+    """Return the metrics; `cut` counts by reason the connections that the server closed."""
     return Snapshot(
         models=tuple(map(_metrics, engine.catalogue.all())),
         pools=tuple(shared.metrics() for shared in engine.pools),

@@ -1,4 +1,4 @@
-"""A query to an application while models answer it, until the latency SLO."""
+"""A query to an application while models answer it, at most until the latency SLO."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ log = logging.getLogger(__name__)
 
 
 Respond = Callable[[QueryResponse], None]
-"""Receiver of a query's response, called once, within the latency SLO."""
+"""Callback for a query's response, called once, within the latency SLO."""
 
 
 class ServedApplication:
-    """An application with its user states and decisions."""
+    """An application with its users' states and its decisions."""
 
     __slots__ = ("application", "contexts", "decisions", "selector")
 
@@ -63,11 +63,11 @@ class InflightQuery:
         )
 
     def add_ticket(self, model: str, ticket: RequestHandle) -> None:
-        """Add the ticket of a model's request."""
+        """Add the handle of the request to a model."""
         self._tickets[model] = ticket
 
     def wait(self, loop: asyncio.AbstractEventLoop, seconds: float) -> None:
-        """Start the SLO timer, or respond at once if no model will."""
+        """Start the SLO timer, or respond at once if no model can."""
         if self._pending.is_complete:
             loop.call_soon(self._finish)
         else:
@@ -111,7 +111,7 @@ class InflightQuery:
             self._finish()
 
     def cancel(self) -> None:
-        """Drop the query because its client is gone."""
+        """Cancel the query, since its client is gone."""
         self._respond = None
         self._end()
 
@@ -163,7 +163,7 @@ class ModelResponseHandler:
         self._asked.add_response(self._model, frame)
 
     def on_error(self, error: ServingError) -> None:
-        """Receive the model's error; a model that would be too late counts as missing."""
+        """Receive the model's error; if it would be too late, its output counts as missing."""
         self._target.count_response(error.status, time.monotonic() - self._started_s)
         if isinstance(error, DeadlineExceeded | CannotFinish | CannotLoad):
             self._asked.late(self._model)

@@ -1,4 +1,4 @@
-"""Live settings: the settings in force, and how a change reaches all that is served."""
+"""The settings in force, and how a change is applied to everything that is served."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ class LiveSettings:
         """Lock the GPU's clock as the settings ask, or unlock it.
 
         Raises:
-            AcceleratorUnavailable: locking is impossible, or a living process holds the lock.
+            AcceleratorUnavailable: the clock cannot be locked, or another process has locked it.
         """
         clock_mhz = settings.accelerator.clock_mhz
         if clock_mhz is None and self._clock.clock_mhz is None:

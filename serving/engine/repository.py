@@ -1,8 +1,8 @@
 """Model repository: a folder of models with numbered versions, watched for changes.
 
-A new version is loaded and made current; then older versions beyond the number to retain are
+A new version is loaded and made current; then the oldest versions beyond the number to retain are
 retired, as are versions whose folders disappear. A version set by hand stays current until a new
-one appears. New or changed files are loaded once two scans see them alike.
+one appears. New or changed files are loaded once two scans find them the same.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ log = logging.getLogger(__name__)
 class Repository:
     """One model repository; if loading fails, the versions served before stay in service.
 
-    All methods belong to the event loop's thread.
+    Call methods only from the event loop's thread.
     """
 
     def __init__(self, root: pathlib.Path, engine: Engine, *, kept: int, poll_s: float) -> None:
@@ -46,13 +46,13 @@ class Repository:
         self._changing = asyncio.Lock()
 
     async def open(self, left_out: Mapping[ModelId, Stamp] | None = None) -> None:
-        """Load the newest versions of every model; failures are logged and listed.
+        """Load every model's newest versions; failures are logged and listed.
 
-        If all of them fail, older versions are tried, unless a version of the model was left out.
+        If all of a model's fail, older ones are tried, unless a version of it was left out.
         Versions in `left_out` are not loaded while their files are unchanged.
 
         Raises:
-            ServingError: the folder is unreadable, or no model can be loaded.
+            ServingError: the folder cannot be read, or none of the models can be loaded.
         """
         left_out = left_out or {}
         self._found = await asyncio.to_thread(scan, self.root)
@@ -89,14 +89,14 @@ class Repository:
         """Load a version served before, if it still exists; it does not become current.
 
         Raises:
-            ServingError: loading failed.
+            ServingError: the load failed.
         """
         async with self._changing:
             if id_ in self._found and self._state(id_) != "ready":
                 await self._load(id_, current=False)
 
     async def retire_unreferenced(self) -> None:
-        """Retire unreferenced versions beyond the number to retain."""
+        """Retire old versions that nothing refers to, beyond the number to retain."""
         async with self._changing:
             served = {id_.name for id_ in self._engine.models()}
             for name in served & {id_.name for id_ in self._found}:
@@ -107,7 +107,7 @@ class Repository:
         return id_ in self._taken and id_ in self._engine.models()
 
     def left_out(self) -> dict[ModelId, Stamp]:
-        """Return versions retired by hand that a start would load, with their files."""
+        """Return versions retired by hand that a restart would load, with their files."""
         would_load = {
             ModelId(name, version)
             for name in dict.fromkeys(id_.name for id_ in self._found)
@@ -124,7 +124,7 @@ class Repository:
         }
 
     async def watch(self, changed: Callable[[], Awaitable[None]]) -> None:
-        """Scan until cancelled; await `changed` after changes, and log and list failures."""
+        """Scan until cancelled, and await `changed` after changes; log and list failures."""
         while True:
             await asyncio.sleep(self._poll_s)
             try:
@@ -164,8 +164,8 @@ class Repository:
         """Make a version current, loading it if needed.
 
         Raises:
-            UnknownModel: neither engine nor repository has it.
-            ServingError: loading failed.
+            UnknownModel: neither the engine nor the repository has it.
+            ServingError: the load failed.
         """
         async with self._changing:
             try:
@@ -179,9 +179,9 @@ class Repository:
         """Return to the previous version, loading it if needed.
 
         Raises:
-            UnknownModel: no such model.
-            InvalidRequest: neither engine nor repository has a previous version.
-            ServingError: loading failed.
+            UnknownModel: the model is unknown.
+            InvalidRequest: neither the engine nor the repository has a previous version.
+            ServingError: the load failed.
         """
         async with self._changing:
             entry = self._engine.catalogue.entry(name)
@@ -199,10 +199,10 @@ class Repository:
             await self._load(ModelId(name, newest(numbers, 1)[0]), current=True)
 
     async def load(self, name: str) -> bool:
-        """Serve a model's newest version from its present files; return False if there is none.
+        """Serve a model's newest version from its current files; return False if there is none.
 
         Raises:
-            ServingError: loading failed.
+            ServingError: the load failed.
         """
         async with self._changing:
             self._found |= await asyncio.to_thread(scan, self.root)
@@ -218,7 +218,7 @@ class Repository:
             return True
 
     async def unload(self, name: str) -> None:
-        """Retire all versions of a model until one is asked for or newer files appear.
+        """Retire all versions of a model until one is requested or newer files appear.
 
         Raises:
             UnknownModel: the model is not served.

@@ -1,4 +1,4 @@
-"""Traffic split: the share of a model's requests naming no version that each version gets.
+"""Traffic split: each version's share of the requests that do not name a version.
 
 If the shares sum to less than 1, the current version gets the rest.
 """
@@ -13,11 +13,11 @@ from serving.errors import InvalidRequest
 def check_shares(
     model: str, shares: Mapping[str, float], resolve_version: Callable[[str], str]
 ) -> dict[str, float]:
-    """Return the shares above 0 by version; those of a version and its labels are added up.
+    """Return the shares above 0 by version, adding up those of a version and its labels.
 
     Raises:
-        UnknownModel: `resolve_version` knows no such version or label.
-        InvalidRequest: a share is outside [0, 1], or their sum exceeds 1.
+        UnknownModel: `resolve_version` does not know a version or label.
+        InvalidRequest: a share is outside [0, 1], or the sum exceeds 1.
     """
     wanted: dict[str, float] = {}
     for version, share in shares.items():
@@ -33,7 +33,7 @@ def check_shares(
 
 
 def draw_version(shares: Mapping[str, float], draw: float) -> str | None:
-    """Return the version whose share holds a draw in [0, 1); None means the current version."""
+    """Return the version for a draw in [0, 1), or None for the current version."""
     for version, share in shares.items():
         draw -= share
         if draw < 0.0:

@@ -1,4 +1,4 @@
-"""Folders of a model repository: what a scan finds, and what must be loaded or retired.
+"""Folders in a model repository: what a scan finds, and what must be loaded or retired.
 
 DIR/resnet/1/model.onnx
 DIR/resnet/2/model.onnx        the highest number is current
@@ -24,7 +24,7 @@ from serving.zoo import bundled, mlflow_folder, recognition, spec_file
 NUMBER = re.compile(r"[0-9]{1,18}")
 
 Stamp = tuple[tuple[str, int, int], ...]
-"""A version's files: path, size in bytes, modification time in ns."""
+"""A version's files, each as path, size in bytes and modification time in ns."""
 
 
 class VersionFolder(NamedTuple):
@@ -35,7 +35,7 @@ class VersionFolder(NamedTuple):
 
 
 class ReconcileActions(NamedTuple):
-    """Versions to load and then to retire after a scan."""
+    """Versions to load after a scan, and then versions to retire."""
 
     load: tuple[ModelId, ...]
     gone: tuple[ModelId, ...]
@@ -77,7 +77,7 @@ def plan_actions(
     before: Mapping[ModelId, VersionFolder],
     tried: Mapping[ModelId, Stamp],
 ) -> ReconcileActions:
-    """Decide what to do after a scan; `tried` maps versions tried before to their files then."""
+    """Decide what to do after a scan; `tried` maps versions to their files when last tried."""
     load = [
         id_
         for id_, what in found.items()
@@ -94,7 +94,7 @@ def find_spec(path: pathlib.Path, id_: ModelId) -> ModelSpec:
     """Return the model spec of a version's folder.
 
     Raises:
-        ServingError: the folder is unreadable, or holds no model or several.
+        ServingError: the folder is unreadable, or does not hold exactly one model.
     """
     try:
         return _read_spec(path, id_)

@@ -1,7 +1,7 @@
-"""Registry of model versions: current version, labels, traffic shares, shadow.
+"""Registry of model versions: current version, labels, traffic shares and shadow.
 
-Each change is made at once in the event loop's thread, so a request sees the state before or after
-it.
+Each change is a single step in the event loop's thread, so a request sees the state either before
+or after it.
 """
 
 from __future__ import annotations
@@ -27,19 +27,19 @@ class ModelEntry(Generic[Version]):
         self.name = name
         self.versions: dict[str, Version] = {}
         self.current = ""
-        """Version for requests that name no version."""
+        """Version that serves requests without a version."""
         self.previous: str | None = None
         self.labels: dict[str, str] = {}
         self.shares: dict[str, float] = {}
-        """Version -> share of requests that name no version; if empty, the current one gets all."""
+        """Version -> share of requests without a version; if empty, the current one gets all."""
         self.shadow: str | None = None
         """Version that gets copies of the current version's requests."""
 
     def of(self, version: str | None, draw: float) -> Version:
-        """Return the version that serves a request; `draw` in [0, 1) selects it under a split.
+        """Return the version that serves a request; under a split, `draw` in [0, 1) selects it.
 
         Raises:
-            UnknownModel: no such version or label.
+            UnknownModel: the version or label is unknown.
         """
         if version is not None:
             return self.versions[self.resolve_version(version)]
@@ -60,7 +60,7 @@ class ModelEntry(Generic[Version]):
         """Return the version that a version or label names.
 
         Raises:
-            UnknownModel: no such version or label.
+            UnknownModel: the version or label is unknown.
         """
         if version in self.versions:
             return version
@@ -77,13 +77,13 @@ class VersionRegistry(Generic[Version]):
     def __init__(self) -> None:
         self.entries: dict[str, ModelEntry[Version]] = {}
         self.resolved: dict[tuple[str, str | None], Any] = {}
-        """Requested name and version -> what they resolve to; emptied by every change."""
+        """(Requested name, version) -> what they resolve to; emptied by every change."""
 
     def entry(self, name: str) -> ModelEntry[Version]:
         """Return a model's entry.
 
         Raises:
-            UnknownModel: no such name.
+            UnknownModel: the name is unknown.
         """
         entry = self.entries.get(name)
         if entry is None:
@@ -95,16 +95,16 @@ class VersionRegistry(Generic[Version]):
         return self.entry(name)
 
     def all(self) -> tuple[Version, ...]:
-        """Return everything that is registered for all models."""
+        """Return all registered versions."""
         return tuple(
             version for entry in self.entries.values() for version in entry.versions.values()
         )
 
     def check_new(self, name: str, version: str) -> None:
-        """Check that a version is not registered.
+        """Check that a version is new.
 
         Raises:
-            InvalidRequest: it is registered.
+            InvalidRequest: it is already registered.
         """
         if name in self.entries and version in self.entries[name].versions:
             raise InvalidRequest(f"model {name!r} already has a version {version!r}")
@@ -113,7 +113,7 @@ class VersionRegistry(Generic[Version]):
         """Register a version; the first version of a model becomes current.
 
         Raises:
-            InvalidRequest: the version exists.
+            InvalidRequest: the version is already registered.
         """
         self.check_new(name, version)
         self.resolved.clear()
@@ -123,10 +123,10 @@ class VersionRegistry(Generic[Version]):
             self.set_current(name, version)
 
     def set_current(self, name: str, version: str) -> None:
-        """Set the current version and end a traffic split.
+        """Set the current version, and end any traffic split.
 
         Raises:
-            UnknownModel: no such name, version or label.
+            UnknownModel: the name, version or label is unknown.
         """
         entry = self._entry_to_change(name)
         wanted = entry.resolve_version(version)
@@ -141,8 +141,8 @@ class VersionRegistry(Generic[Version]):
         """Make the previous version current, and return it.
 
         Raises:
-            UnknownModel: no such name.
-            InvalidRequest: no previous version is loaded.
+            UnknownModel: the name is unknown.
+            InvalidRequest: the previous version, if any, is not loaded.
         """
         entry = self.entry(name)
         if entry.previous is None:
@@ -153,10 +153,10 @@ class VersionRegistry(Generic[Version]):
     def restore(self, name: str, past: Mapping[str, Any]) -> None:
         """Restore what `ModelEntry.as_json` returned, as far as the versions exist.
 
-        If a version is not listed in `past`, the current version stays and traffic is not split.
+        Unless `past` lists all versions, the current version stays and traffic is not split.
 
         Raises:
-            UnknownModel: no such name.
+            UnknownModel: the name is unknown.
         """
         entry = self._entry_to_change(name)
         there = entry.versions.keys()
@@ -177,11 +177,11 @@ class VersionRegistry(Generic[Version]):
             entry.shadow = None
 
     def remove(self, name: str, version: str) -> Version:
-        """Remove and return a version; the last one takes the name with it.
+        """Remove and return a version; with the last one, the name is removed too.
 
         Raises:
-            UnknownModel: no such name or version.
-            InvalidRequest: it is a label, or has traffic while other versions exist.
+            UnknownModel: the name or version is unknown.
+            InvalidRequest: it is a label, or it has traffic while other versions exist.
         """
         entry = self._entry_to_change(name)
         if version not in entry.versions:
@@ -208,22 +208,22 @@ class VersionRegistry(Generic[Version]):
         return what
 
     def remove_all(self, name: str) -> tuple[Version, ...]:
-        """Remove a model; return what was registered.
+        """Remove a model; return its versions.
 
         Raises:
-            UnknownModel: no such name.
+            UnknownModel: the name is unknown.
         """
         entry = self._entry_to_change(name)
         del self.entries[name]
         return tuple(entry.versions.values())
 
     def set_label(self, name: str, label: str, version: str | None) -> None:
-        """Point a label to a version; None removes the label.
+        """Point a label at a version, or remove the label if `version` is None.
 
         Raises:
-            UnknownModel: no such name or version.
-            UnknownLabel: no such label to remove.
-            InvalidRequest: the label is empty or a version's name.
+            UnknownModel: the name or version is unknown.
+            UnknownLabel: the label to remove does not exist.
+            InvalidRequest: the label is empty or the name of a version.
         """
         entry = self._entry_to_change(name)
         if version is None:
@@ -238,21 +238,21 @@ class VersionRegistry(Generic[Version]):
         entry.labels[label] = entry.resolve_version(version)
 
     def set_shares(self, name: str, shares: Mapping[str, float]) -> None:
-        """Split the requests that name no version; empty `shares` end the split.
+        """Split the requests that do not name a version; empty `shares` end the split.
 
         Raises:
-            UnknownModel: no such name, version or label.
-            InvalidRequest: a share is outside [0, 1], or their sum exceeds 1.
+            UnknownModel: the name, version or label is unknown.
+            InvalidRequest: a share is outside [0, 1], or the sum exceeds 1.
         """
         entry = self._entry_to_change(name)
         entry.shares = check_shares(name, shares, entry.resolve_version)
 
     def set_shadow(self, name: str, version: str | None) -> None:
-        """Set the current version's shadow; None ends it.
+        """Set the current version's shadow; None ends shadowing.
 
         Raises:
-            UnknownModel: no such name, version or label.
-            InvalidRequest: it is the current version.
+            UnknownModel: the name, version or label is unknown.
+            InvalidRequest: the version is the current one.
         """
         entry = self._entry_to_change(name)
         wanted = None if version is None else entry.resolve_version(version)

@@ -1,7 +1,7 @@
 """Clipper's metrics and their JSON report, in which every number is a string.
 
-Meters are decaying averages over 1, 5 and 15 minutes; histograms keep 4096 samples. For the event
-loop's thread only.
+Meters are decaying averages over 1, 5 and 15 minutes; histograms keep 4096 samples. Not
+thread-safe.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _TICK_S = 5.0
 _MINUTES = (1, 5, 15)
 _ALPHAS = tuple(1.0 - math.exp(-_TICK_S / (60.0 * minutes)) for minutes in _MINUTES)
 _MAX_TICKS = 10_000
-"""Number of idle ticks (about fourteen hours) after which a rate is zero."""
+"""Number of idle ticks (about fourteen hours) after which a rate counts as zero."""
 
 
 class Counter:
@@ -52,7 +52,7 @@ class Ratio:
         self.of += of
 
     def report(self, _now_s: float) -> dict[str, str]:
-        """Return Clipper's fields; NaN without counts."""
+        """Return Clipper's fields; the ratio is NaN without counts."""
         return {"ratio": _number(self.numerator / self.of) if self.of else "nan"}
 
 
@@ -91,7 +91,7 @@ class Meter:
         ]
 
     def report(self, now_s: float) -> dict[str, str]:
-        """Return Clipper's fields; unknown rates are -1."""
+        """Return Clipper's fields; rates that are not known yet are -1."""
         if now_s - self._ticked_s >= _TICK_S:
             self._tick(now_s)
         seconds = now_s - self._start_s
@@ -128,7 +128,7 @@ class Histogram:
             self._sample[place] = value
 
     def report(self, _now_s: float) -> dict[str, str]:
-        """Return Clipper's fields; zeros without values."""
+        """Return Clipper's fields, which are zero without values."""
         values = np.array(self._sample or [0.0])
         ranks = np.quantile(values, (0.5, 0.95, 0.99), method="weibull")  # place: rank x (n + 1)
         numbers = {
@@ -156,19 +156,19 @@ class Registry:
         self._histograms: dict[str, Histogram] = {}
 
     def counter(self, name: str) -> Counter:
-        """Return or create a counter."""
+        """Return the counter with this name, created if new."""
         return self._counters.get(name) or self._counters.setdefault(name, Counter())
 
     def ratio(self, name: str) -> Ratio:
-        """Return or create a ratio."""
+        """Return the ratio with this name, created if new."""
         return self._ratios.get(name) or self._ratios.setdefault(name, Ratio())
 
     def meter(self, name: str, now_s: float) -> Meter:
-        """Return or create a meter, starting now."""
+        """Return the meter with this name; a new one starts at `now_s`."""
         return self._meters.get(name) or self._meters.setdefault(name, Meter(now_s))
 
     def histogram(self, name: str, unit: str) -> Histogram:
-        """Return or create a histogram."""
+        """Return the histogram with this name, created if new."""
         known = self._histograms.get(name)
         return known or self._histograms.setdefault(name, Histogram(unit, self._rng))
 

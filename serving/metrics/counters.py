@@ -49,7 +49,7 @@ class BucketHistogram:
         self._uncounted = []
 
     def cumulative(self) -> list[tuple[str, float]]:
-        """Return Prometheus buckets as (upper bound, count up to it)."""
+        """Return Prometheus's buckets as (upper bound, number of values up to it)."""
         total = 0
         buckets = []
         for bound, count in zip((*self.bounds, float("inf")), self.counts, strict=True):
@@ -59,7 +59,7 @@ class BucketHistogram:
 
 
 class Counters:
-    """Counters of one deployment."""
+    """Counters for one deployment."""
 
     def __init__(self) -> None:
         self.responses: dict[int, int] = {}
@@ -77,17 +77,17 @@ class Counters:
 
 
 class PoolCounters:
-    """Counters of a shared pool."""
+    """Counters for a shared pool."""
 
     def __init__(self) -> None:
         self.replica_deaths: dict[str, int] = {}
         self.actions: dict[str, dict[str, int]] = {}
-        """Counts by action (`load`, `infer`, `unload`), then outcome."""
+        """Counts by action (`load`, `infer` or `unload`), then by outcome."""
         self.load_s = BucketHistogram(LATENCY_BOUNDS_S)
         self.over_s = {kind: BucketHistogram(ERROR_BOUNDS_S) for kind in ("load", "infer")}
-        """Seconds by which actions took less than predicted."""
+        """Seconds by which actions took less time than predicted."""
         self.under_s = {kind: BucketHistogram(ERROR_BOUNDS_S) for kind in ("load", "infer")}
-        """Seconds by which actions took more than predicted."""
+        """Seconds by which actions took more time than predicted."""
 
     def on_replica_death(self, reason: str, _text: str = "") -> None:
         """Record the unexpected exit of a replica."""
@@ -96,7 +96,7 @@ class PoolCounters:
     def record_action(
         self, kind: str, outcome: str, expected_s: float, took_s: float | None
     ) -> None:
-        """Record an ended action; durations count only if it succeeded."""
+        """Record the end of an action; its durations count only if it succeeded."""
         by_outcome = self.actions.setdefault(kind, {})
         by_outcome[outcome] = by_outcome.get(outcome, 0) + 1
         if took_s is None or outcome != "ok":

@@ -1,6 +1,6 @@
-"""Counters and gauges in the Prometheus text format, by `prometheus_client`.
+"""Counters and gauges in the Prometheus text format, written with `prometheus_client`.
 
-A metric is a field: a number, a histogram, or one of these for each value of its labels.
+Each field is a metric: a number, a histogram, or one of these for each value of its labels.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ def _metric(kind: str, text: str, *labels: str) -> Any:
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class ModelMetrics:
-    """Metrics of one deployment, named `luthier_*`."""
+    """One deployment's metrics, named `luthier_*`."""
 
     id: ModelId
     requests: Mapping[int, int] = _metric(
@@ -58,7 +58,7 @@ class ModelMetrics:
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class PoolMetrics:
-    """Metrics of a shared pool, named `luthier_pool_*`."""
+    """A shared pool's metrics, named `luthier_pool_*`."""
 
     kind: str
     actions: Mapping[str, Mapping[str, int]] = _metric(
@@ -80,14 +80,14 @@ class PoolMetrics:
     )
     models: int = _metric("gauge", "Models that can be requested.")
     budget_pages: int | None = _metric("gauge", "Pages for models in each replica.")
-    """Number of pages; None if unlimited."""
+    """Number of pages, or None if unlimited."""
     loaded_models: Mapping[int, int] = _metric("gauge", "Models in a replica's memory.", "replica")
     loaded_pages: Mapping[int, int] = _metric("gauge", "Pages that loaded models take.", "replica")
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Snapshot:
-    """Metrics of the server, named `luthier_*`, and of its models and pools."""
+    """The server's metrics, named `luthier_*`, and those of its models and pools."""
 
     models: tuple[ModelMetrics, ...]
     pools: tuple[PoolMetrics, ...]
@@ -113,8 +113,6 @@ class Snapshot:
 
 
 class _Family(Collector):
-    """Collector of a single metric, as `generate_latest` expects."""
-
     def __init__(self, metric: Metric) -> None:
         self._metric = metric
 
@@ -123,7 +121,7 @@ class _Family(Collector):
 
 
 def pieces(now: Snapshot) -> Iterator[bytes]:
-    """Yield the body of `GET /metrics` metric by metric, as the whole takes milliseconds."""
+    """Yield the body of `GET /metrics` metric by metric, since all of it takes milliseconds."""
     of_models = [({"model": one.id.name, "version": one.id.version}, one) for one in now.models]
     yield from _pieces("luthier_", ModelMetrics, of_models)
     yield from _pieces(
@@ -144,7 +142,6 @@ def _pieces(
 
 
 def _add(metric: Metric, labels: dict[str, str], value: Any, names: Sequence[str]) -> None:
-    """Add a value, or one for each value of the first label in `names`."""
     if names:
         for key, inner in value.items():
             _add(metric, {**labels, names[0]: str(key)}, inner, names[1:])

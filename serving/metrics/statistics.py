@@ -1,8 +1,8 @@
 """Statistics of one deployment, as in Triton's statistics extension.
 
-An inference is an item, and an execution a batch. Stages sum over requests, each with its batch's
-whole duration, and `batches` sum over executions. A split request counts once in `success`; cached
-and shared responses count only there.
+An inference is an item, and an execution is a batch. Stages are summed over requests, each with the
+whole duration of its batch, and `batches` are summed over executions. A split request counts once
+in `success`; cached and shared responses count only there.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ class Total:
 
 
 class BatchTotals(NamedTuple):
-    """Totals of batches of one size."""
+    """Totals for batches of one size."""
 
     batch_size: int
     compute_input: Total
@@ -31,7 +31,7 @@ class BatchTotals(NamedTuple):
 
 
 class ModelStatistics(NamedTuple):
-    """Statistics since the start."""
+    """Statistics of one deployment since it started."""
 
     model: ModelId
     last_inference_ms: int
@@ -77,7 +77,7 @@ class _Batches:
 
 
 class StatisticsCollector:
-    """Collector of one deployment's statistics."""
+    """Collects one deployment's statistics."""
 
     def __init__(self, model: ModelId) -> None:
         self._model = model
@@ -102,7 +102,7 @@ class StatisticsCollector:
     ) -> None:
         """Record a batch of `parts` requests, whole or in part, at the Unix time `wall_s`.
 
-        `waited_s` sums the requests' times from arrival to sending.
+        `waited_s` is the sum of the requests' times from arrival to sending.
         """
         self._last_inference_s = wall_s
         self._items += items
@@ -120,7 +120,7 @@ class StatisticsCollector:
         batches.output_s += times.output_s
 
     def record_failure(self, seconds: float) -> None:
-        """Record a failure `seconds` after the request's arrival."""
+        """Record a request that failed `seconds` after its arrival."""
         self._fail.add(1, seconds)
 
     def looked_up(self, seconds: float, *, is_hit: bool) -> None:
@@ -128,7 +128,7 @@ class StatisticsCollector:
         (self._cache_hit if is_hit else self._cache_miss).add(1, seconds)
 
     def snapshot(self, *, successes: int, answered_s: float) -> ModelStatistics:
-        """Return the statistics; `answered_s` is the time of all requests, including failures."""
+        """Return the statistics; `answered_s` sums the times of all requests, also failed ones."""
         parts = self._parts
         return ModelStatistics(
             model=self._model,

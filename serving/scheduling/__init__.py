@@ -1,1 +1,1 @@
-"""Schedulers: `adaptive` for one model's replicas, `clockwork` for replicas shared by many."""
+"""Schedulers: `adaptive` for one model's replicas, `clockwork` for replicas that models share."""

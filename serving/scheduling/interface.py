@@ -2,10 +2,10 @@
 
 1. A scheduler does no I/O; times never decrease.
 2. `on` does bounded work and never scans the queue.
-3. Every request ends exactly once: all its parts have an ok `ActionResult`, or it is in one
-   `Rejection`, or it was cancelled. Later results are ignored.
-4. A worker gets no batch of a model before its `LOAD` has succeeded, only `UNLOAD` while it drains,
-   nothing once it is down, and never more unfinished actions than it has slots.
+3. Every request ends exactly once: all its parts have a successful `ActionResult`, or it is
+   rejected once, or it was cancelled. Later results are ignored.
+4. A worker gets batches of a model only after its `LOAD` has succeeded, only `UNLOAD` while it
+   drains, nothing once it is down, and never more unfinished actions than it has slots.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from serving.values import ModelId, StageTimes
 MAX_LOSSES = 1
 """Number of lost workers that a request survives."""
 BACKGROUND = 2**31
-"""Priority of work for spare time only."""
+"""Priority of requests that are served only in spare time."""
 
 
 class Submitted:
-    """A new request for one or more items; ids increase, and all times share one clock."""
+    """A new request for one or more items; ids increase, and all times use one clock."""
 
     # A named tuple takes longer to create, which counts per request or batch.
     __slots__ = ("bytes", "deadline_s", "flow", "id", "items", "model", "priority")
@@ -47,7 +47,7 @@ class Submitted:
         """Priority within the flow: 1 is the most urgent, 0 means the default."""
         self.flow = flow
         self.bytes = size_bytes
-        """Bytes sent to a worker for this request."""
+        """Number of bytes sent to a worker for this request."""
 
 
 class Cancelled(NamedTuple):
@@ -63,9 +63,9 @@ class ModelUp(NamedTuple):
     pages: int
     load_s: float
     batch_s: Mapping[int, float]
-    """Items in a batch -> seconds it takes."""
+    """Batch size in items -> seconds."""
     pads: bool = False
-    """Whether other batch sizes are padded to the next larger one."""
+    """Whether batches are padded to the next size in `batch_s`."""
 
 
 class Profiled(NamedTuple):
@@ -77,20 +77,20 @@ class Profiled(NamedTuple):
 
 
 class ModelDown(NamedTuple):
-    """A model will not be requested any more."""
+    """A model will no longer be requested."""
 
     model: ModelId
 
 
 class WorkerUp(NamedTuple):
-    """A worker with `slots` unfinished actions: one runs, the others are buffered."""
+    """A new worker, with at most `slots` unfinished actions: one runs, the others wait."""
 
     worker: int
     slots: int
     pages: int | None = None
     loaded: tuple[ModelId, ...] = ()
     concurrent_loads: bool = False
-    """Whether models load while batches run."""
+    """Whether it can load models while batches run."""
 
 
 class WorkerDraining(NamedTuple):
@@ -100,14 +100,14 @@ class WorkerDraining(NamedTuple):
 
 
 class WorkerDown(NamedTuple):
-    """A worker is gone with all its actions and models."""
+    """A worker is gone, and all its actions and models with it."""
 
     worker: int
     reason: str
 
 
 class ActionResult:
-    """The end of an action; `ok` is false if a load failed or an INFER did not run."""
+    """The end of an action; `ok` is False if a load failed or an INFER did not run."""
 
     __slots__ = ("action", "ok", "times", "too_large", "worker")
 
@@ -124,20 +124,20 @@ class ActionResult:
         self.ok = ok
         self.times = times
         self.too_large = too_large
-        """Whether an INFER or its responses did not fit a message; its requests then run alone."""
+        """Whether a batch or its responses did not fit a message; its requests then run alone."""
 
 
 class WarmupMeasured(NamedTuple):
-    """Batch times measured in a worker's warm-up on real sample inputs."""
+    """Batch times that a worker's warm-up measured on real sample inputs."""
 
     batch_s: Mapping[int, float]
-    """Items in a batch -> seconds for inputs, execution and outputs."""
+    """Batch size in items -> seconds for inputs, execution and outputs."""
     cpu: float | None = None
     threads: int = 1
 
 
 class SettingsChanged(NamedTuple):
-    """New settings; learned state is dropped unless `keep_learned`."""
+    """New settings; learned state is dropped unless `keep_learned` is set."""
 
     settings: ServingSettings
     keep_learned: bool
@@ -167,7 +167,7 @@ class ActionType(enum.Enum):
 
 
 Part = tuple[int, int, int]
-"""Items [start, stop) of one request, as (id, start, stop)."""
+"""Items [start, stop) of a request, as (request id, start, stop)."""
 
 
 class Action:
@@ -212,7 +212,7 @@ class RejectionReason(enum.Enum):
 
 
 class Rejection(NamedTuple):
-    """The request will not be executed any further."""
+    """A request will not be executed, or not completely."""
 
     id: int
     reason: RejectionReason
@@ -220,7 +220,7 @@ class Rejection(NamedTuple):
 
 
 class Plan:
-    """What to do now, in order, and when to plan again (None: after the next event)."""
+    """What to do now, in order, and when to plan again, or None to wait for the next event."""
 
     __slots__ = ("actions", "refusals", "wake_at_s")
 
@@ -240,9 +240,9 @@ class Scheduler(Protocol):
         ...
 
     def plan(self, now_s: float) -> Plan:
-        """Return what to do now; called after events and at `wake_at_s`."""
+        """Return what to do now; call this after events and at `wake_at_s`."""
         ...
 
     def waiting_of(self, model: ModelId) -> int:
-        """Return a model's number of queued items, for metrics; 0 if the model is unknown."""
+        """Return the number of a model's queued items, or 0 if the model is unknown."""
         ...

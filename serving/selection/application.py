@@ -1,4 +1,4 @@
-"""Settings of an application: models behind a name, selection policy and SLO."""
+"""Settings of an application: its models, selection policy and SLO."""
 
 from __future__ import annotations
 
@@ -28,23 +28,23 @@ class Application:
     """Name in request paths."""
     input_type: InputType = "doubles"
     default_output: str = ""
-    """Response if no output is in time and confident enough."""
+    """Response if there is no timely output with enough confidence."""
     latency_slo_s: float = 0.1
-    """Seconds until the outputs that have arrived are combined."""
+    """Seconds after which the outputs that have arrived are combined."""
     models: tuple[str, ...] = ()
     policy: str = "fixed"
     options: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     costs: Mapping[str, float] = dataclasses.field(default_factory=dict)
-    """Cost of querying a model in units of loss: 0.01 equals one error in a hundred."""
+    """Cost of querying each model, in units of loss: 0.01 equals one error in a hundred."""
     task: Task = CLASSES
     contexts: Contexts = "shared"
     most_users: int = 100_000
-    """Maximum number of user states; those with the oldest feedback are dropped."""
+    """Maximum number of user states, beyond which those with the oldest feedback are dropped."""
     confidence_threshold: float = 0.0
     suspicious_threshold: float = 0.3
     """Agreement below which outputs are marked as suspicious; 0 means never.
 
-    0.3 marks one clean image in twenty (benchmarks/selection.py).
+    The default marks one clean image in twenty (benchmarks/selection.py).
     """
 
     def __post_init__(self) -> None:
@@ -70,7 +70,7 @@ class Application:
         """Build the selection policy.
 
         Raises:
-            InvalidSettings: unknown policy or option.
+            InvalidSettings: the policy or an option is unknown or invalid.
         """
         return registry.create(self.policy, task=self.task, costs=self.costs, options=self.options)
 
@@ -78,7 +78,7 @@ class Application:
         """Return a copy with more models.
 
         Raises:
-            InvalidSettings: one is linked already.
+            InvalidSettings: a model is already linked.
         """
         return dataclasses.replace(self, models=(*self.models, *models))
 
@@ -86,7 +86,7 @@ class Application:
         """Return a copy without some models.
 
         Raises:
-            InvalidSettings: one is not linked.
+            InvalidSettings: a model is not linked.
         """
         for model in models:
             require(model in self.models, "models", model, f"one of {', '.join(self.models)}")
@@ -95,10 +95,10 @@ class Application:
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Application:
-        """Build an application from its fields as JSON.
+        """Build an application from its JSON form.
 
         Raises:
-            InvalidSettings: unknown key, no name, or invalid value.
+            InvalidSettings: a key is unknown, a value is invalid, or the name is missing.
         """
         try:
             return cls._from_json(data)

@@ -1,4 +1,4 @@
-"""Bounded log of decisions, each matched by feedback once, by query id or by user and input."""
+"""Bounded log of decisions; feedback matches each once, by query id or by user and input."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from serving.selection.model_output import Scores
 from serving.selection.policy import Decision
 
 _ENTRY_BYTES = 1200
-"""Cost of an entry apart from names and scores, CPython 3.11."""
+"""Bytes of an entry in CPython 3.11, without names and scores."""
 _SCORE_BYTES = 32
 
 
@@ -30,13 +30,13 @@ class DecisionLog:
         self.dropped = 0
         self.joined = 0
         self.unmatched = 0
-        """Number of feedbacks without a decision: late, repeated or unknown."""
+        """Number of times that feedback was late, repeated or unknown and matched no decision."""
 
     def __len__(self) -> int:
         return len(self._entries)
 
     def put(self, decision: Decision) -> None:
-        """Add or replace a decision; drop the oldest ones as needed."""
+        """Add or replace a decision, dropping the oldest ones as needed."""
         self._remove(decision.query.id)
         cost = size_bytes(decision)
         if cost > self._capacity_bytes:
@@ -55,7 +55,7 @@ class DecisionLog:
         return self._count(self._remove(query_id))
 
     def join_input(self, user: str, hashed: str) -> Decision | None:
-        """Remove and return the newest decision for an input, of the user or else of no user.
+        """Remove and return a user's newest decision for an input, or else that without a user.
 
         Clipper's clients name the user only in feedback.
         """
@@ -63,7 +63,7 @@ class DecisionLog:
         return self._count(self._remove(next(reversed(ids))) if ids else None)
 
     def give_back(self, decision: Decision) -> None:
-        """Restore a decision whose feedback was not learned."""
+        """Put back a decision that `join` removed if its feedback could not be applied."""
         self.joined -= 1
         self.put(decision)
 
@@ -88,7 +88,7 @@ class DecisionLog:
 
 
 def size_bytes(decision: Decision) -> int:
-    """Estimate the memory of a decision."""
+    """Estimate the memory that a decision takes."""
     scores = sum(
         len(answer.probabilities) if isinstance(answer, Scores) else 4
         for answer in decision.answers.values()

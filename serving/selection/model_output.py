@@ -1,4 +1,4 @@
-"""Model outputs as votes (label, class probabilities or number), and their loss in [0, 1]."""
+"""Model outputs (labels, class probabilities or numbers), and their losses in [0, 1]."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Loss = Literal["squared", "absolute"]
 TrueLabel = str | float
 
 MISSING_LOSS = 1.0
-"""Loss of a queried model without an output in time."""
+"""Loss of a queried model whose output was not in time."""
 
 _SUM_TOLERANCE = 1e-3
 
@@ -31,7 +31,7 @@ def require(holds: bool, option: str, value: object, expected: str) -> None:
     """Check a condition on an option.
 
     Raises:
-        InvalidSettings: it does not hold.
+        InvalidSettings: the condition does not hold.
     """
     if not holds:
         raise InvalidSettings(f"{option} = {value!r:.200}, expected {expected}")
@@ -61,15 +61,15 @@ ModelOutput = Label | Scores | Number
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Task:
-    """What an application's models predict, and their loss."""
+    """What an application's models predict, and how loss is measured."""
 
     kind: Kind = "classes"
     output: str | None = None
-    """Name of the output; None means the first."""
+    """Name of the output to use; None means the first."""
     labels: tuple[str, ...] = ()
-    """Class labels in score order; if empty, labels are indices."""
+    """Class labels in the order of scores; if empty, labels are indices."""
     scale: float = 1.0
-    """Difference between numbers that has loss 1."""
+    """Difference between numbers at which the loss is 1."""
     tolerance: float | None = None
     """Largest difference at which numbers agree; None means a tenth of `scale`."""
     loss: Loss = "squared"
@@ -91,10 +91,10 @@ class Task:
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Task:
-        """Build a task from its fields as JSON.
+        """Build a task from its JSON form.
 
         Raises:
-            InvalidSettings: unknown key or invalid value.
+            InvalidSettings: a key is unknown or a value is invalid.
         """
         names = [field.name for field in dataclasses.fields(cls)]
         for key in data:
@@ -118,7 +118,7 @@ CLASSES = Task()
 
 
 def is_number(value: object) -> TypeGuard[float]:
-    """Return whether a JSON value is a number in the range of float."""
+    """Return whether a JSON value is a number that fits a float."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         return False
     return isinstance(value, float) or abs(value) <= sys.float_info.max
@@ -128,7 +128,7 @@ def label_text(value: object) -> str:
     """Normalize a label: 3, 3.0 and "3" are the same.
 
     Raises:
-        ValueError: neither a string nor an integer.
+        ValueError: `value` is neither a string nor an integer.
     """
     match value:
         case str():
@@ -143,10 +143,10 @@ def label_text(value: object) -> str:
 
 
 def class_of(task: Task, value: object) -> str:
-    """Return the class named by a label or by an index into the labels.
+    """Return the class that a label, or an index into the labels, denotes.
 
     Raises:
-        ValueError: neither a string nor an integer.
+        ValueError: `value` is neither a string nor an integer.
     """
     label = label_text(value)
     if task.labels and not isinstance(value, str | bytes) and 0 <= int(label) < len(task.labels):
@@ -158,7 +158,7 @@ def true_label(task: Task, value: object) -> TrueLabel:
     """Check and normalize a true label.
 
     Raises:
-        InvalidRequest: neither a label nor a finite number.
+        InvalidRequest: `value` is neither a label nor a finite number.
     """
     if task.kind == "classes":
         try:
@@ -173,11 +173,11 @@ def true_label(task: Task, value: object) -> TrueLabel:
 def model_outputs(task: Task, outputs: Sequence[Tensor]) -> list[ModelOutput]:
     """Parse a model's outputs, one per item.
 
-    Classes: floats (n, k) with k above 1 are scores or logits; strings or integers (n,) or (n, 1)
-    are labels. Number: (n,) or (n, 1).
+    For classes, floats (n, k) with k > 1 are scores or logits; strings or integers (n,) or (n, 1)
+    are labels. For numbers, the shape is (n,) or (n, 1).
 
     Raises:
-        InferenceFailed: unexpected outputs, or values that are not finite.
+        InferenceFailed: the outputs are not as expected, or a value is not finite.
     """
     tensor = _select_output(task, outputs)
     if tensor.datatype == "BYTES":
@@ -219,7 +219,7 @@ def top_class(response: Label | Scores) -> str:
 def loss(task: Task, response: ModelOutput | None, right: TrueLabel) -> float:
     """Return the loss of an output in [0, 1]; None means a missing output.
 
-    A number's loss is the difference over `task.scale`, squared or not, at most 1.
+    The loss of a number is its error divided by `task.scale`, squared or not, at most 1.
     """
     if response is None:
         return MISSING_LOSS

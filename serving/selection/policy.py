@@ -1,6 +1,6 @@
-"""Interface of selection policies, and the values they exchange.
+"""Interface of selection policies, and the values that they exchange.
 
-A policy is a frozen set of options; what it learned is a frozen state.
+A policy is a frozen set of options, and what it has learned is a frozen state.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ class Query:
 
     id: int
     user: str = ""
-    """If empty, the shared state is used."""
+    """User name; if empty, the shared state is used."""
     input_hash: str = ""
 
 
@@ -36,18 +36,18 @@ class Combined:
     """The models' combined output."""
 
     output: str | float | None
-    """None if no model gave an output."""
+    """Label or number; None if no output arrived."""
     confidence: float
-    """Share of the policy's weights behind the output; missing models count against it."""
+    """Share of the models' weight behind the output; missing models count against it."""
     agreement: float
-    """Support in [0, 1] by the models with an output, by probability and accuracy."""
+    """Support in [0, 1] from models with an output, weighted by probability and accuracy."""
     used: tuple[str, ...]
     missing: tuple[str, ...]
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Decision:
-    """A decided query, with what feedback needs."""
+    """What feedback needs to know about an answered query."""
 
     query: Query
     choice: Choice
@@ -58,7 +58,7 @@ class Decision:
 
 
 class PolicyState(Protocol):
-    """The learned state of a policy: a frozen dataclass whose fields can be written as JSON."""
+    """A policy's learned state: a frozen dataclass whose fields can be written as JSON."""
 
     __dataclass_fields__: ClassVar[dict[str, dataclasses.Field[Any]]]
 
@@ -81,10 +81,10 @@ class Policy(Protocol[S]):
         ...
 
     def parse_state(self, data: Mapping[str, Any]) -> S:
-        """Parse the fields of a state, as `dataclasses.asdict` and JSON give them.
+        """Parse a state's fields, as `dataclasses.asdict` and JSON give them.
 
         Raises:
-            ValueError, KeyError, TypeError: not a state of this policy.
+            ValueError, KeyError, TypeError: `data` is not a state of this policy.
         """
         ...
 
@@ -97,11 +97,11 @@ class Policy(Protocol[S]):
         ...
 
     def weights(self, state: S) -> Mapping[str, float]:
-        """Return the models' current weights, whose sum is 1."""
+        """Return the models' current weights, which sum to 1."""
         ...
 
     def select(self, state: S, query: Query, draw: float) -> Choice:
-        """Select some of the linked models (at least one exists); `draw` is in [0, 1)."""
+        """Select some of the linked models, of which there is at least one; `draw` is in [0, 1)."""
         ...
 
     def combine(self, state: S, choice: Choice, responses: Mapping[str, ModelOutput]) -> Combined:
@@ -117,7 +117,7 @@ def require_costs(costs: Mapping[str, float]) -> None:
     """Check costs.
 
     Raises:
-        InvalidSettings: a cost is outside 0 to 1.
+        InvalidSettings: a cost is outside [0, 1].
     """
     for model, cost in costs.items():
         require(
@@ -138,7 +138,7 @@ def sample_index(probabilities: Sequence[float], draw: float) -> int:
 
 
 def one_of(models: Sequence[str], probabilities: Sequence[float], draw: float) -> Choice:
-    """Select one model at random."""
+    """Select one model by a draw in [0, 1)."""
     return Choice(
         models=(models[sample_index(probabilities, draw)],),
         probabilities=dict(zip(models, probabilities, strict=True)),

@@ -12,7 +12,7 @@ from serving.selection.policy import Choice, Combined, Decision, PolicyState, Qu
 
 NO_MODELS = "No connected models found for query"
 TOO_LATE = "Failed to retrieve a prediction response within the specified latency SLO"
-"""This message and the previous are Clipper's; its clients match them."""
+"""Clipper's message, like the one above; its clients match them."""
 ALL_FAILED = "No model gave an answer"
 
 
@@ -24,11 +24,11 @@ class QueryResponse(NamedTuple):
 
     query_id: int
     output: memoryview | str | float | None
-    """Label or number; for clients a tensors frame borrowed for the call, or None if default."""
+    """Label or number; for clients, a tensors frame borrowed for the call, or None if default."""
     is_default: bool = False
     explanation: str | None = None
     confidence: float | None = None
-    """Confidence; for clients None if only one model was queried."""
+    """Confidence; for clients, None if only one model was queried."""
     is_suspicious: bool = False
     """Whether models disagree so much that the input may be broken or adversarial."""
     used: tuple[str, ...] = ()
@@ -36,14 +36,14 @@ class QueryResponse(NamedTuple):
 
 
 class QueryOutcome(NamedTuple):
-    """Response and decision of a query."""
+    """A query's response and decision."""
 
     result: QueryResponse
     decision: Decision
 
 
 class Selector:
-    """An application's policy, which also serializes its states."""
+    """An application's policy, with serialization of its states."""
 
     def __init__(self, application: Application) -> None:
         self.application = application
@@ -55,7 +55,7 @@ class Selector:
         return state
 
     def initial_for_user(self, shared: PolicyState) -> PolicyState:
-        """Return the initial state of a new user."""
+        """Return a new user's initial state."""
         state: PolicyState = self.policy.initial_for_user(shared)
         return state
 
@@ -65,10 +65,10 @@ class Selector:
         return json.dumps(data, separators=(",", ":"), default=_fields)
 
     def parse_state(self, text: str) -> PolicyState | None:
-        """Parse a state for the linked models; return None if it is another policy's.
+        """Parse a state for the linked models; return None if it belongs to another policy.
 
         Raises:
-            ValueError: not a serialized state.
+            ValueError: `text` is not a serialized state.
         """
         try:
             data = json.loads(text)
@@ -125,7 +125,7 @@ class QuerySession:
 
     @property
     def is_complete(self) -> bool:
-        """Whether no output is awaited."""
+        """Whether all queried models have responded or failed."""
         return not self._awaited
 
     def record_output(self, model: str, response: ModelOutput) -> bool:
@@ -135,12 +135,12 @@ class QuerySession:
         return self.record_failure(model)
 
     def record_failure(self, model: str) -> bool:
-        """Record a model's failure; return whether no output is awaited."""
+        """Record a model's failure; return whether all models have now responded or failed."""
         self._awaited.discard(model)
         return not self._awaited
 
     def finish(self) -> QueryOutcome:
-        """Combine the outputs that have arrived, once."""
+        """Combine the outputs that have arrived; call this once."""
         if self._finished is None:
             self._finished = self._combine_outputs()
         return self._finished

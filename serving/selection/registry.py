@@ -37,7 +37,7 @@ def create(
     """Create a policy; `costs` are in units of loss.
 
     Raises:
-        InvalidSettings: unknown name or option, invalid value, or costs not supported.
+        InvalidSettings: a name or value is invalid, or the policy does not support costs.
     """
     if name not in POLICIES:
         raise InvalidSettings(

@@ -1,4 +1,4 @@
-"""Policy states of one application: a shared one and, if configured, one per user.
+"""An application's policy states: a shared one and, if configured, one per user.
 
 Feedback updates both; new users start from the shared state.
 """
@@ -26,11 +26,11 @@ class UserStates:
         self._capacity = capacity
         self._states: OrderedDict[str, PolicyState] = OrderedDict()
         self.state_misses = 0
-        """Number of queries whose state was unreadable."""
+        """Number of queries for which the state could not be read."""
         self._bound()
 
     def for_query(self, user: str) -> PolicyState:
-        """Return the state for a decision, or a substitute while the store is unavailable."""
+        """Return the state for a query, or a substitute while the store is unavailable."""
         try:
             return self.state(user)
         except NotReady:  # the store logs it once
@@ -59,7 +59,7 @@ class UserStates:
         """Learn from feedback.
 
         Raises:
-            NotReady: a state is unreadable, or too many writes wait.
+            NotReady: a state cannot be read, or too many writes are waiting.
         """
         user = self._context(decision.query.user)
         learnt = {
@@ -73,7 +73,7 @@ class UserStates:
             self._cache_state(context, state)
 
     def relink(self, selector: Selector) -> None:
-        """Switch to the changed application and keep what was learned."""
+        """Switch to the changed application, keeping what was learned."""
         self._selector = selector
         self._states.clear()
         self._bound()

@@ -1,1 +1,1 @@
-"""Run-time changes, saved in a folder that one server owns."""
+"""Changes made at run time, saved in a folder that one server owns."""

@@ -1,4 +1,4 @@
-"""The state folder of a server, locked until the owner's process ends."""
+"""A server's state folder, locked until its process ends."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ _LOCK = "lock"
 
 @contextlib.contextmanager
 def lock_folder(folder: str) -> Iterator[pathlib.Path]:
-    """Create and lock the folder, closed to other users; yield its real path.
+    """Create the folder, without access for other users, and lock it; yield its real path.
 
     Raises:
-        NotReady: it cannot be written, others can write to it or a parent, or it belongs to another
-            user or server.
+        NotReady: the folder cannot be written, others can write to it or a parent, or it belongs to
+            another user or server.
     """
     try:
         # Its contents are run at the next start, and name users and paths.

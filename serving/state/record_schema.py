@@ -1,4 +1,4 @@
-"""Schema of the record's rows, which people or other versions may have changed.
+"""Schema of the record's rows, which people or other versions of Luthier may have changed.
 
 Only the shape of a row's JSON is checked, not whether its models exist.
 """
@@ -18,8 +18,8 @@ _MAX_ITEMS = 10_000_000
 _MAX_DIGITS = 8
 
 Shape = Any
-"""Form of JSON: a type, a list with the shape of its items, an object's members, a tuple of
-alternatives, or a test."""
+"""Expected shape of a JSON value: a type, None, a list with the shape of all items, a dict with the
+shapes of required members, a tuple of alternatives, or a predicate; `object` means any value."""
 
 # Kinds of rows; each row's string is JSON.
 SETTING = "setting"  # by dotted name: value, and instead_of: the value at the start, if any
@@ -33,10 +33,10 @@ PROFILE = "profile"  # `ModelProfile.as_json`, in its own file
 
 
 def read(key: RecordKey, text: str) -> Any:
-    """Return a row's JSON.
+    """Return a row's parsed JSON.
 
     Raises:
-        InvalidSettings: it does not match its kind.
+        InvalidSettings: the row does not have the shape expected for its kind.
     """
     if key.kind not in _SHAPES:
         raise InvalidSettings(f"unknown kind of row, expected one of {', '.join(_SHAPES)}")
@@ -66,7 +66,7 @@ def _fits(data: Any, shape: Shape) -> bool:
 
 
 def _is_of(key: RecordKey, data: Any) -> bool:
-    """Return whether a row that names a model or application names the one in its key."""
+    """Return whether the model or application that a row names, if any, is that of its key."""
     if not isinstance(data, dict):
         return True
     named = data["card"] if isinstance(data.get("card"), dict) else data
@@ -101,7 +101,6 @@ def _is_signature(data: Any) -> bool:
 
 
 def _is_size(data: Any) -> bool:
-    """Return whether a value can be a time, share or number of bytes: finite, 0 or more."""
     return type(data) in {int, float} and math.isfinite(data) and data >= 0.0
 
 
@@ -110,7 +109,6 @@ def _are_stages(data: Any) -> bool:
 
 
 def _by_items(shape: Shape) -> Callable[[Any], bool]:
-    """Return the shape of values by number of items."""
     return lambda data: (
         _map_of(shape)(data)
         and all(

@@ -1,4 +1,4 @@
-"""Record of changes by management calls: strings by kind, name and version in a SQLite file.
+"""Record of changes made by management calls: strings by kind, name and version in a SQLite file.
 
 A write is durable when it returns (`synchronous=FULL`).
 """
@@ -36,7 +36,7 @@ _BUSY_S = 5.0
 
 
 class RecordKey(NamedTuple):
-    """The subject of a row."""
+    """What a row is about."""
 
     kind: str
     name: str
@@ -47,13 +47,13 @@ Rows = dict[RecordKey, str]
 
 
 class SqliteRecords:
-    """A record in a SQLite file; calls must not overlap."""
+    """A record in a SQLite file; calls to its methods must not overlap."""
 
     def __init__(self, path: pathlib.Path) -> None:
         """Open or create the file.
 
         Raises:
-            NotReady: it cannot be opened, or a newer version of Luthier wrote it.
+            NotReady: the file cannot be opened, or a newer version of Luthier wrote it.
         """
         self._path = path
         with contextlib.suppress(OSError):  # SQLite reports the error
@@ -92,10 +92,10 @@ class SqliteRecords:
             ) from error
 
     def load(self) -> Rows:
-        """Return all rows, in the order in which their keys first came.
+        """Return all rows, in the order in which their keys were first written.
 
         Raises:
-            NotReady: they cannot be read.
+            NotReady: the rows cannot be read.
         """
         try:
             return {
@@ -111,7 +111,7 @@ class SqliteRecords:
         """Write rows durably; None deletes a row.
 
         Raises:
-            NotReady: nothing can be written.
+            NotReady: the file cannot be written.
         """
         connection = self._connection
         try:

@@ -1,7 +1,7 @@
-r"""Dispatch between a scheduler and its replicas, in which each request ends exactly once.
+r"""Dispatch from a scheduler to its replicas, in which each request ends exactly once.
 
     dispatcher --> request table --> in-flight requests
              \--> actions (messages), connections (replicas) --> model loads
 
-Each module depends only on those that it points to.
+Arrows point to the modules that a module uses.
 """

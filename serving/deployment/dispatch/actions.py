@@ -15,7 +15,7 @@ from serving.wire.parts import SplitRequest
 from serving.wire.staged_path import staged_path
 
 MAX_RESENT_BYTES = 2**28
-"""Maximum total bytes of a request that is sent whole with each part: four large bodies."""
+"""Maximum total bytes for a request sent whole with each part: four large bodies."""
 
 
 def infer_message(
@@ -31,7 +31,7 @@ def infer_message(
 
     Raises:
         WireError: the batch is too large for a message.
-        SplitTooLarge: a request would be sent whole too often.
+        SplitTooLarge: a request, sent whole with each part, would exceed `MAX_RESENT_BYTES`.
     """
     frames: list[tuple[int, int, int, int]] = []
     message: list[Buffer] = [b""]
@@ -60,7 +60,7 @@ def infer_message(
 
 
 def load_message(action: Action, wanted: LoadSpec, model: int) -> bytes:
-    """Return a LOAD message; `model` is the model's wire id."""
+    """Return a LOAD message for the model with the wire id `model`."""
     spec = wanted.spec
     load = wire.LoadMessage(
         action.id,
@@ -86,13 +86,13 @@ def load_message(action: Action, wanted: LoadSpec, model: int) -> bytes:
 
 
 def unload_message(action: Action, model: int) -> bytes:
-    """Return an UNLOAD message; `model` is the model's wire id."""
+    """Return an UNLOAD message for the model with the wire id `model`."""
     earliest_ns, latest_ns = window_ns(action)
     return wire.encode_unload(action.id, model=model, earliest_ns=earliest_ns, latest_ns=latest_ns)
 
 
 def window_ns(action: Action) -> tuple[int, int]:
-    """Return an action's time window in nanoseconds of CLOCK_MONOTONIC; 0 leaves an end open."""
+    """Return an action's time window in ns of CLOCK_MONOTONIC; 0 means no limit."""
     latest_ns = 0 if action.latest_s == math.inf else int(action.latest_s * 1e9)
     return int(action.earliest_s * 1e9), latest_ns
 

@@ -25,7 +25,7 @@ class Receiver(Protocol):
         """Handle a message.
 
         Raises:
-            WireError: replicas may not send such a message.
+            WireError: a replica must not send such a message.
         """
         ...
 
@@ -49,8 +49,8 @@ class ReplicaConnection(asyncio.Protocol):
     ) -> None:
         """Prepare the protocol; a message longer than `max_message_bytes` ends the replica.
 
-        `wanted` returns how to load a model, `on_loaded` is called after each load, and `on_lost`
-        is called with the replica's fault, if any.
+        `wanted` returns how to load a model. `on_loaded` is called after each load, and `on_lost`
+        with the replica's fault, if any, once the connection is lost.
         """
         self.worker = worker
         self.wanted = wanted
@@ -60,10 +60,9 @@ class ReplicaConnection(asyncio.Protocol):
         self.loaded: set[ModelId] = set()
         self.labels: dict[int, str] = {}
         self.sent: dict[int, tuple[Action, float]] = {}
-        """Unfinished actions by id, each with the time at which it was sent."""
+        """Unfinished actions by id, each with its sending time."""
         self.last_result_s = 0.0
         self.has_answered = False
-        """Whether the replica has run a batch."""
         self.ended = asyncio.Event()
         self._dispatcher = dispatcher
         self._parser = wire.MessageParser(max_message_bytes=max_message_bytes)
@@ -77,7 +76,7 @@ class ReplicaConnection(asyncio.Protocol):
 
     @property
     def oldest_sent_s(self) -> float | None:
-        """Earliest start of the oldest unfinished action, which may wait for another result."""
+        """Earliest time at which the oldest unfinished action can have started, if any."""
         if not self.sent:
             return None
         return max(self.last_result_s, next(iter(self.sent.values()))[1])
@@ -87,7 +86,7 @@ class ReplicaConnection(asyncio.Protocol):
         self._transport = cast("asyncio.Transport", transport)  # uvloop's is no subclass
 
     def data_received(self, data: bytes) -> None:
-        """Parse received bytes; invalid bytes end the connection and the replica."""
+        """Parse received bytes; if they are invalid, end the connection and the replica."""
         if self._is_lost:
             return
         try:
@@ -112,7 +111,7 @@ class ReplicaConnection(asyncio.Protocol):
             self._transport.writelines(buffers)
 
     def close(self) -> None:
-        """Abort the connection without sending buffered data, and forget its actions."""
+        """Abort the connection, dropping unsent data, and forget its actions."""
         self.sent.clear()
         if self._transport is not None:
             self._transport.abort()

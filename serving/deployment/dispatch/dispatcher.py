@@ -1,10 +1,7 @@
 """Dispatcher of a scheduler's actions to replicas, and of their responses to response handlers.
 
-- The scheduler plans once per turn of the event loop, for all new requests, and once per message
-  from a replica.
-- One timer is set to the plan's next wake-up.
-
-It knows nothing of HTTP, tensors or processes: a replica is a connection.
+The scheduler plans once per turn of the event loop, for all new requests, and once per message from
+a replica. One timer is set to the plan's next wake-up. Replicas are seen only as connections.
 """
 
 from __future__ import annotations
@@ -47,7 +44,7 @@ from serving.values import ModelId, StageTimes
 log = logging.getLogger(__name__)
 
 SLOTS = 2
-"""Maximum batches per worker: one running and one buffered, to hide the gateway's latency."""
+"""Maximum number of batches per worker: one running, and one buffered to hide latency."""
 
 _NOT_STARTED = (
     wire.ActionStatus.TOO_LATE,
@@ -59,7 +56,7 @@ _LOG_EVERY_S = 1.0
 
 
 class Dispatcher(RequestTable):
-    """Dispatcher of one pool, which has one scheduler and its workers.
+    """Dispatcher for one pool, which has a scheduler and its workers.
 
     Not thread-safe.
     """
@@ -77,7 +74,7 @@ class Dispatcher(RequestTable):
         Args:
             on_batch: called with each completed batch.
             on_action: called at the end of each action with its type, its outcome (`ok`, `failed`,
-                `lost` with its replica, or why it was not started), and its expected and actual
+                `lost` if its replica was, or why it did not start), and its expected and actual
                 seconds.
             clock: returns monotonic seconds.
         """
@@ -107,7 +104,7 @@ class Dispatcher(RequestTable):
     # Models
 
     def model_up(self, event: ModelUp) -> None:
-        """Announce a model, which may now be requested and loaded by any worker."""
+        """Announce a model, which may then be requested and loaded by any worker."""
         self._forget_retired()
         self._retired.discard(event.model)
         self._scheduler.on(event, self._clock())
@@ -128,13 +125,13 @@ class Dispatcher(RequestTable):
         return self._numbers.setdefault(model, len(self._numbers) + 1)
 
     def has_numbered(self, model: ModelId) -> bool:
-        """Return whether any action for a model was ever sent."""
+        """Return whether the model has a wire id, so that actions for it may have been sent."""
         return model in self._numbers
 
     # Workers
 
     def worker_up(self, replica: ReplicaConnection, pages: int | None = None) -> None:
-        """Add a connected replica with memory for `pages`; None means no limit."""
+        """Add a connected replica with memory for `pages` pages; None means no limit."""
         self._workers[replica.worker] = replica
         self._scheduler.on(WorkerUp(replica.worker, SLOTS, pages), self._clock())
         self._pump()
@@ -163,17 +160,14 @@ class Dispatcher(RequestTable):
     def connection_lost(self, replica: ReplicaConnection, fault: str | None) -> None:
         """Handle a lost connection.
 
-        The replica's actions wait for `worker_down`, which knows the reason.
+        The replica's actions end in `worker_down`, whose caller knows the reason.
         """
         if replica.worker in self._workers:
             self.worker_draining(replica.worker)
             replica.on_lost(fault)
 
     def _out_of_step(self, replica: ReplicaConnection, fault: str) -> None:
-        """Replace a replica whose models differ from the scheduler's state.
-
-        The scheduler sees a lost worker, so requests that fail twice are ended.
-        """
+        """Replace a replica that does not hold the models that the scheduler assumes."""
         fault = f"its memory is inconsistent: {fault}"
         log.error("a replica is replaced", extra={"worker": replica.worker, "error": fault})
         self.connection_lost(replica, fault)
@@ -212,7 +206,7 @@ class Dispatcher(RequestTable):
         replica.send(message)
 
     def _take_back(self, now_s: float) -> None:
-        """Have requests of oversized batches run singly; reject those that are too large alone."""
+        """Let requests in oversized batches run alone; reject those that are too large alone."""
         unsent, self._unsent = self._unsent, []
         for action, why in unsent:
             untold = self._told.allow(now_s)

@@ -13,7 +13,7 @@ from serving.wire.parts import SplitRequest
 
 
 class RequestFrame(Protocol):
-    """A request as a wire frame in pieces."""
+    """A request, whose wire frame is in pieces."""
 
     @property
     def frame(self) -> Sequence[Buffer]:
@@ -27,7 +27,7 @@ class RequestFrame(Protocol):
 
     @property
     def encoding(self) -> int:
-        """Encoding of the frame, by its number on the wire."""
+        """Encoding of the frame, as a number of the wire format."""
         ...
 
     @property
@@ -37,7 +37,7 @@ class RequestFrame(Protocol):
 
 
 class Canceller(Protocol):
-    """The dispatcher as a request handle sees it."""
+    """What a request handle needs of the dispatcher."""
 
     def cancel(self, id_: int) -> None:
         """Cancel a request."""
@@ -60,7 +60,7 @@ NO_HANDLER = _NoHandler()
 class InflightRequest(Submitted):
     """An in-flight request, its handle, and the scheduler's `Submitted` event in one object.
 
-    A finished request drops its handler: otherwise a reference cycle would leave the buffers to
+    A finished request drops its handler; otherwise a reference cycle would leave its buffers to
     the garbage collector, which stops the server for milliseconds.
     """
 
@@ -92,14 +92,14 @@ class InflightRequest(Submitted):
         self.split: SplitRequest | None = None
 
     def release(self) -> ResponseHandler:
-        """Return the handler, and drop it and the parts."""
+        """Return the handler, dropping it and the parts."""
         handler = self.handler
         self.handler = NO_HANDLER
         self.split = None
         return handler
 
     def cancel(self) -> None:
-        """Cancel the request, so that its handler is not called; do nothing if it has finished."""
+        """Cancel the request, unless finished, so that its handler is not called."""
         self._dispatcher.cancel(self.id)
 
     def batch(self) -> BatchInfo | None:

@@ -1,6 +1,6 @@
 """Model loads: orders to a replica, and its reports.
 
-Replicas may be written in any language, so invalid values in reports are left out.
+Replicas may be written in any language, so invalid values in their reports are left out.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _MAX_DIGITS = 7
 
 
 class LoadSpec(NamedTuple):
-    """A model to load, with options."""
+    """A model to load, and how."""
 
     spec: ModelSpec
     threads: int
@@ -33,19 +33,19 @@ class LoadSpec(NamedTuple):
     device: str = "auto"
     weights: pathlib.Path | None = None
     root: pathlib.Path | None = None
-    """Staging root, under which files keep their paths, if they are staged."""
+    """Staging root, below which staged files keep their paths; None if not staged."""
     pages: int = 0
     budget: int | None = None
-    """Maximum pages of all models in the replica."""
+    """Maximum number of pages for all models in the replica."""
     digest: str | None = None
-    """SHA-256 of the file, if an optimised model may be loaded instead."""
+    """SHA-256 of the file if an optimised model may be loaded instead."""
     optimises: bool = False
     inputs: DeclaredInputs = DeclaredInputs()
     max_response_bytes: int | None = None
 
 
 class LoadReport(NamedTuple):
-    """A replica's report on a loaded model; None or empty means not reported."""
+    """A replica's report on a loaded model; values are None or empty if not reported."""
 
     signature: Signature
     load_s: float | None
@@ -57,7 +57,7 @@ class LoadReport(NamedTuple):
 
     @property
     def batch_s(self) -> dict[int, float]:
-        """Seconds of warm-up batches, by number of items."""
+        """Seconds that warm-up batches took, by number of items."""
         return {
             items: seconds
             for items, seconds in self._by_size("batch_s").items()
@@ -66,7 +66,7 @@ class LoadReport(NamedTuple):
 
     @property
     def stages_s(self) -> dict[int, tuple[float, float, float]]:
-        """Seconds of a batch's inputs, model and outputs, by number of items."""
+        """Seconds for a batch's inputs, model and outputs, by number of items."""
         return {
             items: (stages[0], stages[1], stages[2])
             for items, stages in self._by_size("stages_s").items()
@@ -88,7 +88,7 @@ class LoadReport(NamedTuple):
 
     @property
     def warmed_s(self) -> float:
-        """Seconds of the warm-up; 0 if not reported."""
+        """Seconds that the warm-up took; 0 if not reported."""
         return _number(self.warmup, "warmup_s", float) or 0.0
 
 
@@ -103,7 +103,7 @@ def declared_inputs(
 
     Args:
         settings: the model's own settings, which override the spec.
-        known: signature that another replica has found.
+        known: signature reported by another replica.
     """
     shapes = sizes_of(spec.shapes, source="shapes")
     if settings.shapes is not None:
@@ -127,7 +127,7 @@ def parse_load_report(detail: Mapping[str, Any]) -> LoadReport:
     """Parse the report in a LOADED message.
 
     Raises:
-        WireError: the report has no signature, so the model cannot be used.
+        WireError: the report has no valid signature.
     """
     try:
         signature = Signature.from_json(detail["signature"])

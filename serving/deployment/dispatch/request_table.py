@@ -36,7 +36,7 @@ from serving.scheduling.interface import Action, Cancelled, Rejection, Rejection
 from serving.values import ModelId, Signature, StageTimes
 
 _LATE_LOOK_S = 10.0
-"""Time ahead beyond which deadlines are not compared with the clock."""
+"""Time until a deadline above which the deadline is not compared with the clock."""
 
 
 class BatchDone:
@@ -57,13 +57,13 @@ class BatchDone:
         self.items = items
         self.times = times
         self.parts = parts
-        """Number of requests, whole or in part, that were still in flight."""
+        """Number of its requests, whole or in part, that were still in flight."""
         self.waited_s = waited_s
         self.late = late
 
 
 class RequestTable:
-    """The in-flight requests of one scheduler."""
+    """One scheduler's in-flight requests."""
 
     def __init__(
         self,
@@ -79,14 +79,13 @@ class RequestTable:
         self._unfinished: dict[ModelId, int] = {}
         self._refusals: dict[ModelId, dict[str, int]] = {}
         self._axes: dict[ModelId, dict[str, int]] = {}
-        """Item axis per output, for models whose items are not rows of all tensors."""
+        """Item axes of outputs, for models whose items are not rows of all tensors."""
         self._retired: set[ModelId] = set()
         self._last_id = 0
         self._current_batch: tuple[float, StageTimes] | None = None
         self._pumping = False
 
     def _pump(self) -> None:
-        """Ask the scheduler for a plan, and carry it out."""
         raise NotImplementedError
 
     def _pump_soon(self) -> None:
@@ -103,11 +102,11 @@ class RequestTable:
         return self._unfinished.get(model, 0)
 
     def refusals_of(self, model: ModelId) -> Mapping[str, int]:
-        """Return a model's rejections by the scheduler, counted by reason."""
+        """Return how many of a model's requests the scheduler rejected, by reason."""
         return self._refusals.get(model, {})
 
     def set_item_axes(self, model: ModelId, signature: Signature) -> None:
-        """Set the item axes of a model, for split requests."""
+        """Set a model's item axes, by which responses to split requests are joined."""
         if all(spec.item_axis == 0 for spec in (*signature.inputs, *signature.outputs)):
             self._axes.pop(model, None)
         else:
@@ -123,7 +122,7 @@ class RequestTable:
         priority: int = 0,
         flow: str = "",
     ) -> InflightRequest:
-        """Submit a request; its handler is called once, after this returns."""
+        """Submit a request; its handler is called once, after this method has returned."""
         self._last_id = id_ = self._last_id + 1
         self._jobs[id_] = job = InflightRequest(
             self, id_, model, request, handler, now_s, deadline_s, priority, flow
@@ -146,7 +145,6 @@ class RequestTable:
         return job
 
     def _withdraw(self, id_: int, now_s: float) -> ResponseHandler | None:
-        """End a request that the scheduler still has; return its handler."""
         job = self._take(id_)
         if job is None:
             return None
@@ -191,7 +189,7 @@ class RequestTable:
         now_s: float,
         max_bytes: int,
     ) -> None:
-        """Deliver a batch's responses; `max_bytes` limits the whole response to a split request."""
+        """Deliver a batch's responses; `max_bytes` limits the joined parts of a response."""
         jobs, clock = self._jobs, self._clock
         items = parts = late = answered = 0
         waited_s = 0.0

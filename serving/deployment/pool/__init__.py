@@ -2,7 +2,7 @@
 
     pool --> contents (what replicas hold) --> member (one replica) --> spawner
 
-Each module depends only on those to its right.
+Each module uses only those to its right.
 """
 
 from serving.deployment.pool.contents import ReplicaContents

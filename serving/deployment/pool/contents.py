@@ -1,4 +1,4 @@
-"""Contents of a pool's replicas."""
+"""The models that a pool's replicas hold."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from serving.values import ModelId
 
 
 class ReplicaContents:
-    """Models that a pool's replicas hold; by default one for life, without a memory budget."""
+    """Models that a pool's replicas hold: by default a single one, without a memory budget."""
 
     is_shared = False
     """Whether models come and go, so that a replica is ready once it is connected."""
     spec: ModelSpec | None = None
-    """Model for which a replica is started; None if models are staged later."""
+    """Model for which replicas are started; None if models are staged later."""
 
     def make_load_spec(self, model: ModelId, member: Member) -> LoadSpec:
-        """Return the spec by which a replica loads a model."""
+        """Return how a replica must load a model."""
         raise NotImplementedError
 
     def pages(self, _settings: ServingSettings) -> int | None:
@@ -31,8 +31,8 @@ class ReplicaContents:
         raise NotImplementedError
 
     def on_load_failed(self, model: ModelId, error: ServingError) -> None:
-        """Handle a failed load; a start that waits for it fails anyway."""
+        """Handle a failed load; starts that wait for the load fail in any case."""
 
     def achievable(self, settings: ServingSettings) -> ServingSettings:
-        """Return the settings as far as the contents can follow them."""
+        """Return the settings, adapted to what the contents can do."""
         return settings

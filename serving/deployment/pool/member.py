@@ -1,4 +1,4 @@
-"""One replica of a pool, with its settings, state, limits and death."""
+"""One replica of a pool: its settings, state, limits and death."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Member:
         self.state = "starting"
         self.ready: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self.leaving = False
-        """Whether new settings drop the replica, so that its end is not a failure."""
+        """Whether new settings removed the replica, so that its end is not a failure."""
         self.failure: tuple[str, str] | None = None
 
     def facts(self) -> dict[str, Any]:
@@ -92,7 +92,7 @@ class Member:
             replica.kill()
 
     async def limit(self, wanted: ReplicaSettings) -> bool:
-        """Set limits; return False if they are refused, so that a new replica is needed."""
+        """Set limits; return False if they are refused and a new replica is needed."""
         assert self.replica is not None
         if (self.limits.cpu, self.limits.memory_mb) != (wanted.cpu, wanted.memory_mb):
             before, self.limits = self.limits, wanted  # may still happen if cancelled
@@ -108,7 +108,7 @@ class Member:
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Death:
-    """Unexpected end of a replica."""
+    """A replica's unexpected end."""
 
     worker: int
     reason: str

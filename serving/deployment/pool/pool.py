@@ -1,7 +1,7 @@
 """Pool that keeps the wanted replicas alive under the wanted limits, and changes both live.
 
 Replica states: starting -> ready -> draining -> ended. A replica that ends unexpectedly is
-replaced. The back-off counts failures before a replica's first answered batch.
+replaced, after a back-off if replicas have failed before answering any batch.
 """
 
 from __future__ import annotations
@@ -51,9 +51,9 @@ class Pool:
         workers: Iterator[int],
         contents: ReplicaContents,
     ) -> None:
-        """Start nothing yet; `spawner` must be open, and `workers` yields numbers unique in it.
+        """Start nothing yet; `spawner` must be open, and `workers` must yield ids new to it.
 
-        `on_death` is called with the reason and a description of each unexpected end of a replica.
+        `on_death` is called with the reason and a description when a replica ends unexpectedly.
         """
         self._spawner = spawner
         self._dispatcher = dispatcher
@@ -95,7 +95,7 @@ class Pool:
         """Start the replicas.
 
         Raises:
-            ReplicaStartFailed, ModelLoadFailed: a replica does not become ready; all are ended.
+            ReplicaStartFailed, ModelLoadFailed: a replica did not become ready; all are ended.
         """
         self._watch = asyncio.create_task(self._watch_hangs(), name="watch replicas")
         await self._start_many(self._settings.replica.count, self._settings)
@@ -114,11 +114,11 @@ class Pool:
     async def apply(self, settings: ServingSettings, *, fresh: bool, keep_learned: bool) -> None:
         """Apply new settings while serving: new replicas are ready before old ones leave.
 
-        `fresh` replaces every replica; otherwise limits are changed live if possible.
+        `fresh` replaces every replica; otherwise limits are changed live where possible.
         `keep_learned` keeps the state of the scheduler and the back-off.
 
         Raises:
-            ReplicaStartFailed, ModelLoadFailed: a replica does not become ready; the old settings
+            ReplicaStartFailed, ModelLoadFailed: a replica did not become ready; the old settings
                 stay in force.
         """
         self._applying = True

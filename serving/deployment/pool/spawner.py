@@ -1,4 +1,4 @@
-"""Protocols of a spawner and its replicas, as a pool sees them."""
+"""Interfaces of a spawner and its replicas, as a pool uses them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from serving.system.cgroups.cgroup import Usage
 
 
 class Replica(Protocol):
-    """Replica that is alive and connected, with its limits in force."""
+    """A replica that is alive and connected, with its limits in force."""
 
     worker: int
     pid: int
@@ -24,7 +24,7 @@ class Replica(Protocol):
 
     @property
     def sock(self) -> socket.socket:
-        """Connected, non-blocking socket, read up to the end of HELLO; the caller closes it."""
+        """Connected, non-blocking socket, already read to the end of HELLO; close it after use."""
         ...
 
     async def set_limits(self, *, cpu: float | None, memory_mb: int | None) -> None:
@@ -36,7 +36,7 @@ class Replica(Protocol):
         ...
 
     def usage(self) -> Usage:
-        """Return the resource usage so far; after the replica's end, the last known usage."""
+        """Return the resource usage so far or, after the replica's end, the last known one."""
         ...
 
     def kill(self, *, asked: bool = True) -> None:
@@ -45,16 +45,16 @@ class Replica(Protocol):
 
 
 class Spawner(Protocol):
-    """Spawner of replicas, as processes or as containers (`serving.spawners`)."""
+    """Spawner of replicas as processes or containers (`serving.spawners`)."""
 
     @property
     def limits_text(self) -> str:
-        """Either "enforced", or "not enforced: " and the reason."""
+        """Whether limits hold: "enforced", or "not enforced: " and the reason."""
         ...
 
     @property
     def image_id(self) -> str:
-        """Id of the replicas' image; empty if they run this installation."""
+        """Id of the replicas' image, or empty if they run this installation."""
         ...
 
     async def open(self, kind: str) -> None:
@@ -74,17 +74,17 @@ class Spawner(Protocol):
         """Start a replica, and return once it is alive, limited and connected.
 
         Args:
-            worker: a new number in this spawner.
-            cpu: cores; None means no limit.
-            memory_mb: MiB; None means no limit.
-            accelerator: the replica's view of the GPU.
-            spec: the model that the replica will load or, for the `command` kind, become; None if
-                models are staged later.
+            worker: worker id that is new in this spawner.
+            cpu: number of cores; None means no limit.
+            memory_mb: memory in MiB; None means no limit.
+            accelerator: GPU settings for the replica.
+            spec: model that the replica will load or, for the `command` kind, run as its program;
+                None if models are staged later.
         """
         ...
 
     async def stage(self, spec: ModelSpec) -> pathlib.Path | None:
-        """Stage a model's files for shared replicas; return their root there, if it differs.
+        """Stage a model's files for shared replicas; return their new root, or None if not moved.
 
         Raises:
             ServingError: the files cannot be staged.

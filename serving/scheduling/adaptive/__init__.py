@@ -1,1 +1,1 @@
-"""Adaptive batching: one queue per model, where a batch forms when a worker has room."""
+"""Adaptive batching: each model has a queue, and a batch forms when a worker has room."""

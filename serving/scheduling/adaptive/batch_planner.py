@@ -1,9 +1,10 @@
 """Planning of the next batch: which worker gets it, when, and how large it is.
 
-A free worker takes a batch once the policy's size is queued, the oldest item has waited its time,
-or the most urgent item has used half of its spare time. A busy worker's buffer is filled halfway
-through its expected time, or at once with a full batch. The most urgent deadline bounds a batch, as
-does the time to copy large items. A request that can no longer finish in time is rejected.
+A free worker takes a batch once the policy's size is queued, the oldest item has waited as long as
+it may, or the most urgent item has used half of its spare time. A busy worker's buffer is filled
+halfway through its expected time, or at once with a full batch. The most urgent deadline limits a
+batch's size, as does the time to copy large items. A request that can no longer finish in time is
+rejected.
 """
 
 from __future__ import annotations
@@ -20,19 +21,19 @@ from serving.scheduling.interface import Part, Rejection, RejectionReason
 from serving.settings import ServingSettings
 
 _LONG_S = 0.001
-"""Expected time below which a worker's buffer is filled at once: a timer would cost more."""
+"""Expected time below which a worker's buffer is filled at once, since a timer would cost more."""
 _HELD = 0.5
 """Share of the worker's expected time for which a batch for its buffer is held back.
-Requests that arrive meanwhile join it; the rest covers the transfer on busy cores."""
+Requests that arrive meanwhile join the batch; the remaining time covers its transfer."""
 
 _WAITS = 0.5
-"""Share of its spare time that the most urgent request waits; the rest covers profile errors."""
+"""Share of its spare time that the most urgent request waits, in case the profile is wrong."""
 
 COPIED = 16
-"""Maximum cost (about MiB) of a batch's large items, unless it runs for longer than copying takes.
+"""Maximum cost (about 1 per MiB) of a batch's large items if copying them outlasts the batch.
 On an H100, 4.7 MiB images through a ResNet-18 ran 1.5 times as fast singly as in batches of 32."""
 _COPIED_S = 0.0015
-"""Expected seconds per MiB to copy to a replica, join and copy back; part of a batch's time."""
+"""Expected seconds per MiB to copy to a replica, join and copy back."""
 
 
 class RunningBatch:
@@ -52,9 +53,8 @@ class RunningBatch:
     ) -> None:
         self.worker = worker
         self.filled = filled
-        """Number of items, or the policy's size if the next request did not fit."""
+        """Number of items, or the policy's batch size if the next request did not fit."""
         self.profile = profile
-        """Profile in use when the batch was sent."""
         self.entries = entries
         self.items = items
         self.expected_s = expected_s
@@ -72,9 +72,7 @@ class BatchPlanner:
         self._plain = DeadlineQueue()
         self._fair = FairQueue()
         self._queue: DeadlineQueue = self._plain
-        """The queue in use, one of the two above."""
         self._has_large = False
-        """Whether a large request has ever arrived."""
         self._entries: dict[int, QueuedRequest] = {}
         self._workers: dict[int, AdaptiveWorker] = {}
         self._batches: dict[int, RunningBatch] = {}
@@ -93,10 +91,7 @@ class BatchPlanner:
         self._leave(entry.id)
 
     def _next_worker(self, now_s: float) -> AdaptiveWorker | None:
-        """Return the worker for the next batch, or None to wait for another.
-
-        If the chosen worker is busy for too long for the most urgent request, another takes it.
-        """
+        """Return the worker for the next batch, or None if the batch should wait for a busy one."""
         workers = self._workers.values()
         worker = self._choose(workers, now_s)
         if worker is None or not worker.unfinished:
@@ -115,7 +110,7 @@ class BatchPlanner:
         return None if others_s and min(others_s) <= latest_s else worker
 
     def _due_s(self, worker: AdaptiveWorker, now_s: float) -> float:
-        """Return when this worker gets the next batch; a time up to `now_s` means at once."""
+        """Return when this worker should get the next batch: at once if not after `now_s`."""
         items = self._queue.items
         if items >= self._sizing.size:
             return now_s
@@ -145,7 +140,7 @@ class BatchPlanner:
         return any(worker.free and not worker.unfinished for worker in self._workers.values())
 
     def _budget(self, size: int) -> int:
-        """Return the maximum cost of large items in the next batch, copied while it runs."""
+        """Return the maximum cost of large items in the next batch."""
         budget = COPIED
         head = self._queue.first()
         if head is not None and head.cost > 1:
@@ -164,7 +159,7 @@ class BatchPlanner:
         return self._fair.take(size, budget, most)
 
     def _size_for(self, worker: AdaptiveWorker, now_s: float) -> int:
-        """Return the maximum number of items in the next batch; 0 if the head was rejected."""
+        """Return the maximum number of items in the next batch, or 0 if its head was rejected."""
         size = self._sizing.size
         head = self._queue.first()
         if head is None:
@@ -195,10 +190,7 @@ class BatchPlanner:
         return 0
 
     def _cap_to_measured(self, size: int, now_s: float) -> int:
-        """Return `size`, or the largest measured size while another batch tries a larger one.
-
-        Otherwise every slot would try the unknown size before the first result.
-        """
+        """Return `size`, or the largest measured size while another batch tries a larger one."""
         known = self.profile.max_measured
         if size <= known or not known:
             return size
@@ -209,13 +201,13 @@ class BatchPlanner:
         return known if is_tried else size
 
     def _work_s(self, entry: QueuedRequest) -> float:
-        """Return the minimum time for the rest of a request, with all workers at the best size."""
+        """Return the minimum time for a request's queued items if all workers ran them."""
         measured = self.profile.estimates_s().items()
         each_s = min([took_s / items for items, took_s in measured], default=0.0)
         return each_s * entry.waiting_items / max(1, len(self._workers))
 
     def _shed(self, size: int, worker: AdaptiveWorker, now_s: float) -> None:
-        """Reject requests that would shrink batches, but never all."""
+        """Reject requests that would keep batches small, but never all requests."""
         others_s = self._starts_of_others_s(worker, now_s)
         is_plain = self._queue is self._plain
         flows = [] if is_plain else self._fair.waiting_flows()

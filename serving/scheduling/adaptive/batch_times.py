@@ -1,11 +1,11 @@
 """Estimates of batch duration by size: the 90th percentile of the last measurements.
 
-The maximum, as in Clockwork (OSDI'20, section 5.1), would on shared cores let one hiccup decide ten
-estimates. Other sizes are interpolated, or extrapolated from the two largest.
+With the maximum, as in Clockwork (OSDI'20, section 5.1), one hiccup would decide ten estimates.
+Other sizes are interpolated, or extrapolated from the two largest.
 
-A size that looks too slow is not run, so its estimate is never corrected. If it exceeds what the
-neighbouring sizes predict, the size is tried again after a while; if it is still as slow, its
-estimate is trusted for twice as long. Pure.
+A size that looks too slow is not run, so its estimate would never be corrected. If the estimate
+exceeds what neighbouring sizes predict, the size is tried again after a while; if it is still as
+slow, its estimate is trusted for twice as long. Pure.
 """
 
 from __future__ import annotations
@@ -16,18 +16,18 @@ from collections.abc import Mapping, Sequence
 
 WINDOW = 10
 _RANK = 1
-"""Index from the largest measurement: the 90th percentile of ten."""
+"""Rank of the 90th percentile of ten measurements, counted from the largest."""
 _MIN_MEASUREMENTS = 3
-"""With fewer measurements, the longest one counts."""
+"""Number of measurements below which the longest one is the estimate."""
 SEEDS_LAST = 100
 """Number of batches after which warm-up times are dropped."""
 DOUBTED_AFTER = 20
 DOUBTED_AFTER_S = 0.25
-"""Batch seconds after which a slow-looking size may be dropped; doubled if it was really slow."""
+"""Seconds of batches after which a slow-looking size is dropped; doubled if it was really slow."""
 _MAX_DOUBLED = 3
-"""Maximum number of doublings, which gives 2 s: longer than a disturbance lasts."""
+"""Maximum number of doublings; the resulting 2 s outlast a disturbance."""
 _OUT_OF_LINE = 1.2
-"""Ratio to the prediction below which an excess counts as noise."""
+"""Ratio of estimate to prediction up to which a difference counts as noise."""
 _TRIED = 2.0
 _LOOK_EVERY = 8
 
@@ -41,7 +41,7 @@ class _Size:
         self.next = 0
         self.ran = 0, 0.0
         self.doubted_s = 0.0
-        """Estimate when the size was dropped; 0 once it is tried again."""
+        """Estimate from before the size was dropped; 0 once it is tried again."""
         self.doubled = 0
 
     def forget(self) -> None:
@@ -50,7 +50,7 @@ class _Size:
         self.next = 0
 
     def last_beyond(self, min_s: float) -> tuple[int, float]:
-        """Return when the last batch longer than `min_s` ran; there must be one."""
+        """Return when the last batch longer than `min_s` ran, as (batches, seconds) so far."""
         return max(
             when for took_s, when in zip(self.seen, self.when, strict=True) if took_s > min_s
         )
@@ -70,14 +70,13 @@ class BatchTimeEstimator:
         self._measured: dict[int, float] = {}
         self._estimates: dict[int, float] = {}
         self._seeds: set[int] = set()
-        """Sizes measured only by a warm-up."""
         self._seeds_last = SEEDS_LAST
         self._batches = 0
         self._spent_s = 0.0
         self._look = _LOOK_EVERY
 
     def seed(self, batch_s: Mapping[int, float]) -> None:
-        """Set warm-up durations for sizes without measurements; the shortest one counts."""
+        """Set warm-up durations for sizes without measurements; keep each size's shortest one."""
         if not self._seeds:
             self._seeds_last = SEEDS_LAST
         for size, took_s in batch_s.items():
@@ -125,7 +124,7 @@ class BatchTimeEstimator:
             self._doubt()
 
     def estimate_s(self, size: int) -> float:
-        """Return the expected duration in seconds; 0 without measurements."""
+        """Return the expected duration in seconds, or 0 if nothing was measured."""
         known = self._estimates.get(size)
         if known is None:
             known = self._estimates[size] = _interpolate(self._sizes, self._measured, size)

@@ -1,12 +1,10 @@
 """A queue that flows share evenly, each ordered by level and deadline.
 
 Start-time fair queueing (Goyal, Vin and Cheng, SIGCOMM 1996) with equal weights, counted in items
-times `cost`. Large and small items share no batch, because small items would wait while large items
-are copied. Levels order requests within a flow only.
+times `cost`. Large and small items are not batched together, because small ones would wait while
+large ones are copied. Levels order requests only within a flow.
 
-    flows A and B wait, batches of 4:   A: 1 2 3 4 5 6   B: 7 8     ->  1 7 2 8 | 3 4 5 6
-
-Operations cost O(log n) amortised, except `give_back` (O(n)) and `last` (every flow).
+    batches of 4 from flows A: 1 2 3 4 5 6 and B: 7 8     ->  1 7 2 8 | 3 4 5 6
 """
 
 from __future__ import annotations
@@ -19,7 +17,7 @@ from serving.scheduling.adaptive.queue import SLACK, DeadlineQueue, QueuedReques
 from serving.scheduling.interface import Part
 
 MAX_FLOWS = 256
-"""Number of flows above which further ones share one turn."""
+"""Number of flows beyond which new ones are treated as a single flow."""
 _UNNAMED = ""
 
 
@@ -63,7 +61,7 @@ class Flow:
         return entry is not None and entry.cost > 1
 
     def upcoming(self, items: int) -> list[QueuedRequest]:
-        """Return the flow's first entries that hold this many items."""
+        """Return the flow's first entries that together hold this many items."""
         return upcoming(self.heap, items)
 
     def last_entry(self) -> QueuedRequest | None:
@@ -93,7 +91,6 @@ class FairQueue(DeadlineQueue):
         self._flows: dict[str, Flow] = {}
         self._turns: list[tuple[int, int, Flow]] = []
         self._now = 0
-        """Virtual time of the flow served last."""
         self._opened = 0
 
     def adopt(self, entries: Sequence[QueuedRequest]) -> None:
@@ -121,7 +118,7 @@ class FairQueue(DeadlineQueue):
         self._join(entry, entry.items)
 
     def give_back(self, entry: QueuedRequest, part: Part) -> None:
-        """Requeue a part that a worker did not run; its flow stays charged."""
+        """Requeue a part that a worker did not run; its flow is still charged for it."""
         was_waiting = bool(entry.spans)
         super().give_back(entry, part)
         _, start, stop = part
@@ -149,8 +146,8 @@ class FairQueue(DeadlineQueue):
     def last(self, name: str = "", capacity: int | None = None) -> QueuedRequest | None:
         """Return the entry to reject when the queue is full: the last one of the fullest flow.
 
-        Instead, it is the last one of `name`, the newcomer's flow, if cutting the others to its
-        size is not enough for `capacity` items.
+        If the queue would exceed `capacity` even with every flow cut to the size of `name`, the
+        newcomer's flow, return the last entry of `name`.
         """
         own = None if capacity is None else self._flows.get(name)
         if own is not None and capacity is not None:
@@ -169,12 +166,12 @@ class FairQueue(DeadlineQueue):
         budget: float = math.inf,
         most: Callable[[float], int] | None = None,
     ) -> list[tuple[QueuedRequest, Part]]:
-        """Form a batch flow by flow, otherwise like `DeadlineQueue.take`.
+        """Form a batch flow by flow, but otherwise as `DeadlineQueue.take` does.
 
         Args:
-            size: limit set by the first entry's deadline.
+            size: maximum number of items that meets the first entry's deadline.
             budget: maximum cost of large entries.
-            most: deadline -> largest batch that meets it, for more urgent entries that join.
+            most: function from a deadline to the largest batch that meets it.
         """
         batch: list[tuple[QueuedRequest, Part]] = []
         aside: list[tuple[int, int, Flow]] = []
@@ -234,7 +231,7 @@ class FairQueue(DeadlineQueue):
     def _next_flow(self) -> Flow | None:
         """Return the flow whose turn it is.
 
-        An empty flow is forgotten only at its turn; otherwise it could return for a second share.
+        An empty flow is forgotten only at its turn; otherwise it could return for a second turn.
         """
         turns = self._turns
         while turns:

@@ -1,7 +1,4 @@
-"""Queued requests of one flow and level, by deadline.
-
-Operations cost O(log n) amortised, except `give_back` (O(n)).
-"""
+"""Queue of requests of one flow and level, ordered by deadline."""
 
 from __future__ import annotations
 
@@ -16,11 +13,11 @@ from typing import Any
 from serving.scheduling.interface import Part
 
 SLACK = 1024
-"""Stale entries tolerated beyond one per queued item."""
+"""Maximum number of stale entries beyond one per queued item."""
 
 
 class QueuedRequest:
-    """One request, from submission to the results of all its parts."""
+    """A request, from submission until all its parts have results."""
 
     __slots__ = (
         "arrived_s",
@@ -55,16 +52,15 @@ class QueuedRequest:
         """Priority level; 1 is the most urgent."""
         self.flow = flow
         self.cost = cost
-        """Weight of one item in fair queueing; above 1 for large items."""
+        """Weight of one item in fair queueing: 1, or more for large items."""
         self.spans = [(0, items)]
         """Ranges of queued items, the next one last."""
         self.outstanding = 0
-        """Number of parts that workers have."""
         self.attempts = 0
         """Number of workers lost while running a part."""
         self.is_solo = False
         self.left = False
-        """Whether the request was rejected or cancelled; later results are ignored."""
+        """Whether the request was rejected or cancelled, so that later results are ignored."""
 
     @property
     def waiting_items(self) -> int:
@@ -110,7 +106,7 @@ class DeadlineQueue:
         self.items += entry.items
 
     def give_back(self, entry: QueuedRequest, part: Part) -> None:
-        """Requeue a part that a worker did not run, with its deadline and age."""
+        """Requeue a part that a worker did not run, keeping its deadline and age."""
         was_waiting = bool(entry.spans)
         _, start, stop = part
         entry.spans.append((start, stop))
@@ -166,8 +162,8 @@ class DeadlineQueue:
         """Form a batch of at most `size` items in deadline order.
 
         An entry larger than `size` is split. A smaller entry that does not fit ends the batch, so
-        that nothing overtakes it. A solo entry is a batch by itself. The first entry may cost more
-        than `budget`.
+        that nothing overtakes it. A solo entry forms a batch of its own. The first entry may cost
+        more than `budget`.
         """
         batch: list[tuple[QueuedRequest, Part]] = []
         room = size

@@ -1,12 +1,12 @@
-"""The adaptive scheduler: sized batches, earliest deadline first, bound to workers late.
+"""The adaptive scheduler, which forms batches by deadline as workers have room.
 
 Several flows or priorities need a `FairQueue`; otherwise a `DeadlineQueue` is cheaper. A flow is an
-application, or all large requests that name neither flow nor priority. A full queue rejects the
-newcomer or the last request of the fullest flow.
+application, or all large requests that name neither flow nor priority. If the queue is full, the
+newcomer or the last request of the fullest flow is rejected.
 
 Each worker loads the model when it comes up; actions may start at any time. A request is rejected
-at its deadline, wherever it is. When a worker is lost, the requests of its running batch run again
-once, each alone, so that one that crashes workers takes no others with it.
+at its deadline, wherever it is. When a worker is lost, each request of its running batch is run
+once more, alone, so that a request that crashes workers harms no others.
 
 Deadline order is Clipper's (NSDI'17, section 4.3).
 """
@@ -43,11 +43,11 @@ from serving.settings import ServingSettings
 from serving.values import ModelId
 
 _LARGE_BYTES = 1 << 20
-"""Size from which an item is large: copying it takes as long as a small model's batch.
-In fair queueing such an item costs one more for each time it holds this many bytes."""
+"""Size from which an item is large, since copying it takes as long as a small model's batch.
+In fair queueing, an item costs 1 plus the number of times that it contains this size."""
 
 _LARGE = "\0large"
-"""Flow of large requests that name no flow; clients cannot name it."""
+"""Flow of large requests without a flow name; clients cannot use its name."""
 
 _MIXED = -1
 """Level of a queue that holds several levels or flows."""
@@ -61,15 +61,12 @@ class AdaptiveScheduler(BatchPlanner):
         self._model = model
         self._flow = ""
         self._level = _MIXED
-        """Level of all requests in the plain queue."""
         self._loads: dict[int, AdaptiveWorker] = {}
         self._to_load: list[AdaptiveWorker] = []
         self._last_action = 0
         self._batching = settings.batching
         self._warmed: Mapping[int, float] = {}
-        """Batch times of warm-ups with the resources `_warmed_under`."""
         self._warmed_under: tuple[float | None, int] = (None, 1)
-        """Numbers of cores and threads."""
         self._configure(settings)
 
     def _configure(self, settings: ServingSettings) -> None:
@@ -77,7 +74,7 @@ class AdaptiveScheduler(BatchPlanner):
         self._default_priority = settings.scheduling.default_priority
 
     def waiting_of(self, model: ModelId) -> int:
-        """Return the number of queued items; 0 for another model."""
+        """Return the number of queued items, or 0 for any other model."""
         return self._queue.items if model == self._model else 0
 
     def on(self, event: Event, now_s: float) -> None:
@@ -134,7 +131,7 @@ class AdaptiveScheduler(BatchPlanner):
                 self._on_settings_changed(event)
 
     def plan(self, now_s: float) -> Plan:
-        """Return model loads, rejections of late requests, and batches for free workers."""
+        """Return model loads, rejections, and batches for workers with room."""
         actions = [self._load(worker) for worker in self._to_load]
         self._to_load.clear()
         self._expire(now_s)
@@ -165,7 +162,6 @@ class AdaptiveScheduler(BatchPlanner):
         return self._queue
 
     def _make_room(self, newcomer: QueuedRequest) -> None:
-        """Reject requests from a full queue, perhaps the newcomer."""
         while self._fair.items > self._capacity and not newcomer.left:
             last = self._fair.last(newcomer.flow, self._capacity)
             if last is None:
@@ -235,10 +231,7 @@ class AdaptiveScheduler(BatchPlanner):
         self._give_back([pair for batch in held.values() for pair in batch.entries])
 
     def _suspect(self, batch: RunningBatch, reason: RejectionReason, detail: str) -> None:
-        """Run each request of a batch that may have broken its worker once more, alone.
-
-        Later batches had not started, so they are not suspected.
-        """
+        """Rerun each request alone if their batch may have broken the worker."""
         for entry in dict.fromkeys(entry for entry, _ in batch.entries if not entry.left):
             entry.attempts += 1
             entry.is_solo = True
@@ -246,7 +239,6 @@ class AdaptiveScheduler(BatchPlanner):
                 self._refuse(entry, reason, detail)
 
     def _give_back(self, parts: list[tuple[QueuedRequest, Part]]) -> None:
-        """Requeue parts that a worker did not execute."""
         for entry, part in reversed(parts):
             entry.outstanding -= 1
             if entry.left:
@@ -277,7 +269,6 @@ class AdaptiveScheduler(BatchPlanner):
                 batch.deadline_s = later
 
     def _wake_at_s(self, due_s: float) -> float | None:
-        """Return the earliest deadline or, if it comes first, the time of the next batch."""
         wake_s = math.inf
         for batch in self._batches.values():
             if batch.deadline_s < wake_s:  # noqa: PLR1730  `min` is a call for each

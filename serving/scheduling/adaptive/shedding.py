@@ -1,12 +1,12 @@
 """Load shedding: which requests to reject so that batches stay large under overload.
 
 The deadline of the head (the first request) limits the next batch to k items. If the request behind
-that batch fits no later batch of k items, one of the two is lost anyway, and the head is rejected
-because serving it would keep batches small (as in Nexus, SOSP'19, section 4.3). Each flow has a
-share of a batch; the request behind is then its first one beyond that share.
+that batch cannot join any later batch of k items, one of the two is lost anyway, so the head is
+rejected, because serving it would keep batches small (as in Nexus, SOSP'19, section 4.3). If flows
+share a batch, the request behind is a flow's first one beyond its share.
 
-    batches of 8, backlogs A of 100 items and B of 3:
-    B fits the next batch whole, A is shed as if it were alone with batches of 5
+    with batches of 8 and backlogs A of 100 items and B of 3, all of B fits the next batch, and
+    A is shed as if it were alone with batches of 5
 
 Pure.
 """
@@ -21,14 +21,14 @@ from serving.scheduling.adaptive.batch_times import BatchTimeEstimator
 from serving.scheduling.adaptive.queue import QueuedRequest
 
 AMPLE = 2.0
-"""Nothing is shed while the head has time for this many full batches."""
+"""Number of full batches for which the head must have time so that nothing is shed."""
 _LOOK_AHEAD = 2
 MAX_OTHERS = 7
 """Maximum number of other workers whose next batches are considered."""
 
 
 class BatchShares:
-    """Items that each flow gets in a batch; unused shares are divided evenly."""
+    """Number of items that each flow gets in a batch; unused shares are divided evenly."""
 
     __slots__ = ("_known", "_waiting")
 
@@ -55,7 +55,7 @@ class BatchShares:
 
 
 class Shedding:
-    """One pass over the backlogs, before a batch forms, to reject requests."""
+    """One pass over the backlogs to find requests to reject before a batch forms."""
 
     __slots__ = ("_ample_s", "_others_s", "_profile", "_shares", "_size", "_starts_s", "_waiting")
 
@@ -71,8 +71,8 @@ class Shedding:
     ) -> None:
         """Store the state of the queue; `shares` is None for a single backlog.
 
-        A full batch has `size` items, and all backlogs together `waiting` items. The next batch
-        starts at `starts_s`, and those of the other workers at `others_s`, ascending.
+        A full batch has `size` items, and `waiting` items are queued in all. The next batch starts
+        at `starts_s`, and those of the other workers at `others_s`, ascending.
         """
         self._profile = profile
         self._shares = shares
@@ -83,7 +83,7 @@ class Shedding:
         self._ample_s = AMPLE * profile.estimate_s(size)
 
     def given_up(self, upcoming: Callable[[int], list[QueuedRequest]]) -> list[QueuedRequest]:
-        """Return the requests to reject from a backlog, read by `upcoming` (items -> requests)."""
+        """Return a backlog's requests to reject; `upcoming` returns its first requests."""
         size = self._size
         refused: list[QueuedRequest] = []
         asked = (_LOOK_AHEAD + len(self._others_s)) * size
@@ -135,7 +135,6 @@ class Shedding:
         fitting: int,
         batch: int,
     ) -> bool:
-        """Whether the first request behind the head's batch fits no later batch."""
         if head.is_solo or head.outstanding or fitting < min(self._size, head.waiting_items):
             return False
         if found[place].level != head.level or found[place].deadline_s <= head.deadline_s:
@@ -165,7 +164,6 @@ class Shedding:
         return False
 
     def _is_lost(self, head: QueuedRequest, left_s: float) -> bool:
-        """Whether no batch can meet the head's deadline."""
         start, stop = head.spans[-1]
         min_s = self._profile.estimate_s(min(self._size, stop - start))
         if self._others_s:

@@ -1,7 +1,7 @@
 """Batching policies, which set a batch's size and how long it waits to fill.
 
     fixed     `max_size` and `timeout_us`
-    aimd      one item more after each full batch in time, a tenth fewer after a late batch
+    aimd      one item more after each full batch in time, a tenth less after a late batch
     quantile  the largest size whose 99th percentile, by regression on size, is in time
     delayed   `max_size`, waiting only if more requests are expected within `timeout_us`
 
@@ -20,29 +20,29 @@ from numpy.typing import NDArray
 from serving.settings.scheduling import BatchingSettings
 
 BATCHES_PER_REQUEST = 3
-"""Batches that a request waits for: one running, one buffered, and its own."""
+"""Number of batches that a request waits for: one running, one buffered, and its own."""
 BACK_OFF = 0.9
 QUANTILE = 0.99
 _RETAINED_PER_SIZE = 8
 _RETAINED_SIZES = 24
 _FORGOTTEN_AFTER = 4096
 _PATIENCE = 16
-"""Number of consecutive full batches in time after which times of larger sizes are dropped."""
+"""Number of consecutive timely full batches after which times of larger sizes are dropped."""
 _MAX_PATIENCE = 128
 _FRESH = 32
 _OUT_OF_LINE = 1.3
 _SEVERAL = 2
-"""Minimum number of outliers of a size before they are dropped."""
+"""Number of a size's outliers at which they are dropped."""
 _REFIT_EVERY = 16
 _MIN_BATCHES = 8
 _GROWTH = 1.5
-"""Multiple of the largest measured batch up to which the regression is trusted."""
+"""Multiple of the largest measured batch size up to which the regression is trusted."""
 _STEPS = 60
 _RATE_WEIGHT = 0.1
 
 
 class FixedSizing:
-    """The size and timeout from the settings, which other policies adapt."""
+    """The size and timeout from the settings; base of the other policies."""
 
     watches_arrivals = False
 
@@ -52,11 +52,11 @@ class FixedSizing:
         self._wait_s = settings.timeout_us * 1e-6
 
     def wait_s(self, _waiting: int) -> float:
-        """Return how long the oldest item may wait, given the number of queued items."""
+        """Return how long the oldest item may wait if this many items are queued."""
         return self._wait_s
 
     def record_arrival(self, _now_s: float) -> None:
-        """Record the arrival of a request if `watches_arrivals`."""
+        """Record a request's arrival; called only if `watches_arrivals`."""
 
     def ran(self, _items: int, _took_s: float, _filled: int) -> None:
         """Record the duration of a batch that could have held `filled` items."""
@@ -144,7 +144,7 @@ class Quantile(FixedSizing):
         self._max_gap_s = 0.0
 
     def _forget_contradictions(self) -> bool:
-        """Drop times that full batches in time contradict; return whether any were dropped."""
+        """Drop times that timely full batches contradict; return whether any were dropped."""
         kept = {
             size: deque((one for one in seen if one[1] <= self._max_gap_s), _RETAINED_PER_SIZE)
             for size, seen in self._seen.items()
@@ -198,7 +198,7 @@ class Quantile(FixedSizing):
 
 
 class Delayed(FixedSizing):
-    """Waits only if more requests are expected."""
+    """Full batches, for which a request waits only if more are expected in time."""
 
     watches_arrivals = True
 
@@ -219,7 +219,7 @@ class Delayed(FixedSizing):
         self._last_s = now_s
 
     def wait_s(self, waiting: int) -> float:
-        """Return the expected time to fill the batch; 0 if no request is expected soon."""
+        """Return the expected time to fill the batch, or 0 if no request is expected soon."""
         if self._gap_s > self._max_gap_s:
             return 0.0
         return min(self._max_gap_s, self._gap_s * max(0, self.size - waiting) + self._gap_s)
@@ -239,8 +239,8 @@ def quantile_line(
 ) -> tuple[float, float]:
     """Return the base and the slope of a linear quantile regression.
 
-    Koenker and Bassett (1978, Econometrica 46:33), by iteratively reweighted least squares: the
-    pinball loss of a residual r is r^2 with weight (tau or 1 - tau) / |r|.
+    The regression (Koenker and Bassett 1978, Econometrica 46:33) is solved by iteratively
+    reweighted least squares: a residual r has pinball loss r^2 with weight (tau or 1 - tau) / |r|.
 
     Args:
         sizes: (n,) numbers of items.
@@ -248,7 +248,7 @@ def quantile_line(
         quantile: from 0 to 1.
 
     Returns:
-        Seconds, and seconds per item; the slope is 0 if all sizes are the same.
+        Seconds and seconds per item; the slope is 0 if all sizes are the same.
     """
     weights = np.ones_like(seconds)
     least = 1e-6 * max(float(seconds.max()), 1e-9)

@@ -1,4 +1,4 @@
-"""Workers of a pool, and the policies that route the next batch to one of them. Pure."""
+"""A pool's workers, and the policies that route the next batch to one of them. Pure."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 
 class AdaptiveWorker:
-    """A worker with its slots, its batches, and when they should end."""
+    """A worker with its slots and the expected end of its batches."""
 
     def __init__(self, id_: int, slots: int) -> None:
         self.id = id_
@@ -30,7 +30,7 @@ class AdaptiveWorker:
         return due_s if due_s > now_s else 2.0 * now_s - due_s
 
     def hangs(self, now_s: float) -> bool:
-        """Return whether the worker's batches take over twice as long as expected."""
+        """Return whether the worker's batches are taking over twice as long as expected."""
         return bool(self.unfinished) and now_s > self.since_s + 2.0 * self.expected_s
 
     def take(self, expected_s: float, now_s: float) -> None:

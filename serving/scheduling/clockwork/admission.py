@@ -1,4 +1,4 @@
-"""Admission: reserve a worker's time for a request, or reject it at once. Pure."""
+"""Admission of requests: a worker's time is reserved, or the request is rejected. Pure."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from serving.scheduling.clockwork.shares import FlowShare
 from serving.scheduling.interface import BACKGROUND, Rejection, RejectionReason, Submitted
 
 DOUBTED_AFTER_S = 0.25
-"""Age at which a rejected model's longest measurements are dropped."""
+"""Age of a model's last measurement above which a rejection drops the longest ones."""
 
 
 class Admission:
@@ -79,7 +79,6 @@ class Admission:
             self._doubt(model, now_s)
 
     def _doubt(self, model: PoolModel, now_s: float) -> None:
-        """Drop a rejected model's longest measurements, which may stem from a stall."""
         model.measured_at_s = now_s
         model.load.drop_longest()
         self._pool.result_latency.drop_longest()
@@ -121,7 +120,7 @@ class Admission:
     def _find_instance(
         self, model: PoolModel, demand: SchedulabilityTest
     ) -> tuple[ModelInstance | None, BatchReservation | None]:
-        """Return the instance that finishes first and in time, and the bundle to join."""
+        """Return the instance that finishes first, if any is in time, and the bundle to join."""
         now_s, start_s = demand.now_s, demand.start_s
         ahead_s = self._pool.schedule_ahead_s
         chosen: ModelInstance | None = None
@@ -162,10 +161,10 @@ class Admission:
         mark_evictable(self._pool, model)
 
     def unrun(self, sent: IssuedAction, now_s: float, *, too_large: bool = False) -> None:
-        """Queue the items of a batch that was not run.
+        """Requeue the items of a batch that was not run.
 
-        Requests that were too large together, or not run twice, run alone: a large one may reach
-        its worker late.
+        A request then runs alone if the batch was too large, or if this is the second time that
+        the request was not run: it may be so large that it reaches its worker late.
         """
         if too_large:
             sent.holding.model.note_oversized_batch(now_s)
@@ -208,6 +207,6 @@ class Admission:
 
 
 def _is_possible(model: PoolModel, min_s: float, deadline_s: float, now_s: float) -> bool:
-    """Whether work could be in time if there were no reservations."""
+    """Whether a request could be in time if there were no reservations."""
     latest_s = deadline_s - min_s
     return any(holding.worker.exec.free_s(now_s) <= latest_s for holding in model.holdings)

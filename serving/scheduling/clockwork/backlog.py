@@ -1,8 +1,8 @@
-"""Reserved work of a worker by deadline: whether all of it is in time, and whether more fits.
+"""A worker's reserved work by deadline: whether all of it is in time, and whether more fits.
 
-All work is in time if no more is due by any deadline than there is time (the demand bound of
+All work is in time if the work due by each deadline fits the time until then (the demand bound of
 earliest deadline first: Baruah, Rosier and Howell, Real-Time Systems 2, 1990). Deadlines share
-buckets of a hundredth of the remaining time, so a test costs the same for any backlog. Pure.
+buckets of about a hundredth of the remaining time, so the cost of a test is bounded. Pure.
 """
 
 from __future__ import annotations
@@ -15,26 +15,25 @@ from typing import NamedTuple, Self
 import numpy as np
 
 _FINE = 7
-"""A bucket's width is 2 ** -7 of the power of two above the remaining time."""
+"""Negative log2 of a bucket's width, relative to the power of two above the remaining time."""
 _MIN_S = 2.0**-7
 """Remaining time below which buckets get no finer."""
 ROUNDING_S = 1e-7
-"""Time kept free because sums are rounded."""
+"""Time kept free to absorb rounding errors in sums."""
 
 
 class Backlog:
-    """Reserved work of one worker."""
+    """One worker's reserved work."""
 
     __slots__ = ("_buckets_s", "_charges", "_slack_s", "_untils_s", "total_s")
 
     def __init__(self) -> None:
         self.total_s = 0.0
         self._buckets_s: list[float] = []
-        """Starts of buckets with work, ascending."""
         self._untils_s: list[float] = []
         self._charges: list[int] = []
         self._slack_s = np.zeros(64)
-        """First deadline of each bucket, less the work of all buckets up to it."""
+        """Each bucket's first deadline minus the work of all buckets up to this one."""
 
     @staticmethod
     def bucket_s(until_s: float, now_s: float) -> float:
@@ -48,7 +47,7 @@ class Backlog:
 
         Args:
             bucket_s: bucket of the deadline, or of the work to join.
-            free_s: when the worker can begin.
+            free_s: time at which the worker can begin.
         """
         buckets_s, slack_s = self._buckets_s, self._slack_s
         work_s += ROUNDING_S
@@ -68,8 +67,8 @@ class Backlog:
         """Return whether the worker can do all reserved work in time.
 
         Args:
-            free_s: when it can begin.
-            done: buckets, and the work in each that will be done by then.
+            free_s: time at which it can begin.
+            done: pairs of a bucket and the work in it that will be done by then.
         """
         buckets_s = self._buckets_s
         free_s -= ROUNDING_S
@@ -103,7 +102,7 @@ class Backlog:
         self._more(place, until_s, work_s)
 
     def grow(self, bucket_s: float, until_s: float, work_s: float) -> None:
-        """Change a piece of work by `work_s` seconds, due by `until_s`."""
+        """Add `work_s` seconds, which may be negative, to a piece of work due by `until_s`."""
         self.total_s += work_s
         self._more(bisect_left(self._buckets_s, bucket_s), until_s, work_s)
 
@@ -130,7 +129,7 @@ class Backlog:
 
 
 class LoadReservation(NamedTuple):
-    """Work in a backlog that belongs to no request."""
+    """Reserved work that does not belong to a request."""
 
     backlog: Backlog
     bucket_s: float
@@ -143,5 +142,5 @@ class LoadReservation(NamedTuple):
         return cls(backlog, bucket_s, work_s)
 
     def take_back(self) -> None:
-        """Remove the reservation, done or cancelled."""
+        """Remove the reservation."""
         self.backlog.remove(self.bucket_s, self.work_s)

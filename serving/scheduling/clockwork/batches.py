@@ -1,4 +1,4 @@
-"""Batches: which model is next on a worker, and its largest batch that delays no others. Pure."""
+"""A worker's next model, and its largest batch that does not delay reserved work. Pure."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from serving.scheduling.clockwork.pool_state import PoolState
 from serving.scheduling.interface import ActionType, Part, RejectionReason
 
 MAX_PASSED_OVER = 8
-"""Maximum number of leaving models that a larger batch may precede."""
+"""Maximum number of models about to be evicted that a larger batch may overtake."""
 
 
 class NextBatch(NamedTuple):
@@ -30,7 +30,7 @@ class NextBatch(NamedTuple):
     entries: list[PendingRequest]
     """One entry per item, by deadline."""
     first: int | None
-    """Index of the first item in the queue; None if not in a row."""
+    """Queue index of the first item; None if the items are not adjacent."""
 
 
 class Batches:
@@ -39,7 +39,7 @@ class Batches:
     def __init__(self, pool: PoolState, queue: PoolQueue) -> None:
         self._pool, self._queue = pool, queue
         self._dues: list[tuple[float, int, PoolWorker]] = []
-        """Heap of (first deadline, action, worker) of issued batches."""
+        """Heap of issued batches as (first deadline, action, worker)."""
 
     def give(self, worker: PoolWorker) -> None:
         """Issue batches that the worker could start soon."""
@@ -53,10 +53,7 @@ class Batches:
             self._begin(found, start_s)
 
     def _next(self, worker: PoolWorker, start_s: float) -> NextBatch | None:
-        """Return the next model's batch, or a larger one that delays no reservation.
-
-        Otherwise each late request for a leaving model would be a batch of its own.
-        """
+        """Return the next model's batch; if that model is to be evicted, perhaps a larger one."""
         found = self._turn(worker, start_s)
         if found is None or found.holding.planned_eviction is None:
             return found
@@ -76,7 +73,6 @@ class Batches:
         return other if self._is_kept(other, start_s) else found
 
     def _turn(self, worker: PoolWorker, start_s: float) -> NextBatch | None:
-        """Return a batch for the model with the earliest reservation."""
         heap = worker.heap
         while heap:
             key_s, _, holding = heap[0]
@@ -112,9 +108,9 @@ class Batches:
     def _fit_to_reservations(
         self, holding: ModelInstance, chosen: BatchCandidate, start_s: float
     ) -> NextBatch | None:
-        """Return the chosen batch, or a smaller one that delays no reservation.
+        """Return the chosen batch, or a smaller one that does not delay reserved work.
 
-        Returns None if other workers reserved all items.
+        Return None if all items are reserved on other workers.
         """
         model = holding.model
         waiting, durations = model.waiting, model.durations
@@ -152,7 +148,6 @@ class Batches:
         return first
 
     def _is_kept(self, turn: NextBatch, start_s: float) -> bool:
-        """Whether a batch delays no reservation of the worker."""
         holding = turn.holding
         durations, backlog = holding.model.durations, holding.worker.backlog
         free_s = start_s + durations.estimate_s[turn.place]
@@ -221,7 +216,7 @@ class Batches:
                 self._queue.entries.pop(entry.id, None)
 
     def expire(self, now_s: float) -> None:
-        """Reject requests that are late with a worker."""
+        """Reject issued requests whose deadline has passed."""
         dues = self._dues
         while dues and dues[0][0] <= now_s:
             _, number, worker = heapq.heappop(dues)
@@ -240,7 +235,7 @@ class Batches:
                 heapq.heappush(dues, (next_s, number, worker))
 
     def expiry_s(self) -> float:
-        """Return when the next issued request becomes late."""
+        """Return the next deadline of an issued request."""
         dues = self._dues
         while dues and dues[0][1] not in dues[0][2].issued:
             heapq.heappop(dues)

@@ -1,7 +1,7 @@
 """Durations of a model's actions on one kind of worker: the longest recent one plus a margin.
 
 This follows Clockwork (OSDI'20, section 5.1), whose 99th percentile of the last 10 measurements is
-their maximum. Unknown sizes are interpolated. A measurement sums a batch's stages
+their maximum. Unmeasured sizes are interpolated. A measurement is the sum of a batch's stages
 (docs/decisions/0016).
 """
 
@@ -32,12 +32,12 @@ class SlidingMaximum:
         self.estimate_s = seed_s * self._duration_margin
 
     def observe(self, took_s: float) -> None:
-        """Add a measurement; the first replaces the seed."""
+        """Add a measurement; the first one replaces the seed."""
         self._seen.append(took_s)
         self.estimate_s = max(self._seen) * self._duration_margin
 
     def drop_longest(self) -> bool:
-        """Drop the longest measurement; return whether the estimate fell."""
+        """Drop the longest measurement; return whether this lowers the estimate."""
         before_s = self.estimate_s
         if self._seen:
             self._seen.remove(max(self._seen))
@@ -50,8 +50,8 @@ class Durations:
     """Batch durations of one model by size.
 
     Attributes:
-        sizes: ascending from 1, without sizes that are faster as several batches.
-        estimate_s: seconds of a batch of each size.
+        sizes: batch sizes from 1 up, without those that are faster when split.
+        estimate_s: seconds that a batch of each size takes.
         item_s: seconds per item in the largest batch.
     """
 
@@ -61,10 +61,10 @@ class Durations:
         """Start from a profile.
 
         Args:
-            batch_s: items in a batch -> seconds, not empty.
+            batch_s: batch size -> seconds; not empty.
             most: maximum batch size.
             duration_margin: margin as a share of the duration.
-            pads: whether other sizes take as long as the next larger one.
+            pads: whether a size not in `batch_s` takes as long as the next larger one.
         """
         self._duration_margin = duration_margin
         self._alike, self._seeds_s = _expand_profile(batch_s, most, pads)
@@ -74,11 +74,10 @@ class Durations:
         self.sizes = list(sizes)
         self.estimate_s = list(estimate_s)
         self._quickest_s = list(quickest_s)
-        """Seconds that n items take in the best batches."""
         self.item_s = self.estimate_s[-1] / self.sizes[-1]
 
     def observe(self, count: int, took_s: float) -> None:
-        """Record a batch; sizes beyond the largest size are ignored."""
+        """Record a batch; ignore sizes above the largest one."""
         if not 0 < count <= len(self._alike):
             return
         first = self._alike[count - 1].start
@@ -92,7 +91,7 @@ class Durations:
             self._update_sizes([first])
 
     def drop_longest(self) -> bool:
-        """Drop the longest measurements; return whether any estimate fell."""
+        """Drop the longest measurements; return whether this lowers any estimate."""
         lower = [first for first, window in self._windows.items() if window.drop_longest()]
         if lower:
             self._update_sizes(lower)
@@ -105,14 +104,13 @@ class Durations:
         self._split(min(windows))
 
     def _split(self, first: int) -> None:
-        """Find the best splits into batches for `first` items and more."""
         place, quickest_s = bisect.bisect_left(self.sizes, first), self._quickest_s
         del self.sizes[place:], self.estimate_s[place:], quickest_s[first:]
         _add_splits(self._batch_s, self.sizes, self.estimate_s, quickest_s)
         self.item_s = self.estimate_s[-1] / self.sizes[-1]
 
     def quickest_s(self, count: int) -> float:
-        """Return the seconds that `count` items take in the best batches."""
+        """Return the seconds that `count` items take when best split into batches."""
         quickest_s = self._quickest_s
         whole, rest = divmod(count, len(quickest_s) - 1)
         return whole * quickest_s[-1] + quickest_s[rest]
@@ -122,7 +120,6 @@ class Durations:
 def _first_splits(
     batch_s: tuple[float, ...],
 ) -> tuple[tuple[int, ...], tuple[float, ...], tuple[float, ...]]:
-    """Return the best splits for a profile; cached, as many models and settings share them."""
     sizes: list[int] = []
     estimate_s: list[float] = []
     quickest_s = [0.0]
@@ -133,7 +130,7 @@ def _first_splits(
 def _add_splits(
     batch_s: Sequence[float], sizes: list[int], estimate_s: list[float], quickest_s: list[float]
 ) -> None:
-    """Add the best splits for the sizes missing in `quickest_s`; quadratic in the largest batch."""
+    """Add the best splits for sizes not in `quickest_s`; quadratic in the largest size."""
     for count in range(len(quickest_s), len(batch_s) + 1):
         alone_s = batch_s[count - 1]
         half = count // 2  # splits are symmetric
@@ -150,7 +147,7 @@ def _add_splits(
 def _expand_profile(
     batch_s: Mapping[int, float], most: int, pads: bool
 ) -> tuple[list[range], list[float]]:
-    """Return, at index size - 1, the sizes that take equally long, and their seconds."""
+    """Return by size (index size - 1) the sizes that take equally long, and their seconds."""
     told = sorted(batch_s)
     most = min(most, told[-1])
     if not pads:

@@ -49,7 +49,7 @@ def make_room(pool: PoolState, worker: PoolWorker, pages: int) -> bool:
 
 
 def lost_per_s(pool: PoolState, worker: PoolWorker, pages: int) -> float:
-    """Return the items per second, too urgent for a new load, that freeing `pages` would lose."""
+    """Return the items per second that freeing `pages` would lose, too urgent for a reload."""
     needed, lost = pages - worker.free_pages, 0.0
     for holding in worker.instances.values() if needed > 0 else ():
         if holding.is_idle:
@@ -63,7 +63,7 @@ def lost_per_s(pool: PoolState, worker: PoolWorker, pages: int) -> float:
 
 
 def is_evictable(worker: PoolWorker, model: PoolModel) -> bool:
-    """Whether evicting less recently requested models makes room for a model."""
+    """Whether evicting less recently requested models would make room for a model."""
     pages = worker.free_pages
     if pages + worker.evictable_pages < model.pages:
         return False

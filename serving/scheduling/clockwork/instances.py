@@ -1,4 +1,4 @@
-"""Models, workers, and model instances in their memory, with the plans for them."""
+"""Models, workers, and the model instances that workers hold or plan to load."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ from serving.scheduling.interface import ActionType, ModelUp, WorkerUp
 
 NEVER_S = math.inf
 ROUNDING_S = 1e-9
-"""Reserved work below this counts as none."""
+"""Amount of reserved work below which it counts as none."""
 FIRST_SOLO_S, MAX_SOLO_S = 1.0, 60.0
-"""Initial and maximum time for which requests run alone after a batch of them was too large."""
+"""Initial and maximum time for which requests run alone after an oversized batch."""
 FIRST_BACKOFF_S, MAX_BACKOFF_S = 0.5, 30.0
 """Initial and maximum time for which a model is not loaded again after a failure."""
 
@@ -30,7 +30,6 @@ class InstanceState(enum.Enum):
     """Progress of loading an instance."""
 
     PLANNED = "planned"
-    """The load is not issued yet."""
     LOADING = "loading"
     LOADED = "loaded"
 
@@ -46,23 +45,20 @@ class PoolModel:
         """Profile for the next call to `begin`."""
         self.begin(parameters)
         self.measured_at_s = 0.0
-        """When the model was last measured, or its measurements were dropped."""
+        """When the model was last measured or its longest measurements were dropped."""
         self.last_request_s = self.previous_request_s = -NEVER_S
         self.relative_deadline_s = NEVER_S
-        """Shortest recent relative deadline."""
         self.rate = Rate()
-        """Rate of requested items."""
         self.failures = 0
-        """Number of failed loads in a row."""
         self.broken_until_s = 0.0
         self.solo_s = self.solo_until_s = 0.0
-        """How long, and until when, the model's requests run alone after too large a batch."""
+        """How long, and until when, requests run alone after an oversized batch."""
         self.waiting = ModelQueue()
         self.holdings: list[ModelInstance] = []
         self.is_gone = False
-        """Whether the model may no longer be requested; workers unload it as soon as they can."""
+        """Whether the model may no longer be requested, so that workers unload it."""
         self.expiry_s = NEVER_S
-        """When the first queued deadline becomes unreachable, if watched."""
+        """When the first queued deadline becomes unreachable."""
 
     def begin(self, parameters: Parameters) -> None:
         """Reset the durations to the profile."""
@@ -81,7 +77,7 @@ class PoolModel:
         self.load = SlidingMaximum(told.load_s, parameters.duration_margin)
 
     def note_oversized_batch(self, now_s: float) -> None:
-        """Run new requests alone for a while, twice as long if this happens again soon after."""
+        """Run new requests alone for a while, or for twice as long if this happens again soon."""
         if now_s < self.solo_until_s:
             return
         is_again = now_s < self.solo_until_s + self.solo_s
@@ -89,7 +85,7 @@ class PoolModel:
         self.solo_until_s = now_s + self.solo_s
 
     def broke(self, now_s: float, *, is_sure: bool) -> None:
-        """Record a failed load; the first is forgiven if the worker was lost (not `is_sure`)."""
+        """Record a failed load; if not `is_sure` (the worker was lost), forgive the first one."""
         self.failures += 1
         if not is_sure and self.failures == 1:
             return
@@ -112,25 +108,25 @@ class PoolWorker:
         """Loaded models with queued requests, by first reserved bucket."""
         self.backlog = Backlog()
         self.longest = SlidingMaximum(0.0, 0.0)
-        """Longest recent batch: one that has begun, or was joined, may block work for so long."""
+        """Longest recent batch duration: the time for which a running batch may block work."""
         self.planned: collections.deque[ModelInstance] = collections.deque()
         self.planned_s = 0.0
         self.planned_pages = 0
         self.issued: dict[int, IssuedAction] = {}
         self.draining = False
         self.ahead_again_s = 0.0
-        """When the worker may prefetch again, if loads delay batches."""
+        """When the worker may prefetch again if loads and batches share its executor."""
         self.next_check_s = NEVER_S
         self.paid_back_at_s = 0.0
-        """When spare time will have paid for all swaps, including cancelled ones."""
+        """When spare time will have made up for all swaps, including cancelled ones."""
 
     @property
     def committed_work(self) -> tuple[float, int]:
-        """Reserved work in seconds, and number of models."""
+        """Seconds of reserved work, and the number of models."""
         return self.backlog.total_s, len(self.instances)
 
     def next_start_s(self, now_s: float) -> float:
-        """Return when the next batch must start; remove stale heap entries."""
+        """Return when the next batch must start, and remove stale heap entries."""
         heap = self.heap
         while heap and (heap[0][2].key_s != heap[0][0] or heap[0][2].has_left(now_s)):
             key_s, _, holding = heapq.heappop(heap)
@@ -140,32 +136,29 @@ class PoolWorker:
 
     @property
     def concurrent_loads(self) -> bool:
-        """Whether the worker loads while it runs a batch."""
+        """Whether the worker can load models while it runs a batch."""
         return self.load is not self.exec
 
 
 @dataclasses.dataclass(slots=True, eq=False)
 class ModelInstance:
-    """A model in a worker's memory, or on its way there."""
+    """A model that is loaded, or about to be loaded, in a worker's memory."""
 
     model: PoolModel
     worker: PoolWorker
     state: InstanceState
     ready_s: float
-    """When the model should be loaded."""
     planned_s: float = 0.0
     charge: LoadReservation | None = None
-    """Time reserved for the planned load, if requests wait and batches share the executor."""
+    """Time reserved for the planned load if requests wait and batches share the executor."""
     key_s: float = NEVER_S
-    """First reserved bucket, its place in the worker's heap; `NEVER_S` if none."""
+    """First reserved bucket, which orders the worker's heap; `NEVER_S` if there is none."""
     promises: Reservations = dataclasses.field(init=False)
     busy: int = 0
-    """Number of batches that the worker has."""
     is_prefetch: bool = False
     is_idle: bool = False
     """Whether it may be evicted and counts among the worker's evictable pages."""
     swap: Swap | None = None
-    """Swap that gives a planned load its memory."""
     planned_eviction: PlannedEviction | None = None
 
     def __post_init__(self) -> None:
@@ -178,7 +171,7 @@ class ModelInstance:
             self.worker.evictable_pages -= self.model.pages
 
     def forget(self) -> None:
-        """Remove the instance; another one may be planned on the same worker."""
+        """Remove the instance; another one may be planned on the same worker already."""
         held, model = self.worker.instances, self.model
         model.holdings.remove(self)
         if held.get(model.index) is not self:
@@ -196,12 +189,12 @@ class ModelInstance:
         return left < worker.planned_pages
 
     def has_left(self, now_s: float) -> bool:
-        """Whether it is evicted by then and holds no reservations: requests wait for its return."""
+        """Whether it will have been evicted by `now_s` and has no reservations."""
         leave = self.planned_eviction
         return leave is not None and not self.promises.reserved_items and leave.at_s <= now_s
 
     def load_before_s(self, bucket_s: float) -> float:
-        """Return the load time still to be reserved by a bucket, if batches share the executor."""
+        """Return the load time not yet reserved by a bucket; 0 if loads run beside batches."""
         if (
             self.state is not InstanceState.PLANNED
             or self.swap is not None
@@ -213,7 +206,7 @@ class ModelInstance:
 
     @property
     def first_s(self) -> float:
-        """First reserved bucket, or the first deadline if other workers reserved all items."""
+        """First reserved bucket, or the first deadline if this worker reserved no items."""
         buckets_s = self.promises.buckets_s
         return buckets_s[0] if buckets_s else self.model.waiting.deadlines_s[0]
 
@@ -230,26 +223,26 @@ class ModelInstance:
 
 @dataclasses.dataclass(slots=True, eq=False)
 class Swap:
-    """A load in place of other models, which are evicted first."""
+    """A load that replaces other models, which are evicted first."""
 
     worker: PoolWorker
     start_s: float
     """Latest time at which the swap may start."""
     evicts: list[ModelInstance]
     payback_s: float = 0.0
-    """Seconds until spare time has paid the swap back."""
+    """Seconds until spare time has made up for the swap."""
     pages: int = 0
     """Free pages kept for the swap."""
     charge: LoadReservation | None = None
-    """Time reserved for the swap, if batches share the executor."""
+    """Time reserved for the swap if batches share the executor."""
 
 
 class PlannedEviction(NamedTuple):
-    """When an instance leaves its worker, and which instance replaces it."""
+    """When an instance is evicted, and which one replaces it."""
 
     to: ModelInstance
     at_s: float
-    """When the instance's reserved work must be done."""
+    """When the evicted instance's reserved work must be done."""
 
 
 class IssuedAction(NamedTuple):
@@ -258,5 +251,5 @@ class IssuedAction(NamedTuple):
     kind: ActionType
     holding: ModelInstance
     items: list[tuple[PendingRequest, int]]
-    """Entry of each item of a batch, and the item's number there."""
+    """Entry of each item of a batch, and the item's number in the entry."""
     sent_s: float

@@ -1,4 +1,4 @@
-"""Model loads: where to load a requested model, and prefetches for later requests. Pure."""
+"""Loads of requested models, and prefetches for later requests. Pure."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from serving.scheduling.clockwork.swapping import Swapping, plan_swap
 from serving.scheduling.interface import ActionType
 
 AHEAD_SHARE = 0.05
-"""Share of an executor's time for prefetches if it runs batches too."""
+"""Maximum share of an executor's time spent on prefetches if it also runs batches."""
 
 
 class Loading:
@@ -31,7 +31,7 @@ class Loading:
         self._swapping = Swapping(pool, queue)
 
     def plan(self, model: PoolModel, demand: SchedulabilityTest) -> ModelInstance | None:
-        """Plan to load a model where it is ready first, if that is in time."""
+        """Plan to load a model on the worker where it is ready first, if any is in time."""
         if model.is_gone or demand.now_s < model.broken_until_s:
             return None
         found = self._at_once(model, demand)
@@ -43,7 +43,6 @@ class Loading:
         return self._plan(swap.worker, model, swap.start_s + model.load.estimate_s, swap)
 
     def _at_once(self, model: PoolModel, demand: SchedulabilityTest) -> ModelInstance | None:
-        """Plan to load a model on a worker with memory and time for it."""
         now_s, start_s = demand.now_s, demand.start_s
         load_s, reserve_s = model.load.estimate_s, demand.margin_s
         # By then the worker may have batches for `schedule_ahead_s`, after one of the longest.
@@ -81,16 +80,14 @@ class Loading:
         return None if chosen is None else self._plan(chosen, model, chosen_s)
 
     def _is_worth(self, worker: PoolWorker, model: PoolModel) -> bool:
-        """Whether a model is requested as often as the models that it evicts."""
         lost = lost_per_s(self._pool, worker, worker.planned_pages + model.pages)
         return not lost or self._pool.rate_of(model) >= lost
 
     def prefetch(self, model: PoolModel, deadline_s: float, items: int, now_s: float) -> None:
         """Prefetch the model of a request that was rejected only because it was not loaded.
 
-        Models are evicted by their last request but one (O'Neil et al., "The LRU-K Page Replacement
-        Algorithm", SIGMOD 1993). An executor shared with batches gives prefetches `AHEAD_SHARE` of
-        its time.
+        Models are evicted in order of their last request but one (O'Neil et al., "The LRU-K Page
+        Replacement Algorithm", SIGMOD 1993).
         """
         if model.is_gone or now_s < model.broken_until_s:
             return
@@ -148,7 +145,7 @@ class Loading:
         """Issue the loads that the worker could start soon.
 
         Returns:
-            Models now on no worker: place their requests again, then call this again.
+            Models no longer on any worker: place their requests again, then call this again.
         """
         while worker.planned:
             free_s = self._pool.start_s(worker, worker.load)
@@ -162,7 +159,7 @@ class Loading:
         return []
 
     def _first(self, worker: PoolWorker, free_s: float, now_s: float) -> ModelInstance | None:
-        """Return the next planned load that may begin; of swaps, the one that must begin first."""
+        """Return the next planned load that may begin; among swaps, the most urgent one."""
         swaps: list[tuple[float, int, ModelInstance, Swap]] = []
         for number, holding in enumerate(worker.planned):
             swap = holding.swap
@@ -181,7 +178,6 @@ class Loading:
         return None
 
     def _may_begin(self, holding: ModelInstance, free_s: float) -> bool:
-        """Whether the load delays no reserved work."""
         worker, charge = holding.worker, holding.charge
         if worker.concurrent_loads or charge is None:
             return True
@@ -191,7 +187,7 @@ class Loading:
         return worker.next_start_s(free_s) == NEVER_S
 
     def _take(self, holding: ModelInstance, free_s: float) -> list[PoolModel]:
-        """Begin a planned load if it is still wanted; return as `give` does."""
+        """Begin a planned load if it is still wanted; return what `give` does."""
         worker, model, swap = holding.worker, holding.model, holding.swap
         self._unplan(holding)
         if len(model.holdings) == 1:
@@ -222,12 +218,12 @@ class Loading:
             holding.charge = None
 
     def withdraw(self, holding: ModelInstance) -> list[PoolModel]:
-        """Cancel a planned load; return as `give` does."""
+        """Cancel a planned load; return what `give` does."""
         self._unplan(holding)
         return self._lose(holding)
 
     def _lose(self, holding: ModelInstance) -> list[PoolModel]:
-        """Remove an instance; return the models that are now on no worker."""
+        """Remove an instance; return the models no longer on any worker."""
         needless = self._swapping.cancel(holding)
         holding.forget()
         worker, others = holding.worker, holding.model.holdings
@@ -258,7 +254,7 @@ class Loading:
     def end_load(
         self, sent: IssuedAction, now_s: float, *, ok: bool, took_s: float | None
     ) -> list[PoolModel]:
-        """Record the end of a load (`took_s`: None if it never started); return as `give` does."""
+        """Record the end of a load; return what `give` does. `took_s` is None if it never began."""
         holding = sent.holding
         worker, model = holding.worker, holding.model
         model.measured_at_s = now_s

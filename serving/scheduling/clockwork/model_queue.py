@@ -1,4 +1,4 @@
-"""Queued requests of one model by deadline, with their batches and reservations. Pure."""
+"""One model's queued requests by deadline, with their batches and reservations. Pure."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class BatchReservation:
     by: Reservations
     bucket_s: float
     until_s: float
-    """Earliest deadline of its items so far, or when the model leaves."""
+    """Earliest deadline of its items so far, or the time of the model's eviction."""
     cost_s: float
     count: int = 0
     entries: list[PendingRequest] = dataclasses.field(default_factory=list)
@@ -51,24 +51,24 @@ class BatchReservation:
 
 @dataclasses.dataclass(slots=True, eq=False)
 class PendingRequest:
-    """A request; each item is queued, with a worker, or has its result."""
+    """A request whose items are each queued, with a worker, or done."""
 
     id: int
     open_items: int
     """Number of items without a result."""
     deadline_s: float
-    """When its batch must end, a margin before the client's deadline `due_s`."""
+    """When its batch must end: some margin before the client's deadline `due_s`."""
     due_s: float
     flow: FlowShare = dataclasses.field(default_factory=FlowShare)
     cost_s: float = 0.0
-    """Seconds charged to the flow's share per item."""
+    """Seconds per item charged to the flow's share."""
     is_solo: bool = False
-    """Whether it shares no batch; parts hold adjoining items."""
+    """Whether it runs without others, so that its parts hold adjoining items."""
     waits: int = 0
     """Number of queued items."""
     next_item: int = 0
     returned: list[int] = dataclasses.field(default_factory=list)
-    """Items returned unrun by a worker, the next one last."""
+    """Items that workers returned without running them, the next one last."""
     losses: int = 0
     was_unrun: bool = False
     bundle: BatchReservation | None = None
@@ -82,7 +82,7 @@ class PendingRequest:
         return self.next_item - 1
 
     def adjoining(self) -> int:
-        """Return how many of the next queued items form one part."""
+        """Return how many of the next queued items are consecutive."""
         count = 1
         while count < len(self.returned) and self.returned[-count - 1] == self.returned[-1] + count:
             count += 1
@@ -93,7 +93,7 @@ class PendingRequest:
 
 
 class BatchCandidate(NamedTuple):
-    """A batch that a queue could give: the indices of its size and of its first item."""
+    """A possible batch, by the indices of its size and of its first item."""
 
     place: int
     first: int
@@ -108,13 +108,13 @@ class ModelQueue:
         self.deadlines_s: list[float] = []
         self.entries: list[PendingRequest] = []
         self.solo: list[PendingRequest] = []
-        """Solo requests, including some no longer queued."""
+        """Requests that run alone, including some no longer queued."""
 
     def __len__(self) -> int:
         return len(self.entries)
 
     def push(self, entry: PendingRequest, count: int) -> bool:
-        """Queue items of an entry; return whether it is now the first."""
+        """Queue items of an entry; return whether the entry is now the first."""
         deadlines_s, deadline_s = self.deadlines_s, entry.deadline_s
         entry.waits += count
         place = len(deadlines_s)
@@ -140,7 +140,7 @@ class ModelQueue:
         entry.waits = 0
 
     def hopeless(self, before_s: float) -> list[PendingRequest]:
-        """Remove and return entries due before `before_s`; their `waits` stays."""
+        """Remove and return entries due before `before_s` without changing their `waits`."""
         count = bisect.bisect_left(self.deadlines_s, before_s)
         if not count:
             return []
@@ -151,7 +151,7 @@ class ModelQueue:
     def choose(
         self, start_s: float, sizes: Sequence[int], estimate_s: Sequence[float]
     ) -> BatchCandidate | None:
-        """Return the largest batch for `start_s`, without requests that would be late anyway."""
+        """Return the largest batch from `start_s`, skipping requests that would be late anyway."""
         if self.solo:
             self.solo = [entry for entry in self.solo if entry.waits]
             if self.solo:
@@ -178,7 +178,7 @@ class ModelQueue:
     def _choose_apart(
         self, start_s: float, sizes: Sequence[int], estimate_s: Sequence[float]
     ) -> BatchCandidate | None:
-        """Return a batch of the first entry in time, and of those that may join it."""
+        """Return a batch of the first entry that can be in time and those that may join it."""
         deadlines_s, entries = self.deadlines_s, self.entries
         first = bisect.bisect_left(deadlines_s, start_s + estimate_s[0])
         if first == len(entries):
@@ -201,7 +201,6 @@ class ModelQueue:
     def _all_in_time(
         self, start_s: float, gone: int, sizes: Sequence[int], estimate_s: Sequence[float]
     ) -> bool:
-        """Whether all items after the first `gone` fit one batch that starts at `start_s`."""
         left = len(self.deadlines_s) - gone
         if not left:
             return True

@@ -1,4 +1,4 @@
-"""Settings of the clockwork controller in the controller's units."""
+"""Settings of the clockwork controller in the units that it uses."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from serving.settings import ServingSettings
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Parameters:
-    """Settings of the controller in seconds; defaults are Clockwork's where it has any.
+    """The controller's settings, in seconds, with Clockwork's defaults where it has any.
 
     `serving.settings.scheduling` describes them.
     """
@@ -20,12 +20,10 @@ class Parameters:
     duration_margin: float = 0.0
     deadline_margin: float = 0.05
     max_items: int = 16
-    """Number of items in the largest batch."""
     max_waiting: int = 1_000_000
-    """Maximum number of queued items."""
     max_exec_s: float = 0.025
     message_latency_s: float = 0.0005
-    """Message latency assumed until it is measured."""
+    """Assumed message latency; the latency of results is measured later."""
 
     @classmethod
     def of(cls, settings: ServingSettings) -> Self:

@@ -1,4 +1,4 @@
-"""The queue of a pool: reservations for admitted requests, and rejection of late ones. Pure."""
+"""A pool's queue: reservations for admitted requests, and rejection of late ones. Pure."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from serving.scheduling.interface import Rejection, RejectionReason
 
 
 class PoolQueue:
-    """All admitted requests of a pool that have not ended."""
+    """A pool's admitted requests that have not ended."""
 
     def __init__(self, pool: PoolState) -> None:
         self._pool = pool
@@ -37,7 +37,7 @@ class PoolQueue:
         self.offer(model)
 
     def offer(self, model: PoolModel) -> None:
-        """Update a model's turns after its queue grew."""
+        """Update a model's places in the heaps of its workers after its queue has grown."""
         for holding in model.holdings:
             if holding.planned_eviction is not None and holding.has_left(self._pool.now_s):
                 continue
@@ -49,14 +49,14 @@ class PoolQueue:
                 self._pool.wake(holding.worker)
 
     def settle(self, model: PoolModel) -> None:
-        """Give a loaded model its turns, or mark it as evictable."""
+        """Place a loaded model in the heaps of its workers, or mark it as evictable."""
         if model.waiting.entries:
             self.offer(model)
         else:
             mark_evictable(self._pool, model)
 
     def turn(self, holding: ModelInstance, key_s: float) -> None:
-        """Place an instance in its worker's heap by its first bucket."""
+        """Place an instance in its worker's heap by its first reserved bucket."""
         holding.key_s = key_s
         heapq.heappush(holding.worker.heap, (key_s, next(self._numbers), holding))
 
@@ -105,7 +105,7 @@ class PoolQueue:
         promises.reserved_items += items
 
     def uncharge(self, entry: PendingRequest, model: PoolModel, items: int) -> None:
-        """Remove the reservation of an entry that has `items` queued."""
+        """Remove the reservation for an entry's `items` queued items."""
         bundle = entry.bundle
         if bundle is not None:
             entry.bundle = None
@@ -148,7 +148,7 @@ class PoolQueue:
                 self._pool.to_check[worker.id] = worker
 
     def move(self, holding: ModelInstance, by: ModelInstance) -> None:
-        """Move an instance's reservations to another one, or to before its eviction."""
+        """Move reservations to another instance, and to before its eviction if one is planned."""
         before, promises, leave = holding.promises, by.promises, by.planned_eviction
         for bundle in tuple(before.bundles):
             before.remove(bundle)
@@ -207,7 +207,7 @@ class PoolQueue:
             mark_evictable(self._pool, model)
 
     def expire(self, now_s: float) -> None:
-        """Reject requests whose deadline became unreachable."""
+        """Reject requests whose deadline has become unreachable."""
         expiry = self._expiry
         while expiry and expiry[0][0] < now_s:
             at_s, _, model = heapq.heappop(expiry)

@@ -1,4 +1,4 @@
-"""State of the clockwork controller: models, workers, recent demand, actions and due checks."""
+"""State of the clockwork controller: models, workers, recent demand, actions and checks."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from serving.scheduling.interface import Action, ActionType, Part
 from serving.values import ModelId
 
 AHEAD_OF_DEADLINE = 0.1
-"""Share of the shortest relative deadline by which an action may be issued in advance."""
+"""Share of the shortest relative deadline for which an action may be issued in advance."""
 
 
 class PoolState:
@@ -37,25 +37,21 @@ class PoolState:
         self.reserve = AdmissionMargin()
         self.shares = Shares()
         self.now_s = 0.0
-        """Time of the last call."""
         self.began_s = NEVER_S
         """Time of the first request."""
         self.relative_deadline_s = NEVER_S
-        """Shortest recent relative deadline."""
         self.schedule_ahead_s = parameters.schedule_ahead_s
         """How long before a worker is free its next action is issued.
-        A batch issued early misses later requests, so short deadlines reduce this time."""
+        Short deadlines reduce this time, because an early batch misses later requests."""
         self.work = Rate()
-        """Requested executor seconds, in the largest batches."""
+        """Requested executor seconds if all items ran in the largest batches."""
         self.to_check: dict[int, PoolWorker] = {}
         self._checks: list[tuple[float, int]] = []
-        """Heap of (time, worker id)."""
         self.actions: list[Action] = []
-        """Actions of the next plan."""
         self._last_action = 0
 
     def record_request(self, model: PoolModel, items: int, within_s: float) -> None:
-        """Record a request whose deadline is `within_s` away."""
+        """Record a request that is due in `within_s` seconds."""
         now_s = self.now_s
         if self.began_s == NEVER_S:
             self.began_s = now_s
@@ -72,16 +68,16 @@ class PoolState:
         )
 
     def rate_of(self, model: PoolModel) -> float:
-        """Return the requested items per second of a model."""
+        """Return the number of a model's items requested per second."""
         return model.rate.per_s(self.now_s, self.began_s)
 
     def work_of(self, model: PoolModel) -> float:
-        """Return the share of an executor that a model's items need in the largest batches."""
+        """Return the share of an executor's time that a model needs in the largest batches."""
         return self.rate_of(model) * model.durations.item_s
 
     @property
     def spare(self) -> float:
-        """Share of an executor's time not requested."""
+        """Share of an executor's time that requests do not need."""
         count = max(1, sum(not worker.draining for worker in self.workers.values()))
         asked = self.work.per_s(self.now_s, self.began_s, count)  # initially all of it
         return max(0.0, 1.0 - asked / count)
@@ -108,7 +104,7 @@ class PoolState:
         return number
 
     def start_s(self, worker: PoolWorker, executor: Timeline) -> float | None:
-        """Return when an executor could start an action, or plan a check and return None."""
+        """Return when an executor could start an action, or None if it is to be checked later."""
         now_s, ahead_s = self.now_s, self.schedule_ahead_s
         free_s = executor.free_s(now_s)
         if free_s <= now_s + ahead_s:
@@ -117,7 +113,7 @@ class PoolState:
         return None
 
     def wake(self, worker: PoolWorker) -> None:
-        """Check a worker now, or when it could start more work."""
+        """Schedule a check of a worker, at once or when it can start more work."""
         if self.start_s(worker, worker.exec) is not None:
             self.to_check[worker.id] = worker
 
@@ -128,7 +124,7 @@ class PoolState:
             heapq.heappush(self._checks, (at_s, worker.id))
 
     def due(self) -> Iterator[PoolWorker]:
-        """Yield the workers to check now; a check may add others."""
+        """Yield the workers to check now, including those that a check adds."""
         checks, workers = self._checks, self.workers
         while checks and checks[0][0] <= self.now_s:
             check_s, number = heapq.heappop(checks)
@@ -143,5 +139,5 @@ class PoolState:
 
     @property
     def next_check_s(self) -> float:
-        """When a worker is to be checked next."""
+        """Time of the next check of a worker."""
         return self._checks[0][0] if self._checks else NEVER_S

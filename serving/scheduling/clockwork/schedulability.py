@@ -1,4 +1,4 @@
-"""Schedulability test: whether a worker can do a request and all reserved work in time. Pure."""
+"""Test of whether a worker can do a request and all reserved work in time. Pure."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from serving.scheduling.clockwork.pool_state import PoolState
 from serving.scheduling.clockwork.shares import FlowShare, Shares
 
 TOGETHER = 0.75
-"""A request joins a bundle that is due after this share of its own time."""
+"""Share of a request's time after which a bundle must be due so that the request joins it."""
 ASKED = 2
 ALONE = 1.5
-"""Multiple of the margin for a request that joins no bundle, unless its flow is below its share."""
+"""Factor on the margin of a request without a bundle, unless its flow is below its share."""
 
 
 class SchedulabilityTest:
@@ -44,7 +44,7 @@ class SchedulabilityTest:
         is_alone: bool = False,
         flow: FlowShare | None = None,
     ) -> None:
-        """Set up the test; a `flow` above its share leaves time for others."""
+        """Set up the test; a `flow` above its share must leave time for others."""
         self._durations = model.durations
         self._is_alone = is_alone
         shares = pool.shares
@@ -60,12 +60,10 @@ class SchedulabilityTest:
         self.deadline_s = deadline_s
         self.now_s = now_s
         self.start_s = now_s + pool.parameters.message_latency_s
-        """When a message could reach a worker."""
         self.min_s = model.durations.quickest_s(items)
         self.margin_s = self._reserved_s(1.0, deadline_s - now_s)
 
     def _reserved_s(self, times: float, within_s: float) -> float:
-        """Return the time to keep free before a deadline `within_s` away."""
         held_s = times * self._share * within_s
         if self._others is None:
             return held_s
@@ -83,10 +81,10 @@ class SchedulabilityTest:
         """Return whether a worker could do the work in time with all reserved work.
 
         Args:
-            free_s: when its executor has finished the issued actions.
-            ready_s: when the model is loaded.
-            blocking_s: delay by other work that is not reserved.
-            load_s: seconds of a load on the same executor.
+            free_s: time at which its executor has finished the issued actions.
+            ready_s: time at which the model is loaded.
+            blocking_s: delay caused by unreserved work.
+            load_s: seconds that a load takes on the same executor.
         """
         until_s = self.deadline_s
         if max(free_s, ready_s) + self.min_s > until_s:
@@ -101,7 +99,7 @@ class SchedulabilityTest:
         """Return whether an instance could do the work in time, and the bundle to join.
 
         Args:
-            holding: instance, perhaps still to be loaded.
+            holding: instance, loaded or not.
             is_free: whether the work would start at once.
         """
         worker, leave, now_s = holding.worker, holding.planned_eviction, self.now_s

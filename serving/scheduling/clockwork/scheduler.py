@@ -5,16 +5,15 @@ run an action in its window or not at all. A request is rejected as soon as its 
 unreachable (Gujarati et al., Serving DNNs like Clockwork, OSDI'20, sections 4 and 5).
 
     request -- schedulable? --> queued by deadline -- largest batch in time --> INFER, in a window
-            \-- in no memory --> LOAD, if in time --^
+            \-- not loaded --> LOAD, if in time --^
 
-Time is reserved on admission, so later requests hardly ever displace admitted ones; the paper
-admits every request and drops late ones from the queue.
+Time is reserved on admission, so later requests rarely displace admitted ones; the paper admits
+every request and drops late ones from the queue.
 
     scheduler -> admission -> loading -> swapping -> pool_queue -> eviction -> pool_state
              \-> batches -------------------------/
 
-Each module knows only those to its right. An event costs a few heap and bucket steps; planning a
-swap costs one step per model of the worker and per request for an evicted model. Pure.
+Each module uses only those to its right. Pure.
 """
 
 from __future__ import annotations
@@ -59,7 +58,7 @@ from serving.values import ModelId
 
 
 class ClockworkScheduler:
-    """The controller of one pool."""
+    """The controller of a pool."""
 
     def __init__(self, parameters: Parameters) -> None:
         self._pool = pool = PoolState(parameters)
@@ -68,7 +67,7 @@ class ClockworkScheduler:
         self._admission = Admission(pool, queue, self._loading)
         self._batches = Batches(pool, queue)
         self._indices = itertools.count()
-        """Indices of models, never reused: workers may hold models that are gone."""
+        """Indices of models, never reused because workers may still hold removed models."""
 
     @classmethod
     def of(cls, settings: ServingSettings) -> Self:
@@ -168,7 +167,6 @@ class ClockworkScheduler:
                 self._admission.replace(model, now_s)
 
     def _worker_draining(self, event: WorkerDraining, now_s: float) -> None:
-        """Let a worker finish its issued actions; place its other reservations again."""
         worker = self._pool.workers.get(event.worker)
         if worker is None or worker.draining:
             return
@@ -217,7 +215,6 @@ class ClockworkScheduler:
             self._begin(model)
 
     def _begin(self, model: PoolModel) -> None:
-        """Reset a model to its profile and check its queue."""
         model.begin(self._pool.parameters)
         if model.waiting.entries:
             self._queue.watch(model)

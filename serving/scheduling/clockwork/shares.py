@@ -1,9 +1,9 @@
 """Fair shares at admission: what a flow that has had its share must leave to others.
 
-Such a flow is admitted only where a worker has spare time, as in trunk reservation (Kelly, Loss
-Networks, Annals of Applied Probability 1, 1991). The share is max-min fair and applies only while
-work is rejected: if A asks for 4.0 s of work, B for 0.5 s and C for 0.2 s, and 2 s can be admitted,
-the share is 1.3 s. It is recomputed after one request per flow, or after `ANEW_S`. Pure.
+Such a flow gets only the spare time of workers, as in trunk reservation (Kelly, Loss Networks,
+Annals of Applied Probability 1, 1991). The share is max-min fair and applies only while work is
+rejected: if A asks for 4.0 s of work, B for 0.5 s and C for 0.2 s, and 2 s can be admitted, the
+share is 1.3 s. It is recomputed after one request per flow on average, or after `ANEW_S`. Pure.
 """
 
 from __future__ import annotations
@@ -13,27 +13,27 @@ import math
 import operator
 
 MAX_FLOWS = 256
-"""Number of flows above which further ones have one share together."""
+"""Number of flows beyond which new ones are treated as a single flow."""
 _UNNAMED = ""
 REMEMBERS_S = 2.0
-"""Time constant of the decay of flows' work, which limits a new flow's lead."""
+"""Time constant for the decay of a flow's work; it limits the lead of a new flow."""
 FORGOTTEN_S = 16.0
 """Time without requests after which a flow is dropped."""
 ANEW_S = 0.05
 SCARCE = 0.05
-"""Rejected part of the requested work below which shares do not apply."""
+"""Rejected fraction of the requested work below which shares do not apply."""
 FIRST_S = 0.5
-"""Seconds of work per worker assumed to be admitted at the start."""
+"""Seconds of work per worker added to the requested work when testing for scarcity."""
 BURST = 0.1
 ALIKE = 0.98
-"""Part of its share at which a flow counts as having had it."""
+"""Fraction of its share at which a flow counts as having had it."""
 MAX_ROOM = 0.5
-"""Maximum share of the time up to a deadline kept for another flow's request."""
+"""Maximum fraction of the time until a deadline kept free for another flow's request."""
 
 
 @dataclasses.dataclass(slots=True, eq=False)
 class FlowShare:
-    """Requested and admitted work of one flow."""
+    """One flow's requested and admitted work."""
 
     name: str = ""
     asked_at_s: float = -math.inf
@@ -41,7 +41,7 @@ class FlowShare:
     had_s: float = 0.0
     reserved_s: float = 0.0
     request_s: float = 0.0
-    """Seconds that its last request takes as a batch of its own."""
+    """Seconds that its last request takes in a batch of its own."""
 
 
 class Shares:
@@ -53,9 +53,9 @@ class Shares:
         self._count = 0
         self._since_s = self._anew_s = 0.0
         self.level_s = math.inf
-        """Recent work with which a flow has had its share; infinite if all get enough."""
+        """Recent work at which a flow has had its share; infinite while shares do not apply."""
         self.room_s = 0.0
-        """Largest request of a flow below its share."""
+        """Seconds of the largest request by a flow below its share."""
         self.part = 0.0
         self.behind_s = 0.0
 
@@ -74,7 +74,7 @@ class Shares:
         return flow
 
     def record_admitted(self, flow: FlowShare, work_s: float, alone_s: float) -> None:
-        """Record an admitted request's work, in the largest batches and as a batch of its own."""
+        """Record an admitted request's work, in the largest batches and in one of its own."""
         flow.had_s += work_s
         flow.requested_s += work_s
         flow.request_s = alone_s
@@ -88,11 +88,11 @@ class Shares:
         self._refused_s += work_s
 
     def reserved_places(self, items: int, item_s: float) -> float:
-        """Return how many of `items` queue places a flow above its share leaves to others."""
+        """Return how many of `items` queue places a flow above its share must leave to others."""
         return BURST * items + max(0.0, self.part * items - self.behind_s / item_s)
 
     def reserved_s(self, within_s: float) -> float:
-        """Return how much of `within_s` a flow above its share leaves to others."""
+        """Return how much of `within_s` a flow above its share must leave to others."""
         room_s = min(self.room_s, MAX_ROOM * within_s)
         return max(room_s, self.part * within_s - self.behind_s)
 
@@ -115,7 +115,7 @@ class Shares:
             self._share(workers)
 
     def _share(self, workers: int) -> None:
-        """Set the highest share that the work of all flows allows."""
+        """Compute the share, and what flows below it need."""
         flows = sorted(self._flows.values(), key=operator.attrgetter("requested_s"))
         left_s, count = sum(flow.had_s for flow in flows), len(flows)
         for flow in flows:

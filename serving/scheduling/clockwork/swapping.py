@@ -1,12 +1,11 @@
-"""Swaps: loading models in place of models in use, at a time set on admission.
+"""Swaps, which load models in place of models in use, at a time set on admission.
 
-    planned -------- waits --------> evicted models have left -> LOAD
-    evicted model -- reserved for what can be done until then --> UNLOAD
+    planned model -- waits ------------------------------------> evicted models are gone -> LOAD
+    evicted model -- keeps the reservations that fit before --> UNLOAD
 
-A swap costs the time for which an executor has less to do than requested, so each swap waits until
-spare time and the share `PAID` have paid earlier swaps back. It gets only the time that reserved
-work leaves. Start times increase along a chain of swaps, so none waits for itself. Pure; planning
-takes one step per model in a worker's memory.
+A swap costs executor time, so each one waits until spare time and the share `PAID` have made up for
+earlier swaps. It uses only time that is not reserved. Start times increase along a chain of swaps,
+so none waits for itself. Pure.
 """
 
 from __future__ import annotations
@@ -27,17 +26,17 @@ from serving.scheduling.clockwork.schedulability import SchedulabilityTest
 from serving.scheduling.interface import ActionType
 
 WAITS = 0.5
-"""Share of the available time by which a swap is delayed so that requests can join."""
+"""Share of the available time for which a swap is delayed so that requests can join."""
 MAX_WAIT = 50.0
-"""Maximum of this delay, in load times."""
+"""Maximum delay of a swap, in load times."""
 RESIDENCE = 5.0
 """Minimum stay of a model in use, in load times."""
 BUSIER = 2.0
-"""Ratio of work, new to evicted, from which a swap is free."""
+"""Ratio of the new model's work to the evicted models' from which a swap costs nothing."""
 PAID = 0.05
-"""Share of an executor's time that swaps may cost beyond the spare time."""
+"""Share of an executor's time that swaps may cost in addition to the spare time."""
 SLACK = 0.25
-"""Margin before a planned model is evicted, as a share of the time until then."""
+"""Margin before a model with a planned load is evicted, as a share of the time until then."""
 
 
 class Swapping:
@@ -68,7 +67,7 @@ class Swapping:
         self._pool.check_at(worker, swap.start_s)
 
     def may_begin(self, holding: ModelInstance, swap: Swap, free_s: float, now_s: float) -> bool:
-        """Whether the memory may be taken now and the executor has time."""
+        """Whether the executor has time and the evicted models may leave now."""
         worker = holding.worker
         if worker.instances[holding.model.index] is not holding:
             return False
@@ -87,7 +86,7 @@ class Swapping:
         return worker.concurrent_loads or worker.next_start_s(now_s) >= until_s
 
     def begin(self, holding: ModelInstance, swap: Swap) -> list[PoolModel]:
-        """Evict the swap's models; return those now on no worker."""
+        """Evict the swap's models; return those no longer on any worker."""
         for one in swap.evicts:
             _stay(one)
             evict(self._pool, one)
@@ -95,7 +94,7 @@ class Swapping:
         return [one.model for one in swap.evicts if not one.model.holdings]
 
     def cancel(self, holding: ModelInstance) -> list[ModelInstance]:
-        """Cancel a load so that its victims stay; return planned loads no longer needed."""
+        """Cancel a swap's evictions; return planned loads that are no longer needed."""
         worker, swap, leave = holding.worker, holding.swap, holding.planned_eviction
         needless = []
         if leave is not None and leave.to.swap is not None:
@@ -121,7 +120,6 @@ class Swapping:
 
 
 def _is_awaited(worker: PoolWorker) -> bool:
-    """Whether requests wait for a model that the worker is loading."""
     return any(
         sent.kind is ActionType.LOAD and sent.holding.model.waiting.entries
         for sent in worker.issued.values()
@@ -129,7 +127,6 @@ def _is_awaited(worker: PoolWorker) -> bool:
 
 
 def _missing_pages(holding: ModelInstance, swap: Swap) -> int:
-    """Return the pages of a model beyond those of the models that it evicts."""
     return max(0, holding.model.pages - sum(one.model.pages for one in swap.evicts))
 
 
@@ -177,7 +174,6 @@ def plan_swap(pool: PoolState, model: PoolModel, demand: SchedulabilityTest) -> 
 def _place(
     pool: PoolState, worker: PoolWorker, model: PoolModel, demand: SchedulabilityTest, last_s: float
 ) -> Swap | None:
-    """Return a worker's swap that starts by `last_s`, or None."""
     now_s, load_s = demand.now_s, model.load.estimate_s
     done_s = max(worker.exec.free_s(now_s), demand.start_s) + worker.longest.estimate_s
     done_s += worker.backlog.total_s  # all reserved work, whatever its deadline
@@ -211,7 +207,7 @@ def _place(
 def _find_evictions(
     worker: PoolWorker, model: PoolModel, now_s: float, last_s: float
 ) -> list[ModelInstance] | None:
-    """Return instances to evict by `last_s`, or None if their memory is too small."""
+    """Return instances to evict by `last_s`, or None if they hold too little memory."""
     spare_pages = worker.free_pages - worker.planned_pages
     pages = model.pages - max(0, spare_pages)
     spare_pages += worker.evictable_pages  # less what planned loads need
@@ -240,13 +236,12 @@ def _evictable_at_s(holding: ModelInstance, load_s: float, now_s: float) -> floa
 
 
 def _is_busier(pool: PoolState, model: PoolModel, others: list[ModelInstance]) -> bool:
-    """Whether the model has `BUSIER` times the work of the models it would replace."""
     work = sum(pool.work_of(one.model) for one in others)
     return pool.work_of(model) >= BUSIER * work
 
 
 def _pays(pool: PoolState, swap: Swap, model: PoolModel, now_s: float, busy_s: float) -> bool:
-    """Return whether a swap wins more requests than it loses; if so, set `payback_s`."""
+    """Return whether a swap gains more requests than it loses; if so, set `payback_s`."""
     load_s, stays_s = model.load.estimate_s, RESIDENCE * model.load.estimate_s
     patient_s = (busy_s + stays_s + 2.0 * load_s) / (1.0 - pool.reserve.share)
     work = lost = 0.0
@@ -269,7 +264,7 @@ def _pays(pool: PoolState, swap: Swap, model: PoolModel, now_s: float, busy_s: f
 
 
 def _may_come(worker: PoolWorker, model: PoolModel) -> bool:
-    """Whether only memory or executor time prevents loading the model."""
+    """Whether the worker lacks only memory or executor time to load the model."""
     pages = worker.free_pages + worker.evictable_pages - worker.planned_pages
     if worker.draining or (worker.concurrent_loads and pages >= model.pages):
         return False

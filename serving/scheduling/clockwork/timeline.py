@@ -1,4 +1,4 @@
-"""An executor of a worker: its issued actions, run in order, and their expected ends. Pure."""
+"""The actions issued to one executor, which run in order, with their expected ends. Pure."""
 
 from __future__ import annotations
 
@@ -8,27 +8,26 @@ from serving.scheduling.clockwork.durations import SlidingMaximum
 
 
 class Timeline:
-    """Issued actions of one executor."""
+    """The actions issued to one executor."""
 
     __slots__ = ("_back", "_due_s", "_ends_s", "_free_s", "_moved_s")
 
     def __init__(self, result_latency: SlidingMaximum) -> None:
-        """Start without actions; `result_latency` is how long results take to arrive."""
+        """Start without actions; `result_latency` is the time that results take to arrive."""
         self._back = result_latency
         self._free_s = 0.0
         self._moved_s = 0.0
-        """Total shift of the expected ends so far."""
         self._ends_s: dict[int, float] = {}
-        """Action -> expected end, without the shift."""
+        """Action number -> expected end without the shift."""
         self._due_s = math.inf
 
     def __len__(self) -> int:
         return len(self._ends_s)
 
     def free_s(self, now_s: float) -> float:
-        """Return when the executor can start more work; this may lie in the past.
+        """Return when the executor can start more work; the time may have passed.
 
-        An overdue action is expected to need as long again as it is late.
+        An overdue action is expected to take as long again as it is overdue.
         """
         late_s = now_s - self._due_s
         if late_s <= 0.0:
@@ -47,7 +46,7 @@ class Timeline:
     def record_end(self, action: int, at_s: float) -> None:
         """Record an action's end, and shift the actions that follow.
 
-        An action that ends out of turn was never run.
+        An action that ends before its turn was not run.
         """
         if action != next(iter(self._ends_s)):
             self._take_out(action)

@@ -1,1 +1,1 @@
-"""Selection policies, one per file, and their common code."""
+"""Selection policies, one per file, and code that they share."""

@@ -1,7 +1,7 @@
-"""Cascade: query one cheap model if it is good enough, otherwise let all models vote.
+"""Cascade: query one cheap model if it is good enough; otherwise let all models vote.
 
-It is good enough if its mean loss plus cost is at most that of the ensemble plus all costs. Some
-queries go to all models regardless, to keep the estimates up to date.
+It is good enough if its mean loss plus cost is at most the ensemble's mean loss plus all costs.
+Some queries go to all models regardless, to keep the estimates up to date.
 """
 
 from __future__ import annotations
@@ -39,11 +39,11 @@ class EnsembleErrors:
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> EnsembleErrors:
-        """Build the value from its fields as JSON."""
+        """Build the count from its JSON form."""
         return cls(count=float(data["count"]), losses=float(data["losses"]))
 
     def with_observation(self, loss: float | None, keep: float) -> EnsembleErrors:
-        """Add a feedback's loss, which is None if not all models were queried."""
+        """Add a loss; None means that not all models were queried."""
         return EnsembleErrors(
             count=keep * self.count + (loss is not None), losses=keep * self.losses + (loss or 0.0)
         )
@@ -53,16 +53,16 @@ UNSEEN = EnsembleErrors()
 
 
 class CascadeState(PolicyState, Protocol):
-    """A state with the errors of each model and of the ensemble."""
+    """A state with error counts of each model and of the ensemble."""
 
     @property
     def tallies(self) -> ErrorCounts:
-        """Errors of each model."""
+        """Error counts of each model."""
         ...
 
     @property
     def together(self) -> EnsembleErrors:
-        """Errors of the combined output of all models."""
+        """Error count of the combined output of all models."""
         ...
 
 
@@ -71,15 +71,15 @@ S = TypeVar("S", bound=CascadeState)
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Cascade(abc.ABC, Generic[S]):
-    """Common part of policies that query all models, or a single one to save costs."""
+    """Base of policies that query all models, or a single one to save costs."""
 
     task: Task = CLASSES
     costs: Mapping[str, float] = dataclasses.field(default_factory=dict)
-    """Cost of querying a model in units of loss; if empty, all models are queried."""
+    """Cost of querying each model, in units of loss; if empty, all models are queried."""
     explore: float = 0.1
-    """Share of queries to all models although one would do."""
+    """Share of queries that go to all models although one would do."""
     memory: float | None = 1000.0
-    """Number of feedbacks after which an observation fades to 1/e; None means never."""
+    """Number of feedback messages after which an observation fades to 1/e; None means never."""
 
     def __post_init__(self) -> None:
         require(0 < self.explore <= 1, "explore", self.explore, "a number above 0, at most 1")
@@ -88,10 +88,10 @@ class Cascade(abc.ABC, Generic[S]):
 
     @abc.abstractmethod
     def weights(self, state: S) -> Mapping[str, float]:
-        """Return the models' weights in the vote, whose sum is 1."""
+        """Return the models' weights in the vote, which sum to 1."""
 
     def select(self, state: S, query: Query, draw: float) -> Choice:  # noqa: ARG002
-        """Select all models, or the cheapest if costs are set and it is good enough."""
+        """Select all models, or only the cheapest if costs are set and it is good enough."""
         models, together = state.models, state.together
         everyone = Choice(models=models, probabilities=dict.fromkeys(models, 1.0))
         if not self.costs or together.count < _ENOUGH or len(models) < 2:
@@ -111,7 +111,7 @@ class Cascade(abc.ABC, Generic[S]):
     def combine_by(
         self, state: S, choice: Choice, responses: Mapping[str, ModelOutput], by: voting.By
     ) -> Combined:
-        """Let the models vote; one that was unlinked during the query has no weight."""
+        """Let the models vote; a model that was unlinked during the query has no weight."""
         nobody = dict.fromkeys(choice.models, 0.0)
         return voting.combine(
             self.task,
@@ -125,7 +125,7 @@ class Cascade(abc.ABC, Generic[S]):
     def count_errors(
         self, state: S, decision: Decision, truth: TrueLabel
     ) -> tuple[ErrorCounts, EnsembleErrors]:
-        """Return the errors of each model and of the ensemble after feedback."""
+        """Return the error counts of each model and of the ensemble after feedback."""
         keep = keep_of(self.memory)
         losses = losses_of_asked(self.task, decision, truth)
         loss = _loss_of_all(self.task, state.models, decision, truth)
@@ -138,7 +138,6 @@ class Cascade(abc.ABC, Generic[S]):
 def _loss_of_all(
     task: Task, models: Sequence[str], decision: Decision, truth: TrueLabel
 ) -> float | None:
-    """Return the loss of the combined output; None if not all models were queried."""
     if set(decision.choice.models) != set(models) or decision.output is None:
         return None
     if isinstance(decision.output, str):

@@ -26,7 +26,7 @@ class EpsilonGreedy(Learning):
         require_costs(self.costs)
 
     def weights(self, state: ErrorCounts) -> Mapping[str, float]:
-        """Return equal parts of `epsilon` for all models, and the rest for the best."""
+        """Return `epsilon` split evenly among all models, plus the rest for the best one."""
         means = state.means(0.0, 1.0)
         prices = [
             mean + self.costs.get(model, 0.0)

@@ -1,6 +1,6 @@
 """Error counts per model: the state of counting policies, and part of other states.
 
-All counts fade with each feedback, so a model no longer queried is tried again.
+All counts fade with each feedback, so a model that is no longer queried is tried again.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class ErrorCounts:
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> ErrorCounts:
-        """Build the counts from their fields as JSON."""
+        """Build the counts from their JSON form."""
         return cls(
             models=tuple(str(model) for model in data["models"]),
             counts=tuple(float(count) for count in data["counts"]),
@@ -82,14 +82,14 @@ class ErrorCounts:
         )
 
     def means(self, prior_loss: float, prior_count: float) -> tuple[float, ...]:
-        """Return the mean loss per model, with a prior of `prior_count` observations."""
+        """Return each model's mean loss, with a prior of `prior_count` observations."""
         return tuple(
             (loss + prior_loss * prior_count) / (count + prior_count)
             for count, loss in zip(self.counts, self.losses, strict=True)
         )
 
     def standings(self) -> dict[str, float]:
-        """Return the accuracy per model in (0, 1); 0.5 if unknown."""
+        """Return each model's accuracy in (0, 1), or 0.5 if unknown."""
         means = self.means(0.5, 2.0)
         return {model: 1.0 - mean for model, mean in zip(self.models, means, strict=True)}
 
@@ -102,7 +102,7 @@ def losses_of_asked(task: Task, decision: Decision, truth: TrueLabel) -> dict[st
 
 
 def keep_of(memory: float | None) -> float:
-    """Return the fading factor per feedback, 1 - 1/memory."""
+    """Return the factor by which feedback fades counts: 1 - 1/memory, or 1 if that is None."""
     return 1.0 if memory is None else 1.0 - 1.0 / memory
 
 
@@ -110,7 +110,7 @@ def require_memory(memory: float | None) -> None:
     """Check the option `memory`.
 
     Raises:
-        InvalidSettings: it is below 2.
+        InvalidSettings: it is less than 2.
     """
     require(
         memory is None or 2 <= memory < math.inf,

@@ -6,8 +6,8 @@ Comput. 32(1), figure 1, with losses for rewards as in Clipper (section 5.1):
     p_i = (1 - gamma) w_i / sum w + gamma / K
     w_i <- w_i exp(-eta loss / p_i)         for the queried model
 
-p_i is taken at decision time. Costs are charged to all models at every step. `sharing` makes this
-Exp3.S (section 8), which follows changes of the best model.
+p_i is the probability at decision time. Every step charges costs to all models. `sharing` makes
+this Exp3.S (section 8), which follows changes of the best model.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from serving.selection.policy import Decision, require_costs
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Exp3(OneModel[LogWeights]):
-    """Exponential weights learned from the queried model's loss."""
+    """Policy with exponential weights learned from the queried model's loss."""
 
     name: ClassVar[str] = "exp3"
 
@@ -33,9 +33,9 @@ class Exp3(OneModel[LogWeights]):
     gamma: float = 0.05
     """Share of queries to a random model; the bound gives 0.015 for 5 models and 20,000 queries."""
     learning_rate: float = 0.05
-    """eta; the bound gives 0.006, but good models tolerate more (benchmarks/selection.py)."""
+    """eta; the bound suggests 0.006, but good models tolerate more (benchmarks/selection.py)."""
     sharing: float = 1e-4
-    """alpha: share of all weight spread evenly after each feedback."""
+    """Share alpha of all weight that is spread evenly after each feedback."""
 
     def __post_init__(self) -> None:
         require(0 < self.gamma <= 1, "gamma", self.gamma, "a number above 0, at most 1")
@@ -47,7 +47,7 @@ class Exp3(OneModel[LogWeights]):
         return LogWeights.equal(models)
 
     def parse_state(self, data: Mapping[str, Any]) -> LogWeights:
-        """Parse the fields of a state."""
+        """Parse a state's fields."""
         return LogWeights.from_json(data)
 
     def relink(self, state: LogWeights, models: Sequence[str]) -> LogWeights:
@@ -55,7 +55,7 @@ class Exp3(OneModel[LogWeights]):
         return state.relink(models)
 
     def initial_for_user(self, shared: LogWeights) -> LogWeights:
-        """Return weights close to the shared ones."""
+        """Return the shared weights, made more equal."""
         return shared.temper(NEWCOMER_NATS)
 
     def weights(self, state: LogWeights) -> Mapping[str, float]:

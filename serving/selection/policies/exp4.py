@@ -8,8 +8,8 @@ losses known:
 If costs let one model respond alone, the others' losses are divided by the probability of querying
 them.
 
-The confidence is the share of all weight, missing models included, behind the output. The agreement
-weights models by accuracy, as the weights soon favour the best.
+The confidence is the share of all weight, including missing models', behind the output. The
+agreement weights models by accuracy, since the weights soon favour the best.
 """
 
 from __future__ import annotations
@@ -54,16 +54,16 @@ class Exp4State:
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Exp4(Cascade[Exp4State]):
-    """Exponential weights learned from all losses."""
+    """Policy with exponential weights learned from all losses."""
 
     name: ClassVar[str] = "exp4"
 
     learning_rate: float = 0.1
-    """eta; the bound gives 0.025, but models that differ need more (benchmarks/selection.py)."""
+    """eta; the bound suggests 0.025, but models that differ need more (benchmarks/selection.py)."""
     sharing: float = 1e-4
-    """Share of all weight spread evenly after each feedback."""
+    """Share of all weight that is spread evenly after each feedback."""
     vote: voting.By = "scores"
-    """`scores` spreads a model's weight by probability; `majority` gives it to its label."""
+    """Whether a model's weight is spread by probability (`scores`) or goes to its label."""
 
     def __post_init__(self) -> None:
         Cascade.__post_init__(self)
@@ -75,7 +75,7 @@ class Exp4(Cascade[Exp4State]):
         return Exp4State(weights=LogWeights.equal(models), tallies=ErrorCounts.none(models))
 
     def parse_state(self, data: Mapping[str, Any]) -> Exp4State:
-        """Parse the fields of a state."""
+        """Parse a state's fields."""
         return Exp4State(
             weights=LogWeights.from_json(data["weights"]),
             tallies=ErrorCounts.from_json(data["tallies"]),
@@ -92,7 +92,7 @@ class Exp4(Cascade[Exp4State]):
         )
 
     def initial_for_user(self, shared: Exp4State) -> Exp4State:
-        """Return weights close to the shared ones, and a few shared observations."""
+        """Return the shared weights, made more equal, and a few shared observations."""
         return Exp4State(
             weights=shared.weights.temper(NEWCOMER_NATS),
             tallies=shared.tallies.at_most(NEWCOMER_OBSERVATIONS),
@@ -105,7 +105,7 @@ class Exp4(Cascade[Exp4State]):
     def combine(
         self, state: Exp4State, choice: Choice, responses: Mapping[str, ModelOutput]
     ) -> Combined:
-        """Combine outputs by the option `vote`."""
+        """Combine outputs as the option `vote` says."""
         return self.combine_by(state, choice, responses, self.vote)
 
     def observe(self, state: Exp4State, decision: Decision, truth: TrueLabel) -> Exp4State:

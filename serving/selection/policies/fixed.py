@@ -18,12 +18,12 @@ class Fixed(Counting):
     name: ClassVar[str] = "fixed"
 
     model: str | None = None
-    """Name of the model; None means the first linked."""
+    """Name of the model; None means the first linked one."""
 
     def __post_init__(self) -> None:
         require(self.model != "", "model", self.model, "a model's name, or none")
 
     def weights(self, state: ErrorCounts) -> Mapping[str, float]:
-        """Return all weight for the fixed model."""
+        """Return weight 1 for the fixed model and 0 for others."""
         chosen = self.model if self.model in state.models else next(iter(state.models), None)
         return {model: float(model == chosen) for model in state.models}

@@ -1,8 +1,8 @@
-"""Log-space weights of multiplicative-weights policies.
+"""Log-space weights for multiplicative-weights policies.
 
 The largest log is 0, so nothing overflows. Sharing (Herbster and Warmuth 1998, Fixed-Share; Exp3.S
-in Auer et al. 2002) gives every model a part of all weight after each step, so that a recovered
-model climbs back.
+in Auer et al. 2002) gives every model a part of all weight after each step, so that a model that
+recovers can climb back.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Any
 from serving.selection.model_output import require
 
 LOWEST = -200.0
-"""Floor of log weights, finite but negligible in any sum."""
+"""Minimum log weight, finite but negligible in any sum."""
 
 NEWCOMER_NATS = 2.0
 """Log of the largest ratio between a new user's weights."""
@@ -23,7 +23,7 @@ NEWCOMER_NATS = 2.0
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class LogWeights:
-    """Log weights, the largest being 0."""
+    """Log weights, the largest of which is 0."""
 
     models: tuple[str, ...]
     logs: tuple[float, ...]
@@ -41,20 +41,20 @@ class LogWeights:
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> LogWeights:
-        """Build the weights from their fields as JSON."""
+        """Build the weights from their JSON form."""
         return cls(
             models=tuple(str(model) for model in data["models"]),
             logs=tuple(float(log) for log in data["logs"]),
         )
 
     def shares(self) -> tuple[float, ...]:
-        """Return the weights, whose sum is 1."""
+        """Return the weights, which sum to 1."""
         weights = [math.exp(log) for log in self.logs]
         total = math.fsum(weights)
         return tuple(weight / total for weight in weights)
 
     def step(self, steps: Mapping[str, float], sharing: float) -> LogWeights:
-        """Subtract steps (0 or more), then spread `sharing` of all weight evenly."""
+        """Subtract non-negative steps, then spread `sharing` of all weight evenly."""
         logs = [
             log - steps.get(model, 0.0) for model, log in zip(self.models, self.logs, strict=True)
         ]
@@ -86,7 +86,7 @@ def require_rates(learning_rate: float, sharing: float) -> None:
     """Check the options of a policy with log weights.
 
     Raises:
-        InvalidSettings: one is out of range.
+        InvalidSettings: an option is out of range.
     """
     expected = "a number above 0, at most 10"
     require(0 < learning_rate <= 10, "learning_rate", learning_rate, expected)

@@ -13,14 +13,14 @@ Array = NDArray[np.float64]
 def not_negative(a: Array, b: Array, *, count: int, start: Sequence[float] = ()) -> Array:
     """Minimise w'aw / 2 - b'w with the first `count` weights non-negative.
 
-    Lawson-Hanson active sets on normal equations (Bro and De Jong 1997); `a` is positive definite,
-    so the minimum is unique and found in finitely many steps.
+    This is the Lawson-Hanson method on normal equations (Bro and De Jong 1997), which finds the
+    unique minimum in finitely many steps.
 
     Args:
-        a: (d, d), symmetric.
+        a: (d, d), symmetric and positive definite.
         b: (d,).
         count: number of weights that must not be negative.
-        start: earlier solution; one step is enough if its zeros still hold.
+        start: earlier solution; if the same weights are 0, one step is enough.
     """
     d = len(b)
     is_bound = np.arange(d) < count
@@ -54,7 +54,7 @@ def not_negative(a: Array, b: Array, *, count: int, start: Sequence[float] = ())
 
 
 def _solve(a: Array, b: Array, is_open: NDArray[np.bool_]) -> Array:
-    """Return the minimum (d,) with the other weights at 0."""
+    """Return the minimum (d,) in which weights that are not open are 0."""
     w = np.zeros(len(b))
     if is_open.all():
         w[:] = np.linalg.solve(a, b)

@@ -1,4 +1,4 @@
-"""Common parts of policies that query one model and return its output."""
+"""Base classes of policies that query one model and return its output."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class OneModel(abc.ABC, Generic[S]):
 
     @abc.abstractmethod
     def weights(self, state: S) -> Mapping[str, float]:
-        """Return the probabilities of the models, whose sum is 1."""
+        """Return the probabilities of the models, which sum to 1."""
 
     def select(self, state: S, query: Query, draw: float) -> Choice:  # noqa: ARG002
         """Draw one model."""
@@ -52,7 +52,7 @@ class Counting(OneModel[ErrorCounts]):
         return ErrorCounts.none(models)
 
     def parse_state(self, data: Mapping[str, Any]) -> ErrorCounts:
-        """Parse the fields of a state."""
+        """Parse a state's fields."""
         return ErrorCounts.from_json(data)
 
     def relink(self, state: ErrorCounts, models: Sequence[str]) -> ErrorCounts:
@@ -60,7 +60,7 @@ class Counting(OneModel[ErrorCounts]):
         return state.relink(models)
 
     def initial_for_user(self, shared: ErrorCounts) -> ErrorCounts:
-        """Return zero counts, because each user is counted from the start."""
+        """Return zero counts, because users are counted separately."""
         return ErrorCounts.none(shared.models)
 
     def observe(self, state: ErrorCounts, decision: Decision, truth: TrueLabel) -> ErrorCounts:
@@ -70,11 +70,11 @@ class Counting(OneModel[ErrorCounts]):
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Learning(Counting):
-    """Base of policies that decide by fading counts and costs."""
+    """Base of policies that decide by costs and by counts that fade."""
 
     costs: Mapping[str, float] = dataclasses.field(default_factory=dict)
     memory: float | None = 1000.0
-    """Number of feedbacks after which an observation fades to 1/e; None means never."""
+    """Number of feedback messages after which an observation fades to 1/e; None means never."""
 
     def initial_for_user(self, shared: ErrorCounts) -> ErrorCounts:
         """Return a few of the shared observations."""

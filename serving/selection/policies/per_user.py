@@ -1,15 +1,15 @@
 """Policy `per-user`: a linear combination of all models' scores, learned online for each user.
 
 As in Velox (Crankshaw et al., CIDR 2015, section 4), models are shared features, a user's weights
-are a ridge regression over feedback, and new users start from the shared weights:
+are fitted to feedback by ridge regression, and new users start from the shared weights:
 
     minimise  sum over feedback (y - w.x)^2 + ridge |w - prior|^2    over w >= 0
 
-For classes there is one row per class: x has each model's probability, y is 1 for the right class
-and 0 otherwise. For numbers, x has each model's number and a 1 for the user's offset, in units of
-`task.scale`.
+For classes, there is one row per class: x has each model's probability, and y is 1 for the right
+class, otherwise 0. For numbers, in units of `task.scale`, x has each model's number and a 1 for the
+user's offset.
 Non-negative weights fit stacked predictors best (Breiman 1996, "Stacked regressions") and act as
-votes; the offset is free.
+votes; the offset is unconstrained.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ _MAX_SCALES = 1e5
 class PerUserState:
     """Sums over one user's feedback, and the resulting weights.
 
-    d is the number of models; for numbers, plus one for the offset, last.
+    d is the number of models, plus one for the offset (last) if the models predict numbers.
     """
 
     tallies: ErrorCounts
@@ -73,12 +73,12 @@ class PerUserState:
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class PerUser(Cascade[PerUserState]):
-    """Ridge regression on the models' scores."""
+    """Policy based on ridge regression over the models' scores."""
 
     name: ClassVar[str] = "per-user"
 
     ridge: float = 10.0
-    """Strength of the prior: about the number of feedbacks that weigh as much."""
+    """Strength of the prior: about the number of feedback messages with the same weight."""
 
     def __post_init__(self) -> None:
         Cascade.__post_init__(self)
@@ -93,7 +93,7 @@ class PerUser(Cascade[PerUserState]):
         )
 
     def parse_state(self, data: Mapping[str, Any]) -> PerUserState:
-        """Parse the fields of a state for the same kind of task."""
+        """Parse the fields of a state, which must be for the same kind of task."""
         state = PerUserState(
             tallies=ErrorCounts.from_json(data["tallies"]),
             together=EnsembleErrors.from_json(data["together"]),
@@ -107,7 +107,7 @@ class PerUser(Cascade[PerUserState]):
         return state
 
     def relink(self, state: PerUserState, models: Sequence[str]) -> PerUserState:
-        """Return the state for other models; the prior keeps its sum."""
+        """Return the state for other models; the prior's sum stays the same."""
         if tuple(models) == state.models:
             return state
         count = len(models)
@@ -151,7 +151,7 @@ class PerUser(Cascade[PerUserState]):
     def combine(
         self, state: PerUserState, choice: Choice, responses: Mapping[str, ModelOutput]
     ) -> Combined:
-        """Combine outputs; the other models get the weights of missing ones."""
+        """Combine outputs; the weights of missing models go to the others."""
         found = self.combine_by(state, choice, responses, "scores")
         if self.task.kind == "number" and found.output is not None:
             there = [model for model in choice.models if model in responses]
@@ -163,7 +163,7 @@ class PerUser(Cascade[PerUserState]):
     def observe(self, state: PerUserState, decision: Decision, truth: TrueLabel) -> PerUserState:
         """Refit the weights; a missing output gets the others' mean and lowers its model's weight.
 
-        Other weights stay, so a dead model does not lower the confidence.
+        Other models' weights stay, so a dead model does not lower the confidence.
         """
         keep = keep_of(self.memory)
         tallies, together = self.count_errors(state, decision, truth)
@@ -189,7 +189,7 @@ class PerUser(Cascade[PerUserState]):
     def _rows(
         self, responses: Sequence[ModelOutput | None], truth: TrueLabel
     ) -> tuple[Array, Array]:
-        """Return rows x (d, n) and goals y (n,) of a feedback; n is the number of classes, or 1."""
+        """Return rows x (d, n) and goals y (n,) for n classes, or with n = 1 for a number."""
         if isinstance(truth, float):
             values = [
                 [self._to_scales(a.value)] if isinstance(a, Number) else None for a in responses
@@ -226,7 +226,6 @@ class PerUser(Cascade[PerUserState]):
         return self.task.scale * (total * mean + state.weights[-1])
 
     def _to_scales(self, value: float) -> float:
-        """Convert a number to units of `task.scale`, bounded."""
         return min(_MAX_SCALES, max(-_MAX_SCALES, value / self.task.scale))
 
     def _empty(self, tallies: ErrorCounts, prior: Vector) -> PerUserState:
@@ -267,7 +266,6 @@ class PerUser(Cascade[PerUserState]):
 
 
 def _fill_missing(rows: Sequence[Sequence[float] | None]) -> Array:
-    """Replace missing rows by the mean of the others."""
     there = [row for row in rows if row is not None]
     mean = [sum(column) / len(there) for column in zip(*there, strict=True)]
     return np.array([mean if row is None else row for row in rows], dtype=np.float64)

@@ -1,6 +1,6 @@
-"""Policy `split`: each model gets a fixed share of users or queries, for A/B comparison.
+"""Policy `split`: each model gets a fixed share of users or queries, for A/B comparisons.
 
-Users are split by a hash of the salt and the user.
+Users are split by a hash of salt and user name.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ Unit = Literal["user", "query"]
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Split(Counting):
-    """Fixed shares of the models."""
+    """Policy with a fixed share per model."""
 
     name: ClassVar[str] = "split"
 
@@ -55,7 +55,7 @@ class Split(Counting):
         return {model: share / total for model, share in shares.items()}
 
     def select(self, state: ErrorCounts, query: Query, draw: float) -> Choice:
-        """Draw one model; if `by` is `user`, a user always gets the same one."""
+        """Draw one model; if `by` is `user`, each user always gets the same one."""
         weights = self.weights(state)
         place = self._place(query.user) if self.by == "user" and query.user else draw
         return one_of(tuple(weights), tuple(weights.values()), place)

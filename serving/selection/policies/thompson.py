@@ -1,7 +1,7 @@
 """Policy `thompson`: query each model in proportion to its probability of being the best.
 
-Mean losses have Beta posteriors; a loss counts as that fraction of a failure (Agrawal and Goyal
-2012, arXiv:1111.1797, flip a coin). Posterior draws are fixed, so logged probabilities are exact.
+Mean losses have Beta posteriors; a loss counts as a fraction of a failure (Agrawal and Goyal 2012,
+arXiv:1111.1797, flip a coin instead). Posterior draws are fixed, so logged probabilities are exact.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _DRAWS = 256
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Thompson(Learning):
-    """Probability matching by Thompson sampling."""
+    """Thompson sampling, computed as probabilities."""
 
     name: ClassVar[str] = "thompson"
 

@@ -1,8 +1,8 @@
 """Weighted votes of several models over classes, or over numbers that agree.
 
-For classes, the label with the most weight wins; for numbers, the weighted mean of the heaviest
-group within the tolerance of one of them. The order of models does not matter, and a missing output
-never raises the confidence.
+For classes, the label with the most weight wins; for numbers, the weighted mean of the group with
+the most weight within the tolerance of one of its members. The order of models does not matter, and
+a missing output never raises the confidence.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from serving.selection.model_output import ModelOutput, Number, Scores, Task, to
 from serving.selection.policy import Choice, Combined
 
 By = Literal["majority", "scores"]
-"""`majority` gives a model's weight to its label; `scores` spreads it by probability."""
+"""Whether a model's weight goes to its label (`majority`) or is spread by probability."""
 
 
 class Vote(NamedTuple):
@@ -23,7 +23,6 @@ class Vote(NamedTuple):
 
     output: str | float | None
     mass: float
-    """Weight behind the output."""
     supporters: tuple[str, ...]
 
 
@@ -33,7 +32,7 @@ def vote(
     weights: Mapping[str, float],
     by: By = "majority",
 ) -> Vote:
-    """Vote on one output; weights are 0 or more."""
+    """Vote on one output by non-negative weights."""
     if not responses:
         return Vote(None, 0.0, ())
     if task.kind == "number":
@@ -52,7 +51,7 @@ def combine(
 ) -> Combined:
     """Combine outputs; `weights` give the confidence, `standings` (accuracies) the agreement.
 
-    A model alone votes by scores.
+    A model that was queried alone votes by scores.
     """
     there = {model: responses[model] for model in choice.models if model in responses}
     missing = tuple(model for model in choice.models if model not in there)

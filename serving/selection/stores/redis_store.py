@@ -1,8 +1,8 @@
 """State store in Redis, for gateways on any machine; needs the extra `redis`.
 
-States are durable if the server persists (`appendonly yes`). Each application has a hash
-`luthier:states:NAME` by user and a sorted set `luthier:saved:NAME` of the users' save times. Each
-batch is a MULTI/EXEC transaction. With several gateways the last save wins.
+States are durable if the server saves them (`appendonly yes`). Each application has a hash
+`luthier:states:NAME` by user and a sorted set `luthier:saved:NAME` of users by save time. Each
+batch is a MULTI/EXEC transaction. With several gateways, the last save wins.
 """
 
 from __future__ import annotations
@@ -22,12 +22,11 @@ _SAVED = "luthier:saved:"
 _TIMEOUT_S = 2.0
 """Timeout of calls in the store's threads."""
 LOAD_TIMEOUT_S = 0.1
-"""Timeout of loading a state, while the event loop waits.
+"""Timeout of loading a state while the event loop waits.
 
-A nearby server needs a thousandth of it; full load adds some hundredths of a second.
+A nearby server takes about 0.1 ms, and some tens of ms under full load.
 """
 _RETRY_S = 1.0
-"""Interval between probes of an unavailable server."""
 
 
 class RedisStore(WriteBehindStore):
@@ -50,19 +49,18 @@ class RedisStore(WriteBehindStore):
         The URL must not contain a password, because settings are visible.
 
         Raises:
-            InvalidSettings: no package, or the URL is invalid or has a password.
+            InvalidSettings: the package is missing, or the URL is invalid or has a password.
             NotReady: the server is unavailable.
         """
         self._client = _connect(url, password)
         self._patience_s = patience_s
         self._reader = concurrent.futures.ThreadPoolExecutor(1, "states-asked")
         self._outage = ""
-        """Reason why the server does not answer; empty if it does."""
         self._closed = threading.Event()
         super().__init__(interval_s=interval_s, name="states-redis")
 
     def close(self) -> None:
-        """Write the waiting states, and disconnect."""
+        """Write the waiting states and disconnect."""
         super().close()
         self._closed.set()
         self._reader.shutdown(wait=False, cancel_futures=True)
@@ -84,7 +82,6 @@ class RedisStore(WriteBehindStore):
         raise NotReady(f"the Redis server of the states does not answer: {self._outage}")
 
     def _probe(self) -> None:
-        """End the outage once the server answers."""
         while self._outage and not self._closed.wait(_RETRY_S):
             with contextlib.suppress(Exception):  # the next probe may succeed
                 self._client.ping()
@@ -104,7 +101,6 @@ class RedisStore(WriteBehindStore):
                 self._delete_excess_users(application, self._max_users[application])
 
     def _delete_excess_users(self, application: str, most: int) -> None:
-        """Delete the excess users saved longest ago, and some more."""
         states, saved = _PREFIX + application, _SAVED + application
         too_many = self._client.zcard(saved) - most
         if too_many <= 0:
@@ -117,7 +113,6 @@ class RedisStore(WriteBehindStore):
 
 
 def _connect(url: str, password: str | None) -> Any:
-    """Return a client of a server that responds, or raise the errors of `RedisStore`."""
     try:
         import redis  # noqa: PLC0415  an extra
         from redis.backoff import NoBackoff  # noqa: PLC0415

@@ -1,7 +1,7 @@
 """State store in a SQLite file, the default.
 
-A batch is a transaction. A killed process loses at most the last batch, a power failure at most the
-last few (`synchronous=NORMAL`).
+A batch is a transaction. If the process is killed, at most the last batch is lost; in a power
+failure, the last few (`synchronous=NORMAL`).
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _BUSY_S = 10.0
 
 
 class SqliteStore(WriteBehindStore):
-    """A state store in a file; each process that shares it sees its own saves first."""
+    """A state store in a file, which processes may share."""
 
     def __init__(self, path: pathlib.Path, *, interval_s: float = 0.2) -> None:
         """Open or create the file.
@@ -56,7 +56,7 @@ class SqliteStore(WriteBehindStore):
         super().__init__(interval_s=interval_s, name="states-sqlite")
 
     def close(self) -> None:
-        """Write the waiting states, and close the file."""
+        """Write the waiting states and close the file."""
         super().close()
         self._reader.close()
         self._writer.close()
@@ -83,7 +83,6 @@ class SqliteStore(WriteBehindStore):
                         self._delete_excess_users(application, self._max_users[application])
 
     def _delete_excess_users(self, application: str, most: int) -> None:
-        """Delete the excess users saved longest ago, and some more."""
         ((users,),) = self._writer.execute(_COUNT, (application,))
         if users > most:
             too_many = users - most + most // 100

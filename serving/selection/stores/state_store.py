@@ -1,6 +1,6 @@
-"""State stores, with one string per application and user.
+"""State stores, which keep one string per application and user.
 
-`load` sees every save of this process. An empty user means the shared state.
+`load` sees all saves made by this process. An empty user means the shared state.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ class MemoryStore:
         self._most: dict[str, int] = {}
 
     def load(self, application: str, user: str) -> str | None:
-        """Return the string saved last, if any."""
+        """Return the last saved string, if any."""
         return self._texts.get(application, {}).get(user)
 
     def save(self, application: str, user: str, text: str) -> None:
@@ -36,14 +36,14 @@ class MemoryStore:
         self._texts.pop(application, None)
 
     def keep_most(self, application: str, most: int) -> None:
-        """Limit an application's users; each later save deletes one in excess."""
+        """Limit an application's users; each later save deletes one if there are more."""
         self._most[application] = most
 
     def flush(self) -> None:
-        """Do nothing, because no state is durable."""
+        """Do nothing, because states are never durable."""
 
     def close(self) -> None:
-        """Do nothing, because nothing is open."""
+        """Do nothing."""
 
 
 StateStore = MemoryStore | WriteBehindStore

@@ -1,7 +1,7 @@
-"""Base class of state stores outside this process: a thread writes saves in batches.
+"""Base class of state stores outside this process, where a thread writes saves in batches.
 
-A failed batch is retried. A killed process loses at most the last `interval_s` and the batch being
-written.
+A failed batch is retried. If the process is killed, at most the saves of the last `interval_s` and
+the batch being written are lost.
 """
 
 from __future__ import annotations
@@ -15,18 +15,18 @@ from serving.errors import NotReady
 log = logging.getLogger(__name__)
 
 MAX_WAITING = 65_536
-"""Number of waiting states above which new ones are rejected."""
+"""Maximum number of waiting states, beyond which new ones are rejected."""
 
 
 class WriteBatch:
-    """Changes written together: deletions of applications first, then states."""
+    """Changes written together: first deletions of applications, then states."""
 
     __slots__ = ("applications", "texts")
 
     def __init__(self) -> None:
         self.applications: set[str] = set()
         self.texts: dict[tuple[str, str], str] = {}
-        """Serialized states by application and user, in saving order."""
+        """Serialized states by application and user, in the order of saving."""
 
     def delete_all(self, application: str) -> None:
         """Delete all states of an application."""
@@ -84,14 +84,14 @@ class WriteBehindStore(abc.ABC):
 
     @abc.abstractmethod
     def _read(self, application: str, user: str) -> str | None:
-        """Return the written string, if any, or raise NotReady."""
+        """Return the written string, if any, or raise `NotReady`."""
 
     @abc.abstractmethod
     def _write(self, batch: WriteBatch) -> None:
         """Write the whole batch, or raise an error; called by the writer thread."""
 
     def load(self, application: str, user: str) -> str | None:
-        """Return the string saved last, waiting or written.
+        """Return the last saved string, waiting or written, if any.
 
         Raises:
             NotReady: the store is unavailable.
@@ -114,7 +114,7 @@ class WriteBehindStore(abc.ABC):
         """Replace a user's string; it is durable after the next batch or `flush`.
 
         Raises:
-            NotReady: too many writes wait.
+            NotReady: too many states are waiting to be written.
         """
         key = (application, user)
         with self._changed:
@@ -135,7 +135,7 @@ class WriteBehindStore(abc.ABC):
             self._note_change()
 
     def keep_most(self, application: str, most: int) -> None:
-        """Limit an application's users; those saved longest ago are deleted."""
+        """Limit an application's users, deleting those saved longest ago."""
         self._max_users[application] = most
 
     def flush(self) -> None:
@@ -155,7 +155,7 @@ class WriteBehindStore(abc.ABC):
                 raise NotReady(f"the states cannot be written: {self._error}") from self._error
 
     def close(self) -> None:
-        """Write the waiting states, trying once, and end the thread."""
+        """Try once to write the waiting states, and end the thread."""
         with self._changed:
             self._closing = True
             self._changed.notify_all()
