@@ -1,4 +1,4 @@
-"""Adapter of a function with Clipper's contract to the `python` model kind.
+"""Adapter that lets the `python` model kind serve functions written for Clipper.
 
 The function takes a list of inputs (arrays, strings or bytes) and returns one string per input.
 Clipper's Python API appends a call to `wrap_function`.
@@ -22,9 +22,9 @@ _OUTPUT = {"name": "output", "datatype": "BYTES", "shape": [-1]}
 
 
 def wrap_function(function: Callable[[list[Any]], Any], *, input_type: str) -> Callable[..., Any]:
-    """Add an input type's signature and a result check to a function.
+    """Give a function the signature for an input type, and check its results.
 
-    `input_type` is integers, floats, doubles, strings or bytes.
+    `input_type` is one of integers, floats, doubles, strings and bytes.
     """
 
     def predict(items: list[Any]) -> list[bytes]:

@@ -42,8 +42,8 @@ TRUSTED_PARTS = frozenset(
 )
 """Parts of common estimators that skops does not trust by default.
 
-None can run code; a forged tree can crash the process (skops pull request 535), but that is only a
-replica.
+None can run code; a forged tree can crash the process (skops pull request 535), but only a
+replica's.
 """
 INPUT_ATTRIBUTE = "serving_input"
 
@@ -80,7 +80,7 @@ class Model:
         )
 
     def predict_batch(self, inputs: Arrays) -> Arrays:
-        """Predict a batch, or raise InvalidRequest if the input is missing or of another shape."""
+        """Predict a batch; raise InvalidRequest if the input is missing or its shape is wrong."""
         expected = self._input
         if set(inputs) != {expected.name}:
             raise InvalidRequest(f"inputs {sorted(inputs)}: expected one, named {expected.name!r}")

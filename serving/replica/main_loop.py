@@ -1,6 +1,6 @@
 """Main loop of a replica: one thread reads actions from a blocking socket, runs them and responds.
 
-- An action after its window is rejected (TOO_LATE); an action before its window waits. The only
+- An action that is late for its window is rejected (TOO_LATE); an early one waits. The only
   clock is CLOCK_MONOTONIC, shared with the gateway.
 - A LOAD includes the warm-up, so that no INFER pays for a first call.
 - The caller disables automatic garbage collection; the loop collects after a load and while idle.
@@ -60,8 +60,8 @@ def serve(
 ) -> int:
     """Run as a replica on a connected, blocking socket; return the exit code.
 
-    A message above `max_message_bytes` ends the replica. Absolute paths of the gateway lie below
-    `root`.
+    A message above `max_message_bytes` ends the replica. The gateway's absolute paths are looked up
+    below `root`.
     """
     try:
         with contextlib.suppress(ConnectionError):  # the gateway may end inside a message
@@ -95,13 +95,12 @@ class MainLoop:
         self._poll.register(sock, select.POLLIN)
         self._root = root
         self._max_response_bytes: int | None = None
-        """Limit for a response, from the last LOAD."""
+        """Size limit of a response, from the last LOAD."""
         self._models: dict[int, tuple[Execution, int]] = {}
-        """Models and their pages by wire id."""
+        """Wire id -> model and its number of pages."""
         self._shares = False
         """Whether models come and go within a page budget."""
         self._actions = 0
-        """Number of actions since the last garbage collection."""
 
     def run(self) -> None:
         """Serve until the socket is closed, or raise as `MessageSocket.receive` does."""

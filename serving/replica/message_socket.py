@@ -26,9 +26,10 @@ class MessageSocket:
         self._head = bytearray(wire.HEAD.size)
 
     def receive(self) -> tuple[MessageType, memoryview] | None:
-        """Return the next message, or None if the socket was closed.
+        """Return the next message, or None if the gateway closed the socket between messages.
 
-        Raises WireError for invalid bytes, and ConnectionError if it was closed inside a message.
+        Raises WireError for invalid bytes, and ConnectionError if the socket is closed inside a
+        message.
         """
         if not self._fill(memoryview(self._head)):
             return None

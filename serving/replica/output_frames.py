@@ -167,7 +167,6 @@ def _frames_of_slices(group: RequestGroup, named: list[_Output], count: int) -> 
 def _sized_descriptor(
     named: list[_Output], rows: list[tuple[memoryview, int]], items: int
 ) -> tuple[int, bytes]:
-    """Return the size and the descriptor of a frame with the given number of items."""
     tensors = [
         (output.name, output.datatype, (items, *output.array.shape[1:]), items * row)
         for output, (_, row) in zip(named, rows, strict=True)

@@ -95,7 +95,7 @@ def padded_arrays(
 def pad(
     array: NDArray[Any], shape: tuple[int, ...], padded: tuple[int, ...], fill: float
 ) -> NDArray[Any]:
-    """Return an array enlarged by the excess of `padded` over `shape`; BYTES are filled with ""."""
+    """Pad an array at the ends of axes, from `shape` to `padded`; fill BYTES with ""."""
     if padded == shape:
         return array
     wider = [(0, more - size) for size, more in zip(shape, padded, strict=True)]

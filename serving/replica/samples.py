@@ -3,7 +3,7 @@
 file     npz file next to the model, with one array per input (`ModelSpec.sample`)
 model    `sample_inputs()` of the model, in the same form
 made-up  random numbers and empty strings that fit the signature; only for kinds whose models are
-pure functions (`is_pure`), and if all free dimensions have declared sizes
+pure functions (`is_pure`), and only if all free dimensions have declared sizes
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ MADE_UP = "made-up"
 _MAX_SYNTHETIC = (1, 9, 127)
 """Upper bounds for synthetic integers, which may be small indexes or the bytes of a file."""
 _UNPACKING = (zipfile.BadZipFile, zlib.error, lzma.LZMAError)
-"""Errors of a damaged archive; encryption or an unknown method raises RuntimeError."""
+"""Errors that a damaged archive raises; encryption or an unknown method raises RuntimeError."""
 
 
 class Samples(NamedTuple):

@@ -43,7 +43,7 @@ class Encoding(enum.IntEnum):
 
 
 class ActionStatus(enum.IntEnum):
-    """Outcome of an action or of a request in it; numbers from 10 are Clockwork's."""
+    """Outcome of an action or of a request in it; numbers from 10 up are those of Clockwork."""
 
     OK = 0
     MODEL_RAISED = 1

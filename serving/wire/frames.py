@@ -100,7 +100,7 @@ def encode_descriptor(tensors: Sequence[Tensor]) -> bytes:
 
 
 def describe(tensors: Description) -> bytes:
-    """Return the first buffer of a frame of the described tensors, cached, or raise WireError."""
+    """Return the first buffer of a frame with the described tensors, or raise WireError; cached."""
     try:
         return _pack_descriptor(tensors)
     except (struct.error, UnicodeEncodeError, KeyError) as error:

@@ -41,11 +41,11 @@ class DockerError(ServingError):
 
 
 class ContainerGone(DockerError):
-    """The container no longer exists, or there is no such image."""
+    """The container or image does not exist."""
 
 
 class DockerClient:
-    """Connections to the engine; created by `connect`.
+    """Client of the Docker engine, created by `connect`.
 
     Every request raises a one-line DockerError if the engine refuses it or does not respond.
     """

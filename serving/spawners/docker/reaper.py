@@ -38,7 +38,7 @@ _PATIENCE_S = 50.0
 
 
 class ReaperClient:
-    """Gateway's client of its reaper. Not thread-safe."""
+    """The gateway's connection to its reaper. Not thread-safe."""
 
     def __init__(self, name: str, directory: pathlib.Path) -> None:
         """Start a reaper for an owner's containers and directory, or raise OSError."""

@@ -42,10 +42,10 @@ def image_of(kind: str) -> str:
 
 
 class DockerSpawner:
-    """Spawner for one gateway and model kind. Not thread-safe."""
+    """Spawner of containers for one gateway and model kind. Not thread-safe."""
 
     def __init__(self, image: str | None = None) -> None:
-        """Contact no engine yet; `image` overrides the image of the model kind."""
+        """`image` overrides the image of the model kind."""
         self._image = image
         self._said_no_sharing = False
         self._engine: DockerClient | None = None
