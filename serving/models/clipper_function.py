@@ -37,7 +37,6 @@ def wrap_function(function: Callable[[list[Any]], Any], *, input_type: str) -> C
 
 
 def _encode_outputs(responses: object, count: int) -> list[bytes]:
-    """Encode the results, or raise InferenceFailed unless there is one string per input."""
     if isinstance(responses, str | bytes) or not isinstance(responses, Sequence):
         raise InferenceFailed(
             f"the function returned {type(responses).__name__}, expected a list of {count} strings"

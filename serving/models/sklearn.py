@@ -114,7 +114,6 @@ class _Pools:
         _Pools._in_force = None  # libraries loaded since have no limit
 
     def limit(self, threads: int) -> None:
-        """Set the number of threads for later calls."""
         if _Pools._in_force != threads:
             self._controller.limit(limits=threads)
             _Pools._in_force = threads

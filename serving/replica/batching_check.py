@@ -225,7 +225,6 @@ def _difference_in_company(
 
 
 def _difference(one: Outputs, other: Outputs, tolerances: Mapping[str, float] = TOLERANCES) -> str:
-    """Return where two responses differ by more than rounding, or ""."""
     for a, b in zip(one, other, strict=True):
         if a.shape != b.shape:
             return f"output {a.name!r} has shape {list(a.shape)} and {list(b.shape)}"

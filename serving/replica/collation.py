@@ -184,7 +184,6 @@ class Collator:
         return RequestGroup(plan.key, True, indexes, counts, [], frames[:, prefix:], cuts)
 
     def _parts(self, encoding: int, frame: memoryview) -> tuple[RequestPlan, list[Any]]:
-        """Return a frame's plan and its data: raw bytes, or the elements of BYTES tensors."""
         if encoding == _TENSORS:
             plan, prefix = self._last_plan, self._last_prefix
             if (

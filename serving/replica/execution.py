@@ -154,7 +154,6 @@ class Execution:
     def _run_part(
         self, group: RequestGroup, outcomes: BatchResults, *, copies: bool
     ) -> tuple[tuple[int, int, int], Failure | None]:
-        """Call the model once and set successful outcomes; return the times and any failure."""
         failure = None
         began_ns = called_ns = returned_ns = time.monotonic_ns()
         try:

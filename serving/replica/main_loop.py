@@ -170,7 +170,6 @@ class MainLoop:
         return _result(message.action_id, times, outcomes, status)
 
     def _load(self, message: wire.LoadMessage) -> tuple[ActionStatus, dict[str, object]]:
-        """Load a model; return the status and the detail for LOADED."""
         self._max_response_bytes = message.max_response_bytes
         settled = message.budget is None  # costs time while serving
         before_bytes = malloc.resident_bytes(settled=settled)
@@ -248,7 +247,6 @@ class MainLoop:
         )
 
     def _room_lacking(self, message: wire.LoadMessage) -> str:
-        """Return why the model exceeds the page budget, or ""."""
         if message.budget is None:
             return ""
         others = sum([pages for _, pages in self._models.values()])
@@ -280,7 +278,6 @@ def _unknown(model: int) -> str:
 
 
 def _start(earliest_ns: int, latest_ns: int) -> int | None:
-    """Wait for the window; return the start time, or None if the window has closed."""
     now_ns = time.monotonic_ns()
     if latest_ns and now_ns > latest_ns:
         return None

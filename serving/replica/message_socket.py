@@ -51,7 +51,6 @@ class MessageSocket:
                 sent = max(0, sent - len(piece))
 
     def _fill(self, view: memoryview) -> bool:
-        """Fill the view; return False at the end of the stream."""
         filled = 0
         while filled < len(view):
             count = self._sock.recv_into(view[filled:], 0, socket.MSG_WAITALL)

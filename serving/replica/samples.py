@@ -106,7 +106,6 @@ def samples_of(
 
 
 def _real(source: str, where: str, read: Callable[[int], Arrays]) -> Samples:
-    """Return samples that are read on demand, and repeated if there are too few."""
 
     def requests(count: int) -> list[Arrays]:
         samples = read(count)
@@ -158,7 +157,6 @@ def _random(
 def _ways(
     shapes: Mapping[str, tuple[int, ...]], signature: Signature, where: str
 ) -> dict[str, SampleLayout]:
-    """Find out how samples lie in arrays, or raise ModelLoadFailed if they do not fit."""
     found = find_layouts(shapes, signature)
     if found is not None:
         return found
@@ -219,7 +217,6 @@ def _head(stream: IO[bytes], name: str) -> tuple[tuple[int, ...], np.dtype[Any]]
 
 
 def _first_rows(stream: IO[bytes], name: str, count: int | None) -> NDArray[Any]:
-    """Return up to `count` rows of an npz array, or all rows for None."""
     shape, dtype = _head(stream, name)
     if shape and count is not None:
         shape = (min(shape[0], count), *shape[1:])

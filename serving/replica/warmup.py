@@ -119,7 +119,6 @@ class _WarmupRun:
         return entries_of(self._samples.requests(items), self._execution.signature)
 
     def _once(self, entries: list[wire.InferEntry]) -> float:
-        """Run a batch and return its seconds, or raise _Failed if a sample failed."""
         items = len(entries)
         message = wire.InferMessage(0, 0, 0, 0, entries)
         outcomes, times = self._execution.run(message, time.monotonic_ns())

@@ -17,7 +17,7 @@ class ReplicaSettings:
     count: int = setting(1, "replicas", 1, 64)
     """Number of replicas. Default 1: the minimum."""
     cpu: float | None = setting(None, "cores", 0.05, 256)
-    """CPU quota of each replica, in periods of 100 ms. Default none: no limit."""
+    """CPU quota of each replica, enforced in periods of 100 ms. Default none: no limit."""
     memory_mb: int | None = setting(None, "MiB", 8, 4_194_304)
     """Memory limit of each replica, without swap. Default none. Lowering it starts new replicas."""
     threads: int = setting(1, "threads", 1, 256)

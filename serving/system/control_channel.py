@@ -96,7 +96,6 @@ class ControlChannel:
         return self._poll(0, 0)  # hang-up is always reported
 
     def _next(self) -> Frame | None:
-        """Remove and return the next complete frame received, if any."""
         received = self._received
         if len(received) < _LENGTHS.size:
             return None
@@ -136,7 +135,7 @@ class ControlChannel:
 
 
 class ControlledProcess(ControlChannel):
-    """Child process, with its parent's end of the channel."""
+    """Child process, and the parent's end of its channel."""
 
     def __init__(self, process: subprocess.Popen[bytes], sock: socket.socket) -> None:
         super().__init__(sock)
@@ -153,8 +152,8 @@ class ControlledProcess(ControlChannel):
     ) -> Self:
         """Start a module in its own session, out of reach of Ctrl-C; `output` gets all it prints.
 
-        Without `environment` it inherits the variables, and the current folder cannot shadow
-        packages. Raises OSError.
+        If `environment` is None, it inherits this process's variables, and the current folder
+        cannot shadow packages. Raises OSError if the process cannot start.
         """
         command = [sys.executable, "-m", module, *words]
         if environment is None:

@@ -1,4 +1,4 @@
-"""JSON log lines on stderr, shared by gateway, fork servers and replicas (see `pid`)."""
+"""JSON log lines on stderr, shared by gateway, fork servers and replicas; `pid` tells which."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Timer for an event loop, finer than a millisecond.
 
-uvloop rounds timers to whole milliseconds, longer than most batches take. So this is a timerfd, set
-to absolute CLOCK_MONOTONIC time, the clock of `time.monotonic`.
+uvloop rounds timers to whole milliseconds, longer than most batches take. So this timer is a
+timerfd, set to absolute CLOCK_MONOTONIC time, the clock of `time.monotonic`.
 """
 
 from __future__ import annotations

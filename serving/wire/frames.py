@@ -27,7 +27,6 @@ _MAX_ELEMENTS = 2**60
 _U16 = struct.Struct("<H")
 _U32 = struct.Struct("<I")
 _TENSOR = struct.Struct("<BBHQ")
-"""Start of a tensor's entry; dimensions and name follow."""
 
 _DATATYPES = tuple(ITEM_BYTES)
 _CODES = {name: code for code, name in enumerate(_DATATYPES)}

@@ -1,7 +1,8 @@
 """Raw request records for a report: the measured latencies, thinned except for the tail.
 
-They belong to answered requests that finished (open loop: were due) in the measured part of the
-phase (docs/measurement.md), which the measurement with a fitting number of requests locates.
+They belong to answered requests that finished (in an open loop: were due) in the measured part of
+the phase (docs/measurement.md). The measurement with a matching number of requests locates that
+part.
 """
 
 from __future__ import annotations
@@ -88,7 +89,7 @@ def binned_median(phase: PhaseRequests, *, bins: int = 60) -> tuple[Array, Array
 
 
 def thin(phase: PhaseRequests, *, limit: int = 1200) -> NDArray[np.intp]:
-    """Return at most `limit` indices: the slowest hundredth and an even sample."""
+    """Return at most `limit` indices: the slowest hundredth, and an even sample of the rest."""
     count = len(phase.at_s)
     if count <= limit:
         return np.arange(count)

@@ -90,7 +90,6 @@ def _start_reaper(words: tuple[str, str]) -> ControlledProcess:
 
 
 def _remove_all(name: str) -> None:
-    """Remove an owner's containers, including late ones; raise DockerError after `_PATIENCE_S`."""
     until_s = time.monotonic() + _PATIENCE_S
     rounds = 0
     while True:

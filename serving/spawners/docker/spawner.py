@@ -53,7 +53,6 @@ class DockerSpawner:
         self._replicas: dict[int, ContainerReplica] = {}
         self._lives: set[asyncio.Task[None]] = set()
         self._unremoved: set[str] = set()
-        """Containers that the engine failed to remove."""
         self._limits_text = "not enforced: the spawner is not open"
         self.image_id = ""
 

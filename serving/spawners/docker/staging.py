@@ -105,7 +105,6 @@ class StagingFolder:
         folder.chmod(_FOLDER_MODE)  # regardless of the umask
 
     def _lay(self, source: pathlib.Path, target: pathlib.Path, device: int) -> None:
-        """Stage one file, symlink or folder, within one file system."""
         if self._is_closed:
             raise NotReady("the server is stopping")
         facts = source.lstat()

@@ -159,7 +159,6 @@ class ProcessSpawner:
     # The fork server
 
     async def _living_nest(self) -> _ForkServerSession:
-        """Return the session of a living fork server, started if necessary."""
         async with self._making:
             if self._kind is None:
                 raise NotReady("the spawner is not open")
@@ -260,7 +259,6 @@ class ProcessSpawner:
 
 
 async def _greet(replica: ProcessReplica, listener: socket.socket) -> None:
-    """Accept the connection and read HELLO, or raise WireError if it breaks the protocol."""
     replica.pid = await asyncio.shield(replica.started)
     pid = await handshake.greet(replica, listener)
     if pid is not None and pid != replica.pid:

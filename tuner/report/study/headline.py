@@ -95,7 +95,7 @@ def _nearest(study: StudyRecord) -> str:
 
 
 def tone(study: StudyRecord) -> Literal["better", "worse"] | None:
-    """Return whether the best was shown to be better or worse."""
+    """Return whether the best was shown to be better or worse, or None if neither."""
     if not study.is_finished:
         return None
     found = advices.best_status(study)
