@@ -28,7 +28,7 @@ _READ_S = 0.01
 
 
 def supported_clocks_mhz() -> tuple[int, ...] | str:
-    """Return the graphics clocks in MHz at the highest memory clock, ascending, or the error."""
+    """Return graphics clocks (MHz) at the highest memory clock, ascending, or an error message."""
     try:
         with nvml.open_gpu() as gpu:
             return gpu.clocks_mhz()
@@ -37,7 +37,7 @@ def supported_clocks_mhz() -> tuple[int, ...] | str:
 
 
 def lockable_clocks_mhz() -> tuple[int, ...] | str:
-    """Return the clocks in MHz that can be locked, ascending, or why none can; tries briefly."""
+    """Return the lockable clocks (MHz), ascending, or why there are none; briefly locks one."""
     clocks = supported_clocks_mhz()
     if isinstance(clocks, str) or len(clocks) < 2:
         return clocks

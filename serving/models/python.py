@@ -114,7 +114,6 @@ class _Uncached(importlib.machinery.SourceFileLoader):
 
 
 def _import(where: str) -> ModuleType:
-    """Import a dotted name, or a file whose folder is added to `sys.path`."""
     if not where.endswith(".py"):
         return importlib.import_module(where)
     file = pathlib.Path(where).absolute()

@@ -125,7 +125,6 @@ class Model:
 
 
 def _form_of(path: pathlib.Path) -> tuple[Literal["script", "program"], bool]:
-    """Return an archive's format and whether it has a trace's example, or raise ValueError."""
     if not zipfile.is_zipfile(path):
         with path.open("rb") as file:
             what = "a pickle" if file.read(1) == b"\x80" else "not a PyTorch archive"

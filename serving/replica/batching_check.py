@@ -101,7 +101,6 @@ def _padding_of(
 def _laid_padding(
     model: LoadedModel, request: Arrays, told: DeclaredInputs, multiple: int
 ) -> Padding | str:
-    """Return the padding, with the output axes that grow with the free axes of the inputs."""
     signature = model.signature
     wanted: dict[str, int] = {}
     sizes: dict[int, tuple[str, int]] = {}

@@ -73,7 +73,6 @@ def serve(
 
 
 def _right_lacking(path: pathlib.Path) -> str:
-    """Return a suffix for an error message if this user may not read a file or `FILE:NAME`."""
     name = path.name.partition(":")[0]
     if (
         not path.is_absolute()
@@ -216,7 +215,6 @@ class MainLoop:
     def _settle(
         self, model: models.LoadedModel, message: wire.LoadMessage
     ) -> tuple[Execution, warmup.WarmUp]:
-        """Find out how the model can be batched, and warm it up, or raise ModelLoadFailed."""
         told = message.inputs
         model.signature = detect_item_axes(
             model.signature, item_axis=told.item_axis, shared=told.shared, where=message.name

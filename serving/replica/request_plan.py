@@ -28,7 +28,7 @@ class RequestPlan(NamedTuple):
     """Plan for converting frames of one layout into arrays; tensors are sorted by name."""
 
     key: tuple[tuple[str, str, tuple[int, ...]], ...]
-    """(name, datatype, shape without item axis) per tensor; requests of one key run together."""
+    """(name, datatype, shape without item axis) per tensor; requests with equal keys run as one."""
     items: int | None
     """Number of items; None if there is no free item axis, so that the request runs alone."""
     has_bytes: bool

@@ -129,7 +129,6 @@ def _made_up(
     *,
     most: int,
 ) -> list[Arrays]:
-    """Return random requests of declared values, floats around zero, and integers up to `most`."""
     rng = np.random.default_rng(0)
     requests: list[Arrays] = [{} for _ in range(count)]
     for spec in signature.inputs:
@@ -205,7 +204,6 @@ def _of_file(file: pathlib.Path, signature: Signature, count: int) -> Arrays:
 
 
 def _head(stream: IO[bytes], name: str) -> tuple[tuple[int, ...], np.dtype[Any]]:
-    """Return an npz array's shape and dtype, or raise ValueError if it is not in plain rows."""
     version = np.lib.format.read_magic(stream)
     read = np.lib.format.read_array_header_1_0
     if version != (1, 0):

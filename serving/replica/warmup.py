@@ -105,7 +105,6 @@ class _WarmupRun:
             self._settle(items, items * one_s, until_s)
 
     def _settle(self, items: int, expected_s: float, until_s: float) -> None:
-        """Run a batch until it takes no longer than expected, or time is up."""
         entries = self._entries(items)
         for _ in range(_MAX_RUNS):
             if time.monotonic() + expected_s > until_s:

@@ -21,7 +21,7 @@ class ReplicaSettings:
     memory_mb: int | None = setting(None, "MiB", 8, 4_194_304)
     """Memory limit of each replica, without swap. Default none. Lowering it starts new replicas."""
     threads: int = setting(1, "threads", 1, 256)
-    """Threads inside one operator of the runtime. Default 1: replicas help small models more."""
+    """Threads inside one operator. Default 1: for small models, more replicas help more."""
     spawner: Literal["process", "docker"] = setting("process", live=False)
     """What runs the replicas: local processes (`process`) or local Docker containers (`docker`).
 

@@ -21,7 +21,7 @@ class BatchingSettings:
     slo_ms: float = setting(20.0, "ms", 0.1, 3_600_000)
     """Latency SLO for `aimd` and `quantile`; a batch gets a third. Default 20 ms, as in Clipper."""
     max_size: int = setting(8, "items", 1, 4096)
-    """Maximum items in a batch; larger requests are split. Default 8: most gain, little waiting."""
+    """Maximum items in a batch; larger requests are split. Default 8: most gain for little wait."""
     timeout_us: int = setting(0, "us", 0, 10_000_000)
     """Maximum wait of the oldest item while a worker is free. Default 0: no wait."""
     pad_to: int | None = setting(None, "", 1, 65_536)

@@ -23,7 +23,10 @@ class ServerSettings:
     is in use, the server logs that and runs without gRPC.
     """
     admin_host: str = setting("127.0.0.1", live=False)
-    """Address of the admin port, which runs code. Default loopback; others need a token and TLS."""
+    """Address of the admin port, which runs code.
+
+    Default loopback; any other address needs a token and TLS.
+    """
     admin_port: int = setting(8002, "", 0, 65_535, live=False)
     """Port for health, metrics, live settings; 0, the default with `port` 0, takes a free one."""
     admin_access: Literal["token", "open"] = setting("token", live=False)

@@ -112,7 +112,6 @@ class ControlChannel:
         return json.loads(text), blob
 
     def _read(self) -> bool:
-        """Read what has arrived; return False if that is nothing."""
         try:
             data = self.sock.recv(_PIECE_BYTES)
         except BlockingIOError:

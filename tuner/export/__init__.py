@@ -108,7 +108,7 @@ def export(
 
 
 def caution(record: StudyRecord, target: str, *, trial: int | None = None) -> str | None:
-    """Return a warning that the setup differs from the measured one, or None; raise as `export`."""
+    """Return a warning if the setup differs from the measured one; raises as `export` does."""
     if target not in ONE_CONTAINER:
         return None
     return container.caution(record, _require_advice(record, trial).configuration)

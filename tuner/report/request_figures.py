@@ -111,7 +111,6 @@ def _log_tail(share: float) -> float:
 def _add_curve(
     drawn: go.Figure, arm: study_view.ArmName, values: Array, others: Sequence[Array]
 ) -> None:
-    """Add one curve with its percentiles, labelled above on the left, or below on the right."""
     style = theme.mark(arm)
     times, shares = quantile_curve(values)
     drawn.add_scatter(

@@ -41,7 +41,7 @@ class PhaseRequests:
 
 
 def phase(study: StudyRecord, arm: study_view.ArmName) -> PhaseRequests | None:
-    """Return an arm's phase up to the end of its measured part, or None."""
+    """Return an arm's phase up to the end of its measured part, or None if nothing was answered."""
     records = study.records.get(arm)
     if records is None:
         return None

@@ -176,7 +176,6 @@ class DockerSpawner:
         life.add_done_callback(self._lives.discard)
 
     async def _live(self, replica: ContainerReplica, engine: DockerClient) -> None:
-        """Run a container and remove it; resolve `ended` when it has stopped."""
         ended = NEVER_STARTED
         try:
             ended = await replica.run()

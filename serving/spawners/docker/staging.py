@@ -91,7 +91,6 @@ class StagingFolder:
             pass
 
     def _make_folders(self, top: pathlib.Path, folder: pathlib.Path) -> None:
-        """Create a folder below `top` with its parents, replacing symlinks of another folder."""
         at = top
         for part in folder.relative_to(top).parts:
             at /= part

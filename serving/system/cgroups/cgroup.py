@@ -14,7 +14,7 @@ from typing import Literal
 from serving.errors import LimitsUnavailable
 
 PERIOD_US = 100_000
-"""The kernel's default period of CPU quotas; shorter periods throttle more often, but briefly."""
+"""The kernel's default period of CPU quotas; shorter ones throttle more often, for less time."""
 MIB = 1024 * 1024
 CONTROLLERS_V1 = ("cpu", "cpuacct", "memory")
 

@@ -233,7 +233,6 @@ def _within_time(removes: Callable[[], bool]) -> bool:
 
 
 def _try_kill_and_remove(root: pathlib.Path, files: CgroupFiles) -> bool:
-    """Kill a group's processes, and remove it with its subgroups if they have ended."""
     if _try_remove_tree(root, files):
         return True
     for path, _, _ in os.walk(root):  # yields nothing for what another process removes meanwhile
