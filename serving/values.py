@@ -224,7 +224,7 @@ def is_shape(shape: Sequence[object]) -> bool:
 
 
 class Tensor(NamedTuple):
-    """A tensor with its raw bytes; `data` may be valid only as long as the request."""
+    """A tensor with its raw bytes; `data` may be valid only while the request lasts."""
 
     name: str
     datatype: str

@@ -130,7 +130,7 @@ class Gpu:
 def open_gpu(
     which: int | str | None = None, environ: Mapping[str, str] = os.environ
 ) -> Iterator[Gpu]:
-    """Open NVML with a GPU by index or UUID (default: the server's); reentrant and thread-safe.
+    """Open NVML with a GPU by index or UUID (by default, the server's); reentrant, thread-safe.
 
     Raises:
         AcceleratorUnavailable: the binding, the driver or the GPU is missing.

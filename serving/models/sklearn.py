@@ -42,8 +42,7 @@ TRUSTED_PARTS = frozenset(
 )
 """Parts of common estimators that skops does not trust by default.
 
-None can run code; a forged tree can crash the process (skops pull request 535), but only a
-replica's.
+None can run code; a forged tree can crash only the replica (skops pull request 535).
 """
 INPUT_ATTRIBUTE = "serving_input"
 

@@ -41,7 +41,7 @@ class ReplicaSettings:
     """Time to run the model on sample inputs before a replica takes requests (docs/models.md).
 
     The first call is always made; further calls, with single items and then with
-    `batching.max_size`, are made if they should end in time. 0: only batching checks
+    `batching.max_size`, are made if they should end in time. With 0, only batching is checked
     (docs/batching.md). Counts towards `ready_timeout_s`. Default 2 s: small models need
     milliseconds, large ones are not delayed for long.
     """

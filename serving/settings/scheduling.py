@@ -48,7 +48,7 @@ class RoutingSettings:
     """Which free worker takes the next batch."""
 
     policy: Literal["least-loaded", "round-robin"] = setting("least-loaded")
-    """`least-loaded`: the worker with the fewest batches or, among those, the one free soonest.
+    """`least-loaded`: the worker with the fewest batches or, in a tie, the one free soonest.
 
     `round-robin`: each in turn.
     """

@@ -40,7 +40,7 @@ class Closed(Exception):
 
 
 class ControlChannel:
-    """One end of a channel, for one thread."""
+    """One end of a channel. Not thread-safe."""
 
     def __init__(self, sock: socket.socket) -> None:
         sock.setblocking(False)

@@ -27,7 +27,7 @@ class JsonLines(logging.Formatter):
 
 
 def log_lines(level: int | str) -> None:
-    """Configure this process's logging; for main modules."""
+    """Configure this process's logging; call only from main modules."""
     handler = logging.StreamHandler()
     handler.setFormatter(JsonLines())
     logging.basicConfig(level=level, handlers=[handler])

@@ -98,7 +98,7 @@ class ResultMessage:
     """Responses to one batch: (status, frame) per request, in the order of INFER.
 
     A frame holds tensors if its status is 0, otherwise UTF-8 text. The message's status is 0 if any
-    request succeeded, otherwise the first request's.
+    request succeeded, otherwise that of the first request.
     """
 
     __slots__ = ("action_id", "entries", "status", "times")  # faster to create than a named tuple

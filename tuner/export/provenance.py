@@ -116,7 +116,7 @@ def in_flight(subject: ExportInput) -> int:
 
 
 def measurements(subject: ExportInput) -> tuple[Measurement, ...]:
-    """Return the configuration's evaluations: the verdict's if it has them, else the search's."""
+    """Return the configuration's evaluations, from the verdict or else from the search."""
     record, configuration = subject.record, subject.advice.configuration
     if record.verdict is None or configuration not in (record.best, record.default):
         return _evaluations(record, configuration)

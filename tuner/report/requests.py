@@ -30,7 +30,7 @@ class PhaseRequests:
     round_trip_ms: Array  # (n,)
     errors: int
     warmup_s: float | None
-    """End of the warm-up; None if unknown, so that nothing is cut."""
+    """End of the warm-up; None if unknown, in which case nothing is cut."""
 
     @property
     def measured_ms(self) -> Array:

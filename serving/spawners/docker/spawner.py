@@ -191,7 +191,6 @@ class DockerSpawner:
         shutil.rmtree(replica.spec.socket_folder, ignore_errors=True)
 
     async def _remove(self, name: str, engine: DockerClient) -> None:
-        """Remove a container by name, if it exists, and those whose removal failed before."""
         for one in [name, *self._unremoved]:
             try:
                 await run_in_daemon_thread(engine.remove, one)

@@ -1,8 +1,8 @@
 """Staging folder, which running containers mount and which is filled later with models' files.
 
 Each model gets a numbered folder with its files at their absolute paths: hard links, which take no
-space and follow writes in place, or copies if a file is on another file system or another user's.
-Calls block and may come from any thread.
+space and follow writes in place, or copies if a file is on another file system or belongs to
+another user. Calls block and may come from any thread.
 """
 
 from __future__ import annotations

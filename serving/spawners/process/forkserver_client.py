@@ -130,7 +130,7 @@ class ForkServerClient:
         self._order(order)
 
     def kill(self, worker: int) -> None:
-        """Order the end of a replica: only the process that reaps a child can trust its pid."""
+        """Order the end of a replica, as only the process that reaps a child can trust its pid."""
         self._order({"do": "kill", "worker": worker})
 
     async def close(self) -> None:

@@ -67,7 +67,7 @@ class CgroupManager:
         return tuple(dict.fromkeys(self._roots.values()))
 
     def open(self, places: Sequence[Hierarchy] | None = None) -> CgroupSupport:
-        """Find a place for limited groups by trying `places` (default: the system's)."""
+        """Find a place for limited groups by trying `places`, by default `system_places()`."""
         reasons = []
         for place in system_places() if places is None else places:
             self._roots = {name: parent / self._name for name, parent in place.parents.items()}
