@@ -32,7 +32,7 @@ MAX_RANK = 32
 MAX_ELEMENTS = 2**40
 """Maximum number of elements in a request's tensor, so that its size in bytes fits into 63 bits."""
 MAX_NOTHING = 2**16
-"""Maximum rows of an empty tensor, as code iterates over them."""
+"""Maximum number of rows in an empty tensor, as code iterates over them."""
 
 Buffer = bytes | bytearray | memoryview
 

@@ -3,8 +3,8 @@
 A key (SHA-256 of the file, versions of the runtime and Luthier, options, processor) names a folder
 in the user's cache, which a replica writes on request. A folder is complete once it exists and
 never changes, as replicas map its weights; it may be deleted at any time. The least recently loaded
-copies are removed beyond a total size or an age. As the files determine responses, only folders
-that nobody else can write to are used.
+copies are removed once they exceed a total size or an age. As the files determine responses, only
+folders that nobody else can write to are used.
 """
 
 from __future__ import annotations

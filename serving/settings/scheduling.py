@@ -97,7 +97,7 @@ class ClockworkSettings:
     page_mb: float = setting(1.0, "MiB", 0.0625, 1024, live=False)
     """Unit in which `memory_mb` is counted. Default 1 MiB: small CPU models are not much larger."""
     schedule_ahead_ms: float = setting(10.0, "ms", 0.1, 1000)
-    """Time before a replica becomes free at which it is given its next batch.
+    """How long before a replica becomes free it is given its next batch.
 
     At most a tenth of the shortest recent relative deadline is used. Default 10 ms, as in
     Clockwork: longer than a message and a plan take. A longer time decides earlier, among fewer

@@ -22,7 +22,7 @@ class Loader(yaml.SafeLoader):
     _depth = 0
 
     def compose_node(self, parent: yaml.Node | None, index: Any) -> yaml.Node | None:
-        """Compose a node and its children."""
+        """Compose a node; reject aliases and deep nesting."""
         if self.check_event(yaml.AliasEvent):
             # A few lines of aliases can expand to gigabytes in an error or a record.
             raise ValueError("anchors and aliases (*name) are not supported; write the value out")

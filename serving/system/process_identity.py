@@ -77,7 +77,7 @@ def has_ended(pid: int) -> bool:
 
 
 def stat_fields(pid: int) -> list[str]:
-    """Return the fields of /proc/<pid>/stat from the third, the state, on; [] if it is gone."""
+    """Return the fields of /proc/<pid>/stat from the third (state) on, or [] without a process."""
     try:
         stat = pathlib.Path(f"/proc/{pid}/stat").read_text(encoding="latin-1")
     except OSError:

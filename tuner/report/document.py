@@ -1,6 +1,6 @@
 """A self-contained HTML document: style, script, figures with their data, and Plotly.
 
-A content security policy forbids all requests and all scripts but the page's two.
+A content security policy forbids all requests, and all scripts except the page's two.
 """
 
 from __future__ import annotations

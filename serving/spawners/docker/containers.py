@@ -26,7 +26,7 @@ WORKER_LABEL = "luthier.worker"
 REQUEST_TIMEOUT_S = 60
 """Timeout of a request, longer than a busy engine takes to start a container."""
 WAIT_POLL_S = 10
-"""Poll interval while waiting for a container's end, which also detects lost connections."""
+"""Poll interval for a container's end; polling also detects lost connections."""
 PERIOD_US = 100_000
 MIB = 1024 * 1024
 _PROCESSES = 1024

@@ -2,7 +2,7 @@
 
     python -m serving.spawners.docker.reaper NAME DIRECTORY
 
-A gateway that ends normally sends one message. If the control channel ends without it, the reaper
+A gateway that ends normally sends one message. If the channel ends without that message, the reaper
 removes the owner's containers and the directory, with retries.
 """
 

@@ -49,7 +49,7 @@ class StagingFolder:
         """Files of the current model that must be copied: target -> source and stat result."""
 
     def add(self, files: Iterable[pathlib.Path]) -> pathlib.Path:
-        """Stage a model's files, as absolute paths; return their root in the mount, e.g. `/1`.
+        """Stage files, given as absolute paths; return their root in the mount, e.g. `/1`.
 
         Symlinks are followed, but preserved inside folders, where unreadable files, other file
         systems and folders of gateways are left out.
