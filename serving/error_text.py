@@ -40,7 +40,7 @@ RENAMED = types.MappingProxyType(
 )
 """Old names of settings, values, keys and options -> the new names, which errors mention."""
 _MAX_NAME = 100
-"""Maximum length of a misspelt name: matching megabytes takes seconds."""
+"""Longer names get no hint, as matching megabytes takes seconds."""
 _MAX_SHOWN = 300
 _MAX_LISTED = 20
 
@@ -88,12 +88,12 @@ def shown_names(names: Iterable[str]) -> str:
 
 
 def one_line(said: object) -> str:
-    """Return a message from an error or another program as one line."""
+    """Return the text of an error or of another program as one line."""
     return " ".join(str(said).split())
 
 
 def printable_line(said: object) -> str:
-    """Return one line with `?` for unprintable characters, such as those of terminal colours."""
+    """Return one line with `?` for each unprintable character, such as in colour codes."""
     return "".join(c if c.isprintable() else "?" for c in one_line(said))
 
 

@@ -73,7 +73,7 @@ class BodyTooLarge(TooLarge):
 
 
 class JsonTooLarge(TooLarge):
-    """The body's JSON exceeds what is parsed on the event loop's thread."""
+    """The body's JSON exceeds the limit for parsing on the event loop's thread."""
 
     template = (
         "the request's JSON is larger than the limit of {0.limit_bytes} bytes "
@@ -92,7 +92,7 @@ class RequestTooLarge(TooLarge):
 
 
 class SplitTooLarge(TooLarge):
-    """The request cannot be cut and would be sent whole with each batch of its items."""
+    """The request cannot be cut, and is too large to send whole with each batch of its items."""
 
     template = (
         "the request would be sent to replicas whole for each batch of its items, "
@@ -116,14 +116,14 @@ class TooManyItems(InvalidRequest):
 
 
 class UnknownModel(ServingError):
-    """There is no model or version of that name."""
+    """There is no model or version with that name."""
 
     status = 404
 
     def __init__(self, name: str, known: tuple[str, ...], version: str | None = None) -> None:
-        """Store the facts; `version` is the unknown version or label, if the model is known.
+        """Store the facts; `version` is the unknown version or label if the model itself exists.
 
-        `known` are the known models or, if `version` is given, the model's versions and labels.
+        `known` lists the models or, if `version` is given, the model's versions and labels.
         """
         super().__init__(name, known, version)
         self.name = name
@@ -188,7 +188,7 @@ class NotReady(ServingError):
 
 
 class CannotFinish(ServingError):
-    """The request is rejected: by the model's profile, it would finish after its deadline."""
+    """The request is rejected: according to the model's profile, it would miss its deadline."""
 
     status = 503
     template = (
@@ -202,7 +202,7 @@ class CannotFinish(ServingError):
 
 
 class DeadlineTooShort(ServingError):
-    """The request is rejected: even an idle server would be too late, so a retry is pointless."""
+    """The request is rejected: it would be late even on an idle server, so a retry is pointless."""
 
     status = 503
 
@@ -256,7 +256,7 @@ class Unimplemented(ServingError):
 
 
 class ReplicaFailed(ServingError):
-    """Two replicas in a row died with the request."""
+    """Two replicas in a row died while running the request."""
 
     template = (
         "the model's replica ended while it held the request ({0.reason}), and so did a second one"
@@ -304,8 +304,8 @@ class ReplicaStartFailed(ServingError):
 
 
 class LimitsUnavailable(ServingError):
-    """CPU or memory limits cannot be enforced here."""
+    """CPU or memory limits cannot be enforced on this machine."""
 
 
 class AcceleratorUnavailable(ServingError):
-    """There is no GPU, or this user may not set or read it."""
+    """There is no GPU, or this user may not read or configure it."""

@@ -1,4 +1,4 @@
-"""Model spec: all that is needed to load a model, with its variants."""
+"""Model spec: everything needed to load a model or one of its variants."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from serving.values import ModelId
 
 
 class Program(NamedTuple):
-    """A program that is itself a replica, and its working folder."""
+    """Program that acts as a replica, and its working folder."""
 
     words: tuple[str, ...]
     """Path and arguments of the program; the socket's path is appended."""
@@ -37,7 +37,7 @@ class Variant(NamedTuple):
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class ModelSpec:
-    """All that is needed to load a model, from a `model.yaml` or made from a path."""
+    """Everything needed to load a model, read from `model.yaml` or derived from a path."""
 
     name: str
     version: str
@@ -46,12 +46,12 @@ class ModelSpec:
     path: pathlib.Path | None
     """Absolute path of the weights; None if the kind needs none."""
     program: Program | None = None
-    """Program that is started as the replica; only for the `command` kind."""
+    """Program to start as the replica; only for the `command` kind."""
     description: str = ""
     sample: pathlib.Path | None = None
     """npz file of real inputs: an array per input, with items along axis 0; optionally `labels`."""
     quality: Mapping[str, Any] = dataclasses.field(default_factory=dict)
-    """Measured quality, such as dataset, metric, value, n."""
+    """Measured quality, with keys such as dataset, metric, value and n."""
     shapes: tuple[str, ...] = ()
     """Sizes of free dimensions; `model.shapes` overrides them by name."""
     values: tuple[str, ...] = ()
@@ -63,7 +63,7 @@ class ModelSpec:
     pad: Mapping[str, float] = dataclasses.field(default_factory=dict)
     """Fill values of padding, as in `DeclaredInputs`."""
     variants: Mapping[str, Variant] = dataclasses.field(default_factory=dict)
-    """Variants by name, for `model.variant`; one has the weights of `path`."""
+    """Variants by name, as in `model.variant`; one has the weights at `path`."""
 
     @property
     def accuracy(self) -> float | None:
@@ -100,10 +100,11 @@ class ModelSpec:
 
     @property
     def files(self) -> tuple[pathlib.Path, ...]:
-        """Absolute files and folders that replicas of all variants read, for containers.
+        """Absolute paths that replicas of any variant read, to be mounted into containers.
 
         Programs and Python code need their folder, as they may use files next to them; other models
-        their file or folder, all files that extend its name (ONNX weights), and the signature.
+        need their file or folder, files whose names extend its name (ONNX weights), and the
+        signature file.
         """
         found: list[pathlib.Path] = []
         if self.program is not None:
@@ -122,7 +123,7 @@ class ModelSpec:
 
     @property
     def label(self) -> str:
-        """Name of the model and path of its weights, for people."""
+        """Readable name: the model's name and the path of its weights."""
         return self.name if self.path is None else f"{self.name} ({self.path})"
 
 

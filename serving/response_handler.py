@@ -12,13 +12,13 @@ log = logging.getLogger(__name__)
 
 
 class ResponseHandler(Protocol):
-    """Receiver of one response, through one of its two methods."""
+    """Receiver of one response: only one of its two methods is called."""
 
     def on_result(self, frame: memoryview) -> None:
-        """Receive the outputs as a tensors frame, which is borrowed for the call.
+        """Receive the outputs as a tensors frame, which is valid only during the call.
 
         Raises:
-            ServingError: the frame does not answer this request; `deliver_error` follows.
+            ServingError: the frame does not answer this request; `on_error` then gets the error.
         """
         ...
 
@@ -48,12 +48,12 @@ class HasBatch(Protocol):
     """Object that knows the batch of its request."""
 
     def batch(self) -> BatchInfo | None:
-        """Return the batch while the handler is called; None for a cached response."""
+        """Return the batch (None for a cached response); call only from the response handler."""
         ...
 
 
 def deliver_result(handler: ResponseHandler, frame: memoryview) -> None:
-    """Pass a result to its handler, or the error that this causes."""
+    """Pass a result to its handler; if the handler raises, pass it the error."""
     try:
         handler.on_result(frame)
     except Exception as error:
@@ -61,7 +61,7 @@ def deliver_result(handler: ResponseHandler, frame: memoryview) -> None:
 
 
 def fail_handler(handler: ResponseHandler, error: Exception) -> None:
-    """Fail a handler with the error that its result caused."""
+    """Pass a handler the error that its result caused."""
     if not isinstance(error, ServingError):
         log.error("a response hit a server error", exc_info=error)
         error = InferenceFailed("internal error; the server's log has the reason")
@@ -69,7 +69,7 @@ def fail_handler(handler: ResponseHandler, error: Exception) -> None:
 
 
 def deliver_error(handler: ResponseHandler, error: ServingError) -> None:
-    """Pass an error to its handler; log any exception that this raises."""
+    """Pass an error to its handler; log any exception that the handler raises."""
     try:
         handler.on_error(error)
     except Exception:

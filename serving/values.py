@@ -30,9 +30,9 @@ ITEM_BYTES: dict[str, int] = {
 MAX_RANK = 32
 """Maximum rank of a tensor: NumPy's limit before version 2."""
 MAX_ELEMENTS = 2**40
-"""Maximum elements of a request's tensor, so that its size in bytes fits into 63 bits."""
+"""Maximum number of elements in a request's tensor, so that its size in bytes fits into 63 bits."""
 MAX_NOTHING = 2**16
-"""Maximum rows of an empty tensor, as code iterates over them."""
+"""Maximum number of rows in an empty tensor, as code iterates over them."""
 
 Buffer = bytes | bytearray | memoryview
 
@@ -47,7 +47,7 @@ class TensorSpec:
     dimensions: tuple[str, ...] = ()
     """Dimension names in the model's file, "" if unnamed; empty if all are unnamed."""
     item_axis: int | None = 0
-    """Item axis, if the model is batched; None if all items share the input."""
+    """Item axis; None if the model is not batched or all items share the input."""
 
     def __post_init__(self) -> None:
         if self.datatype not in ITEM_BYTES:
@@ -65,7 +65,7 @@ class TensorSpec:
         return self.dimensions[axis] if self.dimensions else ""
 
     def as_json(self) -> dict[str, Any]:
-        """Return the protocol's metadata, with extra facts as `parameters`."""
+        """Return Open Inference metadata, with Luthier's additions under `parameters`."""
         data = {"name": self.name, "datatype": self.datatype, "shape": list(self.shape)}
         known: dict[str, Any] = {}
         if any(self.dimensions):
@@ -137,7 +137,7 @@ class Signature:
 
     @property
     def sizing_signature(self) -> Signature:
-        """Signature for which sizes are requested, with item axes if batching is unchecked."""
+        """Signature for which users give sizes; it has item axes if batching is unchecked."""
         return (
             dataclasses.replace(self, unbatched="", is_untried=False) if self.is_untried else self
         )
@@ -207,7 +207,7 @@ class ModelId(NamedTuple):
 def is_shape(shape: Sequence[object]) -> bool:
     """Return whether a request's tensor can have this shape.
 
-    A dimension of 0 does not hide the others, as code iterates over the dimensions before it.
+    Dimensions before a 0 count too, as code iterates over them.
     """
     if len(shape) > MAX_RANK:
         return False
@@ -224,7 +224,7 @@ def is_shape(shape: Sequence[object]) -> bool:
 
 
 class Tensor(NamedTuple):
-    """A tensor with its raw bytes; `data` may be borrowed for the request's life."""
+    """A tensor with its raw bytes; `data` may be valid only while the request lasts."""
 
     name: str
     datatype: str

@@ -1,4 +1,4 @@
-"""GPU clock lock: supported clocks, a held lock, and restoring what dead owners left.
+"""GPU clocks: which are supported, locking one, and restoring those that dead owners left locked.
 
 Changes are recorded in a journal, from which the next process restores the clock after a `kill -9`.
 
@@ -28,7 +28,7 @@ _READ_S = 0.01
 
 
 def supported_clocks_mhz() -> tuple[int, ...] | str:
-    """Return the graphics clocks in MHz at the highest memory clock, ascending, or the error."""
+    """Return graphics clocks (MHz) at the highest memory clock, ascending, or an error message."""
     try:
         with nvml.open_gpu() as gpu:
             return gpu.clocks_mhz()
@@ -37,7 +37,7 @@ def supported_clocks_mhz() -> tuple[int, ...] | str:
 
 
 def lockable_clocks_mhz() -> tuple[int, ...] | str:
-    """Return the clocks in MHz that can be locked, ascending, or why none can; tries briefly."""
+    """Return the lockable clocks (MHz), ascending, or why there are none; briefly locks one."""
     clocks = supported_clocks_mhz()
     if isinstance(clocks, str) or len(clocks) < 2:
         return clocks
@@ -53,7 +53,7 @@ class ClockLock:
     """Lock on the GPU's clock; call `close`, or use it as a context manager."""
 
     def __init__(self, folder: pathlib.Path | None = None) -> None:
-        """Hold nothing yet; `folder` is the journal's folder."""
+        """`folder` is the journal's folder."""
         self._folder = folder
         self._changing = threading.Lock()
         self._name = process_identity.this_process().new_name()
@@ -70,7 +70,7 @@ class ClockLock:
         """Lock the GPU to a clock, or unlock it with None.
 
         Raises:
-            AcceleratorUnavailable: it is impossible, or held by a living process.
+            AcceleratorUnavailable: the clock cannot be locked, or a living process holds a lock.
         """
         with self._changing:
             if clock_mhz == self.clock_mhz:

@@ -37,7 +37,7 @@ def first_visible(environ: Mapping[str, str]) -> int | str:
 
 
 def replica_environment(settings: AcceleratorSettings, *, shares: bool) -> dict[str, str]:
-    """Return a replica's additional variables; `shares` means that an MPS control daemon runs."""
+    """Return a replica's extra variables; `shares` means that an MPS control daemon is running."""
     if settings.device == "cpu":
         return {VISIBLE: NONE_VISIBLE}
     if settings.share is None or not shares:

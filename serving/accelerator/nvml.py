@@ -21,7 +21,7 @@ _Answer = TypeVar("_Answer")
 
 
 class ApplicationClocks(NamedTuple):
-    """Application clocks in MHz: the older setting, which can be read."""
+    """Application clocks in MHz: an older setting that, unlike a lock, can be read."""
 
     memory_mhz: int
     graphics_mhz: int
@@ -39,7 +39,7 @@ class Gpu:
 
     @property
     def uuid(self) -> str:
-        """Unique permanent name."""
+        """Permanent unique id of the GPU."""
         return str(self._query("its UUID", self._nvml.nvmlDeviceGetUUID))
 
     @property
@@ -130,7 +130,7 @@ class Gpu:
 def open_gpu(
     which: int | str | None = None, environ: Mapping[str, str] = os.environ
 ) -> Iterator[Gpu]:
-    """Open NVML with a GPU by index or UUID (default: the server's); reentrant and thread-safe.
+    """Open NVML with a GPU by index or UUID (by default, the server's); reentrant, thread-safe.
 
     Raises:
         AcceleratorUnavailable: the binding, the driver or the GPU is missing.

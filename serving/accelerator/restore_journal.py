@@ -97,7 +97,7 @@ def exclusive(place: pathlib.Path) -> Iterator[None]:
     """Lock the journal's folder, created if missing.
 
     Raises:
-        AcceleratorUnavailable: it is not writable, another user's, or locked.
+        AcceleratorUnavailable: the folder is not writable, belongs to another user, or is locked.
     """
     temporary = _in_temporary()
     try:

@@ -129,7 +129,7 @@ def load(
 
     Args:
         path: the model's file or folder.
-        threads: threads within one operator.
+        threads: number of threads within one operator.
         device: `auto`, `cpu` or `cuda`.
         digest: SHA-256 of the file, by which the `onnx` kind finds an optimised model.
         optimises: whether to write a missing optimised model first.

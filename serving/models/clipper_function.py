@@ -1,4 +1,4 @@
-"""Adapter of a function with Clipper's contract to the `python` model kind.
+"""Adapter that lets the `python` model kind serve functions written for Clipper.
 
 The function takes a list of inputs (arrays, strings or bytes) and returns one string per input.
 Clipper's Python API appends a call to `wrap_function`.
@@ -22,9 +22,9 @@ _OUTPUT = {"name": "output", "datatype": "BYTES", "shape": [-1]}
 
 
 def wrap_function(function: Callable[[list[Any]], Any], *, input_type: str) -> Callable[..., Any]:
-    """Add an input type's signature and a result check to a function.
+    """Give a function the signature for an input type, and check its results.
 
-    `input_type` is integers, floats, doubles, strings or bytes.
+    `input_type` is one of integers, floats, doubles, strings and bytes.
     """
 
     def predict(items: list[Any]) -> list[bytes]:
@@ -37,7 +37,6 @@ def wrap_function(function: Callable[[list[Any]], Any], *, input_type: str) -> C
 
 
 def _encode_outputs(responses: object, count: int) -> list[bytes]:
-    """Encode the results, or raise InferenceFailed unless there is one string per input."""
     if isinstance(responses, str | bytes) or not isinstance(responses, Sequence):
         raise InferenceFailed(
             f"the function returned {type(responses).__name__}, expected a list of {count} strings"

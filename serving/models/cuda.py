@@ -1,4 +1,4 @@
-"""CUDA device selection: `cpu` or `cuda` (first GPU), by `accelerator.device` and the runtime.
+"""Selection of `cpu` or `cuda` (first GPU) from `accelerator.device` and what the runtime offers.
 
 The driver is asked, as it respects `CUDA_VISIBLE_DEVICES`. This initialises CUDA, which does not
 survive a fork, so call it only in a replica. Source: CUDA driver API, cuInit and cuDeviceGetCount.
@@ -27,7 +27,7 @@ def gpu_count() -> int:
 
 
 def choose_device(wanted: str, *, model: str, runtime: str, offers_cuda: bool, gpus: int) -> str:
-    """Choose the device, or raise ModelLoadFailed with the names of the model and the runtime."""
+    """Choose the device, or raise ModelLoadFailed, which names `model` and `runtime`."""
     if wanted == CPU or (wanted != CUDA and not (offers_cuda and gpus)):
         return CPU
     if offers_cuda and gpus:

@@ -40,7 +40,7 @@ Fields = Sequence[Mapping[str, Any]]
 
 
 class Model:
-    """An object with a `predict` method, and MLflow's input fields."""
+    """MLflow model: an object with a `predict` method, and its input fields."""
 
     signature: Signature
 
@@ -75,7 +75,7 @@ class Model:
         self.signature = Signature(inputs=inputs, outputs=outputs, platform="mlflow")
 
     def predict_batch(self, inputs: Arrays) -> Arrays:
-        """Call `predict` once, and raise InferenceFailed if an output is missing."""
+        """Call `predict` once; raise InferenceFailed if an output is missing."""
         found = _arrays_by_name(self._predict(self._convert_inputs(inputs)))
         for spec in self.signature.outputs:
             if spec.name not in found:

@@ -35,7 +35,7 @@ DATATYPES = {
 }
 
 _DIMENSION = re.compile(r"(?!unk__\d|(?:p2o\.)?DynamicDimension\.)[A-Za-z_][\w.-]*")
-"""Dimension name given by an author rather than an exporter."""
+"""Pattern of dimension names that an author rather than an exporter chose."""
 
 _DYNAMIC = tuple(
     b"\x22" + bytes([len(name)]) + name
@@ -47,7 +47,7 @@ _UNREADABLE = re.compile(r"parsing failed|No graph was found")
 
 
 class Model:
-    """ONNX graph in a session of ONNX Runtime."""
+    """ONNX graph in an ONNX Runtime session."""
 
     signature: Signature
     is_pure = True
@@ -109,7 +109,7 @@ class Model:
         self._strings = [spec.name for spec in self.signature.inputs if spec.datatype == "BYTES"]
 
     def predict_batch(self, inputs: Arrays) -> Arrays:
-        """Run the graph once, or raise InvalidRequest if an input is missing or does not fit."""
+        """Run the graph once; raise InvalidRequest if an input is missing or does not fit."""
         for name in self._strings:
             if name in inputs:
                 inputs = {**inputs, name: decode_texts(inputs[name])}

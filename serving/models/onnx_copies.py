@@ -1,10 +1,10 @@
 """Optimised copies of ONNX models, whose graph was optimised for this processor.
 
-A key (SHA-256 of the file, runtime version, options, processor, version of Luthier) names a folder
+A key (SHA-256 of the file, versions of the runtime and Luthier, options, processor) names a folder
 in the user's cache, which a replica writes on request. A folder is complete once it exists and
 never changes, as replicas map its weights; it may be deleted at any time. The least recently loaded
-copies are removed beyond a total size or an age. As the files determine responses, only folders
-that nobody else can write to are used.
+copies are removed once they exceed a total size or an age. As the files determine responses, only
+folders that nobody else can write to are used.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ _ADVICE = "set XDG_CACHE_HOME"
 
 
 def copy_of(digest: str) -> pathlib.Path | None:
-    """Return the folder for the optimised model of a digest, or None if no folder is safe."""
+    """Return the folder of the optimised copy for this digest, or None if no folder is safe."""
     name = hashlib.sha256(f"{digest} {_FITS}".encode()).hexdigest()[:32]
     try:
         folder = private_folder.ensure(private_folder.cache_folder() / COPIES, advice=_ADVICE)

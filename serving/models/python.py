@@ -33,7 +33,7 @@ _DEFAULT = Signature(
 
 
 class Model:
-    """Adapter of a user's object to the contract."""
+    """Adapter from a user's object to the contract of model kinds."""
 
     signature: Signature
 
@@ -74,7 +74,7 @@ class Model:
         self.postprocess = self._run_postprocess if self._finish is not None else None
 
     def predict_batch(self, inputs: Any) -> Any:
-        """Call the user's code, and raise InferenceFailed if an output is missing or incomplete."""
+        """Call the user's code; raise InferenceFailed if an output is missing or incomplete."""
         answer = self._predict(
             list(inputs[self.signature.inputs[0].name]) if self._takes_items else inputs
         )
@@ -114,7 +114,6 @@ class _Uncached(importlib.machinery.SourceFileLoader):
 
 
 def _import(where: str) -> ModuleType:
-    """Import a dotted name, or a file whose folder is added to `sys.path`."""
     if not where.endswith(".py"):
         return importlib.import_module(where)
     file = pathlib.Path(where).absolute()

@@ -42,8 +42,7 @@ TRUSTED_PARTS = frozenset(
 )
 """Parts of common estimators that skops does not trust by default.
 
-None can run code; a forged tree can crash the process (skops pull request 535), but that is only a
-replica.
+None can run code; a forged tree can crash only the replica (skops pull request 535).
 """
 INPUT_ATTRIBUTE = "serving_input"
 
@@ -80,7 +79,7 @@ class Model:
         )
 
     def predict_batch(self, inputs: Arrays) -> Arrays:
-        """Predict a batch, or raise InvalidRequest if the input is missing or of another shape."""
+        """Predict a batch; raise InvalidRequest if the input is missing or its shape is wrong."""
         expected = self._input
         if set(inputs) != {expected.name}:
             raise InvalidRequest(f"inputs {sorted(inputs)}: expected one, named {expected.name!r}")
@@ -114,7 +113,6 @@ class _Pools:
         _Pools._in_force = None  # libraries loaded since have no limit
 
     def limit(self, threads: int) -> None:
-        """Set the number of threads for later calls."""
         if _Pools._in_force != threads:
             self._controller.limit(limits=threads)
             _Pools._in_force = threads

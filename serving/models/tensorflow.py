@@ -29,7 +29,7 @@ DATATYPES = {dtype.name: name for name, dtype in arrays.DTYPES.items()} | {"stri
 
 
 class Model:
-    """Default signature of a SavedModel."""
+    """SavedModel, called through its default signature."""
 
     signature: Signature
     is_pure = True
@@ -61,7 +61,7 @@ class Model:
             )
 
     def predict_batch(self, inputs: Arrays) -> Arrays:
-        """Call the function once, or raise MemoryError or a one-line RuntimeError."""
+        """Call the function once; failures raise MemoryError or a one-line RuntimeError."""
         try:
             tensors = {spec.name: tf.constant(inputs[spec.name]) for spec in self.signature.inputs}
             answer = self._function(**tensors)

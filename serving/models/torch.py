@@ -1,7 +1,7 @@
 """Model kind `torch`: a TorchScript archive or an exported program (`.pt2`), on the CPU or a GPU.
 
-Inputs are in the order of `forward`; a number argument gets the element of an array of shape [].
-Outputs are one tensor, a tuple in signature order, or a dictionary by name.
+Inputs are in the order of `forward`; an argument that is a number gets the element of an array of
+shape []. Outputs are one tensor, a tuple in signature order, or a dictionary by name.
 
 Pickles, including state dicts, are rejected because they run code. Both formats hold PyTorch code,
 which is not sandboxed: serve only models that you trust.
@@ -89,8 +89,11 @@ class Model:
     def predict_batch(self, inputs: Arrays) -> Arrays:
         """Call the module once.
 
-        Raises InvalidRequest, InferenceFailed if outputs differ from the signature, MemoryError, or
-        RuntimeError.
+        Raises:
+            InvalidRequest: an input for a number has several elements.
+            InferenceFailed: the outputs differ from the signature.
+            MemoryError: memory is exhausted, on the CPU or the GPU.
+            RuntimeError: the module fails.
         """
         try:
             with torch.inference_mode():
@@ -122,7 +125,6 @@ class Model:
 
 
 def _form_of(path: pathlib.Path) -> tuple[Literal["script", "program"], bool]:
-    """Return an archive's format and whether it has a trace's example, or raise ValueError."""
     if not zipfile.is_zipfile(path):
         with path.open("rb") as file:
             what = "a pickle" if file.read(1) == b"\x80" else "not a PyTorch archive"

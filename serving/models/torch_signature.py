@@ -154,5 +154,5 @@ def read_signature(path: pathlib.Path, inside: str | bytes) -> Specs | None:
 
 
 def signature_file(path: pathlib.Path) -> pathlib.Path:
-    """Return the file next to a model that declares its signature."""
+    """Return the path of the signature file next to a model."""
     return path.with_suffix(f".{SIGNATURE_FILE}")

@@ -1,8 +1,9 @@
 """Batching check: whether outputs depend on the rest of the batch, tried on samples at load time.
 
-A file only suggests that a first dimension counts items. If it does not (rows may be detected
-objects or a sequence), batches silently give wrong outputs. So two requests are run together, each
-with a copy of itself, and alone; if outputs differ, the model is served unbatched.
+A model file only suggests that the first dimension counts items. If it does not (rows may be
+detected objects or a sequence), batches silently give wrong outputs. So two requests are run
+together, each with a copy of itself, and each alone; if outputs differ, the model is served
+unbatched.
 
 Batches of the same size are compared closely, as they compute an item in the same way. Other sizes
 may use kernels that round differently (TF32 keeps 10 bits, bfloat16 7), which hides smaller
@@ -31,10 +32,13 @@ from serving.tensors import arrays
 from serving.values import DeclaredInputs, Signature, Tensor, TensorSpec
 
 TOLERANCES = {"FP16": 1e-2, "FP32": 1e-4, "FP64": 1e-6}
-"""Maximum rounding error as a share of an output's largest value; other datatypes allow none."""
+"""Datatype -> maximum rounding error as a share of an output's largest value; 0 for others."""
 _OF_ANOTHER_SIZE = TOLERANCES | {"FP16": 5e-2, "FP32": 5e-2}
-"""The same between batch sizes. On an H100, TF32 changed the outputs of a ResNet-18 by 0.0006;
-bfloat16 is eight times as coarse, and other networks are deeper."""
+"""The same for different batch sizes.
+
+On an H100, TF32 changed the outputs of a ResNet-18 by 0.0006; bfloat16 is eight times as coarse,
+and other networks are deeper.
+"""
 _MIN_MULTIPLE = 8
 
 _UNTRIED = "batches of it could not be checked"
@@ -52,8 +56,8 @@ def check_batching(
 
     Args:
         model: a loaded, pure model with detected item axes.
-        samples: its samples, or why there are none; what cannot be checked is not used.
-        told: declared inputs; declared axes and other replicas' findings are not checked.
+        samples: its samples, or why there are none; unchecked batching or padding is not used.
+        told: declared inputs; declared axes and other replicas' findings are trusted.
         within_s: time for padded runs beyond the minimum.
     """
     signature = model.signature
@@ -77,7 +81,6 @@ def check_batching(
 def _padding_of(
     model: LoadedModel, samples: Samples, told: DeclaredInputs, *, within_s: float
 ) -> Padding | str:
-    """Return the padding of a model, or the reason why it cannot be padded."""
     free = {spec.name: _free_axes(spec) for spec in model.signature.inputs}
     lacking = [name for name, axes in free.items() if axes and name not in told.pad]
     if lacking:
@@ -98,7 +101,6 @@ def _padding_of(
 def _laid_padding(
     model: LoadedModel, request: Arrays, told: DeclaredInputs, multiple: int
 ) -> Padding | str:
-    """Return the padding, with the output axes that grow with the free axes of the inputs."""
     signature = model.signature
     wanted: dict[str, int] = {}
     sizes: dict[int, tuple[str, int]] = {}
@@ -222,7 +224,6 @@ def _difference_in_company(
 
 
 def _difference(one: Outputs, other: Outputs, tolerances: Mapping[str, float] = TOLERANCES) -> str:
-    """Return where two responses differ by more than rounding, or ""."""
     for a, b in zip(one, other, strict=True):
         if a.shape != b.shape:
             return f"output {a.name!r} has shape {list(a.shape)} and {list(b.shape)}"
@@ -253,7 +254,6 @@ def _dimension(spec: TensorSpec, axis: int, size: int) -> str:
 
 
 def _resize(request: Arrays, signature: Signature, sizes: Mapping[str, int]) -> Arrays:
-    """Cut or repeat the request along its free dimensions."""
     resized: Arrays = {}
     for spec in signature.inputs:
         array = request[spec.name]

@@ -111,7 +111,7 @@ class Collator:
     """Collator of requests for one model, with a cache of layouts."""
 
     def __init__(self, signature: Signature, padding: Padding | None = None) -> None:
-        """Start with an empty cache; the signature must have item axes."""
+        """The signature must have item axes."""
         self._signature = signature
         self._padding = padding
         self._plans: dict[wire.Layout, RequestPlan] = {}
@@ -184,7 +184,6 @@ class Collator:
         return RequestGroup(plan.key, True, indexes, counts, [], frames[:, prefix:], cuts)
 
     def _parts(self, encoding: int, frame: memoryview) -> tuple[RequestPlan, list[Any]]:
-        """Return a frame's plan and its data: raw bytes, or the elements of BYTES tensors."""
         if encoding == _TENSORS:
             plan, prefix = self._last_plan, self._last_prefix
             if (
@@ -233,7 +232,6 @@ class Collator:
 def _laid_group(
     groups: dict[object, RequestGroup], key: Any, laid: tuple[TensorLayout, ...], parts: list[Any]
 ) -> RequestGroup:
-    """Return the group for a request, in which all requests have the same shared inputs."""
     axes = tuple(one.axis for one in laid)
     shared = tuple(
         part.tobytes() if part.dtype != object else tuple(part.ravel().tolist())

@@ -42,7 +42,6 @@ class BatchResults:
     __slots__ = ("block", "each")
 
     def __init__(self, count: int) -> None:
-        """Start with all outcomes unset."""
         self.each: list[Outcome] = [_UNSET] * count
         """Outcome of each request; unset if there is a block."""
         self.block: output_frames.FrameBlock | None = None
@@ -63,7 +62,7 @@ class Execution:
     def __init__(
         self, model: LoadedModel, *, padding: Padding | None = None, quiet: bool = False
     ) -> None:
-        """Run nothing yet; if `quiet`, do not log what the model raises."""
+        """If `quiet`, do not log exceptions of the model."""
         self._model = model
         self._padding = padding
         self.signature = model.signature
@@ -77,14 +76,14 @@ class Execution:
         self._collator = Collator(model.signature, padding)
 
     def quiet(self) -> Execution:
-        """Return a copy that does not log what the model raises."""
+        """Return a copy that does not log exceptions of the model."""
         return Execution(self._model, padding=self._padding, quiet=True)
 
     def together(self, entries: Sequence[wire.InferEntry]) -> list[tuple[Tensor, ...]]:
-        """Return the outputs of requests, which are run in one call.
+        """Run requests in one call; return their outputs.
 
-        Raises InvalidRequest if the requests do not fit, BrokenContract if outputs are not per
-        item, and whatever the model raises.
+        Raises InvalidRequest if the requests do not fit, BrokenContract if the outputs are not one
+        per item, and whatever the model raises.
         """
         groups, failures = self._collator.groups(entries)
         if failures or len(groups) != 1:
@@ -155,7 +154,6 @@ class Execution:
     def _run_part(
         self, group: RequestGroup, outcomes: BatchResults, *, copies: bool
     ) -> tuple[tuple[int, int, int], Failure | None]:
-        """Call the model once and set successful outcomes; return the times and any failure."""
         failure = None
         began_ns = called_ns = returned_ns = time.monotonic_ns()
         try:

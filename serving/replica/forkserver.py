@@ -84,7 +84,6 @@ class ForkServer:
             time.sleep(_RETRY_S)
 
     def _read_orders(self) -> bool:
-        """Execute the received orders; return False if the channel has ended."""
         try:
             orders = self._control.receive_all()
         except Closed:

@@ -1,6 +1,6 @@
 """Main loop of a replica: one thread reads actions from a blocking socket, runs them and responds.
 
-- An action after its window is rejected (TOO_LATE); an action before its window waits. The only
+- An action that is late for its window is rejected (TOO_LATE); an early one waits. The only
   clock is CLOCK_MONOTONIC, shared with the gateway.
 - A LOAD includes the warm-up, so that no INFER pays for a first call.
 - The caller disables automatic garbage collection; the loop collects after a load and while idle.
@@ -60,8 +60,8 @@ def serve(
 ) -> int:
     """Run as a replica on a connected, blocking socket; return the exit code.
 
-    A message above `max_message_bytes` ends the replica. Absolute paths of the gateway lie below
-    `root`.
+    A message above `max_message_bytes` ends the replica. The gateway's absolute paths are looked up
+    below `root`.
     """
     try:
         with contextlib.suppress(ConnectionError):  # the gateway may end inside a message
@@ -73,7 +73,6 @@ def serve(
 
 
 def _right_lacking(path: pathlib.Path) -> str:
-    """Return a suffix for an error message if this user may not read a file or `FILE:NAME`."""
     name = path.name.partition(":")[0]
     if (
         not path.is_absolute()
@@ -95,13 +94,12 @@ class MainLoop:
         self._poll.register(sock, select.POLLIN)
         self._root = root
         self._max_response_bytes: int | None = None
-        """Limit for a response, from the last LOAD."""
+        """Size limit of a response, from the last LOAD."""
         self._models: dict[int, tuple[Execution, int]] = {}
-        """Models and their pages by wire id."""
+        """Wire id -> model and its number of pages."""
         self._shares = False
         """Whether models come and go within a page budget."""
         self._actions = 0
-        """Number of actions since the last garbage collection."""
 
     def run(self) -> None:
         """Serve until the socket is closed, or raise as `MessageSocket.receive` does."""
@@ -171,7 +169,6 @@ class MainLoop:
         return _result(message.action_id, times, outcomes, status)
 
     def _load(self, message: wire.LoadMessage) -> tuple[ActionStatus, dict[str, object]]:
-        """Load a model; return the status and the detail for LOADED."""
         self._max_response_bytes = message.max_response_bytes
         settled = message.budget is None  # costs time while serving
         before_bytes = malloc.resident_bytes(settled=settled)
@@ -218,7 +215,6 @@ class MainLoop:
     def _settle(
         self, model: models.LoadedModel, message: wire.LoadMessage
     ) -> tuple[Execution, warmup.WarmUp]:
-        """Find out how the model can be batched, and warm it up, or raise ModelLoadFailed."""
         told = message.inputs
         model.signature = detect_item_axes(
             model.signature, item_axis=told.item_axis, shared=told.shared, where=message.name
@@ -249,7 +245,6 @@ class MainLoop:
         )
 
     def _room_lacking(self, message: wire.LoadMessage) -> str:
-        """Return why the model exceeds the page budget, or ""."""
         if message.budget is None:
             return ""
         others = sum([pages for _, pages in self._models.values()])
@@ -281,7 +276,6 @@ def _unknown(model: int) -> str:
 
 
 def _start(earliest_ns: int, latest_ns: int) -> int | None:
-    """Wait for the window; return the start time, or None if the window has closed."""
     now_ns = time.monotonic_ns()
     if latest_ns and now_ns > latest_ns:
         return None

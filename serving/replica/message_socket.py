@@ -26,9 +26,10 @@ class MessageSocket:
         self._head = bytearray(wire.HEAD.size)
 
     def receive(self) -> tuple[MessageType, memoryview] | None:
-        """Return the next message, or None if the socket was closed.
+        """Return the next message, or None if the gateway closed the socket between messages.
 
-        Raises WireError for invalid bytes, and ConnectionError if it was closed inside a message.
+        Raises WireError for invalid bytes, and ConnectionError if the socket is closed inside a
+        message.
         """
         if not self._fill(memoryview(self._head)):
             return None
@@ -50,7 +51,6 @@ class MessageSocket:
                 sent = max(0, sent - len(piece))
 
     def _fill(self, view: memoryview) -> bool:
-        """Fill the view; return False at the end of the stream."""
         filled = 0
         while filled < len(view):
             count = self._sock.recv_into(view[filled:], 0, socket.MSG_WAITALL)

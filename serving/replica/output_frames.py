@@ -118,7 +118,6 @@ def _frame(named: list[_Output]) -> Frame:
 
 
 def _block(group: RequestGroup, named: list[_Output], count: int) -> FrameBlock | None:
-    """Return frames of the same size as a block, or None if they are large."""
     items, requests = group.counts[0], len(group.counts)
     rows = [(output.raw, len(output.raw) // count) for output in named]
     size, descriptor = _sized_descriptor(named, rows, items)
@@ -147,7 +146,6 @@ def _frames_of_slices(group: RequestGroup, named: list[_Output], count: int) -> 
     """Return frames whose data are views, cut along axis 0."""
     rows = [(output.raw, len(output.raw) // count if count else 0) for output in named]
     sized: dict[int, tuple[int, bytes]] = {}
-    """Number of items in a request -> size and descriptor of its frame."""
     result: list[Frame] = []
     position = 0
     for items in group.counts:
@@ -167,7 +165,6 @@ def _frames_of_slices(group: RequestGroup, named: list[_Output], count: int) -> 
 def _sized_descriptor(
     named: list[_Output], rows: list[tuple[memoryview, int]], items: int
 ) -> tuple[int, bytes]:
-    """Return the size and the descriptor of a frame with the given number of items."""
     tensors = [
         (output.name, output.datatype, (items, *output.array.shape[1:]), items * row)
         for output, (_, row) in zip(named, rows, strict=True)

@@ -18,7 +18,7 @@ class Padding(NamedTuple):
     """Free dimensions are padded to a multiple of this."""
     fills: Mapping[str, float]
     outputs: Mapping[str, Mapping[int, tuple[str, int]]]
-    """Output -> axis -> the input and its axis that determine the size."""
+    """Output -> axis -> the input and the input's axis that determine the size."""
 
     def pad_shape(self, spec: TensorSpec, shape: tuple[int, ...]) -> tuple[int, ...]:
         """Return the padded shape of an input."""

@@ -1,7 +1,7 @@
-"""Preload of a model kind: imports its runtime, and incurs its first-use costs before HELLO.
+"""Preload of a model kind: imports its runtime and runs a small model before HELLO.
 
-Running a small model does the latter. With ONNX Runtime, the first load of `resnet` then takes
-3.3 ms instead of 11 ms (later loads take 2.6 ms), and the start takes 9 ms longer.
+The small model incurs first-use costs. With ONNX Runtime, the first load of `resnet` then takes 3.3
+ms instead of 11 ms (later loads take 2.6 ms), and the start takes 9 ms longer.
 """
 
 from __future__ import annotations

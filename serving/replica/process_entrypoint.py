@@ -5,8 +5,8 @@ forked child calls `run`; a new process is started as
 
     python -m serving.replica.process_entrypoint ORDER TEMPLATE_PID
 
-With {"program", "folder"} in the order, the process becomes that program. Memory shared with the
-fork server counts as the fork server's.
+If the order has {"program", "folder"}, the process becomes that program. Memory shared with the
+fork server is charged to the fork server.
 """
 
 from __future__ import annotations
@@ -37,8 +37,8 @@ log = logging.getLogger(__name__)
 def run(order: Mapping[str, Any], *, parent: int) -> int:
     """Become the replica that an order describes; return its exit code.
 
-    `procs` are files of control groups, `environment` holds the variables that differ from the
-    fork server's. The replica ends with `parent`, the fork server.
+    `procs` lists the control groups' procs files; `environment` holds variables that override the
+    fork server's. The replica ends when `parent`, the fork server, does.
     """
     for procs in order["procs"]:
         try:
@@ -70,7 +70,7 @@ def serve(path: str, *, root: pathlib.Path | None = None) -> int:
 
 
 def become_program(order: Mapping[str, Any]) -> int:
-    """Become the order's program, whose last argument is the gateway's Unix socket."""
+    """Become the order's program, whose last argument is the path of the gateway's Unix socket."""
     program = order["program"]
     try:
         os.chdir(order["folder"])

@@ -28,7 +28,7 @@ class RequestPlan(NamedTuple):
     """Plan for converting frames of one layout into arrays; tensors are sorted by name."""
 
     key: tuple[tuple[str, str, tuple[int, ...]], ...]
-    """(name, datatype, shape without item axis) per tensor; requests of one key run together."""
+    """(name, datatype, shape without item axis) per tensor; requests with equal keys run as one."""
     items: int | None
     """Number of items; None if there is no free item axis, so that the request runs alone."""
     has_bytes: bool
@@ -95,7 +95,7 @@ def padded_arrays(
 def pad(
     array: NDArray[Any], shape: tuple[int, ...], padded: tuple[int, ...], fill: float
 ) -> NDArray[Any]:
-    """Return an array enlarged by the excess of `padded` over `shape`; BYTES are filled with ""."""
+    """Pad an array at the ends of axes, from `shape` to `padded`; fill BYTES with ""."""
     if padded == shape:
         return array
     wider = [(0, more - size) for size, more in zip(shape, padded, strict=True)]

@@ -3,7 +3,7 @@
 file     npz file next to the model, with one array per input (`ModelSpec.sample`)
 model    `sample_inputs()` of the model, in the same form
 made-up  random numbers and empty strings that fit the signature; only for kinds whose models are
-pure functions (`is_pure`), and if all free dimensions have declared sizes
+pure functions (`is_pure`), and only if all free dimensions have declared sizes
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ MADE_UP = "made-up"
 _MAX_SYNTHETIC = (1, 9, 127)
 """Upper bounds for synthetic integers, which may be small indexes or the bytes of a file."""
 _UNPACKING = (zipfile.BadZipFile, zlib.error, lzma.LZMAError)
-"""Errors of a damaged archive; encryption or an unknown method raises RuntimeError."""
+"""Errors that a damaged archive raises; encryption or an unknown method raises RuntimeError."""
 
 
 class Samples(NamedTuple):
@@ -106,7 +106,6 @@ def samples_of(
 
 
 def _real(source: str, where: str, read: Callable[[int], Arrays]) -> Samples:
-    """Return samples that are read on demand, and repeated if there are too few."""
 
     def requests(count: int) -> list[Arrays]:
         samples = read(count)
@@ -130,7 +129,6 @@ def _made_up(
     *,
     most: int,
 ) -> list[Arrays]:
-    """Return random requests of declared values, floats around zero, and integers up to `most`."""
     rng = np.random.default_rng(0)
     requests: list[Arrays] = [{} for _ in range(count)]
     for spec in signature.inputs:
@@ -158,7 +156,6 @@ def _random(
 def _ways(
     shapes: Mapping[str, tuple[int, ...]], signature: Signature, where: str
 ) -> dict[str, SampleLayout]:
-    """Find out how samples lie in arrays, or raise ModelLoadFailed if they do not fit."""
     found = find_layouts(shapes, signature)
     if found is not None:
         return found
@@ -207,7 +204,6 @@ def _of_file(file: pathlib.Path, signature: Signature, count: int) -> Arrays:
 
 
 def _head(stream: IO[bytes], name: str) -> tuple[tuple[int, ...], np.dtype[Any]]:
-    """Return an npz array's shape and dtype, or raise ValueError if it is not in plain rows."""
     version = np.lib.format.read_magic(stream)
     read = np.lib.format.read_array_header_1_0
     if version != (1, 0):
@@ -219,7 +215,6 @@ def _head(stream: IO[bytes], name: str) -> tuple[tuple[int, ...], np.dtype[Any]]
 
 
 def _first_rows(stream: IO[bytes], name: str, count: int | None) -> NDArray[Any]:
-    """Return up to `count` rows of an npz array, or all rows for None."""
     shape, dtype = _head(stream, name)
     if shape and count is not None:
         shape = (min(shape[0], count), *shape[1:])

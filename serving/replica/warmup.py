@@ -2,7 +2,7 @@
 
 A model that fails on real samples must not serve; a failure on synthetic samples means nothing.
 Single items are run until a call takes no longer than the one before, then the largest batch that
-is expected to end in time. Samples take the path of requests, which checks them and the outputs.
+is expected to end in time. Samples are run like requests, which checks them and the outputs.
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ class WarmUp(NamedTuple):
     """Source of samples: `file`, `model` or `made-up`; `none` if nothing was run."""
     took_s: float
     stages_s: dict[int, tuple[float, float, float]]
-    """Seconds of input, execution and output of the last batch, by number of items."""
+    """Number of items -> seconds of input, execution and output in the last batch of that size."""
     failure: str | None = None
-    """Reason why synthetic inputs failed or do not exist; not the model's fault."""
+    """Reason why synthetic inputs failed or do not exist; the model is not at fault."""
 
     @property
     def batch_s(self) -> dict[int, float]:
-        """Seconds of the last batch, by number of items."""
+        """Number of items -> seconds that the last batch of that size took."""
         return {items: sum(stages) for items, stages in self.stages_s.items()}
 
     def as_json(self) -> dict[str, object]:
@@ -53,7 +53,7 @@ class WarmUp(NamedTuple):
 
 
 class _Failed(Exception):
-    """A sample failed; the message is the model's."""
+    """A sample failed; the message comes from the model."""
 
 
 def warm_up(
@@ -105,7 +105,6 @@ class _WarmupRun:
             self._settle(items, items * one_s, until_s)
 
     def _settle(self, items: int, expected_s: float, until_s: float) -> None:
-        """Run a batch until it takes no longer than expected, or time is up."""
         entries = self._entries(items)
         for _ in range(_MAX_RUNS):
             if time.monotonic() + expected_s > until_s:
@@ -119,7 +118,6 @@ class _WarmupRun:
         return entries_of(self._samples.requests(items), self._execution.signature)
 
     def _once(self, entries: list[wire.InferEntry]) -> float:
-        """Run a batch and return its seconds, or raise _Failed if a sample failed."""
         items = len(entries)
         message = wire.InferMessage(0, 0, 0, 0, entries)
         outcomes, times = self._execution.run(message, time.monotonic_ns())

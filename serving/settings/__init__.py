@@ -42,7 +42,7 @@ class ServingSettings:
     clockwork: ClockworkSettings = dataclasses.field(default_factory=ClockworkSettings)
     server: ServerSettings = dataclasses.field(default_factory=ServerSettings)
     models: Mapping[str, Mapping[str, Value]] = dataclasses.field(default_factory=dict)
-    """Overrides for single models: values by setting, by model."""
+    """Overrides for single models: model -> setting -> value."""
 
     def of(self, model: str) -> ServingSettings:
         """Return the settings of one model, with its overrides applied."""
@@ -83,7 +83,7 @@ class ServingSettings:
     def with_overrides_of(
         self, model: str, given: ServingSettings, knobs: Collection[str] = ()
     ) -> ServingSettings:
-        """Return a copy with the model's overrides from `given`, for `knobs` or, if empty, all."""
+        """Return a copy with the model's overrides from `given`, for all settings or `knobs`."""
         now, then = self.models.get(model, {}), given.models.get(model, {})
         own = {knob: value for knob, value in now.items() if knobs and knob not in knobs}
         own |= {knob: value for knob, value in then.items() if not knobs or knob in knobs}
@@ -154,7 +154,6 @@ def flatten(values: Mapping[str, Any], source: str) -> dict[str, Any]:
 
 
 def _of_model(name: str) -> tuple[str, str]:
-    """Split a dotted name into its model, empty for all models, and setting."""
     if not name.startswith(f"{_MODELS}."):
         return "", name
     _, model, knob = ([*name.split(".", 2), "", ""])[:3]

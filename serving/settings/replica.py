@@ -17,11 +17,11 @@ class ReplicaSettings:
     count: int = setting(1, "replicas", 1, 64)
     """Number of replicas. Default 1: the minimum."""
     cpu: float | None = setting(None, "cores", 0.05, 256)
-    """CPU quota of each replica, in periods of 100 ms. Default none: no limit."""
+    """CPU quota of each replica, enforced in periods of 100 ms. Default none: no limit."""
     memory_mb: int | None = setting(None, "MiB", 8, 4_194_304)
     """Memory limit of each replica, without swap. Default none. Lowering it starts new replicas."""
     threads: int = setting(1, "threads", 1, 256)
-    """Threads inside one operator of the runtime. Default 1: replicas help small models more."""
+    """Threads inside one operator. Default 1: for small models, more replicas help more."""
     spawner: Literal["process", "docker"] = setting("process", live=False)
     """What runs the replicas: local processes (`process`) or local Docker containers (`docker`).
 
@@ -41,7 +41,7 @@ class ReplicaSettings:
     """Time to run the model on sample inputs before a replica takes requests (docs/models.md).
 
     The first call is always made; further calls, with single items and then with
-    `batching.max_size`, are made if they should end in time. 0: only batching checks
+    `batching.max_size`, are made if they should end in time. With 0, only batching is checked
     (docs/batching.md). Counts towards `ready_timeout_s`. Default 2 s: small models need
     milliseconds, large ones are not delayed for long.
     """

@@ -19,9 +19,9 @@ class BatchingSettings:
     arrivals. Default fixed: predictable.
     """
     slo_ms: float = setting(20.0, "ms", 0.1, 3_600_000)
-    """Latency SLO for `aimd` and `quantile`; a batch gets a third. Default 20 ms, as Clipper's."""
+    """Latency SLO for `aimd` and `quantile`; a batch gets a third. Default 20 ms, as in Clipper."""
     max_size: int = setting(8, "items", 1, 4096)
-    """Maximum items in a batch; larger requests are split. Default 8: most gain, little waiting."""
+    """Maximum items in a batch; larger requests are split. Default 8: most gain for little wait."""
     timeout_us: int = setting(0, "us", 0, 10_000_000)
     """Maximum wait of the oldest item while a worker is free. Default 0: no wait."""
     pad_to: int | None = setting(None, "", 1, 65_536)
@@ -48,7 +48,7 @@ class RoutingSettings:
     """Which free worker takes the next batch."""
 
     policy: Literal["least-loaded", "round-robin"] = setting("least-loaded")
-    """`least-loaded`: the worker with the fewest batches or, if several have, the one free soonest.
+    """`least-loaded`: the worker with the fewest batches or, in a tie, the one free soonest.
 
     `round-robin`: each in turn.
     """
@@ -68,8 +68,8 @@ class SchedulingSettings:
     queue_capacity: int = setting(2048, "items", 1, 1_000_000)
     """Maximum number of queued items; beyond it, the flow with the most items gets 429.
 
-    A flow is one client application's requests. A request with more items gets 413. Default 2048:
-    some 0.1 s of a fast model's work.
+    A flow is the requests of one client application. A single request with more items gets 413.
+    Default 2048: some 0.1 s of a fast model's work.
     """
     default_deadline_s: float = setting(30.0, "s", 0.001, 86_400)
     """Deadline of a request that has none. Default 30 s: longer than a patient client waits."""
@@ -97,10 +97,11 @@ class ClockworkSettings:
     page_mb: float = setting(1.0, "MiB", 0.0625, 1024, live=False)
     """Unit in which `memory_mb` is counted. Default 1 MiB: small CPU models are not much larger."""
     schedule_ahead_ms: float = setting(10.0, "ms", 0.1, 1000)
-    """Time before a replica becomes free at which it is given its next batch.
+    """How long before a replica becomes free it is given its next batch.
 
-    At most a tenth of the shortest recent relative deadline is used. Default 10 ms, as Clockwork's:
-    longer than a message and a plan take. A longer time decides earlier, among fewer requests.
+    At most a tenth of the shortest recent relative deadline is used. Default 10 ms, as in
+    Clockwork: longer than a message and a plan take. A longer time decides earlier, among fewer
+    requests.
     """
     window_ms: float = setting(50.0, "ms", 0.1, 1000)
     """Maximum delay in starting a batch or model load; one that would be later is dropped.
@@ -121,5 +122,5 @@ class ClockworkSettings:
     max_exec_ms: float = setting(25.0, "ms", 0.1, 60_000)
     """Maximum duration of a batch with several items, since it blocks other models.
 
-    Default 25 ms, as Clockwork's.
+    Default 25 ms, as in Clockwork.
     """

@@ -13,7 +13,7 @@ class ServerSettings:
     """Listeners and their limits, which are fixed while the server runs."""
 
     host: str = setting("127.0.0.1", live=False)
-    """Address of the inference port. Default loopback: opening it to a network is a choice."""
+    """Address of the inference port. Default loopback: network access is a deliberate choice."""
     port: int = setting(8000, "", 0, 65_535, live=False)
     """Inference port (HTTP); 0 takes a free one."""
     grpc_port: int | Literal["auto"] | None = setting("auto", "", 0, 65_535, live=False)
@@ -23,7 +23,10 @@ class ServerSettings:
     is in use, the server logs that and runs without gRPC.
     """
     admin_host: str = setting("127.0.0.1", live=False)
-    """Address of the admin port, which runs code. Default loopback; others need a token and TLS."""
+    """Address of the admin port, which runs code.
+
+    Default loopback; any other address needs a token and TLS.
+    """
     admin_port: int = setting(8002, "", 0, 65_535, live=False)
     """Port for health, metrics, live settings; 0, the default with `port` 0, takes a free one."""
     admin_access: Literal["token", "open"] = setting("token", live=False)
@@ -40,7 +43,7 @@ class ServerSettings:
     Default none: a token is generated, on loopback only.
     """
     max_body_bytes: int = setting(64 * 1024 * 1024, "bytes", 1024, 2**31 - 1, live=False)
-    """Maximum size of a request body; a larger one gets 413. Default 64 MiB, as Triton's."""
+    """Maximum size of a request body; a larger one gets 413. Default 64 MiB, as in Triton."""
     max_json_bytes: int = setting(4 * 1024 * 1024, "bytes", 1024, 2**31 - 1, live=False)
     """Maximum JSON in a request that the server itself parses, after decompression; more gets 413.
 
@@ -63,7 +66,7 @@ class ServerSettings:
     max_buffered_mb: int = setting(1024, "MiB", 1, 4_194_304, live=False)
     """Maximum size of the requests buffered on the inference ports.
 
-    Counted are bodies that are arriving, queued (with large headers) or decompressed; bodies of 64
+    These are bodies that are arriving, queued (with large headers) or decompressed; bodies of 64
     KiB or more until answered; and unread responses (not over TLS). Beyond the limit, growing
     bodies get 503 with Retry-After (RESOURCE_EXHAUSTED). At least twice `max_body_bytes`. Default 1
     GiB: sixteen of the largest bodies.
@@ -133,11 +136,11 @@ class ServerSettings:
     For one server at a time. Default none: `state_dir`; without it, each start profiles the models.
     """
     repository_poll_s: float = setting(1.0, "s", 0.05, 3600, live=False)
-    """Time between scans of the model repository. Default 1 s, as TensorFlow Serving's.
+    """Time between scans of the model repository. Default 1 s, as in TensorFlow Serving.
 
     A version is taken up once two scans see the same files.
     """
     repository_loaded_versions: int = setting(1, "versions", 1, 100, live=False)
-    """Number of a repository model's newest versions to keep loaded. Default 1: saves memory."""
+    """How many newest versions of a repository model stay loaded. Default 1: saves memory."""
     drain_s: float = setting(20.0, "s", 0, 3600, live=False)
     """Maximum time from SIGTERM to the end of the last in-flight request. Default 20 s."""

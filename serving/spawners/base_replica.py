@@ -1,4 +1,4 @@
-"""Common part of the replicas of all spawners: socket, features, usage and end."""
+"""Common base of process and container replicas."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from serving.system.cgroups.cgroup import ControlGroup, Usage
 
 
 class BaseReplica:
-    """One process or container of a spawner. Not thread-safe."""
+    """Replica that a spawner started. Not thread-safe."""
 
     def __init__(self, worker: int, group: ControlGroup | None = None) -> None:
         self.worker = worker
@@ -19,7 +19,7 @@ class BaseReplica:
         self.features: tuple[str, ...] = ()
         self.ended: asyncio.Future[ExitStatus] = asyncio.get_running_loop().create_future()
         self.group = group
-        """Control group of the replica; None if there is none or it is not visible."""
+        """Control group of the replica; None if it has none or its group is not visible."""
         self._sock: socket.socket | None = None
         self._memory_mb: int | None = None
         self._was_killed = False
@@ -37,7 +37,7 @@ class BaseReplica:
         self._sock = sock
 
     def usage(self) -> Usage:
-        """Return the resource usage so far, or the last known usage."""
+        """Return the resource usage so far, or the last known usage once the group is gone."""
         if self.group is not None and not self.ended.done():
             usage = self.group.usage()
             if usage.cpu_s is not None:  # None: the group is gone

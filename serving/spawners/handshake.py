@@ -42,7 +42,7 @@ def listen(path: pathlib.Path, *, mode: int | None = None) -> Iterator[socket.so
 
 @contextlib.asynccontextmanager
 async def ready_within(replica: BaseReplica, timeout_s: float) -> AsyncIterator[None]:
-    """Abandon a replica whose start fails, or takes too long, which raises ReplicaStartFailed."""
+    """Abandon a replica if its start fails; if it takes too long, also raise ReplicaStartFailed."""
     try:
         async with asyncio.timeout(timeout_s):
             yield
@@ -82,7 +82,7 @@ def end_as_failure(ended: ExitStatus) -> ReplicaStartFailed:
 async def accept(listener: socket.socket) -> socket.socket:
     """Accept a connection and make it non-blocking.
 
-    `loop.sock_accept` leaks it if the task is cancelled just after the accept.
+    `loop.sock_accept` leaks the connection if the task is cancelled just after the accept.
     """
     loop = asyncio.get_running_loop()
     while True:

@@ -22,7 +22,7 @@ class Loader(yaml.SafeLoader):
     _depth = 0
 
     def compose_node(self, parent: yaml.Node | None, index: Any) -> yaml.Node | None:
-        """Compose a node and its children."""
+        """Compose a node; reject aliases and deep nesting."""
         if self.check_event(yaml.AliasEvent):
             # A few lines of aliases can expand to gigabytes in an error or a record.
             raise ValueError("anchors and aliases (*name) are not supported; write the value out")
@@ -56,9 +56,9 @@ def read(file: pathlib.Path, *, max_bytes: int = MAX_BYTES) -> Any:
 
 
 def yaml_problem(error: Exception) -> str:
-    """Return a YAML error as one line, with its line and column from 1.
+    """Return a YAML error as one line, with its line and column counted from 1.
 
-    PyYAML's own messages repeat the position and draw the line.
+    PyYAML's own messages repeat the position and quote the line.
     """
     if isinstance(error, ReaderError):
         code = error.character if isinstance(error.character, int) else ord(error.character)

@@ -40,7 +40,7 @@ class Closed(Exception):
 
 
 class ControlChannel:
-    """One end of a channel, for one thread."""
+    """One end of a channel. Not thread-safe."""
 
     def __init__(self, sock: socket.socket) -> None:
         sock.setblocking(False)
@@ -96,7 +96,6 @@ class ControlChannel:
         return self._poll(0, 0)  # hang-up is always reported
 
     def _next(self) -> Frame | None:
-        """Remove and return the next complete frame received, if any."""
         received = self._received
         if len(received) < _LENGTHS.size:
             return None
@@ -113,7 +112,6 @@ class ControlChannel:
         return json.loads(text), blob
 
     def _read(self) -> bool:
-        """Read what has arrived; return False if that is nothing."""
         try:
             data = self.sock.recv(_PIECE_BYTES)
         except BlockingIOError:
@@ -136,7 +134,7 @@ class ControlChannel:
 
 
 class ControlledProcess(ControlChannel):
-    """Child process, with its parent's end of the channel."""
+    """Child process, and the parent's end of its channel."""
 
     def __init__(self, process: subprocess.Popen[bytes], sock: socket.socket) -> None:
         super().__init__(sock)
@@ -153,8 +151,8 @@ class ControlledProcess(ControlChannel):
     ) -> Self:
         """Start a module in its own session, out of reach of Ctrl-C; `output` gets all it prints.
 
-        Without `environment` it inherits the variables, and the current folder cannot shadow
-        packages. Raises OSError.
+        If `environment` is None, it inherits this process's variables, and the current folder
+        cannot shadow packages. Raises OSError if the process cannot start.
         """
         command = [sys.executable, "-m", module, *words]
         if environment is None:

@@ -46,7 +46,6 @@ class Fingerprint(NamedTuple):
 
 
 def _stamp(file: str | pathlib.Path) -> Stamp:
-    """Return a file's stamp, which hard links share."""
     seen = os.stat(file)  # noqa: PTH116 - also takes a text
     return seen.st_dev, seen.st_ino, seen.st_size, seen.st_mtime_ns
 

@@ -1,4 +1,4 @@
-"""JSON log lines on stderr, shared by gateway, fork servers and replicas (see `pid`)."""
+"""JSON log lines on stderr, shared by gateway, fork servers and replicas; `pid` tells which."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class JsonLines(logging.Formatter):
 
 
 def log_lines(level: int | str) -> None:
-    """Configure this process's logging; for main modules."""
+    """Configure this process's logging; call only from main modules."""
     handler = logging.StreamHandler()
     handler.setFormatter(JsonLines())
     logging.basicConfig(level=level, handlers=[handler])

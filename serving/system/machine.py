@@ -1,4 +1,4 @@
-"""Identify this machine's processor, so that measurements are compared on the same kind."""
+"""Identity of this machine's processor, as measurements from different kinds are not comparable."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Fit the number of connections to the limit on open files, raised where possible."""
+"""Fit the number of connections to the limit on open files, which is raised if possible."""
 
 from __future__ import annotations
 

@@ -20,7 +20,7 @@ IMAGE = "python:3.12-slim"
 def unsupported_message(program: str, words: Sequence[str], *, serves: bool = False) -> str | None:
     """Return an error line with the equivalent `docker run`, or None on Linux.
 
-    `program` is the command and `words` are its arguments; `serves`: it listens on a port.
+    `program` is the command, `words` its arguments, and `serves` whether it listens on a port.
     """
     system = str(sys.platform)  # mypy knows only its own platform
     if system == "linux":
@@ -51,7 +51,6 @@ def _port(words: Sequence[str]) -> str:
 
 
 def _source() -> pathlib.PurePath | None:
-    """Return the checkout or wheel of this installation, or None if unknown."""
     checkout = pathlib.Path(__file__).resolve().parent.parent.parent
     if (checkout / "pyproject.toml").exists():
         return checkout

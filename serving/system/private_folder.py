@@ -51,8 +51,8 @@ def ensure(folder: pathlib.Path, *, advice: str) -> pathlib.Path:
 def check(folder: pathlib.Path, *, advice: str, is_parent: bool = False) -> None:
     """Raise OSError if a path is not a folder, or somebody else can change what is in it.
 
-    `is_parent`: it only holds the folder of such files, so it may be root's, or writable to others
-    if its sticky bit protects what it holds.
+    With `is_parent`, it only holds the private folder, so it may belong to root, or others may
+    write to it if its sticky bit protects its contents.
     """
     seen = folder.lstat()
     if not stat.S_ISDIR(seen.st_mode):

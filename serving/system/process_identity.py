@@ -17,7 +17,7 @@ import secrets
 import tempfile
 
 _NAME = re.compile(r"luthier-([0-9]{1,7})-([0-9]+)-([0-9]+)-[0-9a-f]{8}")
-"""A pid has at most seven digits; a name with more was made by somebody else."""
+"""A pid has at most seven digits; names with longer ones are not Luthier's."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -26,9 +26,9 @@ class ProcessIdentity:
 
     pid: int
     started_ticks: int
-    """Clock ticks from boot to start; 0: unknown."""
+    """Clock ticks from boot to start; 0 if unknown."""
     namespace: int
-    """Inode of the pid namespace; 0: unknown."""
+    """Inode of the pid namespace; 0 if unknown."""
 
     def new_name(self) -> str:
         """Return a unique name for something that this process owns."""
@@ -77,7 +77,7 @@ def has_ended(pid: int) -> bool:
 
 
 def stat_fields(pid: int) -> list[str]:
-    """Return the fields of /proc/<pid>/stat from the third, the state, on; [] if it is gone."""
+    """Return the fields of /proc/<pid>/stat from the third (state) on, or [] without a process."""
     try:
         stat = pathlib.Path(f"/proc/{pid}/stat").read_text(encoding="latin-1")
     except OSError:
@@ -86,7 +86,6 @@ def stat_fields(pid: int) -> list[str]:
 
 
 def _started_ticks(pid: int) -> int | None:
-    """Return field 22 of /proc/<pid>/stat, or None without a living process."""
     fields = stat_fields(pid)
     return None if not fields or fields[0] in "ZX" else int(fields[19])
 

@@ -1,7 +1,7 @@
 """Timer for an event loop, finer than a millisecond.
 
-uvloop rounds timers to whole milliseconds, longer than most batches take. So this is a timerfd, set
-to absolute CLOCK_MONOTONIC time, the clock of `time.monotonic`.
+uvloop rounds timers to whole milliseconds, longer than most batches take. So this timer is a
+timerfd, set to absolute CLOCK_MONOTONIC time, the clock of `time.monotonic`.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ class _Timespec(ctypes.Structure):
 class Timer:
     """Timer that calls `on_expired` at the earliest time set since its last expiry.
 
-    A later time never replaces an earlier one: an early expiry is cheaper than a system call for
-    each change.
+    A later time never replaces an earlier one: an early expiry is cheaper than a system call per
+    change.
     """
 
     def __init__(self, loop: asyncio.AbstractEventLoop, on_expired: Callable[[], None]) -> None:

@@ -1,6 +1,6 @@
 """Read files that users name: regular files of bounded size.
 
-A FIFO would block, a device never ends.
+A FIFO would block, and a device never ends.
 """
 
 from __future__ import annotations

@@ -25,7 +25,7 @@ _BYTE = np.dtype("u1")
 
 
 def datatype_of(array: NDArray[Any]) -> str | None:
-    """Return the datatype of an array (strings and objects: BYTES), if it has one."""
+    """Return the datatype of an array (BYTES for strings and objects), or None if it has none."""
     if array.dtype.kind in "SUO":
         return "BYTES"
     return _DATATYPES.get((array.dtype.kind, array.dtype.itemsize))

@@ -53,7 +53,7 @@ def value_specs_of(
 ) -> dict[str, ValueSpec]:
     """Return the value generator of every input from NAME=VALUES strings, or raise InvalidSettings.
 
-    `read` returns a file's text (None: no files); `source` is named in errors.
+    `read` returns a file's text; if it is None, files are rejected. `source` is named in errors.
     """
     specs = {spec.name: spec for spec in signature.inputs}
     found = {name: _default(spec) for name, spec in specs.items()}

@@ -97,8 +97,8 @@ def _apply_declared_axes(
 def why_no_rows(signature: Signature) -> str:
     """Return why items are not stacked along axis 0 of every tensor; empty if they are.
 
-    They also are in an unbatched model if its inputs fix their number, or its shapes would allow
-    batches.
+    They are also stacked in an unbatched model if its inputs fix their number, or if its shapes
+    would allow batches.
     """
     inputs, outputs = _labelled(signature)
     if not signature.is_batched:
@@ -124,7 +124,6 @@ _Labelled = list[tuple[str, TensorSpec]]
 
 
 def _labelled(signature: Signature) -> tuple[_Labelled, _Labelled]:
-    """Return the inputs and the outputs, each with its name in messages."""
     inputs = [(f"input {spec.name!r}", spec) for spec in signature.inputs]
     return inputs, [(f"output {spec.name!r}", spec) for spec in signature.outputs]
 

@@ -4,7 +4,7 @@ The first axis counts samples where possible. By the array's rank, relative to i
 
     one more              each entry is a sample
     same, batched         each entry is an item, whose item axis is the first or left out; if the
-                          sizes say so, items lie along the item axis; shared inputs: one sample
+                          sizes say so, items lie along the item axis; a shared input is one sample
     same, not batched     a sample has as many rows as the fixed first dimension (1 if free), or
                           is the whole array
 
@@ -30,11 +30,11 @@ class SampleLayout(NamedTuple):
 
     samples: int
     axis: int | None
-    """Axis along which the samples lie; None: the array is one sample."""
+    """Axis along which the samples lie; None if the array is one sample."""
     entries: int = 1
     """Number of entries along that axis per sample."""
     into: int | None = None
-    """Axis of the input that takes a sample's entries; None: a single entry has all axes."""
+    """Axis of the input for a sample's entries; None if a single entry has all axes."""
 
     def arrange(self, array: NDArray[Any]) -> NDArray[Any]:
         """Return the samples along the first axis, followed by all axes of the input.
@@ -50,7 +50,7 @@ class SampleLayout(NamedTuple):
         return np.moveaxis(samples, 1, self.into + 1)
 
     def rows(self, most: int) -> int | None:
-        """Return how many entries of the first axis hold `most` samples; None: all entries."""
+        """Return how many entries of the first axis hold `most` samples; None means all."""
         return most * self.entries if self.axis == 0 else None
 
 

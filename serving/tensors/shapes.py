@@ -18,11 +18,11 @@ if TYPE_CHECKING:
     import numpy as np
 
 Axes = Mapping[str, tuple[Size | None, ...]]
-"""Size of each axis, by input; None: item axis, or missing."""
+"""Size of each axis, by input; None for an item axis or a missing size."""
 
 
 class FreeAxis(NamedTuple):
-    """A free dimension that was given no size."""
+    """Free dimension without a given size."""
 
     input: str
     axis: int
@@ -35,7 +35,7 @@ class FreeAxis(NamedTuple):
 
 
 def item_axis(spec: TensorSpec, signature: Signature) -> int | None:
-    """Return an input's item axis, if the model is batched along one."""
+    """Return an input's item axis, or None if the model is not batched along one."""
     return spec.item_axis if signature.is_batched and spec.shape else None
 
 

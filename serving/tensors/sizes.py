@@ -30,7 +30,7 @@ class Size:
     high: int
     median: float | None = None
     sigma: float | None = None
-    """Parameter of a lognormal distribution, cut off at `high`; None: uniform."""
+    """Sigma of a lognormal distribution, cut off at `high`; None for a uniform distribution."""
     lengths: tuple[int, ...] = ()
     """Sizes from a file, all equally likely."""
 
@@ -67,7 +67,7 @@ def sizes_of(
 ) -> dict[str, tuple[Size, ...]]:
     """Parse NAME=SIZES strings, or raise InvalidSettings.
 
-    `read` returns a file's text (None: no files); `source` is named in errors.
+    `read` returns a file's text; if it is None, files are rejected. `source` is named in errors.
     """
     found: dict[str, tuple[Size, ...]] = {}
     for text in texts:

@@ -43,7 +43,7 @@ class Encoding(enum.IntEnum):
 
 
 class ActionStatus(enum.IntEnum):
-    """Outcome of an action or of a request in it; numbers from 10 are Clockwork's."""
+    """Outcome of an action or of a request in it; numbers from 10 up are those of Clockwork."""
 
     OK = 0
     MODEL_RAISED = 1
@@ -98,7 +98,7 @@ class ResultMessage:
     """Responses to one batch: (status, frame) per request, in the order of INFER.
 
     A frame holds tensors if its status is 0, otherwise UTF-8 text. The message's status is 0 if any
-    request succeeded, otherwise the first request's.
+    request succeeded, otherwise that of the first request.
     """
 
     __slots__ = ("action_id", "entries", "status", "times")  # faster to create than a named tuple

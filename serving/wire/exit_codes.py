@@ -1,4 +1,4 @@
-"""Exit codes by which the process of a replica reports why it did not start."""
+"""Exit codes by which a replica process reports why it did not start."""
 
 NO_GATEWAY = 69
 """The replica could not connect to the gateway (EX_UNAVAILABLE)."""

@@ -27,7 +27,6 @@ _MAX_ELEMENTS = 2**60
 _U16 = struct.Struct("<H")
 _U32 = struct.Struct("<I")
 _TENSOR = struct.Struct("<BBHQ")
-"""Start of a tensor's entry; dimensions and name follow."""
 
 _DATATYPES = tuple(ITEM_BYTES)
 _CODES = {name: code for code, name in enumerate(_DATATYPES)}
@@ -100,7 +99,7 @@ def encode_descriptor(tensors: Sequence[Tensor]) -> bytes:
 
 
 def describe(tensors: Description) -> bytes:
-    """Return the first buffer of a frame of the described tensors, cached, or raise WireError."""
+    """Return the first buffer of a frame with the described tensors, or raise WireError; cached."""
     try:
         return _pack_descriptor(tensors)
     except (struct.error, UnicodeEncodeError, KeyError) as error:

@@ -95,10 +95,10 @@ def export(
         target: a key of `FORMATS`.
         trial: number of the trial; None exports the recommended configuration.
         out: future folder of the files, for the commands in them.
-        card: model spec; optional for `WITHOUT_MODEL`.
+        card: model spec; optional for formats in `WITHOUT_MODEL`.
 
     Raises:
-        UsageError: unknown format or trial, no successful trial, or an unsupported model.
+        UsageError: the format or trial is unknown, no trial succeeded, or the model is unsupported.
     """
     check(target)
     check_engine(record, target)
@@ -108,7 +108,7 @@ def export(
 
 
 def caution(record: StudyRecord, target: str, *, trial: int | None = None) -> str | None:
-    """Return a warning that the setup differs from the measured one, or None; raise as `export`."""
+    """Return a warning if the setup differs from the measured one; raises as `export` does."""
     if target not in ONE_CONTAINER:
         return None
     return container.caution(record, _require_advice(record, trial).configuration)

@@ -29,14 +29,14 @@ SETTINGS = "/settings.yaml"
 MODELS = pathlib.PurePosixPath("/model")
 READY = "/v2/health/ready"
 DRAIN_S = 30
-"""`server.drain_s` (20 s), plus time for ending processes."""
+"""Grace period at a stop: `server.drain_s` (20 s), plus time for processes to end."""
 START_S = 60
 MAX_NAME = 50
-"""A Service allows 63 characters, including suffixes."""
+"""Maximum length of a name: a Service allows 63 characters, including suffixes."""
 
 GATEWAY_CPU = 1.0
 GATEWAY_MB = 256
-"""Gateway and fork server need 75 to 140 MiB, plus requests."""
+"""Memory for the gateway and fork server (75 to 140 MiB) and for requests."""
 OF_FOLDERS = ("tensorflow", "mlflow")
 RUNTIME_MB = {
     "torch": 512,
@@ -60,7 +60,7 @@ class ResourceRequirements:
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class ModelPlace:
-    """Place of the model in the container."""
+    """Location of the model in the container."""
 
     argument: str
     source: pathlib.Path | None = None
@@ -72,7 +72,7 @@ class ModelPlace:
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Container:
-    """The container of an export; `$` is escaped in arguments and variables."""
+    """Container that runs the server; `$` is escaped in arguments and variables."""
 
     name: str
     """Letters, digits and dashes, beginning with a letter (RFC 1035)."""

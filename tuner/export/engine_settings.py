@@ -1,7 +1,4 @@
-"""Export of another engine's configuration: its knobs, and its engine file with these filled in.
-
-Placeholders for each start, such as `{port}`, remain.
-"""
+"""Export for an engine other than Luthier: its knobs, and its engine file with these filled in."""
 
 from __future__ import annotations
 

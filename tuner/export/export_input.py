@@ -1,4 +1,4 @@
-"""Input of an export: a configuration, its model, and the knobs that are taken. Pure."""
+"""Input of an export: a configuration, its model, and the knobs that a format takes."""
 
 from __future__ import annotations
 

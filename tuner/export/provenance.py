@@ -32,7 +32,6 @@ def comments(lines: Iterable[str]) -> str:
 
 
 def _indented_line(text: str) -> str:
-    """Return printable text on one line, with its leading spaces."""
     return " " * (len(text) - len(text.lstrip(" "))) + printable_line(text)
 
 
@@ -88,7 +87,7 @@ def head(
 
 
 def facts(subject: ExportInput) -> dict[str, str]:
-    """Return study, workload, metrics and verdict, one line each."""
+    """Return the study, workload, metrics and verdict, one line each."""
     record = subject.record
     told = {"study": record.name, "model": record.model}
     if not record.is_open:
@@ -117,7 +116,7 @@ def in_flight(subject: ExportInput) -> int:
 
 
 def measurements(subject: ExportInput) -> tuple[Measurement, ...]:
-    """Return the evaluations of the configuration, preferably those of the verdict."""
+    """Return the configuration's evaluations, from the verdict or else from the search."""
     record, configuration = subject.record, subject.advice.configuration
     if record.verdict is None or configuration not in (record.best, record.default):
         return _evaluations(record, configuration)

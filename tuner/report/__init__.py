@@ -1,6 +1,6 @@
 """Reports of studies and sampler comparisons: self-contained HTML pages and terminal text.
 
-    study/, open_loop, requests, importance            facts of a study, no Plotly
+    study/, open_loop, requests, importance            facts about a study, without Plotly
     theme, axes, formatting                            colours, fonts, ticks, numbers
     *_figures, {benchmark,comparison}/figures          record -> Plotly figure
     markup, document, tables, page_header, page, {benchmark,comparison}/page    record -> HTML

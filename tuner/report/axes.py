@@ -1,7 +1,7 @@
 """Axes of figures: ticks of log axes, and positions of a knob's values.
 
 Plotly labels short log axes poorly and cannot show zero, which lies one step left of a log knob's
-smallest positive value here. Choices stand at their index.
+smallest positive value here. Choices are placed at their index.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ def _even_ticks(low: float, high: float) -> list[float]:
 
 
 def log_axis(values: Iterable[float], title: str, *, pad: float = 0.06) -> dict[str, Any]:
-    """Return a padded log axis around positive values, linear without any."""
+    """Return a padded log axis around the positive values, or a linear axis without any."""
     known = [value for value in values if value > 0 and math.isfinite(value)]
     if not known:
         return {"title": {"text": title}, "range": [0, 1], "showticklabels": False}
@@ -107,7 +107,7 @@ class KnobAxis:
         return [*kept, last]
 
     def axis(self, title: str) -> dict[str, Any]:
-        """Return a horizontal Plotly axis for about 300 pixels."""
+        """Return a horizontal Plotly axis for a width of about 300 pixels."""
         shown = self.visible_values(gap=0.022, letter=0.024)
         low, high = min(self.positions.values()), max(self.positions.values())
         room = (0.35 if self.has_words else 0.08) * self.span
@@ -123,7 +123,7 @@ class KnobAxis:
 
 
 def knob_axis(knob: KnobInfo, values: Sequence[Value]) -> KnobAxis:
-    """Return the axis of a knob's grid and further values."""
+    """Return an axis that covers a knob's grid and further values."""
     every = list(dict.fromkeys((*knob.values, *values)))
     labels = {value: escape(formatting.knob_value(value)) for value in every}
     numbers = [v for v in every if isinstance(v, int | float) and not isinstance(v, bool)]

@@ -33,7 +33,7 @@ class LabelledCommand:
 
 
 def show(console: rich.console.Console, answer: rich.console.RenderableType) -> None:
-    """Print a result; a plain string stays as it is, since it may be a file."""
+    """Print a result; a plain string stays as it is, since it may be a file's content."""
     is_folded = console.is_terminal and not isinstance(answer, str)
     console.print(answer, markup=False, soft_wrap=not is_folded, crop=False)
 
@@ -46,7 +46,7 @@ def write_line(console: rich.console.Console, text: str, *, style: str = "") -> 
 
 
 def fold(text: str, width: int) -> list[str]:
-    """Fold a line to `width`, preferably before a bar, keeping longer words."""
+    """Fold a line to `width`, preferably before a bar, keeping longer words whole."""
     lines: list[str] = []
     for part in text.split(_BAR):
         if lines and len(lines[-1]) + len(_BAR) + len(part) <= width:

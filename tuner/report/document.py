@@ -1,6 +1,6 @@
 """A self-contained HTML document: style, script, figures with their data, and Plotly.
 
-A content security policy forbids all requests and all scripts but the page's two.
+A content security policy forbids all requests, and all scripts except the page's two.
 """
 
 from __future__ import annotations
@@ -70,9 +70,9 @@ def figure(
 
     Args:
         drawn: figure, whose template the reader's theme replaces.
-        name: unique name in the document.
+        name: name that is unique in the document.
         title: heading, also for screen readers.
-        caption: how to read it.
+        caption: explanation of how to read the figure.
         has_heading: whether to show the title.
         is_wide: whether to scroll on narrow screens.
     """

@@ -1,4 +1,4 @@
-"""The Pareto front of two objectives, as figure and table."""
+"""The Pareto front of two objectives, as a figure and a table."""
 
 from __future__ import annotations
 

@@ -52,7 +52,7 @@ class Importance:
 
 
 def basis(study: StudyRecord) -> tuple[tuple[Trial, ...], str]:
-    """Return the trials to analyse and their description."""
+    """Return the trials to analyse, and a description of them."""
     usable = study_view.successful_trials(study.trials)
     design = tuple(trial for trial in usable if trial.origin in {"default", "initial"})
     if study.sampler == "random":
@@ -67,7 +67,10 @@ def basis(study: StudyRecord) -> tuple[tuple[Trial, ...], str]:
 def main_effects(
     study: StudyRecord, rng: np.random.Generator, *, resamples: int = 400
 ) -> Importance | None:
-    """Return main effects, or None if the values are too few or identical."""
+    """Return the knobs' main effects, or None if there are none to report.
+
+    There are none if trials are few, objectives are all equal or not positive, or no knob varied.
+    """
     trials, words = basis(study)
     objective = objectives.find_objective(study.objective)
     values = np.array([value for trial in trials if (value := objective.of(trial)) is not None])
@@ -84,7 +87,7 @@ def main_effects(
 
 
 def levels(knob: KnobInfo, trials: tuple[Trial, ...]) -> NDArray[np.intp]:
-    """Return each trial's level (n,), 0..k-1, after merging small neighbours."""
+    """Return each trial's level (n,), 0..k-1, after merging small levels."""
     tried = [trial.configuration.get(knob.name, knob.default) for trial in trials]
     order = study_view.ordered_values(knob, tried)
     counts = [tried.count(value) for value in order]
@@ -101,9 +104,9 @@ def levels(knob: KnobInfo, trials: tuple[Trial, ...]) -> NDArray[np.intp]:
 
 
 def epsilon_squared(groups: NDArray[np.intp], logs: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Return the bias-corrected variance share of `logs` (..., n) between `groups` (..., n).
+    """Return the share of the variance of `logs` (..., n) explained by `groups` (..., n).
 
-    The share can be negative; it is 0 if undefined.
+    The share is bias-corrected, so it can be negative; it is 0 if undefined.
     """
     count = logs.shape[-1]
     centred = logs - logs.mean(axis=-1, keepdims=True)

@@ -1,4 +1,4 @@
-"""HTML by construction: a string is escaped unless it is `Markup`, so no name becomes a tag."""
+"""HTML by construction: a string is escaped unless it is `Markup`, so no name can become a tag."""
 
 from __future__ import annotations
 

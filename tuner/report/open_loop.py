@@ -1,6 +1,6 @@
-"""Default and best of a closed-loop study in an open loop: sentence, caution and table.
+"""Default and best of a closed-loop study, compared in an open loop: sentence, caution and table.
 
-At a fixed concurrency, a batch's requests arrive together. One evaluation of each is no verdict.
+At a fixed concurrency, a batch's requests arrive together. One evaluation of each is not a verdict.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ MAX_MORE = 1.15
 
 
 def title(found: OpenLoopCheck) -> str:
-    """Describe the workload."""
+    """Describe the open loop."""
     return (
         f"an open loop at {formatting.percent(found.share)} of the best's rate "
         f"({formatting.number(found.rate_per_s)} requests/s, Poisson arrivals)"
@@ -36,7 +36,7 @@ def sentences(study: StudyRecord) -> Iterator[str]:
 
 
 def cautions(study: StudyRecord) -> Iterator[str]:
-    """Yield the shortfalls of the best in the open loop."""
+    """Yield how the best falls short in the open loop."""
     found = study.open_loop
     if found is None:
         return
@@ -59,7 +59,7 @@ def cautions(study: StudyRecord) -> Iterator[str]:
 
 
 def section(study: StudyRecord) -> tuple[Markup, ...]:
-    """Return a table with heading and caption, or nothing."""
+    """Return a table with heading and caption; empty without an open-loop check."""
     found = study.open_loop
     if found is None:
         return ()

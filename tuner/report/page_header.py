@@ -63,7 +63,7 @@ def notes(texts: tuple[str, ...]) -> Markup | None:
 
 
 def remarks(texts: tuple[str, ...]) -> Markup | None:
-    """Return notes for information."""
+    """Return informational notes."""
     return _titled("Notes", texts)
 
 

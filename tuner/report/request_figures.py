@@ -1,6 +1,6 @@
-"""Figures of single requests of best and default: distribution and time course.
+"""Figures of the requests to the best and the default: distribution and time course.
 
-Requests are thinned (`tuner.report.requests`); a figure is None without raw records.
+Requests are thinned (`tuner.report.requests`); a figure is None if there are no raw records.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def phases(study: StudyRecord) -> Phases:
 
 
 def distribution(study: StudyRecord) -> go.Figure | None:
-    """Draw the latency distribution on a log axis, tail stretched."""
+    """Draw the latency distribution on a log axis that stretches the tail."""
     kept = phases(study)
     if not kept:
         return None
@@ -111,7 +111,6 @@ def _log_tail(share: float) -> float:
 def _add_curve(
     drawn: go.Figure, arm: study_view.ArmName, values: Array, others: Sequence[Array]
 ) -> None:
-    """Add one curve with its percentiles, labelled above on the left, or below on the right."""
     style = theme.mark(arm)
     times, shares = quantile_curve(values)
     drawn.add_scatter(

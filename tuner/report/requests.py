@@ -1,7 +1,8 @@
 """Raw request records for a report: the measured latencies, thinned except for the tail.
 
-They belong to answered requests that finished (open loop: were due) in the measured part of the
-phase (docs/measurement.md), which the measurement with a fitting number of requests locates.
+They belong to answered requests that finished (in an open loop: were due) in the measured part of
+the phase (docs/measurement.md). The measurement with a matching number of requests locates that
+part.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ class PhaseRequests:
     round_trip_ms: Array  # (n,)
     errors: int
     warmup_s: float | None
-    """End of the warm-up; None if unknown, so that nothing is cut."""
+    """End of the warm-up; None if unknown, in which case nothing is cut."""
 
     @property
     def measured_ms(self) -> Array:
@@ -40,7 +41,7 @@ class PhaseRequests:
 
 
 def phase(study: StudyRecord, arm: study_view.ArmName) -> PhaseRequests | None:
-    """Return an arm's phase up to the end of its measured part, or None."""
+    """Return an arm's phase up to the end of its measured part, or None if nothing was answered."""
     records = study.records.get(arm)
     if records is None:
         return None
@@ -88,7 +89,7 @@ def binned_median(phase: PhaseRequests, *, bins: int = 60) -> tuple[Array, Array
 
 
 def thin(phase: PhaseRequests, *, limit: int = 1200) -> NDArray[np.intp]:
-    """Return at most `limit` indices: the slowest hundredth and an even sample."""
+    """Return at most `limit` indices: the slowest hundredth, and an even sample of the rest."""
     count = len(phase.at_s)
     if count <= limit:
         return np.arange(count)

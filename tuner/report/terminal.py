@@ -1,4 +1,4 @@
-"""Summary that `tune` prints at the end."""
+"""Summary that `tune` prints at its end."""
 
 from __future__ import annotations
 

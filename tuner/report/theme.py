@@ -55,7 +55,7 @@ FONT = "system-ui, -apple-system, 'Segoe UI', Roboto, 'Helvetica Neue', Arial, s
 
 
 def mark(kind: str) -> MarkerStyle:
-    """Return the marker of an origin, arm or outcome; unknown ones look guided."""
+    """Return the marker of an origin, arm or outcome, or that of guided trials if it is unknown."""
     return MARKS.get(kind) or dataclasses.replace(MARKS["guided"], label=kind)
 
 
@@ -135,7 +135,7 @@ def add_band(
     opacity: float,
     **common: Any,
 ) -> None:
-    """Fill the steps between `low` and `high`; `common` goes to both traces."""
+    """Fill the steps between `low` and `high`; `common` holds properties for both traces."""
     red, green, blue = (int(colour[place : place + 2], 16) for place in (1, 3, 5))
     common |= {"x": x, "mode": "lines", "line": {"width": 0, "shape": "hv"}, "hoverinfo": "skip"}
     drawn.add_scatter(y=low, **common)
@@ -151,7 +151,7 @@ def figure(
     legend: Mapping[str, Any] | None = None,
     **layout: Any,
 ) -> go.Figure:
-    """Return an empty light figure; `margin` and `legend` change single properties.
+    """Return an empty light figure; `margin` and `legend` override single properties.
 
     The layout is set at once, as Plotly checks the template at each update.
     """

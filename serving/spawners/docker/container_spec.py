@@ -8,7 +8,7 @@ from collections.abc import Mapping
 
 SOCKET_FOLDER = "/run/luthier"
 FILES_FOLDER = "/files"
-"""Mount point for host files, by path; an image may restrict its own folders, such as /root."""
+"""Mount point for host files by path, as an image may restrict its own folders, such as /root."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)

@@ -26,7 +26,7 @@ WORKER_LABEL = "luthier.worker"
 REQUEST_TIMEOUT_S = 60
 """Timeout of a request, longer than a busy engine takes to start a container."""
 WAIT_POLL_S = 10
-"""Poll interval while waiting for a container's end, which also detects lost connections."""
+"""Poll interval for a container's end; polling also detects lost connections."""
 PERIOD_US = 100_000
 MIB = 1024 * 1024
 _PROCESSES = 1024
@@ -41,11 +41,11 @@ class DockerError(ServingError):
 
 
 class ContainerGone(DockerError):
-    """The container no longer exists, or there is no such image."""
+    """The container or image does not exist."""
 
 
 class DockerClient:
-    """Connections to the engine; created by `connect`.
+    """Client of the Docker engine, created by `connect`.
 
     Every request raises a one-line DockerError if the engine refuses it or does not respond.
     """

@@ -2,7 +2,7 @@
 
     python -m serving.spawners.docker.reaper NAME DIRECTORY
 
-A gateway that ends normally sends one message. If the control channel ends without it, the reaper
+A gateway that ends normally sends one message. If the channel ends without that message, the reaper
 removes the owner's containers and the directory, with retries.
 """
 
@@ -38,7 +38,7 @@ _PATIENCE_S = 50.0
 
 
 class ReaperClient:
-    """Gateway's client of its reaper. Not thread-safe."""
+    """The gateway's connection to its reaper. Not thread-safe."""
 
     def __init__(self, name: str, directory: pathlib.Path) -> None:
         """Start a reaper for an owner's containers and directory, or raise OSError."""
@@ -90,7 +90,6 @@ def _start_reaper(words: tuple[str, str]) -> ControlledProcess:
 
 
 def _remove_all(name: str) -> None:
-    """Remove an owner's containers, including late ones; raise DockerError after `_PATIENCE_S`."""
     until_s = time.monotonic() + _PATIENCE_S
     rounds = 0
     while True:

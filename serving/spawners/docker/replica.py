@@ -20,16 +20,15 @@ log = logging.getLogger(__name__)
 NEVER_STARTED = ExitStatus(reason="crash", text="it was never started")
 _RETRY_S = 0.5
 _UNHEARD_S = 10.0
-"""Time without a report after which a container that was told to end is given up."""
+"""Time to wait for the end of a container that was told to end, before giving up on it."""
 _SIGNALLED = 128
 """Offset of signal numbers in exit codes; 255 is a program's own code."""
 
 
 class ContainerReplica(BaseReplica):
-    """One container of a spawner. Not thread-safe."""
+    """Replica that runs as a Docker container. Not thread-safe."""
 
     def __init__(self, engine: DockerClient, spec: ContainerSpec) -> None:
-        """Create no container yet; see `run`."""
         super().__init__(spec.worker)
         self.spec = spec
         self.container: str | None = None

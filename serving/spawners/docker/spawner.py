@@ -42,10 +42,10 @@ def image_of(kind: str) -> str:
 
 
 class DockerSpawner:
-    """Spawner for one gateway and model kind. Not thread-safe."""
+    """Spawner of containers for one gateway and model kind. Not thread-safe."""
 
     def __init__(self, image: str | None = None) -> None:
-        """Contact no engine yet; `image` overrides the image of the model kind."""
+        """`image` overrides the image of the model kind."""
         self._image = image
         self._said_no_sharing = False
         self._engine: DockerClient | None = None
@@ -53,7 +53,6 @@ class DockerSpawner:
         self._replicas: dict[int, ContainerReplica] = {}
         self._lives: set[asyncio.Task[None]] = set()
         self._unremoved: set[str] = set()
-        """Containers that the engine failed to remove."""
         self._limits_text = "not enforced: the spawner is not open"
         self.image_id = ""
 
@@ -177,7 +176,6 @@ class DockerSpawner:
         life.add_done_callback(self._lives.discard)
 
     async def _live(self, replica: ContainerReplica, engine: DockerClient) -> None:
-        """Run a container and remove it; resolve `ended` when it has stopped."""
         ended = NEVER_STARTED
         try:
             ended = await replica.run()
@@ -193,7 +191,6 @@ class DockerSpawner:
         shutil.rmtree(replica.spec.socket_folder, ignore_errors=True)
 
     async def _remove(self, name: str, engine: DockerClient) -> None:
-        """Remove a container by name, if it exists, and those whose removal failed before."""
         for one in [name, *self._unremoved]:
             try:
                 await run_in_daemon_thread(engine.remove, one)

@@ -1,8 +1,8 @@
 """Staging folder, which running containers mount and which is filled later with models' files.
 
 Each model gets a numbered folder with its files at their absolute paths: hard links, which take no
-space and follow writes in place, or copies if a file is on another file system or another user's.
-Calls block and may come from any thread.
+space and follow writes in place, or copies if a file is on another file system or belongs to
+another user. Calls block and may come from any thread.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class StagingFolder:
         """Files of the current model that must be copied: target -> source and stat result."""
 
     def add(self, files: Iterable[pathlib.Path]) -> pathlib.Path:
-        """Stage a model's files, as absolute paths; return their root in the mount, e.g. `/1`.
+        """Stage files, given as absolute paths; return their root in the mount, e.g. `/1`.
 
         Symlinks are followed, but preserved inside folders, where unreadable files, other file
         systems and folders of gateways are left out.
@@ -91,7 +91,6 @@ class StagingFolder:
             pass
 
     def _make_folders(self, top: pathlib.Path, folder: pathlib.Path) -> None:
-        """Create a folder below `top` with its parents, replacing symlinks of another folder."""
         at = top
         for part in folder.relative_to(top).parts:
             at /= part
@@ -105,7 +104,6 @@ class StagingFolder:
         folder.chmod(_FOLDER_MODE)  # regardless of the umask
 
     def _lay(self, source: pathlib.Path, target: pathlib.Path, device: int) -> None:
-        """Stage one file, symlink or folder, within one file system."""
         if self._is_closed:
             raise NotReady("the server is stopping")
         facts = source.lstat()

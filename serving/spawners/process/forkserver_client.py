@@ -74,8 +74,8 @@ class ForkServerClient:
     ) -> ForkServerClient:
         """Start a fork server and wait until it has imported the runtime of a model kind.
 
-        The fork server removes `directory` and `groups` at its end. `on_event` receives "started",
-        "ended" and finally {"event": "closed"}. Raises ReplicaStartFailed on failure.
+        When it ends, the fork server removes `directory` and `groups`. `on_event` receives
+        "started", "ended" and finally {"event": "closed"}. Raises ReplicaStartFailed on failure.
         """
         child = ControlledProcess.start(
             "serving.replica.forkserver",
@@ -115,7 +115,7 @@ class ForkServerClient:
     ) -> None:
         """Order the start of a replica that joins control groups by their procs files.
 
-        `environment` holds variables that differ from the fork server's. A program becomes the
+        `environment` overrides the fork server's variables. A program, if given, becomes the
         replica.
         """
         order: dict[str, object] = {
@@ -130,7 +130,7 @@ class ForkServerClient:
         self._order(order)
 
     def kill(self, worker: int) -> None:
-        """Order the end of a replica: only the process that reaps a child can trust its pid."""
+        """Order the end of a replica, as only the process that reaps a child can trust its pid."""
         self._order({"do": "kill", "worker": worker})
 
     async def close(self) -> None:

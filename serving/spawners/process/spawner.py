@@ -45,7 +45,7 @@ class _ForkServerSession:
 
 
 class ProcessReplica(BaseReplica):
-    """One process of a spawner."""
+    """Replica that runs as a local process. Not thread-safe."""
 
     def __init__(self, worker: int, forker: ForkServerClient, group: ControlGroup | None) -> None:
         super().__init__(worker, group)
@@ -79,10 +79,9 @@ class ProcessReplica(BaseReplica):
 
 
 class ProcessSpawner:
-    """Spawner for one gateway and model kind. Not thread-safe."""
+    """Spawner of local processes for one gateway and model kind. Not thread-safe."""
 
     def __init__(self, *, warm_timeout_s: float = WARM_TIMEOUT_S) -> None:
-        """Start nothing yet."""
         self._warm_timeout_s = warm_timeout_s
         self._kind: str | None = None
         self._nest: _ForkServerSession | None = None
@@ -160,7 +159,6 @@ class ProcessSpawner:
     # The fork server
 
     async def _living_nest(self) -> _ForkServerSession:
-        """Return the session of a living fork server, started if necessary."""
         async with self._making:
             if self._kind is None:
                 raise NotReady("the spawner is not open")
@@ -261,7 +259,6 @@ class ProcessSpawner:
 
 
 async def _greet(replica: ProcessReplica, listener: socket.socket) -> None:
-    """Accept the connection and read HELLO, or raise WireError if it breaks the protocol."""
     replica.pid = await asyncio.shield(replica.started)
     pid = await handshake.greet(replica, listener)
     if pid is not None and pid != replica.pid:

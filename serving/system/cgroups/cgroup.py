@@ -1,4 +1,4 @@
-"""Common part of control groups of versions 1 and 2: their places and base class."""
+"""Common code for v1 and v2 control groups: their locations and base class."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from typing import Literal
 from serving.errors import LimitsUnavailable
 
 PERIOD_US = 100_000
-"""The kernel's default period of CPU quotas; shorter periods throttle more often, but briefly."""
+"""The kernel's default period of CPU quotas; shorter ones throttle more often, for less time."""
 MIB = 1024 * 1024
 CONTROLLERS_V1 = ("cpu", "cpuacct", "memory")
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Usage:
-    """A replica's resource usage; None: unknown."""
+    """A replica's resource usage; None means unknown."""
 
     peak_memory_mb: float | None = None
     cpu_s: float | None = None
@@ -42,14 +42,14 @@ class Usage:
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Hierarchy:
-    """Place for groups: one parent directory per controller of v1, or "unified" for v2."""
+    """Location for groups: parent directory by controller in v1, or by "unified" in v2."""
 
     kind: Literal["v1", "v2"]
     parents: Mapping[str, pathlib.Path]
 
 
 class ControlGroup(abc.ABC):
-    """One control group (in v1: one per controller)."""
+    """Control group of a replica: in v1 a directory per controller, in v2 a single one."""
 
     def __init__(self, files: CgroupFiles) -> None:
         self._files = files
@@ -103,7 +103,7 @@ class CgroupFiles:
     """File operations on the kernel's cgroup file system."""
 
     def make(self, directory: pathlib.Path) -> None:
-        """Create a group, which the kernel fills."""
+        """Create a group's directory; the kernel creates its files."""
         directory.mkdir()
 
     def remove(self, directory: pathlib.Path) -> None:
@@ -146,7 +146,7 @@ def hierarchies(mountinfo: str, cgroup: str) -> list[Hierarchy]:
 
     A group below this process's own stays within its resources. If that is not allowed (v2 forbids
     processes next to limited subgroups; a container may show the mount without the group), the
-    search goes up to the mount's root. Arguments are the contents of /proc/self files.
+    search goes up to the mount's root. The arguments are contents of files in /proc/self.
     """
     found: list[Hierarchy] = []
     own = _own_paths(cgroup)
@@ -209,7 +209,6 @@ def _own_paths(cgroup: str) -> dict[str, str]:
 
 
 def _directory(root: str, mount: pathlib.Path, path: str) -> pathlib.Path:
-    """Return a group's directory within a mount, or the mount itself."""
     relative = os.path.relpath(path, root)
     if relative.startswith(".."):
         return mount

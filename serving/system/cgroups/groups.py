@@ -25,7 +25,7 @@ CONTROLLERS_V2 = ("cpu", "memory")
 
 
 class GroupV1(ControlGroup):
-    """Group of version 1, with one directory per controller."""
+    """Control group of version 1, with one directory per controller."""
 
     def __init__(self, directories: Mapping[str, pathlib.Path], files: CgroupFiles) -> None:
         super().__init__(files)
@@ -84,7 +84,7 @@ class GroupV1(ControlGroup):
 
 
 class GroupV2(ControlGroup):
-    """Group of version 2, with a single directory."""
+    """Control group of version 2, with a single directory."""
 
     def __init__(self, directory: pathlib.Path, files: CgroupFiles) -> None:
         super().__init__(files)

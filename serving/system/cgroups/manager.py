@@ -1,4 +1,4 @@
-"""CPU and memory limits for replicas by control groups.
+"""CPU and memory limits for replicas, enforced by control groups.
 
     <permitted parent>/luthier-<owner>/replica-<worker>      (v1: in each controller)
 
@@ -53,7 +53,7 @@ class CgroupSupport:
 
 
 class CgroupManager:
-    """All groups of one gateway; there are none without support."""
+    """All control groups of one gateway; it makes none if they are unsupported."""
 
     def __init__(self, name: str, files: CgroupFiles | None = None) -> None:
         self._name = name
@@ -67,7 +67,7 @@ class CgroupManager:
         return tuple(dict.fromkeys(self._roots.values()))
 
     def open(self, places: Sequence[Hierarchy] | None = None) -> CgroupSupport:
-        """Find a place for limited groups by trying `places` (default: the system's)."""
+        """Find a place for limited groups by trying `places`, by default `system_places()`."""
         reasons = []
         for place in system_places() if places is None else places:
             self._roots = {name: parent / self._name for name, parent in place.parents.items()}
@@ -87,7 +87,7 @@ class CgroupManager:
         return self.support
 
     def group(self, worker: int) -> ControlGroup | None:
-        """Create a replica's group, or raise LimitsUnavailable; return None without support."""
+        """Create a replica's group, or raise LimitsUnavailable; return None if unsupported."""
         if self.support.kind is None:
             return None
         return self._group(self.support.kind, f"replica-{worker}")
@@ -157,7 +157,7 @@ def _text(file: pathlib.Path) -> str:
 
 
 def group_of(pid: int) -> ControlGroup | None:
-    """Return the group of a process that is alone in it, to read its usage, or None."""
+    """Return the group of a process, to read its usage, or None if other processes share it."""
     for place in hierarchies(_text(_MOUNTINFO), _text(pathlib.Path(f"/proc/{pid}/cgroup"))):
         if any(parent.name == "" or not parent.is_dir() for parent in place.parents.values()):
             continue
@@ -204,7 +204,6 @@ def _stale_groups(mount: pathlib.Path) -> list[pathlib.Path]:
 
 
 def _stale_directories(base: pathlib.Path) -> list[pathlib.Path]:
-    """Return the stale runtime directories of this user."""
     found = []
     for entry in os.scandir(base):
         with contextlib.suppress(OSError):
@@ -225,7 +224,6 @@ def kill_and_remove(root: pathlib.Path) -> bool:
 
 
 def _within_time(removes: Callable[[], bool]) -> bool:
-    """Call `removes` until it returns True; return False after `_REMOVAL_S`."""
     until_s = time.monotonic() + _REMOVAL_S
     while not removes():
         if time.monotonic() > until_s:
@@ -235,7 +233,6 @@ def _within_time(removes: Callable[[], bool]) -> bool:
 
 
 def _try_kill_and_remove(root: pathlib.Path, files: CgroupFiles) -> bool:
-    """Kill a group's processes, and remove it with its subgroups if they have ended."""
     if _try_remove_tree(root, files):
         return True
     for path, _, _ in os.walk(root):  # yields nothing for what another process removes meanwhile
@@ -247,7 +244,6 @@ def _try_kill_and_remove(root: pathlib.Path, files: CgroupFiles) -> bool:
 
 
 def _try_remove_tree(root: pathlib.Path, files: CgroupFiles) -> bool:
-    """Remove a group with its subgroups if none has processes."""
     with contextlib.suppress(OSError):
         for path in list(root.iterdir()):
             if path.is_dir():

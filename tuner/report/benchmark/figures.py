@@ -37,7 +37,7 @@ _TICKS = (0.1, 0.3, 1, 3, 10, 30, 100, 300, 1000)
 
 
 def regret(surface: TableBenchmark, reference: str) -> go.Figure:
-    """Draw each sampler's median and quartiles over the other medians."""
+    """Draw each sampler's median regret and quartiles, with the other medians behind."""
     order = rank_samplers(surface, reference)
     columns = min(PANELS_IN_A_ROW, len(order))
     rows = math.ceil(len(order) / columns)
@@ -71,7 +71,7 @@ def regret(surface: TableBenchmark, reference: str) -> go.Figure:
 
 
 def tolerance_figure(surface: TableBenchmark, reference: str, trials: int) -> go.Figure:
-    """Draw when each sampler's recommendation stays within a tolerance."""
+    """Draw when each sampler's recommendation is within a tolerance for good."""
     rows = [
         (one.sampler, {each.share: each for each in one.within})
         for one in rank_samplers(surface, reference)
@@ -87,7 +87,7 @@ def tolerance_figure(surface: TableBenchmark, reference: str, trials: int) -> go
 def time_to_tolerance(
     rows: Sequence[Row], labels: Mapping[float, str], *, trials: int, max_s: float
 ) -> go.Figure:
-    """Draw a bar to the median and a line to the 90th percentile; `labels` are by share."""
+    """Draw a bar to the median and a line to the 90th percentile; `labels` is by tolerance."""
     drawn = theme.figure(
         height=110 + 58 * len(rows),
         barmode="group",

@@ -36,7 +36,7 @@ def runs_of(record: ComparisonRecord, sampler: str) -> tuple[SamplerRun, ...]:
 
 
 def curves(record: ComparisonRecord, sampler: str) -> Array:
-    """Return best values so far (runs, trials), NaN before any; ended runs keep their last value."""
+    """Return best values so far (runs, trials): NaN before the first; ended runs keep the last."""
     runs = runs_of(record, sampler)
     length = max((run.profiling + len(run.best_so_far) for run in record.runs), default=0)
     table = np.full((len(runs), length), np.nan)

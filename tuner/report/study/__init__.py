@@ -1,1 +1,1 @@
-"""Facts, result and notes of one study."""
+"""Facts about one study, its result, and notes on it."""

@@ -95,7 +95,7 @@ def _nearest(study: StudyRecord) -> str:
 
 
 def tone(study: StudyRecord) -> Literal["better", "worse"] | None:
-    """Return whether the best was shown to be better or worse."""
+    """Return whether the best was shown to be better or worse, or None if neither."""
     if not study.is_finished:
         return None
     found = advices.best_status(study)
@@ -105,13 +105,13 @@ def tone(study: StudyRecord) -> Literal["better", "worse"] | None:
 
 
 def advice(study: StudyRecord) -> tuple[str, ...]:
-    """Return the reason for the recommendation, unless already reported."""
+    """Return a finished study's reason for its recommendation, unless the default is best."""
     found = advise(study) if study.is_finished else None
     return () if found is None or study.best == study.default else (found.reason,)
 
 
 def to_try(study: StudyRecord) -> str | None:
-    """Return the export command for the best, if not recommended."""
+    """Return the command to export the best; None while unfinished or if the default is best."""
     return export_of_best(study) if study.is_finished and study.best != study.default else None
 
 

@@ -42,7 +42,7 @@ PLAIN = (
 
 
 def is_plain(note: str) -> bool:
-    """Return whether a note is no reason for doubt."""
+    """Whether a note gives no reason for doubt."""
     return note.lower().startswith(PLAIN)
 
 
@@ -53,7 +53,7 @@ def warnings(study: StudyRecord) -> tuple[str, ...]:
 
 
 def remarks(study: StudyRecord) -> tuple[str, ...]:
-    """Return notes for information."""
+    """Return informational notes."""
     meant = meaning_of_default(study)
     return (
         *filter(is_plain, study.notes),
@@ -158,7 +158,7 @@ def meaning_of_default(study: StudyRecord) -> str | None:
 
 
 def cautions(study: StudyRecord) -> tuple[str, ...]:
-    """Return reasons for doubt from the evaluations."""
+    """Return the reasons for doubt that the evaluations give."""
     found = [*advices.failures(study), *_worse_beside(study)]
     broken = failed_trials(study.trials)
     if broken and successful_trials(study.trials):

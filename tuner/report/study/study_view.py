@@ -1,4 +1,4 @@
-"""Facts of a study for pages, figures and the terminal."""
+"""Facts about a study, for pages, figures and the terminal."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class MetricSummary:
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class MetricComparison:
-    """A metric's ratio of best to default."""
+    """Ratio of a metric for the best to that for the default."""
 
     ratio: float
     interval: Interval
@@ -120,7 +120,7 @@ def models(study: StudyRecord) -> str:
 
 
 def successful_trials(trials: Iterable[Trial]) -> tuple[Trial, ...]:
-    """Return trials that were ok and measured."""
+    """Return the trials that succeeded and were measured."""
     return tuple(trial for trial in trials if trial.measurement is not None)
 
 
@@ -189,7 +189,7 @@ def has_two_arms(study: StudyRecord) -> bool:
 
 
 def figures_of_merit(study: StudyRecord) -> tuple[str, ...]:
-    """Return the study's own and the common objectives."""
+    """Return the study's own objectives, and the common ones."""
     second = () if study.second is None else (study.second,)
     return tuple(dict.fromkeys((study.objective, *second, "mean", "p99", "throughput")))
 
@@ -214,7 +214,7 @@ def compare_metric(study: StudyRecord, name: str) -> MetricComparison | None:
 
 
 def limits(study: StudyRecord) -> str | None:
-    """Describe the metric constraints, or return None."""
+    """Describe the metric constraints, or return None if there are none."""
     kept = study.settings.get("measurement", {})
     found = [f"p99 <= {kept['slo_ms']:g} ms"] if kept.get("slo_ms") else []
     if study.objective == "goodput":
