@@ -1,11 +1,11 @@
-"""Interval of a figure."""
+"""Interval of a value."""
 
 from __future__ import annotations
 
 import dataclasses
 
 MAX_WIDTH = 4.0
-"""Ratio of ends (half to double) beyond which a ratio's interval around 1 shows nothing."""
+"""Ratio of an interval's ends (half to double) beyond which it shows nothing about a ratio."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -17,14 +17,14 @@ class Interval:
 
     @property
     def is_vague(self) -> bool:
-        """Whether a ratio's interval shows nothing, by `MAX_WIDTH`."""
+        """Whether the interval of a ratio is too wide to show anything (`MAX_WIDTH`)."""
         if self.low is None or self.high is None:
             return False
         return self.low <= 1 <= self.high and self.high > MAX_WIDTH * self.low
 
     @property
     def inverse(self) -> Interval:
-        """Interval of the inverse ratio."""
+        """Return the interval of the inverse ratio."""
         return Interval(
             low=None if not self.high else 1 / self.high,
             high=None if not self.low else 1 / self.low,
