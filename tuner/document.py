@@ -17,7 +17,7 @@ from serving.system.bounded_yaml import yaml_problem
 from tuner.errors import InvalidDocument, InvalidSpace, list_names
 
 MAX_NUMBER = 1e15
-"""Limit above which floats do not hold all integers; no setting is that large."""
+"""Limit on numbers, below which floats hold all integers; no setting is that large."""
 
 _PLAIN_TAGS = ("tag:yaml.org,2002:map", "tag:yaml.org,2002:seq")
 

@@ -73,7 +73,7 @@ class Study:
 
     @property
     def verdict(self) -> Verdict | None:
-        """Comparison of best and default, or None without one."""
+        """Verdict on best against default, or None if there is none."""
         return self.record.verdict
 
     def trials(self) -> pd.DataFrame:
@@ -83,7 +83,7 @@ class Study:
         reason; each knob by its dotted name; the metrics, NaN where unknown:
 
         - mean_ms, p50_ms, p95_ms, p99_ms: latencies in ms, each with its 95 % interval
-          (mean_low_ms, mean_high_ms); p99_ms is NaN under 459 effective requests (p99_effective)
+          (mean_low_ms, mean_high_ms); p99_ms is NaN if p99_effective is below 459
         - spread_ms: p95 - p5
         - throughput_per_s, items_per_s; goodput_per_s: responses within the deadline
         - cpu_s (core-seconds), memory_mib_s, price: per 1,000 responses; energy_j: per response
@@ -170,7 +170,7 @@ def load(study: str | pathlib.Path, *, storage: str | None = None) -> Study:
 
     Raises:
         UnknownStudy: there is no such study; the error lists existing ones.
-        UsageError: one of its files is missing or broken.
+        UsageError: one of the study's files is missing or broken.
     """
     given = pathlib.Path(study)
     runs = RUNS if given.name == str(given) else given.parent

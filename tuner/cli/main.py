@@ -1,15 +1,15 @@
 """Entry point of `tune`, called by `tuner.__main__`: commands, output, errors and signals.
 
-    tune --model ...     a study of one model (`tuner.cli.commands.study`)
-    tune --scenario FILE a study of many models
-    tune COMMAND ...     one of `COMMANDS`
+    tune --model ...       a study of one model (`tuner.cli.commands.study`)
+    tune --scenario FILE   a study of many models
+    tune COMMAND ...       one of `COMMANDS`
 
 Exit codes: 0 done, 1 failed, 2 incorrect use, 130 interrupted. An error is one line on standard
 error; an unexpected one names the file with the traceback. `--json` prints exactly one JSON
 object, even after an error.
 
 Only this module handles signals. Commands are imported late, since importing Optuna and SciPy
-takes a second, in which Ctrl-C must work.
+takes a second, during which Ctrl-C must work.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ COMMANDS: Mapping[str, str] = {
     "doctor": "check this machine and measure the smallest gain that it can show",
     "export": "export a study's recommendation for a server or platform",
 }
-"""Summary of each sub-command, which is a module of `tuner.cli.commands`."""
+"""Summary of each sub-command; each is a module of `tuner.cli.commands`."""
 SUMMARY = "find the configuration that serves a model best under a given workload"
 AGAIN_S = 3.0
 """Time after which another signal raises an exception again, in case the command hangs."""

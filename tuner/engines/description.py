@@ -81,7 +81,7 @@ class CommandEngine:
     directory: str
     """Template of the working folder."""
     ready_path: str | None
-    """Path of the readiness check; None for the protocol's, or a request if it has none."""
+    """Path of the readiness check; None for the protocol's path, or else the study's request."""
     ready_timeout_s: float
     request: RequestFormat
     stop_signal: signal.Signals

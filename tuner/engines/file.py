@@ -24,7 +24,7 @@ from tuner.errors import InvalidEngine
 OWN_KEYS = ("command", "environment", "files", "directory", "ready", "request", "stop")
 SPACE_KEYS = ("name", "knobs", "constraints", "equivalence")
 LIMITED = ("engine.cpu", "engine.memory_mb")
-"""Knobs that the tuner enforces without a template."""
+"""Knobs whose limits the tuner enforces, without a template."""
 SIGNALS = {
     "TERM": signal.SIGTERM,
     "INT": signal.SIGINT,

@@ -32,7 +32,6 @@ _UNREADABLE = (
     TypeError,
     AttributeError,
 )
-"""Errors that reading an unexpected response may raise."""
 
 
 def check_responses(address: tuple[str, int], payloads: Payloads) -> str | None:

@@ -118,7 +118,7 @@ class TimeSlice:
 
 
 def is_answered(load: PhaseResult) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
-    """Return whether each request of a phase was measured and got a 2xx status, as (n,) array."""
+    """Return whether each request of a phase was measured with a 2xx status, (n,)."""
     return summary.is_answered(load.records, warmup_s=load.warmup_end_s, seconds=load.measured_s)
 
 

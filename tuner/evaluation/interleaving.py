@@ -28,7 +28,7 @@ from tuner.values.configuration import Configuration
 
 SPARE_SHARE = 0.1
 CLOCK = "accelerator.clock_mhz"
-"""Knob of a GPU, which engines on it can only set to the same value."""
+"""Knob that must have the same value in all engines on a GPU."""
 _LONGER = 1.5
 """Factor of latency growth above which time slices are planned anew."""
 
@@ -56,7 +56,6 @@ class _RunningArm:
     is_fresh: bool = True
     """Whether no round has used this launch yet."""
     is_new: bool = True
-    """Whether the engine has had no load yet."""
     pids: tuple[int, ...] = ()
 
 

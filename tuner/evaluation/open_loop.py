@@ -40,8 +40,8 @@ def make_open_loop_plan(
 def read_trace(path: pathlib.Path) -> tuple[float, ...]:
     """Read ascending seconds from a text file, one per line, skipping blank lines and # comments.
 
-    Raise UsageError if the file is unreadable or too large, if a time is invalid or below the
-    previous one, or if there are fewer than two different times.
+    Raise UsageError if the file is unreadable or too large, if a time is invalid or earlier than
+    the previous one, or if there are fewer than two different times.
     """
     offsets: list[float] = []
     for number, line in enumerate(_text(path).splitlines(), start=1):

@@ -27,7 +27,7 @@ def of_refusal(error: LaunchFailed) -> Outcome:
 
 
 def of_deaths(facts: ReplicaFacts) -> Outcome | None:
-    """Return the outcome if replicas died, or None."""
+    """Return the outcome of an evaluation whose replicas died, or None if none died."""
     if not facts.deaths:
         return None
     oom = facts.died_of("oom")
@@ -41,7 +41,7 @@ def of_deaths(facts: ReplicaFacts) -> Outcome | None:
 def count_failures(
     starts: Iterable[RoundEvaluation], limits: Sequence[MetricConstraint] = ()
 ) -> dict[str, FailureCount]:
-    """Count evaluations and failures by arm; if an arm violates a constraint overall, all fail."""
+    """Count evaluations and failures by arm; an arm that violates a constraint fails throughout."""
     found: dict[str, FailureCount] = {}
     measured: dict[str, list[Measurement]] = {}
     for start in starts:

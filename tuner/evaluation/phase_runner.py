@@ -210,7 +210,7 @@ class PhaseRunner:
     def judge(
         self, found: TimeSlice, settings: MeasurementSettings
     ) -> tuple[Outcome, Measurement | None]:
-        """Return the outcome of a phase or of joined slices, and its measurement if it is ok."""
+        """Return the outcome of a phase or of joined slices and, if it is ok, the measurement."""
         died = outcomes.of_deaths(found.after)
         if died is not None:
             return died, None

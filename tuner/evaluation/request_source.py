@@ -170,7 +170,7 @@ def declared_sizes(target: TargetSettings) -> Mapping[str, tuple[Size, ...]]:
 
 
 def check(target: TargetSettings) -> None:
-    """Raise UsageError if an option is wrong for any model."""
+    """Raise UsageError if a size or value is malformed, whatever the model."""
     declared_sizes(target)
     _values(target)
 

@@ -92,7 +92,7 @@ def relative_standard_error(
 ) -> float | None:
     """Return the standard error of an objective's logarithm, estimated from one evaluation.
 
-    It is half the log width of the interval over its quantile, or None if an end is unknown.
+    It is half the interval's log width divided by its quantile, or None if an end is unknown.
     """
     ends = objective.interval(measurement)
     if not ends.low or not ends.high or ends.low <= 0:

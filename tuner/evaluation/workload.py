@@ -54,8 +54,8 @@ class EvaluationWorkload:
     def uses_time_slices(self) -> bool:
         """Whether phases can be cut into time slices.
 
-        An open loop cannot, since its queue builds up over the phase; nor can a request count, or
-        an energy counter, which needs seconds.
+        An open loop cannot, since its queue builds up over the phase; nor can a phase with a
+        request count, or with an energy counter, which needs seconds.
         """
         is_timed = self.settings.requests is None and "energy" not in self.settings.names
         return self.open_load is None and is_timed

@@ -40,7 +40,7 @@ class AdminClient:
         return self._read("/admin/settings")
 
     def replicas(self) -> dict[str, Any]:
-        """Return replicas and their deaths since the last apply; raise LaunchFailed (`crash`)."""
+        """Return replicas and deaths since the last apply, or raise LaunchFailed (`crash`)."""
         return self._read("/admin/replicas")
 
     def models(self) -> list[dict[str, Any]]:

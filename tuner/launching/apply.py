@@ -1,4 +1,4 @@
-"""Conversion of configurations to settings of Luthier's engine; knobs are named like settings."""
+"""Conversion of configurations to settings of Luthier's engine; both use the same names."""
 
 from __future__ import annotations
 

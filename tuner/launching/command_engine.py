@@ -70,7 +70,7 @@ class CommandLauncher:
         self._count = 0
 
     def start(self, configuration: Configuration | None) -> CommandServer:
-        """Start a server, or raise LaunchFailed with its last line of output."""
+        """Start a server, or raise LaunchFailed with the server's last line of output."""
         if not self._is_open:
             manager.cleanup_stale()
             self.limits.open()
@@ -153,7 +153,7 @@ class CommandServer:
         )
 
     def replica_facts(self) -> ReplicaFacts:
-        """Return the server as a single replica, dead if a process was killed for memory."""
+        """Return the server as one replica, which has died if a process was killed for memory."""
         oom = self._oom_text()
         process = self._process
         if oom is None and (process is None or not process.is_running()):

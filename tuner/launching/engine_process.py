@@ -1,4 +1,4 @@
-"""Owner of a `python -m serving` process, which leaves nothing behind.
+"""Owner of a `python -m serving` process that leaves nothing behind.
 
 The process has its own session, so Ctrl-C reaches only the tuner. The kernel sends it SIGTERM when
 the thread that started it ends (`end_with_parent`), even after `kill -9`, so that thread must
@@ -37,7 +37,7 @@ from tuner.values.configuration import Configuration
 START_TIMEOUT_S = 90.0
 """Timeout of a start, which includes loading a model."""
 APPLY_TIMEOUT_S = 60.0
-"""Timeout of a change: twice the engine's own limit for a replica (replica.ready_timeout_s)."""
+"""Timeout for applying settings: twice the engine's limit for a replica to become ready."""
 STOP_GRACE_S = 1.5
 """Time from SIGTERM to SIGKILL; Ctrl-C must end a study within 3 s."""
 ENDING_S = 0.5
@@ -50,7 +50,7 @@ _log = logging.getLogger(__name__)
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class ReadyLine:
-    """Content of a server's ready line, the first that it prints."""
+    """Content of a server's ready line."""
 
     host: str
     port: int

@@ -81,7 +81,7 @@ def signature(host: str, port: int, path: str, headers: Mapping[str, str]) -> Si
 
 
 def told_signature(host: str, port: int, model: str, request: RequestFormat) -> Signature | None:
-    """Return the model's `signature`, or None unless the protocol is Open Inference."""
+    """Return the model's `signature`, or None if the protocol is not Open Inference."""
     if request.protocol != "open-inference":
         return None
     return signature(host, port, request.metadata_path(model), request.headers)

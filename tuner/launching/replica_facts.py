@@ -48,7 +48,7 @@ class ReplicaFacts:
 
     @property
     def peak_memory_mb(self) -> float | None:
-        """Peak memory of the replica that used most."""
+        """Largest peak memory of any replica."""
         return max(self._known("peak_memory_mb"), default=None)
 
     @property

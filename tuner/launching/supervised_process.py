@@ -73,7 +73,7 @@ class SupervisedProcess:
         return self._exit_status is None
 
     def exit_status(self) -> int | None:
-        """Return the exit status, negative for a signal, or None if the supervisor ended it."""
+        """Return the status, negative for a signal, or None if the supervisor ended the server."""
         if self._exit_status is None:
             report = self._next_report(REPORT_TIMEOUT_S)
             self._exit_status = None if report is None else report.get("ended")

@@ -63,7 +63,7 @@ class UrlLauncher:
         self._last = configuration
 
     def close(self) -> None:
-        """Restore the default configuration if another was applied; report if that fails."""
+        """Restore the default configuration if another was applied, and print a failure."""
         default, last = self._default, self._last
         if default is None or last == default:
             return
@@ -144,7 +144,7 @@ def is_of_this_machine(host: str) -> bool:
 
 
 def run_hook(engine: UrlEngine, configuration: Configuration) -> None:
-    """Run the hook, if there is one, or raise LaunchFailed (`start`, `timeout`)."""
+    """Run the hook, if there is one; raise LaunchFailed (`start`, `timeout`) if it fails."""
     if not engine.hook:
         return
     given = json.dumps(dict(configuration)).encode() + b"\n"

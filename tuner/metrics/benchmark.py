@@ -38,7 +38,7 @@ class TimeToTolerance:
     trials: tuple[float | None, ...]
     seconds: tuple[float | None, ...]
     median: float | None
-    """Trials after which half of the runs succeed, or None if fewer do."""
+    """Trials after which half of the runs have succeeded, or None if fewer do."""
     p90: float | None
     median_s: float | None
     p90_s: float | None
@@ -90,7 +90,7 @@ class NonInferiority:
     upper: float | None
     """One-sided 95 % bound of the mean, by Student's t; None for fewer than five units."""
     p: float | None
-    """p-value for a mean at or above the margin."""
+    """p-value of the hypothesis that the mean is at or above the margin."""
     corrected_p: float | None
     standing: NonInferiorityResult
 
@@ -121,7 +121,7 @@ class TableBenchmark:
     rate_per_s: float | None = None
 
     def of(self, sampler: str) -> SamplerResult | None:
-        """Return a sampler's result, or None."""
+        """Return a sampler's result, or None if it did not take part."""
         return next((one for one in self.contestants if one.sampler == sampler), None)
 
 

@@ -111,7 +111,7 @@ class MetricConstraint:
 
 
 def parse(text: str) -> MetricConstraint:
-    """Parse a constraint, or raise ValueError that suggests the nearest metric."""
+    """Parse a constraint, or raise a ValueError that suggests the nearest metric."""
     found = _FORM.fullmatch(text)
     if found is None:
         raise ValueError(f"{text!r} is not a constraint; expected METRIC <= NUMBER, as {EXAMPLE}")
@@ -136,7 +136,7 @@ def canonical(text: str) -> str:
 
 
 def parse_all(texts: Iterable[str]) -> tuple[MetricConstraint, ...]:
-    """Parse constraints; raise UsageError if one is invalid or two contradict each other."""
+    """Parse distinct constraints; raise UsageError if one is invalid or two contradict."""
     found: dict[str, MetricConstraint] = {}
     for text in texts:
         try:

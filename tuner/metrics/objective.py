@@ -34,7 +34,7 @@ class Objective:
         return value
 
     def to_minimise(self, measurement: Measurement) -> float:
-        """Return a positive value for a sampler to minimise: in ms, in J, or a cost.
+        """Return a positive value for a sampler to minimise: in ms, J, or the unit of a cost.
 
         Throughput and goodput become the mean time between two responses.
         """
@@ -46,7 +46,7 @@ class Objective:
         return value if self.is_minimised else 1e3 / value
 
     def interval(self, measurement: Measurement) -> Interval:
-        """Return the 95 % interval, derived from mean latency for throughput and its multiples."""
+        """Return the 95 % interval; throughput, time per item and costs use that of the mean."""
         low, high = measurement.mean_interval.low, measurement.mean_interval.high
         if self.name == "throughput":
             turned = measurement.throughput_per_s * measurement.mean_ms
@@ -64,7 +64,7 @@ class Objective:
         return ends
 
     def of(self, trial: Trial) -> float | None:
-        """Return the objective of a trial, or None if it is not ok or unknown."""
+        """Return the objective of a trial, or None if the trial failed or the value is unknown."""
         value = math.nan if trial.measurement is None else self.value(trial.measurement)
         return value if math.isfinite(value) else None
 

@@ -74,7 +74,7 @@ def read(path: str | None) -> Prices:
 
 
 def parse(text: str, *, file: str) -> Prices:
-    """Parse a price file; raise InvalidPrices as `read` does."""
+    """Parse a price file, or raise InvalidPrices."""
     found = document.read(text, file, fault=InvalidPrices)
     given = found.mapping(found.value, ())
     for key in given:
@@ -123,7 +123,7 @@ def allocated_by(
 def cost_of(
     measurement: Measurement, reserved: AllocatedResources, *, loaded_s: float, prices: Prices
 ) -> Cost | None:
-    """Return the cost of 1,000 responses, or None if unknown; CPU time is that of `loaded_s`."""
+    """Return the cost of 1,000 responses, or None if unknown; CPU time covers `loaded_s`."""
     noise = measurement.noise
     used = (noise.server_cpu_s or 0.0) / loaded_s if loaded_s > 0 else 0.0
     cores = max(reserved.cores, used)

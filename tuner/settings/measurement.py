@@ -31,7 +31,7 @@ SETTLING_S = 2.0
 MAX_BLOCKS = 100
 """Maximum number of blocks per phase; blocks of longer phases are longer."""
 QUOTA_PERIOD_S = 0.1
-"""CPU quota period, of which a block lasts a multiple."""
+"""CPU quota period; the length of a block is a multiple of it."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)

@@ -35,7 +35,7 @@ class Option:
     is_repeated: bool = False
     """Whether the option can be repeated to fill a tuple."""
     is_flag: bool = False
-    """Whether the option takes no value and sets true."""
+    """Whether the option takes no value and sets the field to True."""
     instead: str | None = None
     """Alternative to this field; a command that offers both requires neither."""
     more: str = ""

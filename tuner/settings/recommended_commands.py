@@ -18,7 +18,7 @@ def storage_option(kept_url: object) -> str:
 
 
 def serve_command(model: object | None, file: pathlib.PurePath, *, is_trusted: bool = False) -> str:
-    """Return the command that serves a model, or none yet for None, with a settings file."""
+    """Return the command that serves a model (None for an empty server) with a settings file."""
     what = "--allow-empty" if model is None else f"--model {shlex.quote(str(model))}"
     what += " --trust" if is_trusted else ""
     return f"python -m serving {what} --settings {shlex.quote(str(file))}"

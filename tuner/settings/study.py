@@ -77,7 +77,7 @@ class StudySettings:
 
     @classmethod
     def from_nested(cls, tree: Mapping[str, Any], *, source: str) -> StudySettings:
-        """Return the settings that `as_nested` returned, or raise UsageError."""
+        """Return the settings that `as_nested` converted, or raise UsageError."""
         _check_keys(tree, GROUPS, source)
         groups: dict[str, Any] = {}
         for name, kind in GROUPS.items():

@@ -12,7 +12,7 @@ NO_LOAD = (
 SCENARIO = "scenario"
 """Name of the arrivals that a scenario defines."""
 MAX_IN_FLIGHT = 500
-"""Maximum number of requests in flight in an open loop: 1,000 requests/s that take 0.5 s."""
+"""Maximum number of requests in flight in an open loop, enough for 1,000/s that take 0.5 s."""
 MAX_RATE_PER_S = 1e6
 TRACE = "trace:"
 """Prefix of a trace file in `--arrivals`."""

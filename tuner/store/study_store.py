@@ -63,7 +63,7 @@ class StudyStore:
 
         Raises:
             StudyExists: the storage has a study of that name.
-            StorageFailed: the storage is unreachable or not writable; the study is not left in it.
+            StorageFailed: the storage is unreachable or not writable; it is left without the study.
         """
         where = _place(database, url)
         with _storage_errors(where):

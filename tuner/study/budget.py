@@ -20,10 +20,10 @@ EXPECTED_START_S = 1.6
 RESERVED_FOR_VERIFICATION = 1 / 3
 """Share of the maximum time reserved for verification, if needed."""
 MAX_FOR_VERIFICATION = 0.5
-"""Maximum of this share if the minimum number of pairs needs more."""
+"""Maximum share for verification if the minimum number of pairs needs more."""
 MAX_SHORTLIST = 3
 OPEN_LOADS = 3
-"""Duration of the final open loop, as a multiple of a trial's phase."""
+"""Duration of a final open loop, as a multiple of an evaluation's load time."""
 FINAL_ROUNDS = 4
 """Number of final-selection rounds, each with one evaluation per shortlisted configuration."""
 
@@ -95,7 +95,7 @@ class Budget:
 
     @property
     def slices(self) -> TimeSlices | None:
-        """Time slices of interleaved evaluations, or None."""
+        """Time slices of interleaved evaluations, or None without interleaving."""
         if not self.uses_time_slices:
             return None
         return TimeSlices.of(
@@ -175,7 +175,7 @@ class Budget:
         return None
 
     def trials_in(self, left_s: float) -> int:
-        """Return the expected number of trials that fit into this time, less the reserve."""
+        """Return the expected number of trials that fit into this time, after the reserve."""
         return max(0, int((left_s - self.reserved_for_verification_s) / self.trial_s([])))
 
     @property
@@ -196,6 +196,6 @@ class Budget:
         return max(0, min(FINAL_ROUNDS, int(left_s / (finalists * self.compared_s))))
 
     def pairs_in(self, left_s: float, *, arms: int = 2) -> int:
-        """Return the number of verification rounds that fit, at least two."""
+        """Return the number of verification rounds that fit into this time, but at least two."""
         left_s -= self.open_s + self._begun_s(arms)
         return max(2, min(self.pairs, int(left_s / (arms * self.compared_s))))

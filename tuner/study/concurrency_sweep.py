@@ -1,6 +1,6 @@
 """Concurrency sweep: a study at each concurrency, with a warm start from the earlier ones.
 
-The first study gets all its trials, each later one half. The maximum time covers all studies.
+The first study gets all its trials, later ones get half. The maximum time covers all studies.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def tune(
     """Run a study at each concurrency.
 
     Raises:
-        UsageError, TunerError, Interrupted: as for one study; finished studies are saved.
+        UsageError, TunerError, Interrupted: as for a single study; finished studies are saved.
     """
     card = targets.find_target(settings.target).spec
     base = settings.store.study
@@ -64,7 +64,7 @@ def tune(
 
 
 def configuration_changes(finished: Sequence[StudyResult]) -> Iterator[ConfigurationChange]:
-    """Yield the changes of the recommendation between concurrencies."""
+    """Yield the changes in the recommendation between concurrencies."""
     for one, other in itertools.pairwise(finished):
         before, after = _advised_configuration(one), _advised_configuration(other)
         if before is None or after is None:

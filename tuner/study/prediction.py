@@ -1,6 +1,6 @@
 """Prediction of every candidate's mean latency from a short profile.
 
-Only Luthier's is predicted, since it is unknown how other engines batch.
+Only Luthier's latency is predicted, since it is unknown how other engines batch.
 """
 
 from __future__ import annotations
@@ -140,7 +140,7 @@ def with_prediction(
 def with_prediction_of(
     settings: StudySettings, problem: ProblemStatement, profile: CostProfile | None
 ) -> ProblemStatement:
-    """Add predictions according to a study's settings; raise UsageError for a bad price file."""
+    """Add predictions as a study's settings require, or raise UsageError for a bad price file."""
     measurement = settings.measurement
     return with_prediction(
         problem,

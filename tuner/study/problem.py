@@ -185,9 +185,9 @@ def with_gpu(
     """Return the environment with what the GPU offers.
 
     Args:
-        space: search space; None if one will be derived, which gets everything.
+        space: search space; None to add everything, for a space that is yet to be derived.
         device: device of the model; None if unknown. A GPU offers nothing to `cpu`.
-        is_tried: whether to test locking the clock by doing so briefly.
+        is_tried: whether to test by briefly locking the clock.
     """
     machine = environment.machine
     if device == "cpu":

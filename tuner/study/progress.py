@@ -78,6 +78,7 @@ class Progress:
         self._second = None if second is None else objectives.find_objective(second)
 
     def plan(self, plan: StudyPlan, *, now: dt.datetime) -> None:
+        """Print the plan."""
         expected_s = min(plan.expected_s, plan.max_time_s)
         budget = (
             f"{formatting.plural(plan.trials, 'evaluation')}: the default, "

@@ -37,7 +37,7 @@ from tuner.values.trial import Trial, best_of
 from tuner.values.verification_state import ParetoPoint
 
 STOP_AFTER = 3
-"""Number of consecutive low-gain proposals that end a search; a single one may be a bad fit."""
+"""Number of consecutive low-gain proposals that end a search; one may come from a bad fit."""
 MAX_FAILED_IN_A_ROW = 8
 """Number of consecutive failures at the beginning that end the study."""
 MAX_DRIFT = 0.05
@@ -58,7 +58,7 @@ class EvaluatesConfigurations(Protocol):
     """Evaluator of a search's trials."""
 
     def evaluate(self, configuration: Configuration, race: Race | None = None) -> Evaluation:
-        """Evaluate a configuration, or part of it if its race is lost; failures are results too."""
+        """Evaluate a configuration, ending early if its race is lost; failures are results too."""
 
 
 class Search:

@@ -76,7 +76,7 @@ class _OtherEngine(Target, Generic[Engine]):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class CommandTarget(_OtherEngine[CommandEngine]):
-    """Engine with an engine file, started for each configuration."""
+    """Engine that an engine file describes, started for each configuration."""
 
     @functools.cached_property
     def own(self) -> SearchSpace:

@@ -30,7 +30,7 @@ from tuner.values.trial import Trial
 from tuner.values.verdict import Verdict
 
 Report = Callable[[Sequence[RoundEvaluation], Evaluation], None]
-"""Function called after each evaluation, with all results so far (newest last) and the newest."""
+"""Function called after each evaluation with all results, newest last, and its own details."""
 
 
 IsEnough = Callable[["Rounds"], bool]
@@ -44,7 +44,7 @@ class MeasuresRounds(Protocol):
         """Names of the arms, in the order of the first round."""
 
     def round(self, arms: Sequence[str]) -> Iterator[tuple[str, Evaluation]]:
-        """Yield one evaluation per arm in this order, including failed ones."""
+        """Yield one evaluation per arm in the given order, including failed ones."""
 
 
 class NewServerRounds:
@@ -64,7 +64,7 @@ class NewServerRounds:
         return tuple(self._configurations)
 
     def round(self, arms: Sequence[str]) -> Iterator[tuple[str, Evaluation]]:
-        """Yield one evaluation per arm in this order."""
+        """Yield one evaluation per arm in the given order."""
         for role in arms:
             yield role, self._evaluate(self._configurations[role])
 
@@ -110,7 +110,7 @@ class Rounds:
 
     @property
     def complete_rounds(self) -> int:
-        """Number of complete rounds, which have no failure."""
+        """Number of rounds in which no arm failed."""
         return min((len(found) for found in self.measurements.values()), default=0)
 
 
@@ -128,7 +128,7 @@ def alternate(
     Args:
         rounds: total number of rounds.
         done: evaluations from an earlier command; whole rounds are reused.
-        is_enough: called after each round to end early; None to run all rounds.
+        is_enough: whether to stop after a round; None to run all rounds.
     """
     roles = source.arms
     starts = list(whole(done, len(roles)))

@@ -62,7 +62,7 @@ class SourceStudy:
 def load_warm_start(
     settings: StudySettings, problem: ProblemStatement, model: str, profile: CostProfile | None
 ) -> tuple[ProblemStatement, str | None]:
-    """Add warm-start studies, and return a line that names them, or None without any.
+    """Add warm-start studies; also return a line that names them, or None if there are none.
 
     Raises:
         UsageError: a named study is missing or unsuitable.
@@ -94,7 +94,7 @@ def with_warm_start(
     objective: str,
     profile: CostProfile | None = None,
 ) -> ProblemStatement:
-    """Add evaluations from studies, the most important study first."""
+    """Add evaluations from `studies`, which begin with the most important one."""
     context = _context(problem.environment)
     vectors, contexts, targets, guesses = [], [], [], []
     for study in studies:

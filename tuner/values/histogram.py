@@ -18,7 +18,7 @@ WIDTH = 1.01
 """Ratio of a bucket's ends: bucket i holds latencies from WIDTH^i up to WIDTH^(i+1) ms."""
 _LOG_WIDTH = math.log(WIDTH)
 MIN_MS = 1e-6
-"""Clock resolution, and shortest latency that is told apart."""
+"""Clock resolution; shorter latencies are counted as this."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -37,7 +37,7 @@ class LatencyHistogram:
 
     @classmethod
     def merge(cls, histograms: Iterable[LatencyHistogram]) -> Self:
-        """Merge histograms, at least one."""
+        """Merge one or more histograms."""
         every = list(histograms)
         first = min(one.first for one in every)
         counts = np.zeros(max(one.first + len(one.counts) for one in every) - first, dtype=np.int64)

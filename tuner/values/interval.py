@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 
 MAX_WIDTH = 4.0
-"""Ratio of an interval's ends (half to double) beyond which it shows nothing about a ratio."""
+"""Ratio of the ends (half to double) beyond which an interval around 1 shows nothing."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -24,7 +24,7 @@ class Interval:
 
     @property
     def inverse(self) -> Interval:
-        """Return the interval of the inverse ratio."""
+        """Interval of the inverse ratio."""
         return Interval(
             low=None if not self.high else 1 / self.high,
             high=None if not self.low else 1 / self.low,

@@ -30,7 +30,7 @@ class Block:
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class HostNoise:
-    """Interference with a phase; None if unreadable."""
+    """Interference with a phase; unreadable values are None."""
 
     steal_s: float | None = None
     throttled_s: float | None = None
@@ -73,9 +73,12 @@ MAX_LITTLES_LAW_ERROR = 0.05
 LATE_S = 1e-3
 """Delay above which a request waited for a connection or the client."""
 MAX_LATE_SHARE = 0.01
-"""Share of late requests above which the clients may be what was measured."""
+"""Share of late requests above which the measurement may reflect the clients."""
 MIN_FOR_P99 = 459
-"""Number of independent requests whose maximum exceeds the true p99 in 99 % (0.99^459 = 0.01)."""
+"""Minimum number of independent requests for a p99.
+
+Their maximum exceeds the true p99 with a probability of 99 % (0.99^459 = 0.01).
+"""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)

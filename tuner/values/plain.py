@@ -24,7 +24,7 @@ class Plain:
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Self:
-        """Return the value that `as_json` returned as plain data; missing fields get defaults.
+        """Return the value from which `as_json` made the data; missing fields get defaults.
 
         Raises:
             KeyError, TypeError: the data do not fit the fields.

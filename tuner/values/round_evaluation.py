@@ -36,5 +36,5 @@ class FailureCount:
 
     @property
     def all_failed(self) -> bool:
-        """Whether there are evaluations and all failed."""
+        """Whether all evaluations failed, and there is at least one."""
         return self.launched > 0 and self.failed == self.launched

@@ -118,7 +118,7 @@ class StudyRecord:
     sent: InputSummary | None = None
     """Inputs that were sent, or None for scenarios and old studies."""
     told: Mapping[str, str] = dataclasses.field(default_factory=dict)
-    """Declarations of inputs beyond the model's file, by `model.shapes` and `model.values`."""
+    """Input declarations that the model's file lacks, as `model.shapes` and `model.values`."""
     open_loop: OpenLoopCheck | None = None
 
     @property
@@ -128,7 +128,7 @@ class StudyRecord:
 
     @property
     def offered_per_s(self) -> float | None:
-        """Mean number of requests due per second in a scenario, as evaluated."""
+        """Mean number of requests due per second in a scenario's evaluations."""
         if self.shared is None:
             return None
         told = () if self.verdict is None else (*self.verdict.default, *self.verdict.best)
@@ -160,7 +160,7 @@ class StudyRecord:
 
     @property
     def target(self) -> str:
-        """Model in commands: a bundled name or a path."""
+        """Model as named in commands: a bundled name or a path."""
         return str(self.settings.get("target", {}).get("model") or self.model)
 
     @property

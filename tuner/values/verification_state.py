@@ -79,7 +79,7 @@ class VerificationState(Plain):
     """Shortlist, recommendation first; a single entry leaves no choice."""
     finals: tuple[RoundEvaluation, ...] = ()
     ranked_shortlist: tuple[ShortlistEntry, ...] | None = None
-    """Shortlist as ranked, best first; None until then."""
+    """Shortlist as ranked, best first; None until it is ranked."""
     prediction: Configuration | None = None
     """Choice of the prediction, unless it is the best or the default."""
     presumed_sd: float = UNKNOWN_PAIR_SD

@@ -49,7 +49,7 @@ class CommandParser(argparse.ArgumentParser):
         raise UsageError(f"{message}; see {self.prog} --help")
 
     def parse_all(self, arguments: list[str]) -> argparse.Namespace:
-        """Parse the arguments, or raise UsageError that suggests an option for an unknown one."""
+        """Parse the arguments, or raise a UsageError that suggests an option for an unknown one."""
         known = [flag for action in self._actions for flag in action.option_strings]
         for given in arguments:  # report a misspelt option before the missing one
             if given == "--":
@@ -91,7 +91,7 @@ def add_study(parser: argparse.ArgumentParser, *store: str) -> None:
 
 
 def find_study(arguments: argparse.Namespace) -> RunFolder:
-    """Return the folder of the study named by `add_study`, or raise UnknownStudy."""
+    """Return the folder of the study that the arguments name, or raise UnknownStudy."""
     where = group_of(arguments, StoreSettings)
     return run_folder.find(pathlib.Path(where.runs_dir), arguments.study_name)
 
@@ -156,7 +156,7 @@ def settings_of(arguments: argparse.Namespace) -> StudySettings:
 
 
 def take_scenario(arguments: argparse.Namespace) -> None:
-    """Take the options that were not given from the scenario.
+    """Fill in the options that were not given, with the scenario's values.
 
     Raises:
         UsageError: the scenario is invalid, an option contradicts it, or there is no target.

@@ -22,7 +22,7 @@ Array = NDArray[np.float64]
 Places = NDArray[np.intp]
 
 POPULARITY_SPREAD = 2.5
-"""Standard deviation of a serverless model's log rate: the top tenth has 25 times the median."""
+"""Standard deviation of a serverless model's log rate: a tenth exceed 25 times the median."""
 PERIODIC_SHARE = 0.3
 MAX_VARIATION = 4.0
 """Largest coefficient of variation of the times between a model's requests."""
@@ -188,7 +188,7 @@ def _serverless(
 
 
 def _renewals(mean_s: float, variation: float, span_s: float, rng: np.random.Generator) -> Array:
-    """Return gamma-distributed renewals, starting at a random moment between two of them."""
+    """Return times with gamma-distributed gaps, starting at a random moment within a gap."""
     shape = variation**-2
     found = []
     # The start falls into an interval in proportion to its length.

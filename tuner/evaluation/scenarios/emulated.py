@@ -57,8 +57,6 @@ class Emulation(results.ScenarioResult):
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class _Checked:
-    """Arrivals, limited in number, that regularly call `check`."""
-
     traffic: arrivals.ScenarioArrivals
     check: Callable[[], None]
     count: Iterator[int] = dataclasses.field(default_factory=itertools.count)

@@ -45,7 +45,7 @@ class Section:
         return dataclasses.replace(self, path=path, values=values)
 
     def of_keys(self, keys: Collection[str]) -> Self:
-        """Return this section, or raise an error if it has any other key."""
+        """Return this section, or raise an error if it has a key that is not one of `keys`."""
         for key in self.values:
             self.document.reject_unknown(key, keys, (*self.path, key), "key")
         return self

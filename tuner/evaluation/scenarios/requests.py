@@ -26,7 +26,7 @@ from tuner.load_generator.plan import PhasePlan, Warmup
 from tuner.values.study_record import InputSummary
 
 GRACE_S = 5.0
-"""Time after its deadline at which a request counts as lost."""
+"""Time after its deadline until a request counts as lost."""
 MAX_CONNECTIONS = 500
 """Maximum number of connections; latency includes the time that a request waits for one."""
 ITEMS = 16

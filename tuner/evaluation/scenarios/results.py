@@ -56,7 +56,7 @@ class ScenarioResult:
 
     scenario: str
     seconds: float
-    """Time until the last outcome, but at least the scenario's duration."""
+    """Time until the last outcome, or the scenario's duration if longer."""
     streams: Mapping[str, Counts]
     by_deadline: Mapping[str, Mapping[float, Counts]]
     """Counts by stream and deadline in ms, for streams whose deadlines grow."""
@@ -68,7 +68,7 @@ class ScenarioResult:
 
     @property
     def goodput_per_s(self) -> float:
-        """Number of responses within the deadline per second."""
+        """Responses per second that met their deadlines."""
         return sum(one.in_time for one in self.streams.values()) / self.seconds
 
 

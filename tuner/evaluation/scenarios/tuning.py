@@ -73,7 +73,7 @@ def rate_per_s(scenario: Scenario) -> float:
 
 
 def default_space(scenario: Scenario) -> SearchSpace:
-    """Return the bundled space around a scenario's values, with memory only if it has a budget."""
+    """Return the bundled space around a scenario's values; memory is a knob if it has a budget."""
     found = files.load_bundled(SPACE)
     assert found is not None, "it is bundled"
     own = served.configuration_of(scenario)
@@ -88,7 +88,7 @@ def default_space(scenario: Scenario) -> SearchSpace:
 
 
 def with_baseline(space: SearchSpace, scenario: Scenario) -> SearchSpace:
-    """Return the space with the scenario's values as defaults, added where missing."""
+    """Return the space with the scenario's values as defaults, adding them where missing."""
     own = served.configuration_of(scenario)
     knobs = tuple(
         _with_own(knob, own[knob.name]) if knob.name in own else knob for knob in space.knobs
@@ -148,7 +148,6 @@ def _with_own(knob: Knob, own: Value) -> Knob:
 
 
 def _around(knob: Knob, own: Value | None) -> Knob:
-    """Return the knob with the scenario's value as default, and as many values as before."""
     if own is None or isinstance(own, str) or not isinstance(knob, IntKnob | FloatKnob):
         return knob
     if knob.name == MEMORY:

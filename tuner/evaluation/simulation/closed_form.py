@@ -24,7 +24,7 @@ from tuner.values.configuration import Value
 SOFTNESS = 8.0
 """Exponent S that smooths nearby bounds: throughput = (sum of rate^-S)^(-1/S)."""
 TOGETHER = 4.0
-"""Ratio of the gateway's time for all requests to the timeout, above which all leave together."""
+"""Ratio of the gateway's time for all requests to the timeout up to which all leave together."""
 UNKNOWN_REQUEST_S = 1e-4
 """CPU time of a request in gateway or client if unmeasured: 0.1 ms, a typical value."""
 
@@ -39,7 +39,7 @@ class Workload:
 
 
 def mean_ms(profile: CostProfile, load: Workload, candidate: Mapping[str, Value]) -> float:
-    """Predict the mean latency; knobs that are missing have the engine's defaults."""
+    """Predict the mean latency; missing knobs take the engine's defaults."""
     replicas = int(candidate.get("replica.count", 1))
     threads = int(candidate.get("replica.threads", 1))
     quota = float(candidate.get("replica.cpu", 0) or threads)
@@ -100,11 +100,7 @@ def _batch(
 def _fill_s(
     items: int, groups: int, batch: float, most: int, timeout_s: float, item_s: float
 ) -> float:
-    """Return how long a replica waits for its next batch.
-
-    `batch` and `most` are the items in a typical and a full batch, `groups` is the number of
-    replicas that have one, and `item_s` is an item's cost in gateway and client.
-    """
+    """Return how long a replica waits for a batch; `item_s` is an item's cost outside it."""
     if timeout_s <= 0 or most == 1:
         return 0.0
     if batch < most:

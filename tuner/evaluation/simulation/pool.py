@@ -127,7 +127,6 @@ class EmulatedWorker:
         self.counts: collections.Counter[ActionType] = collections.Counter()
         self.batches: collections.Counter[int] = collections.Counter()
         self.too_late = 0
-        """Number of actions that missed their window."""
         self.max_pages = 0
 
     def executor(self, kind: ActionType) -> ActionType:
