@@ -77,7 +77,7 @@ class Study:
         return self.record.verdict
 
     def trials(self) -> pd.DataFrame:
-        """Return one row for each evaluation of the search, by number.
+        """Return one row for each evaluation of the search, ordered by number.
 
         Columns: origin (default, initial, guided, ...), status (ok, infeasible, failed), cause and
         reason; each knob by its dotted name; the metrics, NaN where unknown:

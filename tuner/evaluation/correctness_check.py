@@ -95,7 +95,7 @@ def _rejection_reason(address: tuple[str, int], payloads: Payloads, body: bytes)
 
 
 def read(form: str, answer: bytes, header_bytes: int, *, items: int = 1) -> NDArray[Any] | None:
-    """Return each item's class or string, (items,), or None; for `form`, see `Payloads.answer`."""
+    """Return each item's class or string (items,), or None if unreadable; see `Payloads.answer`."""
     if form == "open-inference":
         return read_oip(answer, header_bytes, items=items)
     if form != "tensorflow-serving":
@@ -108,7 +108,7 @@ def read(form: str, answer: bytes, header_bytes: int, *, items: int = 1) -> NDAr
 
 
 def read_oip(answer: bytes, header_bytes: int, *, items: int = 1) -> NDArray[Any] | None:
-    """Return each item's class or string, (items,), from an Open Inference response, or None."""
+    """Read each item's class or string from an Open Inference response, as `read` does."""
     start = header_bytes
     for output in json.loads(answer[:header_bytes])["outputs"]:
         size = output.get("parameters", {}).get("binary_data_size", 0)

@@ -113,7 +113,7 @@ class TimeSlice:
     before: ReplicaFacts
     after: ReplicaFacts
     repeats: int = 0
-    """Number of earlier tries, all disturbed by neighbours."""
+    """Number of earlier tries, all of which other processes disturbed."""
     is_disturbed: bool = False
 
 

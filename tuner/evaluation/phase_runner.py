@@ -42,7 +42,6 @@ class PhaseRunner:
     def __init__(self) -> None:
         self.generator = LoadGenerator()
         self.counters: tuple[meters.EnergyCounter, ...] | None = None
-        """Energy counters; None until the device is known."""
         self._owned = contextlib.ExitStack()
         self.others = InterferenceDetector(os.cpu_count() or 1)  # all cores of the machine
         self.is_new = True
@@ -81,7 +80,7 @@ class PhaseRunner:
     def run(
         self, engine: RunningEngine, plan: PhasePlan, settings: MeasurementSettings
     ) -> JudgedPhase:
-        """Run and judge a phase, and repeat it if neighbours disturbed it."""
+        """Run and judge a phase, and repeat it if other processes disturbed it."""
         loaded_s, repeats = 0.0, 0
         while True:
             found = self._run_once(engine, plan, settings)
@@ -133,7 +132,7 @@ class PhaseRunner:
         )
 
     def slice(self, engine: RunningEngine, plan: PhasePlan, *, idle: Sequence[int]) -> TimeSlice:
-        """Run a phase without judging it; repeat it if neighbours other than `idle` disturb it."""
+        """Run a phase without judging it; repeat it if processes other than `idle` disturb it."""
         repeats = 0
         while True:
             found = self._observe(engine, plan, idle)

@@ -42,11 +42,9 @@ class RequestSource:
     signature: Signature
     card: ModelSpec
     file: pathlib.Path | None
-    """File of real requests, or None for synthetic ones."""
     is_own: bool
     """Whether `file` is the sample that comes with the model."""
     plan: SyntheticInputs
-    """Plan of synthetic inputs; unused with real requests."""
 
     @property
     def problem(self) -> UnknownSize | None:

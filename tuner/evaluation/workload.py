@@ -61,7 +61,7 @@ class EvaluationWorkload:
         return self.open_load is None and is_timed
 
     def seconds_short(self, measured: Measurement) -> float:
-        """Return how much longer to measure for a required p99, or 0 if it is long enough."""
+        """Return how many more seconds a required p99 needs, or 0."""
         most_s = MAX_TIMES * self.settings.measured_s
         is_needed = EvaluationRequirements.of(self.settings).needs_p99 and self.lengthens
         if not is_needed or measured.has_p99 or measured.seconds >= most_s * (1 - 1e-6):

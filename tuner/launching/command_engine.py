@@ -117,7 +117,7 @@ class CommandServer:
         return tuple(pid for pid in map(int, words) if pid > 0)  # 0: of another namespace
 
     def apply(self, configuration: Configuration) -> float:
-        """Restart the server; return the seconds until it is ready. After an error, none runs."""
+        """Restart the server; return the seconds until it is ready. On failure, no server runs."""
         before_s = time.monotonic()
         self.stop()
         whole = Configuration({**self._launcher.defaults, **configuration})

@@ -1,4 +1,4 @@
-"""Client of a supervisor, which makes another engine's server end as a whole.
+"""Client of a supervisor, which can end another engine's server with all its processes.
 
 `supervisor` handles the server's children and a killed tuner. Blocking, with timeouts.
 """

@@ -63,7 +63,7 @@ class UrlLauncher:
         self._last = configuration
 
     def close(self) -> None:
-        """Restore the default configuration if another was applied, and print a failure."""
+        """Restore the default configuration if another was applied; print a message on failure."""
         default, last = self._default, self._last
         if default is None or last == default:
             return

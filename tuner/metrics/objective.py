@@ -42,7 +42,7 @@ class Objective:
         return value if self.is_minimised else 1e3 / value
 
     def from_minimised(self, value: float) -> float:
-        """Return the objective for a value of `to_minimise`."""
+        """Return the objective for a value that `to_minimise` returned."""
         return value if self.is_minimised else 1e3 / value
 
     def interval(self, measurement: Measurement) -> Interval:

@@ -155,7 +155,7 @@ class StudyStore:
             return tuple(frozen.number for frozen in running)
 
     def trials(self) -> tuple[Trial, ...]:
-        """Return all trials that have ended, by number."""
+        """Return all trials that have ended, ordered by number."""
         with _storage_errors(self._where):
             return trial_rows.as_trials(self.study.get_trials(deepcopy=False))
 
@@ -192,7 +192,7 @@ class StudyStore:
             self.study.set_user_attr("used_s", seconds)
 
     def gains(self, origins: Collection[str]) -> tuple[float | None, ...]:
-        """Return `RunningTrial.gain` of the ended trials with these origins, by number."""
+        """Return `RunningTrial.gain` of ended trials with these origins, ordered by number."""
         with _storage_errors(self._where):
             frozen = [t for t in self.study.get_trials(deepcopy=False) if trial_rows.is_ended(t)]
         frozen.sort(key=lambda trial: trial.number)

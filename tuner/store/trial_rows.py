@@ -96,6 +96,6 @@ def as_trial(frozen: FrozenTrial) -> Trial:
 
 
 def as_trials(frozen_trials: Iterable[FrozenTrial]) -> tuple[Trial, ...]:
-    """Convert all trials that have ended, by number."""
+    """Convert all trials that have ended, ordered by number."""
     ended = sorted(filter(is_ended, frozen_trials), key=lambda frozen: frozen.number)
     return tuple(as_trial(frozen) for frozen in ended)

@@ -113,7 +113,7 @@ class AbResult:
     """Arms whose servers were already running and were left unchanged."""
     seconds: float
     repeats: int
-    """Number of slices or phases that were repeated or dropped because of neighbours."""
+    """Number of slices or phases repeated or dropped because other processes disturbed them."""
     tallies: Mapping[str, FailureCount]
     """Evaluations and failures by arm; rounds with a failure are not compared."""
 

@@ -173,23 +173,23 @@ class Measurement(Plain):
 
     @property
     def cpu_s(self) -> float:
-        """Core-seconds per 1,000 responses, or NaN."""
+        """Core-seconds per 1,000 responses, or NaN if unknown."""
         return math.nan if self.cost is None else self.cost.cpu_s
 
     @property
     def memory_mib_s(self) -> float:
-        """MiB-seconds per 1,000 responses, or NaN."""
+        """MiB-seconds per 1,000 responses, or NaN if unknown."""
         known = self.cost is not None and self.cost.memory_mib_s > 0
         return self.cost.memory_mib_s if known and self.cost is not None else math.nan
 
     @property
     def price(self) -> float:
-        """Price of 1,000 responses, or NaN."""
+        """Price of 1,000 responses, or NaN if unknown."""
         return math.nan if self.cost is None else self.cost.price
 
     @property
     def energy_j(self) -> float:
-        """J per request, or NaN."""
+        """Energy in J per request, or NaN if unknown."""
         return math.nan if self.energy is None else self.energy.per_request_j
 
     @property

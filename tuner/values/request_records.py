@@ -35,5 +35,5 @@ class CpuTimeSeries:
     used_s: NDArray[np.float64]  # (n,) from any origin
 
     def between(self, edges_s: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Return the CPU time between successive edges (k + 1,) as (k,), interpolated linearly."""
+        """Return the linearly interpolated CPU time between each two of k + 1 edges, (k,)."""
         return np.diff(np.interp(edges_s, self.at_s, self.used_s))

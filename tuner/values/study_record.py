@@ -95,7 +95,6 @@ class StudyRecord:
     notes: tuple[str, ...]
     environment: Mapping[str, Any]
     settings: Mapping[str, Any]
-    """Content of settings.yaml."""
     records: Mapping[str, RequestRecords]
     """Requests of the arms "default" and "best"."""
     is_finished: bool = True

@@ -41,7 +41,7 @@ class SecondObjectiveVerdict:
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Verdict(Plain):
-    """Result of default against best in alternating rounds; ratios are best over default."""
+    """Comparison of best and default in alternating rounds; ratios are best over default."""
 
     outcome: VerdictOutcome
     ratio: float

@@ -81,7 +81,7 @@ class VerificationState(Plain):
     ranked_shortlist: tuple[ShortlistEntry, ...] | None = None
     """Shortlist as ranked, best first; None until it is ranked."""
     prediction: Configuration | None = None
-    """Choice of the prediction, unless it is the best or the default."""
+    """The prediction's choice, unless it is the best or the default."""
     presumed_sd: float = UNKNOWN_PAIR_SD
     pareto_front: tuple[ParetoPoint, ...] = ()
     open_loop: OpenLoopCheck | None = None

@@ -35,7 +35,7 @@ class Section:
 
     @classmethod
     def root(cls, document: Document, folder: pathlib.Path) -> Self:
-        """Return the section of the whole file."""
+        """Return the section for the whole file."""
         return cls(document, folder, (), document.mapping(document.value, ()))
 
     def section(self, key: str, default: object = None) -> Self:

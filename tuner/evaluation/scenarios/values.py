@@ -84,7 +84,7 @@ class Stream:
     items: int = 1
     from_s: float = 0.0
     trace: tuple[tuple[float, int], ...] = ()
-    """Rows of ascending seconds and model index, for `trace` arrivals."""
+    """Rows of a time in seconds (ascending) and a model index, for `trace` arrivals."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
