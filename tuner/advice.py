@@ -101,7 +101,7 @@ def why_nothing(record: StudyRecord) -> str:
 
 
 def of_trial(record: StudyRecord, number: int) -> Advice:
-    """Return advice to run a trial's configuration, or raise UsageError if the trial failed."""
+    """Return advice to run a trial's configuration, or raise UsageError if it did not work."""
     trial = next((trial for trial in record.trials if trial.number == number), None)
     if trial is None:
         numbers = [trial.number for trial in record.trials]

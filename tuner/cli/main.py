@@ -64,7 +64,7 @@ _log = logging.getLogger("tuner.cli.main")  # also when it runs as __main__
 
 
 class Interrupts:
-    """Signal handler, in which SIGINT or SIGTERM raises one KeyboardInterrupt.
+    """Signal handler that raises one KeyboardInterrupt for SIGINT or SIGTERM.
 
     Further signals are ignored while the command ends.
     """

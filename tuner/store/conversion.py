@@ -36,7 +36,7 @@ FILES = {
 """Mapping from old to current file names."""
 TEXTS = ("best.yaml", "scenario.yaml", "space.yaml")
 TABLES = ("study_user_attributes", "trial_user_attributes", "trial_system_attributes")
-"""Tables of Optuna that hold JSON in `value_json`."""
+"""Optuna's tables that hold JSON in `value_json`."""
 
 
 def convert(folder: RunFolder) -> None:

@@ -147,7 +147,7 @@ class Budget:
         return max(0, int((spent_s - self._begun_s(2)) / (2 * self.compared_s)))
 
     def pairs_of_study(self, spent_s: float) -> int:
-        """Return the number of verification rounds of a study that takes this time."""
+        """Return the number of verification rounds in a study that takes this time."""
         study = dataclasses.replace(self, max_time_s=spent_s)
         left_s = study.reserved_for_verification_s
         finals = study.final_rounds_in(left_s, MAX_SHORTLIST)
