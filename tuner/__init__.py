@@ -12,6 +12,6 @@ if typing.TYPE_CHECKING:
 
 
 def load(study: str | pathlib.Path, *, storage: str | None = None) -> Study:
-    """Read a study from its folder, by `tuner.notebook.load`, which imports pandas late."""
+    """Read a study from its folder; see `tuner.notebook.load`, which is imported when called."""
     found: Study = importlib.import_module("tuner.notebook").load(study, storage=storage)
     return found

@@ -1,4 +1,4 @@
-"""`tune` and `python -m tuner`: runs `tuner.cli.main`, on Linux only."""
+"""`tune` and `python -m tuner`: run `tuner.cli.main`, on Linux only."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Recommendation after a study: the default, unless something better was shown.
 
-Any search finds the luckier of two identical configurations, so the best is recommended only if
-shown to be better and no more often failing. A configuration works if any of its evaluations did.
+Of two identical configurations, a search finds the luckier, so the best is recommended only if
+shown to be better and to fail no more often. A configuration works if any of its evaluations did.
 """
 
 from __future__ import annotations
@@ -31,7 +31,6 @@ BestStatus = Literal[
     "not compared",
     "not measured",
 ]
-"""Status of the best compared with the default; see `best_status`."""
 
 ADVISED = frozenset({"default lost", "default fails", "better", "traded"})
 """Statuses in which the best is recommended."""
@@ -44,7 +43,7 @@ REASONS: Mapping[BestStatus, str] = {
     "not compared": "too few pairs of evaluations worked to compare them",
     "not measured": "the best found was not re-evaluated beside it",
 }
-"""Reasons without figures, by status."""
+"""Reason for each status that needs no figures."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,7 +55,7 @@ class Advice:
 
 
 def best_status(record: StudyRecord) -> BestStatus | None:
-    """Return the status of the best, or None if nothing worked in the search."""
+    """Return how the best compares with the default, or None if nothing worked in the search."""
     if record.best is None:
         return None
     if record.best == record.default:
@@ -102,7 +101,7 @@ def why_nothing(record: StudyRecord) -> str:
 
 
 def of_trial(record: StudyRecord, number: int) -> Advice:
-    """Return a trial's configuration to run, or raise UsageError if it did not work."""
+    """Return advice to run a trial's configuration, or raise UsageError if it did not work."""
     trial = next((trial for trial in record.trials if trial.number == number), None)
     if trial is None:
         numbers = [trial.number for trial in record.trials]
@@ -136,7 +135,7 @@ def export_of_best(record: StudyRecord) -> str | None:
 
 
 def failure_counts(record: StudyRecord) -> tuple[FailureCount, FailureCount]:
-    """Return the failure counts of default and best, empty without a verification."""
+    """Return the failure counts of default and best, both empty without a verification."""
     none = FailureCount()
     return record.failure_counts.get("default", none), record.failure_counts.get("best", none)
 
@@ -152,12 +151,12 @@ def trouble_of_default(record: StudyRecord) -> str | None:
 
 
 def failure_text(tally: FailureCount) -> str:
-    """Describe an arm's failed evaluations at the end of a sentence."""
+    """Describe an arm's failed evaluations, for the end of a sentence."""
     return f"failed {tally.failed} of {tally.launched} fresh starts ({tally.reason})"
 
 
 def share(tally: FailureCount) -> str:
-    """Return how many of an arm's evaluations failed."""
+    """Return in words how many of an arm's evaluations failed."""
     return f"{tally.failed} of {tally.launched}" if tally.failed else "none"
 
 
@@ -185,7 +184,6 @@ def _reason(found: BestStatus, record: StudyRecord) -> str:
 
 
 def _of_front(found: BestStatus, record: StudyRecord) -> str:
-    """Return the chosen point of the Pareto front, and what was shown about it."""
     point = record.settings.get("measurement", {}).get("point", "knee")
     which = "the knee" if point == "knee" else f"the best in {point}"
     shown = {record.objective: record.verdict.outcome} if record.verdict is not None else {}

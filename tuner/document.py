@@ -1,6 +1,6 @@
-"""YAML text as plain data, with the line of each value.
+"""YAML text as plain data, with the line number of each value.
 
-Duplicate keys (of which parsers silently take the last), anchors and aliases are errors.
+Anchors, aliases and duplicate keys (of which parsers silently use the last) are errors.
 """
 
 from __future__ import annotations
@@ -17,34 +17,34 @@ from serving.system.bounded_yaml import yaml_problem
 from tuner.errors import InvalidDocument, InvalidSpace, list_names
 
 MAX_NUMBER = 1e15
-"""Limit above which integers are inexact as floats; no setting is that large."""
+"""Limit on numbers, below which floats hold all integers; no setting is that large."""
 
 _PLAIN_TAGS = ("tag:yaml.org,2002:map", "tag:yaml.org,2002:seq")
 
 Path = tuple[str | int, ...]
-"""Keys and indexes from the root to a value."""
+"""Keys and indexes that lead from the root to a value."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Document:
-    """Content of one file."""
+    """Content of one file; methods raise InvalidDocument for a wrong value."""
 
     file: str
     value: Any
     """Dictionaries with string keys, lists, and the scalars of safe YAML."""
     lines: Mapping[Path, int]
-    """Line of each value's key or item, counted from 1."""
+    """Line number of each value's key or item, counted from 1."""
     fault: type[InvalidDocument] = InvalidSpace
 
     def error(self, path: Path, text: str) -> InvalidDocument:
-        """Return an error that names a place in this document."""
+        """Return an error that points to a place in this document."""
         ends = range(len(path), 0, -1)
         line = next((self.lines[path[:end]] for end in ends if path[:end] in self.lines), None)
         where = f" (line {line})" if line else ""
         return self.fault(self.file, dotted_path(path), text + where)
 
     def reject_unknown(self, given: str, valid: Iterable[str], path: Path, noun: str) -> None:
-        """Reject an unknown name with an error that has the nearest one."""
+        """Raise an error with the nearest valid name if a name is unknown."""
         names = tuple(valid)
         if given not in names:
             hint = nearest(given, names)
@@ -52,43 +52,43 @@ class Document:
             raise self.error(path, text)
 
     def mapping(self, given: object, path: Path) -> dict[str, Any]:
-        """Return a value if it is a mapping, otherwise raise an error."""
+        """Return the value, which must be a mapping."""
         if not isinstance(given, dict):
             raise self.error(path, f"{_describe(given)}, expected a mapping of keys")
         return given
 
     def items(self, given: object, path: Path) -> list[Any]:
-        """Return a value if it is a non-empty list."""
+        """Return the value, which must be a non-empty list."""
         if not isinstance(given, list) or not given:
             raise self.error(path, f"{_describe(given)}, expected a list of values")
         return given
 
     def text(self, given: object, path: Path) -> str:
-        """Return a value if it is a non-empty string."""
+        """Return the value, which must be a non-empty string."""
         if not isinstance(given, str) or not given.strip():
             raise self.error(path, f"{_describe(given)}, expected a text")
         return given
 
     def texts(self, given: object, path: Path) -> tuple[str, ...]:
-        """Return a value if it is a list of strings, possibly empty."""
+        """Return the value, which must be a list of strings, possibly empty."""
         if not isinstance(given, list):
             raise self.error(path, f"{_describe(given)}, expected a list of texts")
         return tuple(self.text(item, (*path, i)) for i, item in enumerate(given))
 
     def truth(self, given: object, path: Path) -> bool:
-        """Return a value if it is a boolean."""
+        """Return the value, which must be a boolean."""
         if not isinstance(given, bool):
             raise self.error(path, f"{_describe(given)}, expected true or false")
         return given
 
     def whole_number(self, given: object, path: Path) -> int:
-        """Return a value if it is an integer, which 8.0 is not."""
+        """Return the value, which must be an integer (8.0 is not)."""
         if isinstance(given, bool) or not isinstance(given, int):
             raise self.error(path, f"{_describe(given)}, expected a whole number")
         return given
 
     def number(self, given: object, path: Path) -> float:
-        """Return a value if it is a finite number."""
+        """Return the value, which must be a finite number."""
         if isinstance(given, bool) or not isinstance(given, int | float):
             raise self.error(path, f"{_describe(given)}, expected a number")
         if not abs(given) < MAX_NUMBER:
@@ -103,7 +103,7 @@ def dotted_path(path: Path) -> str:
 
 
 def read(text: str, file: str, *, fault: type[InvalidDocument] = InvalidSpace) -> Document:
-    """Parse a YAML text, or raise an InvalidDocument that calls it `file`."""
+    """Parse YAML text, or raise an InvalidDocument that calls it `file`."""
     try:
         loader = bounded_yaml.Loader(text)
         try:

@@ -1,25 +1,25 @@
 """Errors of the tuner; `exit_code` becomes the exit code of the command.
 
     TunerError (1)                   the command failed; one line with the reason
-    ├── UsageError (2)               an option, a name or a file is invalid
+    ├── UsageError (2)               invalid option, name or file
     │   ├── InvalidDocument          a user's file: file, key, expected, nearest valid name
     │   │   ├── InvalidSpace         a search space
     │   │   ├── InvalidEngine        an engine file
     │   │   ├── InvalidTable         a benchmark table
     │   │   ├── InvalidPrices        a price file
     │   │   └── InvalidScenario      a scenario file
-    │   ├── UnknownSize              an undeclared input size, and its option
+    │   ├── UnknownSize              an undeclared input size; names the option
     │   ├── UnknownStudy             no such study; lists the existing ones
-    │   └── StudyExists              the name is taken, and what to do
+    │   └── StudyExists              the name is taken; says what to do
     ├── StudyBusy                    another process runs the study
-    ├── Interrupted (130)            a signal; measurements are saved
-    ├── LaunchFailed                 no server; `cause`: oom, start, crash, timeout, limits
+    ├── Interrupted (130)            ended by a signal; measurements are saved
+    ├── LaunchFailed                 server not ready; `cause`: oom, start, crash, timeout, limits
     ├── LoadGeneratorFailed          the load generator failed
     │   └── LoadGeneratorLost        its own process ended or stalled
     └── StorageFailed                the run folder cannot be written
 
-A failed trial is a value (`tuner.values.trial.Outcome`). Facts are positional arguments, since
-errors are pickled by these.
+A failed trial is a value (`tuner.values.trial.Outcome`). Errors take positional arguments, by
+which they are pickled.
 """
 
 from __future__ import annotations
@@ -33,12 +33,12 @@ from serving.error_text import nearest
 from tuner.values.trial import Cause
 
 MAX_LISTED = 8
-"""Maximum number of names to list; of more, the nearest are listed."""
+"""Maximum number of names to list; if there are more, only the nearest are listed."""
 NEAREST_LISTED = 4
 
 
 def list_names(given: str, valid: Iterable[str]) -> str:
-    """Return the valid names; of many, only the nearest and the number of others."""
+    """Return the valid names; if there are many, only the nearest and the number of others."""
     names = list(valid)
     if len(names) <= MAX_LISTED:
         return ", ".join(names)
@@ -60,11 +60,11 @@ class UsageError(TunerError):
 
 @dataclasses.dataclass(eq=False)
 class UnknownSize(UsageError):
-    """An input's size is free and was not declared."""
+    """An input has a variable size that was not declared."""
 
     text: str
     option: str
-    """Option to add to the command; its sizes are examples."""
+    """Option to add to the command, with example sizes."""
 
     def __str__(self) -> str:
         return self.text
@@ -131,7 +131,7 @@ class UnknownStudy(UsageError):
 
 @dataclasses.dataclass(eq=False)
 class StudyExists(UsageError):
-    """The study's name is taken; `instead` is what to do."""
+    """The study's name is taken; `instead` says what to do."""
 
     what: str
     instead: str
@@ -154,7 +154,7 @@ class StudyBusy(TunerError):
 
 @dataclasses.dataclass(eq=False)
 class Interrupted(TunerError):
-    """A signal ended the command; `text` is what was saved, and how to resume."""
+    """A signal ended the command; `text` says what was saved and how to resume."""
 
     exit_code = 130
 
@@ -180,7 +180,7 @@ class LoadGeneratorFailed(TunerError):
 
 
 class LoadGeneratorLost(LoadGeneratorFailed):
-    """The load generator's process was lost, which shows nothing about the server."""
+    """The load generator's process was lost, which says nothing about the server."""
 
 
 class StorageFailed(TunerError):

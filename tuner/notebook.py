@@ -1,4 +1,4 @@
-"""A study in a notebook, with trials and requests as pandas tables.
+"""Study in a notebook, with trials and requests as pandas tables.
 
     import tuner
 
@@ -66,24 +66,24 @@ _FIGURES: Mapping[str, Callable[[Measurement], float | None]] = {
 
 @dataclasses.dataclass(frozen=True, slots=True, repr=False)
 class Study:
-    """A study read from its folder, finished or not."""
+    """Study read from its folder, finished or not."""
 
     record: StudyRecord
     _folder: RunFolder
 
     @property
     def verdict(self) -> Verdict | None:
-        """Best against default, or None without a verdict."""
+        """Verdict on best against default, or None if there is none."""
         return self.record.verdict
 
     def trials(self) -> pd.DataFrame:
-        """Return one row for each evaluation of the search, by number.
+        """Return one row for each evaluation of the search, ordered by number.
 
         Columns: origin (default, initial, guided, ...), status (ok, infeasible, failed), cause and
         reason; each knob by its dotted name; the metrics, NaN where unknown:
 
         - mean_ms, p50_ms, p95_ms, p99_ms: latencies in ms, each with its 95 % interval
-          (mean_low_ms, mean_high_ms); p99_ms is NaN under 459 effective requests (p99_effective)
+          (mean_low_ms, mean_high_ms); p99_ms is NaN if p99_effective is below 459
         - spread_ms: p95 - p5
         - throughput_per_s, items_per_s; goodput_per_s: responses within the deadline
         - cpu_s (core-seconds), memory_mib_s, price: per 1,000 responses; energy_j: per response
@@ -121,9 +121,9 @@ class Study:
         """Return one row for each request of an evaluation, with warm-up, in order of completion.
 
         Columns: intended_s (when it was due; in a closed loop, when it was sent), started_s and
-        finished_s, in seconds of the phase; round_trip_ms, from due to end; the HTTP status, 0
-        without a response; the client's connection; is_measured, whether it is in the measured
-        part.
+        finished_s, in seconds from the phase's start; round_trip_ms, from due to end; the HTTP
+        status, 0 without a response; the client's connection; is_measured, whether it is in the
+        measured part.
 
         Raises:
             UsageError: there is no such evaluation, or its requests were not saved.
@@ -152,7 +152,6 @@ class Study:
         return "\n".join(terminal.lines(self.record, self._files(), width=WIDTH))
 
     def _repr_html_(self) -> str:
-        """Return the summary with colours."""
         console = rich.console.Console(
             file=io.StringIO(), width=PAGE_WIDTH, record=True, highlight=False
         )
@@ -170,8 +169,8 @@ def load(study: str | pathlib.Path, *, storage: str | None = None) -> Study:
     """Read a study from its folder, such as runs/NAME, or by its name in runs/.
 
     Raises:
-        UnknownStudy: there is no such study; the error lists others.
-        UsageError: one of its files is missing or broken.
+        UnknownStudy: there is no such study; the error lists existing ones.
+        UsageError: one of the study's files is missing or broken.
     """
     given = pathlib.Path(study)
     runs = RUNS if given.name == str(given) else given.parent

@@ -4,8 +4,8 @@
     luthier serve ...     is `python -m serving ...`
     luthier COMMAND ...   is `tune COMMAND ...`
 
-Ray installs scripts named `tune` and `serve`. As in `tuner.__main__`, nothing that needs Linux is
-imported before the platform is checked.
+Ray installs scripts named `tune` and `serve`. As in `tuner.__main__`, the platform is checked
+before anything that needs Linux is imported.
 """
 
 from __future__ import annotations

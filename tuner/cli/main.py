@@ -1,14 +1,15 @@
-"""Entry point of `tune`, behind `tuner.__main__`: commands, output, errors and signals.
+"""Entry point of `tune`, called by `tuner.__main__`: commands, output, errors and signals.
 
-    tune --model ...     a study (`tuner.cli.commands.study`); of many models: tune --scenario FILE
-    tune COMMAND ...     one of `COMMANDS`
+    tune --model ...       a study of one model (`tuner.cli.commands.study`)
+    tune --scenario FILE   a study of many models
+    tune COMMAND ...       one of `COMMANDS`
 
 Exit codes: 0 done, 1 failed, 2 incorrect use, 130 interrupted. An error is one line on standard
-error; for an unexpected one it names the file with the traceback. `--json` prints exactly one JSON
-object, also for an error.
+error; an unexpected one names the file with the traceback. `--json` prints exactly one JSON
+object, even after an error.
 
-Only this module handles signals. Commands are imported late, since Optuna and SciPy take a second
-in which Ctrl-C must work.
+Only this module handles signals. Commands are imported late, since importing Optuna and SciPy
+takes a second, during which Ctrl-C must work.
 """
 
 from __future__ import annotations
@@ -54,17 +55,16 @@ COMMANDS: Mapping[str, str] = {
     "doctor": "check this machine and measure the smallest gain that it can show",
     "export": "export a study's recommendation for a server or platform",
 }
-"""Summary of each sub-command, a module of `tuner.cli.commands`."""
+"""Summary of each sub-command; each is a module of `tuner.cli.commands`."""
 SUMMARY = "find the configuration that serves a model best under a given workload"
 AGAIN_S = 3.0
-"""Time after which another signal raises again, in case the command hangs."""
+"""Time after which another signal raises an exception again, in case the command hangs."""
 PIPED_COLUMNS = 200
-"""Width of output into a file or pipe."""
 _log = logging.getLogger("tuner.cli.main")  # also when it runs as __main__
 
 
 class Interrupts:
-    """Signal handler: SIGINT and SIGTERM raise one KeyboardInterrupt.
+    """Signal handler that raises one KeyboardInterrupt for SIGINT or SIGTERM.
 
     Further signals are ignored while the command ends.
     """
@@ -73,7 +73,7 @@ class Interrupts:
         self._at_s: float | None = None
 
     def check(self) -> None:
-        """Raise KeyboardInterrupt if a signal came, in case the first exception was swallowed."""
+        """Raise KeyboardInterrupt after a signal, in case the first exception was swallowed."""
         if self._at_s is not None:
             raise KeyboardInterrupt
 
@@ -115,7 +115,7 @@ def main(argv: Sequence[str] | None = None, *, program: str = "tune") -> int:
 
 
 def parser_of(name: str | None, program: str = "tune") -> CommandParser:
-    """Return the parser of a command, or of a study for None."""
+    """Return the parser of a command; None stands for a new study."""
     if name is not None:
         parser = CommandParser(prog=f"{program} {name}", description=_sentence(COMMANDS[name]))
     else:
@@ -135,7 +135,7 @@ def parser_of(name: str | None, program: str = "tune") -> CommandParser:
 
 
 def command_of(name: str | None) -> types.ModuleType:
-    """Import the module of a command, or of a study for None."""
+    """Import the module of a command; None stands for a new study."""
     return importlib.import_module(f"tuner.cli.commands.{name or 'study'}")
 
 
@@ -147,9 +147,9 @@ def print_error(
     program: str = "tune",
     is_json: bool,
 ) -> int:
-    """Print an error, as JSON too if `is_json`, and return its exit code.
+    """Print an error, also as JSON if `is_json`, and return its exit code.
 
-    `arguments` complete an error that suggests an option.
+    The command's `arguments` are repeated in an error that suggests adding an option.
     """
     code, text = _describe_error(error, log, arguments, program)
     with contextlib.suppress(BrokenPipeError):
@@ -173,7 +173,6 @@ def _run(arguments: list[str], terminal: Terminal, program: str) -> CommandResul
 
 
 def _print_result(said: CommandResult, problem: str | None, program: str, *, is_json: bool) -> int:
-    """Print the result and return the exit code, even without a reader."""
     code = said.exit_code if said.problem is None else said.problem.exit_code
     with contextlib.suppress(BrokenPipeError):
         if is_json:
@@ -193,7 +192,6 @@ def _print_result(said: CommandResult, problem: str | None, program: str, *, is_
 
 
 def _error_text(error: BaseException, arguments: Sequence[str], program: str) -> str:
-    """Return an error's message, with the complete command if an option is missing."""
     if isinstance(error, UnknownSize) and arguments:
         return f"{error}; for example: {program} {shlex.join(arguments)} {error.option}"
     return str(error)
@@ -202,7 +200,6 @@ def _error_text(error: BaseException, arguments: Sequence[str], program: str) ->
 def _describe_error(
     error: BaseException, log: EventLog, arguments: Sequence[str], program: str
 ) -> tuple[int, str]:
-    """Return the exit code and the one-line message of an error."""
     if isinstance(error, KeyboardInterrupt):
         error = Interrupted("nothing was saved")
     if isinstance(error, TunerError | ServingError):

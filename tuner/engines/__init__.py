@@ -1,1 +1,1 @@
-"""Engines other than Luthier's: their descriptions and files."""
+"""Engines other than Luthier: their descriptions and files."""

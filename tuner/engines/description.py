@@ -1,6 +1,6 @@
-"""Descriptions of other engines: how to start, change, call and stop them.
+"""Descriptions of other engines: how to start, configure, call and stop them.
 
-Pure values: `tuner.engines.file` reads them, and `tuner.launching` acts on them.
+Pure values, which `tuner.engines.file` reads and `tuner.launching` uses.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ Protocol = Literal["open-inference", "tensorflow-serving", "raw"]
 PROTOCOLS: tuple[Protocol, ...] = ("open-inference", "tensorflow-serving", "raw")
 READY_TIMEOUT_S = 60.0
 STOP_GRACE_S = 2.0
-"""Time from the stop signal to SIGKILL; a measured server has nothing to finish."""
+"""Time from the stop signal to SIGKILL; a measured server has no work left to finish."""
 COPY = "engine.yaml"
 """Name of the engine file in a study folder."""
 SCENARIO_COPY = "scenario.yaml"
@@ -32,17 +32,17 @@ class RequestFormat:
 
     protocol: Protocol
     model: str | None = None
-    """Model name in paths; None for the study's model."""
+    """Model name in paths; None for the name in the study."""
     path: str | None = None
-    """Request path; None for the protocol's path."""
+    """Request path; None for the protocol's default path."""
     method: str = "POST"
     headers: Mapping[str, str] = dataclasses.field(default_factory=dict)
     body: pathlib.Path | None = None
     """File with the body of a raw request; None for the study's payload."""
     is_tensor: bool = False
-    """Whether a raw request consists of the bytes of one input, little-endian."""
+    """Whether a raw request is the little-endian bytes of one input."""
     answer: str | None = None
-    """Datatype of the numbers in a raw response; None if unknown."""
+    """Datatype of the numbers in a raw response, or None if unknown."""
 
     def infer_path(self, model: str) -> str:
         """Return the request path for the study's model."""
@@ -58,7 +58,7 @@ class RequestFormat:
         return self.infer_path(model).removesuffix("/infer")
 
     def ready_path(self) -> str | None:
-        """Return the path of the readiness check, or None if a request must serve as one."""
+        """Return the path of the readiness check, or None if a request must replace it."""
         if self.protocol != "open-inference":
             return None
         return f"{(self.path or '/v2/').partition('/v2/')[0]}/v2/health/ready"
@@ -66,32 +66,31 @@ class RequestFormat:
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class CommandEngine:
-    """Server that the tuner restarts for each configuration."""
+    """Engine whose server the tuner restarts for each configuration."""
 
     name: str
     file: pathlib.Path
-    """Absolute path from which the file was first read."""
+    """Absolute path from which the engine file was first read."""
     text: str
     command: tuple[str, ...]
     """Templates of the program and its arguments."""
     environment: Mapping[str, str]
-    """Variable -> template, in addition to the tuner's variables."""
+    """Mapping from variable to template, in addition to the tuner's variables."""
     files: Mapping[str, str]
-    """Path in the launch's folder -> template of the file's content."""
+    """Mapping from path in the launch folder to a template of the file's content."""
     directory: str
     """Template of the working folder."""
     ready_path: str | None
-    """Path of the readiness check; None for the protocol's, or else the study's request."""
+    """Path of the readiness check; None for the protocol's path, or else the study's request."""
     ready_timeout_s: float
     request: RequestFormat
     stop_signal: signal.Signals
     stop_grace_s: float
     defaults: Mapping[str, str]
-    """Value as text of each knob that has no other."""
+    """Default of each knob, as text."""
     python: str = sys.executable
     """Value of `{python}`."""
     label: str
-    """Name of the engine in reports."""
 
     @property
     def places(self) -> tuple[str, ...]:
@@ -100,7 +99,7 @@ class CommandEngine:
 
     @property
     def knobs(self) -> tuple[str, ...]:
-        """Knobs in the templates."""
+        """Names of the knobs in the templates."""
         return tuple(name for name in self.places if not template.is_built_in(name))
 
     def _templates(self) -> Iterator[str]:
@@ -118,7 +117,7 @@ class UrlEngine:
     host: str
     port: int
     hook: tuple[str, ...]
-    """Program and arguments, run in the tuner's working folder; empty if there is no hook."""
+    """Program and arguments, run in the tuner's working folder; empty without a hook."""
     hook_timeout_s: float
     request: RequestFormat
     ready_path: str | None = None

@@ -1,8 +1,8 @@
-"""Lookup of the engine file for `--engine`.
+"""Lookup of the engine file that `--engine` names.
 
 command:FILE    the user's file
-NAME            tuner/engines/files/NAME/engine.yaml, on the interpreter that runs `tune`
-NAME:PYTHON     the same file, on another interpreter into which the engine was installed
+NAME            tuner/engines/files/NAME/engine.yaml, run by the interpreter of `tune`
+NAME:PYTHON     the same file, run by another interpreter, which has the engine installed
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ FILE = "engine.yaml"
 
 
 def names() -> tuple[str, ...]:
-    """Return the names of the engines whose files come with the tuner."""
+    """Return the names of the engines that come with the tuner."""
     return tuple(sorted(path.parent.name for path in FOLDER.glob(f"*/{FILE}")))
 
 
@@ -30,7 +30,7 @@ def engine_of(given: str, *, kept: str | None = None) -> CommandEngine:
     """Return the engine that `--engine` names.
 
     Args:
-        kept: text of the engine file when the study began; None to read the file.
+        kept: content of the engine file when the study began; None to read the file.
 
     Raises:
         InvalidEngine: the file is invalid.

@@ -1,8 +1,8 @@
-"""Engine files: the YAML description of a server that the tuner starts.
+"""Engine files: YAML descriptions of a server that the tuner starts.
 
-docs/engines.md has the keys. `tuner.space` reads the search-space keys (`SPACE_KEYS`); this file
-uses only their knobs' names and defaults. An `InvalidEngine` names file, key, line, what was
-expected and the nearest valid name.
+docs/engines.md lists the keys. `tuner.space` reads the search-space keys (`SPACE_KEYS`), of which
+this module needs only the knobs' names and defaults. An `InvalidEngine` names file, key, line, what
+was expected and the nearest valid name.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from tuner.errors import InvalidEngine
 OWN_KEYS = ("command", "environment", "files", "directory", "ready", "request", "stop")
 SPACE_KEYS = ("name", "knobs", "constraints", "equivalence")
 LIMITED = ("engine.cpu", "engine.memory_mb")
-"""Knobs that the tuner enforces without a template."""
+"""Knobs whose limits the tuner enforces, without a template."""
 SIGNALS = {
     "TERM": signal.SIGTERM,
     "INT": signal.SIGINT,
@@ -33,7 +33,7 @@ SIGNALS = {
 }
 METHODS = ("POST", "PUT", "GET")
 DATATYPES = ("FP32", "FP64", "INT32", "INT64", "UINT8")
-"""Datatypes of a raw response."""
+"""Datatypes of the numbers in a raw response."""
 MAX_SECONDS = 3600.0
 _REQUEST_KEYS: Mapping[str, tuple[str, ...]] = {
     "open-inference": ("protocol", "model", "path", "headers"),
@@ -97,7 +97,6 @@ def parse(text: str, path: pathlib.Path) -> CommandEngine:
 
 
 def _defaults(knobs: Mapping[str, Any]) -> dict[str, str]:
-    """Return the knobs' defaults, which `tuner.space` validates."""
     return {
         name: template.format_value(entry["default"])
         for name, entry in knobs.items()
@@ -216,7 +215,6 @@ def _request(content: Document, tree: Mapping[str, Any], folder: pathlib.Path) -
 
 
 def _check_places(content: Document, found: CommandEngine, knobs: tuple[str, ...]) -> None:
-    """Check that each placeholder has a value, and each knob a placeholder."""
     valid = (*knobs, *template.BUILT_IN)
     texts: dict[Path, str] = {("command", i): word for i, word in enumerate(found.command)}
     texts |= {("environment", name): text for name, text in found.environment.items()}

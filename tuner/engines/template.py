@@ -1,7 +1,7 @@
-"""Templates with placeholders in braces, `--batch={batching.max_size}`.
+"""Templates with placeholders in braces, such as `--batch={batching.max_size}`.
 
-A placeholder is only a dotted name, so other braces (JSON, shells, protobuf text) remain.
-`{{name}}` stands for `{name}` itself.
+Only a dotted name in braces is a placeholder, so other braces (JSON, shell, protobuf text) remain.
+`{{name}}` stands for a literal `{name}`.
 """
 
 from __future__ import annotations
@@ -23,21 +23,21 @@ BUILT_IN: Mapping[str, str] = {
     "afterwards",
     "python": "interpreter that runs `tune`, or that of `--engine NAME:PYTHON`",
 }
-"""Placeholders that are no knobs -> description."""
+"""Descriptions of the placeholders that are not knobs."""
 
 
 def names(texts: Iterable[str]) -> tuple[str, ...]:
-    """Return the distinct names of all placeholders, in order."""
+    """Return the distinct names of all placeholders, in order of appearance."""
     return tuple(dict.fromkeys(name for text in texts for name in _names(text)))
 
 
 def is_port(name: str) -> bool:
-    """Whether a placeholder is a port."""
+    """Whether a placeholder stands for a port."""
     return _PORT.fullmatch(name) is not None
 
 
 def is_built_in(name: str) -> bool:
-    """Whether a placeholder is not a knob."""
+    """Whether a placeholder is built in, as opposed to a knob."""
     return name in BUILT_IN or is_port(name)
 
 
@@ -53,12 +53,12 @@ def fill(text: str, values: Mapping[str, str]) -> str:
 
 
 def format_value(value: Value) -> str:
-    """Return a knob's value as template text, with lowercase true and false."""
+    """Return a knob's value as template text, with `true` and `false` in lowercase."""
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def of_knobs(configuration: Configuration) -> dict[str, str]:
-    """Return the template values of knobs."""
+    """Return the knobs' values as template text."""
     return {name: format_value(value) for name, value in configuration.items()}
 
 

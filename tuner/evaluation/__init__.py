@@ -1,1 +1,1 @@
-"""Evaluation of configurations: an engine is launched and loaded, or its behaviour is computed."""
+"""Evaluation of configurations, on an engine under load or by simulation."""

@@ -1,6 +1,6 @@
-"""Correctness check of a server's responses against a few labelled items, outside measurements.
+"""Correctness check of a server's responses to a few labelled items, apart from measurements.
 
-It reads the Open Inference Protocol in binary form (`Inference-Header-Content-Length`), TensorFlow
+It reads the Open Inference Protocol's binary format (`Inference-Header-Content-Length`), TensorFlow
 Serving's JSON, and bare numbers of a known datatype.
 """
 
@@ -20,9 +20,9 @@ from tuner.load_generator.error_responses import message, reported_line
 from tuner.load_generator.payloads import Payloads
 
 ITEMS = 64
-"""Number of items to request: enough to reveal wrong responses, too few to judge a model."""
+"""Number of items to request: enough to reveal wrong responses, too few to assess the model."""
 _TRIED, _TRIED_S = 16, 5.0
-"""Maximum number and time of requests tried before any phase; one in hundreds may be bad."""
+"""Maximum number and total time of requests before any phase; one in hundreds may be bad."""
 TIMEOUT_S = 10.0
 _UNREADABLE = (
     OSError,
@@ -32,11 +32,10 @@ _UNREADABLE = (
     TypeError,
     AttributeError,
 )
-"""What an answer in another form than expected may raise."""
 
 
 def check_responses(address: tuple[str, int], payloads: Payloads) -> str | None:
-    """Return a note on how many responses are correct, or None without labels or classes."""
+    """Return a note on how many responses are correct, or None if labels or classes are missing."""
     if payloads.labels is None or not payloads.answer:
         return None
     batch = payloads.client_batch
@@ -70,7 +69,7 @@ def _send(
 
 
 def rejection_reason(address: tuple[str, int], payloads: Payloads) -> str:
-    """Return why the server rejects one of the first requests, or an empty string."""
+    """Return why the server rejects one of the first requests; empty if it accepts them."""
     until_s = time.monotonic() + _TRIED_S
     for count, body in enumerate(payloads.requests[:_TRIED]):
         if count and time.monotonic() > until_s:
@@ -96,7 +95,7 @@ def _rejection_reason(address: tuple[str, int], payloads: Payloads, body: bytes)
 
 
 def read(form: str, answer: bytes, header_bytes: int, *, items: int = 1) -> NDArray[Any] | None:
-    """Return each item's class or string, (items,), or None; `form` is as in `Payloads.answer`."""
+    """Return each item's class or string (items,), or None if unreadable; see `Payloads.answer`."""
     if form == "open-inference":
         return read_oip(answer, header_bytes, items=items)
     if form != "tensorflow-serving":
@@ -109,7 +108,7 @@ def read(form: str, answer: bytes, header_bytes: int, *, items: int = 1) -> NDAr
 
 
 def read_oip(answer: bytes, header_bytes: int, *, items: int = 1) -> NDArray[Any] | None:
-    """Return each item's class or string, (items,), from an Open Inference response, or None."""
+    """Read each item's class or string from an Open Inference response, as `read` does."""
     start = header_bytes
     for output in json.loads(answer[:header_bytes])["outputs"]:
         size = output.get("parameters", {}).get("binary_data_size", 0)
@@ -129,7 +128,7 @@ def read_oip(answer: bytes, header_bytes: int, *, items: int = 1) -> NDArray[Any
 
 
 def _classes(values: NDArray[Any], items: int) -> NDArray[Any] | None:
-    """Return integers as classes, or the index of each item's largest float, or None."""
+    """Return integers as classes, the index of each item's largest float, or None."""
     if len(values) % items:
         return None
     if len(values) == items and values.dtype.kind in "iu":

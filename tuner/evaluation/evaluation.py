@@ -1,4 +1,4 @@
-"""Values of an evaluation: its start, phases and result."""
+"""Parts of an evaluation: its start, phases and result."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from tuner.values.trial import Outcome
 
 
 class Startup(NamedTuple):
-    """Start time of an evaluation, and the seconds until its engine was ready."""
+    """Start time of an evaluation, and the seconds until the engine was ready."""
 
     started_at: float
     startup_s: float
 
 
 class Stopwatch:
-    """Stopwatch of a startup, which runs from its construction on."""
+    """Stopwatch for a startup, running from its construction."""
 
     def __init__(self) -> None:
         self._started_at, self._begin_s = time.time(), time.monotonic()
@@ -43,15 +43,15 @@ class Evaluation:
     configuration: Configuration
     outcome: Outcome
     measurement: Measurement | None
-    """Measurement if the outcome is ok; limits are not checked here."""
+    """Measurement if the outcome is ok; metric constraints are not checked here."""
     records: RequestRecords | None
-    """Records of every request, if a phase ran."""
+    """Records of all requests, or None if no phase ran."""
     startup_s: float
     loaded_s: float
-    """Time of warm-up and measured part; 0 without a complete phase."""
+    """Duration of warm-up and measured part; 0 if no phase completed."""
     started_at: float
     slices_ms: tuple[float, ...] = ()
-    """Mean latency of each time slice, 0 for an omitted one; empty without time slices."""
+    """Mean latency of each time slice, 0 for an omitted slice; empty without time slices."""
 
     @classmethod
     def of(
@@ -61,7 +61,7 @@ class Evaluation:
         outcome: Outcome,
         found: JudgedPhase | None = None,
     ) -> Evaluation:
-        """Return the evaluation of the phase `found`, or of a failure if it is None."""
+        """Return the evaluation of the phase `found`, or a failed evaluation if it is None."""
         return cls(
             configuration=configuration,
             outcome=outcome,
@@ -76,7 +76,7 @@ class Evaluation:
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class JudgedPhase:
-    """Result of a phase."""
+    """Phase with its outcome and measurement."""
 
     load: PhaseResult
     outcome: Outcome
@@ -87,15 +87,15 @@ class JudgedPhase:
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class ObservedPhase:
-    """Phase with the replica facts read before and after it."""
+    """Phase with replica facts read before and after it."""
 
     before: ReplicaFacts
     load: PhaseResult
     after: ReplicaFacts
     gateway_cpu_s: float | None
-    """CPU time of the engine without its replicas, if readable."""
+    """CPU time of the engine without its replicas, or None if unreadable."""
     replica_cpu_s: float | None
-    """CPU time of the replicas, if readable."""
+    """CPU time of the replicas, or None if unreadable."""
 
     @property
     def answered(self) -> int:
@@ -105,7 +105,7 @@ class ObservedPhase:
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class TimeSlice:
-    """Time slice on a running engine."""
+    """Result of one time slice on a running engine."""
 
     plan: PhasePlan
     load: PhaseResult
@@ -113,16 +113,15 @@ class TimeSlice:
     before: ReplicaFacts
     after: ReplicaFacts
     repeats: int = 0
-    """Number of earlier tries, which neighbours disturbed."""
+    """Number of earlier tries, all of which other processes disturbed."""
     is_disturbed: bool = False
-    """Whether neighbours disturbed the last try too."""
 
 
 def is_answered(load: PhaseResult) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
-    """Return whether each request of a phase was measured and got a 2xx status, (n,)."""
+    """Return whether each request of a phase was measured with a 2xx status, (n,)."""
     return summary.is_answered(load.records, warmup_s=load.warmup_end_s, seconds=load.measured_s)
 
 
 def difference(after: float | None, before: float | None) -> float | None:
-    """Return how much a counter grew, or None if a reading is unknown."""
+    """Return the growth of a counter, or None if a reading is unknown."""
     return None if after is None or before is None else after - before

@@ -1,8 +1,8 @@
 """Evaluator of configurations, with one engine and one load generator.
 
-An evaluation consists of new replicas, a warm-up, a measured phase, and the replicas' report.
-Gateway and client live on, except in `evaluate_on_new_server`. A server that dies fails one
-evaluation, and the next evaluation starts another. Use it as a context manager, from one thread.
+An evaluation starts new replicas, warms them up, measures a phase, and reads the replicas' report.
+Gateway and client live on, except in `evaluate_on_new_server`. If a server dies, one evaluation
+fails, and the next starts a new server. Use as a context manager, from one thread.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ T = TypeVar("T")
 
 
 def retry_lost(run: Callable[[], T]) -> T:
-    """Run a phase; retry it once if the load generator is lost, which no configuration causes."""
+    """Run a phase; retry once if the load generator is lost, which no configuration can cause."""
     try:
         return run()
     except LoadGeneratorLost as error:
@@ -55,7 +55,7 @@ def retry_lost(run: Callable[[], T]) -> T:
 
 
 class Evaluator:
-    """Evaluator with one engine, by default Luthier's own, and one load generator.
+    """Evaluator with one engine (by default Luthier) and one load generator.
 
     Without an `open_load`, the loop is closed; with one, `concurrency` limits the requests in
     flight.
@@ -76,9 +76,9 @@ class Evaluator:
         self.settings = settings
         self.open_load = open_load
         self.stream = 0
-        """Stream of random arrivals; its evaluations share a schedule, so that none is luckier."""
+        """Random stream of arrivals; its evaluations share a schedule, so that none is luckier."""
         self._rate_per_s: float | None = None
-        """Highest rate that the last evaluation of a rate search found."""
+        """Highest rate found by the last evaluation that searched for one."""
         self.sent, self.varies = "", False
         """Description of the payloads, and whether they differ in size."""
         self.lengthens = True
@@ -91,7 +91,7 @@ class Evaluator:
         self._engine: RunningEngine | None = None
         self._first: Configuration | None = None
         self.start_s: float | None = None
-        """Seconds that the first start took; None before it."""
+        """Seconds that the first start took, or None before it."""
 
     def __enter__(self) -> Self:
         return self
@@ -100,7 +100,7 @@ class Evaluator:
         self.close()
 
     def start(self, configuration: Configuration | None = None) -> EngineInfo:
-        """Start the engine, by default with its first configuration, and return its description."""
+        """Start the engine, with its first configuration by default, and return its description."""
         self.stop_engine()
         self._first = self._first or configuration
         before_s = time.monotonic()
@@ -112,18 +112,18 @@ class Evaluator:
         return served
 
     def send(self, payloads: Payloads | ScenarioRequests) -> None:
-        """Set the requests that the following evaluations send."""
+        """Set the requests that subsequent evaluations send."""
         self._phases.send(payloads)
         self.sent, self.varies = payloads.description, payloads.varies
 
     @property
     def energy_sources(self) -> tuple[str, ...]:
-        """Descriptions of the energy counters."""
+        """Descriptions of the energy counters in use."""
         return tuple(counter.text for counter in self._phases.counters or ())
 
     @property
     def address(self) -> tuple[str, int] | None:
-        """Host and inference port of the running engine, or None."""
+        """Host and inference port of the running engine, or None if none is running."""
         return None if self._engine is None else (self._engine.host, self._engine.port)
 
     def check_responses(self) -> str | None:
@@ -163,7 +163,7 @@ class Evaluator:
     def evaluate_at(
         self, configuration: Configuration, load: OpenLoopPlan, *, seconds: float
     ) -> Evaluation:
-        """Evaluate a configuration on a new server under the open loop `load`."""
+        """Evaluate a configuration on a new server, under the open loop `load`."""
         run = functools.partial(self.workload.at_rate, load=load, seconds=seconds)
         return self._fresh(configuration, run)
 
@@ -211,7 +211,7 @@ class Evaluator:
     def measure(
         self, engine: RunningEngine, configuration: Configuration, startup: Startup, *, is_new: bool
     ) -> Evaluation:
-        """Evaluate the configuration of a running engine; `is_new` is as in `time_slice`."""
+        """Evaluate a running engine's configuration; for `is_new`, see `time_slice`."""
         self._phases.is_new = is_new
         return self._measure(engine, configuration, startup, self._run_workload)
 
@@ -224,10 +224,10 @@ class Evaluator:
         is_new: bool,
         idle: Sequence[int] = (),
     ) -> TimeSlice:
-        """Run a time slice, and repeat it if neighbours other than the `idle` processes disturb it.
+        """Run a time slice, and repeat it if processes other than the `idle` ones disturb it.
 
-        `is_new` means that the process has had no requests yet and has to settle. Failures are
-        raised.
+        `is_new` means that the engine has had no requests yet and needs to settle. Errors
+        propagate.
         """
         self._phases.is_new = is_new
         plan = self.workload.slice_plan(engine, seconds=seconds, warmup_s=warmup_s)
@@ -241,7 +241,7 @@ class Evaluator:
         return self._evaluation(configuration, found, startup, paid_s=found.load.measured_s)
 
     def batch_times(self) -> statistics.BatchTimes:
-        """Return the running engine's batch statistics, empty if there are none."""
+        """Return the running engine's batch statistics, or an empty dictionary if it has none."""
         engine = self._engine
         if engine is None:
             return {}
@@ -254,7 +254,7 @@ class Evaluator:
             engine.stop()
 
     def close(self) -> None:
-        """End the engine and the load generator, and clean up after engines."""
+        """End the engine and the load generator, and close the launcher."""
         with contextlib.ExitStack() as ends:  # in reverse order
             ends.callback(self.launcher.close)
             ends.callback(self.stop_engine)
@@ -275,7 +275,7 @@ class Evaluator:
     def fail_start(
         self, configuration: Configuration, error: LaunchFailed, startup: Startup
     ) -> Evaluation:
-        """Return the failed evaluation of a server that did not start."""
+        """Return a failed evaluation for a server that did not start."""
         if error.cause == "crash":
             self.stop_engine()
         return Evaluation.of(configuration, startup, outcomes.of_refusal(error))
@@ -307,7 +307,7 @@ class Evaluator:
         error: LaunchFailed | LoadGeneratorFailed,
         startup: Startup,
     ) -> Evaluation:
-        """Return a failed evaluation without a phase, and end the engine if it does not respond."""
+        """Return a failed evaluation for a phase that failed, and end an unresponsive engine."""
         if isinstance(error, LoadGeneratorFailed):
             try:
                 deaths = outcomes.of_deaths(engine.replica_facts())

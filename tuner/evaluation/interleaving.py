@@ -1,7 +1,7 @@
-"""Interleaved evaluation: the arms' engines run at once, and load alternates between them.
+"""Interleaved evaluation: the arms' engines run at once, and the load alternates between them.
 
 Machine speed drifts over seconds and minutes, for all arms alike (docs/measurement.md). Time slices
-of a few tenths of a second therefore alternate, A B B A, and drift cancels in the ratio. The
+of a few tenths of a second therefore alternate (A B B A), and drift cancels in the ratio. The
 beginning of each slice is not counted. A round evaluates each arm once, with new replicas if
 possible, and joins the slices of each arm.
 """
@@ -28,9 +28,9 @@ from tuner.values.configuration import Configuration
 
 SPARE_SHARE = 0.1
 CLOCK = "accelerator.clock_mhz"
-"""Knob that all engines on a GPU share."""
+"""Knob that must have the same value in all engines on a GPU."""
 _LONGER = 1.5
-"""Factor of growth in latency above which slices are laid out anew."""
+"""Factor of latency growth above which time slices are planned anew."""
 
 
 class CannotInterleave(Exception):
@@ -39,12 +39,12 @@ class CannotInterleave(Exception):
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Arm:
-    """Arm of a comparison."""
+    """Arm of a comparison: a launcher and a configuration."""
 
     launcher: Launcher
     configuration: Configuration
     payloads_of: Callable[[EngineInfo], Payloads] | None = None
-    """Function that makes its requests; None for the evaluator's."""
+    """Function that makes this arm's requests; None to use the evaluator's."""
 
 
 @dataclasses.dataclass(slots=True, eq=False)
@@ -54,14 +54,13 @@ class _RunningArm:
     payloads: Payloads | None
     startup_s: float
     is_fresh: bool = True
-    """Whether no round has used its launch yet."""
+    """Whether no round has used this launch yet."""
     is_new: bool = True
-    """Whether its process has had no load yet."""
     pids: tuple[int, ...] = ()
 
 
 class SequentialRounds:
-    """Sequential rounds: an engine runs only for its own evaluation."""
+    """Sequential rounds, in which an engine runs only for its own evaluation."""
 
     def __init__(self, evaluator: Evaluator, contenders: Mapping[str, Arm]) -> None:
         self._evaluator = evaluator
@@ -93,7 +92,7 @@ class SequentialRounds:
 
 
 class InterleavedRounds:
-    """Interleaved rounds, which `open` makes."""
+    """Interleaved rounds; create them with `open`."""
 
     def __init__(
         self, evaluator: Evaluator, residents: Mapping[str, _RunningArm], *, round_trip_s: float
@@ -111,7 +110,8 @@ class InterleavedRounds:
 
         Raises:
             CannotInterleave: the engines cannot run at once; all are stopped.
-            UsageError, LaunchFailed: settings are invalid, or the first engine does not start.
+            UsageError: settings are invalid.
+            LaunchFailed: the first engine does not start.
         """
         alone = [one.launcher.why_not_interleaved for one in contenders.values()]
         if (why := next(filter(None, alone), None)) is not None:
@@ -159,7 +159,7 @@ class InterleavedRounds:
         self.close()
 
     def close(self) -> None:
-        """Stop the engines in parallel, as each may use its whole grace period."""
+        """Stop the engines in parallel, since each may use its whole grace period."""
         engines = [one.engine for one in self._residents.values() if one.engine is not None]
         for one in self._residents.values():
             one.engine = None
@@ -179,7 +179,7 @@ class InterleavedRounds:
         )
 
     def round(self, arms: Sequence[str]) -> Iterator[tuple[str, Evaluation]]:
-        """Yield one evaluation per arm, loaded in time slices whose order reverses every turn."""
+        """Yield one evaluation per arm, measured in time slices whose order reverses every turn."""
         done: dict[str, Evaluation] = {}
         begun: dict[str, Startup] = {}
         for role in arms:
@@ -285,7 +285,6 @@ class InterleavedRounds:
 
 
 def _check_memory(needed_mb: float) -> None:
-    """Raise CannotInterleave if another engine as large as the largest does not fit into memory."""
     room_mb = machine.free_mb() - SPARE_SHARE * machine.read().memory_mb
     if needed_mb > room_mb:
         raise CannotInterleave(

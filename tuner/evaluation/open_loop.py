@@ -1,4 +1,4 @@
-"""Open-loop plan made from a target's settings, and its trace of arrivals."""
+"""Open-loop plan made from a target's settings, and trace files of arrivals."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ MAX_BYTES = 4 << 20
 def make_open_loop_plan(
     target: TargetSettings, *, seed: int = 0, rate_per_s: float | None = None
 ) -> OpenLoopPlan | None:
-    """Return a target's open-loop plan, or None for a closed loop; `rate_per_s` is the default."""
+    """Return a target's open-loop plan (by default at `rate_per_s`), or None for a closed loop."""
     rate = target.rate or rate_per_s
     if target.scenario is not None:
         assert rate is not None, "a scenario has its rate"
@@ -40,8 +40,8 @@ def make_open_loop_plan(
 def read_trace(path: pathlib.Path) -> tuple[float, ...]:
     """Read ascending seconds from a text file, one per line, skipping blank lines and # comments.
 
-    Raise UsageError if the file is unreadable or too large, has an invalid or descending second, or
-    lacks two different times.
+    Raise UsageError if the file is unreadable or too large, if a time is invalid or earlier than
+    the previous one, or if there are fewer than two different times.
     """
     offsets: list[float] = []
     for number, line in enumerate(_text(path).splitlines(), start=1):

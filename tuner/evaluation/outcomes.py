@@ -1,6 +1,6 @@
 """Outcomes of evaluations without a measurement. Pure.
 
-A replica that ran out of memory explains the deaths of others.
+A replica that ran out of memory takes precedence, as it explains the deaths of others.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ def of_refusal(error: LaunchFailed) -> Outcome:
 
 
 def of_deaths(facts: ReplicaFacts) -> Outcome | None:
-    """Return the outcome of replicas that died, or None."""
+    """Return the outcome of an evaluation whose replicas died, or None if none died."""
     if not facts.deaths:
         return None
     oom = facts.died_of("oom")
@@ -41,7 +41,7 @@ def of_deaths(facts: ReplicaFacts) -> Outcome | None:
 def count_failures(
     starts: Iterable[RoundEvaluation], limits: Sequence[MetricConstraint] = ()
 ) -> dict[str, FailureCount]:
-    """Count evaluations and failures by arm; all fail if together they violate a constraint."""
+    """Count evaluations and failures by arm; an arm that violates a constraint fails throughout."""
     found: dict[str, FailureCount] = {}
     measured: dict[str, list[Measurement]] = {}
     for start in starts:

@@ -37,12 +37,11 @@ MAX_REPEATS = 2
 
 
 class PhaseRunner:
-    """Runner of phases, which sends load to one engine at a time."""
+    """Runner of phases, sending load to one engine at a time."""
 
     def __init__(self) -> None:
         self.generator = LoadGenerator()
         self.counters: tuple[meters.EnergyCounter, ...] | None = None
-        """Energy counters; None until the device is known."""
         self._owned = contextlib.ExitStack()
         self.others = InterferenceDetector(os.cpu_count() or 1)  # all cores of the machine
         self.is_new = True
@@ -50,10 +49,9 @@ class PhaseRunner:
         self.is_here = True
         self.payloads: Payloads | None = None
         self.requests: ScenarioRequests | None = None
-        """Requests of a scenario; None for a single model."""
+        """Requests of a scenario, or None for a single model."""
         self.client_batch = 1
         self._mixture: MultiModelPayloads | None = None
-        """Scenario requests that the load generator holds."""
 
     def close(self) -> None:
         """End the load generator, and close the counters."""
@@ -62,7 +60,7 @@ class PhaseRunner:
             self.generator.close()
 
     def meet(self, served: EngineInfo) -> None:
-        """Note whether the engine runs here, and open counters for the first engine's device."""
+        """Note whether the engine runs here; open energy counters for the first engine's device."""
         self.is_here = served.is_here
         if self.counters is None:
             self.counters = ()
@@ -71,7 +69,7 @@ class PhaseRunner:
                 self.counters = self._owned.enter_context(opened).counters
 
     def send(self, payloads: Payloads | ScenarioRequests) -> None:
-        """Set the requests that the following phases send."""
+        """Set the requests that subsequent phases send."""
         self.client_batch = payloads.client_batch
         if isinstance(payloads, ScenarioRequests):
             self.requests = payloads  # drawn for each stream and phase
@@ -82,7 +80,7 @@ class PhaseRunner:
     def run(
         self, engine: RunningEngine, plan: PhasePlan, settings: MeasurementSettings
     ) -> JudgedPhase:
-        """Run and judge a phase, and repeat it if neighbours disturbed it."""
+        """Run and judge a phase, and repeat it if other processes disturbed it."""
         loaded_s, repeats = 0.0, 0
         while True:
             found = self._run_once(engine, plan, settings)
@@ -134,7 +132,7 @@ class PhaseRunner:
         )
 
     def slice(self, engine: RunningEngine, plan: PhasePlan, *, idle: Sequence[int]) -> TimeSlice:
-        """Run a phase without judging it; repeat it if neighbours other than `idle` disturb it."""
+        """Run a phase without judging it; repeat it if processes other than `idle` disturb it."""
         repeats = 0
         while True:
             found = self._observe(engine, plan, idle)
@@ -146,7 +144,7 @@ class PhaseRunner:
             repeats += 1
 
     def observe(self, engine: RunningEngine, plan: PhasePlan) -> ObservedPhase:
-        """Run a phase between two readings of replica facts; engine or load errors propagate."""
+        """Run a phase between two readings of replica facts; errors of engine or load propagate."""
         before = engine.replica_facts()
         gateway, replicas = host.read(engine.pids), host.read(before.pids)
         load = self.generator.run(plan)
@@ -192,10 +190,10 @@ class PhaseRunner:
         )
 
     def scenario_plan(self, requests: ScenarioRequests, plan: PhasePlan, seed: int) -> PhasePlan:
-        """Return the plan of a scenario's requests, and hand these to the load generator.
+        """Return the plan for a scenario's requests, and give them to the load generator.
 
         The fixed warm-up time lets evaluations of a stream measure the same requests. Nothing is
-        dropped: late requests are rejected, so no server falls behind without bound.
+        dropped: late requests are rejected, so a backlog cannot grow without bound.
         """
         assert plan.seconds is not None, "checked by the settings"
         load = requests.load(
@@ -211,7 +209,7 @@ class PhaseRunner:
     def judge(
         self, found: TimeSlice, settings: MeasurementSettings
     ) -> tuple[Outcome, Measurement | None]:
-        """Return the outcome of a phase, or of joined slices, and its measurement if ok."""
+        """Return the outcome of a phase or of joined slices and, if it is ok, the measurement."""
         died = outcomes.of_deaths(found.after)
         if died is not None:
             return died, None
@@ -235,7 +233,6 @@ class PhaseRunner:
     def _readings(
         self, engine: RunningEngine, idle: Sequence[int]
     ) -> tuple[ReplicaFacts, host.HostReading]:
-        """Read replicas and host before or after a phase; server time includes the gateway."""
         replicas = engine.replica_facts()
         client = [] if self.generator.pid is None else [self.generator.pid]
         beside = (os.getpid(), *client, *idle)
@@ -275,7 +272,6 @@ def _mean_ms(load: PhaseResult) -> float:
 
 
 def _why_rejected(before: ReplicaFacts, after: ReplicaFacts) -> str:
-    """Return the server's reasons for rejections between two readings, most frequent first."""
     counts = collections.Counter(after.refusals)
     counts.subtract(before.refusals)
     return "; ".join(reason for reason, count in counts.most_common() if count > 0)

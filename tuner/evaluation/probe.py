@@ -1,7 +1,7 @@
 """Probe of a model, from which `tuner.space.derive` derives a search space.
 
-It measures one replica with one thread and no limits. Enough clients fill every batch, so that the
-rate is batch size over service time. Memory comes from the engine or /proc.
+It measures one unlimited replica with one thread. There are enough clients to fill every batch, so
+the rate is batch size over service time. Memory use comes from the engine or /proc.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ from tuner.space.probe import ProbeResult
 from tuner.values.configuration import Configuration
 
 SIZES = (1, 2, 4, 8, 16, 32)
-"""Batch sizes to probe, up to the number of items in flight."""
+"""Batch sizes to probe, up to the number of items that can be in flight."""
 SECONDS = 0.6
 FILL_US = 200_000
-"""Batching timeout longer than clients take to resend, so that it never expires."""
+"""Batching timeout so much longer than clients take to resend that it never expires."""
 
 
 def probe_model(evaluator: Evaluator, environment: Environment, served: EngineInfo) -> ProbeResult:

@@ -1,8 +1,8 @@
 """Profile of a model, measured on one unlimited replica with full batches.
 
 Batch times come from the replica's report, since a rate would include a slow gateway. Each size
-takes half a second per number of threads, and at most five sizes are measured, as batch time is
-nearly linear in size.
+takes half a second per thread count, and at most five sizes are measured, as batch time is nearly
+linear in size.
 """
 
 from __future__ import annotations
@@ -24,7 +24,10 @@ WARMUP_S = 0.1
 def profile_model(
     evaluator: Evaluator, *, most: int, client_batch: int, threads: Iterable[int]
 ) -> CostProfile:
-    """Measure batches of up to `most` items, or raise TunerError if single items fail."""
+    """Measure batches of up to `most` items at each thread count.
+
+    Raise TunerError if single items fail.
+    """
     begun_s = time.monotonic()
     found: list[BatchCost] = []
     for count in sorted(set(threads)):
@@ -41,7 +44,6 @@ def profile_model(
 
 
 def _sizes(most: int) -> list[int]:
-    """Return a few batch sizes, and `most` itself if it lies well beyond them."""
     sizes = [size for size in SIZES if size <= max(1, most)]
     return [*sizes, most] if sizes[-1] * 2 <= most else sizes
 
@@ -68,7 +70,6 @@ def _cost(evaluator: Evaluator, threads: int, size: int, client_batch: int) -> B
 
 
 def _batch_s(before: BatchTimes, after: BatchTimes, size: int) -> float | None:
-    """Return the mean seconds of a batch of `size` items between two readings, or None."""
     count, seconds = after.get(size, (0, 0.0))
     count_before, seconds_before = before.get(size, (0, 0.0))
     if count <= count_before:

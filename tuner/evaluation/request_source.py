@@ -1,10 +1,10 @@
-"""Sources of the requests for a model:
+"""Sources of a model's requests, in order of precedence:
 
 --payload FILE               its requests
 --shape, --values            synthetic, with these sizes and values
 shapes in model.yaml         synthetic, with these sizes
 the model's own sample       its items
-none of these                synthetic, if no size is free
+none of these                synthetic, if no size is variable
 """
 
 from __future__ import annotations
@@ -37,20 +37,18 @@ NO_SPEC = ModelSpec(name="", version="", kind="other", path=None)
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class RequestSource:
-    """Source of requests for a model, which may still lack sizes."""
+    """Source of a model's requests, which may still lack input sizes."""
 
     signature: Signature
     card: ModelSpec
     file: pathlib.Path | None
-    """File of real requests, or None for synthetic ones."""
     is_own: bool
-    """Whether `file` is the model's own sample."""
+    """Whether `file` is the sample that comes with the model."""
     plan: SyntheticInputs
-    """Plan of synthetic inputs; unused with real requests."""
 
     @property
     def problem(self) -> UnknownSize | None:
-        """Sizes that are missing, or None."""
+        """Error about the missing input sizes, or None."""
         lacking = [] if self.file is not None else self.plan.missing
         return synthetic.unknown(self.signature, lacking) if lacking else None
 
@@ -109,7 +107,7 @@ class RequestSource:
         return f"axis {axis}: the first axis of every input and output is free"
 
     def payloads(self, *, model: str, client_batch: int, seed: int) -> Payloads:
-        """Return the requests, or raise UsageError for an unsuitable file, size or client batch."""
+        """Return the requests, or raise UsageError if file, size or client batch is unsuitable."""
         oip_body.check_client_batch(self.signature, client_batch, model)
         if self.file is None:
             rng = np.random.default_rng(seed)
@@ -133,7 +131,7 @@ class RequestSource:
 def make_request_source(
     target: TargetSettings, card: ModelSpec | None, signature: Signature
 ) -> RequestSource:
-    """Return the source of a target's requests, from its model spec (`card`) or signature alone."""
+    """Return the source of a target's requests, from its signature and any model spec (`card`)."""
     card, signature = card or NO_SPEC, signature.sizing_signature
     file = None if target.payload is None else pathlib.Path(target.payload)
     is_own = file is None and not (target.shape or target.values or card.shapes or card.values)
@@ -170,13 +168,13 @@ def declared_sizes(target: TargetSettings) -> Mapping[str, tuple[Size, ...]]:
 
 
 def check(target: TargetSettings) -> None:
-    """Raise UsageError for options that suit no model."""
+    """Raise UsageError if a size or value is malformed, whatever the model."""
     declared_sizes(target)
     _values(target)
 
 
 def server_settings(target: TargetSettings) -> dict[str, str]:
-    """Return server settings for warm-up inputs, omitting values from files or with spaces."""
+    """Return server settings for warm-up inputs, leaving out values with spaces or from files."""
     values = [
         f"{name}={told}"
         for name, told in _values(target).items()
@@ -212,7 +210,7 @@ def _read(path: str, *, flag: str) -> str:
 
 
 def plain_requests(request: RequestFormat, target: TargetSettings, card: ModelSpec) -> Payloads:
-    """Make requests for another engine without its help; raise UsageError for unsuitable ones."""
+    """Make requests for an engine that cannot describe its model, or raise UsageError."""
     for flag, told in (("--shape", target.shape), ("--values", target.values)):
         if told:
             raise UsageError(

@@ -1,4 +1,4 @@
-"""Result of a trial: what an evaluation tells about objectives and constraints. Pure."""
+"""Result of a trial: what its evaluation says about objectives and constraints. Pure."""
 
 from __future__ import annotations
 
@@ -18,21 +18,21 @@ from tuner.values.measurement import Measurement
 
 MEMORY_LIMITS = ("replica.memory_mb", "engine.memory_mb")
 OF_MOMENTS = frozenset({"mean", "p50", "throughput", "time-per-item"})
-"""Objectives as sensitive to drift as CPU time, as shown for closed loops."""
+"""Objectives shown to be as sensitive to drift as CPU time is, in closed loops."""
 OF_RANKS = frozenset({"p50", "p95", "p99"})
-"""Objectives whose intervals lie between order statistics; the others use blocks."""
+"""Objectives whose intervals come from order statistics; the others use blocks."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Judge:
-    """Judge of a search's evaluations."""
+    """Judge of the evaluations in a search."""
 
     needs: EvaluationRequirements
     objective: objectives.Objective
     second: objectives.Objective | None
 
     def result(self, evaluation: Evaluation, wall_s: float) -> TrialResult:
-        """Return the result to save; a failed evaluation may still teach something."""
+        """Return the result to save, including the measurement if it is still informative."""
         outcome, measurement = evaluation.outcome, evaluation.measurement
         if measurement is not None:
             outcome = self.needs.outcome(measurement)
@@ -65,7 +65,6 @@ class Judge:
         )
 
     def _effort(self, measurement: Measurement) -> float | None:
-        """Return the log CPU time per request, if the objective is sensitive to drift."""
         if self.objective.name not in OF_MOMENTS or measurement.rate_per_s is not None:
             return None
         return log_cpu_per_request(measurement)
@@ -91,9 +90,9 @@ class Judge:
 def relative_standard_error(
     objective: objectives.Objective, measurement: Measurement
 ) -> float | None:
-    """Return the standard error of an objective's logarithm, from one evaluation alone.
+    """Return the standard error of an objective's logarithm, estimated from one evaluation.
 
-    It is half the interval's log width over its quantile, or None if an end is unknown.
+    It is half the interval's log width divided by its quantile, or None if an end is unknown.
     """
     ends = objective.interval(measurement)
     if not ends.low or not ends.high or ends.low <= 0:

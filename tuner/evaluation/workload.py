@@ -19,21 +19,21 @@ from tuner.settings.workload import MAX_IN_FLIGHT, RATE
 from tuner.values.measurement import MIN_FOR_P99, Measurement
 
 RESPONSES = 4
-"""Minimum mean number of responses per connection, unless a time was set."""
+"""Minimum mean number of responses per connection, unless a duration was set."""
 MAX_TIMES = 6.0
-"""Maximum multiple of the set seconds, for a p99 with too few requests."""
+"""Limit to which measuring is extended for a p99, as a multiple of the set seconds."""
 FIRST_RATE_PER_S = 100.0
-"""First rate of a search without prior knowledge."""
+"""First rate of a rate search that lacks prior knowledge."""
 GUESSING_CLIENTS, GUESSING_S, GUESSED_SHARE = 16, 0.3, 0.8
-"""Closed loop that estimates the first rate."""
+"""Clients, seconds and used share of the closed loop that estimates the first rate."""
 MIN_PATIENCE_S, PATIENCE_TIMES = 1.0, 10.0
-"""Timeout in a rate search: a minimum, and a multiple of the limit."""
+"""Timeout in a rate search: a minimum, and a multiple of the latency limit."""
 OF_THE_RATE = frozenset({"overload", "errors", "timeout"})
 """Causes of failure that a lower rate may avoid."""
 MIN_OPEN, OPEN_TIMES = 64, 8
 """In-flight limit of the final open loop: a minimum, and a multiple of `concurrency`."""
 OPEN_S, OPEN_WARMUP_S = 1.2, 0.5
-"""Minimum seconds of an open loop and of its warm-up, unless set."""
+"""Minimum seconds of an open loop and of its warm-up, unless a duration was set."""
 STREAMS = 1_000_003
 
 
@@ -48,20 +48,20 @@ class EvaluationWorkload:
     stream: int
     lengthens: bool
     rate_per_s: float | None
-    """First rate of a rate search; None to estimate it with a short closed loop."""
+    """First rate of a rate search; None to estimate it in a short closed loop."""
 
     @property
     def uses_time_slices(self) -> bool:
         """Whether phases can be cut into time slices.
 
-        An open loop cannot, as its queue builds up over the phase, nor can a phase with a request
-        count or an energy counter, which needs seconds.
+        An open loop cannot, since its queue builds up over the phase; nor can a phase with a
+        request count, or with an energy counter, which needs seconds.
         """
         is_timed = self.settings.requests is None and "energy" not in self.settings.names
         return self.open_load is None and is_timed
 
     def seconds_short(self, measured: Measurement) -> float:
-        """Return how much longer to measure for a required p99, or 0."""
+        """Return how many more seconds a required p99 needs, or 0."""
         most_s = MAX_TIMES * self.settings.measured_s
         is_needed = EvaluationRequirements.of(self.settings).needs_p99 and self.lengthens
         if not is_needed or measured.has_p99 or measured.seconds >= most_s * (1 - 1e-6):
@@ -72,7 +72,7 @@ class EvaluationWorkload:
         return min(wanted_s, most_s) - measured.seconds
 
     def at_rate(self, engine: RunningEngine, load: OpenLoopPlan, *, seconds: float) -> JudgedPhase:
-        """Run and judge the open loop `load`, with more requests in flight so that they queue."""
+        """Run and judge the open loop `load`, with more requests in flight so they can queue."""
         plan = dataclasses.replace(self.closed_loop_plan(engine), seconds=seconds, requests=None)
         most = min(MAX_IN_FLIGHT, max(MIN_OPEN, OPEN_TIMES * self.concurrency))
         return self._run(
@@ -107,7 +107,6 @@ class EvaluationWorkload:
         return found
 
     def _highest(self, engine: RunningEngine, plan: PhasePlan, load: OpenLoopPlan) -> JudgedPhase:
-        """Search for the highest rate within the limit; return the phase nearest to it."""
         slo_ms = self.settings.slo_ms
         assert slo_ms is not None, "checked by the settings"
         limit_s = 1e-3 * slo_ms
@@ -153,7 +152,6 @@ class EvaluationWorkload:
         return dataclasses.replace(last, outcome=outcome, measurement=None, loaded_s=loaded_s)
 
     def _try_phase(self, engine: RunningEngine, plan: PhasePlan) -> JudgedPhase | None:
-        """Run a phase that may be too much; return None if it failed and the engine survived."""
         try:
             return self._run(engine, plan)
         except LoadGeneratorLost:
@@ -164,7 +162,6 @@ class EvaluationWorkload:
             return None
 
     def _guessed_rate(self, plan: PhasePlan, load: OpenLoopPlan) -> float:
-        """Estimate the first rate with a short closed loop, or return the workload's own."""
         brief = dataclasses.replace(
             plan,
             concurrency=GUESSING_CLIENTS,
@@ -178,7 +175,7 @@ class EvaluationWorkload:
         return GUESSED_SHARE * answered / found.measured_s if answered else load.rate_per_s
 
     def open_loop_plan(self, plan: PhasePlan, load: OpenLoopPlan) -> PhasePlan:
-        """Return the plan as an open loop with the arrivals of the stream."""
+        """Return the plan as an open loop with this stream's arrivals."""
         seeded = dataclasses.replace(load, seed=STREAMS * load.seed + self.stream)
         if self.phases.requests is not None:
             return self.phases.scenario_plan(self.phases.requests, plan, seeded.seed)
@@ -204,7 +201,7 @@ class EvaluationWorkload:
         )
 
     def slice_plan(self, engine: RunningEngine, *, seconds: float, warmup_s: float) -> PhasePlan:
-        """Return the plan of a time slice; each connection gets one response in its warm-up."""
+        """Return the plan of a time slice, in whose warm-up each connection gets one response."""
         return dataclasses.replace(
             self.closed_loop_plan(engine),
             seconds=seconds,

@@ -1,1 +1,1 @@
-"""Start of the engine under test, and ways to give it a configuration."""
+"""Start and configuration of the engine under test."""

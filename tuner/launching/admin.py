@@ -24,11 +24,11 @@ CAUSES: dict[str, Cause] = {
     "timeout": "timeout",
     "limits": "limits",
 }
-"""Engine's reason for rejecting settings -> cause of the failure."""
+"""Cause of failure for each of the engine's reasons for rejecting settings."""
 
 
 class AdminClient:
-    """Client of one engine's admin port."""
+    """Client for one engine's admin port."""
 
     def __init__(self, host: str, port: int, *, token: str | None = None) -> None:
         self.host = host
@@ -40,19 +40,19 @@ class AdminClient:
         return self._read("/admin/settings")
 
     def replicas(self) -> dict[str, Any]:
-        """Return replicas and their deaths since the last apply; raises as `settings` does."""
+        """Return replicas and deaths since the last apply, or raise LaunchFailed (`crash`)."""
         return self._read("/admin/replicas")
 
     def models(self) -> list[dict[str, Any]]:
-        """Return the models of `GET /admin/models`; raises as `settings` does."""
+        """Return the models of `GET /admin/models`, or raise LaunchFailed (`crash`)."""
         found: list[dict[str, Any]] = self._read("/admin/models")["models"]
         return found
 
     def deploy(self, model: str, name: str, *, timeout_s: float) -> None:
-        """Load a bundled model or a file, and wait until it takes requests as `name`.
+        """Load a bundled model or a file, and wait until it accepts requests as `name`.
 
         Raises:
-            LaunchFailed: `start`, with the engine's reason, or `crash` if the engine is gone.
+            LaunchFailed: `start` with the engine's reason, or `crash` if the engine is gone.
         """
         body = {"model": model, "name": name}
         status, data = self._send("POST", "/admin/models", body, timeout_s=timeout_s)
@@ -65,8 +65,8 @@ class AdminClient:
         """Apply settings to new replicas, and wait until they are ready.
 
         Raises:
-            LaunchFailed: `oom`, `start`, `timeout`, `limits` or `constraint` if the engine rejected
-                the settings and still serves the old ones; `crash` if it is gone.
+            LaunchFailed: `oom`, `start`, `timeout`, `limits` or `constraint` if the engine rejects
+                the settings and keeps the old ones; `crash` if it is gone.
         """
         body = {"settings": dict(settings), "restart_replicas": True, "keep_learned": False}
         status, data = self._send("PATCH", "/admin/settings", body, timeout_s=timeout_s)
@@ -81,7 +81,7 @@ class AdminClient:
         raise LaunchFailed("crash", f"the engine answered {status} to new settings: {text}")
 
     def metrics(self) -> str:
-        """Return the engine's Prometheus metrics; raises as `settings` does."""
+        """Return the engine's Prometheus metrics, or raise LaunchFailed (`crash`)."""
         return self._page("/metrics").decode(errors="replace")
 
     def _read(self, path: str) -> dict[str, Any]:
@@ -114,7 +114,6 @@ class AdminClient:
 
 
 def _parse_json(data: bytes) -> dict[str, Any]:
-    """Parse a response as a JSON object; anything else becomes the `error` of one."""
     try:
         parsed = json.loads(data)
     except ValueError:

@@ -1,4 +1,4 @@
-"""Mapping from configurations to settings of Luthier's engine, which share their names."""
+"""Conversion of configurations to settings of Luthier's engine; both use the same names."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ Setting = int | float | str | bool | None
 def to_settings(configuration: Mapping[str, Value]) -> dict[str, Setting]:
     """Return the settings of a configuration by dotted name.
 
-    A space never has "no limit" (null), so every value is set.
+    Spaces have no value for "no limit" (null), so every knob sets a value.
 
     Raises:
-        UsageError: a knob is no setting; the check of the space should have caught this.
+        UsageError: a knob is not a setting, which checking the space should have caught.
     """
     settings: dict[str, Setting] = {}
     for name, value in configuration.items():
@@ -33,8 +33,8 @@ def complete_settings(
 ) -> dict[str, Setting]:
     """Return every live setting: from the configuration, from `always`, or its default.
 
-    Earlier configurations and the environment leave no trace, so a live change has the effect of a
-    new start.
+    Earlier configurations and the environment have no influence, so a live change has the effect
+    of a new start.
     """
     defaults = {name: knob.default for name, knob in SETTINGS.items() if knob.live}
     return {**defaults, **always, **to_settings(configuration)}

@@ -1,8 +1,8 @@
-"""Launcher of a server from its engine file, with a new process for each configuration.
+"""Launcher for the server of an engine file, with a new process for each configuration.
 
 A launch takes free ports, a new folder with the engine file's files, a control group with
-`engine.cpu` and `engine.memory_mb`, and a process. The groups of a killed tuner are removed by the
-next tuner or `tune doctor --clean` (`serving.system.cgroups.manager`). Blocking.
+`engine.cpu` and `engine.memory_mb`, and a process. If the tuner is killed, the next tuner or `tune
+doctor --clean` removes its groups (`serving.system.cgroups.manager`). Blocking.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _log = logging.getLogger(__name__)
 
 
 class CommandLauncher:
-    """Launcher for one engine file, with control groups until `close`."""
+    """Launcher for one engine file; its control groups exist until `close`."""
 
     why_not_interleaved: str | None = None
     is_restarted: bool = True
@@ -56,7 +56,7 @@ class CommandLauncher:
         """Prepare without starting anything.
 
         Args:
-            defaults: values of the engine file's knobs, unless searched.
+            defaults: values of the engine file's knobs that are not searched.
             model: name of the model in the study.
             file: value of `{model}`.
         """
@@ -70,7 +70,7 @@ class CommandLauncher:
         self._count = 0
 
     def start(self, configuration: Configuration | None) -> CommandServer:
-        """Start a server, or raise LaunchFailed with its last line of output."""
+        """Start a server, or raise LaunchFailed with the server's last line of output."""
         if not self._is_open:
             manager.cleanup_stale()
             self.limits.open()
@@ -80,7 +80,7 @@ class CommandLauncher:
         return server
 
     def group(self) -> ControlGroup | None:
-        """Return a control group for the next server, or None where groups are unsupported."""
+        """Return a control group for the next server, or None if groups are unsupported."""
         self._count += 1
         try:
             return self.limits.group(self._count)
@@ -94,7 +94,7 @@ class CommandLauncher:
 
 
 class CommandServer:
-    """Server that is restarted for each configuration."""
+    """Server that restarts for each configuration."""
 
     def __init__(self, launcher: CommandLauncher) -> None:
         self._launcher = launcher
@@ -108,7 +108,7 @@ class CommandServer:
 
     @property
     def pids(self) -> tuple[int, ...]:
-        """Process ids of the control group, or else of the first process."""
+        """Ids of the processes in the control group or, without one, of the first process."""
         if self._process is None:
             return ()
         if self._group is None:
@@ -117,7 +117,7 @@ class CommandServer:
         return tuple(pid for pid in map(int, words) if pid > 0)  # 0: of another namespace
 
     def apply(self, configuration: Configuration) -> float:
-        """Restart the server; return the seconds until it is ready. After an error, none runs."""
+        """Restart the server; return the seconds until it is ready. On failure, no server runs."""
         before_s = time.monotonic()
         self.stop()
         whole = Configuration({**self._launcher.defaults, **configuration})
@@ -142,7 +142,7 @@ class CommandServer:
         return seconds
 
     def describe(self) -> EngineInfo:
-        """Describe the model, with its Open Inference Protocol signature."""
+        """Describe the model, including its signature if the protocol reports it."""
         model = self._launcher.model
         return EngineInfo(
             model=model,
@@ -153,7 +153,7 @@ class CommandServer:
         )
 
     def replica_facts(self) -> ReplicaFacts:
-        """Return the server as one replica; a process killed for memory counts as its death."""
+        """Return the server as one replica, which has died if a process was killed for memory."""
         oom = self._oom_text()
         process = self._process
         if oom is None and (process is None or not process.is_running()):
@@ -183,7 +183,7 @@ class CommandServer:
         return f"{how}{self._last_output()}"
 
     def stop(self) -> None:
-        """End the server with all its processes, and remove its control group and folder."""
+        """End all processes of the server, and remove its control group and folder."""
         process, self._process = self._process, None
         group, self._group = self._group, None
         work, self._work = self._work, None
@@ -222,7 +222,6 @@ class CommandServer:
         self._process = SupervisedProcess.start(order)
 
     def _values(self, configuration: Configuration, work: pathlib.Path) -> dict[str, str]:
-        """Return the values of all placeholders; requests go to `port`."""
         names = [name for name in self._engine.places if template.is_port(name)]
         ports = dict(zip(names, _free_ports(len(names)), strict=True))
         self.port = ports["port"]

@@ -1,7 +1,7 @@
-"""Interface between the tuner and any engine, without processes.
+"""Interface between the tuner and any engine; it starts no processes.
 
-`engine_process` is Luthier's own engine, `command_engine` any server restarted for each
-configuration, and `url_engine` a running server.
+`engine_process` implements it for Luthier, `command_engine` for any server that restarts for each
+configuration, and `url_engine` for a running server.
 """
 
 from __future__ import annotations
@@ -19,21 +19,19 @@ from tuner.values.study_record import OUR_ENGINE
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class EngineInfo:
-    """Facts that an engine reports about itself."""
+    """What an engine reports about itself."""
 
     model: str
     kind: str
     signature: Signature | None
-    """Signature of the model; None if unknown."""
     limits: str
     device: str | None = None
     """Device of the model, `cpu` or `cuda`; None if unknown or not fixed."""
     is_here: bool = True
-    """Whether it runs on this machine, so that its energy counts."""
+    """Whether the engine runs on this machine, so that its energy counts."""
     engine: str = OUR_ENGINE
-    """Name of the engine in reports."""
     max_model_mb: float | None = None
-    """Memory of the largest model on shared replicas, in MiB; None for a single model."""
+    """Memory of the largest model on shared replicas in MiB, or None for a single model."""
 
     def told_signature(self) -> Signature:
         """Return the signature, or raise TunerError if it is unknown."""
@@ -48,32 +46,32 @@ class EngineInfo:
 
 
 class RunningEngine(Protocol):
-    """Running engine, whose methods block and are called from one thread."""
+    """Running engine, whose methods block and must be called from one thread."""
 
     @property
     def host(self) -> str:
-        """Host that takes requests."""
+        """Host that accepts requests."""
 
     @property
     def port(self) -> int:
-        """Port that takes requests."""
+        """Port that accepts requests."""
 
     @property
     def pids(self) -> tuple[int, ...]:
-        """Process ids of the engine, apart from those in `replica_facts`."""
+        """Process ids of the engine, other than those in `replica_facts`."""
 
     def apply(self, configuration: Configuration) -> float:
-        """Apply a configuration, and return the seconds until it was ready.
+        """Apply a configuration, and return the seconds until it is ready.
 
         Raises:
-            LaunchFailed: the change failed; `is_running` shows whether the engine still serves.
+            LaunchFailed: the change failed; `is_running` says whether the engine still serves.
         """
 
     def describe(self) -> EngineInfo:
         """Describe the engine and its model.
 
         Raises:
-            LaunchFailed: no description was found.
+            LaunchFailed: the engine gives no description.
         """
 
     def replica_facts(self) -> ReplicaFacts:
@@ -90,11 +88,11 @@ class RunningEngine(Protocol):
         """Return how the engine ended, with its last line of output."""
 
     def stop(self) -> None:
-        """End the engine, if it is still running."""
+        """End the engine, if it is running."""
 
 
 class Launcher(Protocol):
-    """Launcher for engines of one kind."""
+    """Launcher of engines of one kind."""
 
     @property
     def why_not_interleaved(self) -> str | None:
@@ -105,11 +103,11 @@ class Launcher(Protocol):
         """Whether each configuration gets a new process, which has to settle."""
 
     def start(self, configuration: Configuration | None) -> RunningEngine:
-        """Start an engine; without a configuration, with its own defaults.
+        """Start an engine, with its own defaults if `configuration` is None.
 
         Raises:
-            UsageError, LaunchFailed: it does not start, for the reason it printed.
+            UsageError, LaunchFailed: it does not start; the message is the reason it printed.
         """
 
     def close(self) -> None:
-        """Remove what outlives stopped engines."""
+        """Remove what stopped engines leave behind."""

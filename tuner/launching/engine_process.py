@@ -1,8 +1,8 @@
-"""Owner of one `python -m serving` process, which leaves nothing behind.
+"""Owner of a `python -m serving` process that leaves nothing behind.
 
 The process has its own session, so Ctrl-C reaches only the tuner. The kernel sends it SIGTERM when
-the thread that started it ends (`end_with_parent`), even by `kill -9`; start it from a thread that
-outlives the engine. Blocking, with timeouts.
+the thread that started it ends (`end_with_parent`), even after `kill -9`, so that thread must
+outlive the engine. Blocking, with timeouts.
 """
 
 from __future__ import annotations
@@ -35,13 +35,13 @@ from tuner.launching.replica_facts import ReplicaFacts
 from tuner.values.configuration import Configuration
 
 START_TIMEOUT_S = 90.0
-"""Timeout of a start, including a model load."""
+"""Timeout of a start, which includes loading a model."""
 APPLY_TIMEOUT_S = 60.0
-"""Timeout of a change: twice the engine's own limit for a replica (replica.ready_timeout_s)."""
+"""Timeout for applying settings: twice the engine's limit for a replica to become ready."""
 STOP_GRACE_S = 1.5
 """Time from SIGTERM to SIGKILL; Ctrl-C must end a study within 3 s."""
 ENDING_S = 0.5
-"""Time to wait for the end of a server whose connections broke."""
+"""Time to wait until a server whose connections broke has ended."""
 SERVER = ("-m", "serving")
 SPEAKER = "python -m serving: "
 """Prefix of the server's own error lines."""
@@ -56,7 +56,6 @@ class ReadyLine:
     port: int
     admin_port: int
     admin_token_file: str | None
-    """File with the admin port's token, or None."""
     pid: int
     limits: str
     """`enforced`, or `not enforced: <why>`."""
@@ -68,7 +67,7 @@ class LuthierLauncher:
 
     model: str
     spawner: str | None = None
-    """Spawner of replicas (`replica.spawner`); None leaves the choice to the environment."""
+    """How replicas are started (`replica.spawner`), or None to let the environment determine it."""
     is_trusted: bool = False
     """Whether the model may run code from its files."""
     always: Mapping[str, apply.Setting] = dataclasses.field(default_factory=dict)
@@ -87,7 +86,7 @@ class LuthierLauncher:
         )
 
     def close(self) -> None:
-        """Do nothing, as stopped servers leave nothing behind."""
+        """Do nothing, since stopped servers leave nothing behind."""
 
 
 class LuthierProcess:
@@ -109,7 +108,7 @@ class LuthierProcess:
         self.host = facts.host
         self.port = facts.port
         self.pids = (facts.pid,)
-        """Process id of the gateway; `replica_facts` has those of the replicas."""
+        """Process id of the gateway; for the replicas, see `replica_facts`."""
         self.admin = AdminClient(facts.host, facts.admin_port, token=token)
 
     @classmethod
@@ -133,7 +132,7 @@ class LuthierProcess:
 
         Raises:
             UsageError: the server rejects model or settings.
-            LaunchFailed: `start` or `timeout`, with the server's last line.
+            LaunchFailed: `start` or `timeout`, with the last line that the server printed.
         """
         process = subprocess.Popen(  # noqa: S603 - a list made here, no shell
             _command(
@@ -173,7 +172,7 @@ class LuthierProcess:
         return time.monotonic() - before_s
 
     def describe(self) -> EngineInfo:
-        """Describe the model that the server serves."""
+        """Describe the served model."""
         answer = self.admin.settings()
         (model,) = answer["models"]
         return EngineInfo(
@@ -193,10 +192,7 @@ class LuthierProcess:
         return self._process.poll() is None
 
     def last_words(self) -> str:
-        """Return how the server ended, with its last line of output.
-
-        A killed server has no status until its last thread has ended.
-        """
+        """Return how the server ended, with its last line of output."""
         with contextlib.suppress(subprocess.TimeoutExpired):
             self._process.wait(timeout=ENDING_S)
         status = self._process.poll()
@@ -270,7 +266,6 @@ def _parsed_ready(line: bytes) -> ReadyLine:
 
 
 def _token_of(facts: ReadyLine) -> str | None:
-    """Return the admin port's token; raise LaunchFailed (`start`) for an unreadable file."""
     if facts.admin_token_file is None:
         return None
     try:

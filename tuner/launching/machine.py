@@ -1,6 +1,6 @@
 """Facts about this machine: cores, memory, processor, kernel, versions.
 
-Cores and memory respect affinity and cgroup limits, as a replica inherits both.
+Cores and memory respect affinity and cgroup limits, since replicas inherit both.
 """
 
 from __future__ import annotations
@@ -32,19 +32,19 @@ PACKAGES = (
     "uvloop",
     "httptools",
 )
-"""Packages whose versions may change a measurement or a proposal."""
+"""Packages whose versions may affect a measurement or a proposal."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class MachineFacts:
-    """Resources available to a process started from here."""
+    """Resources available to processes started from here."""
 
     cores: int
     memory_mb: int
 
 
 def read(*, cgroup: pathlib.Path = CGROUP) -> MachineFacts:
-    """Return the cores and memory available here."""
+    """Return the cores and the memory available here."""
     cores = [float(len(os.sched_getaffinity(0)))]
     cpu = cgroup / "cpu"
     old = _words(cpu / "cpu.cfs_quota_us") + _words(cpu / "cpu.cfs_period_us")
@@ -62,7 +62,7 @@ def read(*, cgroup: pathlib.Path = CGROUP) -> MachineFacts:
 def free_mb(
     *, cgroup: pathlib.Path = CGROUP, meminfo: pathlib.Path = pathlib.Path("/proc/meminfo")
 ) -> float:
-    """Return the MiB free for new processes; infinite if unknown."""
+    """Return the MiB of memory free for new processes, or infinity if unknown."""
     found = [math.inf]
     words = _words(meminfo)
     if "MemAvailable:" in words:
@@ -80,7 +80,7 @@ def free_mb(
 
 
 def held_mb(pids: Iterable[int], *, proc: pathlib.Path = pathlib.Path("/proc")) -> float:
-    """Return the private MiB of processes, without mapped files and shared memory."""
+    """Return the private memory of processes in MiB, without mapped files and shared memory."""
     pages = 0
     for pid in pids:
         words = _words(proc / str(pid) / "statm")  # size resident shared ... (proc(5))
@@ -89,7 +89,7 @@ def held_mb(pids: Iterable[int], *, proc: pathlib.Path = pathlib.Path("/proc")) 
 
 
 def describe(machine: MachineFacts) -> dict[str, Any]:
-    """Return facts of host and software for `environment.json`."""
+    """Return facts about host and software for `environment.json`."""
     versions = {"python": sys.version.split()[0]}
     for package in PACKAGES:
         with contextlib.suppress(importlib.metadata.PackageNotFoundError):

@@ -1,4 +1,4 @@
-"""Server output: its last lines, and up to `MAX_LOGGED` lines in the study's log.
+"""Server output: its last lines in memory, and up to `MAX_LOGGED` lines in the study's log.
 
 A thread drains the pipe, so that the server never blocks.
 """
@@ -14,9 +14,9 @@ from typing import IO, Any
 
 RETAINED_LINES = 20
 MAX_LOGGED = 2_000
-"""Maximum number of lines logged per server, to spare the disk."""
+"""Maximum number of lines logged per server, to limit disk use."""
 MAX_BYTES = 8_192
-"""Maximum length of a line; a longer line is split."""
+"""Maximum length of a line in bytes; longer lines are split."""
 _log = logging.getLogger(__name__)
 
 
@@ -30,7 +30,7 @@ class Output:
         self._thread.start()
 
     def last_line(self) -> str:
-        """Return the newest line that is no log event, or else the newest event's text."""
+        """Return the last line that is not a log event, or else the text of the last event."""
         lines = list(self._lines)
         for line in reversed(lines):
             if not line.startswith("{"):
@@ -38,7 +38,7 @@ class Output:
         return _event_text(lines[-1]) if lines else ""
 
     def join(self) -> None:
-        """Wait for the end of the stream, but not for surviving descendants."""
+        """Wait until the stream ends, but not for surviving descendants."""
         self._thread.join(timeout=1.0)
         if not self._thread.is_alive():
             self._stream.close()
@@ -59,7 +59,7 @@ class Output:
 
 
 def describe_exit(status: int) -> str:
-    """Describe an exit status in words; a negative one stands for a signal."""
+    """Describe an exit status in words; a negative status is a signal."""
     return f"ended by {signal.Signals(-status).name}" if status < 0 else f"exit status {status}"
 
 

@@ -17,14 +17,14 @@ class PoolCounts:
     """Totals since the server started."""
 
     refusals: Mapping[str, int]
-    """Reason -> number of rejected requests, over all models."""
+    """Number of rejected requests by reason, over all models."""
     loads: int
     """Number of successful model loads."""
     too_late: int
     """Number of actions that missed their window."""
 
     def since(self, before: Self) -> PoolCounts:
-        """Return the increase since an earlier reading."""
+        """Return the increase since the earlier reading `before`."""
         refusals = collections.Counter(self.refusals)
         refusals.subtract(before.refusals)
         return PoolCounts(

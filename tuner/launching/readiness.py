@@ -1,6 +1,6 @@
 """Readiness check and model metadata of a server.
 
-Each try uses a new connection. Blocking, with timeouts.
+Each attempt uses a new connection. Blocking, with timeouts.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from tuner.errors import LaunchFailed
 
 PERIOD_S = 0.02
 RESPONSE_TIMEOUT_S = 10.0
-"""Timeout of one try; a server's first request may be slow."""
+"""Timeout of one attempt; a server's first request may be slow."""
 MIN_TIMEOUT_S = 1.0
-"""Minimum timeout of the last try, which explains the failure."""
+"""Minimum timeout of the last attempt, which explains a failure."""
 MAX_REPORTED = 200
-"""Maximum number of characters quoted from a server in an error."""
+"""Maximum number of characters that an error quotes from a server."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,10 +40,10 @@ def wait(
     """Wait until the server is ready.
 
     Args:
-        check: called between tries; raises if waiting is useless.
+        check: called between attempts; raises an error if waiting is useless.
 
     Raises:
-        LaunchFailed: `timeout`, with the last response; also whatever `check` raises.
+        LaunchFailed: `timeout`, with the last response, or any error that `check` raises.
     """
     until_s = time.monotonic() + timeout_s
     while True:
@@ -64,7 +64,7 @@ def wait(
 
 
 def signature(host: str, port: int, path: str, headers: Mapping[str, str]) -> Signature:
-    """Return a model's Open Inference Protocol metadata; raise LaunchFailed without any."""
+    """Return a model's Open Inference Protocol metadata, or raise LaunchFailed if it has none."""
     where = f"http://{host}:{port}{path}"
     try:
         check = ReadinessCheck(path=path, headers=headers)
@@ -103,10 +103,10 @@ def _why_not_ready(host: str, port: int, sign: ReadinessCheck, *, timeout_s: flo
 def send(
     host: str, port: int, sign: ReadinessCheck, timeout_s: float, *, max_bytes: int | None = None
 ) -> tuple[int, bytes]:
-    """Send one request on a new connection; return the status and at most `max_bytes` of body.
+    """Send one request on a new connection; return the status and at most `max_bytes` of the body.
 
     Raises:
-        OSError, http.client.HTTPException: there is no response.
+        OSError, http.client.HTTPException: the server does not respond.
     """
     connection = http.client.HTTPConnection(host, port, timeout=timeout_s)
     try:

@@ -1,6 +1,6 @@
 """Replica facts from `GET /admin/replicas`: memory, CPU time, throttling and deaths.
 
-Values are in seconds and MiB, or None if unknown.
+Times are in seconds, memory in MiB; None if unknown.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ class ReplicaFact:
     """Facts about one replica since its start."""
 
     pid: int | None
-    """Process id; None while the replica starts."""
+    """Process id, or None while the replica starts."""
     peak_memory_mb: float | None
     cpu_s: float | None
     throttled_s: float | None
@@ -26,20 +26,20 @@ class ReportedDeath:
     """Unplanned end of a replica since the last apply."""
 
     reason: str
-    """The engine's reason, such as oom, crash or hang."""
+    """Reason that the engine reports, such as oom, crash or hang."""
     text: str
     who: str = "a replica"
-    """Name of what ended, in words."""
+    """What ended, in words."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class ReplicaFacts:
-    """Facts about all replicas at one moment."""
+    """Facts about all replicas at one time."""
 
     replicas: tuple[ReplicaFact, ...]
     deaths: tuple[ReportedDeath, ...]
     refusals: Mapping[str, int] = dataclasses.field(default_factory=dict)
-    """Reason -> rejected requests, where models share replicas."""
+    """Number of rejected requests by reason, if models share replicas."""
 
     @property
     def pids(self) -> tuple[int, ...]:
@@ -48,12 +48,12 @@ class ReplicaFacts:
 
     @property
     def peak_memory_mb(self) -> float | None:
-        """Largest peak memory of a replica."""
+        """Largest peak memory of any replica."""
         return max(self._known("peak_memory_mb"), default=None)
 
     @property
     def cpu_s(self) -> float | None:
-        """CPU time of all replicas."""
+        """Total CPU time of the replicas."""
         return sum(known) if (known := self._known("cpu_s")) else None
 
     @property
@@ -66,12 +66,12 @@ class ReplicaFacts:
         return [value for value in found if value is not None]
 
     def died_of(self, reason: str) -> ReportedDeath | None:
-        """Return the newest death with that reason, or None."""
+        """Return the latest death with this reason, or None."""
         return next((death for death in reversed(self.deaths) if death.reason == reason), None)
 
 
 def parse(response: Mapping[str, Any]) -> ReplicaFacts:
-    """Parse a response of the admin port; raise KeyError or TypeError for another form."""
+    """Parse a response of the admin port; raise KeyError or TypeError if malformed."""
     return ReplicaFacts(
         replicas=tuple(
             ReplicaFact(

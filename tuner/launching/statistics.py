@@ -10,7 +10,7 @@ from tuner.launching import readiness
 from tuner.launching.readiness import ReadinessCheck
 
 BatchTimes = dict[int, tuple[int, float]]
-"""Batch size -> number of batches, and their total seconds in the replica."""
+"""Mapping from batch size to the number of batches and their total seconds in the replica."""
 
 TIMEOUT_S = 5.0
 _MAX_BYTES = 1 << 20

@@ -1,4 +1,4 @@
-"""Client of a supervisor: another engine's server as one process that can be ended as a whole.
+"""Client of a supervisor, which can end another engine's server with all its processes.
 
 `supervisor` handles the server's children and a killed tuner. Blocking, with timeouts.
 """
@@ -18,27 +18,27 @@ from tuner.launching.output import Output
 from tuner.values.trial import Cause
 
 START_TIMEOUT_S = 20.0
-"""Time to wait for the supervisor's first report: two process starts."""
+"""Time to wait for the supervisor's first report, which takes two process starts."""
 REPORT_TIMEOUT_S = 2.0
-"""Time to wait for the report of an ended server."""
+"""Time to wait for the report that a server has ended."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class ProcessSpec:
-    """Specification of how a supervisor starts and ends a server."""
+    """How a supervisor starts and ends a server."""
 
     command: tuple[str, ...]
     environment: dict[str, str]
-    """All environment variables of the server."""
+    """The server's complete environment."""
     directory: str
     groups: tuple[str, ...]
-    """Process files of control groups that the server joins."""
+    """Process files of the control groups that the server joins."""
     signal: int
     grace_s: float
 
 
 class SupervisedProcess:
-    """Server with all its processes, from `start` to `stop`."""
+    """Server and all its processes, from `start` to `stop`."""
 
     def __init__(self, keeper: ControlledProcess, order: ProcessSpec) -> None:
         assert keeper.process.stdout is not None
@@ -50,7 +50,7 @@ class SupervisedProcess:
 
     @classmethod
     def start(cls, order: ProcessSpec) -> SupervisedProcess:
-        """Start a server's process; raise LaunchFailed (`start`, `limits`) with what is missing."""
+        """Start a server's process, or raise LaunchFailed (`start`, `limits`) with the reason."""
         keeper = ControlledProcess.start("tuner.launching.supervisor", output=subprocess.PIPE)
         made = cls(keeper, order)
         try:
@@ -73,14 +73,14 @@ class SupervisedProcess:
         return self._exit_status is None
 
     def exit_status(self) -> int | None:
-        """Return the exit status, negative for a signal; None if ended by the supervisor."""
+        """Return the status, negative for a signal, or None if the supervisor ended the server."""
         if self._exit_status is None:
             report = self._next_report(REPORT_TIMEOUT_S)
             self._exit_status = None if report is None else report.get("ended")
         return self._exit_status
 
     def stop(self) -> None:
-        """End the server with all its processes."""
+        """End the server and all its processes."""
         try:
             # If it is killed, the kernel kills the server with it.
             self._keeper.end(self._order.grace_s + supervisor.CLEANED_S + REPORT_TIMEOUT_S)

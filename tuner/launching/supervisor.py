@@ -1,13 +1,13 @@
 """Supervisor of another engine's server, which ends all its processes with it or the tuner.
 
-    python -m tuner.launching.supervisor        commanded over its control channel
+    python -m tuner.launching.supervisor        takes its order from a control channel
 
 As a subreaper (PR_SET_CHILD_SUBREAPER) it inherits every orphaned descendant, even from another
 session. In: one order with `command`, `environment`, `directory`, `groups` (files of control
 groups to join), `signal`, `grace_s`. Out: {"pid": ...} or {"failed": why, "limits": whether a group
-was the reason}, then {"ended": exit status, negative for a signal}. When the channel ends, the
-server gets its signal, and `grace_s` later all that is left gets SIGKILL. If the supervisor is
-killed, the kernel kills the server (`end_with_parent`); its control group finds the rest
+was the reason}, then {"ended": exit status, negative for a signal}. When the channel closes, the
+server gets its signal, and after `grace_s` whatever is left gets SIGKILL. If the supervisor is
+killed, the kernel kills the server (`end_with_parent`); its control group identifies the rest
 (`serving.system.cgroups.manager`).
 """
 
@@ -30,12 +30,12 @@ from serving.system.end_with_parent import end_with
 
 _PR_SET_CHILD_SUBREAPER = 36
 CLEANED_S = 5.0
-"""Maximum time for killed processes to end."""
+"""Maximum time to wait until killed processes have ended."""
 RETRY_S = 0.005
 
 
 class Supervisor:
-    """Supervisor of one server with its descendants."""
+    """Supervisor of one server and its descendants."""
 
     def __init__(self, tuner: ControlChannel, order: dict[str, Any]) -> None:
         self._tuner = tuner
@@ -101,7 +101,6 @@ class Supervisor:
             self._tuner.send(facts)
 
     def _wait(self, *, until_s: float | None, watched: list[int | socket.socket]) -> None:
-        """Wait for the server's end, a time, or the end of the channel."""
         while True:
             self._reap()
             if self._ended is not None:
@@ -150,7 +149,7 @@ def _descendants(pid: int) -> set[int]:
 
 
 def main() -> None:
-    """Execute the order that the tuner sends."""
+    """Execute the order from the tuner."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1)
     tuner = ControlChannel.to_parent()

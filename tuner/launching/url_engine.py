@@ -1,7 +1,7 @@
-"""Running server of the user, which a hook reconfigures and finally resets to the default.
+"""The user's running server, which a hook reconfigures and finally resets to the default.
 
 The hook program gets the configuration as a JSON object on standard input and as variables
-(`KNOB_BATCHING_MAX_SIZE` is `batching.max_size`), and exits with 0 once the server has applied it.
+(`KNOB_BATCHING_MAX_SIZE` for `batching.max_size`), and exits with 0 once the server has applied it.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ from tuner.values.configuration import Configuration
 
 CONNECT_TIMEOUT_S = 1.0
 MAX_READ = 1 << 20
-"""Maximum number of bytes of hook output that are read."""
+"""Maximum number of bytes to read from the hook's output."""
 _log = logging.getLogger(__name__)
 
 
 class UrlLauncher:
-    """Launcher for one server, whose first configuration is the default that `close` restores."""
+    """Launcher for one server; its first configuration is the default that `close` restores."""
 
     def __init__(
         self, engine: UrlEngine, *, model: str, sign: ReadinessCheck, say: Callable[[str], None]
@@ -57,13 +57,13 @@ class UrlLauncher:
         return server
 
     def note_configuration(self, configuration: Configuration) -> None:
-        """Note a configuration that the server is given."""
+        """Note which configuration the server is about to get."""
         if self._default is None:
             self._default = configuration
         self._last = configuration
 
     def close(self) -> None:
-        """Restore the default if it was changed, and print a failure."""
+        """Restore the default configuration if another was applied; print a message on failure."""
         default, last = self._default, self._last
         if default is None or last == default:
             return
@@ -76,7 +76,7 @@ class UrlLauncher:
 
 
 class UrlServer:
-    """Running server of the user."""
+    """The user's running server."""
 
     def __init__(self, launcher: UrlLauncher) -> None:
         self._launcher = launcher
@@ -100,7 +100,7 @@ class UrlServer:
         return time.monotonic() - before_s
 
     def describe(self) -> EngineInfo:
-        """Describe the model, with its signature over the Open Inference Protocol."""
+        """Describe the model, including its signature if the protocol reports it."""
         model = self._launcher.model
         return EngineInfo(
             model=model,
@@ -112,7 +112,7 @@ class UrlServer:
         )
 
     def replica_facts(self) -> ReplicaFacts:
-        """Return no facts, as the server's processes are unknown."""
+        """Return empty facts, since the server's processes are unknown."""
         return ReplicaFacts(replicas=(), deaths=())
 
     def is_running(self) -> bool:
@@ -124,15 +124,15 @@ class UrlServer:
             return False
 
     def last_words(self) -> str:
-        """Return a fixed string, as the server's output is unknown."""
+        """Return a fixed text, since the server's output is unknown."""
         return "it accepts no connections"
 
     def stop(self) -> None:
-        """Do nothing, as the server belongs to the user."""
+        """Do nothing, since the server belongs to the user."""
 
 
 def is_of_this_machine(host: str) -> bool:
-    """Whether a host is this machine, whose addresses alone can be bound."""
+    """Whether a host is this machine; only addresses of this machine can be bound."""
     with contextlib.suppress(OSError):
         for family, kind, protocol, _, address in socket.getaddrinfo(
             host, 0, type=socket.SOCK_DGRAM

@@ -1,4 +1,4 @@
-"""Benchmark of samplers on benchmark tables: regrets, times and non-inferiority.
+"""Results of a sampler benchmark on recorded tables: regrets, times and non-inferiority.
 
 Regrets are shares of the optimum (0.02 is 2 %); seconds include recorded evaluations, the model's
 profile and the sampler.
@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Literal, Self
 
 NonInferiorityResult = Literal["better", "non-inferior", "not shown", "worse"]
-"""Result for the reference against a peer.
+"""Result of comparing the reference with a peer.
 
 better: the bound of the mean regret difference is below 0; non-inferior: it is at most the margin;
 worse: the opposite bound is above the margin; not shown: none of these.
@@ -32,13 +32,13 @@ class Quartiles:
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class TimeToTolerance:
-    """Time until a sampler's recommendation stays within a tolerance of the best."""
+    """Time after which a sampler's recommendation stays within a tolerance of the best."""
 
     share: float
     trials: tuple[float | None, ...]
     seconds: tuple[float | None, ...]
     median: float | None
-    """Trials in which half of the runs succeed; None if fewer do."""
+    """Trials after which half of the runs have succeeded, or None if fewer do."""
     p90: float | None
     median_s: float | None
     p90_s: float | None
@@ -46,7 +46,7 @@ class TimeToTolerance:
 
     @classmethod
     def over(cls, share: float, trials: Sequence[float], seconds: Sequence[float]) -> Self:
-        """Summarise the trials and seconds of runs, which are infinite for failures."""
+        """Summarise the trials and seconds that runs took, infinite for failed runs."""
         return cls(
             share=share,
             trials=tuple(map(_finite, trials)),
@@ -61,26 +61,26 @@ class TimeToTolerance:
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class SamplerResult:
-    """Searches of one sampler on one table."""
+    """Result of one sampler's searches on one table."""
 
     sampler: str
     profiling: int
     regrets: tuple[tuple[float, ...], ...]
     seconds: tuple[tuple[float, ...], ...]
-    """Seconds to the end of each trial, of shape (runs, trials)."""
+    """Seconds until the end of each trial, (runs, trials)."""
     regret: Quartiles
     within: tuple[TimeToTolerance, ...]
     failures: float
     sampler_ms: float
 
     def time_to_tolerance(self, share: float) -> TimeToTolerance:
-        """Return the time until runs stay within a share of the optimum."""
+        """Return the time after which runs stay within a share of the optimum."""
         return next(one for one in self.within if one.share == share)
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class NonInferiority:
-    """Reference against one peer: mean difference of their regrets."""
+    """Comparison of the reference with one peer by the mean difference of their regrets."""
 
     peer: str
     budget: int
@@ -88,9 +88,9 @@ class NonInferiority:
     difference: float
     """Regret of the reference minus the peer's; negative favours the reference."""
     upper: float | None
-    """One-sided 95 % bound of the mean, by Student's t; None below five units."""
+    """One-sided 95 % bound of the mean, by Student's t; None for fewer than five units."""
     p: float | None
-    """p-value of a mean at or above the margin."""
+    """p-value of the hypothesis that the mean is at or above the margin."""
     corrected_p: float | None
     standing: NonInferiorityResult
 
@@ -110,18 +110,18 @@ class TableBenchmark:
     optimum: float
     optimum_se: float
     default_regret: float | None
-    """Regret of the default; None if it does not work."""
+    """Regret of the default, or None if it does not work."""
     good_candidates: Mapping[float, int]
     tolerances: Mapping[float, float]
     random_median: Mapping[float, int]
-    """Trials until half of all random searches meet a good candidate."""
+    """Number of trials after which half of all random searches have met a good candidate."""
     contestants: tuple[SamplerResult, ...]
     noninferiority: tuple[NonInferiority, ...]
     notes: tuple[str, ...]
     rate_per_s: float | None = None
 
     def of(self, sampler: str) -> SamplerResult | None:
-        """Return a sampler's searches, or None."""
+        """Return a sampler's result, or None if it did not take part."""
         return next((one for one in self.contestants if one.sampler == sampler), None)
 
 
@@ -140,7 +140,7 @@ class BenchmarkRecord:
     notes: tuple[str, ...]
 
     def as_json(self) -> dict[str, Any]:
-        """Return plain data, as in `tune replay --json`."""
+        """Return plain data, as printed by `tune replay --json`."""
         data = dataclasses.asdict(self)
         for surface in data["surfaces"]:
             for name in ("good_candidates", "tolerances", "random_median"):
@@ -149,7 +149,7 @@ class BenchmarkRecord:
 
 
 def rank(values: Sequence[float], share: float) -> float | None:
-    """Return the value that this share of runs does not exceed; None if infinite."""
+    """Return the value that this share of runs does not exceed, or None if infinite."""
     return _finite(sorted(values)[max(0, math.ceil(share * len(values)) - 1)])
 
 

@@ -1,7 +1,7 @@
 """Metric constraints such as `p99_ms <= 50`.
 
-The distance from the bound is logarithmic (`log_excess`), as noise grows with the value: 0.1 is
-10 % beyond it, -0.1 within.
+The distance from the bound is logarithmic (`log_excess`), since noise grows with the value: 0.1 is
+10 % beyond the bound, -0.1 is 10 % within it.
 """
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ MIN_VALUE = 1e-9
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Metric:
-    """A metric that can be constrained."""
+    """Metric that can be constrained."""
 
     label: str
     unit: str
     field: str
-    """Field of a `Measurement`; NaN or None means unknown."""
+    """Field of a `Measurement`; its value is NaN or None if unknown."""
     objective: str | None = None
     grows: int = 0
-    """1 if it rises with the mean latency, -1 if it falls, otherwise 0."""
+    """1 if the metric rises with mean latency, -1 if it falls, otherwise 0."""
 
     def value(self, measurement: Measurement) -> float:
         """Return the metric in one evaluation, or NaN if unknown."""
@@ -38,7 +38,7 @@ class Metric:
         return math.nan if found is None else float(found)
 
     def together(self, measurements: Sequence[Measurement]) -> float:
-        """Return the metric over evaluations: the p99 of all requests, or a geometric mean."""
+        """Return the metric over evaluations: p99 of all requests, or geometric mean."""
         if self.field == "reportable_p99_ms":
             return tail_latency.pool_tails(measurements).value_ms
         values = [
@@ -75,31 +75,31 @@ EXAMPLE = "'p99_ms <= 50'"
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class MetricConstraint:
-    """A bound on one metric."""
+    """Bound on one metric."""
 
     metric: str
     is_upper: bool
     bound: float
-    """Bound in the metric's unit; positive."""
+    """Bound in the metric's unit; it is positive."""
     option: str = "--constraint"
 
     @property
     def text(self) -> str:
-        """Text that `parse` reads."""
+        """Constraint as text that `parse` accepts."""
         return f"{self.metric} {'<=' if self.is_upper else '>='} {self.bound:.12g}"
 
     @property
     def of(self) -> Metric:
-        """The metric that is bounded."""
+        """Metric that is bounded."""
         return METRICS[self.metric]
 
     def log_excess(self, value: float) -> float:
-        """Return the log distance beyond the bound, negative within it."""
+        """Return the log distance beyond the bound, which is negative within it."""
         beyond = math.log(max(MIN_VALUE, value) / self.bound) if not math.isnan(value) else math.nan
         return beyond if self.is_upper else -beyond
 
     def explain_violation(self, value: float) -> str | None:
-        """Return a sentence about a violation, or None."""
+        """Return a sentence about the violation, or None if the bound is kept."""
         if not self.log_excess(value) > 0:
             return None
         unit = f" {self.of.unit}" if self.of.unit else ""
@@ -111,7 +111,7 @@ class MetricConstraint:
 
 
 def parse(text: str) -> MetricConstraint:
-    """Parse a constraint, or raise ValueError with the nearest metric."""
+    """Parse a constraint, or raise a ValueError that suggests the nearest metric."""
     found = _FORM.fullmatch(text)
     if found is None:
         raise ValueError(f"{text!r} is not a constraint; expected METRIC <= NUMBER, as {EXAMPLE}")
@@ -131,12 +131,12 @@ def parse(text: str) -> MetricConstraint:
 
 
 def canonical(text: str) -> str:
-    """Return a constraint in canonical form; raises as `parse` does."""
+    """Return a constraint in canonical form, or raise as `parse` does."""
     return parse(text).text
 
 
 def parse_all(texts: Iterable[str]) -> tuple[MetricConstraint, ...]:
-    """Parse distinct constraints; UsageError if one is invalid or two contradict each other."""
+    """Parse distinct constraints; raise UsageError if one is invalid or two contradict."""
     found: dict[str, MetricConstraint] = {}
     for text in texts:
         try:
@@ -155,13 +155,13 @@ def parse_all(texts: Iterable[str]) -> tuple[MetricConstraint, ...]:
 
 
 def of_slo(slo_ms: float) -> MetricConstraint:
-    """Return `--slo-ms` as a constraint."""
+    """Return the constraint that `--slo-ms` stands for."""
     return MetricConstraint(metric="p99_ms", is_upper=True, bound=slo_ms, option="--slo-ms")
 
 
 def find_violation(
     limits: Iterable[MetricConstraint], measurements: Sequence[Measurement]
 ) -> str | None:
-    """Return a sentence about the first constraint that evaluations violate together, or None."""
+    """Return a sentence about the first constraint that evaluations together violate, or None."""
     sentences = (limit.explain_violation(limit.of.together(measurements)) for limit in limits)
     return next(filter(None, sentences), None) if measurements else None

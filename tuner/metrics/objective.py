@@ -1,4 +1,4 @@
-"""Objectives: label, unit and direction, and their value in a measurement."""
+"""Objectives: their label, unit, direction, and value in a measurement."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tuner.values.verdict import VerdictOutcome
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Objective:
-    """A metric that a study optimises."""
+    """Metric that a study optimises."""
 
     name: str
     label: str
@@ -25,16 +25,16 @@ class Objective:
 
     @property
     def axis(self) -> str:
-        """Title of an axis."""
+        """Title of a chart axis."""
         return f"{self.label} ({self.unit})"
 
     def value(self, measurement: Measurement) -> float:
-        """Return the objective of one evaluation, in `unit`; NaN if unknown."""
+        """Return the objective of one evaluation in `unit`, or NaN if unknown."""
         value: float = getattr(measurement, self.field)
         return value
 
     def to_minimise(self, measurement: Measurement) -> float:
-        """Return a positive value that a sampler minimises, in ms, J, or the unit of a cost.
+        """Return a positive value for a sampler to minimise: in ms, J, or the unit of a cost.
 
         Throughput and goodput become the mean time between two responses.
         """
@@ -42,11 +42,11 @@ class Objective:
         return value if self.is_minimised else 1e3 / value
 
     def from_minimised(self, value: float) -> float:
-        """Invert `to_minimise`."""
+        """Return the objective for a value that `to_minimise` returned."""
         return value if self.is_minimised else 1e3 / value
 
     def interval(self, measurement: Measurement) -> Interval:
-        """Return the 95 % interval, from the mean's for throughput, time per item and costs."""
+        """Return the 95 % interval; throughput, time per item and costs use that of the mean."""
         low, high = measurement.mean_interval.low, measurement.mean_interval.high
         if self.name == "throughput":
             turned = measurement.throughput_per_s * measurement.mean_ms
@@ -64,12 +64,12 @@ class Objective:
         return ends
 
     def of(self, trial: Trial) -> float | None:
-        """Return the objective of a trial; None unless it is ok and known."""
+        """Return the objective of a trial, or None if the trial failed or the value is unknown."""
         value = math.nan if trial.measurement is None else self.value(trial.measurement)
         return value if math.isfinite(value) else None
 
     def judge(self, interval: Interval) -> VerdictOutcome:
-        """Return what the interval of a ratio, first over second, shows about the first."""
+        """Return what the interval of a ratio (first over second) shows about the first."""
         assert interval.low is not None
         assert interval.high is not None
         if interval.low <= 1 <= interval.high:
@@ -114,11 +114,11 @@ OBJECTIVES = {
 NAMES = tuple(OBJECTIVES)
 COSTS = frozenset({"cost", "cpu", "memory"})
 OF_MEAN = COSTS | {"time-per-item"}
-"""Objectives proportional to the mean latency for the same allocated resources."""
+"""Objectives proportional to mean latency if allocated resources are the same."""
 
 
 def parse_names(text: str) -> str:
-    """Parse the name of one objective, or of two with a comma, or raise ValueError."""
+    """Parse the name of one objective, or of two separated by a comma, or raise ValueError."""
     names = [part.strip() for part in text.split(",")]
     for name in names:
         if name not in OBJECTIVES:
@@ -129,7 +129,7 @@ def parse_names(text: str) -> str:
 
 
 def find_objective(name: str) -> Objective:
-    """Return the objective with a name, or raise UsageError."""
+    """Return the objective of this name, or raise UsageError."""
     if name not in OBJECTIVES:
         raise UsageError(_unknown_text(name))
     return OBJECTIVES[name]

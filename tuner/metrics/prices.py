@@ -1,7 +1,7 @@
 """Cost of a configuration: resources held, or their price, per 1,000 responses.
 
-What is held is the larger of reserved and used. Without a price file a core-second counts 1 and a
-GiB-second 1/8, about the ratio of large clouds' container services in 2025.
+The larger of reserved and used resources counts as held. Without a price file, a core-second costs
+1 and a GiB-second 1/8, about the ratio that large clouds' container services charged in 2025.
 """
 
 from __future__ import annotations
@@ -33,13 +33,13 @@ class Prices:
     text: str = ""
 
     def of(self, *, cpu_s: float, memory_mib_s: float, gpu_s: float) -> float:
-        """Return the price of the resources."""
+        """Return the price of resources."""
         hours = cpu_s * self.core_hour + memory_mib_s / 1024 * self.gib_hour + gpu_s * self.gpu_hour
         return hours / _HOUR_S
 
     @property
     def in_words(self) -> str:
-        """Description of the prices."""
+        """Prices in words."""
         if not self.text:
             return (
                 "cost counts core-seconds for 1,000 requests, a GiB-second as an eighth of one "
@@ -57,10 +57,10 @@ DEFAULT = Prices(core_hour=_HOUR_S, gib_hour=_HOUR_S / 8)
 
 
 def read(path: str | None) -> Prices:
-    """Read a price file, if given.
+    """Read the price file if one is given, or return the default prices.
 
     Raises:
-        UsageError: it is unreadable.
+        UsageError: the file is unreadable.
         InvalidPrices: a key or price is invalid or missing.
     """
     if path is None:
@@ -74,7 +74,7 @@ def read(path: str | None) -> Prices:
 
 
 def parse(text: str, *, file: str) -> Prices:
-    """Parse a price file; raises as `read` does."""
+    """Parse a price file, or raise InvalidPrices."""
     found = document.read(text, file, fault=InvalidPrices)
     given = found.mapping(found.value, ())
     for key in given:
@@ -94,7 +94,7 @@ def parse(text: str, *, file: str) -> Prices:
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class AllocatedResources:
-    """Reserved resources; 0 without a limit."""
+    """Reserved resources; 0 for those without a limit."""
 
     cores: float
     memory_mib: float
@@ -123,7 +123,7 @@ def allocated_by(
 def cost_of(
     measurement: Measurement, reserved: AllocatedResources, *, loaded_s: float, prices: Prices
 ) -> Cost | None:
-    """Return the cost of 1,000 responses, if known; CPU time was counted for `loaded_s`."""
+    """Return the cost of 1,000 responses, or None if unknown; CPU time covers `loaded_s`."""
     noise = measurement.noise
     used = (noise.server_cpu_s or 0.0) / loaded_s if loaded_s > 0 else 0.0
     cores = max(reserved.cores, used)

@@ -1,9 +1,9 @@
-"""Tail latency of evaluations: p99, its interval, and the requests behind it.
+"""Tail latency of evaluations: p99, its interval, and the number of requests behind it.
 
 An interval lies between order statistics: the number of values below the true percentile is
-binomial (David and Nagaraja, Order Statistics, section 7.1). An end is None if the extreme value
-lies beyond the true percentile with less than 99 % probability: for p99 under 459 values (MLPerf's
-earliest stop), for p95 under 90, for p50 under 7.
+binomial (David and Nagaraja, Order Statistics, section 7.1). An end is None unless the extreme
+value lies beyond the true percentile with 99 % probability, which takes 459 values for p99
+(MLPerf's earliest stop), 90 for p95, and 7 for p50.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ EXTREME = 0.99
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class TailLatency:
-    """The p99 of some evaluations."""
+    """The p99 of one or several evaluations."""
 
     value_ms: float
-    """The p99; NaN if not reportable."""
+    """The p99, or NaN if not reportable."""
     interval: Interval
-    """95 % interval, for these evaluations only."""
+    """95 % interval, valid for these evaluations only."""
     effective: float
     requests: int
     why_not: str = ""
@@ -55,7 +55,7 @@ def of_evaluation(measurement: Measurement) -> TailLatency:
 
 
 def pool_tails(measurements: Sequence[Measurement]) -> TailLatency:
-    """Return the tail latency of the pooled requests."""
+    """Return the tail latency of all evaluations' requests together."""
     if len(measurements) == 1:
         return of_evaluation(measurements[0])
     effective = sum(one.effective for one in measurements)
@@ -106,7 +106,7 @@ def too_few(measurement: Measurement) -> str:
 
 
 def seconds_for(least: int, *, effective: float, seconds: float) -> float:
-    """Return the seconds likely to give `least` effective requests, plus a third."""
+    """Return the seconds likely to give `least` effective requests, with a third to spare."""
     wanted = 4 / 3 * seconds * least / max(effective, 1.0)
     return float(math.ceil(wanted)) if wanted >= 1 else math.ceil(10 * wanted) / 10
 
@@ -126,7 +126,7 @@ def interval_ranks(count: int, share: float) -> tuple[int | None, int | None]:
 def ranks_of(
     count: int, share: float, *, effective: float | None = None
 ) -> tuple[int | None, int | None]:
-    """Return the `interval_ranks` of the effective number, scaled to `count`."""
+    """Return `interval_ranks` for the effective number of requests, scaled to `count`."""
     worth = count if effective is None else min(count, max(0, math.floor(effective)))
     if not worth:
         return None, None

@@ -13,25 +13,25 @@ from tuner.settings.option import check_range, option_field, require
 from tuner.settings.workload import RATE
 
 SCENARIO_S = 5.0
-"""Measured seconds under a scenario, whose models are requested rarely."""
+"""Measured seconds for a scenario, whose models are requested rarely."""
 RATE_LOADS, USUAL_RATES = 20, 15
-"""Maximum and usual number of rates in a rate search."""
+"""Maximum and usual number of rates that a rate search tries."""
 OF_MEANS = frozenset({"mean", "throughput", "time-per-item"})
-"""Objectives that mean latency decides at a fixed concurrency (Little's law)."""
+"""Objectives that follow from mean latency at a fixed concurrency (Little's law)."""
 RATE_S = 1.0
 """Measured seconds per rate."""
 RATE_WARMUP_S = 0.3
-"""Minimum warm-up per rate; it drains the backlog of a rate that was too high."""
+"""Minimum warm-up per rate, which drains the backlog of a rate that was too high."""
 SHORT_S, USUAL_S = 0.6, 2.0
-"""Measured seconds if the mean decides, and otherwise."""
+"""Measured seconds if mean latency alone decides, and otherwise."""
 WARMUP_S = 0.1
 """Minimum warm-up; replicas forked from a warm process settle in 0.05 s."""
 SETTLING_S = 2.0
-"""Maximum further wait for a new server to settle."""
+"""Maximum time, after the warm-up, in which a new server settles."""
 MAX_BLOCKS = 100
-"""Maximum number of blocks per phase; longer phases have longer blocks."""
+"""Maximum number of blocks per phase; blocks of longer phases are longer."""
 QUOTA_PERIOD_S = 0.1
-"""CPU quota period; a block lasts a multiple of it."""
+"""CPU quota period; the length of a block is a multiple of it."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -186,7 +186,7 @@ class MeasurementSettings:
     def limits(self) -> tuple[MetricConstraint, ...]:
         """Metric constraints.
 
-        `--slo-ms` constrains the p99, except for goodput and rate searches.
+        `--slo-ms` constrains the p99, except with goodput and rate searches.
         """
         found = metric_constraints.parse_all(self.constraints)
         if self.slo_ms is None or self.counts_goodput or self.objective == RATE:
@@ -195,14 +195,14 @@ class MeasurementSettings:
 
     @property
     def is_of_means(self) -> bool:
-        """Whether mean latency, or its inverse throughput, decides alone."""
+        """Whether mean latency, or throughput as its inverse, decides alone."""
         return self.objective in OF_MEANS and not self.limits
 
     @property
     def measured_s(self) -> float:
-        """Measured seconds per evaluation, unless latencies need longer.
+        """Measured seconds per evaluation, unless latencies are long.
 
-        Where the mean decides, drift dominates, so longer trials gain little (docs/measurement.md).
+        If mean latency decides, drift dominates: longer trials gain little (docs/measurement.md).
         """
         if self.seconds is not None:
             return self.seconds
@@ -212,7 +212,7 @@ class MeasurementSettings:
 
     @property
     def compared_s(self) -> float:
-        """Minimum measured seconds when interleaved; 0 if the mean decides."""
+        """Minimum measured seconds of interleaved evaluations; 0 if mean latency decides."""
         return 0.0 if self.is_of_means and self.seconds is None else self.measured_s
 
     @property
@@ -224,6 +224,6 @@ class MeasurementSettings:
 
     @property
     def block_s(self) -> float:
-        """Length of a block: as few quota periods as `MAX_BLOCKS` allows."""
+        """Length of a block: the fewest quota periods that `MAX_BLOCKS` allows."""
         periods = math.ceil(self.measured_s / MAX_BLOCKS / QUOTA_PERIOD_S - 1e-9)
         return max(1, periods) * QUOTA_PERIOD_S

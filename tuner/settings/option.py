@@ -1,4 +1,4 @@
-"""A settings field that is also an option of `tune`."""
+"""Settings field that is also an option of `tune`."""
 
 from __future__ import annotations
 
@@ -29,17 +29,17 @@ class Option:
     metavar: str
     help: str
     flag: str = ""
-    """By default the field's name, with dashes and without the unit `_s`."""
+    """Flag; by default the field's name with dashes and without the unit `_s`."""
     parse: Callable[[str], Any] = str
     choices: tuple[str, ...] | None = None
     is_repeated: bool = False
-    """Whether it fills a tuple when repeated."""
+    """Whether the option can be repeated to fill a tuple."""
     is_flag: bool = False
-    """Whether it takes no value and sets true."""
+    """Whether the option takes no value and sets the field to True."""
     instead: str | None = None
-    """Alternative field; a command with both requires neither alone."""
+    """Alternative to this field; a command that offers both requires neither."""
     more: str = ""
-    """Help text added by a command with both."""
+    """Help text added if a command offers both."""
 
 
 def option_field(default: Any, metavar: str, help_text: str, **more: Any) -> Any:
@@ -57,7 +57,7 @@ def options(group: type) -> Iterator[tuple[dataclasses.Field[Any], Option]]:
 
 
 def require(is_met: bool, flag: str, given: object, expected: str) -> None:
-    """Raise `UsageError` unless a condition is met."""
+    """Raise UsageError unless the condition is met."""
     if not is_met:
         raise UsageError(f"{flag} {given}: expected {expected}")
 
@@ -71,6 +71,6 @@ def check_range(
     high: float = math.inf,
     above: float = -math.inf,
 ) -> None:
-    """Raise `UsageError` unless a number is in its range or None."""
+    """Raise UsageError unless the number is None or in its range."""
     is_met = given is None or (low <= given <= high and given > above)
     require(is_met, flag, given, expected)

@@ -14,12 +14,12 @@ INITIALS = {
     "ridge": 8,
     **dict.fromkeys(("skopt", "tpe", "optuna-gp", "smac", "botorch"), 10),
 }
-"""Initial trials of samplers that need fewer, by recorded tables or libraries' defaults."""
+"""Initial trials of samplers that need fewer, from recorded tables or libraries' defaults."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class SearchSettings:
-    """Settings for which and how many configurations are tried."""
+    """Settings for which configurations are tried, and how many."""
 
     sampler: str = option_field(
         "structured",

@@ -10,7 +10,7 @@ from tuner.settings.option import option_field, require
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class StoreSettings:
-    """Settings for the storage of the results."""
+    """Settings for storing results."""
 
     study: str | None = option_field(
         None,

@@ -1,4 +1,4 @@
-"""All settings of a study, and their form in `settings.yaml`."""
+"""All settings of a study, and their format in `settings.yaml`."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tuner.settings.workload import NO_ARRIVALS, NO_LOAD, RATE
 
 KINDS = {str: "a text", int: "a whole number", float: "a number", bool: "true or false"}
 OF_THE_LOAD = ("throughput", "time-per-item")
-"""Objectives whose value the rate of an open loop fixes."""
+"""Objectives whose value the rate of an open loop determines."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,12 +72,12 @@ class StudySettings:
         return self.target.is_open or self.measurement.objective == RATE
 
     def as_nested(self) -> dict[str, dict[str, Any]]:
-        """Return the mappings of `settings.yaml` by group."""
+        """Return the settings as mappings by group, as in `settings.yaml`."""
         return dataclasses.asdict(self)
 
     @classmethod
     def from_nested(cls, tree: Mapping[str, Any], *, source: str) -> StudySettings:
-        """Return settings that `as_nested` wrote, or raise UsageError."""
+        """Return the settings that `as_nested` converted, or raise UsageError."""
         _check_keys(tree, GROUPS, source)
         groups: dict[str, Any] = {}
         for name, kind in GROUPS.items():
@@ -99,7 +99,6 @@ GROUPS: dict[str, type] = {
     "measurement": MeasurementSettings,
     "store": StoreSettings,
 }
-"""Settings classes in the order of the help."""
 
 
 def _check_keys(given: Mapping[str, Any], valid: Any, source: str) -> None:
@@ -112,7 +111,6 @@ def _check_keys(given: Mapping[str, Any], valid: Any, source: str) -> None:
 
 
 def _checked(given: Mapping[str, Any], group: type, source: str) -> dict[str, Any]:
-    """Return a group's values checked by the types of their fields, with lists as tuples."""
     known, kinds = (
         {field.name: option for field, option in options(group)},
         typing.get_type_hints(group),

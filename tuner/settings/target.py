@@ -18,10 +18,10 @@ from tuner.settings.workload import (
 from tuner.values.study_record import OUR_ENGINE
 
 SPAWNERS = SETTINGS["replica.spawner"].choices
-"""Spawners; the first one is the default."""
+"""Kinds of spawner; the first one is the default."""
 MAX_CLIENT_BATCH = 4096
 OTHER_ENGINES = ("command", "url")
-"""Kinds before the colon in `--engine`; other words name bundled engine files."""
+"""Words before the colon in `--engine`; any other word names a bundled engine file."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -178,7 +178,7 @@ class TargetSettings:
 
     @property
     def in_flight(self) -> int:
-        """Number of requests in flight: constant in a closed loop, a maximum in an open one."""
+        """Number of requests in flight: constant in a closed loop, a maximum in an open loop."""
         return MAX_IN_FLIGHT if self.concurrency is None else self.concurrency
 
     def __post_init__(self) -> None:
@@ -221,7 +221,6 @@ class TargetSettings:
 
 
 def _check_fixed(fixed: Sequence[str]) -> None:
-    """Check the form of fixed knobs; the space is unknown here."""
     names = [one.partition("=")[0] for one in fixed]
     for one, name in zip(fixed, names, strict=True):
         require(

@@ -1,4 +1,4 @@
-"""Names and limits of a workload, and its description in words."""
+"""Names, limits and description of a workload."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ NO_LOAD = (
     "--find-rate --slo-ms MS, which searches for the highest rate"
 )
 SCENARIO = "scenario"
-"""Arrivals of a scenario's open loop."""
+"""Name of the arrivals that a scenario defines."""
 MAX_IN_FLIGHT = 500
-"""Limit of requests in flight in an open loop: what 1,000 requests/s of 0.5 s need."""
+"""Maximum number of requests in flight in an open loop, enough for 1,000/s that take 0.5 s."""
 MAX_RATE_PER_S = 1e6
 TRACE = "trace:"
-"""Prefix of a trace in `--arrivals`."""
+"""Prefix of a trace file in `--arrivals`."""
 SPREADS = ("poisson", "constant", "burst")
 """Arrival processes other than a trace; the first one is the default."""
 KNOWN_ARRIVALS = f"{', '.join(SPREADS)} or trace:FILE"
 RATE = "rate"
-"""Objective whose evaluations search for the highest rate."""
+"""Objective for which evaluations search for the highest rate."""
 
 
 def workload_in_words(
@@ -32,7 +32,7 @@ def workload_in_words(
     objective: str | None = None,
     offered_per_s: float | None = None,
 ) -> str:
-    """Describe a workload at the end of a sentence; `rate_per_s` is None in a closed loop."""
+    """Describe a workload, for the end of a sentence; `rate_per_s` is None in a closed loop."""
     batched = f", {client_batch} items in each request" if client_batch > 1 else ""
     kind = (arrivals or SPREADS[0]).partition(":")[0]
     if objective == RATE:
@@ -48,7 +48,7 @@ def workload_in_words(
 
 
 def rate_in_words(rate_per_s: float) -> str:
-    """Format a rate with at least three digits."""
+    """Format a rate, with at least three digits."""
     number = f"{rate_per_s:,.0f}" if rate_per_s >= 100 else f"{rate_per_s:.3g}"
     return f"{number} requests/s"
 

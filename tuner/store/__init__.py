@@ -1,1 +1,1 @@
-"""Storage of a study: trials in Optuna's storage, files in its folder."""
+"""Storage of a study: trials in Optuna's storage, files in the study's folder."""

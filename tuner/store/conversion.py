@@ -1,6 +1,6 @@
-"""Conversion of a study in format 1, from before names were changed, to the current one.
+"""Conversion of a study from format 1, in which names differ, to the current format.
 
-Keys change in its settings, its JSON files and the JSON of its trials; values stay.
+Keys change in its settings, its JSON files and its trials' JSON; values stay.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from tuner.errors import UsageError
 from tuner.store.run_folder import MARK, OLD_MARK, SETTINGS_FILE, RunFolder, storage_errors
 
 MEASURED = {"launch_s": "startup_s", "foreign_cpu_s": "neighbour_cpu_s"}
-"""Current keys of a trial's JSON by old ones."""
+"""Mapping from old to current keys of a trial's JSON."""
 KEYS = MEASURED | {
     "fresh_starts": "failure_counts",
     "finalists": "shortlist",
@@ -27,24 +27,24 @@ KEYS = MEASURED | {
     "another_day": "between_session_interval",
     "launch_sd": "evaluation_sd",
 }
-"""Current keys of a study's JSON files by old ones."""
+"""Mapping from old to current keys of a study's JSON files."""
 FILES = {
     "verdict.json": "verdict.json",
     "verification/launches.json": "verification/evaluations.json",
     "verification/guess.npz": "verification/prediction.npz",
 }
-"""Current file names by old ones."""
+"""Mapping from old to current file names."""
 TEXTS = ("best.yaml", "scenario.yaml", "space.yaml")
 TABLES = ("study_user_attributes", "trial_user_attributes", "trial_system_attributes")
-"""Optuna's tables with JSON in `value_json`."""
+"""Optuna's tables that hold JSON in `value_json`."""
 
 
 def convert(folder: RunFolder) -> None:
-    """Convert a study, `settings.yaml` last so that a killed conversion can be repeated.
+    """Convert a study, ending with `settings.yaml` so that a killed conversion can be repeated.
 
     Raises:
         UsageError: it is not in format 1, or its trials are in another storage.
-        StorageFailed: it cannot be written.
+        StorageFailed: the study cannot be written.
     """
     with storage_errors(f"study folder {folder.path}"):
         first, _, rest = (folder.path / SETTINGS_FILE).read_text(encoding="utf-8").partition("\n")
@@ -71,7 +71,7 @@ def convert(folder: RunFolder) -> None:
 
 
 def current_json(text: str, keys: Mapping[str, str] = KEYS) -> str:
-    """Convert JSON to the current keys, settings, arm and sampler."""
+    """Convert JSON to the current names of keys, settings, arm and sampler."""
     for old, new in keys.items():
         text = re.sub(rf'"{old}"(?=\s*:)', f'"{new}"', text)
     text = re.sub(r'("(?:role|sampler)"\s*:\s*)"guess"', r'\1"prediction"', text)
@@ -79,7 +79,7 @@ def current_json(text: str, keys: Mapping[str, str] = KEYS) -> str:
 
 
 def current_text(text: str) -> str:
-    """Convert YAML to the current setting names, dotted or grouped."""
+    """Convert YAML to the current setting names, whether dotted or grouped."""
     text = re.sub(r"\bloads_apart:", "concurrent_loads:", text)
     text = re.sub(r"\blag_us:", "message_latency_us:", text)
     text = re.sub(r"(?m)^(  sampler: )guess$", r"\1prediction", text)
@@ -89,7 +89,6 @@ def current_text(text: str) -> str:
 
 
 def _in_group(text: str, old: str, new: str) -> str:
-    """Rename a key where it occurs in the mapping of its group."""
     group, _, leaf = old.partition(".")
     key = re.compile(rf"(?m)^( +){leaf}:")
     whole = re.compile(rf"(?m)^( *){group}:\n(?:\1 +.*\n)+")

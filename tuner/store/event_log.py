@@ -19,7 +19,7 @@ RETAINED_EVENTS = 1000
 
 
 class EventLog(logging.Handler):
-    """Log handler for a file that becomes known later; a context manager."""
+    """Log handler whose file may become known later; use as a context manager."""
 
     def __init__(self) -> None:
         super().__init__(logging.DEBUG)
@@ -42,13 +42,13 @@ class EventLog(logging.Handler):
         self.close()
 
     def write_to(self, path: pathlib.Path) -> None:
-        """Append buffered and future events to a file."""
+        """Write buffered and future events to a file."""
         self._path = path
         waiting, self._waiting = self._waiting, []
         self._append("".join(waiting))
 
     def path_for_details(self) -> pathlib.Path:
-        """Return the log file, a temporary one if none is known yet."""
+        """Return the log file, or a new temporary one if none is known yet."""
         if self._path is None:
             with tempfile.NamedTemporaryFile(
                 prefix="luthier-", suffix=".jsonl", delete=False
@@ -58,7 +58,7 @@ class EventLog(logging.Handler):
         return self._path
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Write an event."""
+        """Write or buffer an event."""
         line = json.dumps(_event(record), default=str) + "\n"
         if self._path is not None:
             self._append(line)

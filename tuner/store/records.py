@@ -1,6 +1,6 @@
-"""Requests of one evaluation as an npz file of columns, readable by `numpy.load`.
+"""Requests of one evaluation as columns in an npz file, readable by `numpy.load`.
 
-Deflated at the fastest level. Due times are omitted if they equal start times (closed loop).
+Deflated at the fastest level. Due times are left out if they equal start times (closed loop).
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def encode(records: RequestRecords) -> bytes:
 
 
 def read(path: pathlib.Path) -> RequestRecords | None:
-    """Return a file's records, None if missing, or raise UsageError if broken."""
+    """Return a file's records, or None if it is missing; raise UsageError if it is broken."""
     try:
         with np.load(path, allow_pickle=False) as data:
             columns = {name: data[name] for name in COLUMNS if name in data}

@@ -27,7 +27,7 @@ from tuner.errors import StorageFailed, StudyBusy, UnknownStudy, UsageError
 
 SETTINGS_FILE = "settings.yaml"
 MARK, OLD_MARK = "# A study of Luthier, format 2.", "# A study of Luthier."
-"""First line of `settings.yaml`; folders without it are never deleted."""
+"""First line of `settings.yaml`; a folder without it is never deleted."""
 FILES = frozenset(
     {
         "best.yaml",
@@ -57,13 +57,12 @@ FILES = frozenset(
 
 class _Written(yaml.SafeDumper):
     def ignore_aliases(self, data: object) -> bool:  # noqa: ARG002
-        """Write no value as an alias."""
         return True
 
 
 @contextlib.contextmanager
 def storage_errors(what: str, *, option: str = "--runs-dir") -> Iterator[None]:
-    """Turn an OSError into a StorageFailed whose message suggests `option`."""
+    """Turn an OSError into a StorageFailed that suggests changing `option`."""
     try:
         yield
     except OSError as error:
@@ -74,7 +73,7 @@ def storage_errors(what: str, *, option: str = "--runs-dir") -> Iterator[None]:
 
 
 class RunFolder:
-    """Paths and atomic writes in a study's folder; the constructor touches nothing."""
+    """Paths and atomic writes in a study's folder; the constructor does not touch the disk."""
 
     def __init__(self, runs_dir: pathlib.Path, name: str) -> None:
         self.runs_dir = runs_dir
@@ -101,7 +100,6 @@ class RunFolder:
         return self._mark() in {MARK, OLD_MARK}
 
     def _mark(self) -> str | None:
-        """Return the first line of the settings, if it can be read."""
         try:
             with (self.path / SETTINGS_FILE).open(encoding="utf-8") as file:
                 return file.readline().rstrip("\n")
@@ -115,7 +113,7 @@ class RunFolder:
         *,
         settings_file: str = SETTINGS_FILE,
     ) -> None:
-        """Create the folder with settings and environment; a failure leaves nothing."""
+        """Create the folder with settings and environment; a failure leaves nothing behind."""
         self._is_new_place = not self.runs_dir.exists()
         with storage_errors(f"study folder {self.path}"):
             self.runs_dir.mkdir(parents=True, exist_ok=True)
@@ -129,7 +127,7 @@ class RunFolder:
             raise
 
     def discard(self) -> None:
-        """Remove what `create` made, ignoring errors."""
+        """Remove what `create` made; ignore errors."""
         shutil.rmtree(self.path, ignore_errors=True)
         if self._is_new_place:
             with contextlib.suppress(OSError):
@@ -139,8 +137,8 @@ class RunFolder:
         """Remove the study with all its files.
 
         Raises:
-            UsageError: the folder is no study, or holds other files.
-            StorageFailed: it cannot be removed.
+            UsageError: the folder is not a study folder, or holds other files.
+            StorageFailed: the folder cannot be removed.
         """
         if not self.is_study():
             raise UsageError(
@@ -181,7 +179,7 @@ class RunFolder:
         return data
 
     def read_json(self, name: str) -> dict[str, Any] | None:
-        """Read a JSON file in the folder; None if missing, UsageError if broken."""
+        """Read a JSON file in the folder; return None if missing, raise UsageError if broken."""
         path = self.path / name
         try:
             data: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))

@@ -39,17 +39,17 @@ BUSY_TIMEOUT_S = 20.0
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class RunningTrial:
-    """A running trial, with its configuration and origin."""
+    """Running trial, with its configuration and origin."""
 
     trial: optuna.Trial
     configuration: Configuration
     origin: str
     gain: float | None
-    """Largest expected improvement, as a share of the best; None if unknown."""
+    """Largest expected improvement as a share of the best, or None if unknown."""
 
 
 class StudyStore:
-    """One study in one storage, from `create` or `open_study`."""
+    """One study in one storage; see `create` and `open_study`."""
 
     def __init__(self, study: optuna.Study, where: str) -> None:
         self.study = study
@@ -62,8 +62,8 @@ class StudyStore:
         """Create a study with `facts`, in the SQLite `database` or the storage at `url`.
 
         Raises:
-            StudyExists: the storage has a study with that name.
-            StorageFailed: it cannot be reached or written; it is left without the study.
+            StudyExists: the storage has a study of that name.
+            StorageFailed: the storage is unreachable or not writable; it is left without the study.
         """
         where = _place(database, url)
         with _storage_errors(where):
@@ -97,13 +97,13 @@ class StudyStore:
 
     @classmethod
     def in_memory(cls, name: str) -> StudyStore:
-        """Create a study that ends with the process."""
+        """Create a study that is lost when the process ends."""
         optuna.logging.set_verbosity(optuna.logging.WARNING)
         storage = optuna.storages.InMemoryStorage()
         return cls(optuna.create_study(storage=storage, study_name=name), "memory")
 
     def use_sampler(self, sampler: BaseSampler) -> None:
-        """Let a sampler propose from now on."""
+        """Let this sampler make the proposals from now on."""
         self.study.sampler = sampler
 
     def enqueue(self, configuration: Configuration, *, origin: str) -> None:
@@ -115,7 +115,7 @@ class StudyStore:
     def ask(self, distributions: Distributions, *, else_origin: str) -> RunningTrial:
         """Return the next configuration to evaluate; its trial is RUNNING until `tell`.
 
-        `else_origin` applies if neither the queue nor the sampler gives an origin.
+        `else_origin` is the origin if neither the queue nor the sampler gives one.
         """
         with _storage_errors(self._where):
             trial = self.study.ask(dict(distributions))
@@ -155,12 +155,12 @@ class StudyStore:
             return tuple(frozen.number for frozen in running)
 
     def trials(self) -> tuple[Trial, ...]:
-        """Return all trials that ended, by number."""
+        """Return all trials that have ended, ordered by number."""
         with _storage_errors(self._where):
             return trial_rows.as_trials(self.study.get_trials(deepcopy=False))
 
     def note(self, text: str) -> None:
-        """Save a note, unless it exists."""
+        """Save a note, unless it is saved already."""
         with _storage_errors(self._where):
             notes = list(self.study.user_attrs.get("notes", []))
             if text not in notes:
@@ -172,12 +172,12 @@ class StudyStore:
             return tuple(self.study.user_attrs.get("notes", []))
 
     def facts(self) -> dict[str, Any]:
-        """Return the plain data saved with the study."""
+        """Return the plain data saved at creation."""
         with _storage_errors(self._where):
             return dict(self.study.user_attrs.get("luthier", {}))
 
     def has_waiting(self) -> bool:
-        """Whether a queued configuration is still waiting."""
+        """Whether a configuration is queued."""
         with _storage_errors(self._where):
             return bool(self.study.get_trials(deepcopy=False, states=(TrialState.WAITING,)))
 
@@ -187,12 +187,12 @@ class StudyStore:
             return float(self.study.user_attrs.get("used_s", 0.0))
 
     def keep_used_s(self, seconds: float) -> None:
-        """Save the seconds used so far."""
+        """Save the seconds used so far by all processes."""
         with _storage_errors(self._where):
             self.study.set_user_attr("used_s", seconds)
 
     def gains(self, origins: Collection[str]) -> tuple[float | None, ...]:
-        """Return `RunningTrial.gain` of ended trials with these origins, by number."""
+        """Return `RunningTrial.gain` of ended trials with these origins, ordered by number."""
         with _storage_errors(self._where):
             frozen = [t for t in self.study.get_trials(deepcopy=False) if trial_rows.is_ended(t)]
         frozen.sort(key=lambda trial: trial.number)
@@ -202,13 +202,13 @@ class StudyStore:
 
 
 def delete(name: str, *, url: str) -> None:
-    """Delete a study from a shared storage, if it is there, or raise StorageFailed."""
+    """Delete a study from a shared storage, if it exists, or raise StorageFailed."""
     with _storage_errors(_place(pathlib.Path(), url)), contextlib.suppress(KeyError):
         optuna.delete_study(study_name=name, storage=_storage(pathlib.Path(), url))
 
 
 def without_password(url: str) -> str:
-    """Return a storage URL with its password hidden."""
+    """Return a storage URL with the password hidden."""
     try:
         return sqlalchemy.engine.make_url(url).render_as_string(hide_password=True)
     except sqlalchemy.exc.ArgumentError:

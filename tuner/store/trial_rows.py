@@ -4,13 +4,13 @@
               PRUNED without one: infeasible or failed (Optuna's samplers learn from it)
               FAIL without an outcome: interrupted
               RUNNING: being measured now
-    params    the knobs as proposed
+    params    knob values as proposed
     user      origin, configuration (as evaluated), outcome, measurement, error, headroom,
               effort, facts {startup_s, overhead_s, started_at}; with metric constraints
               slacks; with two objectives second; if a metric constraint is violated,
               missed (the measurement) and value (the objective)
 
-Few attributes with JSON inside, since each is a storage transaction.
+There are few attributes, with JSON inside, since each is a storage transaction.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from tuner.values.trial import OK, Outcome, Trial
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class TrialResult:
-    """Result of one evaluation; `objective` is in the study's unit, None unless ok."""
+    """Result of one evaluation; `objective` is minimised, and None unless the outcome is ok."""
 
     outcome: Outcome
     measurement: Measurement | None
@@ -38,15 +38,15 @@ class TrialResult:
     overhead_s: float
     started_at: float
     error: float | None = None
-    """Relative standard error of the objective within its evaluation."""
+    """Relative standard error of the objective, from this evaluation alone."""
     headroom: float | None = None
     effort: float | None = None
-    """Log CPU time per request, if it relates to the objective's noise."""
+    """Log CPU time per request, if it is related to the objective's noise."""
     missed: Measurement | None = None
-    """Measurement that violates a metric constraint or lacks its metric."""
+    """Measurement that violates a metric constraint, or lacks the constrained metric."""
     value: float | None = None
     second: tuple[float, float | None] | None = None
-    """Log of a second, minimised objective, and its standard error."""
+    """Log of the minimised second objective, and its standard error."""
     slacks: Mapping[str, tuple[float | None, float | None]] = dataclasses.field(
         default_factory=dict
     )
@@ -73,14 +73,14 @@ def attributes(result: TrialResult) -> dict[str, Any]:
 
 
 def is_ended(frozen: FrozenTrial) -> bool:
-    """Whether the trial ended and counts: neither running nor interrupted."""
+    """Whether a trial ended and counts: it is neither running nor interrupted."""
     return (
         frozen.state in {TrialState.COMPLETE, TrialState.PRUNED} and "outcome" in frozen.user_attrs
     )
 
 
 def as_trial(frozen: FrozenTrial) -> Trial:
-    """Convert a trial that ended."""
+    """Convert a trial that has ended."""
     attrs = frozen.user_attrs
     outcome = Outcome(**attrs["outcome"])
     return Trial(
@@ -96,6 +96,6 @@ def as_trial(frozen: FrozenTrial) -> Trial:
 
 
 def as_trials(frozen_trials: Iterable[FrozenTrial]) -> tuple[Trial, ...]:
-    """Convert all trials that ended, by number."""
+    """Convert all trials that have ended, ordered by number."""
     ended = sorted(filter(is_ended, frozen_trials), key=lambda frozen: frozen.number)
     return tuple(as_trial(frozen) for frozen in ended)

@@ -1,9 +1,9 @@
 """A/B comparison under one workload, without a search.
 
-    words -> two arms -> their engines up at once -> rounds -> verdict
+    words -> two arms -> both engines running -> rounds -> verdict
 
 An arm is a settings file, study, model, engine or running server. Nothing is written, and every
-started engine is stopped.
+engine that was started is stopped.
 """
 
 from __future__ import annotations
@@ -47,9 +47,9 @@ METRICS = (
     "cpu",
     "memory",
 )
-"""Objectives to compare; the others need a price file, a limit, or a device's energy."""
+"""Objectives that can be compared; others need a price file, a limit, or a device's energy."""
 LOST_ROUNDS = 2
-"""Number of failed rounds in a row after which the comparison is given up."""
+"""Number of consecutive failed rounds after which the comparison is given up."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,7 +58,6 @@ class Threshold:
 
     objective: str
     share: float
-    """Allowed share; 0.05 is 5 %."""
     text: str
 
     @property
@@ -90,7 +89,6 @@ class AbSpec:
     """Specification of a comparison."""
 
     words: tuple[str, str]
-    """Words for A and B, as given."""
     settings: StudySettings
     """Workload, measurement, time, and default model (or `NO_MODEL`)."""
     limit: Threshold | None = None
@@ -102,23 +100,22 @@ class AbResult:
 
     words: tuple[str, str]
     told: tuple[str, str]
-    """Full descriptions of A and B."""
     models: tuple[str, str]
     load: str
     verdict: Verdict
     objective: str
     limit: Threshold | None
     decision: str
-    """One of within, worse or undecided; without a threshold, the verdict's outcome."""
+    """One of within, worse or undecided; without a threshold, the outcome of the verdict."""
     why_in_turn: str | None
     """Reason why the arms were not interleaved, or None."""
     runs: tuple[str, ...]
-    """Arms that were running already and were left unchanged."""
+    """Arms whose servers were already running and were left unchanged."""
     seconds: float
     repeats: int
-    """Number of slices or phases repeated or dropped because neighbours disturbed them."""
+    """Number of slices or phases repeated or dropped because other processes disturbed them."""
     tallies: Mapping[str, FailureCount]
-    """Evaluations and failures by arm; rounds with a failure do not count."""
+    """Evaluations and failures by arm; rounds with a failure are not compared."""
 
 
 def compare(order: AbSpec, *, terminal: Terminal) -> AbResult:
@@ -231,7 +228,6 @@ def _rule(order: AbSpec, most: int) -> sequential.StoppingRule:
 
 
 def _check_arms(starts: Sequence[RoundEvaluation]) -> None:
-    """Raise TunerError, with the last reason, if an arm has failed too often."""
     for role in ARMS:
         own = [one for one in starts if one.role == role][-LOST_ROUNDS:]
         if len(own) == LOST_ROUNDS and all(one.measurement is None for one in own):
@@ -254,7 +250,7 @@ def _verdict(order: AbSpec, rounds: verification.Rounds) -> Verdict:
 
 
 def _decision(order: AbSpec, verdict: Verdict, tallies: Mapping[str, FailureCount]) -> str:
-    """Apply the threshold to the interval; B is never "within" if it failed more often."""
+    """Apply the threshold to the interval; if B failed more often, it is never "within"."""
     if order.limit is None:
         return verdict.outcome
     low, high = verdict.interval.low, verdict.interval.high
@@ -277,7 +273,6 @@ def fails_more(tallies: Mapping[str, FailureCount]) -> bool:
 def _measuring(
     evaluator: Evaluator, arms: Mapping[str, AbArm]
 ) -> Iterator[tuple[verification.MeasuresRounds, str | None]]:
-    """Yield the source of rounds, and the reason why it does not interleave, or None."""
     contenders = {
         role: Arm(
             launcher=side.launcher,

@@ -1,6 +1,6 @@
-"""Arms of a comparison, named by words: settings file, study, model, engine or running server.
+"""Arms of a comparison, each named by a settings file, study, model, engine or running server.
 
-Each arm is checked; nothing is started.
+Arms are checked; nothing is started.
 """
 
 from __future__ import annotations
@@ -34,15 +34,11 @@ from tuner.values.configuration import Configuration, Value
 
 ARMS = ("A", "B")
 NO_MODEL = "none"
-"""Model name if the command gives none."""
+"""Model name if the command names no model."""
 LOAD = ("concurrency", "rate", "arrivals", "client_batch")
 SENT = ("payload", "shape", "values")
-"""Settings of the workload, which only the command gives.
-
-Those of inputs may also come from a compared study.
-"""
+"""Workload settings that come from the command or, if missing there, from a compared study."""
 CONNECT_S = 2.0
-"""Timeout for connecting to a running server."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -54,9 +50,9 @@ class AbArm:
     configuration: Configuration
     payloads_of: Callable[[EngineInfo], Payloads]
     model: str
-    """Name or file of the model; empty if a server's page has none."""
+    """Name or file of the model, or "" if a server's page has none."""
     is_running: bool = False
-    """Whether its server already runs and stays unchanged."""
+    """Whether the server is already running and stays unchanged."""
 
 
 def find_arms(
@@ -79,7 +75,6 @@ def find_arms(
 
 
 def _with_sent(words: tuple[str, str], settings: StudySettings) -> StudySettings:
-    """Add missing inputs from the compared studies, or raise UsageError if these differ."""
     target = settings.target
     told: dict[str, Any] = {}
     for role, text in zip(ARMS, words, strict=True):
@@ -108,8 +103,6 @@ def _study_folder(text: str, settings: StudySettings) -> pathlib.Path | None:
 
 
 def _checked(arm: str, side: AbArm, first: dict[str, EngineInfo]) -> AbArm:
-    """Return the side with a check that its inputs match those of the `first` started side."""
-
     def payloads_of(served: EngineInfo) -> Payloads:
         role, before = next(iter(first.items()), (arm, served))
         first[role] = before
@@ -264,7 +257,6 @@ def _of_url(arm: str, url: str, target: TargetSettings, terminal: Terminal) -> A
 
 
 def _check_listens(arm: str, url: str, engine: UrlEngine) -> None:
-    """Raise UsageError, before anything starts, if nothing listens at the URL."""
     try:
         socket.create_connection((engine.host, engine.port), timeout=CONNECT_S).close()
     except OSError as error:

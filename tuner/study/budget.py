@@ -14,18 +14,18 @@ from tuner.measurement.time_slices import EXPECTED_STARTUP_S, TimeSlices
 from tuner.settings.study import StudySettings
 
 EXPECTED_OVERHEAD_S = 0.5
-"""Trial overhead before any data: new replicas, proposal, saving the result."""
+"""Overhead of a trial before any data: new replicas, proposal, saving the result."""
 EXPECTED_START_S = 1.6
-"""Start and end of a new server before any data."""
+"""Time to start and end a new server, before any data."""
 RESERVED_FOR_VERIFICATION = 1 / 3
 """Share of the maximum time reserved for verification, if needed."""
 MAX_FOR_VERIFICATION = 0.5
-"""Maximum that this share may grow to for the minimum number of pairs."""
+"""Maximum share for verification if the minimum number of pairs needs more."""
 MAX_SHORTLIST = 3
 OPEN_LOADS = 3
-"""Length of the final open loop of default and best, in phases of a trial."""
+"""Duration of a final open loop, as a multiple of an evaluation's load time."""
 FINAL_ROUNDS = 4
-"""Number of round evaluations of each shortlisted configuration."""
+"""Number of final-selection rounds, each with one evaluation per shortlisted configuration."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,20 +36,19 @@ class Budget:
     initial: int
     max_time_s: float
     load_s: float
-    """Warm-up and measured time of an evaluation."""
+    """Warm-up and measured time of one evaluation."""
     pairs: int
     start_s: float | None = None
-    """Time to start a server if every trial starts one, as with other engines; else None."""
+    """Time to start a server if every trial starts one (as with other engines), otherwise None."""
     fresh_start_s: float = EXPECTED_START_S
     """Time to start a new server if trials do not start one."""
     uses_time_slices: bool = False
-    """Whether arms are interleaved; otherwise each evaluation starts a server."""
+    """Whether arms are interleaved; if not, each evaluation starts a server."""
     measured_s: float = 0.0
-    """Minimum measured time of an evaluation."""
     round_trip_s: float = 0.0
-    """Mean latency of the slowest arm; 0 if unknown."""
+    """Mean latency of the slowest arm, or 0 if unknown."""
     shows_open: bool = False
-    """Whether default and best finally run in an open loop."""
+    """Whether default and best are finally evaluated in an open loop."""
 
     @classmethod
     def of(
@@ -59,7 +58,7 @@ class Budget:
         start_s: float | None = None,
         uses_time_slices: bool = False,
     ) -> Budget:
-        """Return the settings' budget; `start_s` is the time to start a server in each trial."""
+        """Return the settings' budget; `start_s` is the time to start a server for each trial."""
         measurement = settings.measurement
         return cls(
             trials=settings.search.trials,
@@ -80,13 +79,13 @@ class Budget:
         return dataclasses.replace(self, start_s=max(0.0, self.trial_s(walls_s) - self.load_s))
 
     def with_load_time(self, loads_s: Sequence[float]) -> Budget:
-        """Return the budget with the evaluations' measured phase time, if longer than set."""
+        """Return the budget with the phase time measured in evaluations, if longer than set."""
         if not loads_s:
             return self
         return dataclasses.replace(self, load_s=max(self.load_s, statistics.median(loads_s)))
 
     def with_round_trip(self, round_trip_s: float) -> Budget:
-        """Return the budget with the mean latency of the default, usually the slowest."""
+        """Return the budget with the default's mean latency; the default is usually slowest."""
         return dataclasses.replace(self, round_trip_s=round_trip_s)
 
     @property
@@ -96,7 +95,7 @@ class Budget:
 
     @property
     def slices(self) -> TimeSlices | None:
-        """Time slices of interleaved evaluations, or None."""
+        """Time slices of interleaved evaluations, or None without interleaving."""
         if not self.uses_time_slices:
             return None
         return TimeSlices.of(
@@ -136,7 +135,7 @@ class Budget:
 
         Args:
             pairs: number of pairs of default and best; None for the maximum.
-            finalists: size of the shortlist; below two, there is no selection.
+            finalists: size of the shortlist; with fewer than two, there is no selection.
         """
         starts, roles = 2 * (self.pairs if pairs is None else pairs), 2
         if finalists > 1:
@@ -144,11 +143,11 @@ class Budget:
         return starts * self.compared_s + self._begun_s(roles)
 
     def pairs_alone(self, spent_s: float) -> int:
-        """Return the number of rounds of two arms that fit into this time, including starts."""
+        """Return the number of rounds with two arms that fit into this time, including starts."""
         return max(0, int((spent_s - self._begun_s(2)) / (2 * self.compared_s)))
 
     def pairs_of_study(self, spent_s: float) -> int:
-        """Return the number of verification rounds of a study that takes this time."""
+        """Return the number of verification rounds in a study that takes this time."""
         study = dataclasses.replace(self, max_time_s=spent_s)
         left_s = study.reserved_for_verification_s
         finals = study.final_rounds_in(left_s, MAX_SHORTLIST)
@@ -157,7 +156,7 @@ class Budget:
         return max(0, int((left_s - self.open_s - self._begun_s(2)) / (2 * self.compared_s)))
 
     def left_s(self, done: int, walls_s: Sequence[float]) -> float:
-        """Return the expected time to the end of the study."""
+        """Return the expected time until the end of the study."""
         verified_s = self.verification_s() + self.open_s
         return max(0, self.trials - done) * self.trial_s(walls_s) + verified_s
 
@@ -176,19 +175,19 @@ class Budget:
         return None
 
     def trials_in(self, left_s: float) -> int:
-        """Return the expected number of trials in this time, less the reserve."""
+        """Return the expected number of trials that fit into this time, after the reserve."""
         return max(0, int((left_s - self.reserved_for_verification_s) / self.trial_s([])))
 
     @property
     def reserved_for_verification_s(self) -> float:
-        """Time reserved for verification: a third, but enough for the minimum number of pairs."""
+        """Time reserved for verification: a third, or more for the minimum number of pairs."""
         third = RESERVED_FOR_VERIFICATION * self.max_time_s
         least = min(self.least_s, MAX_FOR_VERIFICATION * self.max_time_s)
         return min(self.verification_s() + self.open_s, max(third, least))
 
     @property
     def least_s(self) -> float:
-        """Expected time of the minimum number of pairs and the open loop."""
+        """Expected time of the minimum number of pairs and of the open loop."""
         return self.verification_s(min(self.pairs, MIN_PAIRS), finalists=1) + self.open_s
 
     def final_rounds_in(self, left_s: float, finalists: int) -> int:
@@ -197,6 +196,6 @@ class Budget:
         return max(0, min(FINAL_ROUNDS, int(left_s / (finalists * self.compared_s))))
 
     def pairs_in(self, left_s: float, *, arms: int = 2) -> int:
-        """Return the number of verification rounds that fit, at least two."""
+        """Return the number of verification rounds that fit into this time, but at least two."""
         left_s -= self.open_s + self._begun_s(arms)
         return max(2, min(self.pairs, int(left_s / (arms * self.compared_s))))

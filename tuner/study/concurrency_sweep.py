@@ -1,6 +1,6 @@
-"""Concurrency sweep: a study for each concurrency, each warm-started from the earlier ones.
+"""Concurrency sweep: a study at each concurrency, with a warm start from the earlier ones.
 
-The first study gets all of its trials, each later study half. The maximum time covers all studies.
+The first study gets all its trials, later ones get half. The maximum time covers all studies.
 """
 
 from __future__ import annotations
@@ -20,18 +20,15 @@ from tuner.study.study import StudyResult
 from tuner.values.configuration import Configuration
 
 LATER_SHARE = 0.5
-"""Share of the trials that each later study gets."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class ConfigurationChange:
-    """Neighbouring concurrencies with different recommendations."""
+    """Neighbouring concurrencies whose recommendations differ."""
 
     below: int
-    """Lower concurrency."""
     above: int
     knobs: tuple[str, ...]
-    """Knobs that differ."""
 
 
 def tune(
@@ -41,10 +38,10 @@ def tune(
     overwrite: bool,
     terminal: Terminal,
 ) -> tuple[StudyResult, ...]:
-    """Run a study for each concurrency.
+    """Run a study at each concurrency.
 
     Raises:
-        UsageError, TunerError, Interrupted: as for one study; finished studies are saved.
+        UsageError, TunerError, Interrupted: as for a single study; finished studies are saved.
     """
     card = targets.find_target(settings.target).spec
     base = settings.store.study
@@ -67,7 +64,7 @@ def tune(
 
 
 def configuration_changes(finished: Sequence[StudyResult]) -> Iterator[ConfigurationChange]:
-    """Yield the changes of the recommendation between concurrencies."""
+    """Yield the changes in the recommendation between concurrencies."""
     for one, other in itertools.pairwise(finished):
         before, after = _advised_configuration(one), _advised_configuration(other)
         if before is None or after is None:
@@ -87,7 +84,6 @@ def _advised_configuration(finished: StudyResult) -> Configuration | None:
 def _search_after(
     search: SearchSettings, before: Sequence[str], max_time_s: float
 ) -> SearchSettings:
-    """Return the search with fewer trials and a warm start from the studies `before`."""
     search = dataclasses.replace(search, max_time_s=max_time_s)
     if not before:
         return search

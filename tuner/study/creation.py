@@ -1,4 +1,4 @@
-"""Creation of a study on disk: name, folder and store, or nothing after an error."""
+"""Creation of a study on disk: name, folder and store; on failure, nothing is left."""
 
 from __future__ import annotations
 
@@ -88,11 +88,11 @@ def create_study(
     """Create the folder and the store.
 
     Args:
-        inputs: a storage's password is used, but not saved.
+        inputs: includes any storage password, which is used but not saved.
 
     Raises:
         StudyExists: the storage has a study of that name.
-        UsageError: `overwrite` is set, and the folder is no study.
+        UsageError: `overwrite` is set, but the folder is not a study folder.
         StorageFailed: the storage cannot be written.
     """
     settings, problem, target = inputs.settings, inputs.problem, inputs.target
@@ -122,7 +122,7 @@ def create_study(
 
 
 def save_engine(folder: RunFolder, target: Target) -> None:
-    """Copy the engine or scenario file, so that a resume finds it unchanged."""
+    """Copy the engine or scenario file, so that a resumed study finds it unchanged."""
     if copy := target.file_copy():
         folder.write_text(*copy)
 
@@ -147,7 +147,6 @@ def _delete(folder: RunFolder, url: str | None) -> None:
 
 
 def _absolute(text: Any, after: str = "") -> Any:
-    """Make the path behind `after` absolute; return a string without a path unchanged."""
     if text is None or after not in text:
         return text
     start = text.index(after) + len(after)

@@ -20,17 +20,17 @@ from tuner.values.round_evaluation import RoundEvaluation
 from tuner.values.verification_state import ShortlistEntry
 
 MIN_SD = 0.005
-"""Minimum spread of a ratio: no machine varies by less than half a per cent."""
+"""Minimum spread of a ratio; every machine varies by at least half a per cent."""
 INFLATION = 1.15
 OWN_SHARE = 0.4
 """Share of the search's evaluation spread that remains with interleaving.
 
-Recorded half-second blocks gave 0.33 to 0.46.
+Recorded blocks of half a second gave 0.33 to 0.46.
 """
 
 
 def name_arms(finalists: Sequence[Configuration]) -> dict[str, Configuration]:
-    """Return the shortlist by arm."""
+    """Return the shortlisted configurations by arm name."""
     return {f"finalist {place + 1}": one for place, one in enumerate(finalists)}
 
 
@@ -43,15 +43,15 @@ def rank_shortlist(
     cores: int,
     limits: Sequence[MetricConstraint] = (),
 ) -> tuple[ShortlistEntry, ...]:
-    """Return the shortlist, with the chosen configuration first, then the tied ones.
+    """Return the shortlist: the chosen configuration first, then those tied with it.
 
-    A configuration that failed in a round, or misses a limit over all rounds, is left out, unless
-    all are.
+    Configurations that failed in a round, or that violate a constraint over all rounds, are left
+    out, unless that applies to all.
 
     Args:
         posterior: in the order of the arms.
         starts: complete rounds of all arms; may be empty.
-        default: ties go to the cheapest configuration, then to the nearest to the default.
+        default: ties go to the cheapest configuration, then to the one nearest to the default.
     """
     roles = list(name_arms(posterior.configurations))
     failed = {start.role for start in starts if start.measurement is None}
@@ -92,7 +92,7 @@ def rank_shortlist(
 
 
 def _values(starts: Sequence[RoundEvaluation], arms: Sequence[str], objective: Objective) -> Array:
-    """Return the minimised objective, (rounds, arms), of rounds without failures."""
+    """Return the minimised objective in rounds without failures, (rounds, arms)."""
     rounds = verification.count_rounds(
         [start for start in starts if start.role in arms], tuple(arms)
     )
@@ -111,9 +111,9 @@ def for_interleaving(posterior: Shortlist) -> Shortlist:
 def assumed_sd(
     posterior: Shortlist, starts: Sequence[RoundEvaluation] = (), *, objective: Objective
 ) -> float:
-    """Return the assumed spread of log ratios of two evaluations.
+    """Return the assumed spread of the log ratio of two evaluations.
 
-    It comes from search and final selection, with a margin, since comparisons take longer.
+    It comes from search and final selection, with a margin because comparisons take longer.
     """
     values = _values(starts, list(name_arms(posterior.configurations)), objective)
     sd = (
@@ -127,7 +127,7 @@ def assumed_sd(
 def describe(
     found: Sequence[ShortlistEntry], named: Callable[[Mapping[str, Value]], str]
 ) -> Iterator[str]:
-    """Yield the result of the final selection in words, if there was one."""
+    """Yield the result of the final selection in words, if one took place."""
     if not found:
         return
     yield f"best of the final selection: {named(found[0].configuration)}"

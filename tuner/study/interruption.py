@@ -1,4 +1,4 @@
-"""Conversion of a signal to `Interrupted`, with what was saved and how to resume.
+"""Conversion of a signal to `Interrupted`, which says what was saved and how to resume.
 
 Signals arrive as KeyboardInterrupt (`tuner.cli.main`).
 """
@@ -30,7 +30,7 @@ def resumable(folder: RunFolder | None, kept: str = EVERYTHING) -> Iterator[None
 
 
 def describe_saved(*, trials: int, cut_off: Sequence[int] = (), starts: int | None = None) -> str:
-    """Describe what is saved; `starts` counts round evaluations, None during the search."""
+    """Describe what is saved; `starts` counts round evaluations, or is None during the search."""
     if starts is not None:
         return f"the search and {starts} evaluations of the verification are saved"
     if not trials:
@@ -40,12 +40,12 @@ def describe_saved(*, trials: int, cut_off: Sequence[int] = (), starts: int | No
 
 
 def go_on(folder: RunFolder) -> str:
-    """Return how to resume, as the end of a sentence."""
+    """Return how to resume, for the end of a sentence."""
     return f"resume with: {resume_command(folder)}"
 
 
 def resume_command(folder: RunFolder, *, from_anywhere: bool = False) -> str:
-    """Return the command that resumes a study, optionally from any folder."""
+    """Return the command that resumes a study, optionally from any working folder."""
     if from_anywhere:
         study = shlex.quote(str(folder.path.absolute()))
     else:

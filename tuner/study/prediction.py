@@ -1,6 +1,6 @@
 """Prediction of every candidate's mean latency from a short profile.
 
-Only Luthier is predicted: how another engine batches is unknown.
+Only Luthier's latency is predicted, since it is unknown how other engines batch.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from tuner.study.problem import ProblemStatement
 from tuner.values.configuration import Configuration
 
 SIMULATED = 40
-"""Number of candidates that `simulate` simulates."""
+"""Number of the most promising candidates that `simulate` simulates."""
 OBJECTIVES = COSTS | {
     "mean",
     "p50",
@@ -41,9 +41,9 @@ OBJECTIVES = COSTS | {
     "time-per-item",
     "consistency",
 }
-"""Objectives predictable from latency and reserved resources, unlike energy."""
+"""Objectives that latency and reserved resources predict, unlike energy."""
 PREDICTED, UNPREDICTED = "structured", "gp"
-"""Sampler that uses a prediction, and the one that replaces it."""
+"""Sampler that uses a prediction, and the sampler that replaces it without one."""
 _WITHOUT = {
     PREDICTED: "the search uses its measurements alone, as with --sampler gp",
     "prediction": "without a prediction, the sampler prediction tries configurations at random",
@@ -54,12 +54,12 @@ Array = NDArray[np.float64]
 
 
 def is_wanted(settings: StudySettings) -> bool:
-    """Whether a prediction is usable and possible."""
+    """Whether the sampler uses a prediction and one is possible."""
     return registry.takes(settings.search.sampler, "guess") and why_none(settings) is None
 
 
 def why_none(settings: StudySettings) -> str | None:
-    """Return why a sampler lacks its prediction, or None."""
+    """Return why a sampler gets no prediction, or None if it gets or needs none."""
     if not registry.takes(settings.search.sampler, "guess"):
         return None
     if settings.target.is_of_other_engine:
@@ -83,10 +83,10 @@ def adjust_settings(settings: StudySettings) -> StudySettings:
 
 
 def without_prediction(search: SearchSettings) -> SearchSettings:
-    """Return the settings of a search without a prediction.
+    """Return the search settings for a search without a prediction.
 
-    With one, four initial evaluations suffice; otherwise, the search stays more often in the valley
-    where it began.
+    With a prediction, four initial evaluations suffice; without one, the search more often stays
+    in the valley where it began.
     """
     if search.initial is not None or search.sampler != PREDICTED:
         return search
@@ -95,7 +95,7 @@ def without_prediction(search: SearchSettings) -> SearchSettings:
 
 
 def profile_of(evaluator: Evaluator, problem: ProblemStatement) -> CostProfile | None:
-    """Profile all searched numbers of threads; return None on failure."""
+    """Profile every thread count in the search space; return None on failure."""
     environment, cells = problem.environment, problem.candidates.configurations
     largest = max(
         int(cell.get("batching.max_size", problem.default.get("batching.max_size", 1)))
@@ -120,7 +120,7 @@ def with_prediction(
     paid: Prices = DEFAULT,
     limits: Sequence[MetricConstraint] = (),
 ) -> ProblemStatement:
-    """Add a profile's predictions; a cost is reserved resources times latency."""
+    """Add predictions from a profile; a predicted cost is reserved resources times latency."""
     if profile is None:
         return problem
     load = workload_of(problem.environment)
@@ -140,7 +140,7 @@ def with_prediction(
 def with_prediction_of(
     settings: StudySettings, problem: ProblemStatement, profile: CostProfile | None
 ) -> ProblemStatement:
-    """Add predictions according to a study's settings; raise UsageError for a bad price file."""
+    """Add predictions as a study's settings require, or raise UsageError for a bad price file."""
     measurement = settings.measurement
     return with_prediction(
         problem,
@@ -154,7 +154,6 @@ def with_prediction_of(
 def _within(
     latency: Array, load: Workload, limits: Sequence[MetricConstraint]
 ) -> NDArray[np.bool_] | None:
-    """Predict whether each candidate meets the latency-related constraints, (m,)."""
     per_s = 1e3 * load.concurrency / latency
     predicted = {
         "mean_ms": latency,
@@ -187,10 +186,10 @@ def _cost_per_s(candidate: Configuration, objective: str, cores: int, paid: Pric
 def simulate(
     problem: ProblemStatement, profile: CostProfile
 ) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
-    """Return mean latencies (m,), simulating the most promising candidates event by event.
+    """Return the candidates' mean latencies (m,), the most promising ones by event simulation.
 
-    The other latencies are the closed form times the median ratio. Searches do not use this: on
-    recorded tables it separates the best no better, and takes 1,000 times as long
+    For the others, the closed form is multiplied by the median ratio. Searches do not use this: on
+    recorded tables it is no better at finding the best, and takes 1,000 times as long
     (docs/decisions/0012).
     """
     load, cells = workload_of(problem.environment), problem.candidates.configurations
@@ -203,7 +202,7 @@ def simulate(
 
 
 def workload_of(environment: Environment) -> Workload:
-    """Return the workload for the simulators."""
+    """Return the workload that the performance models assume."""
     return Workload(
         concurrency=environment.concurrency,
         client_batch=environment.client_batch,

@@ -1,4 +1,4 @@
-"""Preparation of a study: check inputs, start the engine, bind the space to the machine."""
+"""Preparation of a study: check the inputs, start the engine, and bind the space to the machine."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ CACHE_KNOB = "cache.capacity_mb"
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class StudyInputs:
-    """Checked inputs of a study, whose engine has started once."""
+    """Checked inputs of a study; its engine has been started once."""
 
     settings: StudySettings
     target: Target
@@ -73,8 +73,8 @@ def make_evaluator(settings: StudySettings, target: Target, terminal: Terminal) 
 def budget_of(settings: StudySettings, evaluator: Evaluator) -> Budget:
     """Return the study's budget.
 
-    Another engine is started for each trial, and a scenario's new server deploys all models; both
-    take as long as the first start.
+    An engine other than Luthier is started for each trial, and a new server for a scenario deploys
+    all models; both take as long as the first start.
     """
     start_s = evaluator.start_s if settings.target.is_of_other_engine else None
     is_cut = evaluator.why_not_interleaved is None and evaluator.workload.uses_time_slices
@@ -90,7 +90,7 @@ def needs_of(settings: StudySettings) -> EvaluationRequirements:
 
 
 def check_front(settings: StudySettings) -> None:
-    """Raise UsageError for two objectives and a sampler that handles one."""
+    """Raise UsageError if there are two objectives but the sampler handles only one."""
     sampler = settings.search.sampler
     if settings.measurement.second is not None and not registry.searches_fronts(sampler):
         able = [name for name in registry.NAMES if registry.searches_fronts(name)]
@@ -111,7 +111,7 @@ def prepare(
     """Check the inputs, start the engine, and bind the space to this machine.
 
     Args:
-        goes_on: the study has already searched the given space.
+        goes_on: whether the study has already searched the given space.
 
     Raises:
         UsageError: an input is invalid.
@@ -157,7 +157,6 @@ def prepare(
 def _wanted_space(
     space: SearchSpace, settings: TargetSettings, target: Target, *, goes_on: bool
 ) -> SearchSpace:
-    """Return the space with the variants and fixed knobs of the command."""
     space = problem.with_variants(space, settings, target.spec)
     return space if goes_on else fixing.fix_knobs(space, settings.fixed)
 
@@ -171,7 +170,6 @@ def _bind(
     text: str = "",
     note: str | None = None,
 ) -> ProblemStatement:
-    """Bind the space to this machine, and try the sampler on it."""
     found = problem.make_problem(space, environment, limits=limits, text=text)
     found = problem.with_note_of_fixed(found, settings.target)
     if note is not None:
@@ -181,7 +179,6 @@ def _bind(
 
 
 def _check_energy(settings: StudySettings, served: EngineInfo | None = None) -> None:
-    """Raise UsageError, with each device's reason, for an energy objective without counters."""
     if "energy" not in settings.measurement.names:
         return
     if served is not None and not served.is_here:
@@ -199,7 +196,7 @@ def _check_energy(settings: StudySettings, served: EngineInfo | None = None) -> 
 def start_target(
     evaluator: Evaluator, first: Configuration | None = None, *, asked: str | None = None
 ) -> EngineInfo:
-    """Start the engine; errors name the model as given.
+    """Start the engine; errors repeat the model as given.
 
     Args:
         first: first configuration; None for the engine's defaults.
@@ -217,7 +214,7 @@ def start_target(
 
 
 def notes_of(inputs: StudyInputs, counted: Sequence[str] = ()) -> Iterator[str]:
-    """Yield notes on space, payloads, limits and energy."""
+    """Yield notes about space, payloads, limits and energy."""
     problem, payloads, served = inputs.problem, inputs.payloads, inputs.served
     yield from problem.notes
     if VARIANT in problem.space.names and problem.environment.variants:

@@ -1,7 +1,7 @@
 """Problem statement of a study, checked before anything is written: model, space and payloads.
 
-A `ProblemStatement` is the space bound to machine and workload. Errors name the option or the file.
-Nothing is started.
+A `ProblemStatement` is the space bound to a machine and a workload. Errors name the option or the
+file. Nothing is started.
 """
 
 from __future__ import annotations
@@ -40,19 +40,18 @@ from tuner.values.study_record import KnobInfo
 
 Array = NDArray[np.float64]
 EQUAL = 1.0001
-"""Ratio below which predictions count as the same."""
+"""Ratio below which two predictions count as equal."""
 LIMITED_KNOBS = knob_schema.LIMITS_OF_ANY
-"""Knobs that have no effect where limits cannot be enforced."""
+"""Knobs that have no effect if limits cannot be enforced."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class ProblemStatement:
-    """Search space on this machine under this workload."""
+    """Search space bound to this machine and workload."""
 
     text: str
-    """Text of the search-space file, for any machine."""
+    """Text of the search-space file, not yet bound to a machine."""
     space: SearchSpace
-    """Space bound to this machine."""
     environment: Environment
     default: Configuration
     candidates: CandidateSet
@@ -60,21 +59,20 @@ class ProblemStatement:
     knobs: tuple[KnobInfo, ...]
     notes: tuple[str, ...]
     prediction: Array | None = None
-    """Predicted objective of the candidates, (m,), minimised, or None."""
+    """Predicted objective of each candidate, (m,), to minimise; None without a prediction."""
     latency: Array | None = None
-    """Predicted mean latency of the candidates in ms, (m,)."""
+    """Predicted mean latency of each candidate in ms, (m,)."""
     predicted_feasible: NDArray[np.bool_] | None = None
-    """Whether each candidate is predicted to keep the limits, (m,); None without limits."""
+    """Whether each candidate is predicted to meet the constraints, (m,); None if there are none."""
     warm_start: WarmStart | None = None
-    """Evaluations of the model's earlier studies under other workloads."""
     warm_start_configurations: tuple[Configuration, ...] | None = None
-    """Winners of those studies among the candidates."""
+    """Candidates that won the studies of the warm start."""
 
     @property
     def predicted_best(self) -> Configuration | None:
-        """Best predicted candidate, or None; if several tie, the nearest to the default.
+        """Candidate predicted to be best, or None; if several tie, the one nearest to the default.
 
-        Predictions ignore some knobs, so ties are common.
+        Ties are common, since predictions ignore some knobs.
         """
         if self.prediction is None:
             return None
@@ -86,7 +84,7 @@ class ProblemStatement:
         return min(cells, key=lambda cell: footprint.differences(cell, self.default))
 
     def named(self, configuration: Configuration) -> Configuration:
-        """Return the default in place of a configuration that behaves like it."""
+        """Return the default for any configuration that behaves like it."""
         return self.default if self.is_default(configuration) else configuration
 
     def is_default(self, configuration: Configuration) -> bool:
@@ -117,7 +115,7 @@ def find_space(target: TargetSettings, card: ModelSpec) -> SpaceFile | None:
 
     Raises:
         InvalidSpace: the file is invalid.
-        UsageError: a minimum accuracy is given for a model without variants.
+        UsageError: a minimum accuracy is given, but the model has no variants.
     """
     if target.min_accuracy is not None and not card.variants:
         raise UsageError(
@@ -131,13 +129,13 @@ def find_space(target: TargetSettings, card: ModelSpec) -> SpaceFile | None:
 
 
 def unwritten(space: SearchSpace, card: ModelSpec) -> SpaceFile:
-    """Return the file of a space that no user wrote; errors call it by the model's name."""
+    """Return a file for a space that no user wrote; errors call it by the model's name."""
     named = dataclasses.replace(space, source=f"{card.name}.yaml")
     return SpaceFile(space=named, text=files.dump(named))
 
 
 def with_variants(space: SearchSpace, target: TargetSettings, card: ModelSpec) -> SearchSpace:
-    """Return the space with a variant knob and an accuracy constraint, if wanted."""
+    """Return the space with a variant knob and an accuracy constraint, if requested."""
     if target.min_accuracy is None:
         return space
     knobs = space.knobs
@@ -152,7 +150,7 @@ def with_variants(space: SearchSpace, target: TargetSettings, card: ModelSpec) -
 
 
 def with_note_of_fixed(problem: ProblemStatement, target: TargetSettings) -> ProblemStatement:
-    """Note the fixed knobs, or raise UsageError for one that is no knob on this machine."""
+    """Note the fixed knobs, or raise UsageError if one is not a knob on this machine."""
     if not target.fixed:
         return problem
     for one in target.fixed:
@@ -165,7 +163,7 @@ def with_note_of_fixed(problem: ProblemStatement, target: TargetSettings) -> Pro
 
 
 def environment_of(target: TargetSettings, machine: MachineFacts, card: ModelSpec) -> Environment:
-    """Return machine, workload and variants; `with_gpu` adds the GPU."""
+    """Return machine, workload and variants, to which `with_gpu` adds the GPU."""
     forms = tuple((name, variant.accuracy) for name, variant in card.variants.items())
     load = make_open_loop_plan(target)
     return Environment(
@@ -187,7 +185,7 @@ def with_gpu(
     """Return the environment with what the GPU offers.
 
     Args:
-        space: search space; None for one to derive, which gets everything.
+        space: search space; None to add everything, for a space that is yet to be derived.
         device: device of the model; None if unknown. A GPU offers nothing to `cpu`.
         is_tried: whether to test by briefly locking the clock.
     """
@@ -214,7 +212,7 @@ def make_problem(
 
     Args:
         limits: the engine's support for limits; unless enforced, their knobs keep the default.
-        text: text of the space's file.
+        text: text of the search-space file.
 
     Raises:
         InvalidSpace: no configuration is feasible here.
@@ -250,7 +248,7 @@ def bind_space(space: SearchSpace, environment: Environment, *, limits: str) -> 
 def payloads_of(
     target: TargetSettings, card: ModelSpec, served: EngineInfo, *, seed: int
 ) -> Payloads:
-    """Return the payloads, or raise UsageError for a file or size that does not fit."""
+    """Return the payloads, or raise UsageError if a file or size does not fit."""
     found = request_source.make_request_source(target, card, served.told_signature())
     return found.payloads(model=served.model, client_batch=target.client_batch, seed=seed)
 

@@ -1,6 +1,6 @@
 """Progress of a study on standard error: the plan, then a line per evaluation.
 
-There is no live display, as its redraws would be measured.
+There is no live display, since redrawing it would disturb measurements.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ class Terminal:
     check: Callable[[], None]
     """Function that raises KeyboardInterrupt after a signal.
 
-    Python swallows it in a destructor, so long work calls this.
+    Python swallows that exception in a destructor, so long work calls this.
     """
 
     def say(self, text: str, *, style: str = "") -> None:
-        """Print a sentence or row on standard error."""
+        """Print a sentence or row to standard error."""
         console_text.write_line(self.console, text, style=style)
 
 
@@ -54,9 +54,9 @@ class StudyPlan:
     """Number of trials that earlier commands ran."""
     pairs: int
     expected_s: float
-    """Expected time from now on, without a time limit."""
+    """Expected time from now on if there is no time limit."""
     max_time_s: float
-    """Remaining time limit."""
+    """Time left until the limit."""
     fits: int
     """Number of trials that fit into the time limit, including finished ones."""
 
@@ -113,7 +113,7 @@ class Progress:
         self.say(f"takes about {formatting.duration(seconds)}, until about {end:%H:%M:%S}{more}")
 
     def trial(self, trial: Trial, *, best: Trial | None, left_s: float, who: str = "") -> None:
-        """Print a trial; `who` names one of several searches."""
+        """Print a trial; if several searches take turns, `who` names this one."""
         tail = "no best yet"
         if best is not None and best.measurement is not None:
             tail = f"best {self._value(best.measurement)}"
@@ -132,7 +132,7 @@ class Progress:
         self.say(f"verify {number}/{of} {last.role:<7} {found}{left}")
 
     def print_open_round(self, last: RoundEvaluation, rate_per_s: float) -> None:
-        """Print a round evaluation in an open loop."""
+        """Print a round evaluation of the open loop."""
         outcome, measurement = last.outcome, last.measurement
         found = f"{outcome.status} ({outcome.cause}): {outcome.reason}"
         if measurement is not None:
@@ -143,7 +143,7 @@ class Progress:
         self.say(f"open loop at {formatting.number(rate_per_s)} requests/s {last.role:<7} {found}")
 
     def print_recommendation(self, best: Mapping[str, Value], luckier: Trial) -> None:
-        """Print why the recommendation is not the best single measurement."""
+        """Explain why the recommendation is not the trial with the best single measurement."""
         self.say(
             f"best by all measurements: {self.differences(best)}; the best single one, "
             f"trial {luckier.number}, is partly luck"
@@ -171,12 +171,12 @@ class Progress:
         console_text.write_line(self._console, text, style=style)
 
     def differences(self, configuration: Mapping[str, Value]) -> str:
-        """List differences from the default, by short name."""
+        """List a configuration's differences from the default, with short names."""
         return differences(configuration, self._default)
 
 
 def differences(configuration: Mapping[str, Value], default: Mapping[str, Value]) -> str:
-    """List a configuration's differences from the default, by short name."""
+    """List a configuration's differences from the default, with short names."""
     short = short_names(default)
     changed = [
         f"{short.get(name, name)}={formatting.knob_value(value)}"
@@ -187,7 +187,7 @@ def differences(configuration: Mapping[str, Value], default: Mapping[str, Value]
 
 
 def short_names(names: Iterable[str]) -> dict[str, str]:
-    """Map knobs to the last word of their names, if unique."""
+    """Map each knob to the last word of its name, where that is unique."""
     known = list(names)
     counts = collections.Counter(name.rpartition(".")[2] for name in known)
     return {name: last if counts[last := name.rpartition(".")[2]] == 1 else name for name in known}

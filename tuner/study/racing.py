@@ -1,12 +1,12 @@
-"""Racing, which ends a trial once its configuration cannot rival the best so far.
+"""Racing, which ends a trial once its configuration can no longer rival the best so far.
 
-It computes limits on the running mean at each look (`Race`). Pure. After k blocks,
+It sets limits on the running mean at each look (`Race`). Pure. After k blocks,
 log(trial's mean / incumbent's mean) has the standard error
 
     sqrt(incumbent_sd^2 + evaluation_sd^2 + block_sd^2 / k)
 
-Only the last term shrinks during a trial. Looks follow each block but the last, at level `ALPHA` /
-looks, so at most `ALPHA` of trials as good as the incumbent are given up (Bonferroni).
+Only the last term shrinks during a trial. Looks follow all blocks but the last, at level `ALPHA` /
+looks, so at most `ALPHA` of the trials as good as the incumbent are given up (Bonferroni).
 
 Only objectives decided by mean latency are raced: the mean and, at a fixed concurrency, throughput
 and time per item (Little's law). Tails and metrics per evaluation need the whole trial.
@@ -26,15 +26,13 @@ from tuner.settings.study import StudySettings
 
 ALPHA = 0.05
 PARTS = 4
-"""Number of blocks per trial, with a look after all but the last."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Racing:
-    """Racing rules for a closed loop and a set time."""
+    """Racing rules for closed loops of fixed duration."""
 
     blocks: int
-    """Number of blocks per whole trial."""
     block_s: float
     concurrency: int
     client_batch: int
@@ -56,13 +54,15 @@ class Racing:
     def race(
         self, objective: str, *, minimised: float, sd: float, noise_sd: float, error: float
     ) -> Race | None:
-        """Return a trial's limits, or None for too few blocks or an objective outside `OF_MEANS`.
+        """Return a trial's limits, or None if it cannot be raced.
+
+        Only objectives in `OF_MEANS` are raced, in at least two blocks.
 
         Args:
             minimised: value of the incumbent in ms; for throughput, time between responses.
-            sd: standard deviation of that estimate, log scale.
-            noise_sd: that of a whole evaluation, log scale.
-            error: the part of it that the blocks contribute.
+            sd: standard deviation of that value's logarithm.
+            noise_sd: standard deviation of a whole evaluation's logarithm.
+            error: the part of `noise_sd` that comes from the blocks.
         """
         if objective not in OF_MEANS:
             return None

@@ -1,6 +1,6 @@
 """Search loop: ask the sampler, evaluate, judge, save.
 
-Each step is one trial and leaves the store consistent. Searches can take turns on an evaluator
+Each step runs one trial and leaves the store consistent. Searches can take turns on an evaluator
 (`tuner.lab.compare`). An interrupted step leaves a RUNNING trial, which is ignored.
 """
 
@@ -37,20 +37,20 @@ from tuner.values.trial import Trial, best_of
 from tuner.values.verification_state import ParetoPoint
 
 STOP_AFTER = 3
-"""Number of low-gain proposals in a row that end a search; one may be a bad fit."""
+"""Number of consecutive low-gain proposals that end a search; one may come from a bad fit."""
 MAX_FAILED_IN_A_ROW = 8
-"""Number of initial failures that end the study."""
+"""Number of consecutive failures at the beginning that end the study."""
 MAX_DRIFT = 0.05
 """Drift over a search above which it is reported; evaluations differ by as much anyway."""
 CHECK_EVERY = 8
-"""Number of trials between checks, of the incumbent and of the default in turn.
+"""Number of trials between checks, which re-evaluate the incumbent and the default in turn.
 
 A lucky evaluation must not mislead; the default tells a slower machine from a slower configuration.
 """
 MIN_FOR_RACE = 4
-"""Number of successes before racing; until then the best is uncertain."""
+"""Number of successful trials before racing begins; until then the best is too uncertain."""
 PROMISING = frozenset({"guided", "replicate"})
-"""Origins of trials with an expected gain; once everything is evaluated, a repeat has none."""
+"""Origins of trials with an expected gain, which repeats of evaluated configurations lack."""
 _log = logging.getLogger(__name__)
 
 
@@ -58,7 +58,7 @@ class EvaluatesConfigurations(Protocol):
     """Evaluator of a search's trials."""
 
     def evaluate(self, configuration: Configuration, race: Race | None = None) -> Evaluation:
-        """Evaluate a configuration, at most until its race is lost; failures are results too."""
+        """Evaluate a configuration, ending early if its race is lost; failures are results too."""
 
 
 class Search:
@@ -102,12 +102,11 @@ class Search:
             "candidates": problem.candidates,
             "known": NO_PRIOR_KNOWLEDGE,
         }
-        """Arguments of the search's model, apart from the trials."""
         self._gains = list(store.gains(PROMISING))
         self._last_end_s: float | None = None
 
     def prepare(self, settings: SearchSettings) -> None:
-        """Close the trials of a killed process, set the sampler, and enqueue the default."""
+        """Close trials that a killed process left, set the sampler, and enqueue the default."""
         self.store.give_up_running("its process ended")
         self.store.use_sampler(sampler_of(settings, self.problem))
         takes_guess = registry.takes(settings.sampler, "guess")
@@ -124,7 +123,7 @@ class Search:
             self.store.enqueue(self.problem.default, origin="default")
 
     def stop_reason(self, used_s: float) -> str | None:
-        """Return why no trial may start, or None."""
+        """Return why no further trial may start, or None."""
         reason = self.budget.stop_reason(len(self.trials), used_s, self.walls_s)
         if reason is not None:
             return reason
@@ -183,7 +182,7 @@ class Search:
         return trial
 
     def left_s(self, used_s: float) -> float:
-        """Return the expected time to the study's end."""
+        """Return the expected time until the study's end."""
         expected_s = self.budget.left_s(len(self.trials), self.walls_s)
         return max(0.0, min(expected_s, self.budget.max_time_s - used_s))
 
@@ -193,15 +192,15 @@ class Search:
         return left * self.budget.trial_s(self.walls_s)
 
     def pause(self) -> None:
-        """Exclude the time until the next step from its wall time."""
+        """Exclude the time until the next step from that step's wall time."""
         self._last_end_s = None
 
     def best_seen(self) -> Trial | None:
-        """Return the trial with the lowest objective."""
+        """Return the trial with the best measured objective."""
         return best_of(self.trials)
 
     def drift(self) -> str | None:
-        """Describe considerable machine drift, or return None."""
+        """Describe machine drift if it is considerable, otherwise return None."""
         worked = [trial for trial in self.trials if trial.objective is not None]
         mean, error = recommendation.estimate_drift(self.store.study, **self._given)
         if len(mean) != len(worked) or not len(mean):
@@ -219,7 +218,7 @@ class Search:
     def recommend(self) -> Configuration | None:
         """Return the configuration with the best posterior mean, or None if no trial succeeded.
 
-        With two objectives, return the requested Pareto point.
+        With two objectives, return the requested point of the Pareto front.
         """
         if self.second is not None:
             points = self.front()
@@ -228,7 +227,7 @@ class Search:
         return None if found is None else Configuration({**self.problem.default, **found})
 
     def front(self) -> tuple[ParetoPoint, ...]:
-        """Return the Pareto front, ordered by the first objective, best first."""
+        """Return the Pareto front, ordered from best to worst in the first objective."""
         found = None
         if self.second is not None:
             found = fronts.pareto_front(self.store.study, **self._given)
@@ -254,7 +253,7 @@ class Search:
         return tuple(points)
 
     def finalists(self, most: int) -> Shortlist | None:
-        """Return the shortlist with its posterior, recommendation first."""
+        """Return the shortlist with its posterior, the recommendation first."""
         found = shortlist.make_shortlist(
             self.store.study, **self._given, but=self.problem.default, most=most
         )
@@ -264,7 +263,6 @@ class Search:
         return dataclasses.replace(found, configurations=tuple(whole))
 
     def _enqueue_check(self) -> None:
-        """Enqueue a check if one is due (`CHECK_EVERY`)."""
         turn, rest = divmod(len(self.trials), CHECK_EVERY)
         if rest or not turn or len(self.trials) < self.budget.initial or self.store.has_waiting():
             return
@@ -307,7 +305,7 @@ class Search:
 
 
 def sampler_of(settings: SearchSettings, problem: ProblemStatement) -> Sampler:
-    """Return the named sampler, or raise UsageError for an unknown name or option."""
+    """Return the named sampler, or raise UsageError if name or option is unknown."""
     first = list(problem.warm_start_configurations or ())
     if problem.predicted_best is not None and registry.takes(settings.sampler, "guess"):
         first.append(problem.predicted_best)

@@ -52,7 +52,7 @@ from tuner.values.study_record import StudyRecord
 from tuner.values.verification_state import VerificationState
 
 WRITTEN = {serving_export.FILE_NAME: "settings", serving_export.SCRIPT: "models"}
-"""Names of exported files, as used in messages."""
+"""What exported files contain, for messages."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,7 +61,7 @@ class StudyResult:
 
     record: StudyRecord
     stopped: str
-    """Reason why the search ended."""
+    """Why the search ended."""
     files: Mapping[str, pathlib.Path]
 
 
@@ -102,7 +102,7 @@ def tune(settings: StudySettings, *, overwrite: bool, terminal: Terminal) -> Stu
 
 
 def resume(folder: RunFolder, *, storage: str | None, terminal: Terminal) -> StudyResult:
-    """Continue a study to its budget, or report a finished one.
+    """Continue a study until its budget is used up, or report a finished one.
 
     Args:
         storage: replaces the saved URL, which lacks its password.
@@ -139,7 +139,6 @@ def _profile(evaluator: Evaluator, inputs: StudyInputs, terminal: Terminal) -> C
 def _add_prior_knowledge(
     inputs: StudyInputs, profile: CostProfile | None
 ) -> tuple[StudyInputs, str | None]:
-    """Add prediction and warm start; also return a line on the warm start."""
     settings = inputs.settings
     problem = prediction.with_prediction_of(settings, inputs.problem, profile)
     problem, taught = warm_start.load_warm_start(settings, problem, inputs.served.model, profile)
@@ -223,7 +222,6 @@ def _search(setup: StudyRun, search: Search) -> VerificationState:
 
 
 def _look_closer(setup: StudyRun, measurement: Measurement) -> None:
-    """Note the warnings of the default's evaluation, and check its responses."""
     checked = setup.evaluator.check_responses()
     found = [] if checked is None else [checked]
     cores = machine.read().cores
@@ -244,7 +242,6 @@ def _look_closer(setup: StudyRun, measurement: Measurement) -> None:
 
 
 def _handle_interrupt(setup: StudyRun) -> Interrupted:
-    """Leave the study consistent, and return a summary."""
     cut_off = setup.store.give_up_running("interrupted by a signal")
     setup.keep_used()
     ending = study_files.read_verification_state(setup.folder)

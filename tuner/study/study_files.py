@@ -1,6 +1,6 @@
-"""Study folder, read as `StudyRecord` by reports, exports and `--json`.
+"""Study folder, read as the `StudyRecord` of reports, exports and `--json`.
 
-During the search, the best is the one measured lowest, and a note says so.
+During the search, the best is the one with the best measurement, and a note says so.
 """
 
 from __future__ import annotations
@@ -79,8 +79,9 @@ def store_of(folder: RunFolder, settings: StudySettings, *, url: str | None = No
         url: replaces the saved URL, which lacks its password.
 
     Raises:
-        UsageError: the folder has no trials.
-        UnknownStudy, StorageFailed: it is missing or unreachable.
+        UsageError: the folder holds no trials.
+        UnknownStudy: the storage lacks the study.
+        StorageFailed: the storage is unreachable.
     """
     url = url or settings.store.storage
     if url is None and not folder.database.exists():
@@ -92,7 +93,7 @@ def store_of(folder: RunFolder, settings: StudySettings, *, url: str | None = No
 
 
 def engine_copy(folder: RunFolder) -> pathlib.Path | None:
-    """Return the copied engine or scenario file, if any."""
+    """Return the path of the copied engine or scenario file, or None."""
     paths = (folder.path / name for name in (COPY, SCENARIO_COPY))
     return next((path for path in paths if path.exists()), None)
 
@@ -105,7 +106,7 @@ def facts_of(
     shared: SharedModels | None = None,
     sent: InputSummary | None = None,
 ) -> dict[str, Any]:
-    """Return the facts that readers get in place of the model."""
+    """Return facts that readers use in place of the model."""
     return {
         "model": served.model,
         "signature": None if served.signature is None else served.signature.as_json(),
@@ -132,7 +133,7 @@ def profile_of(store: StudyStore) -> CostProfile | None:
 
 
 def check_same_space(store: StudyStore, problem: ProblemStatement) -> None:
-    """Raise UsageError if this machine's space is not the one that was searched."""
+    """Raise UsageError if the space on this machine is not the one that was searched."""
     before = {knob["name"]: knob["values"] for knob in store.facts()["knobs"]}
     now = {knob.name: list(knob.values) for knob in problem.knobs}
     for name in sorted(before.keys() | now.keys()):
@@ -145,12 +146,12 @@ def check_same_space(store: StudyStore, problem: ProblemStatement) -> None:
 
 
 def save_verification_state(folder: RunFolder, ending: VerificationState) -> None:
-    """Save the end of the search, and the verification so far."""
+    """Save the state of a study after its search, including its verification so far."""
     folder.write_json(VERIFICATION_STATE_FILE, ending.as_json())
 
 
 def read_verification_state(folder: RunFolder) -> VerificationState | None:
-    """Return the saved state, or None during the search; raise UsageError for a broken file."""
+    """Return the saved state, or None during the search; raise UsageError if the file is broken."""
     data = folder.read_json(VERIFICATION_STATE_FILE)
     try:
         return None if data is None else VerificationState.from_json(data)
@@ -182,7 +183,7 @@ def save_end(
 
 
 def read_end(folder: RunFolder) -> StudyEnd | None:
-    """Return a study's end, or None before it; raise UsageError for a broken file."""
+    """Return a study's end, or None before it; raise UsageError if the file is broken."""
     data = folder.read_json(VERDICT_FILE)
     try:
         return None if data is None else StudyEnd.from_json(data)
@@ -191,7 +192,7 @@ def read_end(folder: RunFolder) -> StudyEnd | None:
 
 
 def stopped_of(folder: RunFolder) -> str:
-    """Return why the search ended, or how to continue."""
+    """Return why the search ended, or how to continue it."""
     end = read_end(folder)
     if end is not None:
         return end.stopped
@@ -206,7 +207,7 @@ def is_finished(folder: RunFolder) -> bool:
 
 
 def read(folder: RunFolder, store: StudyStore, settings: StudySettings) -> StudyRecord:
-    """Return a study's record, or raise UsageError for a broken file."""
+    """Return a study's record, or raise UsageError if a file is broken."""
     facts, trials = store.facts(), store.trials()
     ending, default = read_verification_state(folder), Configuration(facts["default"])
     end = read_end(folder)

@@ -1,6 +1,6 @@
-"""Stages of a study after its search: final selection, verification, and the open loop.
+"""Stages of a study after its search: final selection, verification, and open loop.
 
-Each stage saves its state, so that `resume` can go on in the middle.
+Each stage saves its state, so that `resume` can continue from the middle.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from tuner.values.verdict import Verdict
 from tuner.values.verification_state import OpenLoopCheck, ShortlistEntry, VerificationState
 
 OPEN_SHARE = 0.8
-"""Final open-loop rate, as a share of the best's throughput."""
+"""Rate of the final open loop, as a share of the best's throughput."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -45,7 +45,7 @@ class StudyRun:
     terminal: Terminal
     progress: Progress
     begin_s: float
-    """Monotonic start time, less the time that earlier processes used."""
+    """Monotonic start time, minus the time that earlier processes used."""
 
     @classmethod
     def of(
@@ -75,11 +75,11 @@ class StudyRun:
         )
 
     def used_s(self) -> float:
-        """Return the seconds used by all processes."""
+        """Return the seconds used by all processes of the study."""
         return time.monotonic() - self.begin_s
 
     def left_s(self) -> float:
-        """Return the seconds left, negative once time is over."""
+        """Return the seconds left, negative once the time is up."""
         return self.settings.search.max_time_s - self.used_s()
 
     def note(self, text: str) -> None:
@@ -88,12 +88,12 @@ class StudyRun:
         self.progress.say(text)
 
     def keep_used(self) -> None:
-        """Save the used time for the next process."""
+        """Save the time used, for the next process."""
         self.store.keep_used_s(self.used_s())
 
 
 def choose_best(setup: StudyRun, search: Search, ending: VerificationState) -> VerificationState:
-    """Choose the best of the shortlist in alternating rounds, and plan the pairs."""
+    """Choose the best from the shortlist in alternating rounds, and plan the pairs."""
     finalists, budget = ending.shortlist, search.budget
     left_s = setup.left_s()
     rounds = budget.final_rounds_in(left_s, len(finalists)) if len(finalists) > 1 else 0
@@ -151,7 +151,7 @@ def choose_best(setup: StudyRun, search: Search, ending: VerificationState) -> V
 def verify(
     setup: StudyRun, ending: VerificationState, *, keeps_s: float
 ) -> tuple[VerificationState, Verdict | None]:
-    """Compare best and default in alternating rounds, leaving `keeps_s` for later."""
+    """Compare best and default in alternating rounds, leaving `keeps_s` for later stages."""
     sides = _arms(setup, ending)
     if sides is None:
         return ending, None
@@ -191,9 +191,9 @@ def verify(
 def check_open_loop(
     setup: StudyRun, ending: VerificationState, verdict: Verdict, *, needs_s: float
 ) -> VerificationState:
-    """Evaluate default and best in an open loop, at a share of the best's rate.
+    """Evaluate default and best in an open loop, at a share of the best's throughput.
 
-    Unlike at a fixed concurrency, waiting for a full batch is not free here.
+    Here, unlike at a fixed concurrency, waiting for a full batch has a cost.
     """
     if not needs_s:
         return ending
@@ -233,12 +233,6 @@ def _alternate(
     keep: Callable[[tuple[RoundEvaluation, ...]], VerificationState],
     is_enough: verification.IsEnough | None = None,
 ) -> verification.Rounds:
-    """Run alternating rounds, saving and printing each evaluation.
-
-    Args:
-        done: whole rounds of an earlier command.
-        keep: returns the state to save.
-    """
     if done:
         setup.progress.say(f"continues after {len(done)} evaluations")
     begun_s = time.monotonic()

@@ -1,4 +1,4 @@
-"""Target of a study, and what the study asks of it. Nothing is started."""
+"""Target of a study, and the interface that the study needs from it. Nothing is started."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ from tuner.values.study_record import SharedModels
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Target(abc.ABC):
-    """Target of a study. Methods get the study's settings, whose paths are absolute by then."""
+    """Target of a study. The settings that its methods get contain absolute paths."""
 
     spec: ModelSpec
-    """Spec of the model, with any name unless the engine is Luthier."""
+    """Spec of the model; if the engine is not Luthier, the spec may have any name."""
 
     @abc.abstractmethod
     def space(self, settings: TargetSettings, *, goes_on: bool = False) -> SpaceFile | None:
-        """Return the given search space or the target's own; None if one must be derived.
+        """Return the given search space or the target's own, or None if one must be derived.
 
         Args:
             goes_on: whether the study has already searched the given space.
@@ -58,31 +58,31 @@ class Target(abc.ABC):
     def payloads(
         self, settings: TargetSettings, told: EngineInfo, *, seed: int
     ) -> Payloads | ScenarioRequests:
-        """Return the requests; raise UsageError for a missing, unreadable or unsuitable file."""
+        """Return the requests; raise UsageError if a file is missing, unreadable or unsuitable."""
 
     def check(self, measurement: MeasurementSettings) -> None:
-        """Raise UsageError if these evaluations cannot tune the target."""
+        """Raise UsageError if evaluations with these settings cannot tune the target."""
         del measurement
 
     def first(self, default: Configuration) -> Configuration | None:
-        """Return the configuration of the first start; None for the engine's own defaults."""
+        """Return the configuration of the first start, or None for the engine's own defaults."""
         return default
 
     def completed(self, configuration: Configuration) -> Configuration:
-        """Add default resources, which count as reserved."""
+        """Add the target's default resources, which count as reserved."""
         return configuration
 
     def with_room(self, space: SearchSpace, told: EngineInfo) -> tuple[SearchSpace, str | None]:
-        """Leave out values too small for the largest of many models, and return a note on them."""
+        """Leave out values too small for the largest of many models; return a note about them."""
         del told
         return space, None
 
     def file_copy(self) -> tuple[str, str] | None:
-        """Return name and text of the file to keep in the study's folder, or None."""
+        """Return name and text of a file to keep in the study's folder, or None."""
         return None
 
     def shared(self) -> SharedModels | None:
-        """Return a scenario's models and settings, or None."""
+        """Return a scenario's models and settings, or None for other targets."""
         return None
 
 
@@ -92,7 +92,7 @@ class LuthierTarget(Target):
 
     @classmethod
     def of(cls, settings: TargetSettings) -> LuthierTarget:
-        """Return the settings' model on Luthier; raise UsageError if unknown or unsuitable."""
+        """Return the settings' model as a target, or raise UsageError if unknown or unsuitable."""
         return cls(spec=problem.find_spec(settings.model, is_trusted=settings.trust))
 
     def space(self, settings: TargetSettings, *, goes_on: bool = False) -> SpaceFile | None:
@@ -101,12 +101,12 @@ class LuthierTarget(Target):
         return problem.find_space(settings, self.spec)
 
     def first(self, default: Configuration) -> Configuration | None:
-        """Return None, as trials change the running server."""
+        """Return None, since trials change the running server."""
         del default
         return None
 
     def launcher(self, settings: TargetSettings, *, say: Callable[[str], None]) -> Launcher:
-        """Return the launcher of a Luthier server."""
+        """Return the launcher of Luthier's server."""
         del say
         return problem.launcher_of(settings)
 
@@ -117,18 +117,17 @@ class LuthierTarget(Target):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ScenarioTarget(Target):
-    """Luthier with all the models of a scenario on shared replicas."""
+    """Luthier with all models of a scenario on shared replicas."""
 
     scenario: Scenario
     text: str
-    """Content of the scenario file."""
 
     def check(self, measurement: MeasurementSettings) -> None:
         """Raise UsageError if the scenario cannot be tuned."""
         tuning.check(self.scenario, seconds=measurement.warmup_s + measurement.measured_s)
 
     def space(self, settings: TargetSettings, *, goes_on: bool = False) -> SpaceFile:
-        """Make the scenario's values the defaults, unless the space was already searched."""
+        """Return the space with the scenario's values as defaults, unless already searched."""
         if settings.space is None:
             return problem.unwritten(tuning.default_space(self.scenario), self.spec)
         found = files.read(settings.space)
@@ -144,7 +143,7 @@ class ScenarioTarget(Target):
         return tuning.with_room(space, self.scenario, max_model_mb=told.max_model_mb)
 
     def launcher(self, settings: TargetSettings, *, say: Callable[[str], None]) -> Launcher:
-        """Return the launcher of a server with all models."""
+        """Return the launcher of servers with all models."""
         del say
         return ScenarioLauncher(self.scenario, settings.spawner)
 

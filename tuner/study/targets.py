@@ -1,4 +1,4 @@
-"""Lookup of a study's target: Luthier, an engine from a file, a running server, or a scenario."""
+"""Lookup of a study's target: Luthier, an engine with a file, a running server, or a scenario."""
 
 from __future__ import annotations
 
@@ -39,15 +39,13 @@ from tuner.study.target import LuthierTarget, ScenarioTarget, Target
 from tuner.values.configuration import Configuration
 
 RUNNING_TIMEOUT_S = 5.0
-"""Ready timeout of a server that should already be running."""
+"""Timeout for the readiness of a server that should already be running."""
 _TFS_PATH = re.compile(r".*/v1/models/(?P<model>[^/?:]+)(/versions/\d+)?:predict")
 Engine = TypeVar("Engine", CommandEngine, UrlEngine)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class _OtherEngine(Target, Generic[Engine]):
-    """Another engine, with requests of its own protocol."""
-
     engine: Engine
 
     def payloads(self, settings: TargetSettings, told: EngineInfo, *, seed: int) -> Payloads:
@@ -78,27 +76,27 @@ class _OtherEngine(Target, Generic[Engine]):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class CommandTarget(_OtherEngine[CommandEngine]):
-    """Engine from a file, started for each configuration."""
+    """Engine that an engine file describes, started for each configuration."""
 
     @functools.cached_property
     def own(self) -> SearchSpace:
-        """Search space of the engine file; raises InvalidSpace if it is invalid."""
+        """Search space of the engine file; reading it raises InvalidSpace if it is invalid."""
         known = knob_schema.of_command(self.engine.knobs, beside=engine_file.OWN_KEYS)
         return files.parse(self.engine.text, file=str(self.engine.file), vocabulary=known)
 
     def space(self, settings: TargetSettings, *, goes_on: bool = False) -> SpaceFile:
-        """Return the given search space, or else the engine file's."""
+        """Return the given search space, or the engine file's if none is given."""
         del goes_on
         if settings.space is None:
             return problem.unwritten(self.own, self.spec)
         return files.read(settings.space, knob_schema.of_command(self.engine.knobs))
 
     def completed(self, configuration: Configuration) -> Configuration:
-        """Add the engine file's values for knobs that are not searched."""
+        """Add the engine file's values of knobs that are not searched."""
         return Configuration({**self.own.default(), **configuration})
 
     def launcher(self, settings: TargetSettings, *, say: Callable[[str], None]) -> Launcher:
-        """Return the launcher of the file's command."""
+        """Return the launcher of the engine file's command."""
         del say
         sign = self._sign(settings)
         file = settings.model if self.spec.path is None else str(self.spec.path)
@@ -116,7 +114,7 @@ class UrlTarget(_OtherEngine[UrlEngine]):
     """Running server, configured by a hook."""
 
     def space(self, settings: TargetSettings, *, goes_on: bool = False) -> SpaceFile:
-        """Return the given search space; raise UsageError without one."""
+        """Return the given search space, or raise UsageError if there is none."""
         del goes_on
         if settings.space is None:
             raise UsageError(
@@ -125,7 +123,7 @@ class UrlTarget(_OtherEngine[UrlEngine]):
         return files.read(settings.space, knob_schema.OF_URL)
 
     def launcher(self, settings: TargetSettings, *, say: Callable[[str], None]) -> Launcher:
-        """Return the launcher that configures the server."""
+        """Return the launcher that configures the running server."""
         return UrlLauncher(self.engine, model=self.spec.name, sign=self._sign(settings), say=say)
 
 
@@ -159,12 +157,11 @@ def find_target(settings: TargetSettings, *, kept: pathlib.Path | None = None) -
 
 
 def url_target(engine: UrlEngine, settings: TargetSettings) -> UrlTarget:
-    """Return a running server as a target; raise UsageError for an invalid model name."""
+    """Return a running server as a target; raise UsageError if the model name is invalid."""
     return UrlTarget(engine=engine, spec=_find_spec(settings))
 
 
 def _find_spec(settings: TargetSettings) -> ModelSpec:
-    """Return the spec of a bundled model or a file, or a new one with the given name."""
     model = settings.model
     if model in bundled.names() or "/" in model or pathlib.Path(model).exists():
         return problem.find_spec(model, is_trusted=settings.trust)
@@ -187,7 +184,7 @@ def _of_url(settings: TargetSettings, url: str) -> UrlEngine:
 def running_engine(
     url: str, *, hook: tuple[str, ...] = (), hook_timeout_s: float = 0.0
 ) -> UrlEngine:
-    """Return the engine of a running server's URL.
+    """Return the engine that a URL of a running server describes.
 
     Args:
         url: URL of a server, model or page.

@@ -1,11 +1,10 @@
 """Verification: arms in alternating rounds, and their difference with an interval.
 
-Each round evaluates every arm, the next round in reverse order (A B B A), so that drift
-favours no arm. Engines that run at once also alternate within a round
-(`tuner.evaluation.interleaving`). A failure voids its round's pair and counts against its arm
-(`tuner.advice`).
+Each round evaluates every arm, the next one in reverse order (A B B A), so that drift favours no
+arm. Engines that run at once also alternate within a round (`tuner.evaluation.interleaving`). A
+failure voids the pair of its round and counts against its arm (`tuner.advice`).
 
-The order depends only on an evaluation's number, so an interrupted verification resumes. A round
+The order depends only on an evaluation's number, so an interrupted verification can resume. A round
 that was cut short is repeated, since drift between commands would not cancel. Constraints are
 judged over all evaluations of an arm. Statistics are in `tuner.measurement`.
 """
@@ -31,26 +30,25 @@ from tuner.values.trial import Trial
 from tuner.values.verdict import Verdict
 
 Report = Callable[[Sequence[RoundEvaluation], Evaluation], None]
-"""Function called after each evaluation with all results so far, newest last, and its details."""
+"""Function called after each evaluation with all results, newest last, and its own details."""
 
 
 IsEnough = Callable[["Rounds"], bool]
-"""Function that returns whether the rounds so far suffice."""
 
 
 class MeasuresRounds(Protocol):
-    """Source of rounds, interleaved or one evaluation at a time."""
+    """Source of rounds, interleaved or sequential."""
 
     @property
     def arms(self) -> tuple[str, ...]:
         """Names of the arms, in the order of the first round."""
 
     def round(self, arms: Sequence[str]) -> Iterator[tuple[str, Evaluation]]:
-        """Yield one evaluation per arm in order, including failed ones."""
+        """Yield one evaluation per arm in the given order, including failed ones."""
 
 
 class NewServerRounds:
-    """Sequential rounds with a new server per evaluation."""
+    """Sequential rounds with a new server for each evaluation."""
 
     def __init__(
         self,
@@ -66,7 +64,7 @@ class NewServerRounds:
         return tuple(self._configurations)
 
     def round(self, arms: Sequence[str]) -> Iterator[tuple[str, Evaluation]]:
-        """Yield one evaluation per arm in order."""
+        """Yield one evaluation per arm in the given order."""
         for role in arms:
             yield role, self._evaluate(self._configurations[role])
 
@@ -79,7 +77,7 @@ def open_rounds(
     round_trip_s: float,
     say: Callable[[str], None],
 ) -> Iterator[MeasuresRounds]:
-    """Yield interleaved rounds if possible, or else sequential ones on new servers.
+    """Yield interleaved rounds if possible, otherwise sequential ones on new servers.
 
     Args:
         round_trip_s: mean latency of the slowest arm, or 0.
@@ -104,7 +102,7 @@ def open_rounds(
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Rounds:
-    """Round evaluations, and measurements by arm and complete round."""
+    """Round evaluations, and the measurements of complete rounds by arm."""
 
     starts: tuple[RoundEvaluation, ...]
     """All round evaluations, including failed ones."""
@@ -112,7 +110,7 @@ class Rounds:
 
     @property
     def complete_rounds(self) -> int:
-        """Number of rounds without a failure."""
+        """Number of rounds in which no arm failed."""
         return min((len(found) for found in self.measurements.values()), default=0)
 
 
@@ -128,9 +126,9 @@ def alternate(
     """Evaluate all arms in every round.
 
     Args:
-        rounds: number of rounds in all.
-        done: evaluations of an earlier command; whole rounds are reused.
-        is_enough: ends early after a round; None to run all rounds.
+        rounds: total number of rounds.
+        done: evaluations from an earlier command; whole rounds are reused.
+        is_enough: whether to stop after a round; None to run all rounds.
     """
     roles = source.arms
     starts = list(whole(done, len(roles)))
@@ -145,7 +143,7 @@ def alternate(
 
 
 def slowest_latency_s(trials: Iterable[Trial], configurations: Iterable[Configuration]) -> float:
-    """Return the slowest mean latency in trials; 0 if unknown."""
+    """Return the slowest mean latency of these configurations in trials, or 0 if unknown."""
     wanted = set(configurations)
     means = [
         trial.measured.mean_ms
@@ -156,7 +154,7 @@ def slowest_latency_s(trials: Iterable[Trial], configurations: Iterable[Configur
 
 
 def whole(starts: Sequence[RoundEvaluation], size: int) -> Sequence[RoundEvaluation]:
-    """Return the whole rounds, leaving out an interrupted one."""
+    """Return the evaluations of whole rounds, without an interrupted round."""
     return starts[: len(starts) // size * size]
 
 
@@ -180,20 +178,20 @@ def order(arms: Sequence[str], rounds: int) -> Iterator[str]:
 
 
 def among(starts: Sequence[RoundEvaluation], *arms: str) -> Rounds:
-    """Return whole rounds of some arms; failures of other arms do not count."""
+    """Return whole rounds of these arms; failures of other arms do not count."""
     return count_rounds([start for start in starts if start.role in arms], arms)
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Pairs:
-    """Comparison of default and best, in studies and replays."""
+    """Comparison of default and best in pairs, in studies and replays."""
 
     names: Sequence[str]
     """Objectives, which share the error rate."""
     most: int
     """Maximum number of pairs."""
     sd: float
-    """Assumed standard deviation of pairs' log ratios."""
+    """Assumed standard deviation of the pairs' log ratios."""
 
     @property
     def rule(self) -> sequential.StoppingRule:
@@ -201,12 +199,12 @@ class Pairs:
         return sequential.StoppingRule(most=self.most, sd=self.sd, objectives=len(self.names))
 
     def is_enough(self, rounds: Rounds) -> bool:
-        """Whether the pairs so far end the comparison."""
+        """Whether the pairs so far are enough to end the comparison."""
         both = among(rounds.starts, "default", "best").measurements
         return comparison.is_enough(both["default"], both["best"], self.names, self.rule)
 
     def verdict(self, rounds: Rounds) -> Verdict | None:
-        """Return the verdict, or None for too few pairs."""
+        """Return the verdict, or None if there are too few pairs."""
         pairs = among(rounds.starts, "default", "best")
         if pairs.complete_rounds < comparison.MIN_PAIRS:
             return None
@@ -229,8 +227,8 @@ def evaluation_sd(
         starts: evaluations of whole rounds; rounds with a failure are skipped.
 
     Returns:
-        0 if chance explains the spread; None for fewer than two rounds, or without a round of two
-        quartets.
+        0 if chance explains the spread; None if there are fewer than two rounds, or if no round has
+        two quartets.
     """
     sides = [[start for start in starts if start.role == role] for role in arms]
     found = variance_components.components(
@@ -246,7 +244,7 @@ def evaluation_sd(
 
 
 def _ratios(first_ms: Sequence[float], second_ms: Sequence[float]) -> list[float]:
-    """Return the mean ratio of each quartet of slices (ABBA), without those that lack a slice."""
+    """Return the mean ratio of each quartet of slices (ABBA), skipping incomplete quartets."""
     ratios = [
         b / a if a > 0.0 and b > 0.0 and math.isfinite(a + b) else math.nan
         for a, b in zip(first_ms, second_ms, strict=True)
@@ -256,7 +254,7 @@ def _ratios(first_ms: Sequence[float], second_ms: Sequence[float]) -> list[float
 
 
 def count_rounds(starts: Sequence[RoundEvaluation], arms: Sequence[str]) -> Rounds:
-    """Return measurements by arm, without incomplete rounds."""
+    """Return the measurements of complete rounds by arm."""
     found: dict[str, list[Measurement]] = {role: [] for role in arms}
     size = len(arms)
     for first in range(0, len(starts), size):

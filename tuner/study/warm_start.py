@@ -1,9 +1,9 @@
-"""Warm start: evaluations of earlier studies of a model, under other workloads.
+"""Warm start: evaluations from earlier studies of the model under other workloads.
 
-These studies share model, engine, spawner, objective, inputs and knobs, and a machine with the same
-number and kind of cores; the nearest workload comes first. Targets are shifted by the items in
-flight, to which latency is proportional at saturation. The Gaussian process learns the rest, with
-the workload as input.
+These studies share model, engine, spawner, objective, inputs and knobs, and ran on a machine with
+the same number and kind of cores; the nearest workload comes first. Targets are shifted by the
+items in flight, to which latency is proportional at saturation. The Gaussian process learns the
+rest, with the workload as input.
 """
 
 from __future__ import annotations
@@ -40,11 +40,11 @@ AUTO = "auto"
 NONE = "none"
 MAX_STUDIES = 4
 MAX_EVALUATIONS = 120
-"""Maximum number of evaluations, newest first; more take long to fit and add little."""
+"""Maximum number of evaluations, newest first; more would take long to fit and add little."""
 LOAD_SCALE = 8.0
-"""Number of doublings of the workload that lie as far apart as a knob's ends."""
+"""Number of doublings of the workload that count as much as a knob's whole range."""
 GROWING = frozenset({"mean", "p50", "p95", "p99", "consistency"})
-"""Objectives that grow with items in flight."""
+"""Objectives that grow with the number of items in flight."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,7 +53,7 @@ class SourceStudy:
 
     name: str
     environment: Environment
-    """Workload of that study, on the new study's machine."""
+    """Workload of the earlier study, on the new study's machine."""
     launches: tuple[tuple[Configuration, float], ...]
     """Evaluated configurations, each with its minimised objective."""
     winner: Configuration | None
@@ -62,7 +62,7 @@ class SourceStudy:
 def load_warm_start(
     settings: StudySettings, problem: ProblemStatement, model: str, profile: CostProfile | None
 ) -> tuple[ProblemStatement, str | None]:
-    """Add warm-start studies, and return a line that names them, or None.
+    """Add warm-start studies; also return a line that names them, or None if there are none.
 
     Raises:
         UsageError: a named study is missing or unsuitable.
@@ -94,7 +94,7 @@ def with_warm_start(
     objective: str,
     profile: CostProfile | None = None,
 ) -> ProblemStatement:
-    """Add the evaluations of studies, the most important study first."""
+    """Add evaluations from `studies`, which begin with the most important one."""
     context = _context(problem.environment)
     vectors, contexts, targets, guesses = [], [], [], []
     for study in studies:
@@ -129,7 +129,6 @@ def with_warm_start(
 def _source_studies(
     settings: StudySettings, problem: ProblemStatement, model: str, wanted: str
 ) -> Iterator[SourceStudy]:
-    """Yield suitable studies, nearest workload first."""
     runs_dir = pathlib.Path(settings.store.runs_dir)
     if wanted != AUTO:
         for name in filter(None, wanted.split(",")):
@@ -203,7 +202,6 @@ def _scenario_text(settings: StudySettings, folder: RunFolder) -> str | None:
 
 
 def _shared(settings: StudySettings) -> Iterator[object]:
-    """Yield what two studies must have in common for one to teach the other."""
     target, measurement = settings.target, settings.measurement
     yield measurement.objective
     yield measurement.slo_ms if {"goodput", RATE} & {*measurement.names} else None
@@ -220,7 +218,6 @@ def _is_same_machine(environment: Mapping[str, Any]) -> bool:
 
 
 def _vector(problem: ProblemStatement, configuration: Configuration, then: Environment) -> Any:
-    """Return a configuration's encoding under its own workload, or None."""
     try:
         return problem.candidates.encode_with_features(
             configuration, lambda cell: derived_features.features(cell, then)
@@ -245,13 +242,11 @@ def _winners(
 
 
 def _context(environment: Environment) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
-    """Return the scaled log workload, (2,): concurrency and client batch."""
     load = (environment.concurrency, environment.client_batch)
     return np.asarray(np.log2(np.array(load, dtype=float)) / LOAD_SCALE)
 
 
 def _shift(now: Environment, then: Environment, objective: str) -> float:
-    """Return an objective's log growth between two workloads at saturation."""
     if objective in GROWING:
         return math.log(now.items / then.items)
     if objective == "time-per-item":

@@ -1,4 +1,4 @@
-"""A configuration: a value for each knob."""
+"""Configuration: a value for each knob."""
 
 from __future__ import annotations
 

@@ -1,11 +1,11 @@
-"""Interval of a figure."""
+"""Interval of a value."""
 
 from __future__ import annotations
 
 import dataclasses
 
 MAX_WIDTH = 4.0
-"""Ratio of ends (half to double) beyond which a ratio's interval around 1 shows nothing."""
+"""Ratio of the ends (half to double) beyond which an interval around 1 shows nothing."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -17,7 +17,7 @@ class Interval:
 
     @property
     def is_vague(self) -> bool:
-        """Whether a ratio's interval shows nothing, by `MAX_WIDTH`."""
+        """Whether the interval of a ratio is too wide to show anything (`MAX_WIDTH`)."""
         if self.low is None or self.high is None:
             return False
         return self.low <= 1 <= self.high and self.high > MAX_WIDTH * self.low

@@ -1,4 +1,4 @@
-"""The results of one evaluation: latencies, throughput, noise, energy and cost."""
+"""Results of one evaluation: latencies, throughput, noise, energy and cost."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tuner.values.plain import Plain
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Block:
-    """Part of a measured phase: a whole number of CPU quota periods (0.1 s)."""
+    """Part of a measured phase that lasts a whole number of CPU quota periods (0.1 s)."""
 
     start_s: float
     seconds: float
@@ -23,36 +23,36 @@ class Block:
     p99_ms: float
     throughput_per_s: float
     spread_ms: float | None = None
-    """p95 - p5; None with too few requests."""
+    """p95 - p5, or None if there are too few requests."""
     client_cpu_s: float | None = None
     """CPU time of the load generator, whose constant work per request reveals drift."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class HostNoise:
-    """Interference with a phase; None: unreadable."""
+    """Interference with a phase; unreadable values are None."""
 
     steal_s: float | None = None
     throttled_s: float | None = None
     client_cpu_s: float | None = None
     server_cpu_s: float | None = None
     peak_memory_mb: float | None = None
-    """Peak memory of the largest replica, MiB."""
+    """Peak memory of the largest replica in MiB."""
     neighbour_cpu_s: float | None = None
-    """CPU time used outside server and tuner."""
+    """CPU time used by processes other than server and tuner."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Energy:
-    """Energy of the counted devices in the measured phase."""
+    """Energy that the counted devices used in the measured phase."""
 
     per_request_j: float
     interval: Interval
     sources: Mapping[str, float]
-    """J per request by source: `gpu` (whole board) or `cpu` (packages)."""
+    """Energy in J per request by source: `gpu` (whole board) or `cpu` (packages)."""
     power_w: float
     clock_mhz: float | None
-    """Graphics clock of a counted GPU."""
+    """Graphics clock of a counted GPU in MHz."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,18 +69,21 @@ class Cost:
 
 
 MAX_LITTLES_LAW_ERROR = 0.05
-"""Above this error, throughput x mean contradicts the concurrency."""
+"""Error above which throughput x mean contradicts the concurrency."""
 LATE_S = 1e-3
-"""Above this delay, a request waited for a connection or the client."""
+"""Delay above which a request waited for a connection or the client."""
 MAX_LATE_SHARE = 0.01
-"""Above this share, the clients may be what was measured."""
+"""Share of late requests above which the measurement may reflect the clients."""
 MIN_FOR_P99 = 459
-"""Minimum of independent requests whose maximum exceeds the true p99 in 99 % (0.99^459 = 0.01)."""
+"""Minimum number of independent requests for a p99.
+
+Their maximum exceeds the true p99 with a probability of 99 % (0.99^459 = 0.01).
+"""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Measurement(Plain):
-    """Result of an evaluation; latencies in ms."""
+    """Measurements of one evaluation; latencies are in ms."""
 
     requests: int
     errors: int
@@ -103,25 +106,25 @@ class Measurement(Plain):
     client_batch: int = 1
     """Number of items per request."""
     spread_ms: float = 0.0
-    """p95 - p5; 0 in old measurements."""
+    """p95 - p5, or 0 in old measurements."""
     spread_interval: Interval = UNKNOWN
     p99_effective: float | None = None
-    """Number of independent requests behind the p99; None in old measurements."""
+    """Number of independent requests behind the p99, or None in old measurements."""
     histogram: LatencyHistogram | None = None
-    """Latency histogram; None in old measurements."""
+    """Latency histogram, or None in old measurements."""
     goodput: float | None = None
-    """Responses per second within `--slo-ms`."""
+    """Responses per second within the deadline (`--slo-ms`)."""
     goodput_interval: Interval = UNKNOWN
     cost: Cost | None = None
     rate_per_s: float | None = None
-    """Mean requests due per second; None in a closed loop."""
+    """Mean number of requests due per second, or None in a closed loop."""
     late_share: float | None = None
-    """Share of requests sent over `LATE_S` late."""
+    """Share of requests sent more than `LATE_S` late."""
     refused: int = 0
-    """Scenario requests rejected for their deadline: neither errors nor responses."""
+    """Number of scenario requests rejected for their deadline, neither errors nor responses."""
     ended_early: bool = False
     repeats: int = 0
-    """Number of disturbed measurements before this one and of omitted slices."""
+    """Number of disturbed measurements before this one, or of omitted slices."""
 
     @property
     def effective(self) -> float:
@@ -130,7 +133,7 @@ class Measurement(Plain):
 
     @property
     def has_p99(self) -> bool:
-        """Whether the p99 is reportable; with fewer requests it is luck."""
+        """Whether there are enough requests to report the p99."""
         return self.effective >= MIN_FOR_P99
 
     @property
@@ -140,27 +143,27 @@ class Measurement(Plain):
 
     @property
     def items_per_s(self) -> float:
-        """Items per second."""
+        """Items processed per second."""
         return self.throughput_per_s * self.client_batch
 
     @property
     def time_per_item_ms(self) -> float:
-        """Measured time per item, at any concurrency."""
+        """Measured time per item, whatever the concurrency."""
         return 1e3 / self.items_per_s if self.items_per_s else math.inf
 
     @property
     def max_rate_per_s(self) -> float:
-        """Rate that a rate search found; NaN in a closed loop."""
+        """Highest rate found by a rate search, or NaN in a closed loop."""
         return math.nan if self.rate_per_s is None else self.rate_per_s
 
     @property
     def goodput_per_s(self) -> float:
-        """Responses per second in time; NaN without a deadline."""
+        """Responses per second within the deadline, or NaN without a deadline."""
         return math.nan if self.goodput is None else self.goodput
 
     @property
     def answered_share(self) -> float:
-        """Share of due requests that succeeded."""
+        """Share of the requests due that succeeded."""
         return self.requests / (self.requests + self.refused + self.errors)
 
     @property
@@ -170,23 +173,23 @@ class Measurement(Plain):
 
     @property
     def cpu_s(self) -> float:
-        """Core-seconds per 1,000 responses, or NaN."""
+        """Core-seconds per 1,000 responses, or NaN if unknown."""
         return math.nan if self.cost is None else self.cost.cpu_s
 
     @property
     def memory_mib_s(self) -> float:
-        """MiB-seconds per 1,000 responses, or NaN."""
+        """MiB-seconds per 1,000 responses, or NaN if unknown."""
         known = self.cost is not None and self.cost.memory_mib_s > 0
         return self.cost.memory_mib_s if known and self.cost is not None else math.nan
 
     @property
     def price(self) -> float:
-        """Price of 1,000 responses, or NaN."""
+        """Price of 1,000 responses, or NaN if unknown."""
         return math.nan if self.cost is None else self.cost.price
 
     @property
     def energy_j(self) -> float:
-        """J per request, or NaN."""
+        """Energy in J per request, or NaN if unknown."""
         return math.nan if self.energy is None else self.energy.per_request_j
 
     @property

@@ -1,4 +1,4 @@
-"""Values as plain data for JSON, and back by the types of their fields."""
+"""Conversion of values to plain data for JSON, and back by the types of their fields."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tuner.values.configuration import Configuration
 
 
 class Plain:
-    """Base class of dataclasses stored as JSON."""
+    """Base class of dataclasses that are stored as JSON."""
 
     __slots__ = ()
 
@@ -24,7 +24,7 @@ class Plain:
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Self:
-        """Return the value that `as_json` wrote; missing fields get their defaults.
+        """Return the value from which `as_json` made the data; missing fields get defaults.
 
         Raises:
             KeyError, TypeError: the data do not fit the fields.
@@ -34,7 +34,7 @@ class Plain:
 
 
 def to_plain(value: Any) -> Any:
-    """Return dictionaries and lists instead of dataclasses, mappings and tuples."""
+    """Return dictionaries and lists in place of dataclasses, mappings and tuples."""
     if dataclasses.is_dataclass(value):
         return {f.name: to_plain(getattr(value, f.name)) for f in dataclasses.fields(value)}
     if isinstance(value, Mapping):
@@ -43,7 +43,7 @@ def to_plain(value: Any) -> Any:
 
 
 def parse(kind: Any, data: Any) -> Any:
-    """Convert plain data to a value of a type.
+    """Convert plain data to a value of the type `kind`.
 
     Raises:
         KeyError, TypeError: the data do not fit the type.

@@ -1,4 +1,4 @@
-"""Records of a phase by a load generator, as columns."""
+"""Records of a phase that a load generator ran, as columns."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class RequestRecords:
-    """Requests in order of completion; times count from the phase's start, on a monotonic clock."""
+    """Requests in order of completion; times count from the phase's start on a monotonic clock."""
 
     intended_s: NDArray[np.float64]  # (n,) when due; closed loop: started_s
     started_s: NDArray[np.float64]  # (n,) first byte sent
@@ -35,5 +35,5 @@ class CpuTimeSeries:
     used_s: NDArray[np.float64]  # (n,) from any origin
 
     def between(self, edges_s: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Return the CPU time between k + 1 times, of shape (k,), interpolated linearly."""
+        """Return the linearly interpolated CPU time between each two of k + 1 edges, (k,)."""
         return np.diff(np.interp(edges_s, self.at_s, self.used_s))

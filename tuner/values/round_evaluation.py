@@ -1,4 +1,4 @@
-"""Evaluation of an arm in a round, and the failures of an arm."""
+"""Evaluation of an arm in a round, and an arm's failures."""
 
 from __future__ import annotations
 
@@ -16,19 +16,18 @@ class RoundEvaluation(Plain):
     role: str
     outcome: Outcome
     measurement: Measurement | None
-    """Measurement; None unless ok."""
+    """Measurement, or None unless the outcome is ok."""
     slices_ms: tuple[float, ...] = ()
-    """Mean latency per time slice, 0 for an omitted one; empty without slices."""
+    """Mean latency of each time slice, 0 for an omitted slice; empty without slices."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class FailureCount:
-    """Number of an arm's round evaluations, and of those that failed."""
+    """Number of an arm's round evaluations, and how many of them failed."""
 
     launched: int = 0
     failed: int = 0
     reason: str = ""
-    """Reason for the last failure."""
 
     @property
     def mostly_failed(self) -> bool:
@@ -37,5 +36,5 @@ class FailureCount:
 
     @property
     def all_failed(self) -> bool:
-        """Whether all evaluations failed, of at least one."""
+        """Whether all evaluations failed, and there is at least one."""
         return self.launched > 0 and self.failed == self.launched

@@ -1,4 +1,4 @@
-"""The result of `tune compare`: searches by several samplers."""
+"""Result of `tune compare`: searches by several samplers."""
 
 from __future__ import annotations
 
@@ -19,33 +19,32 @@ class SamplerRun(Plain):
 
     sampler: str
     repeat: int
-    """Number of the repeat, from 0; its runs share a seed and pair up."""
+    """Number of the repeat, from 0; runs of a repeat share a seed and are paired."""
     seed: int
     study: str
     objectives: tuple[float | None, ...]
-    """Objective per trial in its unit, not negated; None unless ok."""
+    """Objective of each trial in its unit, not negated; None unless ok."""
     best_so_far: tuple[float | None, ...]
-    """Best objective after each trial; None before a success."""
+    """Best objective after each trial; None before the first success."""
     wall_s: float
     winner: Configuration | None
     remeasured: tuple[Measurement, ...] = ()
-    """The winner's final evaluations."""
+    """Final evaluations of the winner."""
     seconds: tuple[float, ...] = ()
-    """Seconds to each trial's end, with the profile, without other searches; empty in old files."""
+    """Seconds until each trial's end, with the profile but without other searches; may be empty."""
     profiling: int = 0
     """Number of trials spent on the profile."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class SamplerDifference:
-    """Comparison of two samplers by their re-evaluated winners."""
+    """Comparison of two samplers by their winners' re-evaluations."""
 
     first: str
     second: str
     outcome: VerdictOutcome
-    """Outcome for `first` against `second`."""
     ratio: float
-    """Ratio of `first`'s winners to `second`'s."""
+    """Ratio of the winners of `first` to those of `second`."""
     interval: Interval
     text: str
 
@@ -58,11 +57,10 @@ class ComparisonRecord(Plain):
     model: str
     concurrency: int
     objective: str
-    """Objective, as in `StudyRecord`."""
     samplers: tuple[str, ...]
     repeats: int
     trials: int
-    """Number of trials per run, including the default and failures."""
+    """Number of trials in each run, including the default and failures."""
     runs: tuple[SamplerRun, ...]
     differences: tuple[SamplerDifference, ...]
     notes: tuple[str, ...]

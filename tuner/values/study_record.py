@@ -1,4 +1,4 @@
-"""A study, as reports, exports and comparisons read it."""
+"""Study as read by reports, exports and comparisons."""
 
 from __future__ import annotations
 
@@ -21,36 +21,36 @@ OUR_ENGINE = "luthier"
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class KnobInfo:
-    """A searched knob, as reports show it."""
+    """Knob that was searched, as shown in reports."""
 
     name: str
     unit: str
     scale: Literal["linear", "log"]
     values: tuple[Value, ...]
-    """Searched grid, in order."""
+    """Grid of values that were searched, in order."""
     default: Value
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class SharedModels(Plain):
-    """Models of a scenario, sharing replicas."""
+    """Models of a scenario, which share replicas."""
 
     groups: Mapping[str, tuple[str, int]]
-    """Model and copies, named NAME-0, NAME-1, ..., by group."""
+    """Model and number of copies (named NAME-0, NAME-1, ...) by group."""
     settings: Mapping[str, Value]
     """Default server settings."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class InputFacts:
-    """A model input and what is sent for it, in words."""
+    """Description of a model input and of the values sent for it."""
 
     name: str
     datatype: str
     shape: str
-    """Shape with dimension names, as `[items, 3, height, width]`; `?` if unnamed."""
+    """Shape with dimension names, such as `[items, 3, height, width]`; `?` if unnamed."""
     items: str
-    """Item axis, and why."""
+    """Item axis, with the reason for it."""
     free: tuple[str, ...]
     sent: str
 
@@ -61,12 +61,12 @@ class InputSummary(Plain):
 
     inputs: tuple[InputFacts, ...]
     whole: str
-    """Why the model is unbatched; empty if batched."""
+    """Why the model is unbatched; empty if it is batched."""
     source: str
 
     @property
     def lines(self) -> tuple[str, ...]:
-        """One line per input, and one if the model is unbatched."""
+        """One line per input, and one more if the model is unbatched."""
         told = [f"input {one.name} {one.datatype} {one.shape}: {one.sent}" for one in self.inputs]
         if self.whole:
             told.append(f"served whole, one request at a time: {self.whole}")
@@ -75,11 +75,10 @@ class InputSummary(Plain):
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class StudyRecord:
-    """All that reports and exports know about a study."""
+    """Everything that reports and exports know about a study."""
 
     name: str
     folder: str
-    """Absolute path of the folder."""
     model: str
     concurrency: int
     sampler: str
@@ -89,40 +88,36 @@ class StudyRecord:
     trials: tuple[Trial, ...]
     default: Configuration
     best: Configuration | None
-    """The recommendation."""
     verdict: Verdict | None
-    """Verdict, or None with fewer than two complete pairs."""
+    """Verdict, or None if there are fewer than two complete pairs."""
     failure_counts: Mapping[str, FailureCount]
-    """Failure counts of the verification, by arm."""
+    """Failure counts of the verification by arm."""
     notes: tuple[str, ...]
     environment: Mapping[str, Any]
-    """Content of environment.json."""
     settings: Mapping[str, Any]
-    """Content of settings.yaml."""
     records: Mapping[str, RequestRecords]
-    """Requests of "default" and "best"."""
+    """Requests of the arms "default" and "best"."""
     is_finished: bool = True
     """False during search and verification."""
     engine: str = OUR_ENGINE
     engine_file: str | None = None
-    """Text of the engine file."""
     used_s: float | None = None
     """Seconds used by all commands."""
     signature: Signature | None = None
-    """Model's signature; None in old studies."""
+    """Model's signature, or None in old studies."""
     client_batch: int = 1
     shortlist: tuple[ShortlistEntry, ...] = ()
-    """Shortlist, best first; empty without a choice."""
+    """Shortlist, best first; empty if there was no choice."""
     second: str | None = None
     pareto_front: tuple[ParetoPoint, ...] = ()
-    """Pareto front, from the best in the first objective."""
+    """Pareto front, ordered from the best in the first objective."""
     rate_per_s: float | None = None
-    """Requests due per second; None in a closed loop."""
+    """Requests due per second, or None in a closed loop."""
     shared: SharedModels | None = None
     sent: InputSummary | None = None
-    """Inputs sent; None for scenarios and old studies."""
+    """Inputs that were sent, or None for scenarios and old studies."""
     told: Mapping[str, str] = dataclasses.field(default_factory=dict)
-    """Declared inputs beyond the model's file, as `model.shapes`, `model.values`."""
+    """Input declarations that the model's file lacks, as `model.shapes` and `model.values`."""
     open_loop: OpenLoopCheck | None = None
 
     @property
@@ -132,7 +127,7 @@ class StudyRecord:
 
     @property
     def offered_per_s(self) -> float | None:
-        """Mean requests per second of a scenario, in the verdict or else the search."""
+        """Mean number of requests due per second in a scenario's evaluations."""
         if self.shared is None:
             return None
         told = () if self.verdict is None else (*self.verdict.default, *self.verdict.best)
@@ -153,26 +148,26 @@ class StudyRecord:
 
     @property
     def scenario(self) -> str | None:
-        """Scenario file, if any."""
+        """Scenario file, or None."""
         asked = self.settings.get("target", {}).get("scenario")
         return None if asked is None else str(asked)
 
     @property
     def served_model(self) -> str | None:
-        """Model to start a server with; None if it is deployed later."""
+        """Model with which to start a server, or None if models are deployed later."""
         return self.target if self.scenario is None else None
 
     @property
     def target(self) -> str:
-        """Model in commands: a bundled name or a path."""
+        """Model as named in commands: a bundled name or a path."""
         return str(self.settings.get("target", {}).get("model") or self.model)
 
     @property
     def is_trusted(self) -> bool:
-        """Whether the model may run its files' code."""
+        """Whether the model may run code from its files."""
         return bool(self.settings.get("target", {}).get("trust"))
 
     @property
     def spawner(self) -> str:
-        """Spawner of Luthier's replicas, as `replica.spawner`."""
+        """How Luthier's replicas are started (`replica.spawner`)."""
         return str(self.settings.get("target", {}).get("spawner") or "process")

@@ -1,4 +1,4 @@
-"""A trial of a search, and how an evaluation ended."""
+"""Trial of a search, and the outcome of an evaluation."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Cause = Literal[
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
-    """Outcome: ok, infeasible (cannot work), or failed (broke while running)."""
+    """How an evaluation ended: ok, infeasible (cannot work), or failed (broke while running)."""
 
     status: Status
     cause: Cause | None = None
@@ -37,25 +37,24 @@ class Trial:
     outcome: Outcome
     measurement: Measurement | None
     origin: str
-    """Origin: default, initial, guided, replicate or check."""
+    """One of default, initial, guided, replicate or check."""
     objective: float | None
-    """The sampler's minimised value; None unless ok."""
+    """Value that the sampler minimises; None unless ok."""
     startup_s: float
-    """Time until the server was ready."""
     overhead_s: float
-    """Time outside warm-up and measurement."""
+    """Time in addition to warm-up and measurement."""
     started_at: float
-    """Start as Unix time, for display only."""
+    """Unix time of the start, for display only."""
     missed: Measurement | None = None
-    """Measurement that violates a constraint or cannot decide it."""
+    """Measurement that violates a metric constraint or lacks the constrained metric."""
 
     @property
     def measured(self) -> Measurement | None:
-        """Measurement, whether constraints are met or not."""
+        """Measurement, whether or not constraints are met."""
         return self.missed if self.measurement is None else self.measurement
 
 
 def best_of(trials: Iterable[Trial]) -> Trial | None:
-    """Return the trial with the lowest objective, if any succeeded."""
+    """Return the trial with the lowest objective, or None if none succeeded."""
     found = [(trial.objective, trial) for trial in trials if trial.objective is not None]
     return min(found, key=operator.itemgetter(0), default=(None, None))[1]

@@ -1,4 +1,4 @@
-"""Verdicts: the best against the default, or against a prediction's choice."""
+"""Verdicts: the best compared with the default, or with a prediction's choice."""
 
 from __future__ import annotations
 
@@ -32,34 +32,33 @@ class SecondObjectiveVerdict:
     objective: str
     outcome: VerdictOutcome
     ratio: float
-    """Ratio of the best to the default."""
     interval: Interval
     """Interval of the ratio within this session."""
     between_session_interval: Interval = UNKNOWN
-    """Interval of the ratio in another session."""
+    """Interval of the ratio expected in another session."""
     text: str
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Verdict(Plain):
-    """Default against best in alternating rounds; ratios are best over default."""
+    """Comparison of best and default in alternating rounds; ratios are best over default."""
 
     outcome: VerdictOutcome
     ratio: float
     interval: Interval
     """Interval of the ratio within this session."""
     between_session_interval: Interval = UNKNOWN
-    """Interval of the ratio in another session."""
+    """Interval of the ratio expected in another session."""
     throughput_ratio: float | None
     throughput_interval: Interval = UNKNOWN
     p99_ratio: float | None
-    """Ratio of the p99; None if too few pairs have both."""
+    """Ratio of the p99s, or None if too few pairs have both."""
     p99_interval: Interval = UNKNOWN
     default: tuple[Measurement, ...]
     best: tuple[Measurement, ...]
     text: str
     against_prediction: PredictionComparison | None = None
-    """None without a prediction, or if it made the same choice."""
+    """None if there is no prediction, or if it made the same choice."""
     second: SecondObjectiveVerdict | None = None
     evaluation_sd: float | None = None
-    """Sd of the pairs' log ratios beyond that of their slices; None without slices."""
+    """Sd of the pairs' log ratios beyond that of their slices, or None without slices."""

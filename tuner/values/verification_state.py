@@ -11,20 +11,20 @@ from tuner.values.plain import Plain
 from tuner.values.round_evaluation import RoundEvaluation
 
 UNKNOWN_PAIR_SD = 0.1
-"""Assumed sd of two evaluations' log ratio."""
+"""Assumed sd of the log ratio of two evaluations."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class ShortlistEntry(Plain):
-    """Shortlisted configuration after re-evaluation."""
+    """Shortlisted configuration after its re-evaluation."""
 
     configuration: Configuration
     ratio: float
-    """Ratio of its objective to that of the chosen one."""
+    """Ratio of its objective to that of the chosen configuration."""
     interval: Interval
-    """Interval, simultaneous over the shortlist."""
+    """Interval of the ratio, simultaneous over the shortlist."""
     is_tied: bool
-    """Whether it may equally be the best."""
+    """Whether it may be as good as the best."""
 
     @property
     def is_compared(self) -> bool:
@@ -34,31 +34,31 @@ class ShortlistEntry(Plain):
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class ParetoPoint(Plain):
-    """Configuration that no other beats in both objectives."""
+    """Configuration that no other configuration beats in both objectives."""
 
     configuration: Configuration
     values: tuple[float, ...]
-    """Values of both objectives, from all evaluations."""
+    """Values of both objectives, estimated from all evaluations."""
     sds: tuple[float, ...]
-    """Sds of the values' logs."""
+    """Standard deviations of the values' logarithms."""
     trial: int | None
     is_chosen: bool
-    """Whether it is verified and exported."""
+    """Whether this point is verified and exported."""
 
     def interval(self, place: int) -> Interval:
-        """Return the 95 % interval of an objective."""
+        """Return the 95 % interval of the objective at index `place`."""
         reach = math.exp(1.96 * self.sds[place])
         return Interval(low=self.values[place] / reach, high=self.values[place] * reach)
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class OpenLoopCheck(Plain):
-    """Default and best of a closed-loop study, once each in an open loop."""
+    """Evaluations of default and best in an open loop, for a study with a closed loop."""
 
     rate_per_s: float
     """Rate of Poisson arrivals, the same for both."""
     share: float
-    """Share of the best's closed-loop throughput."""
+    """Rate as a share of the best's closed-loop throughput."""
     starts: tuple[RoundEvaluation, ...]
 
     def of(self, arm: str) -> RoundEvaluation:
@@ -68,19 +68,18 @@ class OpenLoopCheck(Plain):
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class VerificationState(Plain):
-    """A study after its search: what to verify, and the rounds."""
+    """State of a study after its search: what to verify, and the rounds so far."""
 
     stopped: str
     best: Configuration | None
     pairs: int
-    """Number of planned rounds."""
     starts: tuple[RoundEvaluation, ...] = ()
-    """Evaluations of default, best and, if compared, prediction."""
+    """Evaluations of default, best and, if compared, the prediction's choice."""
     shortlist: tuple[Configuration, ...] = ()
-    """Shortlist, recommendation first; a single one leaves no choice."""
+    """Shortlist, recommendation first; a single entry leaves no choice."""
     finals: tuple[RoundEvaluation, ...] = ()
     ranked_shortlist: tuple[ShortlistEntry, ...] | None = None
-    """Ranking, best first; None while open."""
+    """Shortlist as ranked, best first; None until it is ranked."""
     prediction: Configuration | None = None
     """The prediction's choice, unless it is the best or the default."""
     presumed_sd: float = UNKNOWN_PAIR_SD
@@ -90,5 +89,5 @@ class VerificationState(Plain):
 
     @property
     def arms(self) -> tuple[str, ...]:
-        """Arms of each verification round."""
+        """Names of the arms in each verification round."""
         return ("default", "best") if self.prediction is None else ("default", "best", "prediction")

@@ -20,7 +20,7 @@ from tuner.study import ab, ab_arms
 from tuner.study.progress import Terminal
 
 EXIT_CODES = {"within": 0, "worse": 3, "undecided": 4}
-"""Exit codes by decision; 0 without a threshold."""
+"""Exit code of each decision; 0 if there is no threshold."""
 NO_LOAD = "no load given; use --concurrency N (closed loop) or --rate R (open loop)"
 LOAD = (*options.REQUESTS, "rate", "arrivals", "trust", "spawner")
 

@@ -25,7 +25,7 @@ from tuner.values.interval import Interval
 SCHEMA = "luthier.ab/2"
 """Version of the JSON, which changes when a field is removed or changes its meaning."""
 FIGURES = ("mean", "p50", "p99", "throughput")
-"""Metrics shown next to the compared one."""
+"""Metrics shown in addition to the compared one."""
 
 
 def answer(found: AbResult) -> str:
@@ -116,7 +116,6 @@ def _table_metrics(found: AbResult) -> list[str]:
 
 
 def _middles(found: AbResult, name: str) -> tuple[float, float] | None:
-    """Return a metric of A and B over all rounds, or None if unknown."""
     sides = (found.verdict.default, found.verdict.best)
     if name == "p99" and name != found.objective:
         tail_a, tail_b = map(tail_latency.pool_tails, sides)
@@ -217,7 +216,7 @@ def _suite(
 
 
 def markdown(found: AbResult) -> str:
-    """Return the result for a CI page."""
+    """Return the result as Markdown for a CI page."""
     rows = [("", "A", "B", "B over A"), ("---", "---:", "---:", "---:"), *_rows(found)]
     grid = "\n".join(f"| {' | '.join(row)} |" for row in rows)
     what = "\n".join(f"- {line}" for line in _what(found))

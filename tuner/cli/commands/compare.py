@@ -31,10 +31,8 @@ from tuner.study.progress import Terminal
 from tuner.values.plain import to_plain
 
 ALL = "all"
-"""Value of `--samplers` for all installed samplers."""
 SEEDS = 20
 SERVED = ("model", "concurrency")
-"""Options that a served comparison needs."""
 OF_EVALUATIONS = frozenset({"objective", "slo_ms", "constraints", "prices"})
 """Measurement settings that recorded evaluations can provide."""
 ON_A_TABLE = OF_EVALUATIONS | {"trials", "initial", "seed", "study", "runs_dir"}
@@ -172,7 +170,6 @@ def _order(arguments: argparse.Namespace) -> table_benchmark.TableBenchmarkSpec:
 
 
 def _given_settings(arguments: argparse.Namespace) -> Iterator[tuple[str, str]]:
-    """Yield the option and name of each given setting."""
     for group in GROUPS.values():
         for field, option in settings_options(group):
             if hasattr(arguments, field.name):
@@ -180,7 +177,6 @@ def _given_settings(arguments: argparse.Namespace) -> Iterator[tuple[str, str]]:
 
 
 def _sampler_names(text: str) -> tuple[str, ...]:
-    """Return the named samplers, or all installed ones."""
     if text == ALL:
         return tuple(name for name in registry.NAMES if registry.is_installed(name))
     return tuple(dict.fromkeys(filter(None, text.split(","))))
@@ -194,7 +190,6 @@ def _spec_json(order: table_benchmark.TableBenchmarkSpec) -> dict[str, Any]:
 
 
 def _sentences(record: BenchmarkRecord) -> Iterator[str]:
-    """Yield one line per table and sampler, followed by the non-inferiority results."""
     for surface in record.surfaces:
         searches = formatting.plural(record.seeds, "search")
         yield (

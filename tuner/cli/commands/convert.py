@@ -1,4 +1,4 @@
-"""`tune convert`: bring a study in format 1 to the current names."""
+"""`tune convert`: convert a study in format 1 to the current names."""
 
 from __future__ import annotations
 

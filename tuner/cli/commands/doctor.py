@@ -1,4 +1,4 @@
-"""`tune doctor`: check whether this machine can measure, and which gains it can detect."""
+"""`tune doctor`: check whether this machine can measure, and what gains it can detect."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ ONLY_NOISE_MEASUREMENT = {
 DECLARED = ("trust", "shape", "values")
 """Model settings that are always accepted."""
 MIN_OF_NOISE_MEASUREMENT = 2
-"""Minimum number of configurations and evaluations; one alone shows no difference."""
+"""Minimum number of configurations and of evaluations; a single one shows no difference."""
 STYLES = {"ok": "green", "note": "yellow", "wrong": "bold red"}
 
 

@@ -1,4 +1,4 @@
-"""`tune export`: a study's configuration in the form of another system."""
+"""`tune export`: write a study's configuration in another system's format."""
 
 from __future__ import annotations
 
@@ -87,7 +87,6 @@ def _files_result(study: str, target: str, files: Files) -> CommandResult:
 
 
 def _write_files(files: Files, out: pathlib.Path, *, is_forced: bool) -> list[pathlib.Path]:
-    """Write all files or none; a failure leaves no new file behind."""
     paths = {out / name: content for name, content in files.items()}
     for path in paths:
         if path.exists() and not is_forced:

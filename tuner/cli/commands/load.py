@@ -85,7 +85,6 @@ def run(arguments: argparse.Namespace, terminal: Terminal) -> CommandResult:
 
 
 def _target_settings(arguments: argparse.Namespace) -> TargetSettings:
-    """Return the requested workload, or raise UsageError if options contradict."""
     named = argparse.Namespace(**{**vars(arguments), "model": arguments.model or arguments.url})
     asked = options.group_of(named, TargetSettings)
     if asked.concurrency is None and not asked.is_open:
@@ -114,7 +113,6 @@ def _plan(
 
 
 def _payloads(target: Endpoint, asked: TargetSettings, headers: list[str]) -> Payloads:
-    """Return the requests to send: a model's inputs, a raw file, or no body."""
     extra = dict(parse_header(text) for text in headers)
     if target.metadata_path is None:
         for flag, told in (
@@ -152,7 +150,6 @@ def _raw(target: Endpoint, file: str | None, headers: dict[str, str]) -> Payload
 
 
 def _choose_payloads(asked: TargetSettings, model: str, signature: Signature) -> Payloads:
-    """Return the requested inputs, or a bundled model's if they fit, or random ones."""
     card = None
     # Ignore another model of the same name, or one that cannot be built here.
     with contextlib.suppress(ServingError):
@@ -168,7 +165,6 @@ def _choose_payloads(asked: TargetSettings, model: str, signature: Signature) ->
 
 
 def _signature(target: Endpoint, headers: dict[str, str]) -> Signature:
-    """Return the signature that the server reports."""
     assert target.metadata_path is not None
     try:
         return readiness.signature(target.host, target.port, target.metadata_path, headers)
@@ -230,7 +226,6 @@ def _make_result(
 
 
 def _failure_text(result: PhaseResult, failed: int, finished: int, *, is_open: bool) -> str:
-    """Describe failed requests: count, statuses and the server's reason."""
     measured = summary.is_measured(
         result.records,
         warmup_s=result.warmup_end_s,

@@ -22,7 +22,7 @@ ESTIMATOR = (
     "evaluations and blocks"
 )
 MUCH_NEIGHBOUR = 0.02
-"""Neighbours' share of the machine above which a hint is printed."""
+"""Share of the machine used by other processes above which a hint is printed."""
 
 
 def text(found: NoiseMeasurement) -> rich.console.RenderableType:

@@ -1,6 +1,6 @@
-"""Settings groups as command-line options, and back.
+"""Conversion of settings groups to command-line options and back.
 
-Option and help come from the setting. A field without a default is required.
+The setting defines option and help. A field without a default is required.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class CommandParser(argparse.ArgumentParser):
         raise UsageError(f"{message}; see {self.prog} --help")
 
     def parse_all(self, arguments: list[str]) -> argparse.Namespace:
-        """Parse the arguments, or raise UsageError with the option nearest to an unknown one."""
+        """Parse the arguments, or raise a UsageError that suggests an option for an unknown one."""
         known = [flag for action in self._actions for flag in action.option_strings]
         for given in arguments:  # report a misspelt option before the missing one
             if given == "--":
@@ -72,7 +72,7 @@ def add_value(
     parse: Callable[[str], Any] = str,
     **more: Any,
 ) -> None:
-    """Add an option that takes a value, by default None."""
+    """Add an option that takes a value and defaults to None."""
     told = told.replace("%", "%%")
     parser.add_argument(flag, metavar=metavar, type=parsing(parse), help=told, **more)
 
@@ -91,7 +91,7 @@ def add_study(parser: argparse.ArgumentParser, *store: str) -> None:
 
 
 def find_study(arguments: argparse.Namespace) -> RunFolder:
-    """Return the folder of the study named by `add_study`, or raise UnknownStudy."""
+    """Return the folder of the study that the arguments name, or raise UnknownStudy."""
     where = group_of(arguments, StoreSettings)
     return run_folder.find(pathlib.Path(where.runs_dir), arguments.study_name)
 
@@ -104,7 +104,7 @@ def add_group(
     but: Iterable[str] = (),
     instead: Mapping[str, Any] = MappingProxyType({}),
 ) -> ArgumentGroup:
-    """Add a group of settings and return the parser's group; `instead` holds other defaults."""
+    """Add a group of settings and return the parser's group; `instead` overrides defaults."""
     known = {field.name for field, _ in options(GROUPS[name])}
     wanted = (known if only is None else set(only)) - set(but)
     group = parser.add_argument_group(TITLES[name])
@@ -138,25 +138,25 @@ def add_group(
 
 
 def action_of(group: ArgumentGroup, name: str) -> argparse.Action:
-    """Return a field's option, to be changed."""
+    """Return the action of a field's option, for the caller to change."""
     return next(action for action in group._group_actions if action.dest == name)  # noqa: SLF001 - argparse has no public name for them
 
 
 def group_of(arguments: argparse.Namespace, kind: type[Group]) -> Group:
-    """Return a group of settings from the arguments; raises UsageError."""
+    """Return a group of settings from the arguments, or raise UsageError."""
     names = [field.name for field, _ in options(kind)]
     given = {name: getattr(arguments, name) for name in names if hasattr(arguments, name)}
     return kind(**{k: tuple(v) if isinstance(v, list) else v for k, v in given.items()})
 
 
 def settings_of(arguments: argparse.Namespace) -> StudySettings:
-    """Return all groups of settings from the arguments; raises UsageError."""
+    """Return all groups of settings from the arguments, or raise UsageError."""
     take_scenario(arguments)
     return StudySettings(**{name: group_of(arguments, kind) for name, kind in GROUPS.items()})
 
 
 def take_scenario(arguments: argparse.Namespace) -> None:
-    """Fill in options that were not given from the scenario.
+    """Fill in the options that were not given, with the scenario's values.
 
     Raises:
         UsageError: the scenario is invalid, an option contradicts it, or there is no target.

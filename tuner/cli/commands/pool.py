@@ -24,7 +24,7 @@ from tuner.values.measurement import LATE_S, MAX_LATE_SHARE
 from tuner.values.plain import to_plain
 
 OF_A_SERVICE = ("send_lag_ms", "sent_late", "client_cores", "server")
-"""Facts about a real run in the JSON."""
+"""Facts about a real run that the JSON contains."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -86,7 +86,6 @@ def _of_emulation(found: Emulation) -> tuple[str, ...]:
 
 
 def _caution(scenario: Scenario) -> str | None:
-    """Return a caution about an emulation, or None."""
     jitter = scenario.emulated.jitter
     if min(jitter) < max(jitter):
         return None
@@ -97,7 +96,6 @@ def _caution(scenario: Scenario) -> str | None:
 
 
 def _doubt(found: ScenarioRun) -> str | None:
-    """Return a caution about a real run, or None."""
     if found.sent_late <= MAX_LATE_SHARE:
         return None
     return (
@@ -136,7 +134,6 @@ def _table(found: ScenarioResult) -> rich.table.Table:
 
 
 def _reasons(found: ScenarioResult) -> Iterator[str]:
-    """Yield why requests were rejected at once or dropped later."""
     for name, one in found.streams.items():
         for what, reasons in (("refused", one.refused_at_once), ("dropped", one.dropped)):
             if reasons:

@@ -1,4 +1,4 @@
-"""`tune record`: evaluate a grid's configurations repeatedly into a benchmark table."""
+"""`tune record`: evaluate each configuration of a grid repeatedly, and write a benchmark table."""
 
 from __future__ import annotations
 
@@ -30,11 +30,9 @@ REFUSED = {
     "goodput": "a replay computes it for any deadline (tune replay --objective goodput --slo-ms "
     "MS); record with --objective mean",
 }
-"""Objectives that cannot be recorded, and why."""
 SECONDS = 2.0
-"""Measured seconds per evaluation of a model."""
 MIN_PASSES = 3
-"""Minimum passes; with fewer, none could be held out as ground truth."""
+"""Minimum number of passes; with fewer, none could be held out as ground truth."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -93,7 +91,6 @@ def run(arguments: argparse.Namespace, terminal: Terminal) -> CommandResult:
 
 
 def _order(arguments: argparse.Namespace) -> RecordSpec:
-    """Return what to record, or raise UsageError for a bad value or folder."""
     for option, value, least in (
         ("--passes", arguments.passes, MIN_PASSES),
         ("--max-evaluations", arguments.max_evaluations, arguments.passes),

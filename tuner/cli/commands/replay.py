@@ -27,7 +27,7 @@ from tuner.study.progress import Terminal
 
 RECORDED_OBJECTIVES = tuple(name for name in OBJECTIVES if name not in {RATE, "energy"})
 GIVEN = ("slo_ms", "constraints", "prices")
-"""Measurement settings that apply to a recorded table."""
+"""Measurement settings that can be applied to a recorded table."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -1,4 +1,4 @@
-"""`tune report`: rewrite and summarise studies, finished or not."""
+"""`tune report`: rewrite the reports of studies, finished or not, and print summaries."""
 
 from __future__ import annotations
 

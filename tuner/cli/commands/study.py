@@ -30,7 +30,7 @@ OF_THE_RECORD = (
     *("model", "engine", "concurrency", "rate_per_s", "offered_per_s", "arrivals", "client_batch"),
     *("sampler", "objective"),
 )
-"""Facts about a study in its JSON, in this order."""
+"""Facts about a study that its JSON contains, in this order."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -163,7 +163,7 @@ def as_json(
 
 
 def finite(value: Any) -> Any:
-    """Replace infinity and NaN with None, since JSON lacks them."""
+    """Replace infinity and NaN with None, since JSON has neither."""
     if isinstance(value, dict):
         return {key: finite(item) for key, item in value.items()}
     if isinstance(value, list | tuple):

@@ -22,12 +22,12 @@ Array = NDArray[np.float64]
 Places = NDArray[np.intp]
 
 POPULARITY_SPREAD = 2.5
-"""Standard deviation of a serverless model's log rate: one model in ten has 25 times the median."""
+"""Standard deviation of a serverless model's log rate: a tenth exceed 25 times the median."""
 PERIODIC_SHARE = 0.3
 MAX_VARIATION = 4.0
-"""Largest coefficient of variation of a model's interarrival times."""
+"""Largest coefficient of variation of the times between a model's requests."""
 PAUSE_S = 0.001
-"""Minimum time between a client's requests, also after an immediate rejection."""
+"""Minimum time between a client's requests, even after an immediate rejection."""
 CALM = (1.0 - BURST_FACTOR * BURST_S / BURST_PERIOD_S) / (1.0 - BURST_S / BURST_PERIOD_S)
 """Rate between bursts, relative to the mean rate."""
 
@@ -67,9 +67,9 @@ class ScenarioArrivals:
 
 
 def draw_arrivals(scenario: Scenario, draw: int = 0) -> ScenarioArrivals:
-    """Return the requests of a scenario; every stream has its own random numbers.
+    """Return the requests of a scenario; each stream has its own random numbers.
 
-    Each realisation `draw` keeps the rates and changes the times; a trace begins at another place.
+    Each realisation `draw` keeps the rates and changes the times; a trace starts at another point.
     """
     parts = []
     for place, stream in enumerate(scenario.streams):
@@ -99,7 +99,7 @@ def due(
     rng: np.random.Generator,
     times: np.random.Generator,
 ) -> tuple[Array, Places]:
-    """Return the ascending seconds (n,) and the model indexes (n,) of a group's requests.
+    """Return ascending times in seconds (n,) and model indexes (n,) of a stream's requests.
 
     `rng` draws the models' rates, and `times` draws the arrivals.
     """
@@ -121,9 +121,9 @@ def due(
 def rotate_trace(
     trace: tuple[tuple[float, int], ...], span_s: float, rng: np.random.Generator
 ) -> tuple[tuple[float, int], ...]:
-    """Return a trace that begins at a random place and wraps around.
+    """Return a trace that starts at a random point and wraps around.
 
-    It begins with the next request if none would be due within `span_s`.
+    If no request would be due within `span_s`, it starts at the next request instead.
     """
     at_s = np.array([one[0] for one in trace])
     last_s = float(at_s[-1])
@@ -170,7 +170,6 @@ def _serverless(
     rng: np.random.Generator,
     times: np.random.Generator,
 ) -> tuple[Array, Places]:
-    """Return arrivals for a few hot models, many cold ones, and timers."""
     weights = np.exp(POPULARITY_SPREAD * rng.normal(size=copies))
     rates = rate * weights / weights.sum()
     is_periodic = rng.random(copies) < PERIODIC_SHARE
@@ -189,7 +188,7 @@ def _serverless(
 
 
 def _renewals(mean_s: float, variation: float, span_s: float, rng: np.random.Generator) -> Array:
-    """Return gamma-distributed renewals, seen from a random moment between two of them."""
+    """Return times with gamma-distributed gaps, starting at a random moment within a gap."""
     shape = variation**-2
     found = []
     # The start falls into an interval in proportion to its length.

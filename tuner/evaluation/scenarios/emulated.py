@@ -30,7 +30,7 @@ CHECKED_EVERY = 1024
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class WorkerUsage:
-    """Usage of all workers in a run."""
+    """Work of all workers in a run."""
 
     loads: int
     load_share: float
@@ -38,7 +38,7 @@ class WorkerUsage:
     batches: Mapping[int, int]
     missed_windows: int
     most_pages: int
-    """Largest number of pages in use on one worker."""
+    """Largest number of pages that one worker used."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,18 +47,16 @@ class Emulation(results.ScenarioResult):
 
     work: WorkerUsage
     planning_s: float
-    """CPU time of the scheduler, on one core."""
+    """CPU time that the scheduler took."""
 
     @property
     def planned_per_s(self) -> float:
-        """Number of requests per second that one core can plan."""
+        """Number of requests per second that the scheduler can plan on one core."""
         return self.requests / self.planning_s if self.planning_s else float("inf")
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class _Checked:
-    """Arrivals, limited in number, that call `check` regularly."""
-
     traffic: arrivals.ScenarioArrivals
     check: Callable[[], None]
     count: Iterator[int] = dataclasses.field(default_factory=itertools.count)
@@ -84,7 +82,7 @@ class _Checked:
 
 
 def settings_of(scenario: Scenario) -> ServingSettings:
-    """Return the engine's settings, or raise UsageError for an unknown or invalid one."""
+    """Return the engine's settings, or raise UsageError if one is unknown or invalid."""
     try:
         policy = ServingSettings().with_changes({"scheduling.policy": "clockwork"})
         return policy.with_changes(scenario.settings, source=f"scenario {scenario.name}")
@@ -103,7 +101,7 @@ def run(
     *,
     check: Callable[[], None] = lambda: None,
 ) -> tuple[Emulation, list[EmulatedOutcome]]:
-    """Run a scenario; return its result, and the outcomes in order of arrival.
+    """Run a scenario; return its result and the outcomes in order of arrival.
 
     `check` is called regularly.
     """

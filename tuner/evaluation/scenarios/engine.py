@@ -1,8 +1,8 @@
-"""Engine with all models of a scenario, as a study launches it.
+"""Engine that serves all models of a scenario, as a study launches it.
 
-A change of batch size or page size takes a new server, whose models are profiled anew; any other
-change gives the running server new, empty replicas. Settings that a configuration lacks come from
-the scenario. Servers of one launcher share measured profiles. Blocking.
+Changing the batch size or page size requires a new server, on which models are profiled anew; any
+other change gives the running server new, empty replicas. Settings that a configuration lacks come
+from the scenario. Servers of one launcher share measured profiles. All calls block.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from tuner.launching.replica_facts import ReplicaFacts
 from tuner.values.configuration import Configuration
 
 OF_PROFILES = frozenset({"batching.max_size"})
-"""Live settings on which a model's profile depends."""
+"""Live settings that affect a model's profile."""
 KIND = "scenario"
 ROUNDED_MB = 0.005
 
@@ -37,7 +37,7 @@ class ScenarioLauncher:
     is_restarted: bool = False
 
     def __init__(self, scenario: Scenario, spawner: str | None = None) -> None:
-        """Prepare for a checked scenario; without a `spawner`, the environment chooses one."""
+        """Prepare for a checked scenario; without a `spawner`, the environment determines it."""
         self.scenario = scenario
         self.spawner = spawner
         self.defaults = served.configuration_of(scenario)
@@ -45,26 +45,26 @@ class ScenarioLauncher:
 
     @property
     def profiles(self) -> pathlib.Path:
-        """Folder of measured model profiles."""
+        """Folder with the measured model profiles."""
         if self._profiles is None:
             self._profiles = tempfile.TemporaryDirectory(prefix="luthier-profiles-")
         return pathlib.Path(self._profiles.name)
 
     def start(self, configuration: Configuration | None) -> ScenarioServer:
-        """Start a server; raise UsageError or LaunchFailed if it or a model does not start."""
+        """Start a server, or raise UsageError or LaunchFailed if it or a model does not start."""
         server = ScenarioServer(self)
         server.apply(configuration or Configuration({}))
         return server
 
     def close(self) -> None:
-        """Remove the folder of profiles, all that is left of stopped servers."""
+        """Remove the folder of profiles, which is all that stopped servers leave behind."""
         if self._profiles is not None:
             self._profiles.cleanup()
             self._profiles = None
 
 
 class ScenarioServer:
-    """Server to which configurations are applied in turn."""
+    """Server that gets one configuration after another."""
 
     def __init__(self, launcher: ScenarioLauncher) -> None:
         self._launcher = launcher
@@ -73,17 +73,17 @@ class ScenarioServer:
 
     @property
     def host(self) -> str:
-        """Host that takes requests."""
+        """Host that accepts requests."""
         return self._running().host
 
     @property
     def port(self) -> int:
-        """Port that takes requests."""
+        """Port that accepts requests."""
         return self._running().port
 
     @property
     def pids(self) -> tuple[int, ...]:
-        """Process id of the gateway; `replica_facts` has those of the replicas."""
+        """Process id of the gateway; for the replicas, see `replica_facts`."""
         return () if self._process is None else self._process.pids
 
     def apply(self, configuration: Configuration) -> float:
@@ -116,7 +116,7 @@ class ScenarioServer:
         )
 
     def replica_facts(self) -> ReplicaFacts:
-        """Return the replicas' report with rejections; raise LaunchFailed if the engine is gone."""
+        """Return replicas and rejections, or raise LaunchFailed if the engine is gone."""
         running = self._running()
         counted = pool_metrics.parse(running.admin.metrics())
         return dataclasses.replace(running.replica_facts(), refusals=counted.refusals)
@@ -130,7 +130,7 @@ class ScenarioServer:
         return "it was not started" if self._process is None else self._process.last_words()
 
     def stop(self) -> None:
-        """End the server, if it is still running."""
+        """End the server, if any."""
         process, self._process = self._process, None
         if process is not None:
             process.stop()
@@ -142,14 +142,13 @@ class ScenarioServer:
 
 
 def _max_mb(models: Iterable[Mapping[str, Any]]) -> float | None:
-    """Return an upper bound on the largest model's memory, which the server rounds."""
     versions = (version for model in models for version in model["versions"].values())
     told = (version["memory_mb"] + ROUNDED_MB for version in versions if "memory_mb" in version)
     return max(told, default=None)
 
 
 def is_live(now: Configuration, wanted: Configuration) -> bool:
-    """Whether a running server can take a configuration as a newly started one would."""
+    """Whether applying a configuration to a running server has the effect of a new start."""
     return all(
         SETTINGS[name].live and name not in OF_PROFILES
         for name in {*now, *wanted}

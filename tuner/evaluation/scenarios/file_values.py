@@ -1,4 +1,4 @@
-"""Checked values of a scenario file, and the traces and factors in files next to it."""
+"""Checked values of a scenario file, and of the trace and jitter files next to it."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tuner.evaluation.scenarios.values import MAX_ARRIVALS
 
 MAX_BYTES = 256 << 20
 STEPS = 1000
-"""Number of factors for a jitter that is given as one number."""
+"""Number of factors that represent a jitter given as one number."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -29,68 +29,68 @@ class Section:
 
     document: Document
     folder: pathlib.Path
-    """Folder of the file, and of the files that it names."""
+    """Folder that holds the scenario file and the files it names."""
     path: Path
     values: Mapping[str, Any]
 
     @classmethod
     def root(cls, document: Document, folder: pathlib.Path) -> Self:
-        """Return the section of the whole file."""
+        """Return the section for the whole file."""
         return cls(document, folder, (), document.mapping(document.value, ()))
 
     def section(self, key: str, default: object = None) -> Self:
-        """Return the mapping under a key."""
+        """Return the mapping below a key."""
         path = (*self.path, key)
         values = self.document.mapping(self.values.get(key, default), path)
         return dataclasses.replace(self, path=path, values=values)
 
     def of_keys(self, keys: Collection[str]) -> Self:
-        """Return this section, or raise an error for an unknown key."""
+        """Return this section, or raise an error if it has a key that is not one of `keys`."""
         for key in self.values:
             self.document.reject_unknown(key, keys, (*self.path, key), "key")
         return self
 
     def error(self, text: str, *keys: str) -> InvalidDocument:
-        """Return an error about the mapping, or about a key in it."""
+        """Return an error about this mapping or a key in it."""
         return self.document.error((*self.path, *keys), text)
 
     def number(self, key: str, default: float | None = None) -> float:
-        """Return a finite number."""
+        """Return the finite number at a key."""
         return self.document.number(self.values.get(key, default), (*self.path, key))
 
     def positive(self, key: str, default: float | None = None) -> float:
-        """Return a number above 0."""
+        """Return the number at a key, which must be above 0."""
         number = self.number(key, default)
         if number <= 0:
             raise self.error(f"{self.values[key]!r}, expected a number above 0", key)
         return number
 
     def from_zero(self, key: str, default: float = 0) -> float:
-        """Return a number of at least 0."""
+        """Return the number at a key, which must be at least 0."""
         number = self.number(key, default)
         if number < 0:
             raise self.error(f"{self.values[key]!r}, expected a number from 0", key)
         return number
 
     def whole(self, key: str, default: int, least: int, most: int) -> int:
-        """Return a whole number in a range."""
+        """Return the whole number at a key, which must be in a range."""
         number = self.document.whole_number(self.values.get(key, default), (*self.path, key))
         if not least <= number <= most:
             raise self.error(f"{number}, expected a whole number from {least} to {most:,}", key)
         return number
 
     def text(self, key: str, default: str | None = None) -> str:
-        """Return a non-empty string."""
+        """Return the non-empty string at a key."""
         return self.document.text(self.values.get(key, default), (*self.path, key))
 
     def name(self, key: str, default: str | None, valid: Collection[str], noun: str) -> str:
-        """Return a name that is one of `valid`."""
+        """Return the name at a key, which must be one of `valid`."""
         name = self.text(key, default)
         self.document.reject_unknown(name, valid, (*self.path, key), noun)
         return name
 
     def trace(self, key: str, copies: int) -> tuple[tuple[float, int], ...]:
-        """Return the rows of a trace file: seconds, and a model's index in its group."""
+        """Return the rows of a trace file: a time in seconds and a model's index in its group."""
         file = self.folder / self.text(key)
         found: list[tuple[float, int]] = []
         try:

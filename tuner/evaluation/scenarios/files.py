@@ -61,15 +61,15 @@ SAID = {
     "replica.count": "set by `workers`",
     "clockwork.memory_mb": "set by `memory_pages`, in pages of clockwork.page_mb",
 }
-"""Settings that a scenario expresses otherwise, each with an explanation."""
+"""Settings that a scenario defines in another way, with an explanation for each."""
 MAX_MODELS = 100_000
 MAX_WORKERS = 10_000
 MAX_CLIENTS = 100_000
 MAX_S = 1e6
 MIN_S = 1e-6
-"""Minimum time; shorter times are practically zero, and are rejected."""
+"""Minimum time; anything shorter is practically zero and therefore rejected."""
 SPREAD = ("poisson", "constant", "burst")
-"""Kinds of arrivals at a rate that is spread over the group's models."""
+"""Arrival processes whose rate is spread over the group's models."""
 
 
 def read(path: pathlib.Path) -> Scenario:
@@ -88,9 +88,9 @@ def read_text(path: pathlib.Path) -> str:
 
 @functools.lru_cache(maxsize=4)
 def parse(text: str, path: pathlib.Path) -> Scenario:
-    """Parse a scenario and the files next to its `path` that it names.
+    """Parse a scenario, and the files it names relative to its `path`.
 
-    Raise InvalidScenario if any of them is invalid. Results are cached, as a trace may have
+    Raise InvalidScenario if any of them is invalid. Results are cached, since a trace may have
     millions of rows.
     """
     found = document.read(text, str(path), fault=InvalidScenario)
@@ -142,7 +142,6 @@ def _groups(given: Section, pages: int | None) -> tuple[ModelGroup, ...]:
 
 
 def _model(at: Section) -> str:
-    """Return a bundled model or a file next to the scenario file, as FILE.py:NAME for Python."""
     name = at.text("model")
     if name in bundled.names():
         return name

@@ -26,11 +26,10 @@ from tuner.load_generator.plan import PhasePlan, Warmup
 from tuner.values.study_record import InputSummary
 
 GRACE_S = 5.0
-"""Time past its deadline after which a request counts as lost."""
+"""Time after its deadline until a request counts as lost."""
 MAX_CONNECTIONS = 500
-"""Maximum number of requests in flight; latency includes the wait for a connection."""
+"""Maximum number of connections; latency includes the time that a request waits for one."""
 ITEMS = 16
-"""Number of distinct requests for a stream's model."""
 NO_WARMUP = Warmup(seconds=0.0, round_trips=0)
 
 
@@ -41,7 +40,7 @@ class ClientWorkload:
     mixture: MultiModelPayloads
     plan: PhasePlan
     streams: Sequence[int]
-    """Stream index of each timed request; a single one for all clients."""
+    """Stream index of each timed request, or one index for all clients."""
     from_s: float = 0.0
 
 
@@ -60,11 +59,11 @@ class ScenarioRequests:
     """Requests of a scenario in a study, with new arrivals for each seed."""
 
     client_batch = 1
-    """Always 1: the scenario sets the items of a request, and metrics count requests."""
+    """Always 1: the scenario sets the items per request, and metrics count requests."""
     varies: bool = False
     sent: InputSummary | None = None
     guessed: tuple[str, ...] = ()
-    """This and the two attributes above are as in the `Payloads` of one model."""
+    """This and the two attributes above have the same meaning as in `Payloads`."""
 
     def __init__(self, scenario: Scenario) -> None:
         self._scenario = scenario
@@ -89,7 +88,7 @@ class ScenarioRequests:
     def load(self, host: str, port: int, *, seed: int, seconds: float) -> ClientWorkload:
         """Return the workload of an evaluation; seed 0 gives the scenario's own arrivals.
 
-        Raise UsageError if no request is due in this time, or LaunchFailed if a model has no
+        Raise UsageError if no request is due within `seconds`, or LaunchFailed if a model has no
         metadata.
         """
         key = (seed, seconds)
@@ -106,14 +105,11 @@ class ScenarioRequests:
 
 
 class _Sent:
-    """Builder of a scenario's requests."""
-
     def __init__(self, scenario: Scenario, host: str, port: int) -> None:
         self._scenario = scenario
         self._host = host
         self._port = port
         self._made: dict[int, Payloads] = {}
-        """Payloads by stream index, without deadlines."""
         self._signatures = {
             group.name: readiness.signature(
                 host, port, payloads.infer_path(group.names[0]).removesuffix("/infer"), {}
@@ -122,7 +118,7 @@ class _Sent:
         }
 
     def clients(self, place: int, stream: Stream) -> ClientWorkload:
-        """Return a workload whose connections are each a client of one model."""
+        """Return a workload in which each connection is a client of one model."""
         scenario = self._scenario
         group = scenario.group(stream.group)
         book = _Book()
@@ -144,7 +140,6 @@ class _Sent:
         )
 
     def _requests(self, place: int, deadline_s: float) -> Payloads:
-        """Return a stream's requests with a deadline; many deadlines leave fewer for each."""
         scenario = self._scenario
         stream = scenario.streams[place]
         sent = self._made.get(place)
@@ -158,7 +153,7 @@ class _Sent:
         return _with_timeout(dataclasses.replace(sent, requests=kept), deadline_s)
 
     def list_requests(self, draw: int = 0) -> ClientWorkload | None:
-        """Return all timed requests, or None; `draw` is as in `arrivals.draw_arrivals`."""
+        """Return all timed requests, or None if there are none; for `draw`, see `draw_arrivals`."""
         scenario = self._scenario
         names = [name for group in scenario.groups for name in group.names]
         book = _Book()
@@ -197,13 +192,11 @@ class _Sent:
 
 
 class _Book:
-    """Distinct heads and bodies of requests."""
-
     def __init__(self) -> None:
         self._heads: list[RequestRoute] = []
         self._bodies: list[bytes] = []
         self._places: dict[int, tuple[Payloads, int, dict[str, int]]] = {}
-        """Id of payloads -> these, their first body's index, and their head indexes by model."""
+        """Id of payloads -> the payloads, index of their first body, and head indexes by model."""
 
     def pair(self, sent: Payloads, name: str, number: int) -> tuple[int, int]:
         if id(sent) not in self._places:
@@ -263,6 +256,6 @@ def _with_timeout(sent: Payloads, deadline_s: float) -> Payloads:
 
 
 def model_of(group: ModelGroup) -> str:
-    """Return the model whose copies a served group holds."""
+    """Return the model whose copies a group serves."""
     assert group.model is not None, "checked"
     return group.model

@@ -13,7 +13,7 @@ from tuner.evaluation.scenarios.values import Scenario
 
 QUANTILES = (0.5, 0.99, 0.999, 1.0)
 FAR_S = 0.005
-"""Delay beyond a deadline that no message latency explains."""
+"""Lateness that message latency cannot explain."""
 
 
 class RequestOutcome(NamedTuple):
@@ -38,15 +38,15 @@ class Counts:
     far_late: int
     """Number of requests over 5 ms late."""
     refused_at_once: Mapping[str, int]
-    """Reason -> requests rejected on arrival."""
+    """Mapping from reason to number of requests rejected on arrival."""
     dropped: Mapping[str, int]
-    """Reason -> requests rejected after admission."""
+    """Mapping from reason to number of requests rejected after admission."""
     round_trips_ms: tuple[float, ...]
-    """Latencies of responses at `QUANTILES`; empty without responses."""
+    """Latencies of responses at `QUANTILES`; empty if there are no responses."""
 
     @property
     def admitted(self) -> int:
-        """Number of requests not rejected on arrival."""
+        """Number of requests that were not rejected on arrival."""
         return self.requests - sum(self.refused_at_once.values())
 
 
@@ -56,10 +56,10 @@ class ScenarioResult:
 
     scenario: str
     seconds: float
-    """Time until the last outcome, but at least the scenario's duration."""
+    """Time until the last outcome, or the scenario's duration if longer."""
     streams: Mapping[str, Counts]
     by_deadline: Mapping[str, Mapping[float, Counts]]
-    """Stream -> deadline in ms -> counts, for streams whose deadlines grow."""
+    """Counts by stream and deadline in ms, for streams whose deadlines grow."""
 
     @property
     def requests(self) -> int:
@@ -68,7 +68,7 @@ class ScenarioResult:
 
     @property
     def goodput_per_s(self) -> float:
-        """Number of timely responses per second."""
+        """Responses per second that met their deadlines."""
         return sum(one.in_time for one in self.streams.values()) / self.seconds
 
 

@@ -1,9 +1,9 @@
-"""Scenario served in real time, on Luthier's engine with real replicas.
+"""Scenario served in real time by Luthier with real replicas.
 
     start an empty server -> deploy the copies -> send every request when it is due -> end it
 
-Arrivals are those of the emulation. Each request carries its deadline (the Open Inference
-Protocol's `timeout`); latency counts from the time it was due.
+Arrivals are the same as in the emulation. Each request carries its deadline (the Open Inference
+Protocol's `timeout`), and its latency counts from the time it was due.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from tuner.values.measurement import LATE_S
 DEPLOY_TIMEOUT_S = 90.0
 MEMORY = "clockwork.memory_mb"
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
-"""Valid group names: model names are part of URLs."""
+"""Valid group names, which become part of URLs."""
 PROFILES = "server.profiles_dir"
 MAX_MODELS = 1000
 MAX_SECONDS = 3600.0
@@ -51,18 +51,18 @@ class ScenarioRun(results.ScenarioResult):
     """Result of one run in real time."""
 
     send_lag_ms: float
-    """p99 of the sending delay of timed requests."""
+    """p99 of the delay in sending timed requests."""
     sent_late: float
     """Share of timed requests sent over a millisecond late."""
     client_cores: float
-    """CPU time of the load generators, divided by the run's time."""
+    """CPU time of the load generators, divided by the duration of the run."""
     server: PoolCounts
 
 
 def run(scenario: Scenario, *, say: Callable[[str], None] = lambda _: None) -> ScenarioRun:
     """Serve a scenario once.
 
-    Raise UsageError if it cannot be served, or TunerError if a part fails.
+    Raise UsageError if it cannot be served, or TunerError on failure.
     """
     began_s = time.monotonic()
     with open_server(scenario) as engine:
@@ -92,7 +92,7 @@ def start_server(
     profiles: pathlib.Path | None = None,
     program: Sequence[str] = SERVER,
 ) -> LuthierProcess:
-    """Start a server with all models of a checked scenario; the caller ends it.
+    """Start a server with all models of a checked scenario; the caller must stop it.
 
     Model profiles are kept in the folder `profiles`, if given. Raise TunerError if the server does
     not start.
@@ -139,7 +139,7 @@ def drive(scenario: Scenario, engine: LuthierProcess) -> ScenarioRun:
 
 
 def check(scenario: Scenario) -> None:
-    """Raise UsageError if a scenario can only be emulated."""
+    """Raise UsageError if a scenario can only be emulated, not served."""
     why = next(_why_not(scenario), None)
     if why is not None:
         raise UsageError(f"scenario {scenario.name}: {why}")
@@ -212,7 +212,6 @@ def configuration_of(
 
 
 def _drive_all(loads: Sequence[ClientWorkload]) -> list[PhaseResult]:
-    """Run all load generators at once; the first failure ends the others."""
     stopped = threading.Event()
     with contextlib.ExitStack() as opened:
         # Exits last: after a failure, closed generators unblock the threads.
@@ -262,7 +261,6 @@ def _service(
 def _ends(
     scenario: Scenario, load: ClientWorkload, found: PhaseResult, begin_s: float
 ) -> Iterator[results.RequestOutcome]:
-    """Yield the outcomes of a load that began at `begin_s`; due times identify its requests."""
     records = found.records
     places = np.zeros(len(records), dtype=int)
     if load.plan.offsets_s:

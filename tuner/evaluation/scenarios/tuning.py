@@ -1,4 +1,4 @@
-"""Scenario as the target of a study: one deadline, timed requests, and knobs."""
+"""Scenario as the target of a study: its checks, deadline, rate and search space."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ MEMORY, PAGE = served.MEMORY, "clockwork.page_mb"
 
 
 def check(scenario: Scenario, *, seconds: float) -> None:
-    """Raise UsageError if a scenario cannot be tuned in evaluations that last `seconds`."""
+    """Raise UsageError if a scenario cannot be tuned with evaluations that last `seconds`."""
     served.check(scenario)
     served.configuration_of(scenario)  # its settings are the serving core's
     for stream in scenario.streams:
@@ -59,7 +59,7 @@ def _why_not(stream: Stream, seconds: float) -> str | None:
 
 
 def deadline_ms(scenario: Scenario) -> float:
-    """Return the one deadline of a checked scenario."""
+    """Return the deadline that all streams of a checked scenario share."""
     return round(1e3 * scenario.streams[0].deadline.first_s, 9)
 
 
@@ -73,7 +73,7 @@ def rate_per_s(scenario: Scenario) -> float:
 
 
 def default_space(scenario: Scenario) -> SearchSpace:
-    """Return the bundled space around a scenario's values; memory is a knob only with a budget."""
+    """Return the bundled space around a scenario's values; memory is a knob if it has a budget."""
     found = files.load_bundled(SPACE)
     assert found is not None, "it is bundled"
     own = served.configuration_of(scenario)
@@ -88,7 +88,7 @@ def default_space(scenario: Scenario) -> SearchSpace:
 
 
 def with_baseline(space: SearchSpace, scenario: Scenario) -> SearchSpace:
-    """Return the space with the scenario's values, its baseline, as defaults, added if missing."""
+    """Return the space with the scenario's values as defaults, adding them where missing."""
     own = served.configuration_of(scenario)
     knobs = tuple(
         _with_own(knob, own[knob.name]) if knob.name in own else knob for knob in space.knobs
@@ -101,7 +101,7 @@ def with_room(
 ) -> tuple[SearchSpace, str | None]:
     """Return the space without memory budgets too small for the largest model, and a note.
 
-    Models are held in whole pages, whose size is the scenario's unless it is a knob.
+    Models occupy whole pages, whose size is the scenario's unless it is a knob.
     """
     knobs = {knob.name: knob for knob in space.knobs}
     memory, page = knobs.get(MEMORY), knobs.get(PAGE)
@@ -137,7 +137,6 @@ def with_room(
 
 
 def _with_own(knob: Knob, own: Value) -> Knob:
-    """Return the knob with a value as its default, added if missing."""
     if isinstance(knob, DeviceKnob) or own == knob.default:
         return knob
     if isinstance(knob, ChoiceKnob):
@@ -149,10 +148,6 @@ def _with_own(knob: Knob, own: Value) -> Knob:
 
 
 def _around(knob: Knob, own: Value | None) -> Knob:
-    """Return the knob with the scenario's value as default, and its number of values unchanged.
-
-    Memory budgets are scaled; in other knobs, the nearest value is replaced.
-    """
     if own is None or isinstance(own, str) or not isinstance(knob, IntKnob | FloatKnob):
         return knob
     if knob.name == MEMORY:

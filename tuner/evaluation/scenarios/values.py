@@ -1,4 +1,4 @@
-"""Scenario values: workers, the models that share them, and streams of requests.
+"""Values that describe a scenario: workers, the models that share them, and request streams.
 
 Times are in seconds; emulation (`emulated`) and serving (`served`) use the same values. Pure.
 """
@@ -20,7 +20,7 @@ class EmulatedProfile:
     pages: int
     load_s: float
     batch_s: Mapping[int, float]
-    """Items in a batch -> seconds; other batches are padded to the next size."""
+    """Mapping from items in a batch to seconds; other batches are padded to the next size."""
 
 
 MAX_ARRIVALS = 10_000_000
@@ -40,19 +40,19 @@ class ModelGroup:
     name: str
     copies: int
     profile: EmulatedProfile | None = None
-    """Cost on emulated workers; None if the group can only be served."""
+    """Cost on emulated workers, or None if the group can only be served."""
     model: str | None = None
-    """Bundled model or file to copy; None if the group can only be emulated."""
+    """Bundled model or file to copy, or None if the group can only be emulated."""
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Names of the copies, in order."""
+        """Names of the group's copies, in order."""
         return tuple(f"{self.name}-{copy}" for copy in range(self.copies))
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Deadline:
-    """Relative deadline, which may grow over time."""
+    """Deadline relative to a request's arrival; it may grow over time."""
 
     first_s: float
     factor: float = 1.0
@@ -73,28 +73,28 @@ class Stream:
     group: str
     deadline: Deadline
     rate_per_s: float = 0.0
-    """Total rate over the group's models; 0 for clients and traces."""
+    """Total rate of all models in the group; 0 for clients and traces."""
     arrivals: Arrivals = "poisson"
     exponent: float = 0.0
-    """Exponent of Zipf's law for the models' popularity; 0 if all are equally popular."""
+    """Exponent of Zipf's law for model popularity; 0 if all models are equally popular."""
     active_every_s: float = 0.0
-    """Time after which one more model gets requests; 0 if all get them from the start."""
+    """Time after which one more model gets requests; 0 if all models get them from the start."""
     clients: int = 0
-    """Number of clients per model, instead of a rate; each sends again after a response."""
+    """Number of clients per model, in place of a rate; each resends after a response."""
     items: int = 1
     from_s: float = 0.0
     trace: tuple[tuple[float, int], ...] = ()
-    """Ascending seconds and model indexes, for `trace` arrivals."""
+    """Rows of a time in seconds (ascending) and a model index, for `trace` arrivals."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class EmulationSettings:
-    """Settings of the emulation, apart from profiles."""
+    """Settings of the emulation other than profiles."""
 
     jitter: tuple[float, ...] = (1.0,)
-    """Factors by which durations vary; each action draws one."""
+    """Factors by which durations vary; each action draws one of them."""
     message_latency_s: float = 0.0002
-    """Mean message latency, half of it fixed and half exponential."""
+    """Mean message latency: one half is fixed, the other exponentially distributed."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -106,7 +106,7 @@ class Scenario:
     seed: int
     workers: int
     pages: int | None
-    """Memory of each worker in pages; None if it has room for all models."""
+    """Number of memory pages of each worker, or None if it has room for all models."""
     concurrent_loads: bool
     groups: tuple[ModelGroup, ...]
     streams: tuple[Stream, ...]
@@ -123,5 +123,5 @@ class Scenario:
         raise KeyError(group)
 
     def group(self, name: str) -> ModelGroup:
-        """Return a group by its name."""
+        """Return a group by name."""
         return next(one for one in self.groups if one.name == name)

@@ -1,1 +1,1 @@
-"""Performance models: predict every configuration's mean latency from a short model profile."""
+"""Performance models, which predict every configuration's mean latency from a short profile."""

@@ -1,6 +1,6 @@
 """Closed-form prediction of a configuration's mean latency.
 
-At a fixed concurrency the mean follows from the throughput (Little's law), which every part limits
+At a fixed concurrency, it follows from the throughput (Little's law), which every part limits
 (operational bounds: Denning and Buzen, Computing Surveys 10:225, 1978):
 
     workers      replicas x batch / time of a batch under the quota
@@ -24,14 +24,14 @@ from tuner.values.configuration import Value
 SOFTNESS = 8.0
 """Exponent S that smooths nearby bounds: throughput = (sum of rate^-S)^(-1/S)."""
 TOGETHER = 4.0
-"""All requests leave together if the timeout is 1/4 of the gateway's time for all of them."""
+"""Ratio of the gateway's time for all requests to the timeout up to which all leave together."""
 UNKNOWN_REQUEST_S = 1e-4
 """CPU time of a request in gateway or client if unmeasured: 0.1 ms, a typical value."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Workload:
-    """Workload and number of cores that a prediction assumes."""
+    """Workload and core count that a prediction assumes."""
 
     concurrency: int
     client_batch: int
@@ -39,7 +39,7 @@ class Workload:
 
 
 def mean_ms(profile: CostProfile, load: Workload, candidate: Mapping[str, Value]) -> float:
-    """Predict the mean latency; missing knobs have the engine's defaults."""
+    """Predict the mean latency; missing knobs take the engine's defaults."""
     replicas = int(candidate.get("replica.count", 1))
     threads = int(candidate.get("replica.threads", 1))
     quota = float(candidate.get("replica.cpu", 0) or threads)
@@ -73,7 +73,7 @@ def mean_ms(profile: CostProfile, load: Workload, candidate: Mapping[str, Value]
 def all_ms(
     profile: CostProfile, load: Workload, candidates: Sequence[Mapping[str, Value]]
 ) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
-    """Predict the mean latencies (m,) of candidates."""
+    """Predict each candidate's mean latency, (m,)."""
     return np.array([mean_ms(profile, load, cell) for cell in candidates])
 
 
@@ -82,9 +82,9 @@ def _batch(
 ) -> tuple[float, int]:
     """Return the items in a typical batch, and the number of replicas that have one.
 
-    Without a timeout, a batch gathers during the previous one: half of the replica's share of items
-    in flight. With a timeout, it waits until it is full: further replicas idle, and returning
-    requests fill a batch if the timeout is long enough.
+    Without a timeout, a batch forms during the previous one, from half of the replica's share of
+    the items in flight. With a timeout, it waits until it is full; other replicas idle, and
+    returning requests fill a batch if the timeout is long enough.
     """
     share = items / replicas
     if timeout_s <= 0 or most == 1:
@@ -100,11 +100,7 @@ def _batch(
 def _fill_s(
     items: int, groups: int, batch: float, most: int, timeout_s: float, item_s: float
 ) -> float:
-    """Return how long a replica waits for its next batch.
-
-    `batch` and `most` are the items in a typical and a full batch, `groups` the number of
-    replicas that have one, and `item_s` the cost of an item in gateway and client.
-    """
+    """Return how long a replica waits for a batch; `item_s` is an item's cost outside it."""
     if timeout_s <= 0 or most == 1:
         return 0.0
     if batch < most:
@@ -114,7 +110,7 @@ def _fill_s(
 
 
 def interpolate(costs: Sequence[BatchCost], size: float) -> tuple[float, float]:
-    """Return service and CPU time of a batch, linear between and beyond the measured sizes."""
+    """Return service time and CPU time of a batch, linear between and beyond measured sizes."""
     sizes = [cost.size for cost in costs]
     found = []
     for values in ([cost.service_s for cost in costs], [cost.cpu_s for cost in costs]):

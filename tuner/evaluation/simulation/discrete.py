@@ -1,10 +1,10 @@
-"""Event simulation of the engine: the real scheduler in virtual time, on shared cores.
+"""Event simulation of the engine: the real scheduler in virtual time, with shared cores.
 
     client --request--> gateway --> scheduler --batch--> replica --> gateway --response--> client
 
-Between events, all parts with work (core-seconds) run at once, as fast as their threads allow; if
-they want more cores than there are, all slow down alike (processor sharing). A replica that has
-spent its CPU quota stops until its next period (100 ms). Costs come from the profile, batching and
+Between events, all parts that have work (core-seconds) run at once, as fast as their threads allow;
+if they need more cores than exist, all slow down alike (processor sharing). A replica that has
+used its CPU quota stops until its next period (100 ms). Costs come from the profile, batching and
 waits from `serving.scheduling`. Deterministic.
 """
 
@@ -35,20 +35,18 @@ from tuner.values.configuration import Value
 
 PERIOD_S = 0.1
 SLOTS = 2
-"""Number of batches that a replica may hold: one running, one buffered."""
+"""Number of batches that a replica may hold: one running and one buffered."""
 MIN_S = 0.4
 """Minimum virtual time: four periods of the quota."""
 MAX_REQUESTS = 4_000
 WARMUP = 0.25
-"""Share of the responses that are dropped as warm-up."""
+"""Share of the responses that are discarded as warm-up."""
 INTO_GATEWAY = 0.6
-"""Share of a request's gateway cost that precedes its batch; the rest comes with the response."""
+"""Share of a request's gateway cost that precedes its batch; the rest follows."""
 _TINY_S = 1e-12
 
 
 class _Processor:
-    """Part of the engine that does one piece of work after another."""
-
     __slots__ = ("budget_s", "left_s", "quota", "refill_s", "speed", "waiting", "what")
 
     def __init__(self, *, quota: float = math.inf, phase_s: float = 0.0) -> None:
@@ -77,13 +75,11 @@ class _Processor:
 
     @property
     def wanted_cores(self) -> float:
-        """Number of cores that it would use now."""
+        """Number of cores that it could use now."""
         return self.speed if self.what is not None and self.budget_s > _TINY_S else 0.0
 
 
 class _Engine:
-    """Engine with one configuration under one workload."""
-
     def __init__(
         self, profile: CostProfile, load: Workload, candidate: Mapping[str, Value]
     ) -> None:
@@ -117,7 +113,7 @@ class _Engine:
         self._scheduler.on(WarmupMeasured(sizes, settings.replica.cpu, threads), 0.0)
 
     def run(self) -> list[float]:
-        """Return latencies in seconds, in order of completion."""
+        """Return the latencies in seconds, in order of completion."""
         for _ in range(self._load.concurrency):
             self._client.give("send", self._client_s)
         steps = 0

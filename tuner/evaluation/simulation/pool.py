@@ -3,8 +3,8 @@
     source --request--> scheduler --LOAD, UNLOAD, INFER--> emulated worker
     emulated worker --result--> scheduler --response--> source
 
-A worker runs one action at a time (with `concurrent_loads`, loads alongside batches), for the
-profile's time with jitter. An action that misses its window fails. The run is deterministic if
+A worker runs one action at a time (with `concurrent_loads`, also a load beside a batch), for the
+profile's time with jitter. An action that misses its window fails. A run is deterministic if
 jitter and message latency are.
 """
 
@@ -46,7 +46,7 @@ class EmulatedModel:
     pages: int
     load_s: float
     batch_s: Mapping[int, float]
-    """Items -> seconds; other sizes are padded to the next one."""
+    """Mapping from items to seconds; other sizes are padded to the next one."""
 
     def took_s(self, items: int) -> float:
         """Return the seconds that a batch takes."""
@@ -55,17 +55,16 @@ class EmulatedModel:
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class EmulatedRequest:
-    """One request of the workload."""
+    """Request to the pool."""
 
     at_s: float
     model: int
     objective_s: float
-    """Deadline, relative to `at_s`."""
+    """Deadline relative to `at_s`."""
     items: int = 1
     client: int = -1
-    """Client that waits for the response, or -1."""
+    """Index of the client that waits for the response, or -1 if none does."""
     stream: int = 0
-    """Kind of request, for statistics."""
     flow: str = ""
 
 
@@ -73,7 +72,7 @@ class ArrivalSource(Protocol):
     """Source of requests."""
 
     def __iter__(self) -> Iterator[EmulatedRequest]:
-        """Yield open-loop requests in order of time."""
+        """Yield the initial requests in order of time."""
 
     def next_request(self, request: EmulatedRequest, now_s: float) -> EmulatedRequest | None:
         """Return a client's next request after a response or rejection."""
@@ -81,14 +80,14 @@ class ArrivalSource(Protocol):
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Fault:
-    """Event that befalls a worker."""
+    """Event that affects a worker."""
 
     at_s: float
     worker: int
     kind: Literal["dies", "drains", "returns", "slows"]
-    """A draining worker finishes its actions, and gets no more until it has died and returned."""
+    """Kind of event; a draining worker finishes its actions but gets no more until it restarts."""
     factor: float = 1.0
-    """Factor of all later durations, for `slows`."""
+    """Factor by which all later durations grow, for `slows`."""
 
 
 @dataclasses.dataclass(slots=True)
@@ -97,7 +96,7 @@ class EmulatedOutcome:
 
     request: EmulatedRequest
     done_s: float = math.nan
-    """Time of the response or rejection; NaN if there was none."""
+    """Time of the response or rejection, or NaN if there was none."""
     refused: RejectionReason | None = None
     batch: int = 0
     left: int = 0
@@ -110,7 +109,7 @@ class EmulatedOutcome:
 
 
 class EmulatedWorker:
-    """Worker, with the progress of its executors and its loaded models."""
+    """Worker with the progress of its executors and its loaded models."""
 
     def __init__(self, number: int, *, pages: int | None, concurrent_loads: bool) -> None:
         self.number = number
@@ -120,19 +119,18 @@ class EmulatedWorker:
         self.is_draining = False
         self.factor = 1.0
         self.life = 0
-        """Number of deaths; actions of an earlier life have no result."""
+        """Number of deaths so far; actions from an earlier life yield no result."""
         self.free_s = {ActionType.INFER: 0.0, ActionType.LOAD: 0.0}
         self.held: dict[ModelId, int] = {}
-        """Loaded models with their pages; may be set before the run."""
+        """Mapping from loaded model to its pages; may be set before the run."""
         self.busy_s: dict[ActionType, float] = dict.fromkeys(ActionType, 0.0)
         self.counts: collections.Counter[ActionType] = collections.Counter()
         self.batches: collections.Counter[int] = collections.Counter()
         self.too_late = 0
-        """Number of actions that missed their window."""
         self.max_pages = 0
 
     def executor(self, kind: ActionType) -> ActionType:
-        """Return an action's executor; loads and batches share one without `concurrent_loads`."""
+        """Return an action's executor; loads and batches share one unless `concurrent_loads`."""
         return kind if self.concurrent_loads else ActionType.INFER
 
 
@@ -150,7 +148,7 @@ class EmulatedPool:
     ) -> None:
         """Announce models and workers, numbered by position, to the scheduler.
 
-        `jitter` draws a factor per action, `message_latency_s` a message's latency.
+        `jitter` draws a factor for each action, `message_latency_s` the latency of each message.
         """
         self._scheduler = scheduler
         self._models = models
@@ -160,10 +158,9 @@ class EmulatedPool:
         self._events: list[tuple[float, int, Callable[[float], None]]] = []
         self._count = 0
         self._done: list[EmulatedOutcome] = []
-        """Outcomes that the current event completed."""
         self.outcomes: list[EmulatedOutcome] = []
         self.planning_s = 0.0
-        """Time that the scheduler takes in the run."""
+        """CPU time of the scheduler in this run."""
         for model in models:
             event = ModelUp(model.id, model.pages, model.load_s, model.batch_s, pads=True)
             scheduler.on(event, 0.0)
@@ -171,7 +168,7 @@ class EmulatedPool:
             self._up(worker, 0.0)
 
     def run(self, traffic: ArrivalSource, faults: Sequence[Fault] = ()) -> list[EmulatedOutcome]:
-        """Run the workload until no event remains."""
+        """Run the workload until no events remain."""
         self.planning_s = 0.0
         for fault in faults:
             self._later(fault.at_s, functools.partial(self._befall, fault))
@@ -260,7 +257,6 @@ class EmulatedPool:
             self._up(worker, now_s)
 
     def _take(self, action: Action, now_s: float) -> None:
-        """Give a worker an action; its result is known at once."""
         worker = self.workers[action.worker]
         model = self._by_id[action.model]
         if not worker.is_up:
@@ -298,7 +294,6 @@ class EmulatedPool:
     def _answer(
         self, action: Action, worker: EmulatedWorker, at_s: float, times: StageTimes | None
     ) -> None:
-        """Report the end of an action; without `times`, it was not started."""
         result = ActionResult(action.id, worker.number, times is not None, times)
         act = functools.partial(self._result, result, action, worker.life)
         self._later(at_s + self._message_latency_s(), act)

@@ -1,8 +1,8 @@
-"""ONNX model with one input on mosec: bytes of an item in, bytes of its first output out.
+"""mosec server of an ONNX model with one input: an item's bytes in, its first output's bytes out.
 
     MODEL_FILE=model.onnx WORKERS=2 THREADS=1 MAX_BATCH=8 MAX_WAIT_MS=1 python server.py --port 8000
 
-Settings that are not mosec's own come as environment variables, which its workers read too.
+Settings that mosec lacks come from environment variables, which its workers read too.
 """
 
 import os
@@ -19,11 +19,11 @@ except ModuleNotFoundError as error:
     )
 
 DATATYPES = {"float": "f4", "double": "f8", "int32": "i4", "int64": "i8", "uint8": "u1"}
-"""ONNX Runtime's names of number types -> NumPy's."""
+"""ONNX Runtime's names of datatypes -> NumPy's."""
 
 
 class OnnxModel(Worker):
-    """Worker process; `forward` gets one item, or a list of items when batching."""
+    """Worker process whose `forward` gets one item, or a list of items if batching is on."""
 
     resp_mime_type = "application/octet-stream"
 
@@ -38,11 +38,11 @@ class OnnxModel(Worker):
         self.shape = [size if isinstance(size, int) else -1 for size in self.input.shape[1:]]
 
     def deserialize(self, data: bytes) -> bytes:
-        """Return the body as it is."""
+        """Return the body unchanged."""
         return data
 
     def serialize(self, data: bytes) -> bytes:
-        """Return the answer as it is."""
+        """Return the answer unchanged."""
         return data
 
     def forward(self, data: bytes | list[bytes]) -> bytes | list[bytes]:

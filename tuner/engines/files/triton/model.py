@@ -1,4 +1,4 @@
-"""ONNX model for Triton's Python backend: requests that come together make one call."""
+"""ONNX model on Triton's Python backend, called once for all requests of a batch."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ DATATYPES = {
     "int8": "INT8",
     "uint8": "UINT8",
 }
-"""ONNX Runtime's names of number types -> Triton's."""
+"""ONNX Runtime's names of datatypes -> Triton's."""
 
 
 class TritonPythonModel:
-    """Instance of the model, in a process of the backend."""
+    """Instance of the model, in a process of Triton's Python backend."""
 
     @staticmethod
     def auto_complete_config(config: Any) -> Any:
-        """Add the inputs and outputs of the model's file; Triton adds the batch axis to each."""
+        """Add the inputs and outputs of the model file; Triton adds the batch axis to each."""
         session = _session()
         for node in session.get_inputs():
             config.add_input(_describe(node))
@@ -42,7 +42,7 @@ class TritonPythonModel:
         self._outputs = [node.name for node in self._session.get_outputs()]
 
     def execute(self, requests: list[Any]) -> list[Any]:
-        """Run one batch of requests, each with the rows of one client."""
+        """Run one batch of requests, each of which holds the rows of one client."""
         rows = {
             name: [triton.get_input_tensor_by_name(each, name).as_numpy() for each in requests]
             for name in self._inputs

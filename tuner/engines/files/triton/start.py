@@ -1,9 +1,9 @@
-"""Script that becomes the `tritonserver` in the wheel `nvidia-pytriton`, with its Python backend.
+"""Script that runs `tritonserver` from the wheel `nvidia-pytriton`, with its Python backend.
 
     python start.py --port 8000 --work FOLDER
 
-FOLDER holds `models/NAME/config.pbtxt` of one model; everything else that Triton needs is put next
-to it. Run this with the interpreter into which `nvidia-pytriton` was installed.
+FOLDER holds `models/NAME/config.pbtxt` for one model; everything else that Triton needs is put next
+to it. Run this with the interpreter that has `nvidia-pytriton` installed.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ SERVER = SITE / "pytriton" / "tritonserver"
 
 
 def main() -> None:
-    """Lay out the repository and the backend, and start the server."""
+    """Set up the model repository and the backend, and start the server."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--port", type=int, required=True)
     parser.add_argument("--work", type=pathlib.Path, required=True)
