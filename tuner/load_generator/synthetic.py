@@ -20,7 +20,7 @@ from tuner.load_generator.payloads import Payloads
 
 REQUESTS = 64
 VARYING_REQUESTS = 256
-"""Distinct requests if shapes vary, enough for the median and the 90th percentile."""
+"""Number of distinct requests if shapes vary, enough for the median and the 90th percentile."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -53,7 +53,7 @@ class SyntheticInputs:
         return "x".join(sizes)
 
     def payloads(self, rng: np.random.Generator, *, model: str, client_batch: int = 1) -> Payloads:
-        """Draw new requests, at most `MAX_BYTES` together, or raise UnknownSize."""
+        """Draw new requests, `MAX_BYTES` at most, or raise UnknownSize."""
         if self.missing:
             raise unknown(self.signature, self.missing)
         made: list[list[oip_body.RequestInput]] = []
@@ -90,7 +90,7 @@ def plan_inputs(
     card: Sizes,
     told: str = "",
 ) -> SyntheticInputs:
-    """Bind sizes to the signature, options first, or raise UsageError if any does not fit."""
+    """Assign sizes to the signature's axes, options first, or raise UsageError if one is wrong."""
     try:
         first = shapes.bind(signature, options)
         # Written for the batched or the unbatched model.

@@ -1,4 +1,4 @@
-"""Energy per request of a load, with a 95 % interval from its blocks.
+"""Energy per request under load, with a 95 % interval from its blocks.
 
 Counters cover whole devices, including other work and idle power.
 """
@@ -37,8 +37,8 @@ def energy_of(
 ) -> Energy | None:  # fmt: skip
     """Return the energy of the measured part of a phase.
 
-    Block times and `start_s`, the end of the warm-up, count from the first send at monotonic time
-    `origin_s`. None without requests or energy, or if the trace does not cover the part.
+    Block times and `start_s`, the end of the warm-up, count from the first send, at monotonic time
+    `origin_s`. None without requests, energy, or a trace of the whole part.
     """
     begin_s, end_s = origin_s + start_s, origin_s + start_s + seconds
     is_covered = len(trace.at_s) >= MIN_READINGS and not (

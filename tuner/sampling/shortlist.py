@@ -37,9 +37,9 @@ def make_shortlist(
     but: Configuration | None = None,
     most: int,
 ) -> Shortlist | None:
-    """Choose at most `most` configurations; None without successes or logarithms.
+    """Choose at most `most` configurations, or return None without successes or logarithms.
 
-    `but` is evaluated anyway, as the default.
+    `but` is left out, as it is evaluated anyway, like the default.
     """
     history = recommendation.history_of(study, candidates)
     if history is None or not len(history.targets) or history.scale != "log":
