@@ -77,7 +77,7 @@ def _poisson(rate_per_s: float, seed: int) -> Iterator[float]:
 def _burst(rate_per_s: float, seed: int) -> Iterator[float]:
     """Yield Poisson arrivals with a burst of `BURST_S` in every `BURST_PERIOD_S`.
 
-    `rate_per_s` is the mean over whole periods. The integrated rate is inverted (Cinlar,
+    `rate_per_s` is the mean over whole periods. Arrivals invert the integrated rate (Cinlar,
     Introduction to Stochastic Processes, 1975, section 4.7).
     """
     rng = random.Random(seed)  # noqa: S311  chance of a load, not of a secret

@@ -172,10 +172,10 @@ class ConnectionPool:
         self.poller.modify(connection.socket.fileno(), events)
 
     def poll_finely(self, timeout_s: float) -> list[tuple[int, int]]:
-        """Poll with a timeout in microseconds, as epoll's own counts milliseconds.
+        """Poll with a timeout in microseconds, as epoll itself counts milliseconds.
 
-        An epoll is readable while it has events, and older than its connections, so its descriptor
-        is below `select`'s limit of 1,024.
+        An epoll is readable while it has events. Being older than its connections, it has a
+        descriptor below `select`'s limit of 1,024.
         """
         if timeout_s > 0.0:
             select.select((self.poller,), (), (), timeout_s)

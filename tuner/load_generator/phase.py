@@ -74,7 +74,7 @@ class Phase:
         return self.warmup_end_s + race.look_s * (self._looks + 1)
 
     def look(self, mean_ms: float, *, sent: int) -> None:
-        """Compare the mean latency with the race's limit; end the measured part if it is above."""
+        """End the measured part if the mean latency exceeds the race's limit."""
         assert self.plan.race is not None
         at_s, limit_ms = self.next_look_s, self.plan.race.limits_ms[self._looks]
         self._looks += 1
@@ -145,8 +145,8 @@ class Phase:
 class Settling:
     """Wait at the end of a warm-up until latencies have settled.
 
-    They have settled if dropping at most half of them, from the start, minimises the marginal
-    standard error (MSER-5: White, Simulation 69:323, 1997).
+    They have settled if dropping at most the first half minimises the marginal standard error
+    (MSER-5: White, Simulation 69:323, 1997).
     """
 
     def __init__(self, start_s: float, max_s: float) -> None:

@@ -13,8 +13,8 @@ from tuner.load_generator import arrivals
 class Warmup:
     """Warm-up before the measurement; the workload continues without a pause.
 
-    It ends once `seconds` have passed and each connection has had `round_trips` responses; after
-    `cap_s`, that many on average suffice, in an open loop, that many in total. Lost requests count.
+    It ends once `seconds` have passed and each connection has had `round_trips` responses (after
+    `cap_s`, that many on average; in an open loop, in total). Lost requests count.
     """
 
     seconds: float = 0.1

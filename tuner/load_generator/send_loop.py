@@ -1,6 +1,6 @@
 """HTTP client that sends one phase of requests from one thread, on raw sockets and one epoll.
 
-Latency runs from just before the first byte is sent to just after the response's last is read.
+Latency runs from just before the first byte is sent to just after the response's last byte is read.
 """
 
 from __future__ import annotations

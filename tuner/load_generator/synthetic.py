@@ -90,7 +90,7 @@ def plan_inputs(
     card: Sizes,
     told: str = "",
 ) -> SyntheticInputs:
-    """Assign sizes to the signature's axes, options first, or raise UsageError if one is wrong."""
+    """Bind sizes to the signature, options first, or raise UsageError if any does not fit."""
     try:
         first = shapes.bind(signature, options)
         # Written for the batched or the unbatched model.

@@ -2,7 +2,7 @@
 
 The choice uses the search's posterior and the evaluations; comparisons use only the evaluations,
 with simultaneous intervals (Bonferroni) from the residual spread. Of the configurations tied with
-the leader, with a posterior mean within 3 % of it, the most preferred wins.
+the leader and within 3 % of its posterior mean, the most preferred wins.
 """
 
 from __future__ import annotations

@@ -120,8 +120,8 @@ def _batches(values: NDArray[np.float64]) -> NDArray[np.float64]:
 def spread_interval(blocks: tuple[Block, ...], spread_ms: float) -> Interval:
     """Return a 95 % interval for the evaluation's spread, from its blocks' spreads.
 
-    It uses Student's t on the log scale; unknown for fewer than 4 blocks, or too few requests in
-    one.
+    It uses Student's t on the log scale; unknown for fewer than 4 blocks, or if one has too few
+    requests.
     """
     spreads = [block.spread_ms for block in blocks]
     known = [max(FINEST_MS, spread) for spread in spreads if spread is not None]

@@ -38,7 +38,7 @@ def energy_of(
     """Return the energy of the measured part of a phase.
 
     Block times and `start_s`, the end of the warm-up, count from the first send, at monotonic time
-    `origin_s`. None without requests, energy, or a trace of the whole part.
+    `origin_s`. None without requests or energy, or if the trace does not cover the part.
     """
     begin_s, end_s = origin_s + start_s, origin_s + start_s + seconds
     is_covered = len(trace.at_s) >= MIN_READINGS and not (

@@ -53,9 +53,9 @@ def noise_between(
 ) -> HostNoise:
     """Return what the host did between two readings.
 
-    Server time covers processes alive at the second reading. Neighbours took the busy time that is
-    left, known only if the readings cover every local server process (`knows_server`). `share` is
-    the measured requests' share of the server's work.
+    Server time covers processes alive at the second reading. Neighbours took the busy time left by
+    servers and measuring processes, known only if the readings cover every local server process
+    (`knows_server`). `share` is the measured requests' share of the server's work.
     """
     foreign_s: float | None = None
     if knows_server and before.busy_s is not None and after.busy_s is not None:

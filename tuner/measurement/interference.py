@@ -26,7 +26,7 @@ class InterferenceDetector:
     def __init__(self, cores: int) -> None:
         self._cores = cores
         self._shares: dict[tuple[bool, bool], list[float]] = {}
-        """Recent shares, keyed by which values are unknown, as for a remote server."""
+        """Recent shares, keyed by which values are unknown."""
         self._left_s = CREDIT_S
 
     def is_disturbed(self, noise: HostNoise, *, loaded_s: float) -> bool:

@@ -48,7 +48,7 @@ def measure_outcome(
 ) -> tuple[Outcome, Measurement | None]:
     """Judge the measured part of a phase; see `summary.summarise`.
 
-    If the server `fell_behind`, latency would only depend on the measuring time.
+    If the server `fell_behind`, its latency depends on the measuring time.
 
     Returns:
         A measurement only if the outcome is ok. Otherwise it is failed with cause `timeout`

@@ -15,7 +15,7 @@ from tuner.metrics.objective import Objective
 from tuner.values.sampler_comparison import SamplerDifference, SamplerRun
 
 Pair = tuple[float, float]
-"""Objectives of two winners, in the objective's unit."""
+"""Objective values of two winners, in the objective's unit."""
 
 
 def best_so_far(values: Iterable[float | None], objective: Objective) -> tuple[float | None, ...]:

@@ -36,7 +36,7 @@ MAX_STEPS = 50
 _legendre = functools.lru_cache(maxsize=1)(np.polynomial.legendre.leggauss)
 _MAD = float(special.ndtri(0.75))
 LATE = 2.0
-"""Power of the spent share of pairs; 1 approximates O'Brien and Fleming's boundaries."""
+"""Exponent of the pairs' share; 1 approximates O'Brien and Fleming's boundaries."""
 NODES = 64
 _FARTHEST = 9.0
 EQUIVALENCE_MARGIN = math.log(1.03)
@@ -215,8 +215,6 @@ def _boundaries(at: tuple[int, ...], alpha: float) -> tuple[float, ...]:
 
 
 class _Density:
-    """Density of the sum of pairs without a crossing so far."""
-
     def __init__(self) -> None:
         self._count = 0
         self._sums: Array = np.zeros(1)

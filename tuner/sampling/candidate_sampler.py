@@ -76,7 +76,10 @@ class SamplerContext:
         return np.asarray(points[-1], dtype=float)
 
     def at_random(self) -> Proposal:
-        """Propose a random untried candidate, if any, otherwise one that never failed."""
+        """Propose a random untried candidate, or else one that never failed.
+
+        In an infinite space, it is a new draw.
+        """
         origin: Origin = "initial" if self.history.trial_count < self.initial else "guided"
         if not self.candidates.is_complete:
             drawn = {

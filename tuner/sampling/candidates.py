@@ -138,7 +138,7 @@ class CandidateSet:
 
     @property
     def design_width(self) -> int:
-        """Number of entries that are not derived."""
+        """Number of vector entries that are not derived."""
         return self.width - self.extra
 
     @functools.cached_property

@@ -4,7 +4,7 @@ The `initial` trials are the default, candidates that predictions or earlier stu
 scrambled Sobol design among likely feasible candidates. Later trials fit the processes
 (`model_averaging`) and propose the candidate, perhaps a replicate, with the best product of
 `knowledge_gradient` and the probabilities of success (`feasibility`, `headroom`) and of keeping the
-metric constraints; the probabilities alone until something is feasible.
+metric constraints. Until something is feasible, the probabilities alone decide.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ TURNS = 4
 
 
 class GpSampler(CandidateSampler):
-    """Sampler by knowledge gradient times the probability of feasibility."""
+    """Sampler that maximises the knowledge gradient times the probability of feasibility."""
 
     options: ClassVar[tuple[str, ...]] = ("first", "earlier")
     models_limits = True
@@ -67,7 +67,7 @@ class GpSampler(CandidateSampler):
             guess: (m,) predicted objectives of the candidates, minimised and positive.
 
         Raises:
-            UsageError: `earlier` or a prediction does not match the candidates, or is not positive.
+            UsageError: `earlier` or `guess` does not match the candidates, or `guess` is not positive.
         """
         super().__init__(seed=seed, initial=initial, candidates=candidates)
         self._first = tuple(first)
@@ -202,7 +202,7 @@ class StructuredSampler(GpSampler):
 def is_likely(log_feasible: Array) -> NDArray[np.bool_]:
     """Return which candidates (m,) are likely feasible, always at least a quarter of them.
 
-    Without it, a search with little left to gain would keep trying infeasible ones.
+    Without this filter, a search with little left to gain would keep trying infeasible ones.
     """
     return log_feasible >= min(float(np.log(LIKELY)), float(np.quantile(log_feasible, 0.75)))
 

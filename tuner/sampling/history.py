@@ -63,7 +63,7 @@ class TrainingData:
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class History(TrainingData):
-    """Columns over encodable trials: n observed, k unsuccessful, p pending."""
+    """Columns for encodable trials: n observed, k unsuccessful, p pending."""
 
     configurations: tuple[Configuration, ...]  # (n,) observed, repeats included
     headroom: Array  # (n,) logarithm of peak memory over limit; NaN if unknown

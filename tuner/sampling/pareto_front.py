@@ -60,7 +60,7 @@ def scalarise(history: History, weight: float) -> History:
 
 
 def non_dominated(points: Array) -> Positions:
-    """Return the non-dominated of points (n, 2), ascending in the first coordinate.
+    """Return the positions of non-dominated points (n, 2), ascending in the first coordinate.
 
     Of identical points, only the first is returned.
     """

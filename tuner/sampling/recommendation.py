@@ -107,7 +107,7 @@ def likely_kept(
 
 
 def never_failed(history: History, among: NDArray[np.bool_]) -> NDArray[np.bool_]:
-    """Return which of `among` (n,) belong to configurations that never failed, or all."""
+    """Return `among` (n,) without configurations that have failed, unless all of them have."""
     failed = np.array([one in history.lost_configurations for one in history.configurations])
     return among if failed[among].all() else among & ~failed
 

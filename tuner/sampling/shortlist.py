@@ -39,7 +39,7 @@ def make_shortlist(
 ) -> Shortlist | None:
     """Choose at most `most` configurations, or return None without successes or logarithms.
 
-    `but` is left out, as it is evaluated anyway, like the default.
+    `but`, such as the default, is left out unless recommended, as it is evaluated anyway.
     """
     history = recommendation.history_of(study, candidates)
     if history is None or not len(history.targets) or history.scale != "log":

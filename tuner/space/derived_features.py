@@ -1,7 +1,7 @@
 """Derived features of a configuration in [0, 1], in addition to its knobs. Pure.
 
-Where a quota stops binding or a batch stops filling, latency bends along one feature but several
-knobs. Each feature is on a log scale between constants:
+Where a quota stops binding or a batch stops filling, latency bends along one feature but across
+several knobs. Each feature is on a log scale between constants:
 
     capacity                 cores that all replicas may use together, per core of the machine
     thread oversubscription  threads that all replicas run together, per core of the machine

@@ -25,7 +25,7 @@ def assignments(
 ) -> Iterator[dict[str, Value]]:
     """Yield every assignment that satisfies the constraints.
 
-    `symbols` are the other names in constraints; knobs in `fixed` keep that value, even off the
+    `symbols` are the other names in constraints; knobs in `fixed` keep their value, even off the
     grid.
     """
     order = [knob for knob in knobs if knob.name not in conditions]

@@ -57,7 +57,7 @@ _ALLOWED = "allowed are names, numbers, + - * /, comparisons, and / or / not, mi
 
 
 class ExpressionError(ValueError):
-    """Invalid expression; `position` is the offending character's, counted from 1."""
+    """Invalid expression; `position` (from 1) is that of the offending character."""
 
     def __init__(self, position: int, text: str) -> None:
         super().__init__(position, text)
@@ -83,7 +83,7 @@ class Expression:
         self._holds = compiler.truth()
         self.text = text
         self.names = frozenset(compiler.names)
-        """Symbols whose values the expression needs; instead of a `ByChoice`, its knob."""
+        """Symbols whose values the expression needs; for a `ByChoice`, its knob."""
 
     def holds(self, values: Mapping[str, Value]) -> bool:
         """Whether the expression is true; dividing by 0 raises ZeroDivisionError."""

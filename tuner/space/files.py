@@ -61,7 +61,7 @@ def read_text(path: str | pathlib.Path) -> str:
 
 
 def load_bundled(model_name: str) -> SearchSpace | None:
-    """Return a bundled model's space, or None if it has none."""
+    """Return a bundled model's space, or None if there is none."""
     if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_-]*", model_name):
         return None
     path = _folder() / f"{model_name}.yaml"

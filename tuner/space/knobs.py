@@ -166,7 +166,7 @@ class ChoiceKnob:
             )
 
     def to_unit(self, value: Value) -> float:
-        """Return a choice's position; positions are evenly spread, in a meaningless order."""
+        """Return a choice's position, evenly spread; the order of positions has no meaning."""
         self.check(value)
         return self.values().index(value) / max(1, len(self.choices) - 1)
 
@@ -187,7 +187,7 @@ class DeviceKnob:
             )
 
     def on(self, offered: tuple[int, ...]) -> IntKnob | None:
-        """Return a knob over the offered values, the highest as default, or None for fewer than 2."""
+        """Return a knob over the offered values, default the highest; None for fewer than two."""
         known = sorted(set(offered))
         if len(known) < 2:
             return None

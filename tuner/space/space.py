@@ -28,7 +28,7 @@ MAX_GRID = 5_000_000
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class SearchSpace:
-    """Knobs, constraints and equivalence rules; without slots, as properties are cached."""
+    """Knobs, constraints and equivalence rules."""
 
     name: str
     knobs: tuple[Knob, ...]
@@ -100,7 +100,7 @@ class SearchSpace:
     def candidates(
         self, environment: Environment, limit: int = 200_000
     ) -> tuple[Configuration, ...]:
-        """Return every feasible configuration that is its own representative, on a narrowed space.
+        """Narrow the space, and return every feasible configuration that represents itself.
 
         Raises InvalidSpace if there are more than `limit`.
         """

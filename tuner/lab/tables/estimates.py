@@ -1,7 +1,7 @@
 """Estimates of each candidate's log mean, with standard errors.
 
-Variances from few evaluations are shrunk towards the pooled one (empirical Bayes: Smyth,
-Statistical Applications in Genetics and Molecular Biology 3, 2004, with fixed prior weight).
+Variances from few evaluations are shrunk towards the pooled one (empirical Bayes: Smyth, Stat.
+Appl. Genet. Mol. Biol. 3, 2004, with fixed prior weight).
 """
 
 from __future__ import annotations

@@ -73,7 +73,7 @@ class GroundTruth:
         )
 
     def regret(self, candidate: Configuration) -> float:
-        """Return a candidate's relative loss to the optimum (0.02 is 2 %); infinite if it fails."""
+        """Return a candidate's loss relative to the optimum (0.02 is 2 %); infinite if it fails."""
         place = self._places.get(candidate)
         if place is None:
             return math.inf

@@ -84,7 +84,7 @@ def time_to_tolerance(
 
 
 def differences(reference: SamplerResult, peer: SamplerResult, budget: int) -> Array:
-    """Return the regrets (runs,) of the reference minus the peer's after `budget` trials."""
+    """Return the reference's regrets (runs,) minus the peer's after `budget` trials."""
     mine, other = (np.array([row[budget - 1] for row in one.regrets]) for one in (reference, peer))
     return np.asarray(mine - other)
 

@@ -134,6 +134,6 @@ def rivals(
 
 
 def expected_evaluations(candidates: int, thoroughness: RepeatRule) -> int:
-    """Estimate a recording's number of evaluations, with half of the repeats of the best."""
+    """Estimate a recording's number of evaluations, assuming half of the best's repeats."""
     more = max(0, (thoroughness.most - thoroughness.passes) // 2)
     return candidates * thoroughness.passes + math.ceil(thoroughness.best_share * candidates) * more

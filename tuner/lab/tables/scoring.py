@@ -64,7 +64,7 @@ class ReplayRun:
     seconds: tuple[float, ...] = ()
     sampler_s: float = 0.0
     own_s: tuple[float, ...] = ()
-    """Cumulative time that the sampler took, including recommendations."""
+    """Cumulative sampler time; recommendations count if their fit also serves the next proposal."""
     lost: tuple[int, ...] = ()
     verdict: ReplayedVerdict | None = None
 

@@ -3,7 +3,7 @@
 A candidate's evaluations are drawn without replacement; once all are used, they are drawn again.
 
     noise      every evaluation is slower by its own log-normal factor of median 1
-    null       all candidates draw with replacement from one candidate's, so all are equal
+    null       all candidates draw with replacement from one's evaluations, so all are equal
     resampled  evaluations are the ground truth plus residuals from the table
     raced      an evaluation ends with the block at which it loses to the best so far
     blocks     evaluations keep only their first blocks
@@ -51,7 +51,7 @@ class Perturbations:
 
 @dataclasses.dataclass(slots=True, eq=False)
 class TableEvaluator:
-    """Evaluator that returns recorded evaluations; each replay has its own."""
+    """Evaluator that returns recorded evaluations."""
 
     surface: BenchmarkTable
     drawn: Mapping[Configuration, Sequence[RecordedEvaluation]]

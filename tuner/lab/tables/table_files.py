@@ -5,7 +5,8 @@
                         without a block for a failed evaluation
     histograms.csv      one row per measured evaluation: latencies in buckets 1 % wide
 
-Rows are written as evaluations end, so a kill loses only the running one, and compressed at last.
+Rows are written as evaluations end, so a kill loses only the running one; finally they are
+compressed.
 """
 
 from __future__ import annotations

@@ -13,7 +13,7 @@ from tuner.sampling.history import History
 from tuner.values.configuration import Configuration
 
 EPSILON = 0.5
-"""Half of the trials explore, as repeats teach nothing about the space."""
+"""Probability of exploring: half, as repeats teach nothing about the space."""
 
 
 class EpsilonGreedySampler(CandidateSampler):

@@ -1,7 +1,7 @@
 """Gaussian-process regression with GPy: Matern-5/2, with a length scale per axis.
 
-Log-normal priors (median, spread of the logarithm): length scales (0.6 sqrt(d), 1.3; see
-`gaussian_process`), kernel variance (1, 1), noise sd (5 % of a latency, log 1.65; at least 1 %).
+Log-normal priors (median, spread of the logarithm): length scales (0.6 sqrt(d), 1.3), kernel
+variance (1, 1), noise sd (5 % of a latency, 0.5; at least 1 %).
 """
 
 from __future__ import annotations

@@ -87,9 +87,10 @@ class ClimbState:
         return self.first.keys() | self.unsuccessful
 
     def gain(self, place: int, home: int) -> float:
-        """Return a candidate's symmetric relative gain over home; positive is better.
+        """Return a candidate's symmetric relative gain over home.
 
-        On the log scale, 2 (b - a) / (a + b) is 2 tanh((log b - log a) / 2).
+        It is 2 (b - a) / (a + b) for values a and b, or 2 tanh((log b - log a) / 2) on the log
+        scale.
         """
         if place in self.unsuccessful:
             return 0.0 if home in self.unsuccessful else LOST

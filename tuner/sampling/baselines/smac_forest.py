@@ -1,7 +1,7 @@
 """SMAC's random forest with expected improvement and random proposals (extra `benchmarks`).
 
-It follows SMAC's facade for hyper-parameters, but scores every untried candidate, does not race,
-and uses `gain_ratio`, as SMAC's own improvement raises on rounding errors.
+It follows SMAC's hyper-parameter facade, but scores every untried candidate, does not race, and
+uses `gain_ratio`, as SMAC's own improvement raises on rounding errors.
 """
 
 from __future__ import annotations

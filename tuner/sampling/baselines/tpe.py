@@ -51,7 +51,7 @@ class TpeSampler(CandidateSampler):
     def draw(
         self, study: Study, trial: FrozenTrial, name: str, distribution: BaseDistribution
     ) -> Any:
-        """Draw a parameter that only some trials have, by TPE."""
+        """Draw by TPE a parameter that only some trials have."""
         return self._tpe(trial, zlib.crc32(name.encode())).sample_independent(
             study, trial, name, distribution
         )

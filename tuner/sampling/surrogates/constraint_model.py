@@ -36,7 +36,7 @@ class ConstraintModel:
 
     @property
     def worth_trying(self) -> NDArray[np.bool_]:
-        """Which evaluations (n,) belong to configurations worth improving on."""
+        """Whether each evaluation (n,) belongs to a configuration worth improving on."""
         return np.asarray(self.observed >= np.log(WORTH_TRYING))
 
     def log_probability(self, at: Positions) -> Array:

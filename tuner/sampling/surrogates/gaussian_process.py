@@ -92,8 +92,7 @@ class GaussianProcess:
     def expecting(self, pending: Array) -> GaussianProcess:
         """Return a process without a guess as if running trials (p, d) had their predicted means.
 
-        This is the "kriging believer" (Ginsbourger et al., "Kriging is well-suited to parallelize
-        optimization", 2010).
+        This is the "kriging believer" (Ginsbourger et al., 2010).
         """
         if not len(pending):
             return self
