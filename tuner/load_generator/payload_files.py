@@ -89,7 +89,7 @@ def from_npz(
 
 
 def check_labels(labels: NDArray[Any] | None, count: int, where: str) -> None:
-    """Raise UsageError unless there are no labels, or exactly `count`."""
+    """Raise UsageError unless there are exactly `count` labels, or none."""
     given = 0 if labels is None or not labels.ndim else len(labels)
     if labels is not None and given != count:
         raise UsageError(

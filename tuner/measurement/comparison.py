@@ -181,7 +181,7 @@ def _differences(
 def middles(
     default: Sequence[Measurement], best: Sequence[Measurement], objective: str
 ) -> tuple[float, float] | None:
-    """Return both middle values, as far apart as the pairs' mean ratio; None unless all are above 0."""
+    """Return both middles, as far apart as the pairs' mean ratio; None unless all are above 0."""
     made_best = objectives.find_objective(objective)
     if not all(made_best.value(one) > 0 for one in (*default, *best)):
         return None

@@ -26,7 +26,7 @@ def spread(ordered: NDArray[np.float64]) -> float:
     """Return p95 - p5 of one or more ascending values (n,).
 
     It is robust to outliers (Huber and Ronchetti, Robust Statistics, chapter 5) but, unlike a
-    quartile range, spans two latency clusters.
+    quartile range, spans both of two latency clusters.
     """
     return percentile(ordered, 0.95) - percentile(ordered, 0.05)
 

@@ -67,7 +67,7 @@ class GpSampler(CandidateSampler):
             guess: (m,) predicted objectives of the candidates, minimised and positive.
 
         Raises:
-            UsageError: `earlier` or `guess` does not match the candidates, or `guess` is not positive.
+            UsageError: `earlier` or `guess` does not fit the candidates, or `guess` is not above 0.
         """
         super().__init__(seed=seed, initial=initial, candidates=candidates)
         self._first = tuple(first)

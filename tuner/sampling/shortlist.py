@@ -54,7 +54,7 @@ def make_shortlist(
             if is_kept
             if configuration not in history.lost_configurations or configuration == first
         }
-        evaluated.pop(None, None)  # configurations that are no candidates
+        evaluated.pop(None, None)  # configurations that are not candidates
         sound = list(evaluated.values())
         at = np.array(list(evaluated), dtype=np.intp)
         if not len(at):

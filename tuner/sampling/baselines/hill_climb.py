@@ -8,7 +8,7 @@ It follows "Quick Search Mode" in its documentation and `generate/neighborhood.p
    most knobs.
 3. Step to the candidate nearest to home + 5 x the mean of the vectors to the measured ones, each
    times its gain over home; at most 2 in any knob.
-4. If the step is no better than home, the best direct neighbour becomes home, if better.
+4. If the step is not better than home, the best direct neighbour becomes home, if better.
 
 Unlike the original, all knobs are searched, a failed trial counts as -2, and the best three are
 repeated at the end. The climb is deterministic and ignores `initial`. Proposals are random in an
