@@ -1,1 +1,1 @@
-"""Sampler benchmarks, noise measurements and samples, for developers of the tuner."""
+"""Sampler benchmarks, noise measurements and examples for developers of the tuner."""

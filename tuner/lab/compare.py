@@ -1,7 +1,7 @@
-"""Comparison of samplers on one engine with one budget and the same seeds.
+"""Comparison of samplers on one engine, with the same budget and seeds.
 
-In each repeat the searches take turns by trial, which spreads machine drift evenly; their winners
-are measured again on new servers, alternating. No search ends early.
+In each repeat, the searches take turns trial by trial, which spreads drift evenly. Their winners
+are re-evaluated alternately on new servers. No search ends early.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class CompareSpec:
 
 
 def compare(order: CompareSpec, *, terminal: Terminal) -> tuple[ComparisonRecord, RunFolder]:
-    """Run all searches, re-measure the winners and compare them.
+    """Run all searches, then re-evaluate and compare their winners.
 
     Raises:
         UsageError: an input is invalid; nothing was written.

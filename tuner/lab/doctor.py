@@ -1,4 +1,4 @@
-"""Check of this machine: what is missing, which limits work, and which gains it can show."""
+"""Checks of this machine: what is missing, which limits work, and which gains are measurable."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class Finding:
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class NoiseResult:
-    """Variation between measurements of one configuration, as shares (0.05: 5 %)."""
+    """Spread between evaluations of one configuration, as shares (0.05 means 5 %)."""
 
     model: str
     launches: int
@@ -82,9 +82,9 @@ def findings() -> tuple[Finding, ...]:
 
 
 def clean() -> tuple[str, ...]:
-    """Remove what dead servers left: groups with processes, directories, containers, GPU locks.
+    """Remove what dead servers left behind: process groups, directories, containers, GPU locks.
 
-    Raises TunerError at the end if a GPU cannot be restored.
+    Finally raises TunerError if a GPU cannot be restored.
     """
     removed = [str(path) for path in (*admin_token.remove_left(), *manager.cleanup_stale())]
     with contextlib.suppress(DockerError):  # no engine, no containers
@@ -96,7 +96,7 @@ def clean() -> tuple[str, ...]:
 
 
 def noise_of(target: TargetSettings, *, launches: int) -> NoiseResult:
-    """Evaluate one configuration several times, and split the variance."""
+    """Evaluate one configuration several times, and decompose the variance."""
     card = problem.find_spec(target.model, is_trusted=target.trust)
     settings = MeasurementSettings()
     measured: list[Measurement] = []

@@ -1,4 +1,4 @@
-"""Analysis of a noise measurement: machine drift, evaluations, blocks, detectable gains."""
+"""Analysis of a noise measurement: drift, variance components and detectable gains."""
 
 from __future__ import annotations
 
@@ -24,18 +24,18 @@ class NoiseEvaluation:
 
     configuration: int
     started_at: float
-    """Unix time when the measured phase, or a failed evaluation, began."""
+    """Unix time at which the measured part began, or the evaluation if it failed."""
     took_s: float
     outcome: Outcome
     blocks_ms: tuple[float, ...]
-    """Mean latency of each block; empty unless the outcome is ok."""
+    """Mean latency of each block; empty unless the outcome is `ok`."""
     foreign_share: float | None = None
     repeats: int = 0
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class DetectableGain:
-    """Smallest gain detectable with 80 % probability; 0.04 means 4 % less."""
+    """Smallest gains detectable with 80 % probability in `spent_s` (0.04 means 4 % less)."""
 
     spent_s: float
     comparison: float | None
@@ -52,7 +52,7 @@ class NoiseMeasurement:
     default: Configuration
     configurations: tuple[Configuration, ...]
     means_ms: tuple[float, ...]
-    """Geometric mean of each configuration's blocks; NaN if it never worked."""
+    """Geometric mean of each configuration's blocks; NaN if every evaluation failed."""
     tried: tuple[NoiseEvaluation, ...]
     block_s: float
     course: DriftModel
@@ -70,7 +70,7 @@ class NoiseMeasurement:
 
     @property
     def foreign_shares(self) -> tuple[float, ...]:
-        """CPU shares of neighbours, where known."""
+        """CPU shares that neighbours took, where known."""
         return tuple(one.foreign_share for one in self.tried if one.foreign_share is not None)
 
 
@@ -84,7 +84,7 @@ def read(
     tried: Sequence[NoiseEvaluation],
     block_s: float,
 ) -> NoiseMeasurement:
-    """Analyse the evaluations, or raise TunerError if too few worked."""
+    """Analyse the evaluations, or raise TunerError if too few succeeded."""
     worked = [(number, one) for number, one in enumerate(tried) if one.blocks_ms]
     logs = [np.log(one.blocks_ms) for _, one in worked]
     counts = list(map(len, logs))
@@ -127,7 +127,7 @@ def read(
 def detectable_gain(
     course: DriftModel, budget: Budget, *, block_s: float, spent_s: float
 ) -> DetectableGain:
-    """Return the smallest gain detectable in `spent_s` at the budget's cost of a comparison."""
+    """Return the smallest gains detectable in `spent_s` within the budget."""
 
     def smallest(pairs: int) -> float | None:
         slices = budget.slices

@@ -1,6 +1,6 @@
-"""Noise measurement: a few configurations evaluated repeatedly in random order.
+"""Noise measurement: repeated evaluations of a few configurations in random order.
 
-Evaluations are short and gapless, to separate drift from their own variation. Nothing is written.
+Evaluations are short and gapless, to separate drift from their spread. Nothing is written.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from tuner.values.request_records import RequestRecords
 BLOCK_S = 0.2
 MIN_BLOCKS = 3
 LOOKED_AT = 2
-"""Configurations tried for each one to measure; the slower half is dropped."""
+"""Number of configurations tried per measured one; the slower half is dropped."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,7 +87,7 @@ class _MeasurementRun:
         self._progress = Progress(terminal.console, default=problem.default, objective="mean")
 
     def look(self) -> tuple[tuple[Configuration, ...], float]:
-        """Choose the configurations to measure, default first, and their block length."""
+        """Choose the configurations to measure, default first, and the block length."""
         wanted = self._order.configurations
         spread = self._spread(LOOKED_AT * wanted)
         if len(spread) < 2:
@@ -110,7 +110,7 @@ class _MeasurementRun:
     def evaluate_all(
         self, chosen: Sequence[Configuration], block_s: float
     ) -> tuple[NoiseEvaluation, ...]:
-        """Run all evaluations in a random order."""
+        """Run all evaluations in random order."""
         order = self._order
         settings = order.settings.measurement
         seconds = max(settings.measured_s, MIN_BLOCKS * block_s)
@@ -184,7 +184,7 @@ class _MeasurementRun:
 def chosen_of(
     seen: dict[Configuration, Measurement], wanted: int, *, default: Configuration
 ) -> tuple[tuple[Configuration, ...], float]:
-    """Return the default, if seen, the fastest others, and a block length of two latencies."""
+    """Return the default (if seen) with the fastest others, and a block length of two latencies."""
     ordered = sorted(seen, key=lambda cell: (cell != default, seen[cell].mean_ms))
     chosen = tuple(ordered[:wanted])
     slowest_s = max(seen[cell].mean_ms for cell in chosen) / 1e3

@@ -38,7 +38,7 @@ class PreparedTable:
     truth: GroundTruth
     objective: str
     limits: tuple[MetricConstraint, ...] = ()
-    """Constraints that the true values of a solution must satisfy."""
+    """Constraints that a solution's true values must satisfy."""
 
     @functools.cached_property
     def profile(self) -> CostProfile | None:
@@ -48,14 +48,14 @@ class PreparedTable:
 
     @functools.cached_property
     def simulated(self) -> np.ndarray[tuple[int], np.dtype[np.float64]] | None:
-        """Predictions (m,) by discrete-event simulation, if any."""
+        """Predictions (m,) by discrete-event simulation, or None."""
         if self.profile is None:
             return None
         return prediction.simulate(self.problem, self.profile)
 
     @functools.cached_property
     def resampling(self) -> Resampling:
-        """Model from which evaluations are resampled."""
+        """Model that resamples evaluations."""
         found = self.truth
         return Resampling.of(
             self.surface,
@@ -78,12 +78,12 @@ class PreparedTable:
 def prepare_table(
     surface: BenchmarkTable, objective: str | None = None, limits: Sequence[MetricConstraint] = ()
 ) -> PreparedTable:
-    """Prepare a table; an `objective` of None means the table's own.
+    """Prepare a table, by default with its own objective.
 
     Raises:
         InvalidTable: a candidate has too few evaluations, the space is unreadable, or the objective
             needs an open loop.
-        UsageError: objective or constraint is not recorded, or nothing satisfies it.
+        UsageError: a metric is not recorded, or no candidate satisfies the constraints.
     """
     name = objective or surface.head.objective
     if name == RATE:
@@ -155,7 +155,7 @@ def _within(
 
 
 def make_problem(surface: BenchmarkTable) -> ProblemStatement:
-    """Build the problem statement of the recorded candidates."""
+    """Build the problem statement for the recorded candidates."""
     head = surface.head
     known = knob_schema.SERVING if head.engine == OUR_ENGINE else knob_schema.OF_ANY
     text = yaml.safe_dump(dict(head.space), sort_keys=False)

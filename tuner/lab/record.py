@@ -47,24 +47,24 @@ class RecordSpec:
     """Specification of a recording."""
 
     settings: StudySettings
-    """Target (whose space is the grid), measurement, and seed of the order."""
+    """Target (whose space is the grid), measurement, and seed for the order."""
     thoroughness: RepeatRule
     out: pathlib.Path
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class RecordResult:
-    """Table after a recording, and the number of new evaluations."""
+    """Table after a recording, with the number of new evaluations."""
 
     surface: BenchmarkTable
     measured: int
 
 
 def record(order: RecordSpec, *, terminal: Terminal) -> RecordResult:
-    """Measure the evaluations that the folder lacks.
+    """Run the evaluations that the folder lacks.
 
     Raises:
-        UsageError: an input is invalid, or the folder is another recording's; nothing was measured.
+        UsageError: an input is invalid, or the folder belongs to another recording.
         Interrupted: a signal arrived; the evaluations so far are saved.
     """
     settings = order.settings
@@ -124,7 +124,7 @@ class _Recorder:
         )
 
     def run(self, evaluations: list[RecordedEvaluation]) -> None:
-        """Run the due evaluations, and append them to the folder and `evaluations`."""
+        """Run the due evaluations, appending them to the folder and to `evaluations`."""
         cells = self._problem.candidates.configurations
         recorded = [self._read(evaluation) for evaluation in evaluations]
         expected = expected_evaluations(len(cells), self._order.thoroughness)

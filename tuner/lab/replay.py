@@ -63,7 +63,7 @@ def replay(
     workers: int | None = None,
     report: Callable[[ReplayRun], None] = lambda _: None,
 ) -> ReplayResult:
-    """Run all seeds in parallel; `workers` is None for one process per core."""
+    """Run all seeds in parallel, by default with one process per core."""
     count = min(len(order.seeds), workers or os.cpu_count() or 1)
     if count <= 1:
         runs = []
@@ -87,7 +87,7 @@ def replay(
 
 
 def one_run(ground: PreparedTable, order: ReplaySpec, seed: int) -> ReplayRun:
-    """Run the search of one seed."""
+    """Run the search with one seed."""
     evaluator = make_evaluator(ground, order.perturbations, seed)
     spent = profiling_trials(ground, order)
     search = search_of(ground, order, seed, evaluator)
@@ -126,7 +126,7 @@ def one_run(ground: PreparedTable, order: ReplaySpec, seed: int) -> ReplayRun:
 def verdict_of(
     ground: PreparedTable, order: ReplaySpec, search: Search, evaluator: TableEvaluator
 ) -> ReplayedVerdict:
-    """Run a study's final selection and verification on drawn evaluations."""
+    """Run a study's final selection and verification on evaluations drawn from the table."""
     default, best = ground.problem.default, search.recommend()
     believed = search.finalists(MAX_SHORTLIST)
     if best is None or believed is None or ground.problem.is_default(best):

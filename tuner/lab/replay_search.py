@@ -1,4 +1,4 @@
-"""Search of one seed of a replay: a study's, with evaluations drawn from the table."""
+"""Search with one seed in a replay, on evaluations drawn from the table."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ PredictionKind = Literal["profile", "discrete", "none", "shuffled", "inverted", 
 PREDICTIONS: tuple[PredictionKind, ...] = get_args(PredictionKind)
 """Kinds of prediction: from the table's profile, or deliberately misleading.
 
-`profile` is the closed form; `discrete` also simulates promising candidates; `twice` assumes a
-machine twice as fast except for the gateway.
+`profile` is the closed form; `discrete` also simulates promising candidates; `twice` assumes that
+everything but the gateway is twice as fast.
 """
 _APART = 1_000_003
 _STREAM = 7
@@ -52,7 +52,7 @@ class ReplaySpec:
 
 
 def profiling_trials(ground: PreparedTable, order: ReplaySpec) -> int:
-    """Return the profile's cost in trials, rounded up; 0 if the sampler does not use it."""
+    """Return the profile's cost in trials, rounded up, or 0 if the sampler does not use it."""
     profile = ground.profile
     is_used = order.guess != "none" and registry.takes(order.sampler, "guess")
     if profile is None or not is_used:
@@ -121,7 +121,7 @@ def with_warm_start(
 def make_evaluator(
     ground: PreparedTable, perturbations: Perturbations, seed: int
 ) -> TableEvaluator:
-    """Make the evaluator of one seed, with its perturbations."""
+    """Make the evaluator for one seed, with its perturbations."""
     rng = np.random.default_rng([_STREAM, seed])
     drawn: Mapping[Configuration, Sequence[RecordedEvaluation]] = ground.halves.drawn
     walled: frozenset[Configuration] = frozenset()
@@ -148,7 +148,7 @@ def make_evaluator(
 def search_of(
     ground: PreparedTable, order: ReplaySpec, seed: int, evaluator: TableEvaluator
 ) -> Search:
-    """Create the search of one seed, stored in memory."""
+    """Create the search for one seed, with an in-memory store."""
     settings = SearchSettings(
         sampler=order.sampler, trials=order.trials, initial=order.initial, seed=seed
     )

@@ -1,4 +1,4 @@
-"""Searches by several samplers on one engine, which take turns."""
+"""Searches by several samplers that take turns on one engine."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def start_search(
 def search_settings(
     settings: StudySettings, sampler: str, repeat: int, predicted: PredictionCost
 ) -> StudySettings:
-    """Return the settings of one sampler's search."""
+    """Return the settings for one sampler's search."""
     search = settings.search
     spent = predicted.trials if registry.takes(sampler, "guess") else 0
     trials = search.trials - spent
@@ -105,7 +105,7 @@ def search_settings(
 def take_turns(
     runs: Sequence[SearchRun], progress: Progress, terminal: Terminal, *, later_s: float
 ) -> None:
-    """Run one trial of each search in turn; `later_s` is the time needed afterwards."""
+    """Run one trial of each search in turn, reserving `later_s` for the time afterwards."""
     waiting = list(runs)
     while waiting:
         for run in list(waiting):

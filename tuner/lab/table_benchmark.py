@@ -1,4 +1,4 @@
-"""Benchmark of samplers on benchmark tables: same seeds, known truth, hundreds of searches."""
+"""Benchmark of samplers on benchmark tables: hundreds of searches, same seeds, known truth."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def compare(
     """Replay all searches.
 
     Args:
-        say: prints each sampler's result.
+        say: called with a line about each sampler's result.
         check: called after every search; may raise.
 
     Raises:
@@ -97,12 +97,12 @@ def samplers_of(samplers: Sequence[str], reference: str) -> tuple[str, ...]:
 
 
 def budgets_of(trials: int) -> tuple[int, ...]:
-    """Return the usual budgets up to `trials`, or `trials` itself."""
+    """Return the usual budgets up to `trials`, or only `trials` if it is below all of them."""
     return tuple(budget for budget in BUDGETS if budget <= trials) or (trials,)
 
 
 def over_tables(surfaces: Sequence[TableBenchmark]) -> tuple[NonInferiority, ...]:
-    """Test the reference across several tables, with one mean difference from each."""
+    """Test the reference across several tables, each contributing one mean difference."""
     if len(surfaces) < 2:
         return ()
     by_pair: dict[tuple[str, int], list[float]] = {}

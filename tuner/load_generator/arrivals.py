@@ -1,7 +1,7 @@
-"""Arrival schedules as functions of request counts and seconds since the start of the phase.
+"""Arrival schedules: when each request is due, in seconds since the start of the phase.
 
-They return when the next request is due, or None before a response (after vegeta's Pacer). An open
-loop counts the wait for a free connection, which avoids coordinated omission.
+They are modelled on vegeta's Pacer. In an open loop, latency includes the wait for a free
+connection, which avoids coordinated omission.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ BURST_FACTOR = 3.0
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class ClosedLoop:
-    """Closed loop of `connections` clients that wait for each response."""
+    """Closed loop of `connections` clients, each waiting for its response."""
 
     connections: int
     is_open = False
@@ -33,12 +33,12 @@ class ClosedLoop:
         return now_s if sent - finished < self.connections else None
 
     def belonging(self, sent: int, _end_s: float) -> int:
-        """Return `sent`, as no request can be due and unsent."""
+        """Return `sent`, as every request that is due has been sent."""
         return sent
 
 
 class OpenLoop:
-    """Open loop with at most `connections` in flight: requests are due regardless of responses."""
+    """Open loop with at most `connections` in flight; requests are due regardless of responses."""
 
     is_open = True
 
@@ -48,20 +48,19 @@ class OpenLoop:
         self._known_s = array("d")
 
     def due_s(self, sent: int, _finished: int, _now_s: float) -> float:
-        """Return the second at which request number `sent` (from 0) is due."""
+        """Return when request number `sent` (from 0) is due."""
         while len(self._known_s) <= sent:
             self._known_s.append(next(self._times_s))
         return self._known_s[sent]
 
     def belonging(self, sent: int, end_s: float) -> int:
-        """Return how many requests of a phase that ends at `end_s` were due, sent or not."""
+        """Return how many requests were due by `end_s`, sent or not."""
         while not self._known_s or self._known_s[-1] <= end_s:
             self._known_s.append(next(self._times_s))
         return max(sent, bisect.bisect_right(self._known_s, end_s))
 
 
 def _constant(rate_per_s: float) -> Iterator[float]:
-    """Yield evenly spaced arrivals, without the rounding errors of a running sum."""
     for number in itertools.count():
         yield number / rate_per_s
 
@@ -78,8 +77,8 @@ def _poisson(rate_per_s: float, seed: int) -> Iterator[float]:
 def _burst(rate_per_s: float, seed: int) -> Iterator[float]:
     """Yield Poisson arrivals with a burst of `BURST_S` in every `BURST_PERIOD_S`.
 
-    `rate_per_s` is the mean over whole periods. Arrivals are drawn by inverting the integral of the
-    rate (Cinlar, Introduction to Stochastic Processes, 1975, section 4.7).
+    `rate_per_s` is the mean over whole periods. Arrivals invert the integrated rate (Cinlar,
+    Introduction to Stochastic Processes, 1975, section 4.7).
     """
     rng = random.Random(seed)  # noqa: S311  chance of a load, not of a secret
     high_per_s = BURST_FACTOR * rate_per_s
@@ -129,7 +128,7 @@ def make_open_loop(
 
 
 def traced_rate(offsets_s: Sequence[float]) -> float:
-    """Return a trace's mean rate, or raise ValueError without two different times."""
+    """Return a trace's mean rate, or raise ValueError unless it has two different times."""
     length_s = offsets_s[-1] - offsets_s[0] if offsets_s else 0.0
     if length_s <= 0:
         raise ValueError("a trace needs at least two arrivals at different times")

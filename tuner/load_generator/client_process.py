@@ -1,7 +1,7 @@
-"""Load generator as the tuner sees it: one client process that survives many phases.
+"""The tuner's side of the load generator: one client process for many phases.
 
-It takes payloads (once) and a plan per phase, and returns a `PhaseResult` per phase. A client that
-dies or stalls is replaced.
+The client gets payloads once, and returns a `PhaseResult` for each plan. If it dies or stalls, it
+is replaced.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from tuner.load_generator.plan import PhasePlan
 
 START_TIMEOUT_S = 30.0
 SILENCE_TIMEOUT_S = 30.0
-"""Maximum silence of a client; allows for a short swap or sleep."""
+"""How long a client may be silent; allows for short swapping or sleep."""
 END_TIMEOUT_S = 2.0
 MAX_RETAINED = 2
 
@@ -48,7 +48,7 @@ class LoadGenerator:
     def set_payloads(self, payloads: Payloads | MultiModelPayloads) -> None:
         """Set the payloads for the following phases.
 
-        The client keeps `MAX_RETAINED` sets, so that two servers can alternate.
+        The client retains the last `MAX_RETAINED` sets, so that two servers can alternate.
         """
         self._payloads = payloads
 
@@ -56,7 +56,7 @@ class LoadGenerator:
         """Run one phase.
 
         Raises:
-            LoadGeneratorFailed: the server is gone or unreachable.
+            LoadGeneratorFailed: the server is gone or unreachable, or no payloads were set.
             LoadGeneratorLost: the client process died or stalled.
         """
         if self._payloads is None:

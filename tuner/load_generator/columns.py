@@ -1,4 +1,4 @@
-"""Growing columns of a phase's records, 30 bytes per request."""
+"""Growing columns with a phase's records, 30 bytes per request."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ COLUMNS = (
     ("status", "h"),
     ("connection", "i"),
 )
-"""Fields of `tuner.values.request_records.RequestRecords` with `array` type codes, in byte order."""
+"""Fields of `tuner.values.request_records.RequestRecords` with `array` type codes, in order."""
 
 
 class Columns:
-    """Request rows in order of completion."""
+    """Request records in order of completion."""
 
     __slots__ = ("connection", "finished_s", "intended_s", "started_s", "status")
 
@@ -33,7 +33,7 @@ class Columns:
     def append(
         self, intended_s: float, started_s: float, finished_s: float, status: int, connection: int
     ) -> None:
-        """Add a finished request; status 0 means no response."""
+        """Add a finished request; status 0 means that it got no response."""
         self.intended_s.append(intended_s)
         self.started_s.append(started_s)
         self.finished_s.append(finished_s)
@@ -41,7 +41,7 @@ class Columns:
         self.connection.append(connection)
 
     def mean_ms(self, start_s: float) -> float:
-        """Return the mean latency of requests that finished after `start_s`, or 0."""
+        """Return the mean latency of requests that finished after `start_s`, or 0 without any."""
         first = bisect.bisect_right(self.finished_s, start_s)
         count = len(self.finished_s) - first
         total_s = sum(self.finished_s[first:]) - sum(self.intended_s[first:])

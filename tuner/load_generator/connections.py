@@ -1,4 +1,4 @@
-"""Keep-alive connections of the client, and their pool, which detects a lost server."""
+"""The client's pool of keep-alive connections, which detects a lost server."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from tuner.load_generator.response import ResponseReader
 
 RETRIES = 6
 FIRST_PAUSE_S = 0.02
-"""Pause after the first failure; doubling each time, the pauses add up to 0.62 s."""
+"""Pause after the first failure; pauses double, to a total of 0.62 s."""
 OPEN_TIMEOUT_S = 5.0
 
 
 class ServerGone(Exception):
-    """The server cannot be reached, or is no longer reachable."""
+    """The server cannot be reached, or can no longer be reached."""
 
 
 class ConnectionState(enum.Enum):
-    """Connection state: closed -> opening -> free <-> busy, and any -> closed."""
+    """State of a connection: closed -> opening -> free <-> busy, and any -> closed."""
 
     CLOSED = enum.auto()
     OPENING = enum.auto()
@@ -32,7 +32,7 @@ class ConnectionState(enum.Enum):
 
 
 class ClientConnection:
-    """One connection; times are seconds since the start of the phase."""
+    """One connection; times are in seconds since the start of the phase."""
 
     __slots__ = (
         "index",
@@ -62,13 +62,13 @@ class ClientConnection:
         self.losses = 0
         self.round_trips = 0
         self.unsent: memoryview | None = None
-        """Unsent rest of a request; empty if it can no longer be sent."""
+        """Unsent rest of a request; empty if the rest can no longer be sent."""
         self.reader: ResponseReader | None = None
 
     def open(self, family: int, address: tuple[object, ...]) -> int:
-        """Start to connect, and return the descriptor, which turns writable at the end.
+        """Start to connect, and return the descriptor, which becomes writable when that is done.
 
-        Raises OSError if this fails at once.
+        Raises OSError if connecting fails at once.
         """
         opened = socket.socket(family, socket.SOCK_STREAM)
         try:
@@ -88,7 +88,7 @@ class ClientConnection:
         return opened.fileno()
 
     def close(self) -> None:
-        """Close the socket; the kernel removes it from any poller."""
+        """Close the socket, which removes it from any poller."""
         if self.socket is not None:
             self.socket.close()
         self.socket = None
@@ -98,10 +98,9 @@ class ClientConnection:
 
 
 class ConnectionPool:
-    """Connections of one phase and their epoll.
+    """One phase's connections and their epoll.
 
-    `free` holds exactly the open, idle connections. Failed ones are retried after a pause that
-    doubles.
+    `free` holds exactly the open, idle connections. Failed ones are retried after doubling pauses.
     """
 
     def __init__(self, host: str, port: int, count: int) -> None:
@@ -115,7 +114,7 @@ class ConnectionPool:
         self.last_loss = ""
 
     def resolve(self) -> None:
-        """Resolve the host to the first address that accepts, or raise ServerGone."""
+        """Resolve the host to the first address that accepts connections, or raise ServerGone."""
         try:
             found = socket.getaddrinfo(self._host, self._port, type=socket.SOCK_STREAM)
         except OSError as error:
@@ -134,7 +133,7 @@ class ConnectionPool:
         return sum(connection.losses >= RETRIES for connection in self.connections)
 
     def open_due(self, now_s: float) -> None:
-        """Open closed connections whose pause is over, and fail slow openings."""
+        """Open closed connections whose pause is over, and fail those that open too slowly."""
         for connection in self.connections:
             if (
                 connection.state is ConnectionState.OPENING
@@ -173,10 +172,10 @@ class ConnectionPool:
         self.poller.modify(connection.socket.fileno(), events)
 
     def poll_finely(self, timeout_s: float) -> list[tuple[int, int]]:
-        """Poll with a timeout in microseconds; epoll itself counts milliseconds.
+        """Poll with a timeout in microseconds, as epoll itself counts milliseconds.
 
-        An epoll is readable while it has events. Older than its connections, it has a number below
-        the 1,024 that `select` can hold.
+        An epoll is readable while it has events. Being older than its connections, it has a
+        descriptor below `select`'s limit of 1,024.
         """
         if timeout_s > 0.0:
             select.select((self.poller,), (), (), timeout_s)
@@ -192,7 +191,7 @@ class ConnectionPool:
         self._drop(connection)
 
     def renew(self, connection: ClientConnection) -> None:
-        """Close a connection that is reopened without a pause."""
+        """Close a connection that is to be reopened without a pause."""
         connection.retry_s = 0.0
         self._drop(connection)
 

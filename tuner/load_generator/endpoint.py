@@ -24,19 +24,19 @@ class Endpoint:
 
     @property
     def model(self) -> str | None:
-        """Model name, if the path is one of the Open Inference Protocol."""
+        """Model name, if the path belongs to the Open Inference Protocol."""
         match = _OIP_PATH.fullmatch(self.path)
         return urllib.parse.unquote(match["model"]) if match else None
 
     @property
     def metadata_path(self) -> str | None:
-        """Path of the model's metadata, if there is a model."""
+        """Path of the model's metadata, if the URL names a model."""
         match = _OIP_PATH.fullmatch(self.path)
         return match["metadata"] if match else None
 
     @property
     def infer_path(self) -> str | None:
-        """Path for inference, if there is a model."""
+        """Inference path, if the URL names a model."""
         return None if self.metadata_path is None else self.metadata_path + "/infer"
 
 
@@ -44,7 +44,7 @@ def parse_url(url: str) -> Endpoint:
     """Parse a URL; the default scheme is http.
 
     Raises:
-        UsageError: it is not http, has no host, an invalid port, or contains credentials.
+        UsageError: the URL is not http, lacks a host, has an invalid port, or contains credentials.
     """
     text = url if "://" in url else f"http://{url}"
     try:
@@ -73,7 +73,7 @@ def parse_url(url: str) -> Endpoint:
 
 
 def parse_header(text: str) -> tuple[str, str]:
-    """Parse a `--header 'Name: value'`, or raise UsageError if it cannot be sent."""
+    """Parse the text of `--header 'Name: value'`, or raise UsageError if it cannot be sent."""
     name, colon, value = text.partition(":")
     if not colon or not HEADER_NAME.fullmatch(name) or re.search(r"[\r\n\0]", value):
         raise UsageError(f"--header {text!r}: expected 'Name: value'")

@@ -1,4 +1,4 @@
-"""Messages in error responses, and hints about what synthetic inputs may cause."""
+"""Messages from error responses, and hints when synthetic inputs may be the cause."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _COUNT = re.compile(r"with size (\d+)|not in \[0, (\d+)\)")
 
 
 def message(body: str) -> str:
-    """Return the `error` message of a JSON body, perhaps truncated, or the body itself."""
+    """Return the `error` message in a JSON body, which may be truncated, or the body itself."""
     for whole in (body, f'{body}"}}'):
         with contextlib.suppress(ValueError, RecursionError):
             found = json.loads(whole)

@@ -18,9 +18,9 @@ from tuner.errors import UsageError
 def convert(
     arrays: Mapping[str, NDArray[Any]], signature: Signature, where: str
 ) -> dict[str, NDArray[Any]]:
-    """Return samples of every input, along a new first axis, in the shape that is sent.
+    """Return each input's samples, in the shape that is sent, along a new first axis.
 
-    An input may have one sample for all. Raises UsageError if shapes or numbers do not fit.
+    An input may have one sample for all items. Raises UsageError if shapes or counts do not match.
     """
     ways = sample_rows.find_layouts(
         {name: array.shape for name, array in arrays.items()}, signature
@@ -81,7 +81,7 @@ def _wrong_shape(
 
 
 def convert_datatype(array: NDArray[Any], spec: TensorSpec, where: str) -> NDArray[Any]:
-    """Convert to the input's datatype, or raise UsageError if more than precision is lost."""
+    """Convert to the input's datatype, or raise UsageError if that loses more than precision."""
     if spec.datatype == "BYTES":
         elements = array.astype(object)
         if not all(isinstance(element, str | bytes) for element in elements.ravel()):
@@ -111,7 +111,7 @@ def shape_text(spec: TensorSpec, signature: Signature) -> str:
 
 
 def inputs_text(signature: Signature) -> str:
-    """List all inputs with datatype and shape, for errors."""
+    """List all inputs with datatype and shape, for error messages."""
     return ", ".join(
         f"{spec.name} {spec.datatype} {shape_text(spec, signature)}" for spec in signature.inputs
     )

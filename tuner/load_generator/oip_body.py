@@ -1,9 +1,9 @@
-"""Bodies of inference requests: Open Inference Protocol v2, binary tensor extension.
+"""Bodies of inference requests in Open Inference Protocol v2, with the binary tensor extension.
 
 A body is a JSON header, then the tensors' bytes (`serving.tensors.arrays`), as in Triton. Binary
-outputs keep number printing out of the latency. All bodies share one HTTP header, so JSON headers
-are padded with spaces. With a client batch, items of the same shape are concatenated along the item
-axis; inputs without that axis must be identical.
+outputs keep number formatting out of the latency. JSON headers are padded with spaces, as all
+bodies share one HTTP header. With a client batch, items of the same shape are concatenated along
+the item axis; inputs without that axis must be identical.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ LENGTH_HEADER = "Inference-Header-Content-Length"
 
 
 class RequestInput(NamedTuple):
-    """Input with batch dimension; elements of a BYTES input are str or bytes."""
+    """Input with a batch dimension; elements of a BYTES input are str or bytes."""
 
     spec: TensorSpec
     array: NDArray[Any]
@@ -54,7 +54,7 @@ def encode(items: Sequence[Sequence[RequestInput]]) -> tuple[tuple[bytes, ...], 
 def join_bodies(
     headers: Sequence[dict[str, Any]], data: Sequence[bytes]
 ) -> tuple[tuple[bytes, ...], int]:
-    """Join JSON headers and tensor bytes; return the bodies and the headers' common length."""
+    """Join JSON headers and tensor bytes; return the bodies and the common header length."""
     texts = [json.dumps(header, separators=(",", ":")).encode() for header in headers]
     header_bytes = max(map(len, texts))
     bodies = (text.ljust(header_bytes) + part for text, part in zip(texts, data, strict=True))
@@ -74,7 +74,7 @@ def groups(items: int, client_batch: int) -> NDArray[np.intp]:
 
 
 def stack(items: Sequence[Sequence[RequestInput]], where: str) -> Sequence[RequestInput]:
-    """Stack all items into one request, or raise UsageError if they do not fit together."""
+    """Stack all items into one request, or raise UsageError if their shapes do not match."""
     if len(items) == 1:
         return items[0]
     return [_stack_input(inputs, len(items), where) for inputs in zip(*items, strict=True)]

@@ -45,10 +45,10 @@ def from_npz(
     most: int = MAX_REQUESTS,
     client_batch: int = 1,
 ) -> Payloads:
-    """Read at most `most` items from arrays by input name, and optional `labels`.
+    """Read at most `most` items from arrays named like the inputs, and optional `labels`.
 
     Raises:
-        UsageError: the file does not exist or is no npz, or an input is missing or has an
+        UsageError: the file is missing or not an npz file, or an array is missing or has an
             unsuitable shape, datatype or count.
     """
     wanted = [spec.name for spec in signature.inputs]
@@ -89,7 +89,7 @@ def from_npz(
 
 
 def check_labels(labels: NDArray[Any] | None, count: int, where: str) -> None:
-    """Raise UsageError unless there is one label for each of `count` items, or no labels at all."""
+    """Raise UsageError unless there are exactly `count` labels, or none."""
     given = 0 if labels is None or not labels.ndim else len(labels)
     if labels is not None and given != count:
         raise UsageError(
@@ -99,7 +99,7 @@ def check_labels(labels: NDArray[Any] | None, count: int, where: str) -> None:
 
 @contextlib.contextmanager
 def open_npz(path: pathlib.Path) -> Iterator[Mapping[str, NDArray[Any]]]:
-    """Open a file's arrays, each read on access, or raise UsageError."""
+    """Open an npz file, whose arrays are read on access, or raise UsageError."""
     if not path.is_file():
         raise UsageError(f"payload file {path}: no such file")
     if not zipfile.is_zipfile(path):
@@ -112,7 +112,7 @@ def open_npz(path: pathlib.Path) -> Iterator[Mapping[str, NDArray[Any]]]:
 
 
 def fitting(items: int, item_bytes: int, most: int = MAX_REQUESTS) -> int:
-    """Return how many items to take: `most`, within `MAX_BYTES`, and at least one."""
+    """Return how many items fit into `MAX_BYTES`, at least one and at most `most`."""
     return min(items, most, max(1, MAX_BYTES // max(1, item_bytes)))
 
 
@@ -121,8 +121,7 @@ def from_json_lines(
 ) -> Payloads:
     """Read one item per line: a protocol request or {input name: nested list}.
 
-    The list may have a batch dimension of 1. Raises UsageError for a file or line that does not
-    fit.
+    A list may have a batch dimension of 1. Raises UsageError if the file or a line is unsuitable.
     """
     items: list[list[oip_body.RequestInput]] = []
     try:

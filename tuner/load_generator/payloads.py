@@ -1,4 +1,4 @@
-"""Request bodies with their request line and headers, for one model or many."""
+"""Request bodies with their request lines and headers, for one model or many."""
 
 from __future__ import annotations
 
@@ -16,32 +16,32 @@ from tuner.load_generator import oip_body
 from tuner.values.study_record import InputSummary
 
 METHODS = ("GET", "POST", "PUT", "PATCH", "DELETE")
-"""Methods without HEAD, whose responses announce a body but have none."""
+"""Allowed methods; a response to HEAD would announce a body but have none."""
 HEADER_NAME = re.compile(r"[!#$%&'*+\-.^_`|~0-9A-Za-z]+")
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Payloads:
-    """Requests in the order they are sent, again and again."""
+    """Requests in the order in which they are sent, again and again."""
 
     requests: tuple[bytes, ...]
-    """Bodies; a single empty one if there is no body."""
+    """Bodies; a single empty one for requests without a body."""
     headers: Mapping[str, str]
     """Headers without Host and Content-Length, which the client adds."""
     path: str
     method: str = "POST"
     is_synthetic: bool = False
-    """Whether inputs are random: latency may differ, and quality is unknown."""
+    """Whether inputs are random, so that latency may differ and quality is unknown."""
     description: str
     labels: NDArray[np.generic] | None = None
-    """Correct answers, (n, client_batch)."""
+    """Correct answers (n, client_batch)."""
     client_batch: int = 1
     indexes: tuple[str, ...] = ()
-    """Synthetic integer inputs, which may be indexes out of range."""
+    """Synthetic integer inputs, which may be out-of-range indexes."""
     guessed: tuple[str, ...] = ()
     sent: InputSummary | None = None
     answer: str = "open-inference"
-    """Response format: a protocol, a datatype, or empty if unread."""
+    """Response format: a protocol or a datatype; empty if responses are not read."""
 
     @property
     def varies(self) -> bool:
@@ -72,15 +72,15 @@ class RequestRoute:
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class MultiModelPayloads:
-    """Requests for many models in the order they are sent, again and again.
+    """Requests for many models in the order in which they are sent, again and again.
 
-    The client joins head and body when it sends them, so that a thousand models can share bodies.
+    The client joins heads and bodies only to send them, so a thousand models can share bodies.
     """
 
     heads: tuple[RequestRoute, ...]
     bodies: tuple[bytes, ...]
     order: Sequence[tuple[int, int]]
-    """Indexes of each request's head and body."""
+    """Index of each request's head and of its body."""
     indexes: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
@@ -100,7 +100,7 @@ def raw(
     headers: Mapping[str, str],
     description: str,
 ) -> Payloads:
-    """Make payloads from bodies as they are, for any HTTP server."""
+    """Make payloads from unchanged bodies, for any HTTP server."""
     return Payloads(
         requests=tuple(bodies), headers=headers, path=path, method=method, description=description
     )
@@ -154,5 +154,5 @@ def of_requests(
 
 
 def infer_path(model: str) -> str:
-    """Return the inference path of the model's newest version."""
+    """Return the inference path of the model's latest version."""
     return f"/v2/models/{urllib.parse.quote(model, safe='')}/infer"

@@ -1,4 +1,4 @@
-"""Boundaries of a phase, and how many requests it may send; seconds since the first send.
+"""Boundaries of a phase, in seconds since its first send, and how many requests it may send.
 
 warming -> measuring -> draining (seconds over, enough sent, or race lost) -> over
 """
@@ -19,7 +19,7 @@ LOOK_S = 0.1
 def is_warm(
     warmup: Warmup, connections: int, *, now_s: float, finished: int, min_round_trips: int
 ) -> bool:
-    """Whether the warm-up is over by the rule of `Warmup`; `finished` includes lost requests."""
+    """Whether the warm-up is over by the rules in `Warmup`; `finished` includes lost requests."""
     if now_s < warmup.seconds:
         return False
     if min_round_trips >= warmup.round_trips:
@@ -30,8 +30,8 @@ def is_warm(
 def fell_behind(due: int, more_waiting: int) -> float:
     """Return the share of the due requests by which a server fell behind, or 0.
 
-    The backlog's growth, `more_waiting`, counts if it exceeds `MAX_BEHIND` and three standard
-    deviations (Poisson) of the due requests.
+    The backlog's growth, `more_waiting`, counts only above `MAX_BEHIND` and three Poisson standard
+    deviations of the due requests.
     """
     is_behind = more_waiting > max(MAX_BEHIND * due, 3 * math.sqrt(due))
     return more_waiting / due if is_behind else 0.0
@@ -47,7 +47,7 @@ class Phase:
         self.measured_end_s: float | None = None
         self.limit: float = math.inf
         self.total: float = math.inf
-        """Equals `limit` once the end is known; the phase ends when it is reached."""
+        """Total number of requests: `limit` once the end is known, infinite before."""
         self._lasts = False
         self._finished_before = 0
         self._looks = 0
@@ -56,7 +56,7 @@ class Phase:
 
     @property
     def next_s(self) -> float:
-        """Next moment at which time alone decides; infinite if there is none."""
+        """Next time at which the phase advances regardless of requests, or infinity."""
         if self.warmup_end_s is None:
             return self.plan.warmup.seconds
         if self.plan.seconds is None or self.measured_end_s is not None:
@@ -65,7 +65,7 @@ class Phase:
 
     @property
     def next_look_s(self) -> float:
-        """Time of the next look at the mean; infinite if there is none."""
+        """Time of the next look at the mean, or infinity."""
         race = self.plan.race
         is_measuring = self.warmup_end_s is not None and self.measured_end_s is None
         if race is None or not is_measuring or self._looks >= len(race.limits_ms):
@@ -74,7 +74,7 @@ class Phase:
         return self.warmup_end_s + race.look_s * (self._looks + 1)
 
     def look(self, mean_ms: float, *, sent: int) -> None:
-        """Compare the mean latency with the race's limit, and end a lost race."""
+        """End the measured part if the mean latency exceeds the race's limit."""
         assert self.plan.race is not None
         at_s, limit_ms = self.next_look_s, self.plan.race.limits_ms[self._looks]
         self._looks += 1
@@ -125,7 +125,6 @@ class Phase:
         self.limit = self.total = self.arrivals.belonging(sent, at_s)
 
     def _look_back(self, now_s: float, finished: int) -> None:
-        """Judge whether the server fell behind, once all measured requests were due."""
         if self._begun is None or self.limit < 1:
             return
         last_due_s = self.arrivals.due_s(int(self.limit) - 1, finished, now_s)
@@ -146,13 +145,11 @@ class Phase:
 class Settling:
     """Wait at the end of a warm-up until latencies have settled.
 
-    They have settled if the initial part to drop is at most half of them. It minimises the marginal
-    standard error (MSER-5: White, "An Effective Truncation Heuristic for Bias Reduction in
-    Simulation Output", Simulation 69:323, 1997).
+    They have settled if dropping at most the first half minimises the marginal standard error
+    (MSER-5: White, Simulation 69:323, 1997).
     """
 
     def __init__(self, start_s: float, max_s: float) -> None:
-        """Wait from `start_s`, the end of the minimum warm-up, for at most `max_s`."""
         self._start_s, self._longest_s = start_s, max_s
         self._look_s = 0.0
         self._has_settled = False

@@ -1,4 +1,4 @@
-"""Result of a phase, and the concatenation of a configuration's time slices into one."""
+"""Result of a phase, and concatenation of a configuration's time slices."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tuner.values.request_records import CpuTimeSeries, RequestRecords
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class PhaseResult:
-    """Result of one phase, in seconds since its first send."""
+    """Result of one phase; times are in seconds since its first send."""
 
     records: RequestRecords
     origin_s: float
@@ -48,7 +48,7 @@ class PhaseResult:
 
 
 def parse(report: Mapping[str, Any], blob: bytes, indexes: Sequence[str]) -> PhaseResult:
-    """Parse the client's last frame; `indexes` are inputs that may be out of range."""
+    """Parse the client's last frame; `indexes` names inputs that may be out of range."""
     said = error_responses.message(report["first_error"])
     count = report["requests"]
     columns, start = {}, 0
@@ -68,9 +68,9 @@ def parse(report: Mapping[str, Any], blob: bytes, indexes: Sequence[str]) -> Pha
 
 
 def concatenate(parts: Sequence[PhaseResult]) -> PhaseResult:
-    """Join the measured parts of closed loops end to end, without warm-ups.
+    """Concatenate the measured parts of closed loops, without warm-ups.
 
-    A request keeps its latency and its distance from the start of its part.
+    Each request keeps its latency and its offset within its part.
     """
     columns: dict[str, list[Any]] = {field.name: [] for field in dataclasses.fields(RequestRecords)}
     moments, used = [], []

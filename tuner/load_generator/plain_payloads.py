@@ -1,7 +1,7 @@
-"""Payloads for servers without model metadata, from files and arrays.
+"""Payloads from files and arrays, for servers without model metadata.
 
-An npz has one array per input, items on the first axis, and optional `labels`. A body is one item's
-bytes, little-endian, or TensorFlow Serving's `{"instances": [...]}`.
+An npz file has one array per input, with items on the first axis, and optional `labels`. A body is
+one item's little-endian bytes, or TensorFlow Serving's `{"instances": [...]}`.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ BYTES_TYPE = {"Content-Type": "application/octet-stream"}
 def from_file(
     path: pathlib.Path, *, to: str, method: str, headers: Mapping[str, str], response: str = ""
 ) -> Payloads:
-    """Read a file as one body for the path `to`, or JSON lines as one body each.
+    """Read a file as one body for the path `to`, or JSON lines as one body per line.
 
     Raises UsageError if the file cannot be read.
     """
@@ -82,7 +82,7 @@ def tensors(
 def instances(
     path: pathlib.Path, *, to: str, headers: Mapping[str, str], client_batch: int = 1
 ) -> Payloads:
-    """Make TensorFlow Serving's predict bodies: the only input's values, or mappings of all."""
+    """Make TensorFlow Serving's predict bodies: values of the only input, or mappings of all."""
     arrays, labels = _arrays(path)
     rows = [
         {

@@ -13,23 +13,22 @@ from tuner.load_generator import arrivals
 class Warmup:
     """Warm-up before the measurement; the workload continues without a pause.
 
-    It ends once `seconds` have passed and every connection has had `round_trips` responses, or,
-    from `cap_s` on, that many on average. Lost requests count. An open loop needs `round_trips` in
-    total.
+    It ends once `seconds` have passed and each connection has had `round_trips` responses (after
+    `cap_s`, that many on average; in an open loop, in total). Lost requests count.
     """
 
     seconds: float = 0.1
     """Minimum duration; replicas forked from a warm process are steady after 0.05 s."""
     round_trips: int = 3
-    """Responses per connection; the first fills the batches, which shape the second."""
+    """Responses per connection; the first one fills the batches, which shape the second."""
     cap_s: float = 10.0
     settling_s: float = 0.0
-    """Maximum further wait for steady latencies (`phase.Settling`)."""
+    """Maximum additional wait for steady latencies (`phase.Settling`)."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Race:
-    """Rule that ends the measured part at a look where the mean exceeds its limit."""
+    """Rule that ends the measured part at the first look where the mean exceeds its limit."""
 
     look_s: float
     limits_ms: tuple[float, ...]
@@ -47,7 +46,7 @@ class OpenLoopPlan:
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class PhasePlan:
-    """Plan of one phase: warm-up, then `seconds` or `requests` measured (one is set)."""
+    """Plan of one phase: a warm-up, then `seconds` or `requests` to measure (one is set)."""
 
     host: str
     port: int
@@ -61,13 +60,13 @@ class PhasePlan:
     each_its_own: bool = False
     """Whether each connection sends its own request, like a client of one model."""
     cuts_overload: bool = False
-    """Whether an overloaded open loop drops unanswered requests at its end."""
+    """Whether an overloaded open loop abandons unanswered requests at its end."""
     seconds: float | None = None
     answers: int = 0
-    """Minimum number of responses in a closed loop; a slow server gets more time."""
+    """Minimum number of responses in a closed loop; a slow server gets more time to reach it."""
     most_s: float = 10.0
     requests: int | None = None
-    """Number of requests sent after the warm-up, including those then in flight."""
+    """Number of requests to send after the warm-up, including those in flight at its end."""
     warmup: Warmup = dataclasses.field(default_factory=Warmup)
     race: Race | None = None
     timeout_s: float = 10.0
@@ -81,7 +80,7 @@ class PhasePlan:
 
     @property
     def arrivals(self) -> arrivals.ClosedLoop | arrivals.OpenLoop:
-        """Schedule of the phase."""
+        """Arrival schedule of the phase."""
         if self.rate_per_s is None:
             return arrivals.ClosedLoop(self.concurrency)
         return arrivals.make_open_loop(
@@ -93,11 +92,11 @@ class PhasePlan:
         return dataclasses.replace(self, **dataclasses.asdict(load))
 
     def with_warmup(self, **changes: Any) -> PhasePlan:
-        """Return the plan with another warm-up."""
+        """Return the plan with changes to its warm-up."""
         return dataclasses.replace(self, warmup=dataclasses.replace(self.warmup, **changes))
 
     def as_json(self) -> dict[str, Any]:
-        """Return the fields as JSON for the client process."""
+        """Return the fields as JSON data for the client process."""
         return dataclasses.asdict(self)
 
     @classmethod

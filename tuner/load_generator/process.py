@@ -1,11 +1,12 @@
-"""Load generator's process: `python -m tuner.load_generator.process`.
+"""Entry point of the client process: `python -m tuner.load_generator.process`.
 
-Frames in: {"do": "payloads", key, heads, sizes} with the bodies as blob, followed by the order for
-many models; {"do": "forget", key}; {"do": "run", key, plan}. Frames out: {"event": "ready"},
-"stored", "running" each second, "done" with columns and CPU readings as blob, or "failed".
+It receives the frames {"do": "payloads", key, heads, sizes}, with the bodies and, for many models,
+the order as the blob; {"do": "forget", key}; and {"do": "run", key, plan}. It sends the events
+"ready", "stored", "running" each second, "done" with columns and CPU readings as the blob, and
+"failed".
 
-It ends with the channel, so it cannot outlive the tuner, and ignores Ctrl-C. Few imports make it
-start quickly.
+The process ends with the channel, so it cannot outlive the tuner, and ignores Ctrl-C. It imports
+little, to start quickly.
 """
 
 from __future__ import annotations
@@ -28,19 +29,18 @@ HEARTBEAT_S = 1.0
 
 
 class StoredPayloads(NamedTuple):
-    """Payloads of a phase."""
+    """Payloads as the tuner sent them."""
 
     heads: list[dict[str, Any]]
     bodies: list[bytes]
     order: bytes
-    """Pairs of head and body for many models, otherwise empty."""
+    """Head and body indexes for requests to many models, otherwise empty."""
 
 
 class LazyRequests(Sequence[bytes]):
     """Whole requests, built on access."""
 
     def __init__(self, heads: Sequence[bytes], bodies: Sequence[bytes], order: bytes) -> None:
-        """Take `heads` that end before the value of Content-Length, their last header."""
         self._heads = heads
         self._bodies = bodies
         self._order = array("i", order)
@@ -54,7 +54,7 @@ class LazyRequests(Sequence[bytes]):
 
 
 class GeneratorProcess:
-    """Loop that executes commands on the stored payloads."""
+    """Loop that executes commands on stored payloads."""
 
     def __init__(self, tuner: ControlChannel) -> None:
         self._tuner = tuner

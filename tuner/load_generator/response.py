@@ -1,6 +1,7 @@
 """HTTP/1.1 response parser without a socket (RFC 9112, sections 2 to 6 and 9).
 
-A *plain* response (status from 200, one Content-Length) is only counted; llhttp reads all others.
+The bytes of a *plain* response (status from 200, one Content-Length) are only counted; llhttp
+parses all others.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ import httptools
 
 MAX_HEAD_BYTES = 65_536
 MAX_REPORTED_BYTES = 512
-"""Number of bytes kept of a body whose status is not 2xx."""
+"""Number of bytes to keep from a body whose status is not 2xx."""
 _STATUS_LINE = re.compile(rb"HTTP/1\.([01]) ([2-9]\d\d)(?: [^\r\n]*)?")
 _NUMBER = re.compile(rb"\d{1,18}")
 
@@ -37,7 +38,7 @@ class HttpResponse(NamedTuple):
 
 
 def read_head(head: bytes) -> ResponseHead | None:
-    """Parse the head of a plain response, without its empty line; None for any other."""
+    """Parse a plain response's head, without its empty line; return None for any other response."""
     lines = head.split(b"\r\n")
     status_line = _STATUS_LINE.fullmatch(lines[0])
     if status_line is None:
@@ -78,11 +79,11 @@ class ResponseReader:
 
     @property
     def error_body(self) -> bytes:
-        """Start of a body whose status is not 2xx, otherwise empty."""
+        """Start of the body if the status is not 2xx, otherwise empty."""
         return bytes(self._told if self._parser is None else self._parser.told)
 
     def feed(self, data: bytes) -> HttpResponse | None:
-        """Read data, and return the response once it is complete, or raise BadResponse."""
+        """Read data; return the response once it is complete, or raise BadResponse."""
         if self._parser is not None:
             return self._parser.feed(data)
         if self.plain is not None:
@@ -101,7 +102,7 @@ class ResponseReader:
         return self._count(self._begun[end + 4 :])
 
     def end(self) -> HttpResponse | None:
-        """Return the response if the peer's close ends its body, otherwise None."""
+        """Return the response if closing by the peer completes it, otherwise None."""
         return None if self._parser is None else self._parser.end()
 
     def _count(self, data: bytes | bytearray) -> HttpResponse | None:

@@ -1,6 +1,6 @@
 """HTTP client that sends one phase of requests from one thread, on raw sockets and one epoll.
 
-Latency runs from just before the first byte is sent to just after the last of the response is read.
+Latency runs from just before the first byte is sent to just after the response's last byte is read.
 """
 
 from __future__ import annotations
@@ -37,13 +37,13 @@ class Client:
     def __init__(
         self, plan: PhasePlan, requests: Sequence[bytes], *, on_tick: Callable[[int], None]
     ) -> None:
-        """Send whole `requests` in turn; `on_tick` gets the number finished about every 20 ms."""
+        """Send complete `requests` in turn; call `on_tick` every 20 ms with the number finished."""
         self.plan = plan
         self.columns = Columns()
         self.phase = Phase(plan)
         self.cpu_s = 0.0
         self.cpu_at_s, self.cpu_used_s = array("d"), array("d")
-        """Times of readings, and the process's CPU time at each."""
+        """Times of readings, with the process's CPU time at each."""
         self.first_error = b""
         arrivals = self.phase.arrivals
         self.pool = ConnectionPool(plan.host, plan.port, arrivals.connections)
@@ -61,7 +61,7 @@ class Client:
         self._settling = Settling(plan.warmup.seconds, plan.warmup.settling_s)
 
     def run(self) -> None:
-        """Run the phase, or raise ServerGone if connections cannot be opened or all were lost."""
+        """Run the phase, or raise ServerGone if no connection could be opened or all were lost."""
         try:
             self.pool.resolve()
             self._open_all()

@@ -20,7 +20,7 @@ from tuner.load_generator.payloads import Payloads
 
 REQUESTS = 64
 VARYING_REQUESTS = 256
-"""Distinct requests if shapes vary, enough for the median and the 90th percentile."""
+"""Number of distinct requests if shapes vary, enough for the median and the 90th percentile."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -53,7 +53,7 @@ class SyntheticInputs:
         return "x".join(sizes)
 
     def payloads(self, rng: np.random.Generator, *, model: str, client_batch: int = 1) -> Payloads:
-        """Draw new requests, at most `MAX_BYTES` together, or raise UnknownSize."""
+        """Draw new requests, `MAX_BYTES` at most, or raise UnknownSize."""
         if self.missing:
             raise unknown(self.signature, self.missing)
         made: list[list[oip_body.RequestInput]] = []

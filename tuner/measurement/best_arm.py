@@ -1,9 +1,8 @@
-"""Choice of the best of a few configurations, from evaluations in rounds.
+"""Choice of the best among a few configurations evaluated in rounds.
 
-The search's posterior and the evaluations choose; the evaluations alone compare, by simultaneous
-intervals (Bonferroni) over the spread left without configuration and round effects. The most
-preferred configuration wins among those tied with the leader, with a posterior mean within 3 % of
-it.
+The choice uses the search's posterior and the evaluations; comparisons use only the evaluations,
+with simultaneous intervals (Bonferroni) from the residual spread. Of the configurations tied with
+the leader and within 3 % of its posterior mean, the most preferred wins.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ PRIOR_DEGREES = 8.0
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Posterior:
-    """Posterior of a search for some of its configurations."""
+    """Posterior from a search for some of its configurations."""
 
     mean: Array  # (k,) of the log objective, minimised
     covariance: Array  # (k, k)
@@ -46,7 +45,7 @@ class BestArm:
 def choose(posterior: Posterior, values: Array, preference: Sequence[object]) -> BestArm:
     """Choose among k configurations by `values` (rounds, k), positive and minimised.
 
-    The lowest `preference` wins ties.
+    Ties go to the lowest `preference`.
     """
     logs = np.log(values)
     updated = _posterior_mean(posterior, logs)

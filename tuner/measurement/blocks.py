@@ -4,13 +4,13 @@ Consecutive requests are alike; means of long blocks are nearly independent (bat
 1982, Operations Research 30:556; 10 to 30 suffice). A block is a multiple of 0.1 s, the CPU quota
 period, and spans at least two mean latencies.
 
-A percentile of n requests is worth only n / design effect independent ones, with
+For a percentile, n requests are worth only n / design effect independent ones, with
 
     design effect = Var(share above) / (p (1 - p) / n)
 
-The variance is that of a ratio over parts of the phase, which gives Kish's design effect (Survey
-Sampling, 1965, section 8.2). The binomial interval is Korn and Graubard's (Survey Methodology
-24:193, 1998).
+The variance is a ratio estimator's over parts of the phase, which gives Kish's design effect
+(Survey Sampling, 1965, section 8.2). The binomial interval is Korn and Graubard's (Survey
+Methodology 24:193, 1998).
 """
 
 from __future__ import annotations
@@ -32,15 +32,15 @@ MIN_BLOCKS = 4
 MAX_BATCHES = 20
 MIN_LATENCIES = 2
 MIN_FOR_SPREAD = 20
-"""Minimum number of requests in a block that tells p5 and p95 from the extremes."""
+"""Minimum number of requests per block at which p5 and p95 differ from the extremes."""
 FINEST_MS = 1e-6
 MAX_PARTS = 20
 MIN_PARTS = 5
-"""Number of parts of a phase below which each part counts as one request."""
+"""Number of parts below which each part counts as one request."""
 
 
 def block_seconds(block_s: float, mean_s: float) -> float:
-    """Return `block_s` as whole quota periods, lengthened to span two mean latencies."""
+    """Return `block_s` in whole quota periods, lengthened to span two mean latencies."""
     periods = max(1, round(block_s / QUOTA_PERIOD_S))
     whole_s = periods * QUOTA_PERIOD_S
     return whole_s * max(1, math.ceil(MIN_LATENCIES * mean_s / whole_s - 1e-9))
@@ -55,9 +55,9 @@ def cut(
     block_s: float,
     client_cpu: CpuTimeSeries | None = None,
 ) -> tuple[Block, ...]:
-    """Cut the measured part, from `start_s`, into whole blocks; drop the remainder.
+    """Cut the measured part, which begins at `start_s`, into whole blocks; drop the remainder.
 
-    `finished_s` (n,) are ascending, with latencies `took_s` (n,); `block_s` comes from
+    `finished_s` (n,) is ascending; `took_s` (n,) are the latencies; `block_s` comes from
     `block_seconds`. Empty blocks are left out.
     """
     count = math.floor(seconds / block_s + 1e-6)
@@ -88,7 +88,7 @@ def cut(
 
 
 def mean_interval(blocks: tuple[Block, ...], mean_ms: float) -> Interval:
-    """Return a 95 % interval of the evaluation's mean; unknown under 4 blocks."""
+    """Return a 95 % interval for the evaluation's mean; unknown for fewer than 4 blocks."""
     counts = np.array([block.requests for block in blocks], dtype=float)
     return ratio_interval(counts, counts * np.array([block.mean_ms for block in blocks]), mean_ms)
 
@@ -96,10 +96,10 @@ def mean_interval(blocks: tuple[Block, ...], mean_ms: float) -> Interval:
 def ratio_interval(
     counts: NDArray[np.float64], sums: NDArray[np.float64], ratio: float
 ) -> Interval:
-    """Return a 95 % interval of a sum per request; unknown under 4 blocks or for a sum of 0.
+    """Return a 95 % interval for a sum per request; unknown for fewer than 4 blocks or a sum of 0.
 
-    Blocks have unequal `counts` (n,), so it is a ratio's (Cochran, Sampling Techniques, section
-    6.3), on the log scale with Student's t, around the phase's `ratio`.
+    As `counts` (n,) differ, it is a ratio estimator's (Cochran, Sampling Techniques, section 6.3),
+    on the log scale with Student's t, around the phase's `ratio`.
     """
     if len(counts) < MIN_BLOCKS or not sums.sum():
         return UNKNOWN
@@ -112,16 +112,16 @@ def ratio_interval(
 
 
 def _batches(values: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Return values of blocks as at most about `MAX_BATCHES` rows of neighbours; drop the rest."""
     size = math.ceil(len(values) / MAX_BATCHES)
     count = len(values) // size
     return values[: count * size].reshape(count, size)
 
 
 def spread_interval(blocks: tuple[Block, ...], spread_ms: float) -> Interval:
-    """Return a 95 % interval of the evaluation's spread, from its blocks' spreads.
+    """Return a 95 % interval for the evaluation's spread, from its blocks' spreads.
 
-    Student's t on the log scale; unknown under 4 blocks, or if one has too few requests.
+    It uses Student's t on the log scale; unknown for fewer than 4 blocks, or if one has too few
+    requests.
     """
     spreads = [block.spread_ms for block in blocks]
     known = [max(FINEST_MS, spread) for spread in spreads if spread is not None]
@@ -138,7 +138,7 @@ def part_of(
 ) -> NDArray[np.intp]:
     """Return the number (n,) of each request's part of the phase.
 
-    `at_s` (n,) is when requests count, `start_s` the end of the warm-up.
+    `at_s` (n,) are the times at which requests count; `start_s` ends the warm-up.
     """
     shortest_s = block_seconds(QUOTA_PERIOD_S, mean_s)
     each_s = shortest_s * max(1, math.ceil(seconds / (MAX_PARTS * shortest_s) - 1e-9))
@@ -148,7 +148,7 @@ def part_of(
 
 
 def design_effect(is_above: NDArray[np.bool_], parts: NDArray[np.intp]) -> float:
-    """Return the design effect, at least 1, of requests above a percentile.
+    """Return the design effect, at least 1, for the share of requests above a percentile.
 
     `parts` (n,) numbers the requests' parts of the phase.
     """

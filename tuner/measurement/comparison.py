@@ -1,7 +1,7 @@
-"""Verdict on the best against the default, from pairs of evaluations: a ratio with an interval.
+"""Verdict on the best against the default: a ratio with an interval, from pairs of evaluations.
 
 The evaluations of a pair are close in time, so machine drift cancels. `measurement.sequential`
-decides when to stop, at an error of 5 % shared by the objectives.
+decides when to stop, with an error of 5 % shared by the objectives.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from tuner.values.verdict import (
 
 MIN_PAIRS = 2
 SESSION_SD = 0.035
-"""Sd of a log ratio between sessions hours apart (benchmarks/verdict/sessions.py), with margin."""
+"""Sd of a log ratio between sessions hours apart, with margin (benchmarks/verdict/sessions.py)."""
 NAMES = ("the default", "the best configuration")
 MAX_IN_PERCENT = 3.0
 
@@ -62,7 +62,7 @@ def is_enough(
     names: Sequence[str],
     rule: StoppingRule,
 ) -> bool:
-    """Whether the pairs so far end the comparison in every objective."""
+    """Whether the pairs so far suffice to end the comparison in every objective."""
     if len(best) < MIN_PAIRS:
         return False
     found = map(objectives.find_objective, names)
@@ -78,12 +78,12 @@ def compare(
     rule: StoppingRule | None = None,
     names: tuple[str, str] = NAMES,
 ) -> Verdict:
-    """Reach a verdict over pairs of evaluations, matched by position.
+    """Reach a verdict from pairs of evaluations, matched by position.
 
-    The `rule` accounts for `second`; without one, the number of pairs was fixed.
+    `rule` decided when to stop, accounting for `second`; None if the number of pairs was fixed.
 
     Raises:
-        UsageError: there are fewer than two pairs or unequal numbers, or an objective is unknown.
+        UsageError: there are fewer than two pairs, the counts differ, or an objective is unknown.
     """
     made_best = objectives.find_objective(objective)
     differences = _differences(default, best, made_best)
@@ -137,7 +137,7 @@ def _second_verdict(
 def between_session_interval(
     ratio: float, interval: Interval, *, alpha: float = sequential.ALPHA
 ) -> Interval:
-    """Return a prediction interval of the ratio in another session, at confidence 1 - alpha."""
+    """Return a prediction interval for the ratio in another session, at confidence 1 - alpha."""
     assert interval.low is not None
     assert interval.high is not None
     moved = float(special.ndtri(1 - alpha / 2)) * SESSION_SD
@@ -155,7 +155,7 @@ def compare_with_prediction(
     configuration: Configuration,
     objective: str,
 ) -> PredictionComparison:
-    """Compare the best with a prediction's choice over two or more pairs of evaluations."""
+    """Compare the best with the prediction's choice over two or more pairs of evaluations."""
     made_best = objectives.find_objective(objective)
     ratio, interval = _ratio(guess, best, made_best)
     assert ratio is not None, "both were measured"
@@ -181,7 +181,7 @@ def _differences(
 def middles(
     default: Sequence[Measurement], best: Sequence[Measurement], objective: str
 ) -> tuple[float, float] | None:
-    """Return both values, as far apart as the pairs' mean ratio; None unless all are above 0."""
+    """Return both middles, as far apart as the pairs' mean ratio; None unless all are above 0."""
     made_best = objectives.find_objective(objective)
     if not all(made_best.value(one) > 0 for one in (*default, *best)):
         return None

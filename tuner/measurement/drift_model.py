@@ -1,12 +1,12 @@
-"""Drift model: contributions of machine speed, evaluations and blocks to the noise.
+"""Drift model: how machine speed, evaluations and blocks contribute to the noise.
 
 On the log scale, block mean = configuration + machine speed + evaluation + block. The speed is the
 sum of two stationary Ornstein-Uhlenbeck processes, over seconds and minutes; the rest is white
 noise. Parameters maximise the restricted likelihood with configurations as fixed effects (Patterson
-and Thompson, Biometrika 58:545, 1971), by a Kalman filter with one extra column per configuration
-(de Jong, "The Diffuse Kalman Filter", Annals of Statistics 19:1073, 1991).
+and Thompson, Biometrika 58:545, 1971), computed by a Kalman filter with one extra column per
+configuration (de Jong, Annals of Statistics 19:1073, 1991).
 
-Drift quicker than the time between evaluations counts as spread between evaluations.
+Drift that is faster than the time between evaluations counts as spread between them.
 """
 
 from __future__ import annotations
@@ -47,13 +47,13 @@ class DriftProcess:
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class DriftModel:
-    """Contributions to the variance of one configuration's block means."""
+    """How each source contributes to the variance of one configuration's block means."""
 
     quick: DriftProcess
     slow: DriftProcess
     evaluation_sd: float
     block_sd: float
-    """Sd between blocks of the fitted length."""
+    """Sd between blocks of the length used to fit."""
 
     @property
     def variance(self) -> float:
@@ -62,7 +62,7 @@ class DriftModel:
 
     @property
     def shares(self) -> dict[str, float]:
-        """Shares of time, evaluations and blocks in the variance."""
+        """Shares of the variance due to time, evaluations and blocks."""
         parts = {
             "time": self.quick.sd**2 + self.slow.sd**2,
             "launch": self.evaluation_sd**2,
@@ -71,7 +71,7 @@ class DriftModel:
         return {name: part / self.variance for name, part in parts.items()}
 
     def covariance(self, lag_s: Array) -> Array:
-        """Return the covariance (...) of machine speed at this lag."""
+        """Return the covariance (...) of machine speed at these lags."""
         parts = (
             part.sd**2 * np.exp(-np.abs(lag_s) / part.forgets_s) for part in (self.quick, self.slow)
         )
@@ -79,7 +79,7 @@ class DriftModel:
 
 
 def fit(blocks: Blocks) -> DriftModel | None:
-    """Fit the drift model, or return None for too few blocks."""
+    """Fit the drift model, or return None if there are too few blocks."""
     columns = _columns(blocks)
     evaluations = len(np.unique(blocks.evaluation))
     if evaluations < columns.shape[1] + 1 or len(blocks.logs) < evaluations + 2:
@@ -183,9 +183,9 @@ def draw(
     evaluation: NDArray[np.int64],
     rng: np.random.Generator,
 ) -> Array:
-    """Draw logs (n,) of block means about their configurations' means.
+    """Draw logs (n,) of block means, relative to their configurations' means.
 
-    `at_s` (n,) are ascending middles of blocks, `evaluation` (n,) their evaluations' numbers.
+    `at_s` (n,) are the blocks' middles, ascending; `evaluation` (n,) numbers their evaluations.
     """
     found = course.block_sd * rng.normal(size=len(at_s))
     _, numbered = np.unique(evaluation, return_inverse=True)

@@ -1,4 +1,4 @@
-"""Energy per request of a load, with a 95 % interval from its blocks.
+"""Energy per request under load, with a 95 % interval from its blocks.
 
 Counters cover whole devices, including other work and idle power.
 """
@@ -37,7 +37,7 @@ def energy_of(
 ) -> Energy | None:  # fmt: skip
     """Return the energy of the measured part of a phase.
 
-    Block times and `start_s`, the end of the warm-up, count from the first send at monotonic time
+    Block times and `start_s`, the end of the warm-up, count from the first send, at monotonic time
     `origin_s`. None without requests or energy, or if the trace does not cover the part.
     """
     begin_s, end_s = origin_s + start_s, origin_s + start_s + seconds

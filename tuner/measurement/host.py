@@ -1,4 +1,4 @@
-"""CPU time of machine, server and neighbours around a phase, from Linux's /proc."""
+"""CPU time of machine, server and neighbours during a phase, from Linux's /proc."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ class HostReading:
     steal_s: float | None
     """Time that the hypervisor gave to other machines, over all cores."""
     cpu_s: Mapping[int, float]
-    """User and system time by server process id, if readable."""
+    """User and system time of server processes, by process id, where readable."""
     busy_s: float | None = None
     beside_s: Mapping[int, float] = dataclasses.field(default_factory=dict)
-    """User and system time by process id of the measuring processes."""
+    """User and system time of the measuring processes, by process id."""
 
 
 def read(
@@ -53,9 +53,9 @@ def noise_between(
 ) -> HostNoise:
     """Return what the host did between two readings.
 
-    Server time covers processes alive at the second reading. Neighbours have the remaining busy
-    time, less the measuring processes' (`beside_s`), if the readings cover every local server
-    process (`knows_server`). `share` is the measured requests' share of the server's work.
+    Server time covers processes alive at the second reading. Neighbours took the busy time left by
+    servers and measuring processes, known only if the readings cover every local server process
+    (`knows_server`). `share` is the measured requests' share of the server's work.
     """
     foreign_s: float | None = None
     if knows_server and before.busy_s is not None and after.busy_s is not None:
@@ -78,7 +78,7 @@ def together(parts: Sequence[HostNoise], *, share: float) -> HostNoise:
     """Combine the readings of several phases; a value that any phase lacks is None.
 
     Peak memory is the highest known. `share` is the measured share of the phases' time; client time
-    is already measured time.
+    already excludes the rest.
     """
 
     def total(name: str, share: float = share) -> float | None:
@@ -97,10 +97,10 @@ def together(parts: Sequence[HostNoise], *, share: float) -> HostNoise:
 
 
 def log_cpu_per_request(measurement: Measurement) -> float | None:
-    """Return the log of core-seconds per request in gateway, replicas and client, if known.
+    """Return the log of core-seconds per request in gateway, replicas and client, or None.
 
-    It tells machine drift from a slow configuration. Server time counts from the start of the
-    warm-up, client time from its end.
+    It distinguishes machine drift from a slow configuration. Server time counts from the start of
+    the warm-up, client time from its end.
     """
     noise, rate = measurement.noise, measurement.throughput_per_s
     if not noise.server_cpu_s or not noise.client_cpu_s or rate <= 0 or measurement.seconds <= 0:
@@ -114,7 +114,6 @@ def _used_s(before: Mapping[int, float], after: Mapping[int, float]) -> float:
 
 
 def _machine_ticks(proc: pathlib.Path) -> tuple[int, int] | None:
-    """Return busy ticks (user, nice, system, not interrupts) and stolen ticks."""
     # cpu user nice system idle iowait irq softirq steal ... (proc(5))
     try:
         fields = (proc / "stat").read_text(encoding="ascii").split("\n", 1)[0].split()

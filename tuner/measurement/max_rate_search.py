@@ -1,10 +1,9 @@
-"""Search for the highest open-loop rate that keeps a latency limit.
+"""Search for the highest open-loop rate within a latency limit.
 
-Growing steps enclose the limit; a miss is tried once more. Then the rate walks up after a kept
-limit and down after a miss (up-and-down method: Dixon and Mood, Journal of the American Statistical
-Association 43:109, 1948). Steps shrink at turns and grow after three identical results (Kesten,
-Annals of Mathematical Statistics 29:41, 1958). The walk's geometric mean is the rate at which half
-of the loads keep the limit.
+Growing steps bracket that rate; a miss is retried once. Then the rate walks up after a success and
+down after a miss (up-and-down method: Dixon and Mood, JASA 43:109, 1948). Steps shrink at turns and
+grow after three identical results (Kesten, Annals of Mathematical Statistics 29:41, 1958). The
+walk's geometric mean is the rate at which half of the loads keep the limit.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ FIRST_STEP = 1.25
 """Factor between the first two rates; each step squares the one before: 1.56, 2.4, 6.0."""
 MAX_STEP = 6.0
 MIN_REQUESTS = 10
-"""Number of due requests below which a rate cannot show a 1 % limit."""
+"""Number of due requests below which a rate cannot show 1 % misses."""
 ENCLOSED = 1.3
 WALKED = 8
 MIN_WALK, FIRST_WALK, MAX_WALK = 1.06, 1.15, 1.4
@@ -35,7 +34,7 @@ class MaxRateSearch:
     def __init__(
         self, first_per_s: float, *, min_per_s: float = 0.0, most: int = RATE_LOADS
     ) -> None:
-        """Start at `first_per_s`; try at most `most` rates, later ones from `min_per_s` on."""
+        """Start at `first_per_s`; try at most `most` rates, all later ones at least `min_per_s`."""
         if not (first_per_s > 0 and math.isfinite(first_per_s)):
             raise ValueError(f"first rate {first_per_s}, expected a finite number above 0")
         self.kept_per_s: float | None = None
@@ -52,7 +51,7 @@ class MaxRateSearch:
 
     @property
     def per_s(self) -> float | None:
-        """Rate at which loads begin to miss the limit; None if no rate kept it."""
+        """Rate at which loads begin to miss the limit, or None if no rate kept it."""
         if self.kept_per_s is None:
             return None
         if self._walk_per_s is None or not self._walked:
@@ -62,7 +61,7 @@ class MaxRateSearch:
 
     @property
     def next_per_s(self) -> float | None:
-        """Rate to try next; None once the search is over."""
+        """Rate to try next, or None once the search is over."""
         kept, missed = self.kept_per_s, self.missed_per_s
         if not self._left:
             return None
@@ -79,7 +78,7 @@ class MaxRateSearch:
         return math.sqrt(kept * missed)
 
     def tell(self, *, is_kept: bool) -> None:
-        """Record whether `next_per_s` kept the limit; a first miss before the walk is retried."""
+        """Record whether `next_per_s` kept the limit; before the walk, a miss is retried once."""
         rate = self.next_per_s
         assert rate is not None, "the search is over"
         self._left -= 1
@@ -119,7 +118,7 @@ class MaxRateSearch:
 
 
 def is_kept(records: RequestRecords, *, limit_s: float, warmup_s: float, seconds: float) -> bool:
-    """Whether 99 % of the requests due in an open loop met a limit on latency since then."""
+    """Whether 99 % of the measured requests met a limit on latency since they were due."""
     measured = summary.is_measured(records, warmup_s=warmup_s, seconds=seconds, is_open=True)
     took_s = records.finished_s - records.intended_s
     missed = measured & ~(summary.is_ok(records) & (took_s <= limit_s))

@@ -17,7 +17,7 @@ MAX_STOLEN = 0.05
 
 
 def warnings_of(measurement: Measurement, *, cores: int) -> tuple[str, ...]:
-    """Return reasons why the metrics may mislead; `cores` are the machine's."""
+    """Return reasons why the metrics may mislead; `cores` is the machine's core count."""
     found = []
     if measurement.little_error is not None and measurement.little_error > MAX_LITTLES_LAW_ERROR:
         found.append(

@@ -1,4 +1,4 @@
-"""Readers of energy and GPU clock during a load, through NVML and RAPL.
+"""Readers of energy and GPU clock under load, through NVML and RAPL.
 
 Only root may read RAPL (CVE-2020-8694; Linux, Documentation/power/powercap/powercap.rst).
 """
@@ -23,13 +23,13 @@ from tuner.measurement.energy import Trace
 
 POWERCAP = pathlib.Path("/sys/class/powercap")
 PERIOD_S = 0.04
-"""Seconds between readings; a GPU updates its own values 10 to 50 times a second."""
+"""Time between readings; a GPU updates its own values 10 to 50 times a second."""
 _JOIN_S = 5.0
 _log = logging.getLogger(__name__)
 
 
 class GpuCounter:
-    """Energy counter of the GPU's whole board, starting at an arbitrary value."""
+    """Energy counter for the whole GPU board, starting at an arbitrary value."""
 
     name = "gpu"
 
@@ -59,7 +59,7 @@ class GpuCounter:
 
 
 class PackageCounter:
-    """Energy counter of all CPU packages, each in microjoules with its own wrap-around."""
+    """Energy counter for all CPU packages, each of which wraps around separately."""
 
     name = "cpu"
 
@@ -72,7 +72,7 @@ class PackageCounter:
         self.text = f"{count} CPU package{'s' * (count > 1)} (RAPL)"
 
     def joules(self) -> float:
-        """Return the joules counted by all packages."""
+        """Return the joules counted over all packages."""
         for place, domain in enumerate(self._domains):
             now = _number(domain / "energy_uj")
             self._sum_uj += (now - self._last[place]) % (self._ranges[place] + 1)
@@ -84,7 +84,7 @@ EnergyCounter = GpuCounter | PackageCounter
 
 
 class AvailableCounters(NamedTuple):
-    """Readable counters, and an explanation per unreadable device."""
+    """Readable counters, and an explanation for each unreadable device."""
 
     counters: tuple[EnergyCounter, ...]
     lacking: tuple[str, ...]
@@ -92,7 +92,7 @@ class AvailableCounters(NamedTuple):
 
 @contextlib.contextmanager
 def open_counters(*, gpu: bool = True) -> Iterator[AvailableCounters]:
-    """Open this machine's counters for a `with` block; without the GPU for a CPU model."""
+    """Open this machine's counters, without the GPU for a CPU model."""
     counters: list[EnergyCounter] = []
     lacking: list[str] = []
     with contextlib.ExitStack() as owns:

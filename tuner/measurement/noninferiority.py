@@ -1,8 +1,8 @@
 """Test of whether one sampler is worse than another by more than a margin.
 
-Paired regret differences, reference minus peer, get a one-sided Student's t test, identical ones a
-sign test. Regrets are skewed, so few units make the level approximate. Holm's correction
-(Scandinavian Journal of Statistics 6:65, 1979) allows dependence.
+Paired regret differences, reference minus peer, get a one-sided Student's t test, or a sign test if
+identical. Regrets are skewed, so with few units the level is approximate. Holm's correction
+(Scandinavian Journal of Statistics 6:65, 1979) allows for dependence.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class MeanBound:
 
     mean: float
     lower: float | None
-    """One-sided 95 % bounds; None with fewer than `MIN_UNITS` differences."""
+    """One-sided 95 % bounds; None for fewer than `MIN_UNITS` differences."""
     upper: float | None
     p: float | None
 

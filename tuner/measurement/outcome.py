@@ -1,4 +1,4 @@
-"""Judgement of a load phase: an `Outcome`, and a `Measurement` if it is ok."""
+"""Judgement of a phase: an `Outcome`, with a `Measurement` if it is ok."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ OF_OVERLOAD = frozenset({0, 429, 503, 504})
 REJECTIONS = OF_OVERLOAD - {0}
 
 SAFE = 2
-"""Multiple of the minimum number of requests that suffices for slower configurations."""
+"""Multiple of the minimum number of requests that leaves room for slower configurations."""
 
 
 def measure_outcome(
@@ -46,9 +46,9 @@ def measure_outcome(
     why_refused: str = "",
     client_cpu: CpuTimeSeries | None = None,
 ) -> tuple[Outcome, Measurement | None]:
-    """Judge and summarise the measured part of a phase; see `summary.summarise`.
+    """Judge the measured part of a phase; see `summary.summarise`.
 
-    A server that `fell_behind` has no latency of its own, since it grows with the measuring time.
+    If the server `fell_behind`, its latency depends on the measuring time.
 
     Returns:
         A measurement only if the outcome is ok. Otherwise it is failed with cause `timeout`
@@ -110,13 +110,13 @@ def _all_refused(finished: int, deadline_ms: float | None, why: str) -> Outcome:
 
 
 def overload_outcome(rate_per_s: float | None, why: str) -> Outcome:
-    """Return the outcome for an open loop's rate that cannot be served."""
+    """Return the outcome for an open-loop rate that cannot be served."""
     rate = "the requests" if rate_per_s is None else rate_in_words(rate_per_s)
     return Outcome(status="infeasible", cause="overload", reason=f"cannot serve {rate}: {why}")
 
 
 def no_rate(slo_ms: float, lowest_per_s: float) -> Outcome:
-    """Return the outcome for a p99 above its limit at every tried rate."""
+    """Return the outcome if p99 exceeds its limit at every tried rate."""
     reason = (
         f"p99 is above the limit of {slo_ms:g} ms (--slo-ms) even at "
         f"{rate_in_words(lowest_per_s)}, the lowest rate tried"
@@ -126,7 +126,7 @@ def no_rate(slo_ms: float, lowest_per_s: float) -> Outcome:
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class EvaluationRequirements:
-    """Metrics that an evaluation must report, and metric constraints."""
+    """Metrics that an evaluation must report, with its metric constraints."""
 
     objective: str
     limits: tuple[MetricConstraint, ...] = ()
@@ -134,7 +134,7 @@ class EvaluationRequirements:
 
     @classmethod
     def of(cls, settings: MeasurementSettings) -> Self:
-        """Return the requirements of a study's evaluations."""
+        """Return the requirements for a study's evaluations."""
         return cls(objective=settings.first, second=settings.second, limits=settings.limits)
 
     @property
@@ -148,7 +148,7 @@ class EvaluationRequirements:
         return "p99" in self.names or any(one.metric == "p99_ms" for one in self.limits)
 
     def remark(self, measurement: Measurement) -> str | None:
-        """Return a warning if slower configurations may lack requests for a p99."""
+        """Return a warning if slower configurations may lack requests for a p99, or None."""
         is_safe = measurement.effective >= SAFE * MIN_FOR_P99
         if not self.needs_p99 or is_safe or not measurement.has_p99:
             return None

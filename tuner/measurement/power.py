@@ -1,6 +1,6 @@
-"""Smallest gain that a comparison by pairs of evaluations can show.
+"""Smallest gain that a comparison by pairs of evaluations can detect.
 
-Gains are shares (0.04: 4 % less) that a two-sided paired t-test at 5 % detects with 80 %
+Gains are shares (0.04 means 4 % less) that a two-sided paired t-test at 5 % detects with 80 %
 probability (noncentral t). Noise is on the log scale.
 """
 
@@ -28,7 +28,7 @@ def pairs_within(time_s: float, *, start_s: float, measured_s: float) -> int:
 
 
 def smallest_gain(trial_sd: float, pairs: int) -> float | None:
-    """Return the smallest gain that the pairs are likely to show, or None under two pairs.
+    """Return the smallest detectable gain, or None for fewer than two pairs.
 
     `trial_sd` is the sd of an evaluation's log mean.
     """
@@ -38,14 +38,14 @@ def smallest_gain(trial_sd: float, pairs: int) -> float | None:
 
 
 def gain_from_differences(difference_sd: float, pairs: int) -> float:
-    """Return the smallest gain, given the sd of at least two pairs' log differences."""
+    """Return the smallest detectable gain, given the sd of two or more pairs' log differences."""
     shift = _needed_shift(pairs - 1) * difference_sd / math.sqrt(pairs)
     return 1 - math.exp(-shift)
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class RoundLayout:
-    """Layout in time of a comparison of two configurations."""
+    """Timing of the rounds in which two configurations are compared."""
 
     number: int
     slices: TimeSlices
@@ -53,7 +53,7 @@ class RoundLayout:
     is_interleaved: bool
 
     def make_schedule(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """Return the middles (n,) of cells, and their signed weights (n,) in the difference."""
+        """Return the middles (n,) of cells, with their signed weights (n,) in the difference."""
         at_s, weights, now_s = [], [], 0.0
         parts = 2 * self.slices.quartets
         cells = max(1, round(self.slices.seconds / BIN_S))
@@ -76,7 +76,7 @@ class RoundLayout:
 
 
 def error_of(course: DriftModel, rounds: RoundLayout, *, block_s: float) -> float:
-    """Return the standard error of a log ratio measured in at least one round."""
+    """Return the standard error of a log ratio measured in one or more rounds."""
     at_s, weights = rounds.make_schedule()
     common = weights @ course.covariance(at_s[:, None] - at_s) @ weights
     cell_s = 2 * rounds.slices.quartets * rounds.slices.seconds * rounds.number / (len(at_s) / 2)
@@ -85,7 +85,7 @@ def error_of(course: DriftModel, rounds: RoundLayout, *, block_s: float) -> floa
 
 
 def smallest_gain_of(course: DriftModel, rounds: RoundLayout, *, block_s: float) -> float | None:
-    """Return the smallest gain that the rounds are likely to show, or None under two rounds."""
+    """Return the smallest detectable gain, or None for fewer than two rounds."""
     if rounds.number < 2:
         return None
     shift = _needed_shift(rounds.number - 1) * error_of(course, rounds, block_s=block_s)

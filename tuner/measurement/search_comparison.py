@@ -1,7 +1,7 @@
-"""Comparison of samplers by best value so far and by winners.
+"""Comparison of samplers by their best values so far and their winners.
 
-The unit is a repeat, as evaluations of one winner cannot show what another search would find. With
-a single repeat it is a round.
+The unit is a repeat, as evaluations of one winner say nothing about other searches; with a single
+repeat, it is a round.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from tuner.metrics.objective import Objective
 from tuner.values.sampler_comparison import SamplerDifference, SamplerRun
 
 Pair = tuple[float, float]
-"""Objectives of two winners, in the objective's unit."""
+"""Objective values of two winners, in the objective's unit."""
 
 
 def best_so_far(values: Iterable[float | None], objective: Objective) -> tuple[float | None, ...]:
-    """Return the best value after each trial, None before the first value."""
+    """Return the best value after each trial, or None before the first value."""
     found: list[float | None] = []
     best: float | None = None
     for value in values:
@@ -30,7 +30,7 @@ def best_so_far(values: Iterable[float | None], objective: Objective) -> tuple[f
 
 
 def differences(runs: Sequence[SamplerRun], objective: Objective) -> tuple[SamplerDifference, ...]:
-    """Compare each pair of samplers by their re-evaluated winners, given two units or more."""
+    """Compare each pair of samplers by their re-evaluated winners, over two or more units."""
     samplers = list(dict.fromkeys(run.sampler for run in runs))
     found = []
     for first, second in itertools.combinations(samplers, 2):

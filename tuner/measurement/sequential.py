@@ -1,10 +1,9 @@
 """Sequential test over pairs: when to stop, and a valid interval afterwards.
 
-Stopping once a 95 % interval excludes 0 finds a difference in 12 to 14 of 100 null samples. So the
-5 % error is spent over the looks (Lan and DeMets, "Discrete Sequential Boundaries for Clinical
-Trials", Biometrika 70:659, 1983), nearly all at the end. Boundaries come from the sum's density,
-integrated from look to look (Armitage, McPherson and Rowe, Journal of the Royal Statistical Society
-A 132:235, 1969).
+Stopping as soon as a 95 % interval excludes 0 finds a difference in 12 to 14 of 100 null samples.
+So the 5 % error is spent over the looks (Lan and DeMets, Biometrika 70:659, 1983), nearly all at
+the end. Boundaries come from the density of the sum, integrated from look to look (Armitage et al.,
+JRSS A 132:235, 1969).
 
 Stopping assumes a spread (decisions/0011); an incorrect one costs pairs or power, not coverage. The
 final interval is Student's, with the pairs' own spread.
@@ -25,11 +24,11 @@ from scipy import optimize, special
 Array = NDArray[np.float64]
 
 ALPHA = 0.05
-"""Two-sided chance of a false difference at any look."""
+"""Two-sided probability of a false difference at any look."""
 MIN_PAIRS = 6
 GROWTH = 1.25
 ALIKE = -float(special.ndtri(1 / 3))
-"""Correlation of neighbours, in standard errors, that one null sample in three exceeds."""
+"""Correlation of neighbours, in standard errors, that one in three null samples exceeds."""
 MIN_DEGREES = 3.0
 MAX_ALIKE = 0.8
 FAR = 2.5
@@ -37,13 +36,13 @@ MAX_STEPS = 50
 _legendre = functools.lru_cache(maxsize=1)(np.polynomial.legendre.leggauss)
 _MAD = float(special.ndtri(0.75))
 LATE = 2.0
-"""Power of the pairs' share; 1 approximates O'Brien and Fleming's boundaries."""
+"""Exponent of the pairs' share; 1 approximates O'Brien and Fleming's boundaries."""
 NODES = 64
 _FARTHEST = 9.0
 EQUIVALENCE_MARGIN = math.log(1.03)
 """Log difference too small to matter: 3 %."""
 MAX_WIDER = 1.5
-"""Ratio of an interval's width to the planned one above which no look ends the comparison."""
+"""Width of an interval relative to the planned one above which no look ends the comparison."""
 
 
 def looks(most: int) -> tuple[int, ...]:
@@ -69,7 +68,7 @@ class StoppingBoundaries:
 
     @classmethod
     def of(cls, at: Sequence[int], *, sd: float, alpha: float = ALPHA) -> Self:
-        """Plan looks at ascending numbers of pairs; the last spends all of `alpha`."""
+        """Plan looks at ascending numbers of pairs; the last one spends the rest of `alpha`."""
         if not sd > 0:
             raise ValueError(f"a presumed spread of {sd}: expected more than 0")
         return cls(tuple(at), _boundaries(tuple(at), alpha), sd)
@@ -82,7 +81,7 @@ class InterimResult:
     is_crossed: bool
     low: float
     high: float
-    """Upper end of the repeated interval, which holds at all looks in 95 of 100 samples."""
+    """Upper end of the repeated interval; all looks' intervals hold in 95 of 100 samples."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -104,7 +103,7 @@ class RobustMean(NamedTuple):
 
     mean: float
     sd: float
-    """Sd of an equal number of independent differences of the same precision."""
+    """Sd of an equal number of independent differences with the same precision."""
     degrees: float
 
 
@@ -158,19 +157,19 @@ def robust(values: Array) -> Array:
 
 
 def _draw_in(away: Array) -> tuple[Array, float]:
-    """Return values in robust sds drawn in to `FAR`, and the share that is nearer, at least 0.5."""
+    """Return values in robust sds drawn in to `FAR`, and the share within it, at least 0.5."""
     drawn = np.minimum(np.maximum(away, -FAR), FAR)
     return drawn, max(np.count_nonzero(np.abs(away) < FAR) / len(away), 0.5)
 
 
 def _median(values: Array) -> float:
-    """Return the median; `np.median` takes ten times as long for a few values."""
+    # np.median takes ten times as long for a few values
     middle = np.sort(values)[(len(values) - 1) // 2 : len(values) // 2 + 1]
     return float(np.add.reduce(middle)) / len(middle)
 
 
 def read(plan: StoppingBoundaries, differences: Sequence[float], look: int) -> InterimResult:
-    """What the look with this index shows."""
+    """Return what the look with this index shows."""
     count = plan.looks[look]
     mean = robust_mean(differences[:count]).mean
     # The assumed sd, or the pairs' if it was larger at any look.
@@ -187,9 +186,9 @@ def estimate(differences: Sequence[float], *, alpha: float = ALPHA) -> Estimate:
 
 
 def alpha_spending(share: float, alpha: float = ALPHA) -> float:
-    """Return the two-sided error to spend by this share of the pairs.
+    """Return the two-sided error to have spent after this share of the pairs.
 
-    It is Lan and DeMets' first function at a power of the share, as early pairs cannot reveal
+    It is Lan and DeMets' first function of a power of the share, as early pairs cannot reveal
     drift.
     """
     if share >= 1.0:
@@ -216,20 +215,16 @@ def _boundaries(at: tuple[int, ...], alpha: float) -> tuple[float, ...]:
 
 
 class _Density:
-    """Density of the sum of pairs that have crossed no boundary so far."""
-
     def __init__(self) -> None:
         self._count = 0
         self._sums: Array = np.zeros(1)
         self._weights: Array = np.ones(1)
 
     def beyond(self, count: int, z: float) -> float:
-        """Return the chance of no earlier crossing and a statistic of `count` pairs above `z`."""
         away = z * math.sqrt(count) - self._sums
         return float(self._weights @ special.ndtr(-away / math.sqrt(count - self._count)))
 
     def go_on(self, count: int, boundary: float) -> None:
-        """Move on to a look at `count` pairs that does not cross its boundary."""
         step = count - self._count
         nodes, weights = _legendre(NODES)
         reach = min(boundary, _FARTHEST) * math.sqrt(count)
@@ -245,19 +240,19 @@ class StoppingRule:
 
     most: int
     sd: float
-    """Sd assumed beforehand for the pairs' log ratios."""
+    """Sd assumed in advance for the pairs' log ratios."""
     at: float = 0.0
-    """Log difference to decide about."""
+    """Log difference on which to decide."""
     objectives: int = 1
-    """Number of objectives that split the error (Bonferroni)."""
+    """Number of objectives that share the error (Bonferroni)."""
 
     @property
     def alpha(self) -> float:
-        """Error of the comparison in one objective."""
+        """Error for the comparison in one objective."""
         return ALPHA / self.objectives
 
     def is_enough(self, differences: Sequence[float]) -> bool:
-        """Whether the pairs' log ratios, in order, end a comparison."""
+        """Whether the pairs' log ratios, in order, suffice to end a comparison."""
         differences = [one - self.at for one in differences]
         plan = StoppingBoundaries.of(looks(self.most), sd=self.sd, alpha=self.alpha)
         return any(

@@ -4,7 +4,7 @@ A closed loop counts requests that *finish* in the measured part, so latencies, 
 Little's law agree. A stall at the end shows in the Little's-law error, not in p99.
 
 An open loop counts requests that were *due* in the measured part, with latency from the due time
-(coordinated omission, Tene 2013). Throughput still counts what was answered within the part.
+(coordinated omission, Tene 2013), but throughput counts responses within it.
 
 All statuses but 2xx are errors, except for allowed rejections. Little's law counts all finished
 requests.
@@ -50,11 +50,10 @@ def is_answered(
 
 
 def littles_law_error(throughput_per_s: float, mean_s: float, concurrency: int) -> float:
-    """Return |throughput x mean / concurrency - 1| over finished requests of any status.
+    """Return |throughput x mean / concurrency - 1| for finished requests of any status.
 
-    Little's law (1961, Operations Research 9:383): requests in flight = throughput x mean latency.
-    A large error in a closed loop means too few requests in flight, or a phase too short for its
-    latencies.
+    Little's law: requests in flight = throughput x mean latency (Operations Research 9:383, 1961).
+    A large error in a closed loop means too few requests in flight, or too short a phase.
     """
     return abs(throughput_per_s * mean_s / concurrency - 1)
 
@@ -76,10 +75,10 @@ def summarise(
     """Summarise the measured part of a phase.
 
     `warmup_s` and `seconds` are `PhaseResult.warmup_end_s` and `measured_s`. `concurrency` is None
-    in an open loop. Goodput needs a `deadline_ms`. `refusals` are statuses that are no errors.
+    in an open loop. Goodput needs a `deadline_ms`. `refusals` are statuses that are not errors.
 
     Raises:
-        LoadGeneratorFailed: no request was answered in the measured part.
+        LoadGeneratorFailed: no request succeeded in the measured part.
     """
     is_open = concurrency is None
     measured = is_measured(records, warmup_s=warmup_s, seconds=seconds, is_open=is_open)
@@ -166,7 +165,7 @@ def nothing_measured(
 
 
 def statuses(records: RequestRecords, chosen: np.ndarray[tuple[int], np.dtype[np.bool_]]) -> str:
-    """Count failed chosen requests by status: «12 x status 503, 3 x no answer»."""
+    """Count the chosen requests that failed, by status: «12 x status 503, 3 x no answer»."""
     found, counts = np.unique(records.status[chosen & ~is_ok(records)], return_counts=True)
     order = np.argsort(-counts, kind="stable")
     return ", ".join(

@@ -1,4 +1,4 @@
-"""Layout of the alternating time slices of interleaved evaluations."""
+"""Layout of the alternating time slices in interleaved evaluations."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ SLICE_S = 0.1
 """Measured time of a slice: a CPU quota period (benchmarks/verdict/slices.py)."""
 PARTS = 8
 DROPPED_S = 0.06
-"""Uncounted start of a slice: first batches, and a running quota period."""
+"""Uncounted start of a slice, for the first batches and a running quota period."""
 LATENCIES, DROPPED_LATENCIES = 6.0, 2.0
-"""Measured time and uncounted start in latencies, which apply if longer."""
+"""Measured time and uncounted start in mean latencies, used if longer."""
 MIN_QUARTETS = 2
 MAX_QUARTETS = 8
 EXPECTED_STARTUP_S = 0.3
@@ -21,7 +21,7 @@ SWITCH_S = 0.03
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class TimeSlices:
-    """Slice layout of an evaluation."""
+    """Layout of an evaluation's slices."""
 
     seconds: float
     dropped_s: float
@@ -35,7 +35,7 @@ class TimeSlices:
         """Plan slices from the slowest arm's mean latency, the mean startup, and `measured_s`.
 
         Slices get as much time as the startup, which is optimal if evaluations and quartets vary
-        alike (Cochran, Sampling Techniques, section 10.6).
+        equally (Cochran, Sampling Techniques, section 10.6).
         """
         seconds = max(SLICE_S, LATENCIES * round_trip_s, measured_s / PARTS)
         seconds = math.ceil(10 * seconds - 1e-9) / 10
@@ -47,7 +47,7 @@ class TimeSlices:
 
     @classmethod
     def whole(cls, load_s: float) -> Self:
-        """Return the layout of an uncut load, warm-up included."""
+        """Return the layout for an uninterrupted load, warm-up included."""
         return cls(seconds=load_s / 2, dropped_s=0.0, quartets=1)
 
     @property

@@ -1,8 +1,8 @@
 """Variance components of measurements: blocks and evaluations.
 
 On the log scale, block mean = configuration + evaluation + block: one-way random effects, pooled
-over configurations, by analysis of variance (Searle, Casella and McCulloch, Variance Components,
-chapter 3).
+over configurations and estimated by analysis of variance (Searle, Casella and McCulloch, Variance
+Components, chapter 3).
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ class VarianceComponents:
 
     block_sd: float
     evaluation_sd: float | None
-    """Sd between evaluations; None without repeats, 0 if blocks explain all."""
+    """Sd between evaluations; None without repeats, 0 if blocks explain it all."""
 
     def trial_sd(self, blocks: int) -> float:
         """Return the sd of a mean of `blocks` blocks; without repeats, from blocks alone."""
@@ -32,7 +32,7 @@ class VarianceComponents:
 def components(configurations: Iterable[Sequence[Sequence[float]]]) -> VarianceComponents | None:
     """Split the spread of block means, nested in evaluations and configurations.
 
-    None if no evaluation has two blocks.
+    Returns None if no evaluation has two blocks.
     """
     within_sum = between_sum = coefficient = 0.0
     within_degrees = between_degrees = 0
@@ -63,7 +63,7 @@ def components(configurations: Iterable[Sequence[Sequence[float]]]) -> VarianceC
 
 
 def components_of(configurations: Iterable[Sequence[Measurement]]) -> VarianceComponents | None:
-    """Return the components of each configuration's measurements."""
+    """Return the components, given each configuration's measurements."""
     return components(
         [[block.mean_ms for block in evaluation.blocks] for evaluation in evaluations]
         for evaluations in configurations
@@ -74,7 +74,7 @@ def useful_seconds(noise: VarianceComponents, *, start_s: float, block_s: float)
     """Return the most cost-effective trial length; infinite without spread between evaluations.
 
     A trial of t seconds costs start + t and has variance evaluation_sd^2 + block_sd^2 x block_s /
-    t; the product is lowest at t = (block_sd / evaluation_sd) x sqrt(block_s x start).
+    t; the product is lowest at (block_sd / evaluation_sd) x sqrt(block_s x start).
     """
     if not noise.evaluation_sd:
         return math.inf

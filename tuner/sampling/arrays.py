@@ -1,4 +1,4 @@
-"""Array types; a comment next to each array gives its shape."""
+"""Array types; comments next to arrays give their shapes."""
 
 import numpy as np
 from numpy.typing import NDArray

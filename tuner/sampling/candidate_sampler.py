@@ -1,6 +1,6 @@
-"""Base class of the samplers: one proposal per trial, made from Optuna's calls.
+"""Base class of samplers that make one proposal per trial when Optuna calls them.
 
-The trial keeps its proposal (`history.PROPOSAL`). All state derives from the study, the seed and
+The trial stores its proposal (`history.PROPOSAL`). All state derives from the study, the seed and
 the trial number, so a study resumes exactly. Samplers are thread-safe.
 """
 
@@ -40,7 +40,7 @@ class Proposal:
 
     configuration: Configuration
     origin: Origin
-    """`initial`: from the initial design; `replicate`: a deliberate repeat."""
+    """`initial` for a point of the initial design, `replicate` for a deliberate repeat."""
     facts: Mapping[str, Any] = dataclasses.field(default_factory=dict)
 
 
@@ -60,12 +60,12 @@ class SamplerContext:
 
     @property
     def is_initial(self) -> bool:
-        """Whether the initial design is incomplete or has taught nothing."""
+        """Whether the initial design is incomplete, or no trial has taught anything."""
         return self.history.trial_count < self.initial or self.history.is_blank
 
     @property
     def not_lost(self) -> Positions:
-        """Positions of candidates that never failed, or of all if every one did."""
+        """Positions of candidates that never failed, or of all if every one has failed."""
         kept = self.candidates.untried(self.history.lost_configurations)
         return kept if len(kept) else np.arange(len(self.candidates.configurations))
 
@@ -76,7 +76,10 @@ class SamplerContext:
         return np.asarray(points[-1], dtype=float)
 
     def at_random(self) -> Proposal:
-        """Propose a random untried candidate, or any that did not fail; if infinite, a new draw."""
+        """Propose a random untried candidate, or else one that never failed.
+
+        In an infinite space, it is a new draw.
+        """
         origin: Origin = "initial" if self.history.trial_count < self.initial else "guided"
         if not self.candidates.is_complete:
             drawn = {
@@ -109,8 +112,8 @@ class CandidateSampler(BaseSampler, abc.ABC):
 
         Args:
             seed: 0 or more.
-            initial: number of trials before a model guides, including the default.
-            candidates: None to use the study's distributions.
+            initial: number of trials before a model guides the search, including the default.
+            candidates: by default, those of the study's distributions.
         """
         self._seed = check_integer("seed", seed, least=0)
         self._initial = check_integer("initial", initial, least=0)
@@ -120,7 +123,6 @@ class CandidateSampler(BaseSampler, abc.ABC):
         self._lock = threading.RLock()
 
     def __getstate__(self) -> dict[str, Any]:
-        """Leave out caches and the lock, which cannot be pickled."""
         return {**self.__dict__, "_lock": None, "_listed": None, "_proposals": {}}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
@@ -148,7 +150,7 @@ class CandidateSampler(BaseSampler, abc.ABC):
     def sample_relative(
         self, study: Study, trial: FrozenTrial, search_space: dict[str, BaseDistribution]
     ) -> dict[str, Any]:
-        """Return the proposed values, by parameter."""
+        """Return the proposed values, by parameter name."""
         if not search_space:
             return {}
         chosen = self._proposal(study, trial, search_space).configuration
@@ -165,7 +167,7 @@ class CandidateSampler(BaseSampler, abc.ABC):
         param_name: str,
         param_distribution: BaseDistribution,
     ) -> Any:
-        """Return the proposed value, or a draw for a parameter that no candidate has."""
+        """Return the proposed value, or a draw for a parameter that the candidates lack."""
         if self._candidates is not None and param_name in self._candidates.names:
             search_space = self.infer_relative_search_space(study, trial)
             chosen = self._proposal(study, trial, search_space).configuration
@@ -243,12 +245,12 @@ class CandidateSampler(BaseSampler, abc.ABC):
 
 
 def stream(seed: int, *path: int) -> np.random.Generator:
-    """Return a random stream, independent for each path."""
+    """Return a random stream that is independent for each path."""
     return np.random.default_rng(np.random.SeedSequence(seed, spawn_key=path))
 
 
 def legal(name: str, value: Any, distribution: BaseDistribution) -> Any:
-    """Return the value if it is legal, or raise UsageError."""
+    """Return the value, or raise UsageError if the distribution does not contain it."""
     if axis_of(distribution).contains(value):
         return value
     raise UsageError(
@@ -258,7 +260,7 @@ def legal(name: str, value: Any, distribution: BaseDistribution) -> Any:
 
 
 def check_prediction(guess: Array, candidates: CandidateSet | None) -> None:
-    """Raise UsageError unless there is a prediction for each candidate."""
+    """Raise UsageError unless there is one prediction per candidate."""
     if candidates is None or len(guess) != len(candidates.configurations):
         raise UsageError("guess: expected one value for each candidate")
 

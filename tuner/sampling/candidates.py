@@ -1,4 +1,4 @@
-"""Candidates of a sampler, as configurations and as points of the unit cube.
+"""A sampler's candidates, as configurations and as points of the unit cube.
 
 A finite grid is listed up to a limit; otherwise each proposal samples Sobol points and steps around
 the best configurations. Shapes: m candidates, d entries in [0, 1].
@@ -48,7 +48,7 @@ class CandidateSet:
     configurations: tuple[Configuration, ...]
     vectors: Array  # (m, d) in [0, 1]
     encode: Callable[[Configuration], Array] | None = None
-    """Returns the vector (d,) of any legal configuration; None if only candidates have one."""
+    """Returns any legal configuration's vector (d,); None if only the candidates have one."""
     decode: Callable[[Array], Configuration] | None = None
     """Returns the legal configuration nearest to a vector; only for samples."""
     extra: int = 0
@@ -67,7 +67,7 @@ class CandidateSet:
         encode: Callable[[Configuration], Array],
         features: Callable[[Configuration], Array] | None = None,
     ) -> CandidateSet:
-        """Build the candidates of a search space, without constant entries.
+        """Build a search space's candidates; their vectors leave out constant entries.
 
         Args:
             candidates: feasible and distinct configurations, with the same knobs.
@@ -138,7 +138,7 @@ class CandidateSet:
 
     @property
     def design_width(self) -> int:
-        """Number of entries that are not derived."""
+        """Number of vector entries that are not derived."""
         return self.width - self.extra
 
     @functools.cached_property
@@ -159,7 +159,7 @@ class CandidateSet:
     def values_at(
         self, configurations: Sequence[Configuration], values: Array | None
     ) -> Array | None:
-        """Return the values (k,) of configurations, given all candidates'; None if one is none."""
+        """Select the values (k,) of `configurations`; None if one of them is not a candidate."""
         if values is None:
             return None
         places = [self.index_of(one) for one in configurations]
@@ -167,7 +167,7 @@ class CandidateSet:
         return values[known] if len(known) == len(places) else None
 
     def vector_of(self, configuration: Mapping[str, Any]) -> Array | None:
-        """Return the vector (d,) of a configuration, or None."""
+        """Return a configuration's vector (d,), or None outside the space."""
         index = self.index_of(configuration)
         if index is not None:
             return np.asarray(self.vectors[index], dtype=float)
@@ -178,7 +178,7 @@ class CandidateSet:
     def encode_with_features(
         self, configuration: Configuration, features: Callable[[Configuration], Array]
     ) -> Array | None:
-        """Return the vector (d,) with other features, or None."""
+        """Return a configuration's vector (d,) with other features, or None outside the space."""
         if not isinstance(self.encode, _VaryingEncoding):
             return None
         encode = self.encode
@@ -193,13 +193,13 @@ class CandidateSet:
         return np.flatnonzero(is_free)
 
     def nearest(self, vector: Array, among: Positions) -> int:
-        """Return the position of the nearest candidate, the first if several tie."""
+        """Return the position of the nearest candidate, or the first if several tie."""
         width = self.design_width
         distances = ((self.vectors[among, :width] - vector[:width]) ** 2).sum(axis=1)
         return int(among[int(np.argmin(distances))])
 
     def realise(self, vector: Array, among: Positions) -> Configuration:
-        """Return the nearest candidate, or in a sample the nearest legal configuration."""
+        """Return the nearest candidate, or the nearest legal configuration if this is a sample."""
         return (
             self.configurations[self.nearest(vector, among)]
             if self.decode is None
@@ -207,7 +207,7 @@ class CandidateSet:
         )
 
     def agreeing(self, fixed: Mapping[str, Any]) -> CandidateSet:
-        """Return the candidates with these values, or all if none has them."""
+        """Return the candidates with these values, or all if there are none."""
         known = {name: value for name, value in fixed.items() if name in self.names}
         if not known:
             return self

@@ -1,7 +1,7 @@
 """Optuna distributions as axes of the unit cube.
 
-A number lies on its own scale: linear, logarithmic, or rank for ascending choices. Unordered
-choices are one-hot, all equally far apart.
+Numbers are linear or logarithmic, ascending choices are ranked, and other choices are one-hot, all
+equally far apart.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ from tuner.sampling.arrays import Array
 from tuner.values.configuration import Configuration
 
 _ONE_HOT = math.sqrt(0.5)
-"""Value of a one-hot entry that puts any two choices at distance 1."""
+"""Value of a one-hot entry at which any two choices have distance 1."""
 
 _ROUNDING = 1e-9
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class ChoiceAxis:
-    """Axis of a categorical parameter: by rank if ordered, otherwise one-hot."""
+    """Axis of a categorical parameter: ranks if it is ordered, otherwise one-hot."""
 
     choices: tuple[Any, ...]
 
@@ -101,7 +101,7 @@ class NumberAxis:
         return None if self.step is None else round((self.high - self.low) / self.step) + 1
 
     def values(self) -> list[Any]:
-        """Return all values, ascending; needs a finite `size`."""
+        """Return all values, ascending; requires a finite `size`."""
         assert self.size is not None
         assert self.step is not None
         return self._legal(self.low + self.step * np.arange(self.size, dtype=np.float64))
@@ -170,7 +170,7 @@ def axis_of(distribution: BaseDistribution) -> Axis:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Cube:
-    """Axes of a space by sorted name; parameters with a single value have none."""
+    """Axes by sorted name; parameters with a single value have none."""
 
     axes: Mapping[str, Axis]
 
@@ -204,7 +204,7 @@ class Cube:
     def encode(self, configuration: Mapping[str, Any]) -> Array:
         """Return a configuration's vector (d,).
 
-        Raises KeyError, TypeError or ValueError if it is illegal.
+        Raises KeyError, TypeError or ValueError if the configuration is illegal.
         """
         return np.asarray(self.encode_all([configuration])[0])
 

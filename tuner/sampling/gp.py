@@ -1,10 +1,10 @@
 """Bayesian optimisation with Gaussian processes over all candidates, optionally with predictions.
 
 The `initial` trials are the default, candidates that predictions or earlier studies favour, and a
-scrambled Sobol design among likely feasible candidates. Each later trial fits the processes
-(`model_averaging`) and proposes the likely feasible candidate with the best `knowledge_gradient`
-times the probability of success (`feasibility`, `headroom`) and of keeping the metric constraints;
-it may be a replicate. Until something is feasible, that probability alone decides.
+scrambled Sobol design among likely feasible candidates. Later trials fit the processes
+(`model_averaging`) and propose the candidate, perhaps a replicate, with the best product of
+`knowledge_gradient` and the probabilities of success (`feasibility`, `headroom`) and of keeping the
+metric constraints. Until something is feasible, the probabilities alone decide.
 """
 
 from __future__ import annotations
@@ -37,11 +37,11 @@ LIKELY = 0.75
 MIN_GAIN = 1e-5
 """Knowledge gradient below which expected improvement decides instead."""
 TURNS = 4
-"""Every fourth guided proposal uses the plain process, as predictions may be misleading."""
+"""Every fourth guided proposal uses the plain process, in case predictions are misleading."""
 
 
 class GpSampler(CandidateSampler):
-    """Sampler by knowledge gradient times the probability of feasibility."""
+    """Sampler that maximises the knowledge gradient times the probability of feasibility."""
 
     options: ClassVar[tuple[str, ...]] = ("first", "earlier")
     models_limits = True
@@ -61,13 +61,13 @@ class GpSampler(CandidateSampler):
         """Store the arguments; see `CandidateSampler`.
 
         Args:
-            first: candidates that follow the default.
-            earlier: evaluations of earlier studies, in the candidates' axes.
+            first: candidates to try right after the default.
+            earlier: evaluations from earlier studies, on the candidates' axes.
             latency: (m,) predicted mean latencies of the candidates.
             guess: (m,) predicted objectives of the candidates, minimised and positive.
 
         Raises:
-            UsageError: `earlier` or `guess` does not match the candidates, or is not positive.
+            UsageError: `earlier` or `guess` does not fit the candidates, or `guess` is not above 0.
         """
         super().__init__(seed=seed, initial=initial, candidates=candidates)
         self._first = tuple(first)
@@ -200,9 +200,9 @@ class StructuredSampler(GpSampler):
 
 
 def is_likely(log_feasible: Array) -> NDArray[np.bool_]:
-    """Return which candidates (m,) are likely feasible, at least a quarter.
+    """Return which candidates (m,) are likely feasible, always at least a quarter of them.
 
-    Otherwise a search with little left to gain would keep trying infeasible ones.
+    Without this filter, a search with little left to gain would keep trying infeasible ones.
     """
     return log_feasible >= min(float(np.log(LIKELY)), float(np.quantile(log_feasible, 0.75)))
 
@@ -210,7 +210,7 @@ def is_likely(log_feasible: Array) -> NDArray[np.bool_]:
 def next_design_candidate(
     context: SamplerContext, classifier: feasibility.Feasibility | None
 ) -> Configuration:
-    """Return the likely feasible untried candidate nearest to the next design point."""
+    """Return the likely feasible, untried candidate nearest to the next design point."""
     among, point = context.untried, context.design_point()
     if classifier is None:
         return context.candidates.realise(point, among)

@@ -1,7 +1,7 @@
 """A study's trials as columns of plain values, as samplers see them.
 
-Targets are always minimised: logarithms if all objectives are positive, as noise grows with them,
-otherwise raw values with a reason.
+Targets are minimised: logarithms if all objectives are positive, as noise grows with them;
+otherwise raw values, with a reason.
 
 How a trial is read:
 
@@ -41,7 +41,7 @@ PROPOSAL = "sampler:proposal"
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Column:
-    """A second metric per evaluation: constraint excess or second objective."""
+    """A second metric of each evaluation: constraint excess or second objective."""
 
     values: Array  # (n,) log scale; NaN if unknown
     errors: Array  # (n,) standard error within the evaluation; NaN if unknown
@@ -49,7 +49,7 @@ class Column:
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class TrainingData:
-    """Evaluations to learn from, from one study or several."""
+    """Evaluations to learn from, from one or more studies."""
 
     vectors: Array  # (n, d)
     targets: Array  # (n,) minimised
@@ -63,12 +63,12 @@ class TrainingData:
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class History(TrainingData):
-    """Columns over encodable trials: n observed, k unsuccessful, p pending."""
+    """Columns for encodable trials: n observed, k unsuccessful, p pending."""
 
     configurations: tuple[Configuration, ...]  # (n,) observed, repeats included
     headroom: Array  # (n,) logarithm of peak memory over limit; NaN if unknown
     scale_reason: str
-    """Reason why the scale is raw, or ""."""
+    """Why the scale is raw, or ""."""
     sign: float
     """1 to minimise, -1 to maximise."""
     lost_configurations: tuple[Configuration, ...]  # (k,)
@@ -76,7 +76,7 @@ class History(TrainingData):
     killed_vectors: Array  # the unsuccessful ones that ran out of memory
     pending_vectors: Array  # (p, d)
     seen: frozenset[Configuration]
-    """All proposed, measured or waiting configurations, except interrupted ones."""
+    """All configurations proposed, measured or waiting, except interrupted ones."""
     trial_count: int
     hyperparameters: tuple[float, ...]
     slacks: Mapping[str, Column] = dataclasses.field(default_factory=dict)
@@ -90,14 +90,14 @@ class History(TrainingData):
         return not len(self.targets) and not len(self.lost_vectors)
 
     def value_of(self, target: float) -> float:
-        """Return the objective in the study's unit; on the log scale it is a median."""
+        """Return the objective in the study's unit (a median, if targets are logs)."""
         if self.scale == "raw":
             return self.sign * target
         return math.exp(self.sign * target)
 
 
 def read(trial: FrozenTrial) -> Reading:
-    """Classify a trial by the table above."""
+    """Classify a trial as described in the module's table."""
     if trial.state in {TrialState.RUNNING, TrialState.WAITING}:
         return "pending"
     if trial.state is TrialState.COMPLETE:
@@ -110,7 +110,7 @@ def read(trial: FrozenTrial) -> Reading:
 
 
 def parameters_of(trial: FrozenTrial) -> Mapping[str, Any]:
-    """Return a trial's values: those that ran, otherwise those suggested or planned."""
+    """Return a trial's values as run, or else as suggested or planned."""
     stated = trial.user_attrs.get("configuration")
     proposed = trial.user_attrs.get(PROPOSAL, {}).get("configuration", {})
     fixed = trial.system_attrs.get("fixed_params", {}) if not trial.state.is_finished() else {}
@@ -120,7 +120,7 @@ def parameters_of(trial: FrozenTrial) -> Mapping[str, Any]:
 def shared_distributions(trials: Iterable[FrozenTrial]) -> dict[str, BaseDistribution]:
     """Return the parameters that every ended trial has, with the same distributions.
 
-    Failed trials, which may lack parameters, count only if there are no others.
+    Failed trials, which may lack parameters, count only if all trials failed.
     """
     ended = [trial for trial in trials if trial.state.is_finished() and trial.distributions]
     whole = [trial for trial in ended if trial.state is not TrialState.FAIL] or ended
@@ -171,11 +171,11 @@ def gather(
     maximise: bool,
     with_missed: bool = False,
 ) -> History:
-    """Read a study's trials; those outside the space of `place` are only counted.
+    """Read a study's trials; those outside `place` are only counted.
 
     Args:
-        number: the trial to propose for, which is left out; None to read all.
-        with_missed: observe evaluations that violate a constraint.
+        number: the trial being proposed, which is left out; None to read all.
+        with_missed: whether evaluations that violate constraints count as observed.
     """
     kept = [one for one in trials if one.number != number and read(one) != "interrupted"]
     earlier = [one for one in kept if number is None or one.number < number]
@@ -240,7 +240,7 @@ def _columns(rows: Sequence[Mapping[str, Sequence[float | None]]]) -> dict[str, 
 
 
 def to_targets(values: Array, sign: float) -> tuple[Array, str]:
-    """Return the targets (n,) to minimise, and why they are not logarithms."""
+    """Return the targets (n,) to minimise, and why they are not logarithms, or ""."""
     if bool(np.all(values > 0)):
         return sign * np.log(values), ""
     return sign * values, f"{int(np.sum(values <= 0))} of {len(values)} objectives are not positive"

@@ -1,13 +1,12 @@
-"""Two objectives: a scalarised history for the search, and the study's Pareto front.
+"""Two objectives: a scalarised history for the search, and a study's Pareto front.
 
-Each proposal draws a weight w and improves the augmented Chebyshev distance from the best of each
-objective (ParEGO: Knowles, IEEE Transactions on Evolutionary Computation 10:50, 2006), on log
-objectives:
+Each proposal draws a weight w and reduces the augmented Chebyshev distance from the best of each
+objective (ParEGO: Knowles, IEEE TEVC 10:50, 2006), on log objectives:
 
     s = max(w z1, (1 - w) z2) + 0.05 (w z1 + (1 - w) z2),    z = (log y - best) / (median - best)
 
-A plain sum never finds the points of a concave front. The knee lies farthest below the line between
-the ends of the front.
+A plain sum would never find the points of a concave front. The knee lies farthest below the line
+between the front's ends.
 """
 
 from __future__ import annotations
@@ -45,7 +44,7 @@ class ParetoFront:
 
 
 def scalarise(history: History, weight: float) -> History:
-    """Combine both objectives into one target; `weight` (0 to 1) is that of the first one."""
+    """Combine both objectives into one target; `weight` (0 to 1) belongs to the first."""
     assert history.second is not None
     both = np.column_stack([history.targets, history.second.values])
     best = both.min(axis=0)
@@ -61,9 +60,9 @@ def scalarise(history: History, weight: float) -> History:
 
 
 def non_dominated(points: Array) -> Positions:
-    """Return the non-dominated of points (n, 2), ascending in the first coordinate.
+    """Return the positions of non-dominated points (n, 2), ascending in the first coordinate.
 
-    Of identical points, only the first counts.
+    Of identical points, only the first is returned.
     """
     order = np.lexsort((points[:, 1], points[:, 0]))
     kept: list[int] = []
@@ -76,7 +75,7 @@ def non_dominated(points: Array) -> Positions:
 
 
 def knee(points: Array) -> int:
-    """Return the knee's index in a (k, 2) front of `non_dominated`."""
+    """Return the knee's index in a front (k, 2), as returned by `non_dominated`."""
     span = np.ptp(points, axis=0)
     if len(points) < 3 or not (span > 0).all():
         return 0
@@ -88,7 +87,8 @@ def pareto_front(
 ) -> ParetoFront | None:
     """Return the Pareto front of evaluated configurations that keep the metric constraints.
 
-    `known` concerns the first objective. None if empty, or if an objective has no logarithm.
+    `known` concerns the first objective. None if the front is empty, or an objective has no
+    logarithm.
     """
     history = recommendation.history_of(study, candidates)
     if history is None or not len(history.targets) or history.scale != "log":
@@ -116,7 +116,7 @@ def pareto_front(
 
 
 def of_second(history: History, second: Column) -> History:
-    """Make the second objective the target."""
+    """Return the history with the second objective as the target."""
     return dataclasses.replace(
         history,
         targets=second.values,

@@ -1,6 +1,6 @@
-"""Recommended configuration: the best posterior mean, after any sampler.
+"""Recommended configuration: the best posterior mean, whatever the sampler.
 
-The lowest of thirty equally good measurements looks two standard errors too good.
+The best of thirty equal configurations would look two standard errors too good.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def recommend(
     candidates: CandidateSet | None = None,
     known: PriorKnowledge = NO_PRIOR_KNOWLEDGE,
 ) -> Configuration | None:
-    """Return the configuration of the `incumbent`, if any."""
+    """Return the configuration of the `incumbent`, or None without one."""
     found = incumbent(study, candidates=candidates, known=known)
     return None if found is None else found.configuration
 
@@ -53,7 +53,7 @@ def incumbent(
 ) -> Incumbent | None:
     """Return the observed configuration with the best posterior mean, or None without one.
 
-    Configurations that also failed count only if all did. The study may be running.
+    Configurations that have failed count only if all have. The study may be running.
     """
     history = history_of(study, candidates)
     if history is None or not len(history.targets):
@@ -82,7 +82,7 @@ def incumbent(
 def estimate_drift(
     study: Study, *, candidates: CandidateSet, known: PriorKnowledge = NO_PRIOR_KNOWLEDGE
 ) -> tuple[Array, Array]:
-    """Estimate machine drift: means (n,) and errors (n,) of successful evaluations, in logs."""
+    """Estimate machine drift: its means (n,) and errors (n,) at successful evaluations, in logs."""
     history = history_of(study, candidates)
     if history is None or not len(history.targets):
         return np.empty(0), np.empty(0)
@@ -107,7 +107,7 @@ def likely_kept(
 
 
 def never_failed(history: History, among: NDArray[np.bool_]) -> NDArray[np.bool_]:
-    """Return which of `among` (n,) belong to configurations that never failed, or all."""
+    """Return `among` (n,) without configurations that have failed, unless all of them have."""
     failed = np.array([one in history.lost_configurations for one in history.configurations])
     return among if failed[among].all() else among & ~failed
 

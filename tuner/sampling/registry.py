@@ -1,4 +1,4 @@
-"""Samplers by name; optional and slow libraries are imported by a sampler's first proposal."""
+"""Samplers by name; a sampler's first proposal imports optional and slow libraries."""
 
 from __future__ import annotations
 

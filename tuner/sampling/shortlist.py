@@ -37,9 +37,9 @@ def make_shortlist(
     but: Configuration | None = None,
     most: int,
 ) -> Shortlist | None:
-    """Choose at most `most` configurations; None without successes or logarithms.
+    """Choose at most `most` configurations, or return None without successes or logarithms.
 
-    `but` is evaluated anyway, as the default.
+    `but`, such as the default, is left out unless recommended, as it is evaluated anyway.
     """
     history = recommendation.history_of(study, candidates)
     if history is None or not len(history.targets) or history.scale != "log":
@@ -54,7 +54,7 @@ def make_shortlist(
             if is_kept
             if configuration not in history.lost_configurations or configuration == first
         }
-        evaluated.pop(None, None)  # configurations that are no candidates
+        evaluated.pop(None, None)  # configurations that are not candidates
         sound = list(evaluated.values())
         at = np.array(list(evaluated), dtype=np.intp)
         if not len(at):

@@ -1,1 +1,1 @@
-"""Search space: knobs, constraints, equivalence, and their files."""
+"""Search space: knobs, constraints, equivalence rules, and files."""

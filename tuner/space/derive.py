@@ -1,7 +1,6 @@
-"""Derivation of a search space for a model without a file, from a short probe. Pure.
+"""Derivation of a search space from a short probe, for a model without a file. Pure.
 
-Ranges reach the infeasible region around the best configuration; neighbouring values differ visibly
-in effect.
+Ranges extend into the infeasible region; neighbouring values differ visibly in effect.
 """
 
 from __future__ import annotations
@@ -23,9 +22,9 @@ from tuner.space.probe import ProbeResult
 from tuner.space.space import SearchSpace
 
 LONG_BATCH_S = 0.025
-"""Duration of a batch, a quarter of a quota period, above which batches spread unevenly."""
+"""Duration, a quarter of a quota period, above which batches spread unevenly."""
 GAIN = 1.05
-"""Time per item, relative to the best, at which larger batches gain nothing."""
+"""Time per item, relative to the best, below which larger batches gain nothing."""
 
 _COUNTS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64)
 _THREADS = (1, 2, 4, 8)
@@ -44,7 +43,7 @@ class _Derived(NamedTuple):
 
 
 def derive(probe: ProbeResult) -> SearchSpace:
-    """Return the space for a probe, or raise InvalidSpace if the machine holds no replica."""
+    """Return the space for a probe, or raise InvalidSpace if the machine cannot hold a replica."""
     rules, _ = _rules(probe)
     return SearchSpace(
         name=pathlib.PurePath(probe.model).stem,
@@ -170,7 +169,6 @@ def _size(probe: ProbeResult) -> _Derived:
 
 
 def _sizes(probe: ProbeResult) -> list[int]:
-    """Return the powers of two to search, bounded by items alone if the largest still gains."""
     per_item = {size: time_s / size for size, time_s in sorted(probe.service_time_s.items())}
     best = min(per_item.values())
     enough = next(size for size, time_s in per_item.items() if time_s <= GAIN * best)

@@ -1,13 +1,13 @@
 """Derived features of a configuration in [0, 1], in addition to its knobs. Pure.
 
-A quota that stops binding, or a batch that stops filling, bends latency along one feature but
-across several knobs. Each feature is on a log scale between its constants:
+Where a quota stops binding or a batch stops filling, latency bends along one feature but across
+several knobs. Each feature is on a log scale between constants:
 
-    capacity                 cores that all replicas may use together, over the machine's
-    thread oversubscription  threads that all replicas run together, over the machine's cores
+    capacity                 cores that all replicas may use together, per core of the machine
+    thread oversubscription  threads that all replicas run together, per core of the machine
     cores per batch          cores that one batch may use
-    batch fill               items in flight over one batch per replica; in an open loop, items
-                             arriving within the timeout over one batch
+    batch fill               items in flight divided by one batch per replica; in an open loop,
+                             items arriving within the timeout divided by one batch
     batch wait               of a batch that cannot fill; in an open loop, until full or timed out
 """
 
@@ -54,7 +54,6 @@ def features(configuration: Mapping[str, Value], environment: Environment) -> ND
 def _batch(
     environment: Environment, count: int, most: int, timeout_us: float
 ) -> tuple[float, float]:
-    """Return a batch's fill and its wait in microseconds (by Little's law in an open loop)."""
     if environment.rate_per_s is None:
         fill = environment.items / (count * most)
         return fill, timeout_us if most > 1 and fill < 1 else 0.0

@@ -1,7 +1,7 @@
 """Optuna distributions of knobs, for a study's storage.
 
 Evenly spaced whole numbers become an `IntDistribution`. All other grids become categorical, in
-ascending order: a log distribution takes no step and no 0, and a float with a step returns
+ascending order: a log distribution allows neither steps nor 0, and a float with a step returns
 0.30000000000000004 for 0.3.
 """
 

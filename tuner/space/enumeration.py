@@ -1,6 +1,6 @@
 """Enumeration of assignments that satisfy constraints, in lexicographic order of the grids.
 
-Inactive knobs have only their default. Conditions name only unconditional knobs, which are assigned
+Inactive knobs take only their default. Conditions name only unconditional knobs, which are assigned
 first.
 """
 
@@ -25,7 +25,7 @@ def assignments(
 ) -> Iterator[dict[str, Value]]:
     """Yield every assignment that satisfies the constraints.
 
-    `symbols` are the other names in constraints; knobs in `fixed` keep one value, even off the
+    `symbols` are the other names in constraints; knobs in `fixed` keep their value, even off the
     grid.
     """
     order = [knob for knob in knobs if knob.name not in conditions]
@@ -66,7 +66,7 @@ def culprits(
 ) -> tuple[Expression, ...]:
     """Return a minimal contradictory set of constraints, empty if all can be satisfied together.
 
-    A constraint that nothing satisfies is returned alone.
+    A constraint that cannot be satisfied is returned alone.
     """
 
     def is_possible(tried: Sequence[Expression]) -> bool:

@@ -1,4 +1,4 @@
-"""Machine and workload that a search space must know."""
+"""Machine and workload on which a search space depends."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ ENVIRONMENT_SYMBOLS = (*MACHINE_SYMBOLS, "concurrency", "client_batch")
 """Names that constraints may use in addition to knobs."""
 VARIANT = "model.variant"
 ACCURACY = "model.accuracy"
-"""Measured accuracy of the variant; constraints may name it if the knob is searched."""
+"""Measured accuracy of the variant; constraints may name it if that knob is searched."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -23,18 +23,18 @@ class Machine:
     gpu_clocks_mhz: tuple[int, ...] = ()
     no_clocks: str = "no GPU of this machine offers clocks to lock"
     no_sharing: str = "no CUDA MPS control daemon runs on this machine"
-    """Reason why replicas cannot share the GPU; empty if they can."""
+    """Why replicas cannot share the GPU; empty if they can."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Environment:
-    """Machine and workload that are tuned for."""
+    """Machine and workload to tune for."""
 
     concurrency: int
-    """Requests in flight: constant in a closed loop, a maximum in an open one."""
+    """Requests in flight: constant in a closed loop, the maximum in an open one."""
     machine: Machine
     variants: tuple[tuple[str, float | None], ...] | None = ()
-    """Variants, with accuracy from 0 to 1 or None; None for another engine's unknown ones."""
+    """Variants with accuracy (0 to 1 or None); None if another engine's are unknown."""
     client_batch: int = 1
     rate_per_s: float | None = None
     """Requests due per second in an open loop; None in a closed one."""

@@ -1,33 +1,33 @@
 """Equivalence rules: configurations that behave the same count as one candidate.
 
-A search-space file lists the rules that hold for its model (`equivalence:`; all by default). They
-assume at most N = concurrency x client batch items in flight, and that a free worker takes a batch
-once `batching.max_size` items wait or the oldest has waited `batching.timeout_us`.
+A search-space file lists its model's rules (`equivalence:`; all by default). They assume at most N
+= concurrency x client batch items in flight, and that a free worker takes a batch once
+`batching.max_size` items wait or the oldest has waited `batching.timeout_us`.
 
 `batch-timeout`: at `max_size` 1 every item is a full batch, so the timeout has no effect. Exact.
 
 `batch-over-concurrency` (fixed policy only): at most N items can wait. Exact in time; memory may
 differ, as warm-up runs a full batch.
 
-- Timeout 0: all `max_size` >= N behave like N. N = 1 is `max_size` 1 with any timeout.
-- Timeout T > 0: with `max_size` > N no batch fills, so these are alike *for the same T*; a batch
-  of `max_size` = N leaves at once when all N wait.
+- Timeout 0: all `max_size` >= N behave like N. N = 1 is like `max_size` 1 with any timeout.
+- Timeout T > 0: no batch fills at `max_size` > N, so these sizes are alike *for the same T*; at
+  `max_size` = N, a batch leaves once all N wait.
 
 These only look like rules:
 
 - Sizes above N - 2c at timeout 0, with c workers of two slots: the gateway plans once per event
   loop turn, so clients woken by one batch form one batch.
 - Replica counts above N: batches rotate over all replicas, each with its own quota.
-- With client batch B > 1, sizes between k B and (k + 1) B: with a timeout k B fills.
+- Sizes between k B and (k + 1) B for client batch B > 1: with a timeout, k B fills.
 
-`cpu-over-threads`: a replica uses at most `threads` + `THREAD_OVERHEAD_CORES` cores. Exact, unless
-a Python model starts its own threads: leave it out then.
+`cpu-over-threads`: a replica uses at most `threads` + `THREAD_OVERHEAD_CORES` cores. Exact; leave
+it out if a Python model starts its own threads.
 
-`cpu-over-machine`: once `count` x `cpu` reaches the machine's cores, these run short before quotas
-do. Approximate: batches of service time s rotate over c replicas, so a quota q binds only while c x
-q < cores + c x s / 0.1 s. For batches of 25 ms and more leave it out, as `tuner.space.derive` does.
+`cpu-over-machine`: once `count` x `cpu` reaches the machine's cores, cores run short before quotas.
+Approximate: batches of service time s rotate over c replicas, so a quota q binds only while c x q <
+cores + c x s / 0.1 s. Leave it out for batches of 25 ms or more, as `tuner.space.derive` does.
 
-A candidate's representative has the smallest values on the grid.
+The representative has the smallest values on the grid.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ TOUCHED = {
 """Knobs in which configurations that are equivalent by a rule may differ."""
 
 THREAD_OVERHEAD_CORES = 0.25
-"""Cores that a replica uses in addition to its model's threads, to read the next batch."""
+"""Cores that a replica uses in addition to its threads, to read the next batch."""
 
 _MATTERS_NOT = "any"
 _TOLERANCE = 1e-9
@@ -59,8 +59,8 @@ def behaviour(
 ) -> dict[str, Value]:
     """Return values that are the same for configurations that behave the same.
 
-    For knobs that are not searched, rules do only what holds for any value. A size or quota that
-    cannot bind becomes the smallest such, an unused timeout a marker.
+    If a knob is not searched, rules apply only where they hold for any of its values. A size or
+    quota that cannot bind becomes the smallest such value, an unused timeout a marker.
     """
     felt = dict(values)
     _batching(felt, environment.items, rules)

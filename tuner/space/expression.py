@@ -3,9 +3,9 @@
     replica.count * replica.memory_mb <= machine.memory_mb
     replica.threads == 1 or replica.cpu > 1
 
-`ast` parses the expression, and checked nodes become small functions: nothing is run as Python.
-Numbers and truth values do not mix; strings can only be compared for equality, with a choice of the
-knob.
+`ast` parses the expression, and checked nodes become small functions; nothing is run as Python.
+Numbers and truth values do not mix; strings can only be compared for equality, with the knob's
+choices.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ from tuner.values.configuration import Value
 
 MAX_LENGTH = 500
 MAX_CONSTANT = 1e15
-"""Largest number literal; beyond it float arithmetic is inexact."""
+"""Largest number literal, as beyond it float arithmetic is inexact."""
 
 NUMBER = "number"
 TRUTH = "truth"
 
 
 class ByChoice(NamedTuple):
-    """Symbol with a number for each choice of a knob, which stands for the knob."""
+    """Symbol with a number for each choice of a knob."""
 
     knob: str
     numbers: tuple[tuple[Value, float], ...]
@@ -57,7 +57,7 @@ _ALLOWED = "allowed are names, numbers, + - * /, comparisons, and / or / not, mi
 
 
 class ExpressionError(ValueError):
-    """Invalid expression; `position` is that of the offending character, from 1."""
+    """Invalid expression; `position` (from 1) is that of the offending character."""
 
     def __init__(self, position: int, text: str) -> None:
         super().__init__(position, text)
@@ -86,7 +86,7 @@ class Expression:
         """Symbols whose values the expression needs; for a `ByChoice`, its knob."""
 
     def holds(self, values: Mapping[str, Value]) -> bool:
-        """Whether the expression is true; a divisor of 0 raises ZeroDivisionError."""
+        """Whether the expression is true; dividing by 0 raises ZeroDivisionError."""
         return bool(self._holds(values))
 
     def __repr__(self) -> str:

@@ -1,4 +1,4 @@
-"""Search-space files: reading, lookup, writing (docs/search-spaces.md)."""
+"""Search-space files: reading, lookup and writing (docs/search-spaces.md)."""
 
 from __future__ import annotations
 
@@ -33,13 +33,13 @@ _NOT_TEXT = re.compile(r"(?i)y|n|yes|no|on|off|true|false|null")
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class SpaceFile:
-    """Search space, and its file's text with the user's comments."""
+    """Search space, with its file's text including comments."""
 
     space: SearchSpace
     text: str
 
     def text_of(self, space: SearchSpace) -> str:
-        """Return a file's text for `space`, which was made from this one."""
+        """Return the file's text for `space`, which must derive from this one."""
         return self.text if space is self.space else dump(space)
 
 
@@ -106,7 +106,6 @@ def _folder() -> pathlib.Path:
 def _check_expressions(
     content: Document, knobs: tuple[Knob, ...], constraints: tuple[str, ...]
 ) -> None:
-    """Reject invalid expressions here, where their lines are known."""
     placed: list[tuple[Path, str]] = [(("constraints", i), c) for i, c in enumerate(constraints)]
     placed += [
         (("knobs", knob.name, "condition"), knob.condition)
@@ -122,9 +121,9 @@ def _check_expressions(
 
 
 def dump(space: SearchSpace, comments: Mapping[str, str] = MappingProxyType({})) -> str:
-    """Return a space as YAML that `parse` reads back, with its notes at the top.
+    """Return a space as YAML for `parse`, with its notes at the top.
 
-    `comments` are keyed by knob, or by `head` (first), `constraints` or `equivalence`.
+    `comments` are keyed by knob, or by `head` (for the top), `constraints` or `equivalence`.
     """
     lines = _comment(comments.get("head", ""), "")
     lines += [line for note in space.notes for line in _comment(note, "")]

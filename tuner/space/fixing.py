@@ -1,4 +1,4 @@
-"""Fixing of knobs to one value in every evaluation. Pure."""
+"""Fixing of knobs to one value in all evaluations. Pure."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Cores and memory that a configuration of Luthier reserves, to rank equally good ones."""
+"""Cores and memory that a Luthier configuration reserves, to rank equally good ones."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from tuner.values.configuration import Value
 
 
 def footprint(configuration: Mapping[str, Value], *, cores: int) -> tuple[float, float, int]:
-    """Return reserved cores, MiB and processes, to compare in this order."""
+    """Return reserved cores, MiB and processes, to be compared in this order."""
     count = int(configuration.get("replica.count", 1))
     threads = int(configuration.get("replica.threads", 1))
     quota = float(configuration.get("replica.cpu", 0) or cores)

@@ -1,6 +1,6 @@
 """Parser of one knob's entry in a search-space file.
 
-Conditions remain strings, as other knobs are not known here.
+Conditions remain strings, as other knobs are unknown here.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from tuner.values.configuration import Value
 
 NAME = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*", re.ASCII)
 FROM_DEVICE = "device"
-"""Value of `choices` for a knob whose values the machine's GPU offers."""
+"""Value of `choices` for a knob whose values come from the machine's GPU."""
 
 KnobType = Literal["int", "float", "choice"]
 
@@ -41,7 +41,7 @@ _DEVICE_KEYS = ("type", "choices", "points", "unit")
 
 
 def read(content: Document, name: str, given: object, vocabulary: KnobSchema = SERVING) -> Knob:
-    """Parse the entry of a knob, or raise InvalidSpace; `content` is the file."""
+    """Parse a knob's entry, or raise InvalidSpace; `content` is the file."""
     path: Path = ("knobs", name)
     _check_name(content, name, path, vocabulary)
     if name in vocabulary.settings and name.startswith("server."):

@@ -1,7 +1,7 @@
-"""Knob schemas: names that a search-space file for an engine may use.
+"""Knob schemas: which names a search-space file for an engine may use.
 
-Luthier's knobs are `serving.settings.SETTINGS`. Another engine's knobs have names that its user
-chose, except for limits that the tuner imposes.
+Luthier's knobs are `serving.settings.SETTINGS`. Users name another engine's knobs, except for
+limits that the tuner imposes.
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ LIMITS: Mapping[str, Setting] = {
     ENGINE_CPU: SETTINGS["replica.cpu"],
     ENGINE_MEMORY: SETTINGS["replica.memory_mb"],
 }
-"""Limits of another engine's whole server, in a replica's units and ranges."""
+"""Limits on another engine's whole server, in the units and ranges of a replica's."""
 LIMITS_OF_ANY = ("replica.cpu", "replica.memory_mb", *LIMITS)
-"""Limits imposed by the tuner or by Luthier."""
+"""Limits that the tuner or Luthier imposes."""
 RESERVED = (*LIMITS_OF_ANY, *sorted(OF_DEVICE))
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class KnobSchema:
-    """Names that a search space for one engine may use."""
+    """Names that an engine's search space may use."""
 
     settings: Mapping[str, Setting]
     """Knobs whose type, unit and limits are known."""
@@ -36,7 +36,7 @@ class KnobSchema:
     beside: tuple[str, ...] = ()
     """Other top-level keys, which are read elsewhere."""
     about_limits: str = ""
-    """End of the error for a reserved name that this engine lacks."""
+    """End of the error message for a reserved name that this engine lacks."""
 
     def names(self) -> tuple[str, ...]:
         """Return every known name."""
@@ -51,7 +51,7 @@ SERVING = KnobSchema(
 
 
 def of_command(names: Iterable[str], *, beside: tuple[str, ...] = ()) -> KnobSchema:
-    """Return the schema of an engine that the tuner starts."""
+    """Return the schema for an engine that the tuner starts."""
     return KnobSchema(
         settings=LIMITS,
         others=tuple(names),
@@ -65,6 +65,6 @@ OF_URL = KnobSchema(
     others=None,
     about_limits=": the tuner does not limit servers that it does not start; rename the knob",
 )
-"""Schema of a running server, whose hook takes any knob."""
+"""Schema for a running server, whose hook takes any knob."""
 OF_ANY = KnobSchema(settings=LIMITS, others=None)
-"""Schema of any engine in a benchmark table."""
+"""Schema for any engine in a benchmark table."""

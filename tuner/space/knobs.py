@@ -1,7 +1,7 @@
-"""Knobs: one searched setting each, with values and their positions in [0, 1].
+"""Knobs: searched settings, with their values and positions in [0, 1].
 
-A knob has a range of valid values and a grid of searched ones, as some dozens of noisy trials
-cannot tell values a few per cent apart. A log scale cannot hold 0 (off, at once), so `zero` adds it
+A knob has a range of valid values and a grid of searched ones, as a few dozen noisy trials cannot
+distinguish values a few per cent apart. A log scale lacks 0 (off, or at once), so `zero` adds it
 one grid step below `low`.
 """
 
@@ -53,7 +53,7 @@ class _NumberKnob(Generic[Number]):
     zero: bool = False
     """Whether 0 is allowed in addition to a log range."""
     condition: str = ""
-    """Expression over other knobs; if false, this knob is inactive, at its default."""
+    """Expression over other knobs; while false, this knob is inactive, at its default."""
 
     def __post_init__(self) -> None:
         _check_range(self)
@@ -75,7 +75,7 @@ class _NumberKnob(Generic[Number]):
         return cast("tuple[Number, ...]", _grid(self))
 
     def check(self, value: object) -> None:
-        """Raise ValueError for a value of another type or out of range."""
+        """Raise ValueError for a value of the wrong type or out of range."""
         if not self._is_right_type(value) or not self._is_in_range(value):
             raise ValueError(f"{self.name} = {value!r}, expected {self._describe_allowed()}")
 
@@ -95,9 +95,9 @@ class _NumberKnob(Generic[Number]):
         return gap + (1.0 - gap) * min(max(place, 0.0), 1.0)
 
     def only(self, is_kept: Callable[[Number], bool]) -> Self | None:
-        """Return the knob with the kept values, or None if only the 0 of `zero` is left.
+        """Return the knob with only the kept values, or None if at most the 0 of `zero` is left.
 
-        A default that is dropped moves to the nearest value.
+        A dropped default is replaced by the nearest value.
         """
         kept = [value for value in self.values() if is_kept(value)]
         grid = tuple(value for value in kept if not (self.zero and value == 0))
@@ -125,7 +125,7 @@ class _NumberKnob(Generic[Number]):
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class IntKnob(_NumberKnob[int]):
-    """Knob with whole numbers; a linear range defaults to all of them."""
+    """Knob with whole numbers; a linear range includes all of them by default."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -166,14 +166,14 @@ class ChoiceKnob:
             )
 
     def to_unit(self, value: Value) -> float:
-        """Return a choice's position, evenly spread; the order has no meaning."""
+        """Return a choice's position, evenly spread; the order of positions has no meaning."""
         self.check(value)
         return self.values().index(value) / max(1, len(self.choices) - 1)
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class DeviceKnob:
-    """Knob with whole numbers that the device offers; on a machine an `IntKnob`, or nothing."""
+    """Knob whose whole numbers come from the device; `on` turns it into an `IntKnob`."""
 
     name: str
     unit: str = ""
@@ -187,7 +187,7 @@ class DeviceKnob:
             )
 
     def on(self, offered: tuple[int, ...]) -> IntKnob | None:
-        """Return the knob over the offered values, the highest as default; None if under two."""
+        """Return a knob over the offered values, default the highest; None for fewer than two."""
         known = sorted(set(offered))
         if len(known) < 2:
             return None
@@ -204,7 +204,7 @@ Knob = IntKnob | FloatKnob | ChoiceKnob | DeviceKnob
 
 
 def knob_info(knob: SearchedKnob) -> KnobInfo:
-    """Return the properties of a knob that reports need."""
+    """Return the knob's properties for reports."""
     scale: Scale = "linear" if isinstance(knob, ChoiceKnob) else knob.scale
     return KnobInfo(
         name=knob.name, unit=knob.unit, scale=scale, values=knob.values(), default=knob.default
@@ -272,9 +272,9 @@ def _grid(knob: _NumberKnob[Number]) -> tuple[int | float, ...]:
 def spread(
     low: float, high: float, *, is_log: bool, is_whole: bool, step: float | None, points: int | None
 ) -> list[float]:
-    """Return ascending values from `low` up to `high`; raise ValueError above `MAX_VALUES`.
+    """Return ascending values from `low` to `high`; raise ValueError for more than `MAX_VALUES`.
 
-    Rounding may make neighbours identical. `is_log` means constant ratios, with `points` only.
+    Rounding may make neighbours identical. `is_log` means constant ratios, from `points` only.
     Whole numbers default to step 1 on a linear scale.
     """
     if step is None and points is None and is_whole and not is_log:

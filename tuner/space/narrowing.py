@@ -1,4 +1,4 @@
-"""Narrowing of knobs to what the machine has, with notes on what was not tried."""
+"""Narrowing of knobs to what the machine has, with notes on what is left out."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ CLOCK = "accelerator.clock_mhz"
 """The only knob whose values come from the device."""
 SHARE = "accelerator.share"
 OF_DEVICE = frozenset({CLOCK, SHARE})
-"""Knobs that some machines do not have."""
+"""Knobs that some machines lack."""
 ENGINE_CPU, ENGINE_MEMORY = "engine.cpu", "engine.memory_mb"
 
 
 class Narrowed(NamedTuple):
-    """Knob on one machine; None if there is nothing to choose from."""
+    """Knob on one machine, or None if there is nothing to choose from."""
 
     knob: SearchedKnob | None
     notes: tuple[str, ...] = ()

@@ -24,7 +24,7 @@ class ProbeResult:
     service_time_s: Mapping[int, float]
     """Seconds per batch by batch size, including size 1."""
     whole: str = ""
-    """Reason why the model is unbatched; empty if it is batched."""
+    """Why the model is unbatched; empty if it is batched."""
     client_batch: int = 1
     pads: bool = False
     """Whether requests differ in size and may be padded without changing responses."""

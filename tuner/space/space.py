@@ -23,12 +23,12 @@ from tuner.space.knobs import ChoiceKnob, DeviceKnob, Knob, SearchedKnob
 from tuner.values.configuration import Configuration, Value
 
 MAX_GRID = 5_000_000
-"""Maximum number of assignments before constraints; more take minutes to enumerate."""
+"""Maximum grid size before constraints; a larger grid takes minutes to enumerate."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class SearchSpace:
-    """Knobs, constraints and equivalence rules; without slots, as properties are cached."""
+    """Knobs, constraints and equivalence rules."""
 
     name: str
     knobs: tuple[Knob, ...]
@@ -66,7 +66,7 @@ class SearchSpace:
     def is_feasible(
         self, configuration: Mapping[str, Value], environment: Environment | None = None
     ) -> bool:
-        """Whether values are in range and constraints hold, inactive knobs at their defaults.
+        """Whether values are in range, constraints hold, and inactive knobs have their defaults.
 
         Raises:
             ValueError: a knob is missing or unknown, or a constraint needs an environment.
@@ -100,7 +100,7 @@ class SearchSpace:
     def candidates(
         self, environment: Environment, limit: int = 200_000
     ) -> tuple[Configuration, ...]:
-        """Return every feasible configuration that is its own representative, narrowed if needed.
+        """Narrow the space, and return every feasible configuration that represents itself.
 
         Raises InvalidSpace if there are more than `limit`.
         """
@@ -115,9 +115,9 @@ class SearchSpace:
         return tuple(Configuration(values) for values in found.values())
 
     def narrow(self, environment: Environment) -> SearchSpace:
-        """Return this space on one machine, with notes on what the machine lacks.
+        """Return this space for one machine, with notes on what the machine lacks.
 
-        Raises InvalidSpace if a knob has no possible value, or nothing is feasible.
+        Raises InvalidSpace if a knob has no possible value or no configuration is feasible.
         """
         if self.environment == environment:
             return self
@@ -162,7 +162,7 @@ class SearchSpace:
 
     @functools.cached_property
     def searched_knobs(self) -> tuple[SearchedKnob, ...]:
-        """Knobs that have values; one whose values come from the device only after narrowing."""
+        """Knobs that have values; for `DeviceKnob`, only after narrowing."""
         return tuple(knob for knob in self.knobs if not isinstance(knob, DeviceKnob))
 
     @functools.cached_property

@@ -1,7 +1,7 @@
 """Estimates of each candidate's log mean, with standard errors.
 
-Variances from few evaluations are shrunk to the pooled one by `PRIOR_DEGREES` (empirical Bayes:
-Smyth, Statistical Applications in Genetics and Molecular Biology 3, 2004, with fixed prior weight).
+Variances from few evaluations are shrunk towards the pooled one (empirical Bayes: Smyth, Stat.
+Appl. Genet. Mol. Biol. 3, 2004, with fixed prior weight).
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from scipy import special
 Cell = TypeVar("Cell", bound=Hashable)
 
 PRIOR_DEGREES = 4.0
-"""Weight of the pooled variance relative to a candidate's own."""
+"""Weight of the pooled variance, as degrees of freedom."""
 UNKNOWN_SD = 0.05
 
 
@@ -27,7 +27,7 @@ class CandidateEstimate:
 
     log_mean: float
     se: float
-    """Standard error of `log_mean`; 0.01 is 1 %."""
+    """Standard error of `log_mean` (0.01 means 1 %)."""
     evaluations: int
 
     @property
@@ -39,7 +39,7 @@ class CandidateEstimate:
 def pooled_sd(values: Mapping[Cell, Sequence[float]]) -> float:
     """Return a typical candidate's sd between evaluations, on the log scale.
 
-    It is a weighted median of variances, each over its chi-squared median, which resists disturbed
+    A weighted median of variances, each divided by its chi-squared median, resists disturbed
     candidates.
     """
     found, weights = [], []
@@ -59,7 +59,7 @@ def pooled_sd(values: Mapping[Cell, Sequence[float]]) -> float:
 
 
 def estimates(values: Mapping[Cell, Sequence[float]]) -> dict[Cell, CandidateEstimate]:
-    """Estimate every candidate that has a value."""
+    """Estimate every candidate that has values."""
     pooled = pooled_sd(values) ** 2
     found = {}
     for cell, each in values.items():

@@ -1,8 +1,7 @@
-"""Ground truth of a benchmark table, from held-out evaluations that no replay draws.
+"""Ground truth of a benchmark table, from evaluations held out of the replays.
 
-Machine drift is removed: what evaluations near in time share relative to their candidates' means.
-Then a Gaussian process shrinks means towards neighbouring candidates, with the noise from
-`estimates`.
+Machine drift, which evaluations close in time share, is removed. A Gaussian process with the noise
+from `estimates` then shrinks means towards neighbouring candidates.
 """
 
 from __future__ import annotations
@@ -26,13 +25,13 @@ from tuner.values.histogram import LatencyHistogram
 
 WINDOW_S = 45.0
 MIN_KNOWN = 8
-"""Number of a candidate's evaluations from which those after the passes show drift."""
+"""Number of evaluations from which a candidate's repeats count towards drift."""
 SWEEPS = 8
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class HoldoutSplit:
-    """Split of each candidate's evaluations: those that replays draw, and those held out."""
+    """Each candidate's evaluations, split into those that replays draw and those held out."""
 
     drawn: Mapping[Configuration, tuple[RecordedEvaluation, ...]]
     held_out: Mapping[Configuration, tuple[RecordedEvaluation, ...]]
@@ -40,7 +39,7 @@ class HoldoutSplit:
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
 class GroundTruth:
-    """Feasible candidates (m,) with the logs of their objectives, minimised."""
+    """Feasible candidates (m,) with the logs of their minimised objectives."""
 
     candidates: tuple[Configuration, ...]
     log_mean: Array  # (m,)
@@ -74,7 +73,7 @@ class GroundTruth:
         )
 
     def regret(self, candidate: Configuration) -> float:
-        """Return how far a candidate lies above the optimum (0.02: 2 %); infinite if it fails."""
+        """Return a candidate's loss relative to the optimum (0.02 is 2 %); infinite if it fails."""
         place = self._places.get(candidate)
         if place is None:
             return math.inf
@@ -93,7 +92,7 @@ class GroundTruth:
 
 
 def split(surface: BenchmarkTable) -> HoldoutSplit:
-    """Assign evaluations alternately, as the machine may change over hours."""
+    """Split evaluations alternately, as the machine may change over hours."""
     every = surface.by_cell
     return HoldoutSplit(
         drawn={cell: tuple(evaluations[0::2]) for cell, evaluations in every.items()},
@@ -159,10 +158,10 @@ def _pool_histograms(
 
 
 def drift(surface: BenchmarkTable, objective: Objective) -> Mapping[int, float]:
-    """Return, by number, the log factor by which each evaluation was slowed down; the median is 0.
+    """Return each evaluation's log slowdown, by evaluation number; their median is 0.
 
-    After the passes, repeats of candidates with few evaluations do not count, as they were chosen
-    by their values.
+    Repeats after the passes count only for candidates with `MIN_KNOWN` evaluations, as they were
+    selected by value.
     """
     every = ((one, surface.minimised_value(one, objective)) for one in surface.launches)
     told = [(evaluation, value) for evaluation, value in every if value is not None]

@@ -1,4 +1,4 @@
-"""Results of a sampler on a benchmark table: regret, and time to tolerance."""
+"""A sampler's results on a benchmark table: regret, and time to tolerance."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def sampler_result(
     default: Configuration,
     profiling: int,
 ) -> SamplerResult:
-    """Summarise a sampler's equally long runs; the profile cost the first `profiling` trials."""
+    """Summarise runs of equal length, whose first `profiling` trials paid for the profile."""
     regrets = finite_regrets(runs, truth, default)
     seconds = np.array([elapsed_s(run) for run in runs])
     trials = len(runs[0].cells)
@@ -44,8 +44,8 @@ def sampler_result(
 def finite_regrets(runs: Sequence[ReplayRun], truth: GroundTruth, default: Configuration) -> Array:
     """Return finite regrets (runs, trials).
 
-    Without a recommendation the default's regret counts; for one that fails, the worst feasible
-    one.
+    Without a recommendation, the default's regret counts; if the recommendation fails, the worst
+    feasible candidate's.
     """
     worst = math.expm1(float(np.max(truth.log_mean) - np.min(truth.log_mean)))
     kept = truth.regret(default)
@@ -58,7 +58,7 @@ def finite_regrets(runs: Sequence[ReplayRun], truth: GroundTruth, default: Confi
 
 
 def elapsed_s(run: ReplayRun) -> list[float]:
-    """Return the seconds up to the end of each trial, including the sampler's own."""
+    """Return the time at the end of each trial, including the sampler's own time."""
     return [spent_s + own_s for spent_s, own_s in zip(run.seconds, run.own_s, strict=True)]
 
 
@@ -84,7 +84,7 @@ def time_to_tolerance(
 
 
 def differences(reference: SamplerResult, peer: SamplerResult, budget: int) -> Array:
-    """Return the regrets (runs,) of the reference minus the peer's after `budget` trials."""
+    """Return the reference's regrets (runs,) minus the peer's after `budget` trials."""
     mine, other = (np.array([row[budget - 1] for row in one.regrets]) for one in (reference, peer))
     return np.asarray(mine - other)
 

@@ -1,14 +1,14 @@
 """Schedule of a recording: which candidate to evaluate next.
 
-It is a pure function of the recorded evaluations, so killed recordings resume exactly:
+It is a pure function of the recorded evaluations, so a killed recording resumes exactly:
 
-    pass 0, 1, 2        every candidate once, in a new order each
+    pass 0, 1, 2        every candidate once, each time in a new order
     (again)             disturbed evaluations, at the end of their pass
-    pass 3, 4, ...      the best, chosen anew each pass, until well known or at the maximum
-    then                rivals, until they cannot be among the best or had enough; with an equal
-                        number of well-known candidates, to tell drift apart
+    pass 3, 4, ...      the best, chosen anew each pass, until known well or at the maximum
+    then                rivals, until ruled out or evaluated often enough, with an equal
+                        number of well-known candidates, to detect drift
 
-Without rivals, candidates with two or three lucky evaluations would win every replay.
+If rivals were not repeated, a few lucky evaluations would win every replay.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ class RepeatRule:
     """Rules for repeated evaluations."""
 
     passes: int = 3
-    """Number of passes over the grid; fewer than three leave nothing to hold out."""
+    """Number of passes over the grid; with fewer than three, nothing is left to hold out."""
     best_share: float = 0.05
     best_se: float = 0.01
     most: int = 16
-    """Maximum number of evaluations of a candidate that is no rival."""
+    """Maximum number of evaluations of each of the best candidates."""
     enough: int = 8
     rival_within: float = 0.1
-    """Loss, two standard errors below the mean, up to which a candidate is a rival."""
+    """Optimistic loss (two standard errors below the mean) up to which a candidate is a rival."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -58,7 +58,7 @@ def due(
     *,
     seed: int,
 ) -> tuple[int, list[Configuration]]:
-    """Return the current pass and its remaining candidates, none at the end."""
+    """Return the current pass and its remaining candidates; none if the recording is complete."""
     done = _done_keys(recorded)
     sweep = 0
     while True:
@@ -115,7 +115,7 @@ def rivals(
     thoroughness: RepeatRule,
     rng: np.random.Generator,
 ) -> list[Configuration]:
-    """Return the rivals and an equal number of well-known candidates; `known` is sorted."""
+    """Return the rivals and as many well-known candidates; `known` is sorted, best first."""
     settled = [
         cell
         for cell, one in known.items()
@@ -134,6 +134,6 @@ def rivals(
 
 
 def expected_evaluations(candidates: int, thoroughness: RepeatRule) -> int:
-    """Estimate a recording's number of evaluations; the best get half of their repeats."""
+    """Estimate a recording's number of evaluations, assuming half of the best's repeats."""
     more = max(0, (thoroughness.most - thoroughness.passes) // 2)
     return candidates * thoroughness.passes + math.ceil(thoroughness.best_share * candidates) * more

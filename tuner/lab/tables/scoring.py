@@ -1,7 +1,7 @@
 """Scores of replays: trials until the recommendation becomes good and stays so.
 
-Without noise and repeats, random search finds one of K good candidates among M after a median of
-the smallest t with C(M - K, t) / C(M, t) < 1/2.
+Without noise or repeats, the median number of trials in which random search finds one of K good
+candidates among M is the smallest t with C(M - K, t) / C(M, t) < 1/2.
 """
 
 from __future__ import annotations
@@ -29,23 +29,23 @@ class ReplayedVerdict:
 
     outcome: VerdictOutcome
     best: Configuration | None
-    """Verified configuration; the default if no other was better."""
+    """Verified configuration, or the default if none was better."""
     ratio: float | None = None
-    """Ratio of the best to the default; None if they were not compared."""
+    """Ratio of the best to the default, or None if they were not compared."""
     interval: Interval | None = None
     pairs: int = 0
     true_ratio: float | None = None
 
     @property
     def covers(self) -> bool | None:
-        """Whether the interval covers the true ratio; None if unknown."""
+        """Whether the interval covers the true ratio, or None if unknown."""
         if self.interval is None or self.true_ratio is None:
             return None
         low, high = self.interval.low, self.interval.high
         return low is not None and high is not None and low <= self.true_ratio <= high
 
     def as_json(self) -> dict[str, Any]:
-        """Return the verdict as plain data for JSON."""
+        """Return the fields as JSON data."""
         return {
             **dataclasses.asdict(self),
             "best": None if self.best is None else dict(self.best),
@@ -55,7 +55,7 @@ class ReplayedVerdict:
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class ReplayRun:
-    """Proposals and recommendations in the run of one seed."""
+    """Proposals and recommendations in one seed's run."""
 
     seed: int
     cells: tuple[Configuration | None, ...]
@@ -64,12 +64,12 @@ class ReplayRun:
     seconds: tuple[float, ...] = ()
     sampler_s: float = 0.0
     own_s: tuple[float, ...] = ()
-    """Cumulative sampler time, with recommendations whose fit makes the next proposal."""
+    """Cumulative sampler time; recommendations count if their fit also serves the next proposal."""
     lost: tuple[int, ...] = ()
     verdict: ReplayedVerdict | None = None
 
     def as_json(self) -> dict[str, Any]:
-        """Return the run as plain data for JSON."""
+        """Return the fields as JSON data."""
         return {
             "seed": self.seed,
             "candidates": [None if cell is None else dict(cell) for cell in self.cells],
@@ -83,11 +83,11 @@ class ReplayRun:
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class TrialsToTolerance:
-    """Trials until a tolerance is reached, over the runs."""
+    """Number of trials until the runs reach a tolerance."""
 
     share: float
     tolerance: float
-    """The share, or twice the optimum's error if larger."""
+    """The requested share, or twice the optimum's relative error if larger."""
     good_candidates: int
     median: float | None
     p90: float | None
@@ -108,7 +108,7 @@ def trials_to(run: ReplayRun, good: AbstractSet[Configuration]) -> float:
 def trials_to_tolerance(
     runs: Sequence[ReplayRun], truth: GroundTruth, share: float, *, candidates: int
 ) -> TrialsToTolerance:
-    """Score all runs of a sampler; `candidates` counts failed ones too."""
+    """Score all runs of a sampler; `candidates` includes failed ones."""
     good = truth.good(share)
     found = [trials_to(run, good) for run in runs]
     return TrialsToTolerance(
@@ -123,7 +123,7 @@ def trials_to_tolerance(
 
 
 def random_median(candidates: int, good: int) -> int:
-    """Return the number of trials in which half of random searches find a good candidate."""
+    """Return the number of trials in which half of all random searches find a good candidate."""
     if not good:
         return candidates + 1
     missed, every, trials = 1, 1, 0

@@ -1,4 +1,4 @@
-"""Benchmark table: evaluations of every configuration of a grid."""
+"""Benchmark table: evaluations of every configuration in a grid."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from tuner.values.trial import OK, Cause, Outcome
 
 Status = Literal["ok"] | Cause
 FAILED: frozenset[Status] = frozenset({"crash", "limits", "errors"})
-"""Causes that a table records as failed; all others count as infeasible."""
+"""Causes that a table records as failed rather than infeasible."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,7 +41,7 @@ class RecordedEvaluation:
     errors: int = 0
     blocks: tuple[Block, ...] = ()
     histogram: LatencyHistogram | None = None
-    """Distribution of latencies; None unless the outcome is ok."""
+    """Distribution of latencies; None unless the outcome is `ok`."""
     noise: HostNoise = dataclasses.field(default_factory=HostNoise)
 
     def is_disturbed(self, cores: int) -> bool:
@@ -70,7 +70,7 @@ def _interval(histogram: LatencyHistogram, share: float) -> Interval:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TableHeader:
-    """Header of a table: what was recorded, where, and how."""
+    """Description of a table: what was recorded, where, and how."""
 
     name: str
     model: str
@@ -88,9 +88,9 @@ class TableHeader:
     seed: int
     notes: tuple[str, ...] = ()
     profile: Mapping[str, Any] | None = None
-    """Costs for a simulator; None if they were not measured."""
+    """Costs for a simulator, or None if they were not measured."""
     rate_per_s: float | None = None
-    """Rate of a scenario's due requests; None in a closed loop."""
+    """Rate of due requests; None in a closed loop."""
     deadline_ms: float | None = None
     """Deadline of these requests; if None, replays may choose one."""
     is_finished: bool = False
@@ -107,7 +107,7 @@ class BenchmarkTable:
 
     @functools.cached_property
     def by_cell(self) -> Mapping[Configuration, Sequence[RecordedEvaluation]]:
-        """Evaluations of each candidate in order of time; disturbed ones only without others."""
+        """Each candidate's evaluations in order of time, without disturbed ones if others exist."""
         found: dict[Configuration, list[RecordedEvaluation]] = collections.defaultdict(list)
         for evaluation in sorted(self.launches, key=lambda one: one.number):
             found[evaluation.cell].append(evaluation)
@@ -118,7 +118,7 @@ class BenchmarkTable:
 
     @functools.cached_property
     def cores(self) -> int:
-        """Number of cores of the recorded machine."""
+        """Number of cores of the machine on which the table was recorded."""
         return int(self.head.host["host"]["cores"])
 
     @functools.cached_property
@@ -143,7 +143,6 @@ class BenchmarkTable:
         return value if math.isfinite(value) else None
 
     def _make_measurement(self, evaluation: RecordedEvaluation) -> Measurement | None:
-        """Rebuild a measurement as exactly as the histogram allows, with requests independent."""
         histogram, blocks, head = evaluation.histogram, evaluation.blocks, self.head
         if histogram is None or not blocks:
             return None
@@ -186,7 +185,7 @@ class BenchmarkTable:
 
 
 def outcome_of(status: Status, reason: str) -> Outcome:
-    """Return the outcome for a status in a file."""
+    """Return the outcome for a recorded status."""
     if status == "ok":
         return OK
     kind: Literal["infeasible", "failed"] = "failed" if status in FAILED else "infeasible"
@@ -194,5 +193,5 @@ def outcome_of(status: Status, reason: str) -> Outcome:
 
 
 def status_of(outcome: Outcome) -> Status:
-    """Return a file's status for an outcome."""
+    """Return the status to record for an outcome."""
     return "ok" if outcome.status == "ok" else outcome.cause or "errors"

@@ -1,12 +1,12 @@
 """Evaluator that draws from a benchmark table, with optional perturbations.
 
-A candidate's evaluations are drawn without replacement, and again once all have been drawn.
+A candidate's evaluations are drawn without replacement; once all are used, they are drawn again.
 
     noise      every evaluation is slower by its own log-normal factor of median 1
-    null       all candidates draw, with replacement, from one: no configuration is better
-    resampled  evaluations have the ground truth as mean and the table's residuals
-    raced      an evaluation ends with the block that loses the race against the best so far
-    blocks     evaluations have only their first blocks
+    null       all candidates draw with replacement from one's evaluations, so all are equal
+    resampled  evaluations are the ground truth plus residuals from the table
+    raced      an evaluation ends with the block at which it loses to the best so far
+    blocks     evaluations keep only their first blocks
     walls      candidates beyond a plane through two knobs run out of memory
 """
 
@@ -39,7 +39,7 @@ PLANES = 20
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Perturbations:
-    """Perturbations of a benchmark table."""
+    """Perturbations of drawn evaluations."""
 
     noise_sd: float = 0.0
     is_null: bool = False
@@ -51,7 +51,7 @@ class Perturbations:
 
 @dataclasses.dataclass(slots=True, eq=False)
 class TableEvaluator:
-    """Evaluator that returns recorded evaluations; each replay has its own."""
+    """Evaluator that returns recorded evaluations."""
 
     surface: BenchmarkTable
     drawn: Mapping[Configuration, Sequence[RecordedEvaluation]]
@@ -108,7 +108,7 @@ class TableEvaluator:
         )
 
     def evaluate_on_new_server(self, configuration: Configuration) -> Evaluation:
-        """Draw in the same way; recorded evaluations have no server of their own."""
+        """Draw as `evaluate` does, since recorded evaluations need no server."""
         return self.evaluate(configuration)
 
     def _next(self, configuration: Configuration) -> RecordedEvaluation:
@@ -124,10 +124,10 @@ class TableEvaluator:
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Resampling:
-    """True means, and the residuals from which evaluations are resampled."""
+    """True means, with the residuals for resampled evaluations."""
 
     means: Mapping[Configuration, float]
-    """Log of each feasible candidate's objective, minimised."""
+    """Log of each feasible candidate's minimised objective."""
     log_cpu_per_request: Mapping[Configuration, float]
     residuals: NDArray[np.float64]  # (k, 2)
     objective: Objective
@@ -140,7 +140,7 @@ class Resampling:
         objective: Objective,
         candidates: CandidateSet,
     ) -> Self:
-        """Build from candidates with two or more evaluations; residuals get the real spread."""
+        """Build from candidates with two or more evaluations, without bias in the spread."""
         found: list[NDArray[np.float64]] = []
         log_cpu_per_request: dict[Configuration, tuple[float, int]] = {}
         for cell, evaluations in surface.by_cell.items():
@@ -169,7 +169,7 @@ class Resampling:
     def factors(
         self, surface: BenchmarkTable, evaluation: RecordedEvaluation, rng: np.random.Generator
     ) -> tuple[float, float]:
-        """Draw the factors of an evaluation's latency and its CPU time per request."""
+        """Draw factors for an evaluation's latency and its CPU time per request."""
         value = surface.minimised_value(evaluation, self.objective)
         if value is None or evaluation.cell not in self.means:
             return 1.0, 1.0
@@ -219,7 +219,7 @@ def log_cpu_per_request_of(surface: BenchmarkTable, evaluation: RecordedEvaluati
 
 
 def shorten(evaluation: RecordedEvaluation, blocks: int) -> RecordedEvaluation:
-    """Return the evaluation with its first `blocks` blocks only; the histogram stays whole."""
+    """Return the evaluation with only its first `blocks` blocks, but the whole histogram."""
     kept = evaluation.blocks[:blocks]
     if len(kept) == len(evaluation.blocks):
         return evaluation
@@ -289,7 +289,7 @@ def scale_latency(
 def null(
     drawn: Mapping[Configuration, Sequence[RecordedEvaluation]],
 ) -> Mapping[Configuration, Sequence[RecordedEvaluation]]:
-    """Give every candidate the evaluations of the one with the most successes."""
+    """Give every candidate the evaluations of the candidate with the most successes."""
     worked = {
         cell: [evaluation for evaluation in evaluations if evaluation.histogram is not None]
         for cell, evaluations in drawn.items()
@@ -301,9 +301,9 @@ def null(
 def with_oom(
     candidates: CandidateSet, kept: Sequence[Configuration], rng: np.random.Generator
 ) -> frozenset[Configuration]:
-    """Return the candidates beyond a plane through two axes, which run out of memory.
+    """Choose the candidates that run out of memory: those beyond a plane through two axes.
 
-    Of `PLANES` random planes that spare `kept`, the one that hits most is used.
+    Of `PLANES` random planes that spare `kept`, it is the one that hits most candidates.
     """
     places = [place for cell in kept if (place := candidates.index_of(cell)) is not None]
     widest = np.zeros(len(candidates.configurations), dtype=bool)

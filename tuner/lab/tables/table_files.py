@@ -1,7 +1,7 @@
 """Folder of a benchmark table.
 
     table.yaml          the header: model, workload, engine, host, space, default, profile
-    evaluations.csv     one row per measured block: knobs, evaluation, metrics; a single row
+    evaluations.csv     one row per measured block with knobs, evaluation and metrics; a single row
                         without a block for a failed evaluation
     histograms.csv      one row per measured evaluation: latencies in buckets 1 % wide
 
@@ -39,7 +39,7 @@ HEAD, EVALUATIONS, HISTOGRAMS = "table.yaml", "evaluations.csv", "histograms.csv
 VERSION = 2
 OLD_FILES = {HEAD: "surface.yaml", EVALUATIONS: "cells.csv"}
 OLD_NAMES = {"home": "spawner", "launch": "evaluation", "foreign_cpu_s": "neighbour_cpu_s"}
-"""Keys and columns of format 1, with today's names; reading a table converts it."""
+"""Keys and columns of format 1, with their present names; reading a table converts them."""
 MAX_BYTES = 256 << 20
 
 
@@ -112,7 +112,7 @@ class TableFolder(contextlib.ExitStack):
         _replace(self.path / HEAD, text.encode())
 
     def append(self, evaluation: RecordedEvaluation) -> None:
-        """Write an evaluation; its rows in `evaluations.csv` come last."""
+        """Write an evaluation, with its rows in `evaluations.csv` last."""
         with storage_errors(f"benchmark table {self.path}", option="--out"):
             if evaluation.histogram is not None:
                 _write(self._histograms, [(str(evaluation.number), *evaluation.histogram.text())])

@@ -1,4 +1,4 @@
-"""Conversion of recorded evaluations to rows of `evaluations.csv` and back."""
+"""Conversion between recorded evaluations and rows of `evaluations.csv`."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ COLUMNS = (
     "reason",
     *LATER,
 )
-"""Columns after the knobs; those of a whole evaluation are repeated in each row."""
+"""Columns after the knobs; those about a whole evaluation are repeated in each row."""
 BUCKETS = ("evaluation", "first", "counts")
 
 
@@ -44,7 +44,7 @@ def evaluation_of(
     kinds: Mapping[str, type],
     histogram: LatencyHistogram | None,
 ) -> RecordedEvaluation:
-    """Parse an evaluation's rows; raise ValueError or KeyError if a cell is invalid or missing."""
+    """Parse an evaluation's rows, or raise ValueError or KeyError for a bad or missing cell."""
     first = rows[0]
     is_ok = first["status"] == "ok"
     return RecordedEvaluation(

@@ -1,1 +1,1 @@
-"""Samplers to compare with, and adapters for other libraries."""
+"""Baseline samplers, and adapters for other libraries."""

@@ -37,7 +37,7 @@ class BotorchSampler(CandidateSampler):
 def log_noisy_improvement(
     vectors: Array, targets: Array, at: Array, rng: np.random.Generator
 ) -> Array:
-    """Return the log expected improvement (m,) at points (m, d), from data (n, d) and (n,)."""
+    """Return the log expected improvement (m,) at points (m, d), given data (n, d) and (n,)."""
     seed = int(rng.integers(2**31 - 1))
     with warnings.catch_warnings():
         # Warnings of imports, of repeated fits, and of equal targets, which cannot be standardised.

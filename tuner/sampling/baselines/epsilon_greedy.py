@@ -1,4 +1,4 @@
-"""Epsilon-greedy search: a random untried candidate, or the one with the best mean again."""
+"""Epsilon-greedy search: try a random new candidate, or repeat the one with the best mean."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tuner.sampling.history import History
 from tuner.values.configuration import Configuration
 
 EPSILON = 0.5
-"""Half of the trials explore, as repeats teach nothing about the space."""
+"""Probability of exploring: half, as repeats teach nothing about the space."""
 
 
 class EpsilonGreedySampler(CandidateSampler):
@@ -46,7 +46,7 @@ class EpsilonGreedySampler(CandidateSampler):
 
 
 def incumbent(history: History) -> Configuration:
-    """Return the configuration with the lowest mean target, the earliest if several tie."""
+    """Return the configuration with the lowest mean target, or the earliest if several tie."""
     targets: dict[Configuration, list[float]] = defaultdict(list)
     for configuration, target in zip(history.configurations, history.targets, strict=True):
         targets[configuration].append(float(target))

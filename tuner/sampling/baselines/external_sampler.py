@@ -1,6 +1,6 @@
 """Base class for samplers from other libraries: points of the unit cube with targets.
 
-An unsuccessful trial counts as the worst value, as these libraries know no feasibility.
+Unsuccessful trials count as the worst value, as the libraries ignore feasibility.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from tuner.sampling.surrogates.expected_improvement import gain_ratio
 
 
 def observations(context: SamplerContext) -> tuple[Array, Array]:
-    """Return vectors (n, d) of all ended trials, unsuccessful ones last, and targets (n,)."""
+    """Return vectors (n, d) and targets (n,) of all ended trials, unsuccessful ones last."""
     history = context.history
     knobs = slice(context.candidates.design_width)
     vectors = np.vstack([history.vectors[:, knobs], history.lost_vectors[:, knobs]])
@@ -26,7 +26,7 @@ def observations(context: SamplerContext) -> tuple[Array, Array]:
 
 
 def is_too_early(context: SamplerContext) -> bool:
-    """Whether to try a random candidate: at first, without successes, or if none is untried."""
+    """Whether to propose at random: at first, without successes, or if nothing is untried."""
     history = context.history
     is_taught = history.trial_count >= context.initial and len(history.targets)
     return not is_taught or not len(context.untried)
@@ -41,7 +41,7 @@ def at_random(context: SamplerContext) -> Proposal:
 
 
 def expectation(gains: Array) -> dict[str, Any]:
-    """Record the largest of the expected improvements (m,), which can end a search."""
+    """Return the largest of the expected improvements (m,) as a fact that can end a search."""
     return {"largest_expected_improvement": float(np.max(gains))}
 
 
@@ -54,7 +54,7 @@ class ExternalProposal(NamedTuple):
 
 
 class ExternalSampler(CandidateSampler):
-    """Sampler that takes the untried candidate nearest to a library's point."""
+    """Sampler of the untried candidate nearest to a library's point."""
 
     def propose(self, context: SamplerContext) -> Proposal:
         """Propose at random first, then near the library's point."""
@@ -79,4 +79,4 @@ class ExternalSampler(CandidateSampler):
     def ask_library(
         self, vectors: Array, targets: Array, candidates: Array, rng: np.random.Generator
     ) -> ExternalProposal:
-        """Return the library's proposal from (n, d) and (n,), and its predictions at (m, d)."""
+        """Return the library's proposal given (n, d) and (n,), with its predictions at (m, d)."""

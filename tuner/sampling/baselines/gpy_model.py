@@ -1,7 +1,7 @@
 """Gaussian-process regression with GPy: Matern-5/2, with a length scale per axis.
 
-Log-normal priors (median, spread of the logarithm): length scales 0.6 sqrt(d), 1.3 (see
-`gaussian_process`); kernel variance 1, 1; noise sd 5 % of a latency, factor 1.65, minimum 1 %.
+Log-normal priors (median, spread of the logarithm): length scales (0.6 sqrt(d), 1.3), kernel
+variance (1, 1), noise sd (5 % of a latency, 0.5; at least 1 %).
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ import numpy as np
 from tuner.sampling.arrays import Array
 
 Hyperparameters = tuple[float, ...]
-"""Logs of kernel variance, length scales (d) and noise variance, standardised."""
+"""Logs of kernel variance, length scales (d) and noise variance, for standardised targets."""
 
 NOISE_SD = 0.05
 NOISE_FLOOR_SD = 0.01
-"""Minimum noise; less is luck and makes the matrix hard to invert."""
+"""Minimum noise; a smaller estimate is luck and makes the matrix ill-conditioned."""
 _NOISE_SPREAD = 1.0
 _LENGTH_SCALE = 0.6
 _LENGTH_SCALE_SPREAD = 1.3
@@ -63,7 +63,7 @@ class GpyModel:
 def fit(
     vectors: Array, targets: Array, *, noise_sd: float, start: Hyperparameters = ()
 ) -> GpyModel:
-    """Fit vectors (n, d) and targets (n,) by maximum a posteriori, from at most two starts.
+    """Fit vectors (n, d) and targets (n,) by maximum a posteriori, from one or two starts.
 
     Args:
         noise_sd: prior median, in units of the targets.
@@ -117,7 +117,7 @@ def _model(vectors: Array, targets: Array, hyperparameters: Hyperparameters) -> 
 
 @functools.cache
 def _gpy() -> Any:
-    """Import GPy on first use, as it takes 1.5 s; restore the warning filters that it changes."""
+    # takes 1.5 s, and changes the warning filters
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         import GPy  # noqa: PLC0415 - see the docstring

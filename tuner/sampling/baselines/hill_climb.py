@@ -1,18 +1,18 @@
-"""Quick search of Triton's Model Analyzer, re-implemented: hill climbing from the smallest corner.
+"""Model Analyzer's quick search, re-implemented: hill climbing from the smallest corner.
 
-It follows the documentation ("Quick Search Mode") and `generate/neighborhood.py` of
-triton-inference-server/model_analyzer, for any grid. A candidate is a point of its values' ranks.
+It follows "Quick Search Mode" in its documentation and `generate/neighborhood.py`, for any grid
+(triton-inference-server/model_analyzer). A candidate's coordinates are the ranks of its values.
 
 1. Home is the smallest corner.
-2. Until three others within radius 3 of home are measured: measure the one with new values in the
+2. Until three others within radius 3 of home are measured, measure the one with new values in the
    most knobs.
 3. Step to the candidate nearest to home + 5 x the mean of the vectors to the measured ones, each
    times its gain over home; at most 2 in any knob.
-4. If the step is no better than home, the best direct neighbour becomes home, if better.
+4. If the step is not better than home, the best direct neighbour becomes home, if better.
 
-Differences: all knobs are searched, a failed trial counts as -2, and the best three are repeated at
-the end. The climb is deterministic and ignores `initial`. In an infinite space, or while home is
-running, proposals are random.
+Unlike the original, all knobs are searched, a failed trial counts as -2, and the best three are
+repeated at the end. The climb is deterministic and ignores `initial`. Proposals are random in an
+infinite space, or while home is running.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class HillClimbSampler(CandidateSampler):
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class ClimbState:
-    """State of the candidates, by position."""
+    """What is known about the candidates, by position."""
 
     first: Mapping[int, float]
     """Target of each candidate's first success; repeats change nothing."""
@@ -83,13 +83,14 @@ class ClimbState:
 
     @property
     def known(self) -> AbstractSet[int]:
-        """Candidates that have been evaluated."""
+        """Candidates evaluated so far."""
         return self.first.keys() | self.unsuccessful
 
     def gain(self, place: int, home: int) -> float:
-        """Return a candidate's symmetric relative difference from home; positive is better.
+        """Return a candidate's symmetric relative gain over home.
 
-        For a and b it is 2 (b - a) / (a + b), on the log scale 2 tanh((log b - log a) / 2).
+        It is 2 (b - a) / (a + b) for values a and b, or 2 tanh((log b - log a) / 2) on the log
+        scale.
         """
         if place in self.unsuccessful:
             return 0.0 if home in self.unsuccessful else LOST
@@ -104,7 +105,7 @@ class ClimbState:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Climb:
-    """Path from the smallest corner, as far as measured."""
+    """Path from the smallest corner, as far as it has been measured."""
 
     points: Array  # (m, k) ranks of all candidates
     seen: ClimbState
@@ -129,7 +130,7 @@ class Climb:
             home = step
 
     def _step(self, home: int) -> tuple[int | None, int | None]:
-        """Return (a candidate needed first, None), or (None, the step if any)."""
+        """Return (a candidate to measure first, None), or (None, the step or None)."""
         near = self._within(home, RADIUS)
         measured = [place for place in near if place in self.seen.known]
         open_ = [place for place in near if place not in self.seen.visited]
@@ -151,7 +152,7 @@ class Climb:
         return np.asarray(np.rint(step * min(1.0, MAX_STEP / longest) if longest else step))
 
     def _best_beside(self, home: int) -> tuple[int | None, int | None]:
-        """Return (a direct neighbour to measure, None), or (None, the best if better than home)."""
+        """Return (a neighbour to measure, None), or (None, the best if better than home)."""
         beside = self._within(home, 1.0)
         for place in beside:
             if place not in self.seen.visited:
@@ -177,7 +178,7 @@ class Climb:
 
 
 def ranks(candidates: CandidateSet) -> Array:
-    """Return points (m, k): the value ranks of varying knobs, and choices by appearance."""
+    """Return points (m, k): ranks of varying knobs' values, with choices in order of appearance."""
     columns = []
     for name in sorted(candidates.names):
         values = [cell[name] for cell in candidates.configurations]

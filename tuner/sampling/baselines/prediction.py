@@ -1,4 +1,4 @@
-"""Baseline without a search: the performance model's choice, evaluated again and again."""
+"""Baseline without a search: the performance model's choice, evaluated repeatedly."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class PredictionSampler(CandidateSampler):
     ) -> None:
         """Store the arguments; see `CandidateSampler` and `GpSampler`.
 
-        Candidates in `first` are preferred if predictions tie.
+        Ties go to candidates in `first`.
         """
         super().__init__(seed=seed, initial=initial, candidates=candidates)
         if guess is not None:
@@ -44,7 +44,7 @@ class PredictionSampler(CandidateSampler):
         self._first = tuple(first)
 
     def propose(self, context: SamplerContext) -> Proposal:
-        """Propose the candidate with the best prediction that did not fail."""
+        """Propose the candidate with the best prediction among those that did not fail."""
         if self._prediction is None or self._candidates is None:
             return context.at_random()
         chosen = self._best(context)

@@ -1,7 +1,7 @@
 """Additive model of the latency: one curve per knob, fitted by ridge regression.
 
-The log objective is a sum of one polyline per knob, with a value per level, or interpolated beyond
-`KNOTS` levels. The penalty, smaller for straight lines, minimises the leave-one-out error.
+The log objective is a sum of one polyline per knob, with a knot per level, up to `KNOTS`. The
+penalty, smaller for straight lines, minimises the leave-one-out error.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from tuner.sampling.candidate_sampler import CandidateSampler, Proposal, Sampler
 EXPLORE = 0.2
 KNOTS = 8
 SLOPE = 0.1
-"""Penalty of a straight line relative to deviations from it."""
+"""Penalty on a straight line relative to deviations from it."""
 STRENGTHS = np.logspace(-3, 2, 11)
 
 
@@ -51,7 +51,7 @@ class Additive:
 
 
 def fit(vectors: Array, targets: Array, knots: list[Array]) -> Additive:
-    """Fit with the penalty that gives the smallest leave-one-out error."""
+    """Fit with the penalty that minimises the leave-one-out error."""
     rows = basis(vectors, knots)
     spread = float(np.std(targets)) or 1.0
     middle = float(np.mean(targets))
@@ -71,7 +71,7 @@ def fit(vectors: Array, targets: Array, knots: list[Array]) -> Additive:
 
 
 def knots_of(vectors: Array) -> list[Array]:
-    """Return up to `KNOTS` positions per entry: its levels, or quantiles of them."""
+    """Return up to `KNOTS` positions per entry: its levels or their quantiles."""
     found = []
     for column in vectors.T:
         levels = np.unique(column)
@@ -82,7 +82,7 @@ def knots_of(vectors: Array) -> list[Array]:
 
 
 def basis(vectors: Array, knots: list[Array]) -> Array:
-    """Return for each entry its straight line over sqrt(`SLOPE`), then a hat per knot."""
+    """Return, for each entry, a straight line over sqrt(`SLOPE`) and a hat function per knot."""
     columns = []
     for column, places in zip(vectors.T, knots, strict=True):
         columns.append((column[:, None] - np.mean(places)) / np.sqrt(SLOPE))

@@ -19,7 +19,7 @@ class SkoptSampler(ExternalSampler):
     def ask_library(
         self, vectors: Array, targets: Array, candidates: Array, rng: np.random.Generator
     ) -> ExternalProposal:
-        """Return the point that a new optimizer proposes, and its predictions."""
+        """Return a new optimizer's point and predictions."""
         import skopt  # noqa: PLC0415 - an extra, and slow to import
 
         optimizer: Any = skopt.Optimizer(

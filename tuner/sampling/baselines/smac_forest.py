@@ -1,7 +1,7 @@
 """SMAC's random forest with expected improvement and random proposals (extra `benchmarks`).
 
-It follows SMAC's facade for hyper-parameters, but scores every untried candidate, races nothing,
-and uses `gain_ratio`, as SMAC's own improvement raises on rounding errors.
+It follows SMAC's hyper-parameter facade, but scores every untried candidate, does not race, and
+uses `gain_ratio`, as SMAC's own improvement raises on rounding errors.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class SmacSampler(CandidateSampler):
 def expected_improvement(
     vectors: Array, targets: Array, at: Array, rng: np.random.Generator, *, is_log: bool
 ) -> Array:
-    """Return the relative expected improvement (m,) at (m, d), from data (n, d) and (n,)."""
+    """Return the relative expected improvement (m,) at (m, d), given data (n, d) and (n,)."""
     import ConfigSpace  # noqa: PLC0415 - an extra, and slow to import
     from smac.model.random_forest.random_forest import RandomForest  # noqa: PLC0415
 

@@ -1,7 +1,7 @@
 """Optuna's tree-structured Parzen estimator, as a candidate sampler.
 
-With candidates, the first `initial` trials are random, and later ones the candidate nearest to
-TPE's point, perhaps a replicate. Unsuccessful (PRUNED) trials count as the worst.
+With candidates, the first `initial` trials are random; later ones use the candidate nearest to
+TPE's point. Unsuccessful (PRUNED) trials count as the worst.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class TpeSampler(CandidateSampler):
     def draw(
         self, study: Study, trial: FrozenTrial, name: str, distribution: BaseDistribution
     ) -> Any:
-        """Draw a parameter that only some trials have, by TPE."""
+        """Draw by TPE a parameter that only some trials have."""
         return self._tpe(trial, zlib.crc32(name.encode())).sample_independent(
             study, trial, name, distribution
         )

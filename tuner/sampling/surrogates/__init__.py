@@ -1,1 +1,1 @@
-"""Models of evaluations, and what one more evaluation would teach."""
+"""Models of evaluations, and of what one more evaluation would teach."""

@@ -1,8 +1,8 @@
 """Probability that a configuration keeps the metric constraints.
 
 A constrained metric's logarithm is modelled like the objective, with its prediction as prior mean
-if it follows latency (`model_averaging`). Probabilities of several constraints multiply (Gardner et
-al., "Bayesian Optimization with Inequality Constraints", ICML 2014).
+if it follows latency (`model_averaging`). The probabilities of several constraints are multiplied
+(Gardner et al., ICML 2014).
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from tuner.sampling.surrogates.model_averaging import AveragedModel
 UNKNOWN = float(np.log(0.5))
 ENOUGH = 0.8
 WORTH_TRYING = 0.5
-"""Probability from which a search scores a candidate, as the best one often lies at a bound."""
+"""Probability from which a candidate is scored; the best one often lies at a bound."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -36,7 +36,7 @@ class ConstraintModel:
 
     @property
     def worth_trying(self) -> NDArray[np.bool_]:
-        """Which evaluations (n,) belong to configurations worth improving on."""
+        """Whether each evaluation (n,) belongs to a configuration worth improving on."""
         return np.asarray(self.observed >= np.log(WORTH_TRYING))
 
     def log_probability(self, at: Positions) -> Array:
@@ -50,7 +50,7 @@ class ConstraintModel:
 def fit(
     history: History, candidates: CandidateSet, known: PriorKnowledge = NO_PRIOR_KNOWLEDGE
 ) -> ConstraintModel:
-    """Fit the models of a history's constraints."""
+    """Fit a model per constraint."""
     models = tuple(
         model_averaging.fit(told, candidates, _knowledge(text, known))
         if len(told.targets)
@@ -81,7 +81,7 @@ def observed_without_candidates(history: History) -> Array:
 def recommendable(log_kept: Array, once: NDArray[np.bool_]) -> NDArray[np.bool_]:
     """Return which evaluations (n,) may be recommended.
 
-    They are those likely enough to keep the constraints, or the likeliest that kept them once.
+    They are likely enough to keep the constraints, or else the likeliest of those that did.
     """
     enough = log_kept >= np.log(ENOUGH)
     if enough.any() or not once.any():

@@ -1,8 +1,8 @@
 """Expected improvement of a minimised target under a normal prediction.
 
 The plain formula s (phi(z) + z Phi(z)), z = (incumbent - mean) / s, loses all digits below z = -8.
-`log_expected_improvement` stays finite and increasing: Ament et al., "Unexpected Improvements to
-Expected Improvement for Bayesian Optimization", NeurIPS 2023 (arXiv:2310.20708), equation 9.
+`log_expected_improvement` stays finite and increasing (Ament et al., NeurIPS 2023,
+arXiv:2310.20708, equation 9).
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _TAIL = -1e4
 
 
 def log_expected_improvement(mean: Array, sd: Array, incumbent: float) -> Array:
-    """Return log E[max(0, incumbent - target)] for targets of mean (m,) and positive sd (m,)."""
+    """Return log E[max(0, incumbent - target)] for targets with mean (m,) and positive sd (m,)."""
     z = (incumbent - mean) / sd
     result = np.empty_like(z)
     near, far = z > -1.0, z < _TAIL
@@ -35,11 +35,11 @@ def log_expected_improvement(mean: Array, sd: Array, incumbent: float) -> Array:
 
 
 def gain_ratio(mean: Array, sd: Array, incumbent: float, *, is_log: bool) -> Array:
-    """Return the expected improvement (m,) as a share of the incumbent: 0.01 is 1 %.
+    """Return the expected improvement (m,) as a share of the incumbent (0.01 is 1 %).
 
-    Log targets, with lognormal Y = exp(target) (its reciprocal if maximised) and I =
-    exp(incumbent): E[max(0, I - Y)] / I = Phi(z) - exp(mean - incumbent + sd^2 / 2) Phi(z - sd).
-    Raw targets: E[max(0, incumbent - target)] / |incumbent|; infinite for an incumbent of 0.
+    For log targets, with Y = exp(target) (its reciprocal if maximised) and I = exp(incumbent):
+    E[max(0, I - Y)] / I = Phi(z) - exp(mean - incumbent + sd^2 / 2) Phi(z - sd). For raw targets:
+    E[max(0, incumbent - target)] / |incumbent|; infinite for an incumbent of 0.
     """
     if not is_log:
         improvement = np.exp(log_expected_improvement(mean, sd, incumbent))

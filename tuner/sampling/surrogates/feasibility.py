@@ -1,9 +1,9 @@
 """Probability that a configuration is feasible, learned from successful and failed trials.
 
-Gaussian-process classification with a logistic likelihood and Laplace's approximation: Rasmussen &
-Williams, "Gaussian Processes for Machine Learning", 2006, algorithms 3.1 and 3.2. Running out of
-memory is mostly linear in a few knobs, so the kernel, chosen by the marginal likelihood, is a plane
-plus a Matern-5/2 term.
+Gaussian-process classification with a logistic likelihood and Laplace's approximation: Rasmussen
+and Williams, Gaussian Processes for Machine Learning, algorithms 3.1 and 3.2. Memory use is mostly
+linear in a few knobs, so the kernel, chosen by marginal likelihood, is a plane plus a Matern-5/2
+term.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ class Prior:
 
 
 def fit(observed: Array, lost: Array) -> Feasibility | None:
-    """Fit observed (n, d) and lost (k, d) trials; None if none was lost."""
+    """Fit observed (n, d) and lost (k, d) trials, or return None if none was lost."""
     if not len(lost):
         return None
     vectors = np.vstack([observed, lost])

@@ -4,14 +4,13 @@
     f ~ GP(0, variance x Matern-5/2)
 
 - guess is an optional prediction; b0 and b1 are integrated out under normal priors (Rasmussen and
-  Williams, Gaussian Processes for Machine Learning, section 2.7, equation 2.40 with finite B).
-- drift has the caller's covariance and is not predicted.
-- rough(x), a second Matern-5/2 of fixed short length and variance, models steps.
+  Williams, Gaussian Processes for Machine Learning, equation 2.40 with finite B).
+- drift has a given covariance and is left out of predictions.
+- rough(x), a second Matern-5/2 with fixed short length and variance, models steps.
 - Length scales, variance and noise maximise the log posterior (L-BFGS, gradient of equation 5.9).
 
-Log-normal priors (median, spread of the logarithm): length scales 0.6 sqrt(d), 1.3 (Hvarfner et al.,
-"Vanilla Bayesian Optimization Performs Great in High Dimensions", ICML 2024); variance of f 1, 1;
-noise from the caller. Vectors are (n, d) in [0, 1].
+Log-normal priors (median, spread of the logarithm): length scales (0.6 sqrt(d), 1.3; Hvarfner et
+al., ICML 2024), variance of f (1, 1), noise as given. Vectors are (n, d) in [0, 1].
 """
 
 from __future__ import annotations
@@ -38,7 +37,7 @@ MIN_SD = 0.5
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class NoisePrior:
-    """Prior of the noise of one evaluation."""
+    """Prior for the noise of one evaluation."""
 
     sd: float
     """Median, in units of the targets; 0.05 is 5 % for log targets."""
@@ -65,7 +64,7 @@ class GaussianProcess:
     rough: float
     moment_sd: float = 0.0
     left_sd: float = 0.0
-    """Unknown part of the host slowdown, in units of the targets."""
+    """Remaining uncertainty of the host slowdown, in units of the targets."""
 
     def predict(self, vectors: Array, prior_mean: Array | None = None) -> tuple[Array, Array]:
         """Return mean and sd (m,) of the noiseless latent function at vectors (m, d)."""
@@ -93,8 +92,7 @@ class GaussianProcess:
     def expecting(self, pending: Array) -> GaussianProcess:
         """Return a process without a guess as if running trials (p, d) had their predicted means.
 
-        This is the "kriging believer" (Ginsbourger et al., "Kriging is well-suited to parallelize
-        optimization", 2010).
+        This is the "kriging believer" (Ginsbourger et al., 2010).
         """
         if not len(pending):
             return self
@@ -145,11 +143,10 @@ class GaussianProcess:
         )
 
     def downweight_outliers(self, degrees: float) -> GaussianProcess:
-        """Give less weight to outlying evaluations.
+        """Return the process with less weight on outlying evaluations.
 
-        This is one reweighting step towards a Student's t (Lange, Little and Taylor, "Robust
-        Statistical Modeling Using the t Distribution", JASA 84:881, 1989), with leave-one-out
-        residuals.
+        This is one reweighting step towards Student's t (Lange et al., JASA 84:881, 1989), with
+        leave-one-out residuals.
         """
         squared = self._pull**2 / self._precision()
         shares = self._shares * np.maximum(1.0, (degrees + squared) / (degrees + 1))
@@ -205,14 +202,14 @@ def fit(
     drift: Array | None = None,
     rough_sd: float = 0.0,
 ) -> GaussianProcess:
-    """Fit the most probable hyper-parameters, from at most two starts.
+    """Fit the most probable hyper-parameters, from one or two starts.
 
     Args:
         vectors: (n, d), n at least 1.
         targets: (n,).
         weights: (n,) noise variances as shares of the common one.
         prior_mean: (n,) predicted targets.
-        start: hyper-parameters of an earlier fit, tried first.
+        start: hyper-parameters from an earlier fit, tried first.
         variance: prior median of the variance of f, as a share of the targets' variance.
         drift: (n, n) covariance of machine drift.
     """

@@ -14,7 +14,7 @@ from tuner.sampling.surrogates.gaussian_process import GaussianProcess, NoisePri
 MIN_KNOWN = 3
 MIN_OVER = 0.1
 NOISE = NoisePrior(sd=0.03, spread=0.5)
-"""Noise of a peak, as peaks of one configuration differ by a few per cent."""
+"""Prior of a peak's noise: peaks of one configuration differ by a few per cent."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -30,7 +30,7 @@ class Headroom:
 
 
 def fit(vectors: Array, log_shares: Array, killed: Array) -> Headroom | None:
-    """Fit the model; None if too few peaks are known.
+    """Fit the model, or return None if too few peaks are known.
 
     Args:
         vectors: (n, d) of successful evaluations.

@@ -1,8 +1,8 @@
 """Host slowdown at each evaluation, estimated from the CPU time of its requests.
 
-A request's CPU time hardly depends on queues, so a configuration's cost is mostly a sum over its
-knobs, and the excess is host slowdown (`benchmarks/search/noise_told.py`). The method follows
-Freischuetz et al., "TUNA: Tuning Unstable and Noisy Cloud Applications", EuroSys 2025.
+A request's CPU time hardly depends on queues: it is mostly a sum over knobs, and the excess is host
+slowdown (`benchmarks/search/noise_told.py`). The method follows TUNA (Freischuetz et al., EuroSys
+2025).
 
     log cpu = h(x) + e,      log latency = f(x) + SHARE x e + what else differs
 
@@ -22,14 +22,11 @@ from tuner.sampling.arrays import Array
 from tuner.sampling.surrogates.matern_kernel import correlation
 
 SHARE, SHARE_SD = 1.0, 0.3
-"""Slope of log latency on log CPU slowdown; 0.9 to 1.1 on recorded tables."""
+"""Slope of log latency on log CPU slowdown (0.9 to 1.1 on recorded tables), and its sd."""
 LEFT = 0.35
-"""Share of the noise's sd left once CPU times are known."""
+"""Share of the noise's sd that remains once CPU times are known."""
 COST_SD = 0.2
-"""Prior sd of one knob's effect on CPU time: twice the observed value.
-
-An effect that the prior rejects would count as slowdown.
-"""
+"""Prior sd of one knob's effect on CPU time; effects beyond it would count as slowdown."""
 COST_LENGTH = 0.7
 INTERACTION = 0.6
 """Sd of knob interactions, as a share of single effects."""
@@ -53,7 +50,7 @@ class HostSlowdown:
 def fit(
     vectors: Array, log_cpu_per_request: Array, drift: Array | None = None
 ) -> HostSlowdown | None:
-    """Estimate the slowdowns; None if too few CPU times are known.
+    """Estimate the slowdowns, or return None if too few CPU times are known.
 
     Args:
         vectors: (n, d) of knobs only.
@@ -76,7 +73,6 @@ def fit(
 def _moments(
     vectors: Array, log_cpu_per_request: Array, drift: Array | None
 ) -> tuple[Array, Array, float]:
-    """Return mean (n,), covariance (n, n) and spread, averaged over `NOISES`."""
     count = len(log_cpu_per_request)
     centred = log_cpu_per_request - log_cpu_per_request.mean()
     smooth = _cost(vectors) + LEVEL_SD**2

@@ -1,4 +1,4 @@
-"""Prior knowledge of candidates on the log scale: predictions, and earlier evaluations."""
+"""Prior knowledge of candidates on the log scale: predictions and earlier evaluations."""
 
 from __future__ import annotations
 

@@ -1,8 +1,7 @@
-"""Knowledge gradient: the expected fall of the best posterior mean after one more evaluation.
+"""Knowledge gradient: how far one more evaluation is expected to lower the best posterior mean.
 
-Evaluated candidates count too, so replicates are proposed where they are worth more (Frazier,
-Powell and Dayanik, "The Knowledge-Gradient Policy for Correlated Normal Beliefs", INFORMS Journal
-on Computing 21:599, 2009). `NODES` equally likely outcomes replace their exact sweep; gains are
+Evaluated candidates are scored too, so replicates are possible (Frazier et al., INFORMS Journal on
+Computing 21:599, 2009). `NODES` equally likely outcomes replace their exact sweep, so gains are
 slightly too small.
 """
 
@@ -28,7 +27,7 @@ def knowledge_gradient(
 
     Args:
         vectors: (m, d) of all candidates.
-        prior_mean: (m,), if the process was fitted with one.
+        prior_mean: (m,), required if the process was fitted with one.
     """
     mean, sd = process.predict(vectors, prior_mean)
     optimistic = mean - _OPTIMISM * sd

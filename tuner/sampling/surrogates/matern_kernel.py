@@ -36,13 +36,13 @@ class Hyperparameters:
 
     @classmethod
     def medians(cls, width: int, *, variance: float, noise_sd: float) -> Hyperparameters:
-        """Return the priors' medians over `width` axes."""
+        """Return the priors' medians for `width` axes."""
         length = math.log(LENGTH_SCALE * math.sqrt(width))
         return cls(math.log(variance), (length,) * width, math.log(noise_sd))
 
     @classmethod
     def of(cls, values: Array | tuple[float, ...]) -> Hyperparameters:
-        """Rebuild from what `as_tuple` returned."""
+        """Rebuild from the values of `as_tuple`."""
         return cls(float(values[0]), tuple(map(float, values[1:-1])), float(values[-1]))
 
 
@@ -72,14 +72,14 @@ class HyperparameterPosterior:
             self._basis += drift
 
     def most_probable(self, start: Hyperparameters | None) -> tuple[Hyperparameters, float]:
-        """Return the best end from the medians, and from `start` if it has the same axes."""
+        """Return the best optimum, from the medians and, if it has the same axes, from `start`."""
         starts = [Hyperparameters.of(self._medians)]
         if start is not None and len(start.lengths) == len(starts[0].lengths):
             starts.insert(0, start)
         return min(map(self.climb, starts), key=lambda end: end[1])
 
     def climb(self, start: Hyperparameters) -> tuple[Hyperparameters, float]:
-        """Minimise from `start`; return the end and its negative log posterior."""
+        """Minimise from `start`; return the optimum and its negative log posterior."""
         reach = 4 * self._spreads
         bounds = list(zip(self._medians - reach, self._medians + reach, strict=True))
         first = np.clip(
@@ -146,7 +146,7 @@ def matern(a: Array, b: Array, at: Hyperparameters) -> Array:
 
 
 def scaled_distances(a: Array, b: Array) -> Array:
-    """Return the distances (len(a), len(b)) of points, times sqrt(5)."""
+    """Return the distances (len(a), len(b)) between points, times sqrt(5)."""
     squared = (a**2).sum(axis=1)[:, None] + (b**2).sum(axis=1) - 2 * a @ b.T
     return np.asarray(np.sqrt(5 * np.maximum(squared, 0.0)))
 

@@ -1,9 +1,9 @@
-"""Model averaging: a plain Gaussian process, and one with predictions as its prior mean.
+"""Average of a plain Gaussian process and one with predictions as its prior mean.
 
-Evaluations of earlier studies are further rows, with their workload as extra inputs. The structured
-process is weighted by its leave-one-out predictive density with prior odds `ODDS` (pseudo Bayesian
-model averaging: Yao et al., "Using Stacking to Average Bayesian Predictive Distributions", Bayesian
-Analysis 13:917, 2018). Its fitted slope makes useless predictions harmless.
+Evaluations from earlier studies are additional rows, with their workload as extra inputs. The
+structured process is weighted by its leave-one-out predictive density with prior odds `ODDS`
+(pseudo Bayesian model averaging: Yao et al., Bayesian Analysis 13:917, 2018). Its fitted slope
+makes useless predictions harmless.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class AveragedModel:
     _context: Array  # (c,)
 
     def drift(self) -> tuple[Array, Array]:
-        """Return each evaluation's machine drift (n,) and its error (n,)."""
+        """Return the machine drift at each evaluation (n,) and its error (n,)."""
         process = self.plain
         if self.structured is not None and self.weight >= 0.5:
             process = self.structured
@@ -85,7 +85,7 @@ class AveragedModel:
     def expecting(self, pending: Array) -> AveragedModel:
         """Return the model as if running trials (p, d) had returned their predicted means.
 
-        They have no prediction, so the structured process is dropped.
+        Those trials lack predictions, so the structured process is dropped.
         """
         if not len(pending):
             return self

@@ -1,8 +1,8 @@
 """Model of a study: a Gaussian process over its history with structured noise.
 
 A target's noise has three parts: host slowdown, as far as CPU times show it; differences between
-evaluations of one configuration, learned under a prior; and the error within the evaluation, shrunk
-towards the common value.
+evaluations, learned under a prior; and error within the evaluation, shrunk towards the common
+value.
 """
 
 from __future__ import annotations
@@ -24,29 +24,28 @@ from tuner.sampling.surrogates.matern_kernel import Hyperparameters
 NOISE = NoisePrior(sd=0.08, spread=0.7)
 """Prior of the noise: 2 % on a quiet machine, 15 % on a small shared one."""
 EVALUATION_OVER_ERROR = 2.5
-"""Ratio of the noise between evaluations to the standard error within one (four blocks)."""
+"""Noise between evaluations relative to the standard error within one of four blocks."""
 MIN_NOISE, MAX_NOISE = 0.02, 0.2
 LEFT_VARIANCE = 0.1
 ERROR_DEGREES = 3.0
-"""Degrees of freedom of an evaluation's standard error: four blocks."""
+"""Degrees of freedom of an evaluation's standard error, from four blocks."""
 DRIFT_SD = 0.03
-"""Drift of log targets, as a small machine's speed changes by a few per cent."""
+"""Drift of log targets: a small machine's speed changes by a few per cent."""
 DRIFT_S = 120.0
 TAIL_DEGREES = 4.0
 ROUGH_SD = 0.12
-"""Sd of steps and kinks, without which the process is too certain of untried candidates."""
+"""Sd of steps and kinks, without which the process is too certain about untried candidates."""
 RETAINED = 16
 PRIOR_DEGREES = 9.0
 
 _fitted: dict[bytes, GaussianProcess] = {}
 _lock = threading.Lock()
-"""Lock of `_fitted`; not held while fitting."""
 
 
 def fit(
     seen: TrainingData, *, prior_mean: Array | None = None, start: Sequence[float] = ()
 ) -> GaussianProcess:
-    """Fit one or more evaluations, or return the cached fit; ignore a `start` of other axes."""
+    """Fit one or more evaluations, or return the cached fit; ignore a `start` with other axes."""
     columns = (seen.vectors, seen.targets, seen.errors, seen.at_s, seen.log_cpu_per_request)
     key = pickle.dumps((columns, seen.scale, seen.knobs, prior_mean, tuple(start)))
     with _lock:
@@ -97,7 +96,7 @@ def _fit(seen: TrainingData, prior_mean: Array | None, start: Sequence[float]) -
 def drift(at_s: Array) -> Array:
     """Return the prior covariance (n, n) of machine drift, a Matern-5/2 in time.
 
-    Evaluations at unknown times share nothing.
+    Evaluations at unknown times are uncorrelated.
     """
     away = math.sqrt(5.0) * np.abs(at_s[:, None] - at_s[None, :]) / DRIFT_S
     found = DRIFT_SD**2 * (1 + away + away**2 / 3) * np.exp(-away)
@@ -107,7 +106,7 @@ def drift(at_s: Array) -> Array:
 def noise_prior(errors: Array, *, left: float = 1.0) -> NoisePrior:
     """Return the noise prior, given standard errors within evaluations (NaN if unknown).
 
-    Evaluations with noisy blocks differ more; `left` is the unexplained share of that.
+    Evaluations with noisy blocks differ more; `left` is the unexplained share of that difference.
     """
     known = errors[np.isfinite(errors)]
     if not len(known):
