@@ -160,7 +160,7 @@ class Applications:
     ) -> RequestHandle:
         """Accept a query; `respond` is called once, after this method has returned.
 
-        `version` names a version of the linked model, which must be the only one.
+        `version` selects a version of the linked model; the application must have exactly one.
 
         Raises:
             InvalidRequest: none of the chosen models accepts the input.

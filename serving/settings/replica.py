@@ -46,7 +46,10 @@ class ReplicaSettings:
     milliseconds, large ones are not delayed for long.
     """
     hang_timeout_s: float = setting(30.0, "s", 0.1, 3600)
-    """Time for one batch after which a replica is replaced. Default 30 s, the default deadline."""
+    """Maximum time for one batch; a replica that takes longer is replaced.
+
+    Default 30 s, as the default deadline.
+    """
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)

@@ -123,12 +123,12 @@ class ServerSettings:
     one server at a time. Default none: nothing is saved.
     """
     state_store: str | None = setting(None, live=False)
-    """Redis server for what selection policies learn, for successive gateways on any machine.
+    """Redis server that stores what selection policies learn, for later gateways on any machine.
 
-    With simultaneous gateways the last save wins. `redis://HOST:6379/0`, `rediss://HOST:6379/0`
-    (TLS) or `unix:///PATH/OF/SOCKET`; needs `pip install '.[redis]'` in a clone. The password is in
-    LUTHIER_STATE_STORE_PASSWORD, since settings can be read. Default none: SQLite in `state_dir`,
-    or else memory.
+    If several gateways run at the same time, the last save wins. `redis://HOST:6379/0`,
+    `rediss://HOST:6379/0` (TLS) or `unix:///PATH/OF/SOCKET`; needs `pip install '.[redis]'` in a
+    clone. The password is in LUTHIER_STATE_STORE_PASSWORD, as anyone who may read the settings
+    would see it here. Default none: SQLite in `state_dir`, or else memory.
     """
     profiles_dir: str | None = setting(None, live=False)
     """Folder that saves the profiles of models that share replicas (docs/schedulers.md).

@@ -1,4 +1,4 @@
-"""Blocking calls on daemon threads, which do not delay the exit as an executor's threads do."""
+"""Blocking calls on daemon threads, which do not delay the process's exit as an executor's threads do."""
 
 from __future__ import annotations
 

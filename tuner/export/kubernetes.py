@@ -19,7 +19,7 @@ from tuner.values.measurement import Measurement
 FILE_NAME = "kubernetes.yaml"
 MAX_PODS = 4
 HEADROOM = 0.8
-"""Share of the measured CPU use at which a pod is added, as starting takes seconds."""
+"""Share of the measured CPU use at which a pod is added, as starting one takes seconds."""
 MIN_TARGET, MAX_TARGET = 10, 90
 """Bounds of the autoscaler's target in per cent; 100 might never be reached."""
 _PREFIX = "luthier/"

@@ -58,7 +58,7 @@ class ReplicaFacts:
 
     @property
     def throttled_s(self) -> float | None:
-        """Total time for which CPU quotas stopped replicas."""
+        """Total time for which replicas were throttled by their CPU quota."""
         return sum(known) if (known := self._known("throttled_s")) else None
 
     def _known(self, name: str) -> list[float]:

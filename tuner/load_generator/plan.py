@@ -92,7 +92,7 @@ class PhasePlan:
         return dataclasses.replace(self, **dataclasses.asdict(load))
 
     def with_warmup(self, **changes: Any) -> PhasePlan:
-        """Return the plan with changes to its warm-up."""
+        """Return a copy of the plan with its warm-up changed."""
         return dataclasses.replace(self, warmup=dataclasses.replace(self.warmup, **changes))
 
     def as_json(self) -> dict[str, Any]:

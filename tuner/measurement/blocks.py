@@ -8,7 +8,7 @@ For a percentile, n requests are worth only n / design effect independent ones, 
 
     design effect = Var(share above) / (p (1 - p) / n)
 
-The variance is a ratio estimator's over parts of the phase, which gives Kish's design effect
+The variance is that of a ratio estimator over parts of the phase, and yields Kish's design effect
 (Survey Sampling, 1965, section 8.2). The binomial interval is Korn and Graubard's (Survey
 Methodology 24:193, 1998).
 """
@@ -98,8 +98,8 @@ def ratio_interval(
 ) -> Interval:
     """Return a 95 % interval for a sum per request; unknown for fewer than 4 blocks or a sum of 0.
 
-    As `counts` (n,) differ, it is a ratio estimator's (Cochran, Sampling Techniques, section 6.3),
-    on the log scale with Student's t, around the phase's `ratio`.
+    As `counts` (n,) differ, it is that of a ratio estimator (Cochran, Sampling Techniques, section
+    6.3), on the log scale with Student's t, around the phase's `ratio`.
     """
     if len(counts) < MIN_BLOCKS or not sums.sum():
         return UNKNOWN

@@ -1,4 +1,4 @@
-"""Smallest gain that a comparison by pairs of evaluations can detect.
+"""Smallest gain that a paired comparison of evaluations can detect.
 
 Gains are shares (0.04 means 4 % less) that a two-sided paired t-test at 5 % detects with 80 %
 probability (noncentral t). Noise is on the log scale.

@@ -1,7 +1,7 @@
-"""Figures of the knobs: the objective by one knob, and parallel coordinates of all.
+"""Figures of the knobs: the objective against one knob, and parallel coordinates of all.
 
-Parallel coordinates are plain lines, as Plotly's own need run-time code, which the page's policy
-forbids.
+Parallel coordinates are drawn as plain lines, because Plotly's own trace generates code at run
+time, which the page's content security policy forbids.
 """
 
 from __future__ import annotations

@@ -78,7 +78,7 @@ class SamplerContext:
     def at_random(self) -> Proposal:
         """Propose a random untried candidate, or else one that never failed.
 
-        In an infinite space, it is a new draw.
+        In an infinite space, draw a new configuration instead.
         """
         origin: Origin = "initial" if self.history.trial_count < self.initial else "guided"
         if not self.candidates.is_complete:

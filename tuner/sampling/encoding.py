@@ -192,7 +192,7 @@ class Cube:
 
     @property
     def width(self) -> int:
-        """Number of entries d of a vector."""
+        """Length d of an encoded configuration."""
         return sum(axis.width for axis in self.axes.values())
 
     @property

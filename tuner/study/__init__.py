@@ -1,1 +1,1 @@
-"""Study, from the default configuration to the verdict."""
+"""The course of a study, from the default configuration to the verdict."""

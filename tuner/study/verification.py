@@ -143,7 +143,7 @@ def alternate(
 
 
 def slowest_latency_s(trials: Iterable[Trial], configurations: Iterable[Configuration]) -> float:
-    """Return the slowest mean latency of these configurations in trials, or 0 if unknown."""
+    """Return the highest mean latency of any of these configurations in the trials, or 0 if none."""
     wanted = set(configurations)
     means = [
         trial.measured.mean_ms

@@ -1,7 +1,7 @@
 """Latency histogram with 1 % buckets, for pooling several evaluations.
 
 A pooled p99 is a quantile of all requests, whereas a mean of p99s is too low if evaluations differ.
-Quantiles are exact to half a per cent.
+Quantiles are accurate to within half a per cent.
 """
 
 from __future__ import annotations

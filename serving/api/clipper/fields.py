@@ -41,7 +41,7 @@ class JsonFields:
 
     @classmethod
     def parse(cls, body: bytes, schema: str, max_json_bytes: int = MAX_JSON_BYTES) -> JsonFields:
-        """Parse a body, or raise RequestError unless it is a JSON object of limited size."""
+        """Parse a body; raise RequestError if it is not a JSON object or exceeds `max_json_bytes`."""
         fields = cls({}, schema)
         try:
             value = read(body, max_bytes=max_json_bytes)

@@ -49,7 +49,7 @@ def curves(record: ComparisonRecord, sampler: str) -> Array:
 
 
 def spread(table: Array) -> tuple[Array, Array, Array]:
-    """Return (low, median, high) by trial: quartiles, or the range of fewer than four runs.
+    """Return (low, median, high) at each trial: quartiles, or the full range of up to three runs.
 
     NaN where any run has no value yet.
     """

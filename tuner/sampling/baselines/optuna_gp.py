@@ -22,7 +22,7 @@ class OptunaGpSampler(ExternalSampler):
         candidates: Array,  # noqa: ARG002 - it does not tell what it expects
         rng: np.random.Generator,
     ) -> ExternalProposal:
-        """Return a new sampler's proposal."""
+        """Return the proposal of a new `GPSampler` that is given all observations."""
         axes: dict[str, BaseDistribution] = {
             f"x{place:03}": FloatDistribution(0.0, 1.0) for place in range(vectors.shape[1])
         }

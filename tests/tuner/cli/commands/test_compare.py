@@ -55,7 +55,7 @@ def test_it_says_in_words_who_is_how_good(
         (["--repeats", "3"], "on a benchmark table use --seeds"),
         (["--seeds", "0"], "--seeds 0: expected a whole number from 1"),
         (["--jobs", "0"], "--jobs 0: expected a whole number from 1"),
-        (["--samplers", "ridge", "--reference", "ridge"], "others beside the reference"),
+        (["--samplers", "ridge", "--reference", "ridge"], "samplers other than the reference"),
         (["--samplers", "rigde"], "did you mean 'ridge'"),
     ],
 )
