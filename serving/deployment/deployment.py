@@ -90,7 +90,7 @@ class Deployment:
 
     @property
     def last_load(self) -> dict[str, Any]:
-        """What is known about the last model load: load_s, device and warmup."""
+        """Facts about the last model load: load_s, device and warmup."""
         loaded = self.placement.load_report
         if loaded is None:
             return {}

@@ -220,7 +220,7 @@ class Rejection(NamedTuple):
 
 
 class Plan:
-    """What to do now, in order, and when to plan again, or None to wait for the next event."""
+    """Actions to take now, in order, and when to plan again (None: at the next event)."""
 
     __slots__ = ("actions", "refusals", "wake_at_s")
 

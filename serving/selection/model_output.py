@@ -61,7 +61,7 @@ ModelOutput = Label | Scores | Number
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Task:
-    """What an application's models predict, and how loss is measured."""
+    """Kind of prediction of an application's models, and the measure of its loss."""
 
     kind: Kind = "classes"
     output: str | None = None

@@ -47,7 +47,7 @@ class Combined:
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Decision:
-    """What feedback needs to know about an answered query."""
+    """Facts about an answered query that feedback needs."""
 
     query: Query
     choice: Choice

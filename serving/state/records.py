@@ -36,7 +36,7 @@ _BUSY_S = 5.0
 
 
 class RecordKey(NamedTuple):
-    """What a row is about."""
+    """Subject of a row."""
 
     kind: str
     name: str

@@ -19,7 +19,7 @@ from tuner.values.study_record import OUR_ENGINE
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class EngineInfo:
-    """What an engine reports about itself."""
+    """Facts that an engine reports about itself."""
 
     model: str
     kind: str

@@ -52,7 +52,7 @@ from tuner.values.study_record import StudyRecord
 from tuner.values.verification_state import VerificationState
 
 WRITTEN = {serving_export.FILE_NAME: "settings", serving_export.SCRIPT: "models"}
-"""What exported files contain, for messages."""
+"""Contents of exported files, as named in messages."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)

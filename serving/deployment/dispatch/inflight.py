@@ -37,7 +37,7 @@ class RequestFrame(Protocol):
 
 
 class Canceller(Protocol):
-    """What a request handle needs of the dispatcher."""
+    """The part of the dispatcher that a request handle needs."""
 
     def cancel(self, id_: int) -> None:
         """Cancel a request."""

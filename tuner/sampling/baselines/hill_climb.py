@@ -58,7 +58,7 @@ class HillClimbSampler(CandidateSampler):
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class ClimbState:
-    """What is known about the candidates, by position."""
+    """Facts about the candidates, by position."""
 
     first: Mapping[int, float]
     """Target of each candidate's first success; repeats change nothing."""
