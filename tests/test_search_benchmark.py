@@ -60,9 +60,9 @@ def modules() -> Iterator[types.SimpleNamespace]:
             sys.modules.pop(name, None)
 
 
-def surface(**changes: Any) -> BenchmarkTable:
+def table(**changes: Any) -> BenchmarkTable:
     """Some forty cells, with a profile."""
-    made = recorded.surface(passes=4, every=12)
+    made = recorded.table(passes=4, every=12)
     head = dataclasses.replace(made.head, profile=PROFILE.as_json(), **changes)
     return dataclasses.replace(made, head=head)
 
@@ -103,12 +103,12 @@ def run_here(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> tuple[int, str
 def test_one_command_replays_and_writes_the_page(
     tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Killed or not, what is there is not replayed again; a surface that was recorded on is."""
-    surfaces = tmp_path / "surfaces"
-    write(surfaces, surface())
-    write(surfaces, surface(name="toy-5", concurrency=5))
+    """Killed or not, what is there is not replayed again; a table that was recorded on is."""
+    tables = tmp_path / "tables"
+    write(tables, table())
+    write(tables, table(name="toy-5", concurrency=5))
     options = [
-        *("--surfaces", str(surfaces), "--data", str(tmp_path / "data"), "--out", str(tmp_path)),
+        *("--tables", str(tables), "--data", str(tmp_path / "data"), "--out", str(tmp_path)),
         *("--seeds", "1", "--studies", "2", "--jobs", "1", "--peers", "random"),
         *("--only", "random", "after-toy-20", "null"),
     ]
@@ -118,7 +118,7 @@ def test_one_command_replays_and_writes_the_page(
     text = (tmp_path / "search.md").read_text(encoding="utf-8")
     assert "## toy-5" in text
     assert "after a search on toy-20" in text
-    assert "of 2 (and" in text, "a study of the null surface on each"
+    assert "of 2 (and" in text, "a study of the null table on each"
     picture = ET.parse(tmp_path / "search" / "trials.svg").getroot()
     assert picture.tag.endswith("svg")
     code, said = run_here(monkeypatch, *options)
@@ -132,8 +132,8 @@ def test_one_command_replays_and_writes_the_page(
 def test_without_data_it_says_what_to_do(
     tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    (tmp_path / "surfaces").mkdir()
-    folders = ("--surfaces", str(tmp_path / "surfaces"), "--data", str(tmp_path))
+    (tmp_path / "tables").mkdir()
+    folders = ("--tables", str(tmp_path / "tables"), "--data", str(tmp_path))
     code, said = run_here(monkeypatch, *folders, "--page")
     assert code == 2
     assert "tune record" in said
@@ -142,16 +142,16 @@ def test_without_data_it_says_what_to_do(
 def test_every_condition_is_kept_with_a_figure_per_seed(
     modules: Any, tmp_path: pathlib.Path
 ) -> None:
-    """Those of a surface with a prediction, each with six trials: all that the rows read is there."""
-    ground = prepared_table.prepare_table(surface())
+    """Those of a table with a prediction, each with six trials: all that the rows read is there."""
+    ground = prepared_table.prepare_table(table())
     grounds = {
         "toy-20": ground,
-        "toy-5": prepared_table.prepare_table(surface(name="toy-5", concurrency=5)),
+        "toy-5": prepared_table.prepare_table(table(name="toy-5", concurrency=5)),
     }
     tasks = modules.measure.tasks_of(
         grounds, data=tmp_path, peers=("random", "prediction"), seeds=2, studies=2
     )
-    mine = [task for task in tasks if task.surface == "toy-20"]
+    mine = [task for task in tasks if task.table == "toy-20"]
     labels = {task.label for task in mine}
     assert {"gp", "structured-twice", "gp-walls", "null", "coverage", "after-toy-5"} <= labels
     for task in mine:
@@ -174,7 +174,7 @@ def test_every_condition_is_kept_with_a_figure_per_seed(
         json.dumps(found, allow_nan=False)
 
 
-def test_a_surface_without_a_prediction_has_none_that_is_wrong(modules: Any) -> None:
+def test_a_table_without_a_prediction_has_none_that_is_wrong(modules: Any) -> None:
     without = modules.measure.conditions(("random", "prediction"), has_profile=False)
     wrong = {f"structured-{kind}" for kind in modules.rows.WRONG}
     assert not {*wrong, "prediction"} & set(without)
@@ -183,12 +183,12 @@ def test_a_surface_without_a_prediction_has_none_that_is_wrong(modules: Any) -> 
 
 def test_the_error_of_a_prediction_is_told(modules: Any) -> None:
     """One that knows the truth up to a factor errs in nothing but its level."""
-    ground = prepared_table.prepare_table(surface())
+    ground = prepared_table.prepare_table(table())
     found = modules.measure.simulator_error(ground)
     assert -1 <= found["rank_correlation"] <= 1
     assert found["log_rmse"] > 0
     assert found["argmin_regret"] >= 0
-    without = recorded.surface(passes=4, every=12)
+    without = recorded.table(passes=4, every=12)
     assert modules.measure.simulator_error(prepared_table.prepare_table(without)) is None
 
 
@@ -234,7 +234,7 @@ def kept(
 
 
 def on(modules: Any, **conditions: Any) -> Any:
-    return modules.rows.Surface(
+    return modules.rows.ReplayedTable(
         name="toy-20",
         facts=facts(),
         conditions={name.replace("_", "-"): one for name, one in conditions.items()},
@@ -395,14 +395,14 @@ def test_a_search_that_is_told_the_best_is_good_from_its_first_trial_where_all_a
     modules: Any,
 ) -> None:
     """And needs no fewer trials for a smaller share."""
-    found = modules.measure.told_best(prepared_table.prepare_table(surface()))
+    found = modules.measure.told_best(prepared_table.prepare_table(table()))
     assert set(found) == set(SHARES)
     medians = [math.inf if found[s]["median"] is None else found[s]["median"] for s in SHARES]
     assert medians == sorted(medians, reverse=True)
     assert all(one["median"] is None or one["median"] >= 1 for one in found.values())
 
 
-def test_false_verdicts_and_coverage_are_counted_over_all_surfaces(modules: Any) -> None:
+def test_false_verdicts_and_coverage_are_counted_over_all_tables(modules: Any) -> None:
     def verdict(outcome: str, *, covers: bool) -> dict[str, Any]:
         return {"outcome": outcome, "covers": covers}
 
@@ -433,12 +433,12 @@ def test_false_verdicts_and_coverage_are_counted_over_all_surfaces(modules: Any)
 def test_the_page_shows_every_row_and_every_losing_case(
     modules: Any, tmp_path: pathlib.Path
 ) -> None:
-    """A missed row stands in the overview with its surface, and a row without data says so."""
+    """A missed row stands in the overview with its table, and a row without data says so."""
     peers = {"random": kept("random", 40, 0.1), "tpe": kept("tpe", 10, 0.0)}
     lost = on(modules, gp=kept("gp", 20), **peers)
     won = dataclasses.replace(on(modules, gp=kept("gp", 5)), name="toy-5")
     text = modules.page.page([lost, won], {"timing": {"seconds": {"gp": 0.1, "structured": 0.2}}})
-    overview = text.partition("## The surfaces")[0]
+    overview = text.partition("## The tables")[0]
     (line,) = [one for one in overview.splitlines() if one.startswith("| gp: within 3 %")]
     assert "1 of 2" in line
     assert "toy-20" in line
@@ -447,7 +447,7 @@ def test_the_page_shows_every_row_and_every_losing_case(
     section = text.partition("## toy-20")[2].partition("## toy-5")[0]
     assert "| random" in section
     assert "- gp: non-inferior: tpe at 15: worse" in section
-    assert "| gp | 2.0 % |" in " ".join(overview.split()), "samplers of all surfaces, at a glance"
+    assert "| gp | 2.0 % |" in " ".join(overview.split()), "samplers of all tables, at a glance"
     for draw in (modules.page.picture, modules.page.regrets_picture):
         picture = draw([lost, won])
         assert "nan" not in picture

@@ -1,7 +1,7 @@
-"""Replays searches on the recorded surfaces, and keeps what each found: a file per surface and condition.
+"""Replays searches on the recorded tables, and keeps what each found: a file per table and condition.
 
 In: folders of `tune record`. Out: JSON files with a figure per seed, from which the page is computed.
-What is there, of the same surface and as many seeds, is not replayed again. Serves nothing.
+What is there, of the same table and as many seeds, is not replayed again. Serves nothing.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ TRIALS = 40
 PEER_TRIALS = 50
 """Of searches whose trials to a share are compared with one another."""
 STUDIES = 1000
-"""Replayed studies of the null surface and of coverage, over all surfaces together."""
+"""Replayed studies of the null table and of coverage, over all tables together."""
 STUDY_TRIALS = 25
 PAIRS = 20
 TOLD, TOLD_SEEDS, TOLD_TRIALS = 10, 100, 60
@@ -76,7 +76,7 @@ OTHER_S = 0.15
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Condition:
-    """One way to replay a surface."""
+    """One way to replay a table."""
 
     sampler: str
     trials: int = TRIALS
@@ -84,7 +84,7 @@ class Condition:
     wrappers: Perturbations = dataclasses.field(default_factory=Perturbations)
     pairs: int = 0
     after: str = ""
-    """Name of the surface that is searched before."""
+    """Name of the table that is searched before."""
 
     def order(self, seeds: int, grounds: Mapping[str, PreparedTable]) -> ReplaySpec:
         """What is replayed."""
@@ -103,7 +103,7 @@ class Condition:
 class Task:
     """One file to make."""
 
-    surface: str
+    table: str
     label: str
     condition: Condition
     seeds: int
@@ -152,9 +152,9 @@ def conditions(
 
 def transfers(name: str, grounds: Mapping[str, PreparedTable]) -> Iterator[tuple[str, Condition]]:
     """A search that has searched the same model under another load before."""
-    own = grounds[name].surface.head
+    own = grounds[name].table.head
     for other, ground in grounds.items():
-        head = ground.surface.head
+        head = ground.table.head
         is_same = (head.model, head.engine) == (own.model, own.engine)
         if is_same and head.concurrency != own.concurrency:
             yield (
@@ -164,7 +164,7 @@ def transfers(name: str, grounds: Mapping[str, PreparedTable]) -> Iterator[tuple
 
 
 def grounds_of(folder: pathlib.Path) -> dict[str, PreparedTable]:
-    """All surfaces of a folder that can be replayed; the others are named and left out."""
+    """All tables of a folder that can be replayed; the others are named and left out."""
     found: dict[str, PreparedTable] = {}
     for path in sorted(folder.iterdir()):
         if not table_files.is_table(path):
@@ -195,11 +195,11 @@ def tasks_of(
     """All files that there are to be, also those that are there.
 
     Args:
-        grounds: the surfaces by name.
+        grounds: the tables by name.
         data: folder of the files.
         peers: samplers to compare with.
         seeds: of each condition.
-        studies: of the null surface, and of each kind of coverage, over all surfaces together.
+        studies: of the null table, and of each kind of coverage, over all tables together.
     """
     found = []
     for name, ground in grounds.items():
@@ -212,20 +212,18 @@ def tasks_of(
         for label, condition in every.items():
             count = -(-studies // len(grounds)) if condition.pairs else seeds
             path = data / name / f"{label}.json"
-            found.append(
-                Task(surface=name, label=label, condition=condition, seeds=count, path=path)
-            )
+            found.append(Task(table=name, label=label, condition=condition, seeds=count, path=path))
     return found
 
 
 def is_done(task: Task, ground: PreparedTable) -> bool:
-    """Whether the file is there, of this surface, this many trials and at least these seeds."""
+    """Whether the file is there, of this table, this many trials and at least these seeds."""
     try:
         kept = json.loads(task.path.read_text(encoding="utf-8"))
     except (OSError, ValueError):
         return False
     return bool(
-        kept.get("launches") == len(ground.surface.launches)
+        kept.get("launches") == len(ground.table.launches)
         and kept.get("trials") == task.condition.trials
         and kept.get("seeds", 0) >= task.seeds
     )
@@ -238,19 +236,19 @@ def run(
 
     Args:
         tasks: all files that there are to be.
-        grounds: the surfaces by name.
+        grounds: the tables by name.
         data: folder of the files.
         jobs: processes.
     """
     for name, ground in grounds.items():
-        write(data / name / "surface.json", facts_of(ground))
-    waiting = [task for task in tasks if not is_done(task, grounds[task.surface])]
+        write(data / name / "table.json", facts_of(ground))
+    waiting = [task for task in tasks if not is_done(task, grounds[task.table])]
     rates = known_rates(data)
     say(
         f"{len(tasks)} conditions, {len(tasks) - len(waiting)} of them done; {_left(waiting, rates, jobs)}"
     )
     for number, task in enumerate(waiting):
-        ground = grounds[task.surface]
+        ground = grounds[task.table]
         order = task.condition.order(task.seeds, grounds)
         begun_s = time.monotonic()
         replayed = replay.replay(ground, order, workers=jobs)
@@ -264,7 +262,7 @@ def run(
         write(task.path, found)
         rates[task.label] = found["core_s_per_trial"]
         left = _left(waiting[number + 1 :], rates, jobs)
-        say(f"{task.surface} {task.label}: {formatting.duration(took_s)}; {left}")
+        say(f"{task.table} {task.label}: {formatting.duration(took_s)}; {left}")
 
 
 def known_rates(data: pathlib.Path) -> dict[str, float]:
@@ -291,11 +289,11 @@ def summary(ground: PreparedTable, task: Task, replayed: replay.ReplayResult) ->
     truth, runs, condition = ground.truth, replayed.runs, task.condition
     regrets = sampler_results.finite_regrets(runs, truth, ground.problem.default)
     return {
-        "surface": task.surface,
+        "table": task.table,
         "label": task.label,
         "sampler": condition.sampler,
         "trials": condition.trials,
-        "launches": len(ground.surface.launches),
+        "launches": len(ground.table.launches),
         "profiling": replay_search.profiling_trials(ground, replayed.order),
         "seeds": len(runs),
         "trials_to": {
@@ -328,8 +326,8 @@ def summary(ground: PreparedTable, task: Task, replayed: replay.ReplayResult) ->
 
 
 def facts_of(ground: PreparedTable) -> dict[str, Any]:
-    """The surface itself: how large, how well known, and how well predicted."""
-    head, truth = ground.surface.head, ground.truth
+    """The table itself: how large, how well known, and how well predicted."""
+    head, truth = ground.table.head, ground.truth
     cells = len(ground.problem.candidates.configurations)
     return {
         "model": head.model,
@@ -341,7 +339,7 @@ def facts_of(ground: PreparedTable) -> dict[str, Any]:
         "cores": head.host["host"]["cores"],
         "cells": cells,
         "feasible": len(truth.candidates),
-        "launches": len(ground.surface.launches),
+        "launches": len(ground.table.launches),
         "optimum": truth.optimum,
         "optimum_se": truth.optimum_se,
         "default_regret": _finite(truth.regret(ground.problem.default)),
@@ -415,7 +413,7 @@ def simulator_error(ground: PreparedTable) -> dict[str, float] | None:
 
 
 def old_best_regret(ground: PreparedTable, before: PreparedTable) -> float:
-    """Of the best cell of another load's surface, on this one; infinite where it is no cell here."""
+    """Of the best cell of another load's table, on this one; infinite where it is no cell here."""
     return ground.truth.regret(before.truth.candidates[before.truth.best])
 
 

@@ -1,6 +1,6 @@
-"""How much of what launches of one configuration differ by their CPU time tells, on every recorded surface.
+"""How much of what launches of one configuration differ by their CPU time tells, on every recorded table.
 
-    python benchmarks/search/noise_told.py [SURFACE ...]
+    python benchmarks/search/noise_told.py [TABLE ...]
 
 Over configurations with three launches and more, each against the means of its own: the spread of the
 logarithm of the objective and of the CPU time of a request, the share of the first's variance that the
@@ -21,36 +21,34 @@ from tuner.lab.tables.table_evaluator import log_cpu_per_request_of
 from tuner.metrics import objective as objectives
 from tuner.metrics.objective import Objective
 
-SURFACES = pathlib.Path(__file__).resolve().parents[1] / "surfaces"
+TABLES = pathlib.Path(__file__).resolve().parents[1] / "tables"
 LEAST_LAUNCHES = 3
 
 
 def main(paths: list[pathlib.Path]) -> int:
-    """Print a line for each surface."""
-    folders = paths or sorted(path.parent for path in SURFACES.glob("*/histograms.csv.gz"))
-    print("surface           launches  spread  of CPU time  explained  slope")
+    """Print a line for each table."""
+    folders = paths or sorted(path.parent for path in TABLES.glob("*/histograms.csv.gz"))
+    print("table             launches  spread  of CPU time  explained  slope")
     for path in folders:
-        surface = table_files.read(path)
-        rows = np.array(
-            list(deviations(surface, objectives.find_objective(surface.head.objective)))
-        )
+        table = table_files.read(path)
+        rows = np.array(list(deviations(table, objectives.find_objective(table.head.objective))))
         value, effort = rows.std(axis=0)
         correlation = float(np.corrcoef(rows.T)[0, 1])
         print(
-            f"{surface.head.name:17} {len(rows):8} {value:7.1%} {effort:12.1%} {correlation**2:10.0%} "
+            f"{table.head.name:17} {len(rows):8} {value:7.1%} {effort:12.1%} {correlation**2:10.0%} "
             f"{correlation * value / effort:6.2f}"
         )
     return 0
 
 
-def deviations(surface: BenchmarkTable, objective: Objective) -> Iterator[tuple[float, float]]:
+def deviations(table: BenchmarkTable, objective: Objective) -> Iterator[tuple[float, float]]:
     """Of each launch from the mean of its configuration: logarithms of objective and CPU time."""
-    for launches in surface.by_cell.values():
+    for launches in table.by_cell.values():
         rows = []
         for launch in launches:
             measured, effort = (
-                surface.measurement_of(launch),
-                log_cpu_per_request_of(surface, launch),
+                table.measurement_of(launch),
+                log_cpu_per_request_of(table, launch),
             )
             if measured is not None and effort is not None:
                 rows.append((float(np.log(objective.to_minimise(measured))), effort))

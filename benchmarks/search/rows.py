@@ -1,6 +1,6 @@
 """What search must reach, row by row: the target, what the replays showed, and whether that is enough.
 
-In: what `measure.py` keeps. Out: `Row`s of one surface, and of all together. A figure that the data
+In: what `measure.py` keeps. Out: `Row`s of one table, and of all together. A figure that the data
 does not hold makes a row that says so. Pure.
 """
 
@@ -63,7 +63,7 @@ class Row:
     """One line of a table."""
 
     key: str
-    """Names the same row of every surface."""
+    """Names the same row of every table."""
     what: str
     target: str
     measured: str
@@ -73,8 +73,8 @@ class Row:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Surface:
-    """What was kept of one surface."""
+class ReplayedTable:
+    """What was kept of one table."""
 
     name: str
     facts: Mapping[str, Any]
@@ -126,21 +126,21 @@ class Surface:
         return tuple(sorted(every, key=lambda name: (rank.get(name, len(rank)), name)))
 
 
-def read(folder: pathlib.Path) -> tuple[list[Surface], dict[str, Any]]:
-    """All surfaces by name, and what is of none of them, by the name of its file."""
-    surfaces = []
-    for path in sorted(folder.glob("*/surface.json")):
+def read(folder: pathlib.Path) -> tuple[list[ReplayedTable], dict[str, Any]]:
+    """All tables by name, and what is of none of them, by the name of its file."""
+    tables = []
+    for path in sorted(folder.glob("*/table.json")):
         conditions = {
             RENAMED.get(one.stem, one.stem): _condition(one)
             for one in sorted(path.parent.glob("*.json"))
             if one != path
         }
         facts = json.loads(path.read_text(encoding="utf-8"))
-        surfaces.append(Surface(name=path.parent.name, facts=facts, conditions=conditions))
+        tables.append(ReplayedTable(name=path.parent.name, facts=facts, conditions=conditions))
     others = {
         path.stem: json.loads(path.read_text(encoding="utf-8")) for path in folder.glob("*.json")
     }
-    return surfaces, others
+    return tables, others
 
 
 def _condition(path: pathlib.Path) -> dict[str, Any]:
@@ -149,57 +149,57 @@ def _condition(path: pathlib.Path) -> dict[str, Any]:
     return found | names
 
 
-def of_surface(surface: Surface) -> list[Row]:
-    """All rows of one surface."""
-    rows = [within(surface, sampler) for sampler in GOALS]
-    rows += [against_random(surface, sampler) for sampler in GOALS]
-    rows += [within_one(surface, sampler) for sampler in GOALS]
-    rows += [noninferior(surface, sampler) for sampler in GOALS]
-    rows += [noise(surface, sampler) for sampler in GOALS]
-    rows += [failures(surface, sampler) for sampler in GOALS]
-    rows += second_level(surface)
-    rows += [wrong(surface, kind) for kind in WRONG]
-    rows += [own_prediction(surface), racing(surface), lengths(surface), simulator(surface)]
+def of_table(table: ReplayedTable) -> list[Row]:
+    """All rows of one table."""
+    rows = [within(table, sampler) for sampler in GOALS]
+    rows += [against_random(table, sampler) for sampler in GOALS]
+    rows += [within_one(table, sampler) for sampler in GOALS]
+    rows += [noninferior(table, sampler) for sampler in GOALS]
+    rows += [noise(table, sampler) for sampler in GOALS]
+    rows += [failures(table, sampler) for sampler in GOALS]
+    rows += second_level(table)
+    rows += [wrong(table, kind) for kind in WRONG]
+    rows += [own_prediction(table), racing(table), lengths(table), simulator(table)]
     return rows
 
 
 def of_all(
-    surfaces: Sequence[Surface], others: Mapping[str, Any], fixed: Collection[str] = ()
+    tables: Sequence[ReplayedTable], others: Mapping[str, Any], fixed: Collection[str] = ()
 ) -> list[Row]:
-    """Rows of all surfaces together.
+    """Rows of all tables together.
 
     Args:
-        surfaces: all of them.
+        tables: all of them.
         others: what was kept of none of them.
         fixed: names of those on which defaults were chosen.
     """
-    chosen_on = [one for one in surfaces if one.name in fixed]
-    judging = [one for one in surfaces if one.name not in fixed]
+    chosen_on = [one for one in tables if one.name in fixed]
+    judging = [one for one in tables if one.name not in fixed]
     return [
-        null(surfaces),
+        null(tables),
         live_null(others.get("live-null")),
-        coverage(surfaces, "coverage-raw"),
-        coverage(surfaces, "coverage"),
-        *(over_surfaces(surfaces, sampler) for sampler in GOALS),
+        coverage(tables, "coverage-raw"),
+        coverage(tables, "coverage"),
+        *(over_tables(tables, sampler) for sampler in GOALS),
         *(
-            over_surfaces(some, sampler, which)
+            over_tables(some, sampler, which)
             for some, which in ((chosen_on, "on which defaults were chosen"), (judging, "others"))
-            if len(some) > 1 and len(some) < len(surfaces)
+            if len(some) > 1 and len(some) < len(tables)
             for sampler in GOALS
         ),
         own_time(others.get("timing")),
     ]
 
 
-def within(surface: Surface, sampler: str) -> Row:
+def within(table: ReplayedTable, sampler: str) -> Row:
     """Trials to 3 %."""
     goal = GOALS[sampler]
-    found = surface.trials(sampler, "0.03")
+    found = table.trials(sampler, "0.03")
     counted = " (profiling counted)" if sampler == "structured" else ""
     measured, verdict = "", "not measured"
     if found is not None:
         median, p90 = rank_of(found, 0.5), rank_of(found, 0.9)
-        most = surface.conditions[sampler]["trials"]
+        most = table.conditions[sampler]["trials"]
         measured = f"{_count(median, most)} / {_count(p90, most)}"
         verdict = "reached" if median <= goal[0] and p90 <= goal[1] else "MISSED"
     return Row(
@@ -211,13 +211,13 @@ def within(surface: Surface, sampler: str) -> Row:
     )
 
 
-def against_random(surface: Surface, sampler: str) -> Row:
+def against_random(table: ReplayedTable, sampler: str) -> Row:
     """Median of the trials to 3 %, against the exact one of a random search that is told the truth."""
-    random = surface.facts["within"]["0.03"]["random_median"]
-    median = surface.median(sampler, "0.03")
+    random = table.facts["within"]["0.03"]["random_median"]
+    median = table.median(sampler, "0.03")
     measured, verdict = "", "not measured"
     if median is not None:
-        most = surface.conditions[sampler]["trials"]
+        most = table.conditions[sampler]["trials"]
         measured = f"{_count(median, most)} over {random}"
         verdict = "reached" if MOST_OF_RANDOM * median <= random else "MISSED"
     return Row(
@@ -229,11 +229,11 @@ def against_random(surface: Surface, sampler: str) -> Row:
     )
 
 
-def within_one(surface: Surface, sampler: str) -> Row:
+def within_one(table: ReplayedTable, sampler: str) -> Row:
     """Trials to 1 %, where the truth is known so well."""
-    found = surface.trials(sampler, "0.01")
-    facts = surface.facts["within"]["0.01"]
-    error = surface.facts["optimum_se"]
+    found = table.trials(sampler, "0.01")
+    facts = table.facts["within"]["0.01"]
+    error = table.facts["optimum_se"]
     row = Row(
         key=f"{sampler}: within 1 %",
         what=f"`{sampler}`: trials to 1 %, median / 90th percentile",
@@ -246,17 +246,19 @@ def within_one(surface: Surface, sampler: str) -> Row:
         return dataclasses.replace(row, measured=text, verdict="reported")
     if found is None:
         return row
-    most = surface.conditions[sampler]["trials"]
+    most = table.conditions[sampler]["trials"]
     ends = [_count(rank_of(found, share), most) for share in (0.5, 0.9)]
     text = f"{ends[0]} / {ends[1]} (random {facts['random_median']})"
     return dataclasses.replace(row, measured=text, verdict="reported")
 
 
-def comparisons(surface: Surface, sampler: str, peers: Sequence[str]) -> tuple[NonInferiority, ...]:
+def comparisons(
+    table: ReplayedTable, sampler: str, peers: Sequence[str]
+) -> tuple[NonInferiority, ...]:
     """Against every one of the peers after every budget, paired by seed, corrected by Holm."""
     found = []
     for peer, budget in itertools.product(peers, BUDGETS):
-        sides = surface.regrets(sampler, budget), surface.regrets(peer, budget)
+        sides = table.regrets(sampler, budget), table.regrets(peer, budget)
         if sides[0] is None or sides[1] is None:
             continue
         count = min(map(len, (sides[0], sides[1])))
@@ -264,9 +266,9 @@ def comparisons(surface: Surface, sampler: str, peers: Sequence[str]) -> tuple[N
     return noninferiority.judge(found) if found else ()
 
 
-def noninferior(surface: Surface, sampler: str) -> Row:
+def noninferior(table: ReplayedTable, sampler: str) -> Row:
     """Against the peers that the target names."""
-    judged = comparisons(surface, sampler, NAMED_PEERS)
+    judged = comparisons(table, sampler, NAMED_PEERS)
     measured, verdict, losses = _standings(judged)
     return Row(
         key=f"{sampler}: non-inferior",
@@ -278,33 +280,33 @@ def noninferior(surface: Surface, sampler: str) -> Row:
     )
 
 
-def over_surfaces(surfaces: Sequence[Surface], sampler: str, which: str = "") -> Row:
-    """The same with the surface as the unit.
+def over_tables(tables: Sequence[ReplayedTable], sampler: str, which: str = "") -> Row:
+    """The same with the table as the unit.
 
     Args:
-        surfaces: those that count.
+        tables: those that count.
         sampler: ours.
-        which: says which surfaces they are; empty: all.
+        which: says which tables they are; empty: all.
     """
     differences: dict[tuple[str, int], list[float]] = {}
-    for surface in surfaces:
-        for one in comparisons(surface, sampler, NAMED_PEERS):
+    for table in tables:
+        for one in comparisons(table, sampler, NAMED_PEERS):
             differences.setdefault((one.peer, one.budget), []).append(one.difference)
     judged = (
         noninferiority.judge(
             [(peer, budget, np.array(each)) for (peer, budget), each in differences.items()]
         )
-        if len(surfaces) > 1 and differences
+        if len(tables) > 1 and differences
         else ()
     )
     measured, verdict, losses = _standings(judged)
-    if judged and len(surfaces) < MIN_UNITS:
+    if judged and len(tables) < MIN_UNITS:
         lower = sum(one.difference < 0 for one in judged)
         measured = f"nothing can be shown of fewer than {MIN_UNITS}; mean lower in {lower} of {len(judged)}"
     return Row(
-        key=f"{sampler}: non-inferior over {which or 'surfaces'}",
-        what=f"`{sampler}` not worse than the peers, surfaces being the units"
-        + (f": {len(surfaces)} {which}" if which else ""),
+        key=f"{sampler}: non-inferior over {which or 'tables'}",
+        what=f"`{sampler}` not worse than the peers, tables being the units"
+        + (f": {len(tables)} {which}" if which else ""),
         target="all, by 1 point of mean regret (95 %, Holm)",
         measured=measured,
         verdict=verdict if not which or verdict == "not measured" else "reported",
@@ -312,20 +314,20 @@ def over_surfaces(surfaces: Sequence[Surface], sampler: str, which: str = "") ->
     )
 
 
-def noise(surface: Surface, sampler: str) -> Row:
+def noise(table: ReplayedTable, sampler: str) -> Row:
     """Trials to 5 % with a launch noise of 5 % more, over those without."""
     return _ratio_row(
         key=f"{sampler}: noise",
         what=f"`{sampler}`, 5 % noise per launch: trials to 5 %, over those without",
         limit=MOST_NOISE,
-        sides=surface.pair(f"{sampler}-noise", sampler, "0.05"),
+        sides=table.pair(f"{sampler}-noise", sampler, "0.05"),
     )
 
 
-def failures(surface: Surface, sampler: str) -> Row:
+def failures(table: ReplayedTable, sampler: str) -> Row:
     """How often trials fail that come after the third failure."""
     measured, verdict = "", "not measured"
-    found = surface.conditions.get(f"{sampler}-walls")
+    found = table.conditions.get(f"{sampler}-walls")
     if found is not None:
         later = further = runs = 0
         for lost in found["lost"]:
@@ -350,22 +352,22 @@ def failures(surface: Surface, sampler: str) -> Row:
     )
 
 
-def second_level(surface: Surface) -> list[Row]:
+def second_level(table: ReplayedTable) -> list[Row]:
     """Trials of a search that has searched another load before, over those of a fresh one."""
     rows = []
-    for label, found in surface.conditions.items():
+    for label, found in table.conditions.items():
         if not label.startswith("after-"):
             continue
         other = label.removeprefix("after-")
         loss = found.get("old_best_regret")
-        sides = surface.pair(label, "structured", "0.03")
+        sides = table.pair(label, "structured", "0.03")
         row = _ratio_row(
             key="second level",
             what=f"after a search on {other}: trials to 3 %, over those of a fresh search",
             limit=0.5,
             sides=sides,
         )
-        regrets = surface.regrets(label, 30)
+        regrets = table.regrets(label, 30)
         reached = None if regrets is None else float(regrets.mean())
         target = "at most 0.5, and better than the old best"
         old = "is no configuration here" if loss is None else f"loses {_percent(loss)}"
@@ -381,15 +383,15 @@ def second_level(surface: Surface) -> list[Row]:
     return rows
 
 
-def wrong(surface: Surface, kind: str) -> Row:
+def wrong(table: ReplayedTable, kind: str) -> Row:
     """Trials with a wrong prediction over those of the plain process."""
     row = _ratio_row(
         key=f"wrong simulator: {kind}",
         what=f"prediction {WRONG[kind]}: trials to 3 %, over those of `gp`",
         limit=MOST_WRONG,
-        sides=surface.pair(f"structured-{kind}", "gp", "0.03"),
+        sides=table.pair(f"structured-{kind}", "gp", "0.03"),
     )
-    if row.verdict == "not measured" and surface.facts["simulator"] is None:
+    if row.verdict == "not measured" and table.facts["simulator"] is None:
         return dataclasses.replace(
             row,
             measured="no simulator: another engine, the plain process searches",
@@ -398,31 +400,31 @@ def wrong(surface: Surface, kind: str) -> Row:
     return row
 
 
-def own_prediction(surface: Surface) -> Row:
+def own_prediction(table: ReplayedTable) -> Row:
     """Trials with the prediction as it is over those of the plain process."""
     row = _ratio_row(
         key="its own prediction",
         what="the prediction as it is: trials to 3 %, over those of `gp`",
         limit=1.0,
-        sides=surface.pair("structured", "gp", "0.03"),
+        sides=table.pair("structured", "gp", "0.03"),
     )
     measured = row.measured
-    for one in comparisons(surface, "structured", ["gp"]):
+    for one in comparisons(table, "structured", ["gp"]):
         measured += f"; regret at {one.budget} {_points(one.difference)} points"
-    if surface.facts["simulator"] is None:
+    if table.facts["simulator"] is None:
         measured = "no simulator: the plain process searches"
     return dataclasses.replace(row, target="reported", measured=measured, verdict="reported")
 
 
-def lengths(surface: Surface) -> Row:
+def lengths(table: ReplayedTable) -> Row:
     """What fixed lengths of a trial lose against whole ones, and what time they save."""
-    whole = _spent(surface, "structured")
+    whole = _spent(table, "structured")
     told = []
-    for label in sorted(surface.conditions):
-        spent = _spent(surface, label)
+    for label in sorted(table.conditions):
+        spent = _spent(table, label)
         if not label.startswith("blocks-") or spent is None or whole is None:
             continue
-        sides = surface.regrets(label, RACED_TRIALS), surface.regrets("structured", RACED_TRIALS)
+        sides = table.regrets(label, RACED_TRIALS), table.regrets("structured", RACED_TRIALS)
         assert sides[0] is not None, "it was spent"
         assert sides[1] is not None, "it was spent"
         count = min(len(sides[0]), len(sides[1]))
@@ -431,7 +433,7 @@ def lengths(surface: Surface) -> Row:
             f"{label.removeprefix('blocks-')}: {_points(lost.mean)} points, bound "
             f"{_points(lost.upper)}, {_against(spent[0], whole[0])} whole ones"
         )
-    raced = surface.facts["objective"] != "p99"
+    raced = table.facts["objective"] != "p99"
     return Row(
         key="lengths",
         what="trials of so many blocks of 0.5 s, against whole ones: regret at 30, time",
@@ -441,22 +443,22 @@ def lengths(surface: Surface) -> Row:
     )
 
 
-def racing(surface: Surface) -> Row:
+def racing(table: ReplayedTable) -> Row:
     """Time of racing trials against the best fixed length, after the same number of them."""
-    mine = _spent(surface, "raced")
+    mine = _spent(table, "raced")
     lengths = {"whole trials": "structured"}
     lengths |= {
         f"{label.removeprefix('blocks-')} block(s)": label
-        for label in surface.conditions
+        for label in table.conditions
         if label.startswith("blocks-")
     }
     fixed = {
         length: spent
         for length, label in lengths.items()
-        if (spent := _spent(surface, label)) is not None
+        if (spent := _spent(table, label)) is not None
     }
     measured, verdict = "", "not measured"
-    if surface.facts["objective"] == "p99":
+    if table.facts["objective"] == "p99":
         measured, verdict = TAIL, "reported"
     elif mine is not None and fixed:
         # The best length is the one with the least time among those whose regret is that of the best.
@@ -480,9 +482,9 @@ def racing(surface: Surface) -> Row:
     )
 
 
-def simulator(surface: Surface) -> Row:
+def simulator(table: ReplayedTable) -> Row:
     """How good the prediction is."""
-    found = surface.facts["simulator"]
+    found = table.facts["simulator"]
     if found is None:
         measured = "no simulator"
     else:
@@ -501,9 +503,9 @@ def simulator(surface: Surface) -> Row:
     )
 
 
-def null(surfaces: Sequence[Surface]) -> Row:
+def null(tables: Sequence[ReplayedTable]) -> Row:
     """False "better" where all configurations are alike."""
-    verdicts = _verdicts(surfaces, "null")
+    verdicts = _verdicts(tables, "null")
     measured, verdict = "", "not measured"
     if verdicts:
         better = sum(one["outcome"] == "better" for one in verdicts)
@@ -513,7 +515,7 @@ def null(surfaces: Sequence[Surface]) -> Row:
         verdict = "reached" if better <= most else "MISSED"
     return Row(
         key="null",
-        what="null surfaces, every configuration drawing from one: studies that end with a false *better*",
+        what="null tables, every configuration drawing from one: studies that end with a false *better*",
         target="at most 38 of 1,000",
         measured=measured,
         verdict=_verdict(verdict),
@@ -538,10 +540,10 @@ def live_null(found: Mapping[str, Any] | None) -> Row:
     )
 
 
-def coverage(surfaces: Sequence[Surface], label: str) -> Row:
+def coverage(tables: Sequence[ReplayedTable], label: str) -> Row:
     """How often the interval of the gain holds the true one."""
     is_known = label == "coverage"
-    every = _verdicts(surfaces, label)
+    every = _verdicts(tables, label)
     verdicts = [one for one in every if one["covers"] is not None]
     measured, verdict = "", "not measured"
     losses: tuple[str, ...] = ()
@@ -554,7 +556,7 @@ def coverage(surfaces: Sequence[Surface], label: str) -> Row:
         if is_known:
             verdict = "reported"
         else:
-            losses = tuple(_covered(surface, label) for surface in surfaces)
+            losses = tuple(_covered(table, label) for table in tables)
     what = (
         "the same where each launch is drawn anew about a truth that is known exactly"
         if is_known
@@ -570,11 +572,11 @@ def coverage(surfaces: Sequence[Surface], label: str) -> Row:
     )
 
 
-def _covered(surface: Surface, label: str) -> str:
-    """The coverage on one surface."""
-    found = [one["covers"] for one in _verdicts([surface], label) if one["covers"] is not None]
+def _covered(table: ReplayedTable, label: str) -> str:
+    """The coverage on one table."""
+    found = [one["covers"] for one in _verdicts([table], label) if one["covers"] is not None]
     share = _percent(statistics.fmean(found)) if found else "not known"
-    return f"{surface.name} {share}"
+    return f"{table.name} {share}"
 
 
 def own_time(found: Mapping[str, Any] | None) -> Row:
@@ -665,14 +667,14 @@ def _standings(judged: Sequence[NonInferiority]) -> tuple[str, Verdict, tuple[st
     return measured, "not measured" if missing else "reached", losses
 
 
-def _verdicts(surfaces: Sequence[Surface], label: str) -> list[Mapping[str, Any]]:
-    return [one for s in surfaces for one in s.conditions.get(label, {}).get("verdicts", ())]
+def _verdicts(tables: Sequence[ReplayedTable], label: str) -> list[Mapping[str, Any]]:
+    return [one for s in tables for one in s.conditions.get(label, {}).get("verdicts", ())]
 
 
-def _spent(surface: Surface, label: str) -> tuple[float, float] | None:
+def _spent(table: ReplayedTable, label: str) -> tuple[float, float] | None:
     """Mean time of the launches of a search, and its mean regret after them; None where it was not measured."""
-    seconds = surface.conditions.get(label, {}).get("seconds", {}).get(str(RACED_TRIALS))
-    regrets = surface.regrets(label, RACED_TRIALS)
+    seconds = table.conditions.get(label, {}).get("seconds", {}).get(str(RACED_TRIALS))
+    regrets = table.regrets(label, RACED_TRIALS)
     if seconds is None or regrets is None:
         return None
     return statistics.fmean(seconds), float(np.mean(regrets))

@@ -1,8 +1,8 @@
-"""Search on recorded surfaces: everything that the page of results shows, by one command.
+"""Search on recorded tables: everything that the page of results shows, by one command.
 
     python benchmarks/search/run.py [--jobs N] [--seeds 100] [--only NAME ...] [--page]
 
-Replays what `benchmarks/search/data` lacks, a file per surface and condition, measures the samplers' own
+Replays what `benchmarks/search/data` lacks, a file per table and condition, measures the samplers' own
 time, and writes `benchmarks/results/search.md`. Killed, it goes on where it was. Serves nothing.
 """
 
@@ -24,7 +24,7 @@ from result import RESULTS, machine_facts
 from tuner.lab.tables import table_files
 
 HERE = pathlib.Path(__file__).resolve().parent
-SURFACES = HERE.parent / "surfaces"
+TABLES = HERE.parent / "tables"
 DATA = HERE / "data"
 PACKAGES = {"optuna": "optuna", "smac": "smac", "skopt": "scikit-optimize"}
 """Modules whose versions matter, and their packages."""
@@ -35,9 +35,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(
         description=(__doc__ or "").partition("\n")[0], allow_abbrev=False
     )
-    parser.add_argument(
-        "--surfaces", type=pathlib.Path, default=SURFACES, help="folder of surfaces"
-    )
+    parser.add_argument("--tables", type=pathlib.Path, default=TABLES, help="folder of tables")
     parser.add_argument(
         "--data", type=pathlib.Path, default=DATA, help="folder of what was replayed"
     )
@@ -52,7 +50,7 @@ def main() -> int:
         "--studies",
         type=int,
         default=measure.STUDIES,
-        help="studies with a verdict, over all surfaces together, of each kind; default 1000",
+        help="studies with a verdict, over all tables together, of each kind; default 1000",
     )
     parser.add_argument(
         "--peers",
@@ -61,7 +59,7 @@ def main() -> int:
         f"{', '.join(measure.PEERS)}, as far as they are installed (botorch takes many hours)",
     )
     parser.add_argument(
-        "--only", nargs="*", default=[], help="surfaces and conditions, by name; default: all"
+        "--only", nargs="*", default=[], help="tables and conditions, by name; default: all"
     )
     parser.add_argument(
         "--page", action="store_true", help="write the page from what is there alone"
@@ -76,7 +74,7 @@ def main() -> int:
         written = page.write(options.data, options.out)
     except FileNotFoundError as error:
         sys.stderr.write(
-            f"run.py: {error}; record surfaces with `tune record` into {options.surfaces}\n"
+            f"run.py: {error}; record tables with `tune record` into {options.tables}\n"
         )
         return 2
     print(written)
@@ -85,10 +83,10 @@ def main() -> int:
 
 def replay(options: argparse.Namespace) -> None:
     """Fill the folder of the data."""
-    folders = [path for path in options.surfaces.glob("*") if table_files.is_table(path)]
+    folders = [path for path in options.tables.glob("*") if table_files.is_table(path)]
     if not folders:
         return
-    grounds = measure.grounds_of(options.surfaces)
+    grounds = measure.grounds_of(options.tables)
     tasks = measure.tasks_of(
         grounds,
         data=options.data,
@@ -96,13 +94,13 @@ def replay(options: argparse.Namespace) -> None:
         seeds=options.seeds,
         studies=options.studies,
     )
-    surfaces, labels = set(options.only) & set(grounds), set(options.only) - set(grounds)
+    tables, labels = set(options.only) & set(grounds), set(options.only) - set(grounds)
     wanted = [
         task
         for task in tasks
-        if (not surfaces or task.surface in surfaces) and (not labels or task.label in labels)
+        if (not tables or task.table in tables) and (not labels or task.label in labels)
     ]
-    if any(not measure.is_done(task, grounds[task.surface]) for task in wanted):
+    if any(not measure.is_done(task, grounds[task.table]) for task in wanted):
         packages = [name for module, name in PACKAGES.items() if importlib.util.find_spec(module)]
         measure.write(options.data / "machine.json", machine_facts(packages))
     measure.run(wanted, grounds, data=options.data, jobs=options.jobs)

@@ -1,9 +1,9 @@
-"""How far the closed form and the event simulation are off, on the recorded surfaces.
+"""How far the closed form and the event simulation are off, on the recorded tables.
 
-    python benchmarks/search/simulators.py [SURFACE ...]
+    python benchmarks/search/simulators.py [TABLE ...]
 
-Prints for each surface, over all configurations and over the 40 that are truly best: the correlation of
-the logarithms, the spread of the error, the rank correlation. Takes some seconds a surface; serves nothing.
+Prints for each table, over all configurations and over the 40 that are truly best: the correlation of
+the logarithms, the spread of the error, the rank correlation. Takes some seconds a table; serves nothing.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from tuner.lab import prepared_table
 from tuner.lab.tables import table_files
 from tuner.study import prediction
 
-SURFACES = pathlib.Path(__file__).resolve().parent.parent / "surfaces"
+TABLES = pathlib.Path(__file__).resolve().parent.parent / "tables"
 BEST = 40
 
 
 def main() -> int:
-    """Both simulators on every surface with a profile."""
+    """Both simulators on every table with a profile."""
     given = [pathlib.Path(name) for name in sys.argv[1:]]
-    for folder in given or sorted(head.parent for head in SURFACES.glob("*/histograms.csv.gz")):
+    for folder in given or sorted(head.parent for head in TABLES.glob("*/histograms.csv.gz")):
         ground = prepared_table.prepare_table(table_files.read(folder))
         if ground.profile is None:
             continue

@@ -2,7 +2,7 @@
 
     python benchmarks/verdict/emulated.py [--verdicts 2000] [--json]
 
-For each recorded surface the course of its machine is fitted to its launches (`tuner.measurement.drift_model`): the
+For each recorded table the course of its machine is fitted to its launches (`tuner.measurement.drift_model`): the
 speed over seconds and minutes, launches, blocks. On machines that are emulated by it two ways to compare are laid
 out in time, starts and warm-up included: pairs of fresh starts in turn, 1.2 s measured after 0.5 s of warm-up, as
 before; and rounds of two servers that are up at once, loaded in alternating slices, as it ships. Both end by the
@@ -11,7 +11,7 @@ shipped rule.
 - *smallest gain*: the true gain that is called better in four of five comparisons of so many seconds.
 - *here and now*: the share of intervals that hold the true ratio, over true ratios of 1, 0.95 and 0.8.
 - *on another day*: the share of prediction intervals that hold the ratio of another session, which has moved by
-  what the surface's own sittings moved, while the interval counts with what all others moved.
+  what the table's own sittings moved, while the interval counts with what all others moved.
 
 Ends with 1 where a row of the targets is missed.
 """
@@ -88,9 +88,9 @@ SIDE_BY_SIDE = Way(
 )
 
 
-def course_of(surface: BenchmarkTable) -> tuple[DriftModel, float]:
-    """What the machine did while a surface was recorded, and the length of its blocks."""
-    worked = [launch for launch in surface.launches if len(launch.blocks) > 1]
+def course_of(table: BenchmarkTable) -> tuple[DriftModel, float]:
+    """What the machine did while a table was recorded, and the length of its blocks."""
+    worked = [launch for launch in table.launches if len(launch.blocks) > 1]
     means: dict[object, list[float]] = {}
     for launch in worked:
         means.setdefault(launch.cell, []).append(np.mean([one.mean_ms for one in launch.blocks]))
@@ -163,11 +163,11 @@ def smallest_gain(drawn: Array, sd: float) -> float:
     return high
 
 
-def moved_by(surfaces: dict[str, BenchmarkTable]) -> dict[str, float]:
-    """By how much each surface's ratios moved from one session to another; those of which it is known."""
-    found = {name: sessions.within(surface)[1] for name, surface in surfaces.items()}
+def moved_by(tables: dict[str, BenchmarkTable]) -> dict[str, float]:
+    """By how much each table's ratios moved from one session to another; those of which it is known."""
+    found = {name: sessions.within(table)[1] for name, table in tables.items()}
     for names in sessions.PAIRS:
-        _, sd = sessions.between(*(surfaces[name] for name in names))
+        _, sd = sessions.between(*(tables[name] for name in names))
         for name in names:
             known = [sd] if math.isnan(found[name]) else [sd, found[name]]
             found[name] = math.sqrt(float(np.mean(np.square(known))))
@@ -181,18 +181,18 @@ def _percent(share: float) -> str:
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command."""
     options = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0])
-    options.add_argument("--verdicts", type=int, default=2000, help="of each surface")
+    options.add_argument("--verdicts", type=int, default=2000, help="of each table")
     options.add_argument("--json", action="store_true")
     given = options.parse_args(argv)
-    folders = sorted(path.parent for path in sessions.SURFACES.glob("*/histograms.csv.gz"))
-    surfaces = {path.name: table_files.read(path) for path in folders}
-    moved = moved_by(surfaces)
+    folders = sorted(path.parent for path in sessions.TABLES.glob("*/histograms.csv.gz"))
+    tables = {path.name: table_files.read(path) for path in folders}
+    moved = moved_by(tables)
     rng = np.random.default_rng(0)
     rows, data, is_met = [], {}, True
     covered: list[float] = []
     later: list[float] = []
-    for name, surface in surfaces.items():
-        course, block_s = course_of(surface)
+    for name, table in tables.items():
+        course, block_s = course_of(table)
         gains: dict[str, list[float]] = {}
         for label, way in (("before", IN_TURN), ("now", SIDE_BY_SIDE)):
             for spent_s in SPENT_S:
@@ -241,7 +241,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     is_met &= 0.94 <= overall <= 0.96 and 0.93 <= another <= 0.97
     rows.append(("all", "", "", f"{100 * overall:.1f} %", f"{100 * another:.1f} %", ""))
     head = (
-        "surface",
+        "table",
         "before: gain in 30 / 60 / 120 s",
         "now",
         "here and now",
@@ -249,7 +249,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         "its half width",
     )
     if given.json:
-        print(json.dumps({"surfaces": data, "here": overall, "between_session_interval": another}))
+        print(json.dumps({"tables": data, "here": overall, "between_session_interval": another}))
     else:
         print(result.Table(title="Comparisons, emulated", head=head, rows=rows).text())
     return 0 if is_met else 1

@@ -28,17 +28,17 @@ from tuner.lab.tables.table import BenchmarkTable
 from tuner.measurement.comparison import SESSION_SD
 from tuner.values.configuration import Configuration
 
-SURFACES = pathlib.Path(__file__).resolve().parents[1] / "surfaces"
+TABLES = pathlib.Path(__file__).resolve().parents[1] / "tables"
 PAIRS = (("resnet-20", "resnet-20-quiet"),)
 """Recordings of one grid."""
 APART_S = 600.0
 Array = NDArray[np.float64]
 
 
-def logs_of(surface: BenchmarkTable) -> dict[Configuration, list[tuple[float, float]]]:
+def logs_of(table: BenchmarkTable) -> dict[Configuration, list[tuple[float, float]]]:
     """By configuration: when each launch began, and the logarithm of its mean."""
     found: dict[Configuration, list[tuple[float, float]]] = collections.defaultdict(list)
-    for launch in surface.launches:
+    for launch in table.launches:
         if launch.blocks:
             counts = np.array([block.requests for block in launch.blocks], dtype=float)
             means = np.array([block.mean_ms for block in launch.blocks])
@@ -58,9 +58,9 @@ def between(first: BenchmarkTable, second: BenchmarkTable) -> tuple[int, float]:
     return len(cells), math.sqrt(2 * max(0.0, float(moved.var(ddof=1) - noise)))
 
 
-def within(surface: BenchmarkTable) -> tuple[int, float]:
+def within(table: BenchmarkTable) -> tuple[int, float]:
     """Sittings of one recording, and the standard deviation of a ratio between two of them; NaN of one."""
-    logs = logs_of(surface)
+    logs = logs_of(table)
     times = np.sort([at for launches in logs.values() for at, _ in launches])
     ends = times[:-1][np.diff(times) > APART_S]
     sittings = len(ends) + 1
@@ -87,14 +87,14 @@ def within(surface: BenchmarkTable) -> tuple[int, float]:
 
 def main() -> int:
     """Run the command."""
-    folders = sorted(path.parent for path in SURFACES.glob("*/histograms.csv.gz"))
-    surfaces = {path.name: table_files.read(path) for path in folders}
+    folders = sorted(path.parent for path in TABLES.glob("*/histograms.csv.gz"))
+    tables = {path.name: table_files.read(path) for path in folders}
     rows = []
     for names in PAIRS:
-        count, sd = between(*(surfaces[name] for name in names))
+        count, sd = between(*(tables[name] for name in names))
         rows.append((" and ".join(names), f"{count} configurations", f"{100 * sd:.1f} %"))
-    for name, surface in surfaces.items():
-        sittings, sd = within(surface)
+    for name, table in tables.items():
+        sittings, sd = within(table)
         told = "-" if math.isnan(sd) else f"{100 * sd:.1f} %"
         rows.append((f"{name}, its sittings", f"{sittings} sittings", told))
     title = f"A ratio moves by (taken: {100 * SESSION_SD:.1f} %)"

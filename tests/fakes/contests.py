@@ -14,10 +14,10 @@ SAMPLERS = ("structured", "random", "tpe", "botorch", "hill-climb")
 
 
 def record(
-    *, surfaces: int = 2, trials: int = 50, seeds: int = 20, samplers: tuple[str, ...] = SAMPLERS
+    *, tables: int = 2, trials: int = 50, seeds: int = 20, samplers: tuple[str, ...] = SAMPLERS
 ) -> BenchmarkRecord:
-    """Each later sampler learns more slowly; on no surface does the last one get within 3 %."""
-    made = tuple(_surface(place, trials, seeds, samplers) for place in range(surfaces))
+    """Each later sampler learns more slowly; on no table does the last one get within 3 %."""
+    made = tuple(_table(place, trials, seeds, samplers) for place in range(tables))
     return BenchmarkRecord(
         name="compare-toy",
         samplers=samplers,
@@ -25,13 +25,13 @@ def record(
         trials=trials,
         seeds=seeds,
         margin=noninferiority.MARGIN,
-        surfaces=made,
-        over_surfaces=over_tables(made),
+        tables=made,
+        over_tables=over_tables(made),
         notes=(),
     )
 
 
-def _surface(place: int, trials: int, seeds: int, samplers: tuple[str, ...]) -> TableBenchmark:
+def _table(place: int, trials: int, seeds: int, samplers: tuple[str, ...]) -> TableBenchmark:
     contestants = tuple(
         _contestant(name, rank, place, trials, seeds) for rank, name in enumerate(samplers)
     )

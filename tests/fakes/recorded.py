@@ -1,4 +1,4 @@
-"""A recorded surface without an engine: the toy's latencies, with the noise of launches."""
+"""A recorded table without an engine: the toy's latencies, with the noise of launches."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ def _block(number: int, took_ms: np.ndarray[tuple[int], np.dtype[np.float64]]) -
 
 
 @functools.cache
-def surface(*, passes: int = 3, every: int = 8, seed: int = 0) -> BenchmarkTable:
+def table(*, passes: int = 3, every: int = 8, seed: int = 0) -> BenchmarkTable:
     """Every n-th cell of the toy's space and the default, each launched once per pass; made once."""
     arena = benches.arena()
     cells: Sequence[Configuration] = tuple(
@@ -106,7 +106,7 @@ def surface(*, passes: int = 3, every: int = 8, seed: int = 0) -> BenchmarkTable
 
 
 def written(path: pathlib.Path, recorded: BenchmarkTable) -> pathlib.Path:
-    """The surface in a folder of its own, finished."""
+    """The table in a folder of its own, finished."""
     with TableFolder(path) as folder:
         folder.begin(recorded.head)
         for launch_ in recorded.launches:

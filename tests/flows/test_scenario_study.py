@@ -220,22 +220,22 @@ def test_what_cannot_be_fixed_is_one_line(
     assert said in done.err
 
 
-def test_a_surface_of_a_scenario_is_recorded_and_searched(folder: pathlib.Path) -> None:
+def test_a_table_of_a_scenario_is_recorded_and_searched(folder: pathlib.Path) -> None:
     """Its launches count answers within the deadline, and a replay does the same."""
     fixed = ("--fix", "clockwork.duration_margin=0.3")
-    asked = ("--scenario", "toy.yaml", "--grid", "two.yaml", *fixed, "--out", "surface")
+    asked = ("--scenario", "toy.yaml", "--grid", "two.yaml", *fixed, "--out", "table")
     quick = ("--seconds", "0.4", "--warmup", "0.1", "--max-evaluations", "3")
     done = tune(folder, "record", *asked, *quick, "--json")
     assert done.code == 0, done.err
     answer = json.loads(done.out)
     assert answer["candidates"] == 2
     assert "fixed, not searched: clockwork.duration_margin=0.3" in answer["notes"]
-    replayed = tune(folder, "replay", "surface", "--trials", "3", "--seeds", "2", "--json")
+    replayed = tune(folder, "replay", "table", "--trials", "3", "--seeds", "2", "--json")
     assert replayed.code == 0, replayed.err
     answer = json.loads(replayed.out)
     assert (answer["objective"], answer["candidates"]) == ("goodput", 2)
     contest = ("--samplers", "random", "--reference", "gp", "--trials", "3", "--seeds", "2")
-    compared = tune(folder, "compare", "--table", "surface", *contest, "--study", "contest")
+    compared = tune(folder, "compare", "--table", "table", *contest, "--study", "contest")
     assert compared.code == 0, compared.err
     page = (folder / "runs/contest/compare.html").read_text(encoding="utf-8")
     assert "at 250 requests/s of the scenario" in page

@@ -34,8 +34,8 @@ def scenario(folder, text):
     return scenario_files.read(folder / "scenario.yaml")
 
 
-def surface(folder, path):
-    """Reads a surface whose head is some file."""
+def table(folder, path):
+    """Reads a table whose head is some file."""
     (folder / table_files.HEAD).symlink_to(path)
     return table_files.read(folder)
 
@@ -64,7 +64,7 @@ READERS = {
     "--payload of tune load": lambda path: load._raw(
         parse_url("http://localhost:1/x"), str(path), {}
     ),
-    "surface": lambda path: surface(path.parent, path),
+    "table": lambda path: table(path.parent, path),
 }
 
 

@@ -32,7 +32,7 @@ from tuner.values.study_record import OUR_ENGINE
 class PreparedTable:
     """Benchmark table with its problem statement, ground truth and split evaluations."""
 
-    surface: BenchmarkTable
+    table: BenchmarkTable
     problem: ProblemStatement
     halves: HoldoutSplit
     truth: GroundTruth
@@ -43,7 +43,7 @@ class PreparedTable:
     @functools.cached_property
     def profile(self) -> CostProfile | None:
         """Measured costs of the model, if they were recorded."""
-        kept = self.surface.head.profile
+        kept = self.table.head.profile
         return None if kept is None else CostProfile.from_json(kept)
 
     @functools.cached_property
@@ -58,7 +58,7 @@ class PreparedTable:
         """Model that resamples evaluations."""
         found = self.truth
         return Resampling.of(
-            self.surface,
+            self.table,
             dict(zip(found.candidates, found.log_mean.tolist(), strict=True)),
             objectives.find_objective(self.objective),
             self.problem.candidates,
@@ -69,14 +69,14 @@ class PreparedTable:
         """Median duration of the recorded trials."""
         took_s = [
             evaluation.startup_s + evaluation.loaded_s
-            for evaluation in self.surface.launches
+            for evaluation in self.table.launches
             if evaluation.histogram is not None
         ]
         return statistics.median(took_s)
 
 
 def prepare_table(
-    surface: BenchmarkTable, objective: str | None = None, limits: Sequence[MetricConstraint] = ()
+    table: BenchmarkTable, objective: str | None = None, limits: Sequence[MetricConstraint] = ()
 ) -> PreparedTable:
     """Prepare a table, by default with its own objective.
 
@@ -85,23 +85,23 @@ def prepare_table(
             needs an open loop.
         UsageError: a metric is not recorded, or no candidate satisfies the constraints.
     """
-    name = objective or surface.head.objective
+    name = objective or table.head.objective
     if name == RATE:
         text = f"its load was a closed loop, which has no objective {RATE}"
-        raise InvalidTable(surface.head.name, "", text)
-    if min((len(each) for each in surface.by_cell.values()), default=0) < 2:
+        raise InvalidTable(table.head.name, "", text)
+    if min((len(each) for each in table.by_cell.values()), default=0) < 2:
         raise InvalidTable(
-            surface.head.name,
+            table.head.name,
             "",
             "a candidate has fewer than two evaluations; continue with `tune record`",
         )
-    problem = make_problem(surface)
-    parts = split(surface)
-    found = _truth(surface, parts, name, problem)
+    problem = make_problem(table)
+    parts = split(table)
+    found = _truth(table, parts, name, problem)
     for limit in limits:
-        found = _within(found, limit, surface, parts, problem)
+        found = _within(found, limit, table, parts, problem)
     return PreparedTable(
-        surface=surface,
+        table=table,
         problem=problem,
         halves=parts,
         truth=found,
@@ -111,20 +111,20 @@ def prepare_table(
 
 
 def _truth(
-    surface: BenchmarkTable, parts: HoldoutSplit, objective: str, problem: ProblemStatement
+    table: BenchmarkTable, parts: HoldoutSplit, objective: str, problem: ProblemStatement
 ) -> GroundTruth:
     found = ground_truth(
-        surface, parts.held_out, objectives.find_objective(objective), problem.candidates
+        table, parts.held_out, objectives.find_objective(objective), problem.candidates
     )
     if not len(found.candidates):
-        raise UsageError(f"{surface.head.name}: its evaluations lack {objective}")
+        raise UsageError(f"{table.head.name}: its evaluations lack {objective}")
     return found
 
 
 def _within(
     found: GroundTruth,
     limit: MetricConstraint,
-    surface: BenchmarkTable,
+    table: BenchmarkTable,
     parts: HoldoutSplit,
     problem: ProblemStatement,
 ) -> GroundTruth:
@@ -132,7 +132,7 @@ def _within(
     if name is None or limit.metric == "items_per_s":
         raise UsageError(f"--constraint {limit.text!r}: the benchmark table lacks {limit.metric}")
     objective = objectives.find_objective(name)
-    of_metric = _truth(surface, parts, name, problem)
+    of_metric = _truth(table, parts, name, problem)
     values = np.exp(of_metric.log_mean)
     if not objective.is_minimised:
         values = 1e3 / values
@@ -154,9 +154,9 @@ def _within(
     )
 
 
-def make_problem(surface: BenchmarkTable) -> ProblemStatement:
+def make_problem(table: BenchmarkTable) -> ProblemStatement:
     """Build the problem statement for the recorded candidates."""
-    head = surface.head
+    head = table.head
     known = knob_schema.SERVING if head.engine == OUR_ENGINE else knob_schema.OF_ANY
     text = yaml.safe_dump(dict(head.space), sort_keys=False)
     host = head.host["host"]
@@ -173,7 +173,7 @@ def make_problem(surface: BenchmarkTable) -> ProblemStatement:
         environment=environment,
         default=head.default,
         candidates=CandidateSet.of(
-            tuple(surface.by_cell), space.encode, lambda cell: features(cell, environment)
+            tuple(table.by_cell), space.encode, lambda cell: features(cell, environment)
         ),
         distributions=distributions.distributions(space),
         knobs=tuple(map(knob_info, space.searched_knobs)),

@@ -56,7 +56,7 @@ class RecordSpec:
 class RecordResult:
     """Table after a recording, with the number of new evaluations."""
 
-    surface: BenchmarkTable
+    table: BenchmarkTable
     measured: int
 
 
@@ -91,7 +91,7 @@ def record(order: RecordSpec, *, terminal: Terminal) -> RecordResult:
             raise Interrupted(f"{kept}; repeat the command to continue") from None
         folder.finish(head)
     return RecordResult(
-        surface=BenchmarkTable(head=head, launches=tuple(evaluations)),
+        table=BenchmarkTable(head=head, launches=tuple(evaluations)),
         measured=len(evaluations) - before,
     )
 

@@ -42,7 +42,7 @@ class ReplayResult:
             for share in scoring.SHARES
         ]
         return {
-            "surface": self.ground.surface.head.name,
+            "table": self.ground.table.head.name,
             "sampler": self.order.sampler,
             "objective": self.ground.objective,
             "candidates": len(cells),
@@ -195,7 +195,7 @@ _here: tuple[PreparedTable, ReplaySpec] | None = None
 
 
 def _prepare(ground: PreparedTable, order: ReplaySpec) -> None:
-    global _here  # noqa: PLW0603 - one process, one surface
+    global _here  # noqa: PLW0603 - one process, one table
     _here = (ground, order)
 
 

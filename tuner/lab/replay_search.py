@@ -70,7 +70,7 @@ def with_requested_prediction(
     if order.guess == "twice":
         profile = profile.faster(2.0)
     problem = prediction.with_prediction(
-        problem, profile, ground.objective, paid=ground.surface.paid, limits=ground.limits
+        problem, profile, ground.objective, paid=ground.table.paid, limits=ground.limits
     )
     assert problem.prediction is not None
     if order.guess == "discrete":
@@ -105,7 +105,7 @@ def with_warm_start(
     for _ in range(order.after_trials):
         search.step()
     study = SourceStudy(
-        name=order.after.surface.head.name,
+        name=order.after.table.head.name,
         environment=order.after.problem.environment,
         launches=tuple(
             (trial.configuration, trial.objective)
@@ -127,14 +127,14 @@ def make_evaluator(
     walled: frozenset[Configuration] = frozenset()
     resampled: Resampling | None = None
     if perturbations.is_null:
-        drawn = drawing.null(ground.surface.by_cell)
+        drawn = drawing.null(ground.table.by_cell)
     elif perturbations.is_resampled:
         resampled = ground.resampling
     if perturbations.injects_oom:
         kept = (ground.problem.default, ground.truth.candidates[ground.truth.best])
         walled = drawing.with_oom(ground.problem.candidates, kept, rng)
     return TableEvaluator(
-        ground.surface,
+        ground.table,
         drawn,
         rng,
         noise_sd=perturbations.noise_sd,
@@ -177,7 +177,7 @@ def search_of(
 
 
 def _racing(ground: PreparedTable, order: ReplaySpec) -> Racing:
-    head = ground.surface.head
+    head = ground.table.head
     block_s = float(head.measurement["block_s"])
     return Racing(
         blocks=order.perturbations.max_blocks

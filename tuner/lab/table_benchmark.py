@@ -29,7 +29,7 @@ REFERENCE = "structured"
 class TableBenchmarkSpec:
     """Specification of a benchmark of samplers on tables."""
 
-    surfaces: tuple[pathlib.Path, ...]
+    tables: tuple[pathlib.Path, ...]
     samplers: tuple[str, ...]
     reference: str = REFERENCE
     trials: int = 50
@@ -58,8 +58,8 @@ def compare(
     """
     for sampler in order.samplers:
         registry.create(sampler, seed=0, initial=1)
-    grounds = [prepare_table(folder, order.measurement) for folder in order.surfaces]
-    surfaces = tuple(_table_benchmark(ground, order, say, check) for ground in grounds)
+    grounds = [prepare_table(folder, order.measurement) for folder in order.tables]
+    tables = tuple(_table_benchmark(ground, order, say, check) for ground in grounds)
     return BenchmarkRecord(
         name=name,
         samplers=order.samplers,
@@ -67,23 +67,23 @@ def compare(
         trials=order.trials,
         seeds=len(order.seeds),
         margin=noninferiority.MARGIN,
-        surfaces=surfaces,
-        over_surfaces=over_tables(surfaces),
+        tables=tables,
+        over_tables=over_tables(tables),
         notes=(),
     )
 
 
 def prepare_table(folder: pathlib.Path, measurement: Mapping[str, Any]) -> PreparedTable:
     """Prepare a table with the given measurement settings."""
-    surface = table_files.read(folder)
-    recorded = {"objective": surface.head.objective, "slo_ms": surface.head.deadline_ms}
+    table = table_files.read(folder)
+    recorded = {"objective": table.head.objective, "slo_ms": table.head.deadline_ms}
     asked = MeasurementSettings(**{**recorded, **measurement})
     if asked.objective != asked.first:
         raise UsageError(
             f"--objective {asked.objective}: expected a single one, such as {asked.first}"
         )
-    surface = dataclasses.replace(surface, deadline_ms=asked.slo_ms, paid=prices.read(asked.prices))
-    return prepared_table.prepare_table(surface, asked.first, asked.limits)
+    table = dataclasses.replace(table, deadline_ms=asked.slo_ms, paid=prices.read(asked.prices))
+    return prepared_table.prepare_table(table, asked.first, asked.limits)
 
 
 def samplers_of(samplers: Sequence[str], reference: str) -> tuple[str, ...]:
@@ -101,13 +101,13 @@ def budgets_of(trials: int) -> tuple[int, ...]:
     return tuple(budget for budget in BUDGETS if budget <= trials) or (trials,)
 
 
-def over_tables(surfaces: Sequence[TableBenchmark]) -> tuple[NonInferiority, ...]:
+def over_tables(tables: Sequence[TableBenchmark]) -> tuple[NonInferiority, ...]:
     """Test the reference across several tables, each contributing one mean difference."""
-    if len(surfaces) < 2:
+    if len(tables) < 2:
         return ()
     by_pair: dict[tuple[str, int], list[float]] = {}
-    for surface in surfaces:
-        for one in surface.noninferiority:
+    for table in tables:
+        for one in table.noninferiority:
             by_pair.setdefault((one.peer, one.budget), []).append(one.difference)
     return noninferiority.judge(
         [(peer, budget, np.array(each)) for (peer, budget), each in by_pair.items()]
@@ -120,7 +120,7 @@ def _table_benchmark(
     say: Callable[[str], None],
     check: Callable[[], None],
 ) -> TableBenchmark:
-    notes = [*ground.surface.head.notes]
+    notes = [*ground.table.head.notes]
     contestants = []
     for sampler in order.samplers:
         left_out = _why_not(ground, sampler)
@@ -128,12 +128,12 @@ def _table_benchmark(
             notes.append(left_out)
             continue
         contestants.append(_sampler_result(ground, order, sampler, check))
-        say(f"{ground.surface.head.name}: {_describe(contestants[-1])}")
+        say(f"{ground.table.head.name}: {_describe(contestants[-1])}")
     if ground.profile is None and "structured" in order.samplers:
         notes.append(
             "The benchmark table has no profile to predict from, so structured searches as gp does."
         )
-    head, truth = ground.surface.head, ground.truth
+    head, truth = ground.table.head, ground.truth
     objective = objectives.find_objective(ground.objective)
     cells = len(ground.problem.candidates.configurations)
     good = {share: len(truth.good(share)) for share in SHARES}

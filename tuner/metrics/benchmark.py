@@ -135,16 +135,16 @@ class BenchmarkRecord:
     trials: int
     seeds: int
     margin: float
-    surfaces: tuple[TableBenchmark, ...]
-    over_surfaces: tuple[NonInferiority, ...]
+    tables: tuple[TableBenchmark, ...]
+    over_tables: tuple[NonInferiority, ...]
     notes: tuple[str, ...]
 
     def as_json(self) -> dict[str, Any]:
         """Return plain data, as printed by `tune replay --json`."""
         data = dataclasses.asdict(self)
-        for surface in data["surfaces"]:
+        for table in data["tables"]:
             for name in ("good_candidates", "tolerances", "random_median"):
-                surface[name] = {f"{share:g}": value for share, value in surface[name].items()}
+                table[name] = {f"{share:g}": value for share, value in table[name].items()}
         return data
 
 

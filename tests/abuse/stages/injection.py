@@ -99,7 +99,7 @@ def pages() -> dict[str, Callable[[str], str]]:
 
     study = studies.study(trials=12)
     record = studies.comparison()
-    contest = contests.record(surfaces=2)
+    contest = contests.record(tables=2)
 
     def of_study(text: str) -> str:
         knob = dataclasses.replace(
@@ -119,9 +119,9 @@ def pages() -> dict[str, Callable[[str], str]]:
         return page.render(changed)
 
     def of_contest(text: str) -> str:
-        surface = dataclasses.replace(contest.surfaces[0], name=text, notes=(text,))
+        table = dataclasses.replace(contest.tables[0], name=text, notes=(text,))
         return benchmark_page.render(
-            dataclasses.replace(contest, surfaces=(surface,), over_surfaces=(), name=text)
+            dataclasses.replace(contest, tables=(table,), over_tables=(), name=text)
         )
 
     return {

@@ -1,4 +1,4 @@
-"""Searches on a recorded surface: repeatable, of any sampler, and their figures can be computed again."""
+"""Searches on a recorded table: repeatable, of any sampler, and their figures can be computed again."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tuner.values.configuration import Configuration
 
 pytestmark = pytest.mark.processes
 
-GROUND = prepared_table.prepare_table(recorded.surface(passes=4, every=4))
+GROUND = prepared_table.prepare_table(recorded.table(passes=4, every=4))
 
 
 SLOW = {"skopt", "gpy", "optuna-gp", "smac", "botorch"}
@@ -25,7 +25,7 @@ SLOW = {"skopt", "gpy", "optuna-gp", "smac", "botorch"}
 
 
 @pytest.mark.parametrize("sampler", [name for name in registry.NAMES if name not in SLOW])
-def test_every_sampler_searches_a_surface(sampler: str) -> None:
+def test_every_sampler_searches_a_table(sampler: str) -> None:
     order = ReplaySpec(sampler=sampler, trials=8, initial=4, seeds=(0, 1))
     replayed = replay.replay(GROUND, order, workers=1)
     for run in replayed.runs:
@@ -50,7 +50,7 @@ def test_processes_give_what_one_gives() -> None:
 def test_the_figures_follow_from_what_is_printed() -> None:
     order = ReplaySpec(sampler="random", trials=30, seeds=tuple(range(5)))
     data = json.loads(json.dumps(replay.replay(GROUND, order, workers=1).as_json()))
-    assert (data["surface"], data["sampler"]) == ("toy-20", "random")
+    assert (data["table"], data["sampler"]) == ("toy-20", "random")
     assert data["candidates"] == len(GROUND.problem.candidates.configurations)
     good = GROUND.truth.good(0.05)
     firsts = []
@@ -78,11 +78,11 @@ def test_walls_are_failures_of_the_search() -> None:
     assert len(walled.lost) > len(plain.lost)
 
 
-def test_a_surface_has_no_highest_rate() -> None:
+def test_a_table_has_no_highest_rate() -> None:
     with pytest.raises(InvalidTable, match="closed loop, which has no objective rate"):
-        prepared_table.prepare_table(recorded.surface(passes=4), "rate")
+        prepared_table.prepare_table(recorded.table(passes=4), "rate")
 
 
-def test_a_surface_with_one_launch_each_cannot_be_replayed() -> None:
+def test_a_table_with_one_launch_each_cannot_be_replayed() -> None:
     with pytest.raises(InvalidTable, match="fewer than two evaluations"):
-        prepared_table.prepare_table(recorded.surface(passes=1))
+        prepared_table.prepare_table(recorded.table(passes=1))

@@ -1,4 +1,4 @@
-"""Samplers on recorded surfaces: paired, complete, and the same whoever counts them."""
+"""Samplers on recorded tables: paired, complete, and the same whoever counts them."""
 
 from __future__ import annotations
 
@@ -17,21 +17,21 @@ from tuner.measurement.noninferiority import bound_mean
 
 
 @pytest.fixture(scope="module")
-def surfaces(tmp_path_factory: pytest.TempPathFactory) -> tuple[pathlib.Path, ...]:
-    """Two small surfaces on disk."""
+def tables(tmp_path_factory: pytest.TempPathFactory) -> tuple[pathlib.Path, ...]:
+    """Two small tables on disk."""
     made = []
     for seed in (0, 1):
-        surface = recorded.surface(passes=4, every=6, seed=seed)
-        head = dataclasses.replace(surface.head, name=f"toy-{seed}")
-        folder = tmp_path_factory.mktemp("surfaces") / head.name
-        made.append(recorded.written(folder, dataclasses.replace(surface, head=head)))
+        table = recorded.table(passes=4, every=6, seed=seed)
+        head = dataclasses.replace(table.head, name=f"toy-{seed}")
+        folder = tmp_path_factory.mktemp("tables") / head.name
+        made.append(recorded.written(folder, dataclasses.replace(table, head=head)))
     return tuple(made)
 
 
 @pytest.fixture(scope="module")
-def order(surfaces: tuple[pathlib.Path, ...]) -> TableBenchmarkSpec:
+def order(tables: tuple[pathlib.Path, ...]) -> TableBenchmarkSpec:
     return TableBenchmarkSpec(
-        surfaces=surfaces,
+        tables=tables,
         samplers=("ridge", "random", "hill-climb", "prediction"),
         reference="ridge",
         trials=16,
@@ -45,23 +45,23 @@ def record(order: TableBenchmarkSpec):
     return table_benchmark.compare(order, name="c")
 
 
-def test_every_sampler_has_its_searches_on_every_surface(record) -> None:
-    for surface in record.surfaces:
-        assert [one.sampler for one in surface.contestants] == ["ridge", "random", "hill-climb"]
-        for one in surface.contestants:
+def test_every_sampler_has_its_searches_on_every_table(record) -> None:
+    for table in record.tables:
+        assert [one.sampler for one in table.contestants] == ["ridge", "random", "hill-climb"]
+        for one in table.contestants:
             assert np.shape(one.regrets) == np.shape(one.seconds) == (5, 16)
 
 
 def test_without_a_profile_the_guess_takes_no_part_and_that_is_said(record) -> None:
-    assert all("prediction is left out" in surface.notes[-1] for surface in record.surfaces)
+    assert all("prediction is left out" in table.notes[-1] for table in record.tables)
 
 
 def test_the_figures_can_be_computed_from_what_is_written(record) -> None:
     """Regrets per seed are enough for every difference and bound."""
     data = json.loads(json.dumps(record.as_json()))
-    for surface in data["surfaces"]:
-        by_name = {one["sampler"]: np.array(one["regrets"]) for one in surface["contestants"]}
-        for found in surface["noninferiority"]:
+    for table in data["tables"]:
+        by_name = {one["sampler"]: np.array(one["regrets"]) for one in table["contestants"]}
+        for found in table["noninferiority"]:
             place = found["budget"] - 1
             apart = by_name["ridge"][:, place] - by_name[found["peer"]][:, place]
             again = bound_mean(apart, data["margin"])
@@ -70,31 +70,31 @@ def test_the_figures_can_be_computed_from_what_is_written(record) -> None:
             assert found["corrected_p"] >= found["p"]
 
 
-def test_over_surfaces_a_surface_is_one_unit(record) -> None:
-    assert {(one.peer, one.budget) for one in record.over_surfaces} == {
+def test_over_tables_a_table_is_one_unit(record) -> None:
+    assert {(one.peer, one.budget) for one in record.over_tables} == {
         ("random", 15),
         ("hill-climb", 15),
     }
-    for one in record.over_surfaces:
+    for one in record.over_tables:
         assert one.units == 2
         each = [
             found.difference
-            for surface in record.surfaces
-            for found in surface.noninferiority
+            for table in record.tables
+            for found in table.noninferiority
             if found.peer == one.peer
         ]
         assert one.difference == pytest.approx(np.mean(each))
 
 
-def test_one_surface_says_nothing_of_others(order: TableBenchmarkSpec) -> None:
-    alone = dataclasses.replace(order, surfaces=order.surfaces[:1], seeds=(0, 1))
-    assert table_benchmark.compare(alone, name="c").over_surfaces == ()
+def test_one_table_says_nothing_of_others(order: TableBenchmarkSpec) -> None:
+    alone = dataclasses.replace(order, tables=order.tables[:1], seeds=(0, 1))
+    assert table_benchmark.compare(alone, name="c").over_tables == ()
 
 
 def test_the_same_seeds_give_the_same(record, order: TableBenchmarkSpec) -> None:
     """Whatever other seeds there are beside them."""
     again = table_benchmark.compare(dataclasses.replace(order, seeds=(0, 1)), name="c")
-    for one, other in zip(record.surfaces, again.surfaces, strict=True):
+    for one, other in zip(record.tables, again.tables, strict=True):
         assert [each.regrets[:2] for each in one.contestants] == [
             each.regrets for each in other.contestants
         ]

@@ -206,7 +206,7 @@ SPEEDS = {
     "restless": (0.065, ((0.076, 2.2), (0.100, 16.0))),
     "quiet": (0.028, ((0.030, 24.0), (0.019, 196.0))),
 }
-"""Of the machine on which surfaces were recorded: how launches and its speed differ on the log scale."""
+"""Of the machine on which tables were recorded: how launches and its speed differ on the log scale."""
 
 
 @pytest.mark.parametrize("presumed", [0.2, 0.5, 1.0, 1.4])

@@ -49,8 +49,8 @@ def test_a_search_without_a_prediction_starts_as_gp_does(
     ), "nothing else is changed"
 
 
-def test_so_does_a_replay_of_a_surface_without_a_profile() -> None:
-    ground = prepared_table.prepare_table(recorded.surface())
+def test_so_does_a_replay_of_a_table_without_a_profile() -> None:
+    ground = prepared_table.prepare_table(recorded.table())
     assert ground.profile is None
     order = ReplaySpec(sampler="structured", trials=20, seeds=(0,))
     search = replay_search.search_of(

@@ -136,23 +136,23 @@ def test_a_search_races_once_it_knows_a_best(tmp_path: pathlib.Path, sampler: st
 
 def test_a_recorded_launch_ends_with_the_block_that_loses() -> None:
     """Its blocks and its time are those up to there; one that keeps up is whole."""
-    surface = recorded.surface()
-    launch = next(one for one in surface.launches if one.blocks)
+    table = recorded.table()
+    launch = next(one for one in table.launches if one.blocks)
     first = launch.blocks[0].mean_ms
-    whole = surface.measurement_of(launch)
+    whole = table.measurement_of(launch)
     assert whole is not None
     assert stop_by_race(launch, Race(look_s=0.5, limits_ms=(2 * first,) * 3)) == launch
     cut = stop_by_race(launch, Race(look_s=0.5, limits_ms=(2 * first, 0.1, 0.1)))
     assert len(cut.blocks) == 2
     assert cut.loaded_s == launch.loaded_s - 1.0
-    measured = surface.measurement_of(cut)
+    measured = table.measurement_of(cut)
     assert measured is not None
     assert measured.mean_ms == pytest.approx(np.mean([b.mean_ms for b in launch.blocks[:2]]))
 
 
 def test_a_raced_replay_takes_less_time() -> None:
     """And proposes as many configurations."""
-    ground = prepared_table.prepare_table(recorded.surface(every=4))
+    ground = prepared_table.prepare_table(recorded.table(every=4))
     order = ReplaySpec(sampler="random", trials=16, seeds=(0,))
     (plain,) = replay.replay(ground, order, workers=1).runs
     hurried = dataclasses.replace(order, perturbations=Perturbations(is_raced=True))

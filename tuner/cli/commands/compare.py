@@ -41,8 +41,8 @@ ON_A_TABLE = OF_EVALUATIONS | {"trials", "initial", "seed", "study", "runs_dir"}
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options."""
-    surfaces = parser.add_argument_group("on recorded benchmark tables, without serving")
-    surfaces.add_argument(
+    tables = parser.add_argument_group("on recorded benchmark tables, without serving")
+    tables.add_argument(
         "--table",
         nargs="+",
         type=pathlib.Path,
@@ -50,11 +50,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="folders of `tune record` to compare on; default: serve --model at --concurrency",
     )
     told = f"searches per sampler and benchmark table, each with its own seed; default {SEEDS}"
-    options.add_value(surfaces, "--seeds", "K", told, parse=int)
+    options.add_value(tables, "--seeds", "K", told, parse=int)
     told = "sampler that is tested to be no worse than each of the others; default "
-    options.add_value(surfaces, "--reference", "NAME", told + table_benchmark.REFERENCE)
+    options.add_value(tables, "--reference", "NAME", told + table_benchmark.REFERENCE)
     told = "parallel search processes; default: one per core"
-    options.add_value(surfaces, "--jobs", "COUNT", told, parse=int)
+    options.add_value(tables, "--jobs", "COUNT", told, parse=int)
     target = options.add_group(parser, "target", but=["rate", "arrivals"])
     for action in target._group_actions:  # noqa: SLF001 - argparse has no public name for them
         if action.required:  # `run` requires them unless there is a table
@@ -118,8 +118,8 @@ def _compare_on_server(arguments: argparse.Namespace, terminal: Terminal) -> Com
 def _compare_on_tables(arguments: argparse.Namespace, terminal: Terminal) -> CommandResult:
     order = _order(arguments)
     store = options.group_of(arguments, StoreSettings)
-    names = [path.resolve().name for path in order.surfaces]
-    first = names[0] if len(names) == 1 else f"{len(names)}-surfaces"
+    names = [path.resolve().name for path in order.tables]
+    first = names[0] if len(names) == 1 else f"{len(names)}-tables"
     name = store.study or f"compare-{first}-{dt.datetime.now().astimezone():%Y%m%d-%H%M%S}"
     folder = RunFolder(pathlib.Path(store.runs_dir), name)
     if folder.exists():
@@ -154,7 +154,7 @@ def _order(arguments: argparse.Namespace) -> table_benchmark.TableBenchmarkSpec:
     search = options.group_of(arguments, SearchSettings)
     samplers = _sampler_names(arguments.samplers or ALL)
     return table_benchmark.TableBenchmarkSpec(
-        surfaces=tuple(arguments.table),
+        tables=tuple(arguments.table),
         samplers=table_benchmark.samplers_of(samplers, reference),
         reference=reference,
         trials=search.trials,
@@ -184,24 +184,24 @@ def _sampler_names(text: str) -> tuple[str, ...]:
 
 def _spec_json(order: table_benchmark.TableBenchmarkSpec) -> dict[str, Any]:
     names = ("samplers", "reference", "trials", "seeds", "initial")
-    data: dict[str, Any] = {"surfaces": [str(path) for path in order.surfaces]}
+    data: dict[str, Any] = {"tables": [str(path) for path in order.tables]}
     data |= {name: getattr(order, name) for name in names} | dict(order.measurement)
     return {name: to_plain(value) for name, value in data.items()}
 
 
 def _sentences(record: BenchmarkRecord) -> Iterator[str]:
-    for surface in record.surfaces:
+    for table in record.tables:
         searches = formatting.plural(record.seeds, "search")
         yield (
-            f"{surface.name}: {formatting.plural(surface.candidates, 'configuration')}, "
+            f"{table.name}: {formatting.plural(table.candidates, 'configuration')}, "
             f"{searches} of {formatting.plural(record.trials, 'trial')} for each sampler"
         )
-        yield from (f"  {_line(one, record.trials)}" for one in surface.contestants)
-        yield from (f"  note: {note}" for note in surface.notes)
-        yield from _noninferiority_results(surface.noninferiority, record, "seeds")
-    if record.over_surfaces:
-        yield f"over {formatting.plural(len(record.surfaces), 'surface')}:"
-        yield from _noninferiority_results(record.over_surfaces, record, "surfaces")
+        yield from (f"  {_line(one, record.trials)}" for one in table.contestants)
+        yield from (f"  note: {note}" for note in table.notes)
+        yield from _noninferiority_results(table.noninferiority, record, "seeds")
+    if record.over_tables:
+        yield f"over {formatting.plural(len(record.tables), 'benchmark table')}:"
+        yield from _noninferiority_results(record.over_tables, record, "tables")
 
 
 def _line(one: SamplerResult, trials: int) -> str:

@@ -70,22 +70,22 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace, terminal: Terminal) -> CommandResult:
     """Run the command."""
     done = record.record(_order(arguments), terminal=terminal)
-    surface = done.surface
-    statuses = collections.Counter(status_of(one.outcome) for one in surface.launches)
+    table = done.table
+    statuses = collections.Counter(status_of(one.outcome) for one in table.launches)
     ended = ", ".join(f"{count} {status}" for status, count in statuses.most_common())
-    cells = len(surface.by_cell)
+    cells = len(table.by_cell)
     return CommandResult(
         text=(
             f"{arguments.out}: {formatting.plural(cells, 'configuration')}, "
-            f"{formatting.plural(len(surface.launches), 'evaluation')} ({ended}), {done.measured} of them new"
+            f"{formatting.plural(len(table.launches), 'evaluation')} ({ended}), {done.measured} of them new"
         ),
         data={
             "folder": str(arguments.out),
             "candidates": cells,
-            "evaluations": len(surface.launches),
+            "evaluations": len(table.launches),
             "measured": done.measured,
             "statuses": dict(statuses),
-            "notes": list(surface.head.notes),
+            "notes": list(table.head.notes),
         },
     )
 

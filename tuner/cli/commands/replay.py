@@ -33,7 +33,7 @@ GIVEN = ("slo_ms", "constraints", "prices")
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options."""
     folder = "folder of `tune record`"
-    parser.add_argument("surface", type=pathlib.Path, metavar="TABLE", help=folder)
+    parser.add_argument("table", type=pathlib.Path, metavar="TABLE", help=folder)
     usual = SearchSettings().sampler
     told = f"sampler; default {usual}"
     options.add_value(parser, "--sampler", None, told, default=usual, choices=registry.NAMES)
@@ -97,7 +97,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace, terminal: Terminal) -> CommandResult:
     """Run the command."""
     order = _order(arguments)
-    ground = _prepare_table(arguments.surface, arguments)
+    ground = _prepare_table(arguments.table, arguments)
     if arguments.warm_start is not None:
         before = _prepare_table(arguments.warm_start, arguments)
         order = dataclasses.replace(order, after=before)
@@ -116,7 +116,7 @@ def run(arguments: argparse.Namespace, terminal: Terminal) -> CommandResult:
     objective = objectives.find_objective(ground.objective)
     optimum = formatting.number(objective.from_minimised(ground.truth.optimum))
     head = (
-        f"{data['surface']}: {formatting.plural(cells, 'configuration')}, {order.sampler}, "
+        f"{data['table']}: {formatting.plural(cells, 'configuration')}, {order.sampler}, "
         f"{formatting.plural(len(order.seeds), 'search')} of {formatting.plural(order.trials, 'trial')}; "
         f"optimum of {objective.label} {optimum} {objective.unit} (standard error "
         f"{formatting.percent(ground.truth.optimum_se)})"
@@ -138,15 +138,15 @@ def run(arguments: argparse.Namespace, terminal: Terminal) -> CommandResult:
 def _prepare_table(
     path: pathlib.Path, arguments: argparse.Namespace
 ) -> prepared_table.PreparedTable:
-    surface = table_files.read(path)
-    objective = arguments.objective or surface.head.objective
+    table = table_files.read(path)
+    objective = arguments.objective or table.head.objective
     given = {name: getattr(arguments, name) for name in GIVEN if hasattr(arguments, name)}
     given["constraints"] = tuple(given.get("constraints", ()))
-    if surface.head.deadline_ms is not None:
-        given.setdefault("slo_ms", surface.head.deadline_ms)
+    if table.head.deadline_ms is not None:
+        given.setdefault("slo_ms", table.head.deadline_ms)
     asked = MeasurementSettings(objective=objective, **given)
-    surface = dataclasses.replace(surface, deadline_ms=asked.slo_ms, paid=prices.read(asked.prices))
-    return prepared_table.prepare_table(surface, objective, asked.limits)
+    table = dataclasses.replace(table, deadline_ms=asked.slo_ms, paid=prices.read(asked.prices))
+    return prepared_table.prepare_table(table, objective, asked.limits)
 
 
 def _verdicts(verdicts: Sequence[ReplayedVerdict]) -> Iterator[str]:

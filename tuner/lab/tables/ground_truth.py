@@ -91,9 +91,9 @@ class GroundTruth:
         return {cell: place for place, cell in enumerate(self.candidates)}
 
 
-def split(surface: BenchmarkTable) -> HoldoutSplit:
+def split(table: BenchmarkTable) -> HoldoutSplit:
     """Split evaluations alternately, as the machine may change over hours."""
-    every = surface.by_cell
+    every = table.by_cell
     return HoldoutSplit(
         drawn={cell: tuple(evaluations[0::2]) for cell, evaluations in every.items()},
         held_out={cell: tuple(evaluations[1::2]) for cell, evaluations in every.items()},
@@ -101,7 +101,7 @@ def split(surface: BenchmarkTable) -> HoldoutSplit:
 
 
 def ground_truth(
-    surface: BenchmarkTable,
+    table: BenchmarkTable,
     held_out: Mapping[Configuration, Sequence[RecordedEvaluation]],
     objective: Objective,
     candidates: CandidateSet,
@@ -109,10 +109,10 @@ def ground_truth(
     """Estimate the true value of every candidate."""
     values: dict[Configuration, list[float]] = {}
     lost: set[Configuration] = set()
-    slower = drift(surface, objective)
-    for cell, evaluations in surface.by_cell.items():
+    slower = drift(table, objective)
+    for cell, evaluations in table.by_cell.items():
         failed = sum(
-            surface.minimised_value(evaluation, objective) is None for evaluation in evaluations
+            table.minimised_value(evaluation, objective) is None for evaluation in evaluations
         )
         if 2 * failed >= len(evaluations):
             lost.add(cell)
@@ -120,14 +120,14 @@ def ground_truth(
         values[cell] = [
             value * math.exp(-slower[evaluation.number])
             for evaluation in held_out[cell]
-            if (value := surface.minimised_value(evaluation, objective)) is not None
+            if (value := table.minimised_value(evaluation, objective)) is not None
         ]
     known = estimates(values)
     cells = tuple(known)
     if not cells:
         nothing = np.empty(0)
         return GroundTruth(
-            candidates=(), log_mean=nothing, se=nothing, unsuccessful=frozenset(surface.by_cell)
+            candidates=(), log_mean=nothing, se=nothing, unsuccessful=frozenset(table.by_cell)
         )
     vectors = np.array([candidates.vector_of(cell) for cell in cells], dtype=float)
     means = np.array([known[cell].log_mean for cell in cells])
@@ -157,13 +157,13 @@ def _pool_histograms(
     return LatencyHistogram.merge(counted) if counted else None
 
 
-def drift(surface: BenchmarkTable, objective: Objective) -> Mapping[int, float]:
+def drift(table: BenchmarkTable, objective: Objective) -> Mapping[int, float]:
     """Return each evaluation's log slowdown, by evaluation number; their median is 0.
 
     Repeats after the passes count only for candidates with `MIN_KNOWN` evaluations, as they were
     selected by value.
     """
-    every = ((one, surface.minimised_value(one, objective)) for one in surface.launches)
+    every = ((one, table.minimised_value(one, objective)) for one in table.launches)
     told = [(evaluation, value) for evaluation, value in every if value is not None]
     if not told:
         return {}
@@ -173,7 +173,7 @@ def drift(surface: BenchmarkTable, objective: Objective) -> Mapping[int, float]:
     numbers = {cell: number for number, cell in enumerate({one.cell: None for one in evaluations})}
     cells = np.array([numbers[one.cell] for one in evaluations])
     counts = np.bincount(cells)
-    tells = np.array([one.sweep < surface.head.passes for one in evaluations])
+    tells = np.array([one.sweep < table.head.passes for one in evaluations])
     tells |= counts[cells] >= MIN_KNOWN
     near = [np.abs(at_s - one) <= WINDOW_S for one in at_s]
     near = [each & tells if np.any(each & tells) else each for each in near]

@@ -53,7 +53,7 @@ class Perturbations:
 class TableEvaluator:
     """Evaluator that returns recorded evaluations."""
 
-    surface: BenchmarkTable
+    table: BenchmarkTable
     drawn: Mapping[Configuration, Sequence[RecordedEvaluation]]
     rng: np.random.Generator
     noise_sd: float = 0.0
@@ -73,7 +73,7 @@ class TableEvaluator:
         if self.noise_sd:
             factor = math.exp(self.rng.normal(0.0, self.noise_sd))
         if self.resampled is not None:
-            other, effort = self.resampled.factors(self.surface, recorded, self.rng)
+            other, effort = self.resampled.factors(self.table, recorded, self.rng)
             factor *= other
         if configuration in self.with_oom:
             recorded = dataclasses.replace(
@@ -93,7 +93,7 @@ class TableEvaluator:
         if race is not None:
             recorded = stop_by_race(recorded, race)
         self.seconds += recorded.startup_s + recorded.loaded_s
-        measurement = self.surface.measurement_of(recorded)
+        measurement = self.table.measurement_of(recorded)
         if measurement is not None and race is not None:
             is_short = len(recorded.blocks) < min(len(whole.blocks), self.max_blocks or math.inf)
             measurement = dataclasses.replace(measurement, ended_early=is_short)
@@ -135,7 +135,7 @@ class Resampling:
     @classmethod
     def of(
         cls,
-        surface: BenchmarkTable,
+        table: BenchmarkTable,
         means: Mapping[Configuration, float],
         objective: Objective,
         candidates: CandidateSet,
@@ -143,12 +143,12 @@ class Resampling:
         """Build from candidates with two or more evaluations, without bias in the spread."""
         found: list[NDArray[np.float64]] = []
         log_cpu_per_request: dict[Configuration, tuple[float, int]] = {}
-        for cell, evaluations in surface.by_cell.items():
+        for cell, evaluations in table.by_cell.items():
             rows = [
                 (math.log(value), math.nan if effort is None else effort)
                 for evaluation in evaluations
-                if (value := surface.minimised_value(evaluation, objective)) is not None
-                for effort in (log_cpu_per_request_of(surface, evaluation),)
+                if (value := table.minimised_value(evaluation, objective)) is not None
+                for effort in (log_cpu_per_request_of(table, evaluation),)
             ]
             if not rows:
                 continue
@@ -167,16 +167,16 @@ class Resampling:
         )
 
     def factors(
-        self, surface: BenchmarkTable, evaluation: RecordedEvaluation, rng: np.random.Generator
+        self, table: BenchmarkTable, evaluation: RecordedEvaluation, rng: np.random.Generator
     ) -> tuple[float, float]:
         """Draw factors for an evaluation's latency and its CPU time per request."""
-        value = surface.minimised_value(evaluation, self.objective)
+        value = table.minimised_value(evaluation, self.objective)
         if value is None or evaluation.cell not in self.means:
             return 1.0, 1.0
         residual, more = map(float, self.residuals[int(rng.integers(len(self.residuals)))])
         slower = math.exp(self.means[evaluation.cell] + residual - math.log(value))
         own, usual = (
-            log_cpu_per_request_of(surface, evaluation),
+            log_cpu_per_request_of(table, evaluation),
             self.log_cpu_per_request.get(evaluation.cell),
         )
         if own is None or usual is None or not math.isfinite(more):
@@ -212,9 +212,9 @@ def _smooth(
     return dict(zip(cells, mean.tolist(), strict=True))
 
 
-def log_cpu_per_request_of(surface: BenchmarkTable, evaluation: RecordedEvaluation) -> float | None:
+def log_cpu_per_request_of(table: BenchmarkTable, evaluation: RecordedEvaluation) -> float | None:
     """Return an evaluation's log CPU time per request, or None if unknown."""
-    measured = surface.measurement_of(evaluation)
+    measured = table.measurement_of(evaluation)
     return None if measured is None else log_cpu_per_request(measured)
 
 

@@ -36,9 +36,9 @@ Row = tuple[str, Mapping[float, TimeToTolerance]]
 _TICKS = (0.1, 0.3, 1, 3, 10, 30, 100, 300, 1000)
 
 
-def regret(surface: TableBenchmark, reference: str) -> go.Figure:
+def regret(table: TableBenchmark, reference: str) -> go.Figure:
     """Draw each sampler's median regret and quartiles, with the other medians behind."""
-    order = rank_samplers(surface, reference)
+    order = rank_samplers(table, reference)
     columns = min(PANELS_IN_A_ROW, len(order))
     rows = math.ceil(len(order) / columns)
     drawn = theme.figure(height=110 + 190 * rows, has_legend=False, margin={"t": 54}).set_subplots(
@@ -70,16 +70,15 @@ def regret(surface: TableBenchmark, reference: str) -> go.Figure:
     return drawn
 
 
-def tolerance_figure(surface: TableBenchmark, reference: str, trials: int) -> go.Figure:
+def tolerance_figure(table: TableBenchmark, reference: str, trials: int) -> go.Figure:
     """Draw when each sampler's recommendation is within a tolerance for good."""
     rows = [
         (one.sampler, {each.share: each for each in one.within})
-        for one in rank_samplers(surface, reference)
+        for one in rank_samplers(table, reference)
     ]
-    max_s = max(row[-1] for one in surface.contestants for row in one.seconds)
+    max_s = max(row[-1] for one in table.contestants for row in one.seconds)
     labels = {
-        share: f"within {formatting.percent(surface.tolerances[share])}"
-        for share in theme.TOLERANCES
+        share: f"within {formatting.percent(table.tolerances[share])}" for share in theme.TOLERANCES
     }
     return time_to_tolerance(rows, labels, trials=trials, max_s=max_s)
 
@@ -147,10 +146,10 @@ def forest(found: Sequence[NonInferiority], margin: float) -> go.Figure:
     return drawn
 
 
-def rank_samplers(surface: TableBenchmark, reference: str) -> list[SamplerResult]:
+def rank_samplers(table: TableBenchmark, reference: str) -> list[SamplerResult]:
     """Return the reference, then the other samplers by mean regret."""
     return sorted(
-        surface.contestants,
+        table.contestants,
         key=lambda one: (one.sampler != reference, sum(one.regret.mean)),
     )
 

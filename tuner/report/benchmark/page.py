@@ -26,11 +26,11 @@ NO_WORSE = frozenset({"better", "non-inferior"})
 def render(record: BenchmarkRecord) -> str:
     """Return the page as HTML."""
     sections = [
-        (f"surface-{place}", surface.name, _table_section(record, surface, place))
-        for place, surface in enumerate(record.surfaces)
+        (f"table-{place}", table.name, _table_section(record, table, place))
+        for place, table in enumerate(record.tables)
     ]
-    if record.over_surfaces:
-        sections.insert(0, ("over-surfaces", "Over all surfaces", _over_tables(record)))
+    if record.over_tables:
+        sections.insert(0, ("over-tables", "Over all benchmark tables", _over_tables(record)))
     sections.append(("method", "How it was compared", _method(record)))
     return document.render(title=title_of(record), head=_answer(record), sections=sections)
 
@@ -38,16 +38,17 @@ def render(record: BenchmarkRecord) -> str:
 def title_of(record: BenchmarkRecord) -> str:
     """Return the page's title."""
     others = formatting.plural(len(record.samplers) - 1, "other sampler")
-    where = f"{len(record.surfaces)} recorded surfaces"
-    if len(record.surfaces) == 1:
-        where = record.surfaces[0].name
+    where = f"{len(record.tables)} recorded benchmark tables"
+    if len(record.tables) == 1:
+        where = record.tables[0].name
     return f"{record.reference} against {others} on {where}"
 
 
 def _answer(record: BenchmarkRecord) -> Markup:
     line = (
         f"Comparison {record.name}: {formatting.plural(record.seeds, 'search')} of "
-        f"{formatting.plural(record.trials, 'trial')} of each sampler on each surface, replayed; seeds shared."
+        f"{formatting.plural(record.trials, 'trial')} of each sampler on each benchmark table, replayed; seeds "
+        "shared."
     )
     heading = element("h1", title_of(record))
     return join((heading, soft(line), *_verdicts(record), summary_table(record)))
@@ -108,10 +109,11 @@ def _join_names(names: Sequence[str]) -> str:
 
 def _over_tables(record: BenchmarkRecord) -> Markup:
     caption = (
-        f"Mean over {formatting.plural(len(record.surfaces), 'surface')} of the regret of {record.reference} less that "
-        f"of each other sampler, {_forest_key(record)} A surface is one unit, however many seeds it has."
+        f"Mean over {formatting.plural(len(record.tables), 'benchmark table')} of the regret of {record.reference} "
+        f"less that of each other sampler, {_forest_key(record)} A benchmark table is one unit, however many seeds it "
+        "has."
     )
-    return _differences(record, record.over_surfaces, by_regret(record), caption, name="forest")
+    return _differences(record, record.over_tables, by_regret(record), caption, name="forest")
 
 
 def _forest_key(record: BenchmarkRecord) -> str:
@@ -140,9 +142,9 @@ def _differences(
     return join((shown, noninferiority_table(found)))
 
 
-def _table_section(record: BenchmarkRecord, surface: TableBenchmark, place: int) -> Markup:
+def _table_section(record: BenchmarkRecord, table: TableBenchmark, place: int) -> Markup:
     regret = document.figure(
-        benchmark_figures.regret(surface, record.reference),
+        benchmark_figures.regret(table, record.reference),
         name=f"regret-{place}",
         title="Regret of what is recommended, by trial",
         caption=(
@@ -154,42 +156,42 @@ def _table_section(record: BenchmarkRecord, surface: TableBenchmark, place: int)
         is_wide=True,
     )
     within = document.figure(
-        benchmark_figures.tolerance_figure(surface, record.reference, record.trials),
+        benchmark_figures.tolerance_figure(table, record.reference, record.trials),
         name=f"within-{place}",
         title="How soon the recommendation is good for good",
-        caption=_tolerance_caption(surface),
+        caption=_tolerance_caption(table),
         is_wide=True,
     )
-    parts = soft(_facts(surface)), bullets(surface.notes, class_="soft"), regret, within
-    samplers = element("h3", "All samplers"), sampler_table(record, surface)
-    return join((*parts, _against(record, surface, place), *samplers))
+    parts = soft(_facts(table)), bullets(table.notes, class_="soft"), regret, within
+    samplers = element("h3", "All samplers"), sampler_table(record, table)
+    return join((*parts, _against(record, table, place), *samplers))
 
 
-def _facts(surface: TableBenchmark) -> str:
-    objective = objectives.find_objective(surface.objective)
+def _facts(table: TableBenchmark) -> str:
+    objective = objectives.find_objective(table.objective)
     load = workload_in_words(
-        surface.concurrency,
-        surface.client_batch,
-        rate_per_s=surface.rate_per_s,
+        table.concurrency,
+        table.client_batch,
+        rate_per_s=table.rate_per_s,
         arrivals=SCENARIO,
     )
     default = (
         "the default does not work here"
-        if surface.default_regret is None
-        else f"the default lies {formatting.percent(surface.default_regret)} above it"
+        if table.default_regret is None
+        else f"the default lies {formatting.percent(table.default_regret)} above it"
     )
     return (
-        f"{surface.model} on {surface.engine} at {load}: {formatting.plural(surface.candidates, 'configuration')}; "
-        f"optimum {formatting.quantity(surface.optimum, objective.unit)} of {objective.label} (standard error "
-        f"{formatting.percent(surface.optimum_se)}), {default}."
+        f"{table.model} on {table.engine} at {load}: {formatting.plural(table.candidates, 'configuration')}; "
+        f"optimum {formatting.quantity(table.optimum, objective.unit)} of {objective.label} (standard error "
+        f"{formatting.percent(table.optimum_se)}), {default}."
     )
 
 
-def _tolerance_caption(surface: TableBenchmark) -> str:
+def _tolerance_caption(table: TableBenchmark) -> str:
     parts = [
-        f"{formatting.percent(surface.tolerances[share])} ({surface.good_candidates[share]} of "
-        f"{surface.candidates} configurations; random search, told the truth, meets one after "
-        f"{surface.random_median[share]})"
+        f"{formatting.percent(table.tolerances[share])} ({table.good_candidates[share]} of "
+        f"{table.candidates} configurations; random search, told the truth, meets one after "
+        f"{table.random_median[share]})"
         for share in SHARES
     ]
     return (
@@ -201,16 +203,16 @@ def _tolerance_caption(surface: TableBenchmark) -> str:
     )
 
 
-def _against(record: BenchmarkRecord, surface: TableBenchmark, place: int) -> Markup | None:
-    if not surface.noninferiority:
+def _against(record: BenchmarkRecord, table: TableBenchmark, place: int) -> Markup | None:
+    if not table.noninferiority:
         return None
     caption = (
         f"Mean over the seeds, paired, of the regret of {record.reference} less that of each other "
         f"sampler, {_forest_key(record)}"
     )
-    order = [one.sampler for one in rank_samplers(surface, record.reference)]
+    order = [one.sampler for one in rank_samplers(table, record.reference)]
     name = f"forest-{place}"
-    return _differences(record, surface.noninferiority, order, caption, name=name)
+    return _differences(record, table.noninferiority, order, caption, name=name)
 
 
 def _method(record: BenchmarkRecord) -> Markup:

@@ -16,9 +16,9 @@ SHARES = (0.10, 0.05, 0.03)
 
 def decisive(record: BenchmarkRecord) -> tuple[Sequence[NonInferiority], str]:
     """Return the decisive results and their unit: tables if there are several, else seeds."""
-    if record.over_surfaces:
-        return record.over_surfaces, "surface"
-    return record.surfaces[0].noninferiority, "seed"
+    if record.over_tables:
+        return record.over_tables, "table"
+    return record.tables[0].noninferiority, "seed"
 
 
 def summary_table(record: BenchmarkRecord) -> Markup:
@@ -59,7 +59,7 @@ def by_regret(record: BenchmarkRecord) -> list[str]:
 
 
 def _results(record: BenchmarkRecord, sampler: str) -> list[SamplerResult]:
-    return [one for surface in record.surfaces if (one := surface.of(sampler)) is not None]
+    return [one for table in record.tables if (one := table.of(sampler)) is not None]
 
 
 def _medians(each: Sequence[SamplerResult], share: float) -> str:
@@ -74,11 +74,11 @@ def _medians(each: Sequence[SamplerResult], share: float) -> str:
     return f"{ends} ({missing} never)" if missing else ends
 
 
-def sampler_table(record: BenchmarkRecord, surface: TableBenchmark) -> Markup:
+def sampler_table(record: BenchmarkRecord, benchmark: TableBenchmark) -> Markup:
     """Tabulate the samplers' results on one benchmark table."""
-    budgets = sorted({one.budget for one in surface.noninferiority}) or [record.trials]
+    budgets = sorted({one.budget for one in benchmark.noninferiority}) or [record.trials]
     rows = []
-    for one in rank_samplers(surface, record.reference):
+    for one in rank_samplers(benchmark, record.reference):
         reached = [one.time_to_tolerance(share) for share in SHARES]
         values = [
             *(100 * one.regret.mean[budget - 1] for budget in budgets),

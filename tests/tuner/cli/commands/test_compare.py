@@ -12,35 +12,35 @@ from tuner.cli import main
 
 
 @pytest.fixture(scope="module")
-def surface(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
-    folder = tmp_path_factory.mktemp("surfaces") / "toy-20"
-    return recorded.written(folder, recorded.surface(passes=4, every=8))
+def table(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
+    folder = tmp_path_factory.mktemp("tables") / "toy-20"
+    return recorded.written(folder, recorded.table(passes=4, every=8))
 
 
 def compare(tmp_path: pathlib.Path, *words: str) -> int:
     return main.main(["compare", *words, "--runs-dir", str(tmp_path / "runs")])
 
 
-def test_a_comparison_on_a_surface_leaves_a_page_and_its_data(
-    surface: pathlib.Path, tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]
+def test_a_comparison_on_a_table_leaves_a_page_and_its_data(
+    table: pathlib.Path, tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     words = ["--samplers", "random,hill-climb", "--reference", "ridge", "--trials", "8"]
     words += ["--initial", "4", "--seeds", "2", "--jobs", "1", "--study", "c", "--json"]
-    assert compare(tmp_path, "--table", str(surface), *words) == 0
+    assert compare(tmp_path, "--table", str(table), *words) == 0
     data = json.loads(capsys.readouterr().out)
     assert data["samplers"] == ["ridge", "random", "hill-climb"]
-    assert data["surfaces"][0]["noninferiority"][0]["budget"] == 8
+    assert data["tables"][0]["noninferiority"][0]["budget"] == 8
     folder = tmp_path / "runs" / "c"
     assert {path.name for path in folder.iterdir()} >= {"compare.html", "compare.json"}
     kept = json.loads((folder / "compare.json").read_text())
-    assert kept["surfaces"] == data["surfaces"]
+    assert kept["tables"] == data["tables"]
 
 
 def test_it_says_in_words_who_is_how_good(
-    surface: pathlib.Path, tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]
+    table: pathlib.Path, tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     words = ["--samplers", "random", "--reference", "ridge", "--trials", "8", "--initial", "4"]
-    assert compare(tmp_path, "--table", str(surface), *words, "--seeds", "3", "--jobs", "1") == 0
+    assert compare(tmp_path, "--table", str(table), *words, "--seeds", "3", "--jobs", "1") == 0
     said = capsys.readouterr().out
     assert "random: mean regret" in said
     assert "ridge against random after 8:" in said
@@ -59,14 +59,14 @@ def test_it_says_in_words_who_is_how_good(
         (["--samplers", "rigde"], "did you mean 'ridge'"),
     ],
 )
-def test_wrong_use_on_a_surface_is_one_line(
-    surface: pathlib.Path,
+def test_wrong_use_on_a_table_is_one_line(
+    table: pathlib.Path,
     tmp_path: pathlib.Path,
     words: list[str],
     text: str,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    assert compare(tmp_path, "--table", str(surface), *words) == 2
+    assert compare(tmp_path, "--table", str(table), *words) == 2
     assert text in capsys.readouterr().err
     assert not (tmp_path / "runs").exists()
 
@@ -82,7 +82,7 @@ def test_wrong_use_on_a_surface_is_one_line(
         ),
     ],
 )
-def test_wrong_use_without_a_surface_is_one_line(
+def test_wrong_use_without_a_table_is_one_line(
     tmp_path: pathlib.Path, words: list[str], text: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert compare(tmp_path, *words) == 2
@@ -90,14 +90,14 @@ def test_wrong_use_without_a_surface_is_one_line(
 
 
 def test_a_folder_that_is_there_is_left_alone(
-    surface: pathlib.Path, tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]
+    table: pathlib.Path, tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "runs" / "c").mkdir(parents=True)
-    assert compare(tmp_path, "--table", str(surface), "--study", "c") == 2
+    assert compare(tmp_path, "--table", str(table), "--study", "c") == 2
     assert "choose another --study" in capsys.readouterr().err
 
 
-def test_a_folder_that_is_no_surface_leaves_nothing_behind(
+def test_a_folder_that_is_no_table_leaves_nothing_behind(
     tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert compare(tmp_path, "--table", str(tmp_path / "none"), "--samplers", "random,gp") != 0

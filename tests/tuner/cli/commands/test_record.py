@@ -1,4 +1,4 @@
-"""`tune record` with a real engine: a surface that goes on where it was left, and one line for bad input."""
+"""`tune record` with a real engine: a table that goes on where it was left, and one line for bad input."""
 
 from __future__ import annotations
 
@@ -39,18 +39,18 @@ def test_every_configuration_is_launched_in_every_pass(
     grid: pathlib.Path, tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Each three times, with requests and CPU time; given again it measures nothing, and a replay reads it."""
-    out = tmp_path / "surface"
+    out = tmp_path / "table"
     assert record(grid, out, "--json") == 0
     told: dict[str, Any] = json.loads(capsys.readouterr().out)
     assert (told["candidates"], told["measured"]) == (2, told["evaluations"])
     assert told["evaluations"] >= 6
-    surface = table_files.read(out)
-    passes = {(launch.cell, launch.sweep) for launch in surface.launches}
+    table = table_files.read(out)
+    passes = {(launch.cell, launch.sweep) for launch in table.launches}
     assert {sweep for _, sweep in passes} >= {0, 1, 2}
-    for launches in surface.by_cell.values():
+    for launches in table.by_cell.values():
         assert len(launches) >= 3
         for launch in launches:
-            measured = surface.measurement_of(launch)
+            measured = table.measurement_of(launch)
             assert measured is not None
             assert measured.noise.server_cpu_s
             assert launch.histogram is not None
@@ -78,7 +78,7 @@ def test_every_configuration_is_launched_in_every_pass(
         (["--passes", "2"], "--passes 2: expected a whole number from 3"),
     ],
 )
-def test_what_no_surface_is_recorded_for(
+def test_what_no_table_is_recorded_for(
     grid: pathlib.Path,
     tmp_path: pathlib.Path,
     capsys: pytest.CaptureFixture[str],
@@ -86,7 +86,7 @@ def test_what_no_surface_is_recorded_for(
     said: str,
 ) -> None:
     """One line that says so, and no folder."""
-    out = tmp_path / "surface"
+    out = tmp_path / "table"
     assert record(grid, out, *more) == 2
     error = capsys.readouterr().err
     assert said in error

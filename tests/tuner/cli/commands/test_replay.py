@@ -27,14 +27,14 @@ SHARES = ("0.01", "0.03", "0.05")
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
-    """A recorded surface as it stands on disk."""
-    surface = recorded.surface(passes=4, every=6)
-    path = tmp_path_factory.mktemp("surfaces") / "toy-20"
+    """A recorded table as it stands on disk."""
+    table = recorded.table(passes=4, every=6)
+    path = tmp_path_factory.mktemp("tables") / "toy-20"
     with TableFolder(path) as out:
-        out.begin(surface.head)
-        for launch in surface.launches:
+        out.begin(table.head)
+        for launch in table.launches:
             out.append(launch)
-        out.finish(surface.head)
+        out.finish(table.head)
     return path
 
 
@@ -73,11 +73,11 @@ def test_the_contract_of_the_json(folder: pathlib.Path, capsys: pytest.CaptureFi
     """Every key that is promised, with a list as long as the trials for each seed; nothing else on stdout."""
     data = replayed(folder, capsys, "--sampler", "gp", "--trials", "12", "--seeds", "2")
     promised = {
-        *("surface", "sampler", "candidates", "optimum_ms", "optimum_se"),
+        *("table", "sampler", "candidates", "optimum_ms", "optimum_se"),
         *("good_candidates", "trials_to", "runs"),
     }
     assert promised <= set(data)
-    assert (data["surface"], data["sampler"]) == ("toy-20", "gp")
+    assert (data["table"], data["sampler"]) == ("toy-20", "gp")
     assert isinstance(data["candidates"], int)
     assert set(SHARES) <= set(data["trials_to"])
     assert set(data["good_candidates"]) == set(data["trials_to"])
@@ -124,7 +124,7 @@ def test_a_trial_draws_a_recorded_launch_of_its_cell(folder: pathlib.Path) -> No
     assert sorted(launch.started_at for launch in drawn) == sorted(by_time)
     assert not held_out & set(by_time)
     for launch in drawn:
-        assert launch.measurement == ground.surface.measurement_of(by_time[launch.started_at])
+        assert launch.measurement == ground.table.measurement_of(by_time[launch.started_at])
 
 
 def test_resampled_launches_lie_about_the_truth(folder: pathlib.Path) -> None:

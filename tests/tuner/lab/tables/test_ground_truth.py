@@ -1,4 +1,4 @@
-"""The truth of a surface: near what is true, its errors honest, and its lowest value not too low."""
+"""The truth of a table: near what is true, its errors honest, and its lowest value not too low."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from tuner.values.configuration import Configuration
 
 @functools.cache
 def found(seed: int) -> tuple[GroundTruth, np.ndarray[tuple[int], np.dtype[np.float64]]]:
-    """The truth of a toy surface, and the errors of its means; made once."""
-    surface = recorded.surface(passes=4, every=4, seed=seed)
-    candidates = CandidateSet.of(tuple(surface.by_cell), benches.arena().space.encode)
+    """The truth of a toy table, and the errors of its means; made once."""
+    table = recorded.table(passes=4, every=4, seed=seed)
+    candidates = CandidateSet.of(tuple(table.by_cell), benches.arena().space.encode)
     known = ground_truth(
-        surface, split(surface).held_out, objectives.find_objective("mean"), candidates
+        table, split(table).held_out, objectives.find_objective("mean"), candidates
     )
     true = [
         math.log(studies.mean_ms(Configuration({**studies.default(), **cell}), benches.CONCURRENCY))

@@ -11,7 +11,7 @@ from tuner.lab import prepared_table, replay, replay_search
 from tuner.lab.tables import sampler_results
 from tuner.lab.tables.scoring import ReplayRun
 
-GROUND = prepared_table.prepare_table(recorded.surface(passes=4, every=4))
+GROUND = prepared_table.prepare_table(recorded.table(passes=4, every=4))
 TRUTH, DEFAULT = GROUND.truth, GROUND.problem.default
 BEST = TRUTH.candidates[TRUTH.best]
 WORST = TRUTH.candidates[int(np.argmax(TRUTH.log_mean))]

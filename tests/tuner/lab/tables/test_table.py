@@ -37,6 +37,6 @@ def test_a_launch_that_failed_has_none() -> None:
 
 
 def test_launches_of_a_cell_come_in_their_order() -> None:
-    surface = recorded.surface()
-    for launches in surface.by_cell.values():
+    table = recorded.table()
+    for launches in table.by_cell.values():
         assert [launch.sweep for launch in launches] == [0, 1, 2]

@@ -1,4 +1,4 @@
-"""A surface in its folder: written launch by launch, read back, packed, and cut off by a kill."""
+"""A table in its folder: written launch by launch, read back, packed, and cut off by a kill."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from tuner.lab.tables.table import BenchmarkTable, RecordedEvaluation
 from tuner.lab.tables.table_files import EVALUATIONS, HEAD, HISTOGRAMS, TableFolder
 
 
-def written(path: pathlib.Path, surface: BenchmarkTable, *, finish: bool = True) -> pathlib.Path:
+def written(path: pathlib.Path, table: BenchmarkTable, *, finish: bool = True) -> pathlib.Path:
     with TableFolder(path) as folder:
-        folder.begin(surface.head)
-        for launch in surface.launches:
+        folder.begin(table.head)
+        for launch in table.launches:
             folder.append(launch)
         if finish:
-            folder.finish(surface.head)
+            folder.finish(table.head)
     return path
 
 
@@ -41,18 +41,18 @@ def same(first: RecordedEvaluation, second: RecordedEvaluation) -> bool:
 
 @pytest.mark.parametrize("finish", [True, False])
 def test_what_is_written_is_read(tmp_path: pathlib.Path, finish: bool) -> None:
-    surface = recorded.surface()
-    found = table_files.read(written(tmp_path / "toy-20", surface, finish=finish))
+    table = recorded.table()
+    found = table_files.read(written(tmp_path / "toy-20", table, finish=finish))
     assert found.head == (
-        surface.head if finish else recorded.head(is_finished=surface.head.is_finished)
+        table.head if finish else recorded.head(is_finished=table.head.is_finished)
     )
-    assert len(found.launches) == len(surface.launches)
-    assert all(map(same, found.launches, surface.launches))
+    assert len(found.launches) == len(table.launches)
+    assert all(map(same, found.launches, table.launches))
     assert any(launch.outcome.cause == "oom" for launch in found.launches)
 
 
-def test_a_finished_surface_is_packed_and_small(tmp_path: pathlib.Path) -> None:
-    path = written(tmp_path / "toy-20", recorded.surface())
+def test_a_finished_table_is_packed_and_small(tmp_path: pathlib.Path) -> None:
+    path = written(tmp_path / "toy-20", recorded.table())
     assert sorted(file.name for file in path.iterdir()) == [
         f"{EVALUATIONS}.gz",
         f"{HISTOGRAMS}.gz",
@@ -61,51 +61,51 @@ def test_a_finished_surface_is_packed_and_small(tmp_path: pathlib.Path) -> None:
 
 
 def test_packing_gives_the_same_bytes_each_time(tmp_path: pathlib.Path) -> None:
-    surface = recorded.surface()
-    first, second = (written(tmp_path / name, surface) for name in ("a", "b"))
+    table = recorded.table()
+    first, second = (written(tmp_path / name, table) for name in ("a", "b"))
     for name in (f"{EVALUATIONS}.gz", f"{HISTOGRAMS}.gz", HEAD):
         assert (first / name).read_bytes() == (second / name).read_bytes()
 
 
-def test_a_packed_surface_is_gone_on_with(tmp_path: pathlib.Path) -> None:
-    surface = recorded.surface()
-    path = written(tmp_path / "toy-20", surface)
+def test_a_packed_table_is_gone_on_with(tmp_path: pathlib.Path) -> None:
+    table = recorded.table()
+    path = written(tmp_path / "toy-20", table)
     with TableFolder(path) as folder:
-        folder.begin(surface.head)
+        folder.begin(table.head)
         folder.append(
             RecordedEvaluation(
                 **{
                     **{
-                        name: getattr(surface.launches[0], name)
+                        name: getattr(table.launches[0], name)
                         for name in RecordedEvaluation.__slots__
                     },
                     "number": 10_000,
                 }
             )
         )
-        folder.finish(surface.head)
+        folder.finish(table.head)
     assert [one.number for one in table_files.read(path).launches][-1] == 10_000
 
 
 @pytest.mark.parametrize("name", [EVALUATIONS, HISTOGRAMS])
 def test_a_row_that_a_kill_has_cut_off_is_left_out(tmp_path: pathlib.Path, name: str) -> None:
-    surface = recorded.surface()
-    path = written(tmp_path / "toy-20", surface, finish=False)
+    table = recorded.table()
+    path = written(tmp_path / "toy-20", table, finish=False)
     whole = (path / name).read_bytes()
     (path / name).write_bytes(whole[:-5])
     before = table_files.read(path).launches
-    assert len(before) >= len(surface.launches) - 1
+    assert len(before) >= len(table.launches) - 1
     with TableFolder(path) as folder:
-        folder.begin(surface.head)
+        folder.begin(table.head)
     assert (path / name).read_bytes() == whole[: whole[:-5].rfind(b"\n") + 1]
 
 
 def test_two_processes_do_not_record_into_one_folder(tmp_path: pathlib.Path) -> None:
-    surface = recorded.surface()
+    table = recorded.table()
     with TableFolder(tmp_path / "a") as first, TableFolder(tmp_path / "a") as second:
-        first.begin(surface.head)
+        first.begin(table.head)
         with pytest.raises(UsageError, match="another `tune record`"):
-            second.begin(surface.head)
+            second.begin(table.head)
 
 
 def _spoilt_head(path: pathlib.Path) -> None:
@@ -142,7 +142,7 @@ def _no_model(path: pathlib.Path) -> None:
 def test_what_is_wrong_is_one_line(
     tmp_path: pathlib.Path, spoil: Callable[[pathlib.Path], None], told: str
 ) -> None:
-    path = written(tmp_path / "toy-20", recorded.surface())
+    path = written(tmp_path / "toy-20", recorded.table())
     spoil(path)
     with pytest.raises(InvalidTable, match=told) as caught:
         table_files.read(path)
@@ -156,8 +156,8 @@ def test_no_folder_is_one_line(tmp_path: pathlib.Path) -> None:
 
 def test_a_table_of_format_1_is_converted_when_it_is_read(tmp_path: pathlib.Path) -> None:
     """Other names of files, of a key and of columns."""
-    surface = recorded.surface()
-    path = written(tmp_path / "toy-20", surface)
+    table = recorded.table()
+    path = written(tmp_path / "toy-20", table)
     before = table_files.read(path)
     head = (path / HEAD).read_text().replace("version: 2", "version: 1")
     (path / "surface.yaml").write_text(head.replace("\nspawner:", "\nhome:"))
