@@ -70,7 +70,7 @@ def table(**changes: Any) -> BenchmarkTable:
 def write(folder: pathlib.Path, made: BenchmarkTable) -> None:
     with TableFolder(folder / made.head.name) as out:
         out.begin(made.head)
-        for launch in made.launches:
+        for launch in made.evaluations:
             out.append(launch)
         out.finish(made.head)
 

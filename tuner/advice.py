@@ -145,19 +145,19 @@ def trouble_of_default(record: StudyRecord) -> str | None:
     default, _ = failure_counts(record)
     outcomes = [t.outcome for t in record.trials if t.configuration == record.default]
     is_ok = any(outcome.status == "ok" for outcome in outcomes)
-    if is_ok or default.launched > default.failed:
+    if is_ok or default.evaluations > default.failed:
         return None
     return default.reason or (outcomes[-1].reason if outcomes else None)
 
 
 def failure_text(tally: FailureCount) -> str:
     """Describe an arm's failed evaluations, for the end of a sentence."""
-    return f"failed {tally.failed} of {tally.launched} fresh starts ({tally.reason})"
+    return f"failed {tally.failed} of {tally.evaluations} evaluations ({tally.reason})"
 
 
 def share(tally: FailureCount) -> str:
     """Return in words how many of an arm's evaluations failed."""
-    return f"{tally.failed} of {tally.launched}" if tally.failed else "none"
+    return f"{tally.failed} of {tally.evaluations}" if tally.failed else "none"
 
 
 def failures(record: StudyRecord) -> Iterator[str]:

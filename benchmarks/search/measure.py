@@ -223,7 +223,7 @@ def is_done(task: Task, ground: PreparedTable) -> bool:
     except (OSError, ValueError):
         return False
     return bool(
-        kept.get("launches") == len(ground.table.launches)
+        kept.get("launches") == len(ground.table.evaluations)
         and kept.get("trials") == task.condition.trials
         and kept.get("seeds", 0) >= task.seeds
     )
@@ -293,7 +293,7 @@ def summary(ground: PreparedTable, task: Task, replayed: replay.ReplayResult) ->
         "label": task.label,
         "sampler": condition.sampler,
         "trials": condition.trials,
-        "launches": len(ground.table.launches),
+        "launches": len(ground.table.evaluations),
         "profiling": replay_search.profiling_trials(ground, replayed.order),
         "seeds": len(runs),
         "trials_to": {
@@ -339,7 +339,7 @@ def facts_of(ground: PreparedTable) -> dict[str, Any]:
         "cores": head.host["host"]["cores"],
         "cells": cells,
         "feasible": len(truth.candidates),
-        "launches": len(ground.table.launches),
+        "launches": len(ground.table.evaluations),
         "optimum": truth.optimum,
         "optimum_se": truth.optimum_se,
         "default_regret": _finite(truth.regret(ground.problem.default)),

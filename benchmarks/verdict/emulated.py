@@ -90,7 +90,7 @@ SIDE_BY_SIDE = Way(
 
 def course_of(table: BenchmarkTable) -> tuple[DriftModel, float]:
     """What the machine did while a table was recorded, and the length of its blocks."""
-    worked = [launch for launch in table.launches if len(launch.blocks) > 1]
+    worked = [launch for launch in table.evaluations if len(launch.blocks) > 1]
     means: dict[object, list[float]] = {}
     for launch in worked:
         means.setdefault(launch.cell, []).append(np.mean([one.mean_ms for one in launch.blocks]))

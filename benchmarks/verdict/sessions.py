@@ -38,7 +38,7 @@ Array = NDArray[np.float64]
 def logs_of(table: BenchmarkTable) -> dict[Configuration, list[tuple[float, float]]]:
     """By configuration: when each launch began, and the logarithm of its mean."""
     found: dict[Configuration, list[tuple[float, float]]] = collections.defaultdict(list)
-    for launch in table.launches:
+    for launch in table.evaluations:
         if launch.blocks:
             counts = np.array([block.requests for block in launch.blocks], dtype=float)
             means = np.array([block.mean_ms for block in launch.blocks])

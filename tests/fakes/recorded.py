@@ -102,14 +102,14 @@ def table(*, passes: int = 3, every: int = 8, seed: int = 0) -> BenchmarkTable:
         launch(cell, number, rng, sweep=sweep)
         for number, (sweep, cell) in enumerate((p, c) for p in range(passes) for c in cells)
     ]
-    return BenchmarkTable(head=head(is_finished=True, passes=passes), launches=tuple(launches))
+    return BenchmarkTable(head=head(is_finished=True, passes=passes), evaluations=tuple(launches))
 
 
 def written(path: pathlib.Path, recorded: BenchmarkTable) -> pathlib.Path:
     """The table in a folder of its own, finished."""
     with TableFolder(path) as folder:
         folder.begin(recorded.head)
-        for launch_ in recorded.launches:
+        for launch_ in recorded.evaluations:
             folder.append(launch_)
         folder.finish(recorded.head)
     return path

@@ -297,7 +297,7 @@ def study(
         verdict=verdict,
         failure_counts={}
         if verdict is None
-        else {"default": FailureCount(launched=5), "best": FailureCount(launched=5)},
+        else {"default": FailureCount(evaluations=5), "best": FailureCount(evaluations=5)},
         notes=notes,
         environment=ENVIRONMENT,
         settings={"model": "resnet", "concurrency": concurrency, "trials": trials, "seed": seed},

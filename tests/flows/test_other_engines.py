@@ -124,7 +124,7 @@ def test_an_interrupted_study_goes_on_with_the_engine_it_began_with(
 
 
 def test_samplers_are_compared_on_another_engine(tmp_path: pathlib.Path) -> None:
-    """The same searches, and winners on fresh starts."""
+    """The same searches, and winners on round evaluations."""
     path = other_engines.written(tmp_path)
     done = tune(
         tmp_path,

@@ -235,8 +235,8 @@ def test_the_winner_is_shown_in_an_open_loop(finished: tuple[pathlib.Path, Done]
     shown = answer["open_loop"]
     rates = [launch["throughput_per_s"] for launch in answer["verdict"]["best"]]
     assert min(rates) - 1e-6 <= shown["rate_per_s"] / 0.8 <= max(rates) + 1e-6
-    assert [start["role"] for start in shown["starts"]] == ["default", "best"]
-    best = shown["starts"][1]
+    assert [start["role"] for start in shown["evaluations"]] == ["default", "best"]
+    best = shown["evaluations"][1]
     assert best["outcome"]["status"] == "ok", best["outcome"]
     assert best["measurement"]["seconds"] == pytest.approx(1.2)
     folder = folder / "runs" / "one"
@@ -353,7 +353,7 @@ def test_kill_loses_the_running_trial_and_leaves_no_process(killed: Killed) -> N
 
 def test_kill_in_the_verification_keeps_the_pairs_before_it(killed: Killed) -> None:
     """After `kill -9` in the second pair, resume launches that pair, and no trial."""
-    whole = len(killed.before["starts"]) // 2 * 2
+    whole = len(killed.before["evaluations"]) // 2 * 2
     assert whole >= 2
     assert killed.resumed.code == 0, killed.resumed.err
     told = killed.resumed.err.splitlines()
@@ -361,7 +361,7 @@ def test_kill_in_the_verification_keeps_the_pairs_before_it(killed: Killed) -> N
     assert verified == [f"{number}/4" for number in range(whole + 1, 5)]
     answer = json.loads(killed.resumed.out)
     assert answer["best"] == killed.before["best"]
-    kept = killed.before["starts"][0]
+    kept = killed.before["evaluations"][0]
     assert kept["role"] == "default"
     assert answer["verdict"]["default"][0] == kept["measurement"]
     assert killed.searched.count("COMPLETE") == 2

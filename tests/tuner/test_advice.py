@@ -63,9 +63,9 @@ def test_the_default_is_advised_unless_the_best_was_shown_to_be_better(
 
 
 def with_failures(record: StudyRecord, default: int, best: int, *, of: int = 10) -> StudyRecord:
-    """The study with a verification in which so many fresh starts failed."""
+    """The study with a verification in which so many round evaluations failed."""
     tallies = {
-        role: FailureCount(launched=of, failed=count, reason="peak 64 MiB" if count else "")
+        role: FailureCount(evaluations=of, failed=count, reason="peak 64 MiB" if count else "")
         for role, count in (("default", default), ("best", best))
     }
     return dataclasses.replace(record, failure_counts=tallies)
@@ -77,8 +77,8 @@ def with_failures(record: StudyRecord, default: int, best: int, *, of: int = 10)
         (
             with_failures(with_verdict("better"), 0, 8),
             False,
-            "the best found failed 8 of 10 fresh starts (peak 64 MiB), the default none",
-            "no solution: it failed 8 of 10 fresh starts (peak 64 MiB), the default none",
+            "the best found failed 8 of 10 evaluations (peak 64 MiB), the default none",
+            "no solution: it failed 8 of 10 evaluations (peak 64 MiB), the default none",
         ),
         (with_failures(with_verdict("better"), 1, 2), False, "the default 1 of 10", "no solution"),
         (with_failures(with_verdict("better"), 2, 2), True, "shown to be better", "is better"),
@@ -87,8 +87,8 @@ def with_failures(record: StudyRecord, default: int, best: int, *, of: int = 10)
         (
             with_failures(BARE, 10, 0),
             True,
-            "the default failed 10 of 10 fresh starts (peak 64 MiB), the best none",
-            "The default failed 10 of 10 fresh starts",
+            "the default failed 10 of 10 evaluations (peak 64 MiB), the best none",
+            "The default failed 10 of 10 evaluations",
         ),
         (with_failures(with_verdict("worse"), 8, 0), True, "the default failed 8 of 10", "8 of 10"),
         (with_failures(BARE, 10, 10), False, "too few pairs", "Too few pairs"),
@@ -126,7 +126,7 @@ def test_nothing_is_advised_where_neither_works_afresh() -> None:
     record = with_failures(UNLUCKY, 10, 10)
     assert advice.advise(record) is None
     assert advice.export_of_best(record) is None
-    assert "failed 10 of 10 fresh starts" in advice.why_nothing(record)
+    assert "failed 10 of 10 evaluations" in advice.why_nothing(record)
     assert "The default does not work here" in headline.headline(record)
     assert "best.yaml" not in str(page_header.answer(record))
 
@@ -143,7 +143,7 @@ def test_nothing_is_advised_where_neither_works_afresh() -> None:
 def test_the_answer_is_green_only_where_the_best_is_better(
     record: StudyRecord, tone: str | None
 ) -> None:
-    """Failures of fresh starts colour it, too."""
+    """Failures of round evaluations colour it, too."""
     assert headline.tone(record) == tone
 
 

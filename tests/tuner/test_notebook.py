@@ -29,7 +29,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> RunFolder:
     runs.mkdir()
     folder, _, search = searches.searched(runs)
     ending = VerificationState(
-        stopped="the budget is used up", best=search.recommend(), pairs=4, starts=()
+        stopped="the budget is used up", best=search.recommend(), pairs=4, evaluations=()
     )
     study_files.save_verification_state(folder, ending)
     study_files.save_end(folder, ending, studies.study().verdict)

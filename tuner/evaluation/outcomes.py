@@ -39,24 +39,24 @@ def of_deaths(facts: ReplicaFacts) -> Outcome | None:
 
 
 def count_failures(
-    starts: Iterable[RoundEvaluation], limits: Sequence[MetricConstraint] = ()
+    evaluations: Iterable[RoundEvaluation], limits: Sequence[MetricConstraint] = ()
 ) -> dict[str, FailureCount]:
     """Count evaluations and failures by arm; an arm that violates a constraint fails throughout."""
     found: dict[str, FailureCount] = {}
     measured: dict[str, list[Measurement]] = {}
-    for start in starts:
-        if start.measurement is not None:
-            measured.setdefault(start.role, []).append(start.measurement)
-        before = found.get(start.role, FailureCount())
-        is_ok = start.measurement is not None
-        found[start.role] = FailureCount(
-            launched=before.launched + 1,
+    for evaluation in evaluations:
+        if evaluation.measurement is not None:
+            measured.setdefault(evaluation.role, []).append(evaluation.measurement)
+        before = found.get(evaluation.role, FailureCount())
+        is_ok = evaluation.measurement is not None
+        found[evaluation.role] = FailureCount(
+            evaluations=before.evaluations + 1,
             failed=before.failed + (not is_ok),
-            reason=before.reason if is_ok else start.outcome.reason,
+            reason=before.reason if is_ok else evaluation.outcome.reason,
         )
     for role, measurements in measured.items():
         why = find_violation(limits, measurements)
         if why is not None:
-            count = found[role].launched
-            found[role] = FailureCount(launched=count, failed=count, reason=why)
+            count = found[role].evaluations
+            found[role] = FailureCount(evaluations=count, failed=count, reason=why)
     return found

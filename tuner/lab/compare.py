@@ -173,7 +173,7 @@ def _runs(
         failures += [
             f"the winner of {sampler} in repeat {repeat} {failure_text(tally)}"
             for sampler, tally in outcomes.count_failures(
-                measured.starts, settings.measurement.limits
+                measured.evaluations, settings.measurement.limits
             ).items()
             if tally.failed
         ]
@@ -221,20 +221,22 @@ def _remeasure(
 ) -> verification.Rounds:
     begun_s = time.monotonic()
 
-    def report(starts: Sequence[RoundEvaluation], _evaluation: Evaluation) -> None:
+    def report(evaluations: Sequence[RoundEvaluation], _evaluation: Evaluation) -> None:
         terminal.check()
-        evaluator.stream = 1 + len(starts) // len(winners)  # one for each round; searches have 0
-        last, whole = starts[-1], rounds * len(winners)
-        each_s = (time.monotonic() - begun_s) / len(starts)
+        evaluator.stream = 1 + len(evaluations) // len(
+            winners
+        )  # one for each round; searches have 0
+        last, whole = evaluations[-1], rounds * len(winners)
+        each_s = (time.monotonic() - begun_s) / len(evaluations)
         progress.verification(
-            len(starts),
+            len(evaluations),
             whole,
             last,
-            left_s=(whole - len(starts)) * each_s + later_s,
+            left_s=(whole - len(evaluations)) * each_s + later_s,
         )
 
     if not winners:
-        return verification.Rounds(starts=(), measurements={})
+        return verification.Rounds(evaluations=(), measurements={})
     evaluator.stream = 1
     with verification.open_rounds(
         evaluator, winners, round_trip_s=round_trip_s, say=progress.say

@@ -56,7 +56,7 @@ class NoiseResult:
     """Spread between evaluations of one configuration, as shares (0.05 means 5 %)."""
 
     model: str
-    launches: int
+    evaluations: int
     components: VarianceComponents
     trial_sd: float
     useful_s: float
@@ -95,7 +95,7 @@ def clean() -> tuple[str, ...]:
     return (*removed, *done)
 
 
-def noise_of(target: TargetSettings, *, launches: int) -> NoiseResult:
+def noise_of(target: TargetSettings, *, evaluations: int) -> NoiseResult:
     """Evaluate one configuration several times, and decompose the variance."""
     card = problem.find_spec(target.model, is_trusted=target.trust)
     settings = MeasurementSettings()
@@ -109,7 +109,7 @@ def noise_of(target: TargetSettings, *, launches: int) -> NoiseResult:
     ) as evaluator:
         served = start_target(evaluator)
         evaluator.send(problem.payloads_of(target, card, served, seed=0))
-        for _ in range(launches):
+        for _ in range(evaluations):
             before_s = time.monotonic()
             evaluation = evaluator.evaluate_on_new_server(Configuration({}))
             if evaluation.measurement is None:
@@ -124,7 +124,7 @@ def noise_of(target: TargetSettings, *, launches: int) -> NoiseResult:
     pairs = power.pairs_within(VERIFICATION_S, start_s=start_s, measured_s=settings.measured_s)
     return NoiseResult(
         model=served.model,
-        launches=launches,
+        evaluations=evaluations,
         components=components,
         trial_sd=trial_sd,
         useful_s=variance_components.useful_seconds(
@@ -139,7 +139,7 @@ def sentences(found: NoiseResult) -> tuple[str, ...]:
     """Describe the measured noise in sentences."""
     evaluation_sd = found.components.evaluation_sd
     lines = [
-        f"{found.model}, {found.launches} evaluations: blocks of one evaluation differ by "
+        f"{found.model}, {found.evaluations} evaluations: blocks of one evaluation differ by "
         f"{found.components.block_sd:.1%} (standard deviation), evaluations by "
         + ("an unknown amount" if evaluation_sd is None else f"{evaluation_sd:.1%}"),
         f"one evaluation estimates its mean to {found.trial_sd:.1%}",

@@ -69,7 +69,7 @@ class PreparedTable:
         """Median duration of the recorded trials."""
         took_s = [
             evaluation.startup_s + evaluation.loaded_s
-            for evaluation in self.table.launches
+            for evaluation in self.table.evaluations
             if evaluation.histogram is not None
         ]
         return statistics.median(took_s)

@@ -81,7 +81,7 @@ def record(order: RecordSpec, *, terminal: Terminal) -> RecordResult:
             profile = prediction.profile_of(evaluator, problem)
             head = dataclasses.replace(head, profile=None if profile is None else profile.as_json())
         folder.begin(head)
-        evaluations = list(known.launches) if known is not None else []
+        evaluations = list(known.evaluations) if known is not None else []
         before = len(evaluations)
         recorder = _Recorder(order, folder, evaluator, problem, head, terminal)
         try:
@@ -91,7 +91,7 @@ def record(order: RecordSpec, *, terminal: Terminal) -> RecordResult:
             raise Interrupted(f"{kept}; repeat the command to continue") from None
         folder.finish(head)
     return RecordResult(
-        table=BenchmarkTable(head=head, launches=tuple(evaluations)),
+        table=BenchmarkTable(head=head, evaluations=tuple(evaluations)),
         measured=len(evaluations) - before,
     )
 
@@ -114,7 +114,7 @@ class _Recorder:
         self._terminal = terminal
         self._table = BenchmarkTable(
             head=head,
-            launches=(),
+            evaluations=(),
             deadline_ms=order.settings.measurement.slo_ms,
             paid=evaluator.prices,
         )

@@ -146,7 +146,7 @@ def verdict_of(
         )
         best = final_selection.rank_shortlist(
             believed,
-            rounds.starts,
+            rounds.evaluations,
             objective=search.objective,
             default=default,
             cores=ground.problem.environment.machine.cores,

@@ -107,7 +107,7 @@ def with_warm_start(
     study = SourceStudy(
         name=order.after.table.head.name,
         environment=order.after.problem.environment,
-        launches=tuple(
+        evaluations=tuple(
             (trial.configuration, trial.objective)
             for trial in search.trials
             if trial.objective is not None

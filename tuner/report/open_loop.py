@@ -32,7 +32,7 @@ def sentences(study: StudyRecord) -> Iterator[str]:
     if found is None:
         return
     told = "; ".join(f"the {role} {_did(found, role)}" for role in reversed(ARMS))
-    yield f"In {title(found)}, one fresh start each: {told}."
+    yield f"In {title(found)}, one evaluation each: {told}."
 
 
 def cautions(study: StudyRecord) -> Iterator[str]:
@@ -63,9 +63,9 @@ def section(study: StudyRecord) -> tuple[Markup, ...]:
     found = study.open_loop
     if found is None:
         return ()
-    starts = [found.of(role) for role in ARMS]
+    evaluations = [found.of(role) for role in ARMS]
     rows = [
-        row(label, *(_cell(start.measurement, field) for start in starts))
+        row(label, *(_cell(evaluation.measurement, field) for evaluation in evaluations))
         for label, field in (
             ("mean (ms)", "mean_ms"),
             ("p50 (ms)", "p50_ms"),
@@ -76,12 +76,12 @@ def section(study: StudyRecord) -> tuple[Markup, ...]:
         )
     ]
     failed = [
-        soft(f"The {start.role}: {start.outcome.reason}.")
-        for start in starts
-        if start.measurement is None
+        soft(f"The {evaluation.role}: {evaluation.outcome.reason}.")
+        for evaluation in evaluations
+        if evaluation.measurement is None
     ]
     caption = (
-        f"Default and best in {title(found)}: latency counts from when a request was due. One fresh start "
+        f"Default and best in {title(found)}: latency counts from when a request was due. One evaluation "
         "of each, so a small difference means nothing."
     )
     shown = table(["", *tables.arm_heads()], rows, class_="figures")
@@ -89,10 +89,10 @@ def section(study: StudyRecord) -> tuple[Markup, ...]:
 
 
 def _did(found: OpenLoopCheck, arm: str) -> str:
-    start = found.of(arm)
-    if start.measurement is None:
-        return f"{start.outcome.status} ({start.outcome.reason})"
-    return f"mean {formatting.number(start.measurement.mean_ms)} ms, {_p99(start.measurement)}"
+    evaluation = found.of(arm)
+    if evaluation.measurement is None:
+        return f"{evaluation.outcome.status} ({evaluation.outcome.reason})"
+    return f"mean {formatting.number(evaluation.measurement.mean_ms)} ms, {_p99(evaluation.measurement)}"
 
 
 def _p99(measured: Measurement) -> str:

@@ -154,12 +154,12 @@ def compare(order: AbSpec, *, terminal: Terminal) -> AbResult:
         verdict=verdict,
         objective=_objective(order),
         limit=order.limit,
-        decision=_decision(order, verdict, count_failures(rounds.starts)),
+        decision=_decision(order, verdict, count_failures(rounds.evaluations)),
         why_in_turn=why,
         runs=tuple(role for role, side in sides.items() if side.is_running),
         seconds=time.monotonic() - begun_s,
-        repeats=sum(one.measurement.repeats for one in rounds.starts if one.measurement),
-        tallies=count_failures(rounds.starts),
+        repeats=sum(one.measurement.repeats for one in rounds.evaluations if one.measurement),
+        tallies=count_failures(rounds.evaluations),
     )
 
 
@@ -181,13 +181,13 @@ def _rounds(
     last_s = time.monotonic()
     rule: sequential.StoppingRule | None = None
 
-    def report(starts: Sequence[RoundEvaluation], _evaluation: object) -> None:
+    def report(evaluations: Sequence[RoundEvaluation], _evaluation: object) -> None:
         terminal.check()
-        _check_arms(starts)
-        evaluator.stream = 1 + len(starts) // len(ARMS)
-        if len(starts) % 2:
+        _check_arms(evaluations)
+        evaluator.stream = 1 + len(evaluations) // len(ARMS)
+        if len(evaluations) % 2:
             return
-        number, pair = len(starts) // 2, {one.role: one for one in starts[-2:]}
+        number, pair = len(evaluations) // 2, {one.role: one for one in evaluations[-2:]}
         found = [pair[role].measurement for role in ARMS]
         if None in found:
             lost = [one for one in pair.values() if one.measurement is None]
@@ -208,7 +208,7 @@ def _rounds(
         round_s, last_s = now_s - last_s, now_s
         left_s = settings.search.max_time_s - (now_s - begun_s)
         if rounds.complete_rounds < comparison.MIN_PAIRS or left_s <= 0:
-            return left_s <= 0 and len(rounds.starts) >= len(ARMS) * comparison.MIN_PAIRS
+            return left_s <= 0 and len(rounds.evaluations) >= len(ARMS) * comparison.MIN_PAIRS
         if rule is None:  # from the last round's time, as servers settle in the first
             fits = rounds.complete_rounds + int(left_s / round_s)
             rule = _rule(order, max(sequential.MIN_PAIRS, min(MAX_ROUNDS, fits)))
@@ -227,16 +227,16 @@ def _rule(order: AbSpec, most: int) -> sequential.StoppingRule:
     )
 
 
-def _check_arms(starts: Sequence[RoundEvaluation]) -> None:
+def _check_arms(evaluations: Sequence[RoundEvaluation]) -> None:
     for role in ARMS:
-        own = [one for one in starts if one.role == role][-LOST_ROUNDS:]
+        own = [one for one in evaluations if one.role == role][-LOST_ROUNDS:]
         if len(own) == LOST_ROUNDS and all(one.measurement is None for one in own):
             raise TunerError(f"{role} cannot be measured: {own[-1].outcome.reason}")
 
 
 def _verdict(order: AbSpec, rounds: verification.Rounds) -> Verdict:
     if rounds.complete_rounds < comparison.MIN_PAIRS:
-        reasons = [one.outcome.reason for one in rounds.starts if one.measurement is None]
+        reasons = [one.outcome.reason for one in rounds.evaluations if one.measurement is None]
         why = f": {reasons[-1]}" if reasons else "; use more time (--max-time)"
         raise TunerError(f"{rounds.complete_rounds} rounds worked, too few to compare{why}")
     found = comparison.compare(
@@ -246,7 +246,9 @@ def _verdict(order: AbSpec, rounds: verification.Rounds) -> Verdict:
         rule=_rule(order, max(rounds.complete_rounds, comparison.MIN_PAIRS)),
         names=ARMS,
     )
-    return dataclasses.replace(found, evaluation_sd=verification.evaluation_sd(rounds.starts, ARMS))
+    return dataclasses.replace(
+        found, evaluation_sd=verification.evaluation_sd(rounds.evaluations, ARMS)
+    )
 
 
 def _decision(order: AbSpec, verdict: Verdict, tallies: Mapping[str, FailureCount]) -> str:

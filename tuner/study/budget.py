@@ -150,9 +150,11 @@ class Budget:
         """Return the number of verification rounds in a study that takes this time."""
         study = dataclasses.replace(self, max_time_s=spent_s)
         left_s = study.reserved_for_verification_s
-        finals = study.final_rounds_in(left_s, MAX_SHORTLIST)
-        if finals:
-            left_s -= finals * MAX_SHORTLIST * self.compared_s + self._begun_s(MAX_SHORTLIST)
+        selection_rounds = study.final_rounds_in(left_s, MAX_SHORTLIST)
+        if selection_rounds:
+            left_s -= selection_rounds * MAX_SHORTLIST * self.compared_s + self._begun_s(
+                MAX_SHORTLIST
+            )
         return max(0, int((left_s - self.open_s - self._begun_s(2)) / (2 * self.compared_s)))
 
     def left_s(self, done: int, walls_s: Sequence[float]) -> float:

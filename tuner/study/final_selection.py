@@ -36,7 +36,7 @@ def name_arms(finalists: Sequence[Configuration]) -> dict[str, Configuration]:
 
 def rank_shortlist(
     posterior: Shortlist,
-    starts: Sequence[RoundEvaluation],
+    evaluations: Sequence[RoundEvaluation],
     *,
     objective: Objective,
     default: Configuration,
@@ -50,22 +50,22 @@ def rank_shortlist(
 
     Args:
         posterior: in the order of the arms.
-        starts: complete rounds of all arms; may be empty.
+        evaluations: complete rounds of all arms; may be empty.
         default: ties go to the cheapest configuration, then to the one nearest to the default.
     """
     roles = list(name_arms(posterior.configurations))
-    failed = {start.role for start in starts if start.measurement is None}
+    failed = {evaluation.role for evaluation in evaluations if evaluation.measurement is None}
     failed |= {
         role
         for role in roles
         if find_violation(
-            limits, [one.measurement for one in starts if one.role == role and one.measurement]
+            limits, [one.measurement for one in evaluations if one.role == role and one.measurement]
         )
     }
     kept = [place for place, role in enumerate(roles) if role not in failed] or list(
         range(len(roles))
     )
-    values = _values(starts, [roles[place] for place in kept], objective)
+    values = _values(evaluations, [roles[place] for place in kept], objective)
     configurations = [posterior.configurations[place] for place in kept]
     choice = choose(
         Posterior(
@@ -91,10 +91,12 @@ def rank_shortlist(
     return (found[choice.chosen], *sorted(others, key=lambda one: not one.is_tied))
 
 
-def _values(starts: Sequence[RoundEvaluation], arms: Sequence[str], objective: Objective) -> Array:
+def _values(
+    evaluations: Sequence[RoundEvaluation], arms: Sequence[str], objective: Objective
+) -> Array:
     """Return the minimised objective in rounds without failures, (rounds, arms)."""
     rounds = verification.count_rounds(
-        [start for start in starts if start.role in arms], tuple(arms)
+        [evaluation for evaluation in evaluations if evaluation.role in arms], tuple(arms)
     )
     values = [
         [objective.to_minimise(rounds.measurements[role][index]) for role in arms]
@@ -109,13 +111,13 @@ def for_interleaving(posterior: Shortlist) -> Shortlist:
 
 
 def assumed_sd(
-    posterior: Shortlist, starts: Sequence[RoundEvaluation] = (), *, objective: Objective
+    posterior: Shortlist, evaluations: Sequence[RoundEvaluation] = (), *, objective: Objective
 ) -> float:
     """Return the assumed spread of the log ratio of two evaluations.
 
     It comes from search and final selection, with a margin because comparisons take longer.
     """
-    values = _values(starts, list(name_arms(posterior.configurations)), objective)
+    values = _values(evaluations, list(name_arms(posterior.configurations)), objective)
     sd = (
         evaluation_sd(np.log(values), posterior.evaluation_sd)
         if len(values)

@@ -29,10 +29,12 @@ def resumable(folder: RunFolder | None, kept: str = EVERYTHING) -> Iterator[None
         raise Interrupted(f"{kept}; {go_on(folder)}") from None
 
 
-def describe_saved(*, trials: int, cut_off: Sequence[int] = (), starts: int | None = None) -> str:
-    """Describe what is saved; `starts` counts round evaluations, or is None during the search."""
-    if starts is not None:
-        return f"the search and {starts} evaluations of the verification are saved"
+def describe_saved(
+    *, trials: int, cut_off: Sequence[int] = (), evaluations: int | None = None
+) -> str:
+    """Describe what is saved; `evaluations` counts round evaluations, or is None during the search."""
+    if evaluations is not None:
+        return f"the search and {evaluations} evaluations of the verification are saved"
     if not trials:
         return "no trial has ended, so there is no result yet"
     dropped = "".join(f", and trial {number}, which was running, is not" for number in cut_off)

@@ -245,15 +245,17 @@ def _handle_interrupt(setup: StudyRun) -> Interrupted:
     cut_off = setup.store.give_up_running("interrupted by a signal")
     setup.keep_used()
     ending = study_files.read_verification_state(setup.folder)
-    starts = 0
+    evaluations = 0
     if ending is not None:
-        starts = len(verification.whole(ending.starts, len(ending.arms)))
+        evaluations = len(verification.whole(ending.evaluations, len(ending.arms)))
         if ending.shortlist:
-            starts += len(verification.whole(ending.finals, len(ending.shortlist)))
+            evaluations += len(
+                verification.whole(ending.selection_evaluations, len(ending.shortlist))
+            )
     kept = interruption.describe_saved(
         trials=len(setup.store.trials()),
         cut_off=cut_off,
-        starts=None if ending is None else starts,
+        evaluations=None if ending is None else evaluations,
     )
     return Interrupted(f"{kept}; {interruption.go_on(setup.folder)}")
 
@@ -283,9 +285,9 @@ def _plan(setup: StudyRun, search: Search, ending: VerificationState | None) -> 
     done, fits = len(search.trials), budget.trials_in(left_s)
     expected_s = budget.left_s(done, [])
     if ending is not None:
-        left = len(ending.arms) * ending.pairs - len(ending.starts)
+        left = len(ending.arms) * ending.pairs - len(ending.evaluations)
         if ending.ranked_shortlist is None:
-            left += max(0, FINAL_ROUNDS * len(ending.shortlist) - len(ending.finals))
+            left += max(0, FINAL_ROUNDS * len(ending.shortlist) - len(ending.selection_evaluations))
         expected_s = left * budget.compared_s + (0.0 if ending.open_loop else budget.open_s)
     return StudyPlan(
         name=setup.folder.name,

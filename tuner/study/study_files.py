@@ -21,6 +21,7 @@ from tuner.metrics import prices
 from tuner.metrics.metric_constraints import MetricConstraint
 from tuner.settings.study import StudySettings
 from tuner.store import records
+from tuner.store.conversion import with_current_keys
 from tuner.store.run_folder import RunFolder
 from tuner.store.study_store import StudyStore
 from tuner.study.interruption import resume_command
@@ -152,7 +153,7 @@ def save_verification_state(folder: RunFolder, ending: VerificationState) -> Non
 
 def read_verification_state(folder: RunFolder) -> VerificationState | None:
     """Return the saved state, or None during the search; raise UsageError if the file is broken."""
-    data = folder.read_json(VERIFICATION_STATE_FILE)
+    data = with_current_keys(folder.read_json(VERIFICATION_STATE_FILE))
     try:
         return None if data is None else VerificationState.from_json(data)
     except (AttributeError, KeyError, TypeError) as error:
@@ -173,7 +174,7 @@ def save_end(
     end = StudyEnd(
         best=ending.best,
         verdict=verdict,
-        failure_counts=outcomes.count_failures(ending.starts, limits),
+        failure_counts=outcomes.count_failures(ending.evaluations, limits),
         shortlist=ending.ranked_shortlist or (),
         pareto_front=ending.pareto_front,
         stopped=ending.stopped,
@@ -184,7 +185,7 @@ def save_end(
 
 def read_end(folder: RunFolder) -> StudyEnd | None:
     """Return a study's end, or None before it; raise UsageError if the file is broken."""
-    data = folder.read_json(VERDICT_FILE)
+    data = with_current_keys(folder.read_json(VERDICT_FILE))
     try:
         return None if data is None else StudyEnd.from_json(data)
     except (AttributeError, KeyError, TypeError, ValueError) as error:
@@ -238,7 +239,7 @@ def read(folder: RunFolder, store: StudyStore, settings: StudySettings) -> Study
         shortlist=end.shortlist,
         open_loop=end.open_loop,
         failure_counts=outcomes.count_failures(
-            () if ending is None else ending.starts, settings.measurement.limits
+            () if ending is None else ending.evaluations, settings.measurement.limits
         ),
         notes=(*store.notes(), stopped_of(folder)),
         environment=environment,

@@ -97,7 +97,7 @@ def choose_best(setup: StudyRun, search: Search, ending: VerificationState) -> V
     finalists, budget = ending.shortlist, search.budget
     left_s = setup.left_s()
     rounds = budget.final_rounds_in(left_s, len(finalists)) if len(finalists) > 1 else 0
-    starts = ending.finals
+    evaluations = ending.selection_evaluations
     if rounds:
         roles = final_selection.name_arms(finalists)
         setup.progress.say(
@@ -106,26 +106,26 @@ def choose_best(setup: StudyRun, search: Search, ending: VerificationState) -> V
         )
         for role, one in roles.items():
             setup.progress.say(f"{role}: {setup.progress.differences(one)}")
-        starts = _alternate(
+        evaluations = _alternate(
             setup,
             roles,
             rounds=rounds,
-            done=verification.whole(ending.finals, len(roles)),
-            keep=lambda finals: dataclasses.replace(ending, finals=finals),
+            done=verification.whole(ending.selection_evaluations, len(roles)),
+            keep=lambda made: dataclasses.replace(ending, selection_evaluations=made),
             is_enough=lambda _: setup.left_s() <= budget.least_s,
-        ).starts
+        ).evaluations
     belief = search.finalists(MAX_SHORTLIST)
-    is_cut = any(one.slices_ms for one in starts) if starts else budget.uses_time_slices
+    is_cut = any(one.slices_ms for one in evaluations) if evaluations else budget.uses_time_slices
     if belief is not None and is_cut:
         belief = final_selection.for_interleaving(belief)
-    presumed_sd = ending.presumed_sd
+    assumed_sd = ending.assumed_sd
     standings: tuple[ShortlistEntry, ...] = ()
     if belief is not None:
-        presumed_sd = final_selection.assumed_sd(belief, starts, objective=search.objective)
+        assumed_sd = final_selection.assumed_sd(belief, evaluations, objective=search.objective)
     if belief is not None and len(finalists) > 1:
         standings = final_selection.rank_shortlist(
             belief,
-            starts,
+            evaluations,
             objective=search.objective,
             default=setup.problem.default,
             cores=setup.problem.environment.machine.cores,
@@ -141,9 +141,9 @@ def choose_best(setup: StudyRun, search: Search, ending: VerificationState) -> V
     return dataclasses.replace(
         ending,
         best=best,
-        finals=tuple(starts),
+        selection_evaluations=tuple(evaluations),
         ranked_shortlist=standings,
-        presumed_sd=presumed_sd,
+        assumed_sd=assumed_sd,
         pairs=budget.pairs_in(setup.left_s(), arms=len(ending.arms)),
     )
 
@@ -156,10 +156,10 @@ def verify(
     if sides is None:
         return ending, None
     names = setup.settings.measurement.names
-    compared = verification.Pairs(names=names, most=ending.pairs, sd=ending.presumed_sd)
+    compared = verification.Pairs(names=names, most=ending.pairs, sd=ending.assumed_sd)
 
     def is_enough(rounds: verification.Rounds) -> bool:
-        begun = len(rounds.starts) // len(sides)
+        begun = len(rounds.evaluations) // len(sides)
         return compared.is_enough(rounds) or (
             begun >= sequential.MIN_PAIRS and setup.left_s() <= keeps_s
         )
@@ -168,15 +168,15 @@ def verify(
         setup,
         sides,
         rounds=ending.pairs,
-        done=verification.whole(ending.starts, len(sides)),
-        keep=lambda starts: dataclasses.replace(ending, starts=starts),
+        done=verification.whole(ending.evaluations, len(sides)),
+        keep=lambda evaluations: dataclasses.replace(ending, evaluations=evaluations),
         is_enough=is_enough,
     )
-    ending = dataclasses.replace(ending, starts=rounds.starts)
+    ending = dataclasses.replace(ending, evaluations=rounds.evaluations)
     verdict = compared.verdict(rounds)
     if verdict is None:
         return ending, None
-    beside = verification.among(rounds.starts, "prediction", "best")
+    beside = verification.among(rounds.evaluations, "prediction", "best")
     if ending.prediction is not None and beside.complete_rounds >= comparison.MIN_PAIRS:
         against = comparison.compare_with_prediction(
             guess=beside.measurements["prediction"],
@@ -206,7 +206,7 @@ def check_open_loop(
     rate_per_s = OPEN_SHARE * statistics.geometric_mean(rates)
     load = OpenLoopPlan(rate_per_s=rate_per_s, seed=settings.search.seed)
     setup.evaluator.stream = 0
-    starts = []
+    evaluations = []
     for role, configuration in (("default", setup.problem.default), ("best", ending.best)):
         assert configuration is not None, "a verdict has a best"
         seconds = OPEN_LOADS * settings.measurement.measured_s
@@ -214,11 +214,11 @@ def check_open_loop(
         last = RoundEvaluation(
             role=role, outcome=evaluation.outcome, measurement=evaluation.measurement
         )
-        starts.append(last)
+        evaluations.append(last)
         setup.progress.print_open_round(last, rate_per_s)
         setup.keep_used()
         setup.terminal.check()
-    shown = OpenLoopCheck(rate_per_s=rate_per_s, share=OPEN_SHARE, starts=tuple(starts))
+    shown = OpenLoopCheck(rate_per_s=rate_per_s, share=OPEN_SHARE, evaluations=tuple(evaluations))
     ending = dataclasses.replace(ending, open_loop=shown)
     study_files.save_verification_state(setup.folder, ending)
     return ending
@@ -238,14 +238,14 @@ def _alternate(
     begun_s = time.monotonic()
     setup.evaluator.stream = 1 + len(done) // len(arms)
 
-    def report(starts: Sequence[RoundEvaluation], evaluation: Evaluation) -> None:
-        number, last = len(starts), starts[-1]
+    def report(evaluations: Sequence[RoundEvaluation], evaluation: Evaluation) -> None:
+        number, last = len(evaluations), evaluations[-1]
         setup.evaluator.stream = 1 + number // len(arms)  # one per round; 0 is the search's
         if evaluation.records is not None and number <= len(arms):
             setup.folder.write_bytes(
                 f"verification/{last.role}.npz", records.encode(evaluation.records)
             )
-        study_files.save_verification_state(setup.folder, keep(tuple(starts)))
+        study_files.save_verification_state(setup.folder, keep(tuple(evaluations)))
         setup.keep_used()
         each_s = (time.monotonic() - begun_s) / (number - len(done))
         whole = len(arms) * rounds

@@ -104,7 +104,7 @@ def open_rounds(
 class Rounds:
     """Round evaluations, and the measurements of complete rounds by arm."""
 
-    starts: tuple[RoundEvaluation, ...]
+    evaluations: tuple[RoundEvaluation, ...]
     """All round evaluations, including failed ones."""
     measurements: Mapping[str, tuple[Measurement, ...]]
 
@@ -131,15 +131,17 @@ def alternate(
         is_enough: whether to stop after a round; None to run all rounds.
     """
     roles = source.arms
-    starts = list(whole(done, len(roles)))
+    evaluations = list(whole(done, len(roles)))
     waiting = list(order(roles, rounds))
-    while len(starts) < len(waiting):
-        if starts and is_enough is not None and is_enough(count_rounds(starts, roles)):
+    while len(evaluations) < len(waiting):
+        if evaluations and is_enough is not None and is_enough(count_rounds(evaluations, roles)):
             break
-        for role, evaluation in source.round(waiting[len(starts) : len(starts) + len(roles)]):
-            starts.append(_judge(role, evaluation, needs))
-            report(tuple(starts), evaluation)
-    return count_rounds(starts, roles)
+        for role, evaluation in source.round(
+            waiting[len(evaluations) : len(evaluations) + len(roles)]
+        ):
+            evaluations.append(_judge(role, evaluation, needs))
+            report(tuple(evaluations), evaluation)
+    return count_rounds(evaluations, roles)
 
 
 def slowest_latency_s(trials: Iterable[Trial], configurations: Iterable[Configuration]) -> float:
@@ -153,9 +155,9 @@ def slowest_latency_s(trials: Iterable[Trial], configurations: Iterable[Configur
     return max(means, default=0.0) / 1e3
 
 
-def whole(starts: Sequence[RoundEvaluation], size: int) -> Sequence[RoundEvaluation]:
+def whole(evaluations: Sequence[RoundEvaluation], size: int) -> Sequence[RoundEvaluation]:
     """Return the evaluations of whole rounds, without an interrupted round."""
-    return starts[: len(starts) // size * size]
+    return evaluations[: len(evaluations) // size * size]
 
 
 def _judge(arm: str, evaluation: Evaluation, needs: EvaluationRequirements) -> RoundEvaluation:
@@ -177,9 +179,9 @@ def order(arms: Sequence[str], rounds: int) -> Iterator[str]:
         yield from arms if index % 2 == 0 else reversed(arms)
 
 
-def among(starts: Sequence[RoundEvaluation], *arms: str) -> Rounds:
+def among(evaluations: Sequence[RoundEvaluation], *arms: str) -> Rounds:
     """Return whole rounds of these arms; failures of other arms do not count."""
-    return count_rounds([start for start in starts if start.role in arms], arms)
+    return count_rounds([evaluation for evaluation in evaluations if evaluation.role in arms], arms)
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -200,12 +202,12 @@ class Pairs:
 
     def is_enough(self, rounds: Rounds) -> bool:
         """Whether the pairs so far are enough to end the comparison."""
-        both = among(rounds.starts, "default", "best").measurements
+        both = among(rounds.evaluations, "default", "best").measurements
         return comparison.is_enough(both["default"], both["best"], self.names, self.rule)
 
     def verdict(self, rounds: Rounds) -> Verdict | None:
         """Return the verdict, or None if there are too few pairs."""
-        pairs = among(rounds.starts, "default", "best")
+        pairs = among(rounds.evaluations, "default", "best")
         if pairs.complete_rounds < comparison.MIN_PAIRS:
             return None
         found = comparison.compare(
@@ -215,22 +217,22 @@ class Pairs:
             second=self.names[1] if len(self.names) > 1 else None,
             rule=self.rule,
         )
-        return dataclasses.replace(found, evaluation_sd=evaluation_sd(rounds.starts))
+        return dataclasses.replace(found, evaluation_sd=evaluation_sd(rounds.evaluations))
 
 
 def evaluation_sd(
-    starts: Sequence[RoundEvaluation], arms: Sequence[str] = ("default", "best")
+    evaluations: Sequence[RoundEvaluation], arms: Sequence[str] = ("default", "best")
 ) -> float | None:
     """Return the sd of two arms' log ratio between evaluations, beyond the sd within them.
 
     Args:
-        starts: evaluations of whole rounds; rounds with a failure are skipped.
+        evaluations: evaluations of whole rounds; rounds with a failure are skipped.
 
     Returns:
         0 if chance explains the spread; None if there are fewer than two rounds, or if no round has
         two quartets.
     """
-    sides = [[start for start in starts if start.role == role] for role in arms]
+    sides = [[evaluation for evaluation in evaluations if evaluation.role == role] for role in arms]
     found = variance_components.components(
         [
             [
@@ -253,20 +255,20 @@ def _ratios(first_ms: Sequence[float], second_ms: Sequence[float]) -> list[float
     return [math.sqrt(one * other) for one, other in pairs if not math.isnan(one * other)]
 
 
-def count_rounds(starts: Sequence[RoundEvaluation], arms: Sequence[str]) -> Rounds:
+def count_rounds(evaluations: Sequence[RoundEvaluation], arms: Sequence[str]) -> Rounds:
     """Return the measurements of complete rounds by arm."""
     found: dict[str, list[Measurement]] = {role: [] for role in arms}
     size = len(arms)
-    for first in range(0, len(starts), size):
+    for first in range(0, len(evaluations), size):
         seen = {
-            start.role: start.measurement
-            for start in starts[first : first + size]
-            if start.measurement is not None
+            evaluation.role: evaluation.measurement
+            for evaluation in evaluations[first : first + size]
+            if evaluation.measurement is not None
         }
         if len(seen) == size:
             for role, measurement in seen.items():
                 found[role].append(measurement)
     return Rounds(
-        starts=tuple(starts),
+        evaluations=tuple(evaluations),
         measurements={role: tuple(measurements) for role, measurements in found.items()},
     )

@@ -54,7 +54,7 @@ class SourceStudy:
     name: str
     environment: Environment
     """Workload of the earlier study, on the new study's machine."""
-    launches: tuple[tuple[Configuration, float], ...]
+    evaluations: tuple[tuple[Configuration, float], ...]
     """Evaluated configurations, each with its minimised objective."""
     winner: Configuration | None
 
@@ -75,7 +75,7 @@ def load_warm_start(
     if made.warm_start is None:
         return problem, None
     from_ = ", ".join(
-        f"{one.name} ({_workload_in_words(one.environment)}, {len(one.launches)} evaluations)"
+        f"{one.name} ({_workload_in_words(one.environment)}, {len(one.evaluations)} evaluations)"
         for one in found
     )
     return made, f"starts from earlier studies: {from_} (--learn-from none starts without)"
@@ -99,7 +99,7 @@ def with_warm_start(
     vectors, contexts, targets, guesses = [], [], [], []
     for study in studies:
         shift = _shift(problem.environment, study.environment, objective)
-        for configuration, value in study.launches[-MAX_EVALUATIONS // len(studies) :]:
+        for configuration, value in study.evaluations[-MAX_EVALUATIONS // len(studies) :]:
             vector = _vector(problem, configuration, study.environment)
             if vector is None or value <= 0:
                 continue
@@ -186,7 +186,7 @@ def _read(
             concurrency=int(facts["concurrency"]),
             client_batch=int(facts.get("client_batch", 1)),
         ),
-        launches=tuple(
+        evaluations=tuple(
             (trial.configuration, trial.objective)
             for trial in store.trials()
             if trial.objective is not None

@@ -25,16 +25,16 @@ class RoundEvaluation(Plain):
 class FailureCount:
     """Number of an arm's round evaluations, and how many of them failed."""
 
-    launched: int = 0
+    evaluations: int = 0
     failed: int = 0
     reason: str = ""
 
     @property
     def mostly_failed(self) -> bool:
         """Whether more than half of the evaluations failed."""
-        return 2 * self.failed > self.launched
+        return 2 * self.failed > self.evaluations
 
     @property
     def all_failed(self) -> bool:
         """Whether all evaluations failed, and there is at least one."""
-        return self.launched > 0 and self.failed == self.launched
+        return self.evaluations > 0 and self.failed == self.evaluations

@@ -59,11 +59,11 @@ class OpenLoopCheck(Plain):
     """Rate of Poisson arrivals, the same for both."""
     share: float
     """Rate as a share of the best's closed-loop throughput."""
-    starts: tuple[RoundEvaluation, ...]
+    evaluations: tuple[RoundEvaluation, ...]
 
     def of(self, arm: str) -> RoundEvaluation:
         """Return an arm's evaluation."""
-        return next(start for start in self.starts if start.role == arm)
+        return next(evaluation for evaluation in self.evaluations if evaluation.role == arm)
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,16 +73,16 @@ class VerificationState(Plain):
     stopped: str
     best: Configuration | None
     pairs: int
-    starts: tuple[RoundEvaluation, ...] = ()
+    evaluations: tuple[RoundEvaluation, ...] = ()
     """Evaluations of default, best and, if compared, the prediction's choice."""
     shortlist: tuple[Configuration, ...] = ()
     """Shortlist, recommendation first; a single entry leaves no choice."""
-    finals: tuple[RoundEvaluation, ...] = ()
+    selection_evaluations: tuple[RoundEvaluation, ...] = ()
     ranked_shortlist: tuple[ShortlistEntry, ...] | None = None
     """Shortlist as ranked, best first; None until it is ranked."""
     prediction: Configuration | None = None
     """The prediction's choice, unless it is the best or the default."""
-    presumed_sd: float = UNKNOWN_PAIR_SD
+    assumed_sd: float = UNKNOWN_PAIR_SD
     pareto_front: tuple[ParetoPoint, ...] = ()
     open_loop: OpenLoopCheck | None = None
     """Open-loop check; None if pending, or if time ran out."""

@@ -61,7 +61,7 @@ def test_fresh_starts_are_counted_by_role() -> None:
         for role, reason in (("best", "first"), ("best", "second"), ("default", "other"))
     ]
     assert outcomes.count_failures(starts) == {
-        "best": FailureCount(launched=2, failed=2, reason="second"),
-        "default": FailureCount(launched=1, failed=1, reason="other"),
+        "best": FailureCount(evaluations=2, failed=2, reason="second"),
+        "default": FailureCount(evaluations=1, failed=1, reason="other"),
     }
     assert outcomes.count_failures([]) == {}

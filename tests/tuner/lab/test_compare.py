@@ -85,11 +85,9 @@ def test_a_search_in_which_nothing_works_does_not_end_the_comparison(
 
 
 def test_a_winner_that_fails_on_fresh_starts_is_noted(tmp_path: pathlib.Path) -> None:
-    """Its other fresh starts do not stand for it alone."""
+    """Its other round evaluations do not stand for it alone."""
     _, failures = runs_of(tmp_path, Failing(numbers=frozenset({4})), repeats=1)
-    assert failures == (
-        "the winner of random in repeat 0 failed 1 of 2 fresh starts (peak 64 MiB)",
-    )
+    assert failures == ("the winner of random in repeat 0 failed 1 of 2 evaluations (peak 64 MiB)",)
 
 
 def test_what_a_comparison_does_not_use_is_not_listed() -> None:

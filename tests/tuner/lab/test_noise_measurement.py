@@ -83,7 +83,7 @@ def read(launches, budget=BUDGET):
 
 
 def test_a_pilot_tells_moments_and_gains():
-    """More time shows smaller gains, a study has less of it, and fresh starts in turn show less."""
+    """More time shows smaller gains, a study has less of it, and round evaluations in turn show less."""
     found = found_of_all()
     assert found.means_ms == pytest.approx([10, 20, 30, 40], rel=0.1)
     assert sum(found.course.shares.values()) == pytest.approx(1.0)

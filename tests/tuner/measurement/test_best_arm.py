@@ -1,4 +1,4 @@
-"""Who wins the finals: the belief, the launches, and preference among those that cannot be told apart."""
+"""Who wins the final selection: the belief, the launches, and preference among those that cannot be told apart."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def test_a_shift_that_all_share_changes_nothing(seed: int, shift: float) -> None
 
 
 def test_the_intervals_hold_together() -> None:
-    """All of them cover in 95 of 100 finals, although the ratios share one denominator."""
+    """All of them cover in 95 of 100 final selections, although the ratios share one denominator."""
     means, runs, held = (1.0, 1.05, 0.98), 600, 0
     for seed in range(runs):
         values = launches(*means, seed=seed, shared=0.2)

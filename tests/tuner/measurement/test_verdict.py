@@ -49,7 +49,7 @@ SEED = 4
 MOST = 30
 """Pairs, as in a study that nothing is said of."""
 EACH_S = 3.4
-"""From one fresh start to the next: its start, its warm-up, its measurement."""
+"""From one round evaluation to the next: its start, its warm-up, its measurement."""
 PLAIN = studies.measurement(10.0, np.random.default_rng(0))
 RECORD = studies.study(trials=20, has_records=False)
 

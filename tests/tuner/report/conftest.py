@@ -71,7 +71,7 @@ def read_page():
 
 def _deaths(**counts):
     return {
-        role: FailureCount(launched=5, failed=count, reason="peak 64 MiB" if count else "")
+        role: FailureCount(evaluations=5, failed=count, reason="peak 64 MiB" if count else "")
         for role, count in counts.items()
     }
 

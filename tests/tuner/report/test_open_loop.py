@@ -37,7 +37,7 @@ def shown(default_ms: float | None, best_ms: float | None, *, requests: int = 10
             OK if measurement else overload_outcome(312.0, "it fell behind by 40 % of the requests")
         )
         starts.append(RoundEvaluation(role=role, outcome=outcome, measurement=measurement))
-    found = OpenLoopCheck(rate_per_s=312.0, share=0.8, starts=tuple(starts))
+    found = OpenLoopCheck(rate_per_s=312.0, share=0.8, evaluations=tuple(starts))
     assert OpenLoopCheck.from_json(found.as_json()) == found
     return dataclasses.replace(STUDY, open_loop=found)
 
@@ -53,7 +53,7 @@ def test_both_sides_are_said_with_the_rate_and_how_often() -> None:
     """Mean and p99 of each, and that it is one launch."""
     (sentence,) = open_loop.sentences(shown(20.0, 10.0))
     assert sentence == (
-        "In an open loop at 80 % of the best's rate (312 requests/s, Poisson arrivals), one fresh start "
+        "In an open loop at 80 % of the best's rate (312 requests/s, Poisson arrivals), one evaluation "
         "each: the best mean 10.0 ms, p99 30.0 (25.0 to 40.0; n 1,000) ms; the default mean 20.0 ms, p99 60.0 "
         "(50.0 to 80.0; n 1,000) ms."
     )

@@ -114,7 +114,7 @@ def test_a_side_that_fails_more_often_has_not_passed(
     slow, quick = ([measurement(mean, rng) for _ in range(8)] for mean in (20.0, 10.0))
     verdict = comparison.compare(slow, quick, objective="mean", names=ab_arms.ARMS)
     tallies = {
-        role: FailureCount(launched=9, failed=count, reason="out of memory")
+        role: FailureCount(evaluations=9, failed=count, reason="out of memory")
         for role, count in zip(ab_arms.ARMS, failed, strict=True)
     }
     settings = StudySettings(target=TargetSettings(model="echo", concurrency=2))

@@ -23,7 +23,7 @@ def test_trials_end_at_their_number() -> None:
 
 
 def test_the_default_study_is_expected_to_end_within_six_minutes() -> None:
-    """Fifty trials, the finals and ten pairs fit."""
+    """Fifty trials, the final selection and ten pairs fit."""
     assert BUDGET.left_s(0, []) < 360
 
 
@@ -46,7 +46,7 @@ def test_a_trial_that_may_start_ends_in_time(
 
 
 def test_what_is_compared_side_by_side_takes_less_time() -> None:
-    """Twenty pairs and the finals in a minute, their servers' starts included."""
+    """Twenty pairs and the final selection in a minute, their servers' starts included."""
     assert CUT.compared_s < 0.4 * BUDGET.compared_s
     assert dataclasses.replace(CUT, pairs=20).verification_s() < 70
     slow = dataclasses.replace(CUT, start_s=5.0)
@@ -72,7 +72,7 @@ def test_trials_that_fit_leave_room_for_the_verification() -> None:
 
 @given(max_time_s=st.floats(1, 1e4))
 def test_a_third_is_kept_and_enough_for_the_least_pairs(max_time_s: float) -> None:
-    """But never more than half, nor more than all pairs and the finals take."""
+    """But never more than half, nor more than all pairs and the final selection take."""
     budget = dataclasses.replace(BUDGET, max_time_s=max_time_s)
     kept_s = max_time_s - budget.trials_in(max_time_s) * budget.trial_s([])
     assert kept_s >= min(max_time_s / 3, budget.verification_s()) - 1e-6
@@ -81,7 +81,7 @@ def test_a_third_is_kept_and_enough_for_the_least_pairs(max_time_s: float) -> No
 
 
 @given(left_s=st.floats(-100, 1e4), finalists=st.integers(2, 3))
-def test_finals_leave_time_for_the_least_pairs(left_s: float, finalists: int) -> None:
+def test_the_final_selection_leaves_time_for_the_least_pairs(left_s: float, finalists: int) -> None:
     for budget in (BUDGET, CUT):
         rounds = budget.final_rounds_in(left_s, finalists)
         assert 0 <= rounds <= FINAL_ROUNDS

@@ -68,9 +68,9 @@ def test_in_a_file_the_command_works_from_anywhere(
             {"trials": 2, "cut_off": [2]},
             "2 trials are saved, and trial 2, which was running, is not",
         ),
-        ({"trials": 4, "starts": 5}, "the search and 5 evaluations of the verification"),
+        ({"trials": 4, "evaluations": 5}, "the search and 5 evaluations of the verification"),
     ],
 )
 def test_what_is_kept_is_counted(counts: dict[str, int], said: str) -> None:
-    """Trials while it searches, fresh starts while it verifies."""
+    """Trials while it searches, round evaluations while it verifies."""
     assert said in interruption.describe_saved(**counts)

@@ -137,7 +137,7 @@ def test_a_search_races_once_it_knows_a_best(tmp_path: pathlib.Path, sampler: st
 def test_a_recorded_launch_ends_with_the_block_that_loses() -> None:
     """Its blocks and its time are those up to there; one that keeps up is whole."""
     table = recorded.table()
-    launch = next(one for one in table.launches if one.blocks)
+    launch = next(one for one in table.evaluations if one.blocks)
     first = launch.blocks[0].mean_ms
     whole = table.measurement_of(launch)
     assert whole is not None

@@ -94,7 +94,7 @@ def test_a_signal_in_the_search_counts_the_trials(tmp_path: pathlib.Path) -> Non
 
 
 def test_a_signal_in_the_verification_keeps_its_launches(tmp_path: pathlib.Path) -> None:
-    """After six trials and three fresh starts, one pair counts: the next process has four to go, and no
+    """After six trials and three round evaluations, one pair counts: the next process has four to go, and no
     trial.
     """
     with pytest.raises(
@@ -109,7 +109,7 @@ def test_a_signal_in_the_verification_keeps_its_launches(tmp_path: pathlib.Path)
     verdict = finished.record.verdict
     assert verdict is not None
     assert (len(verdict.default), len(verdict.best)) == (3, 3)
-    assert verdict.default[0] == kept.starts[0].measurement
+    assert verdict.default[0] == kept.evaluations[0].measurement
     assert finished.record.best == kept.best
     assert finished.stopped == kept.stopped
 
@@ -134,7 +134,7 @@ def test_the_plan_tells_the_pairs_that_time_allowed(tmp_path: pathlib.Path) -> N
 
 @dataclasses.dataclass
 class DiesAfresh(ToyBench):
-    """One of the two sides works in the search and dies on fresh starts."""
+    """One of the two sides works in the search and dies on round evaluations."""
 
     is_default: bool = False
     spares: int = 0
@@ -165,11 +165,11 @@ def test_what_dies_on_fresh_starts_is_not_recommended(
     found = advise(record)
     assert found is not None
     assert found.configuration == (record.best if is_default else record.default)
-    assert f"failed {8 - spares} of 8 fresh starts (peak 64 MiB)" in found.reason
+    assert f"failed {8 - spares} of 8 evaluations (peak 64 MiB)" in found.reason
 
 
 def test_a_default_that_failed_once_in_the_search_still_works(tmp_path: pathlib.Path) -> None:
-    """Its fresh starts say so: nothing in the record calls it broken."""
+    """Its round evaluations say so: nothing in the record calls it broken."""
 
     class Unlucky(DiesAfresh):
         def evaluate(self, configuration, race=None):
@@ -191,7 +191,7 @@ def test_a_default_that_failed_once_in_the_search_still_works(tmp_path: pathlib.
 
 
 def test_a_best_that_misses_the_limit_afresh_is_no_solution(tmp_path: pathlib.Path) -> None:
-    """It kept --slo-ms in the search, and the default keeps it on fresh starts."""
+    """It kept --slo-ms in the search, and the default keeps it on round evaluations."""
 
     class Slower(ToyBench):
         def evaluate_on_new_server(self, configuration):
@@ -210,7 +210,7 @@ def test_a_best_that_misses_the_limit_afresh_is_no_solution(tmp_path: pathlib.Pa
     found = advise(record)
     assert found is not None
     assert found.configuration == record.default
-    assert "failed 3 of 3 fresh starts (p99 of 1.004e+04 ms is above the limit" in found.reason
+    assert "failed 3 of 3 evaluations (p99 of 1.004e+04 ms is above the limit" in found.reason
 
 
 class FullDisk(ToyBench):
@@ -279,7 +279,7 @@ def test_a_front_ends_with_a_verdict_in_each_objective(tmp_path: pathlib.Path) -
 
 
 def test_a_study_under_a_constraint_recommends_what_keeps_to_it(tmp_path: pathlib.Path) -> None:
-    """The cheapest that meets a deadline: judged by all fresh starts together, and said in the report."""
+    """The cheapest that meets a deadline: judged by all round evaluations together, and said in the report."""
     limited = dataclasses.replace(
         SETTINGS,
         search=dataclasses.replace(SETTINGS.search, sampler="gp", trials=16),
@@ -295,11 +295,11 @@ def test_a_study_under_a_constraint_recommends_what_keeps_to_it(tmp_path: pathli
     assert found is not None
     default, best = record.failure_counts["default"], record.failure_counts["best"]
     assert not best.failed
-    assert default.launched == best.launched
+    assert default.evaluations == best.evaluations
 
 
 def test_default_and_best_are_shown_in_an_open_loop(tmp_path: pathlib.Path) -> None:
-    """At 80 % of what the best made in its fresh starts, the default first; kept, said, and read back."""
+    """At 80 % of what the best made in its round evaluations, the default first; kept, said, and read back."""
     bench, said = ToyBench(), io.StringIO()
     setup = setup_of(tmp_path, bench)
     progress = Progress(

@@ -54,7 +54,7 @@ def test_an_unfinished_study_shows_its_lowest_and_says_so(
 
 
 def test_the_end_is_kept_and_read(searched: tuple[RunFolder, StudyStore, Search]) -> None:
-    """Best, verdict, fresh starts and the reason of the end come back as they were kept."""
+    """Best, verdict, round evaluations and the reason of the end come back as they were kept."""
     folder, store, search = searched
     store.note("payloads are synthetic")
     verdict = studies.study().verdict
@@ -63,7 +63,9 @@ def test_the_end_is_kept_and_read(searched: tuple[RunFolder, StudyStore, Search]
         RoundEvaluation(role="default", outcome=OK, measurement=search.trials[0].measurement),
         RoundEvaluation(role="best", outcome=DIED, measurement=None),
     )
-    ending = VerificationState(stopped="the budget is used up", best=best, pairs=1, starts=starts)
+    ending = VerificationState(
+        stopped="the budget is used up", best=best, pairs=1, evaluations=starts
+    )
     study_files.save_verification_state(folder, ending)
     between = read(folder)
     assert (between.best, between.verdict) == (best, None)
@@ -76,10 +78,26 @@ def test_the_end_is_kept_and_read(searched: tuple[RunFolder, StudyStore, Search]
     assert record.is_finished
     assert record.signature == studies.SIGNATURE
     assert record.failure_counts == between.failure_counts
-    assert record.failure_counts["best"] == FailureCount(launched=1, failed=1, reason="peak 64 MiB")
+    assert record.failure_counts["best"] == FailureCount(
+        evaluations=1, failed=1, reason="peak 64 MiB"
+    )
     told = json.loads((folder.path / "verdict.json").read_text(encoding="utf-8"))["failure_counts"]
-    assert told["best"] == {"launched": 1, "failed": 1, "reason": "peak 64 MiB"}
+    assert told["best"] == {"evaluations": 1, "failed": 1, "reason": "peak 64 MiB"}
     assert record.notes == ("payloads are synthetic", "the budget is used up")
+
+
+def test_an_end_with_early_keys_is_read(searched: tuple[RunFolder, StudyStore, Search]) -> None:
+    """Studies of format 2 that were kept before the keys had their present names."""
+    folder, _, search = searched
+    evaluations = (RoundEvaluation(role="best", outcome=DIED, measurement=None),)
+    ending = VerificationState(
+        stopped="s", best=search.recommend(), pairs=1, evaluations=evaluations, assumed_sd=0.2
+    )
+    data = ending.as_json()
+    data["starts"], data["finals"] = data.pop("evaluations"), data.pop("selection_evaluations")
+    data["presumed_sd"] = data.pop("assumed_sd")
+    folder.write_json(study_files.VERIFICATION_STATE_FILE, data)
+    assert study_files.read_verification_state(folder) == ending
 
 
 def test_another_machine_cannot_go_on(searched: tuple[RunFolder, StudyStore, Search]) -> None:

@@ -26,7 +26,7 @@ NEEDS = EvaluationRequirements(objective="mean")
 
 
 def alternated(bench, configurations, **options):
-    """Rounds of fresh starts."""
+    """Rounds of round evaluations."""
     return verification.alternate(
         NewServerRounds(bench.evaluate_on_new_server, configurations), **options
     )
@@ -48,7 +48,7 @@ def test_rounds_alternate_so_that_drift_favours_neither() -> None:
     assert [role for _, role in seen[:4]] == ["default", "best", "best", "default"]
     assert rounds.complete_rounds == 4
     assert {len(found) for found in rounds.measurements.values()} == {4}
-    assert all(start.measurement is not None for start in rounds.starts)
+    assert all(start.measurement is not None for start in rounds.evaluations)
 
 
 @dataclasses.dataclass
@@ -70,9 +70,9 @@ def test_a_round_with_a_failed_launch_does_not_count() -> None:
     )
     assert rounds.complete_rounds == 2
     assert {len(found) for found in rounds.measurements.values()} == {2}
-    assert count_failures(rounds.starts) == {
-        "default": FailureCount(launched=3),
-        "best": FailureCount(launched=3, failed=1, reason="peak 64 MiB"),
+    assert count_failures(rounds.evaluations) == {
+        "default": FailureCount(evaluations=3),
+        "best": FailureCount(evaluations=3, failed=1, reason="peak 64 MiB"),
     }
 
 
@@ -84,13 +84,13 @@ def test_all_launches_together_decide_whether_a_limit_is_kept() -> None:
     assert rounds.complete_rounds == 2
     best = metric_constraints.parse("mean_ms <= 1").of.together(rounds.measurements["best"])
     tight = metric_constraints.parse_all([f"mean_ms <= {0.99 * best}"])
-    missed = count_failures(rounds.starts, tight)["best"]
-    assert (missed.launched, missed.failed) == (2, 2)
+    missed = count_failures(rounds.evaluations, tight)["best"]
+    assert (missed.evaluations, missed.failed) == (2, 2)
     assert "is above the limit of" in missed.reason
     assert (
-        count_failures(rounds.starts, metric_constraints.parse_all([f"mean_ms <= {1.01 * best}"]))[
-            "best"
-        ].failed
+        count_failures(
+            rounds.evaluations, metric_constraints.parse_all([f"mean_ms <= {1.01 * best}"])
+        )["best"].failed
         == 0
     )
 
@@ -107,7 +107,7 @@ def test_a_launch_that_cannot_tell_what_is_needed_has_failed() -> None:
         report=lambda *_: None,
     )
     assert rounds.complete_rounds == 0
-    assert "its energy_j is unknown" in count_failures(rounds.starts)["best"].reason
+    assert "its energy_j is unknown" in count_failures(rounds.evaluations)["best"].reason
 
 
 @pytest.mark.parametrize("interrupted_at", range(8))
@@ -163,8 +163,8 @@ def test_a_third_that_fails_costs_the_others_no_pair() -> None:
     roles = {"default": ONE, "best": TWO, "prediction": THREE}
     rounds = alternated(Dies(), roles, rounds=4, needs=NEEDS, report=lambda *_: None)
     assert rounds.complete_rounds == 0
-    assert among(rounds.starts, "default", "best").complete_rounds == 4
-    assert among(rounds.starts, "prediction", "best").complete_rounds == 0
+    assert among(rounds.evaluations, "default", "best").complete_rounds == 4
+    assert among(rounds.evaluations, "prediction", "best").complete_rounds == 0
 
 
 def test_it_ends_with_the_round_that_is_enough() -> None:
@@ -204,12 +204,12 @@ def test_pairs_are_compared_alike_whoever_else_was_launched(
         is_enough=pairs.is_enough,
     )
     assert pairs.is_enough(rounds)
-    before = among(rounds.starts[: -len(roles)], *roles)
+    before = among(rounds.evaluations[: -len(roles)], *roles)
     assert not pairs.is_enough(before)
     found = pairs.verdict(rounds)
     assert found is not None
     assert len(found.best) == len(found.default) == rounds.complete_rounds
-    assert pairs.verdict(among(rounds.starts[: len(roles)], *roles)) is None
+    assert pairs.verdict(among(rounds.evaluations[: len(roles)], *roles)) is None
 
 
 def test_a_slice_that_was_left_out_takes_its_neighbour_with_it() -> None:

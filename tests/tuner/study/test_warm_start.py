@@ -34,7 +34,7 @@ def earlier(concurrency: int, count: int = 40, seed: int = 0) -> SourceStudy:
     return SourceStudy(
         name=f"toy-{concurrency}",
         environment=dataclasses.replace(ARENA.environment, concurrency=concurrency),
-        launches=tuple(launches),
+        evaluations=tuple(launches),
         winner=min(chosen, key=lambda cell: true_ms(cell, concurrency)),
     )
 
@@ -73,13 +73,13 @@ def test_what_another_load_taught_halves_the_error_of_a_few_launches() -> None:
 
 def test_a_knob_value_that_the_space_does_not_have_has_a_place_all_the_same() -> None:
     odd = Configuration({**CELLS[0], "replica.count": 9}), 5.0
-    study = dataclasses.replace(earlier(10), launches=(odd,))
+    study = dataclasses.replace(earlier(10), evaluations=(odd,))
     found = taught(study).warm_start
     assert found is None or found.vectors.max() <= 1.0
 
 
 def test_without_launches_nothing_is_learnt() -> None:
-    assert taught(dataclasses.replace(earlier(10), launches=())) is ARENA
+    assert taught(dataclasses.replace(earlier(10), evaluations=())) is ARENA
 
 
 @pytest.mark.parametrize(

@@ -63,7 +63,7 @@ def notes(found: AbResult) -> list[str]:
     for role, tally in found.tallies.items():
         if tally.failed:
             told.append(
-                f"{tally.failed} of {formatting.plural(tally.launched, 'evaluation')} of {role} failed "
+                f"{tally.failed} of {formatting.plural(tally.evaluations, 'evaluation')} of {role} failed "
                 f"({tally.reason}); their pairs do not count"
             )
     if found.repeats:

@@ -116,7 +116,7 @@ def _short(
     terminal.say(f"measuring the noise of {arguments.model}: {evaluations} evaluations")
     with resumable(None):
         target = options.group_of(arguments, TargetSettings)
-        found = doctor.noise_of(target, launches=evaluations)
+        found = doctor.noise_of(target, evaluations=evaluations)
     data["noise"] = finite(to_plain(found))
     return [rich.text.Text(sentence) for sentence in doctor.sentences(found)]
 

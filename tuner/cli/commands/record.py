@@ -71,18 +71,18 @@ def run(arguments: argparse.Namespace, terminal: Terminal) -> CommandResult:
     """Run the command."""
     done = record.record(_order(arguments), terminal=terminal)
     table = done.table
-    statuses = collections.Counter(status_of(one.outcome) for one in table.launches)
+    statuses = collections.Counter(status_of(one.outcome) for one in table.evaluations)
     ended = ", ".join(f"{count} {status}" for status, count in statuses.most_common())
     cells = len(table.by_cell)
     return CommandResult(
         text=(
             f"{arguments.out}: {formatting.plural(cells, 'configuration')}, "
-            f"{formatting.plural(len(table.launches), 'evaluation')} ({ended}), {done.measured} of them new"
+            f"{formatting.plural(len(table.evaluations), 'evaluation')} ({ended}), {done.measured} of them new"
         ),
         data={
             "folder": str(arguments.out),
             "candidates": cells,
-            "evaluations": len(table.launches),
+            "evaluations": len(table.evaluations),
             "measured": done.measured,
             "statuses": dict(statuses),
             "notes": list(table.head.notes),

@@ -163,7 +163,7 @@ def drift(table: BenchmarkTable, objective: Objective) -> Mapping[int, float]:
     Repeats after the passes count only for candidates with `MIN_KNOWN` evaluations, as they were
     selected by value.
     """
-    every = ((one, table.minimised_value(one, objective)) for one in table.launches)
+    every = ((one, table.minimised_value(one, objective)) for one in table.evaluations)
     told = [(evaluation, value) for evaluation, value in every if value is not None]
     if not told:
         return {}

@@ -101,7 +101,7 @@ class BenchmarkTable:
     """Header and evaluations of one table."""
 
     head: TableHeader
-    launches: tuple[RecordedEvaluation, ...]
+    evaluations: tuple[RecordedEvaluation, ...]
     deadline_ms: float | None = None
     paid: Prices = DEFAULT
 
@@ -109,7 +109,7 @@ class BenchmarkTable:
     def by_cell(self) -> Mapping[Configuration, Sequence[RecordedEvaluation]]:
         """Each candidate's evaluations in order of time, without disturbed ones if others exist."""
         found: dict[Configuration, list[RecordedEvaluation]] = collections.defaultdict(list)
-        for evaluation in sorted(self.launches, key=lambda one: one.number):
+        for evaluation in sorted(self.evaluations, key=lambda one: one.number):
             found[evaluation.cell].append(evaluation)
         return {
             cell: [one for one in every if not one.is_disturbed(self.cores)] or every

@@ -66,7 +66,7 @@ def read(folder: pathlib.Path) -> BenchmarkTable:
             raise InvalidTable(
                 str(folder / EVALUATIONS), f"evaluation {number}", f"cannot be read: {error}"
             ) from error
-    return BenchmarkTable(head=head, launches=tuple(evaluations))
+    return BenchmarkTable(head=head, evaluations=tuple(evaluations))
 
 
 def is_table(folder: pathlib.Path) -> bool:

@@ -104,10 +104,12 @@ def _summary(record: ComparisonRecord) -> Markup:
     rows = []
     for sampler in record.samplers:
         runs = runs_of(record, sampler)
-        finals = [v for run in runs if run.best_so_far and (v := run.best_so_far[-1]) is not None]
+        last_values = [
+            v for run in runs if run.best_so_far and (v := run.best_so_far[-1]) is not None
+        ]
         again = _remeasured(objective, runs)
         mean = _with_range(again.middle, again.low, again.high) if again.middle > 0 else "–"
-        shown = [_median_range(finals), mean]
+        shown = [_median_range(last_values), mean]
         for share in theme.TOLERANCES:
             found = sampler_time_to_tolerance(record, sampler, share) if runs else None
             shown.append(_reached_text(found) if found else "–")
@@ -177,7 +179,7 @@ def _winners(record: ComparisonRecord) -> Markup:
             "Each point is one evaluation of one run's winner, after the searches of its repeat, "
             "alternating; the upright line is the geometric mean of a sampler's evaluations."
         )
-        title = "Winners on fresh starts"
+        title = "Winners, evaluated again"
         shown = document.figure(drawn, name="winners", title=title, caption=caption)
     return join((shown, _winner_table(record)))
 

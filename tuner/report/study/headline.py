@@ -46,8 +46,8 @@ def headline(study: StudyRecord) -> str:
     default, best = advices.failure_counts(study)
     trouble = advices.trouble_of_default(study)
     again = "was not re-evaluated"
-    if best.launched:
-        again = f"worked in {best.launched - best.failed} of {best.launched} evaluations"
+    if best.evaluations:
+        again = f"worked in {best.evaluations - best.failed} of {best.evaluations} evaluations"
     return {
         "same": _same(study),
         "nothing works": f"The default does not work here ({trouble}), and the best configuration found "

@@ -233,7 +233,7 @@ def _longer_tail(study: StudyRecord) -> Iterator[str]:
     high, low = default.interval.high, best.interval.low
     if high is not None and low is not None and low > high:
         yield (
-            "The p99 of the best is worse than that of the default over the requests of all fresh starts "
+            "The p99 of the best is worse than that of the default over the requests of all evaluations "
             f"together: {formatting.tail(default)} → {formatting.tail(best)} ms. Where the slowest requests count, "
             f"limit them (--constraint 'p99_ms <= {formatting.number(default.value_ms)}'), or search for them "
             "(--objective p99)."

@@ -45,7 +45,7 @@ def test_every_configuration_is_launched_in_every_pass(
     assert (told["candidates"], told["measured"]) == (2, told["evaluations"])
     assert told["evaluations"] >= 6
     table = table_files.read(out)
-    passes = {(launch.cell, launch.sweep) for launch in table.launches}
+    passes = {(launch.cell, launch.sweep) for launch in table.evaluations}
     assert {sweep for _, sweep in passes} >= {0, 1, 2}
     for launches in table.by_cell.values():
         assert len(launches) >= 3

@@ -32,7 +32,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
     path = tmp_path_factory.mktemp("tables") / "toy-20"
     with TableFolder(path) as out:
         out.begin(table.head)
-        for launch in table.launches:
+        for launch in table.evaluations:
             out.append(launch)
         out.finish(table.head)
     return path

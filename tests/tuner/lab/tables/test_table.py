@@ -13,7 +13,9 @@ from tuner.values.configuration import Configuration
 def test_a_measurement_is_that_of_the_launch() -> None:
     rng = np.random.default_rng(0)
     launch = recorded.launch(benches.arena().default, 0, rng)
-    found = BenchmarkTable(head=recorded.head(client_batch=2), launches=()).measurement_of(launch)
+    found = BenchmarkTable(head=recorded.head(client_batch=2), evaluations=()).measurement_of(
+        launch
+    )
     assert found is not None
     assert found.requests == 4 * recorded.REQUESTS
     assert found.mean_ms == pytest.approx(np.mean([block.mean_ms for block in launch.blocks]))
@@ -31,7 +33,7 @@ def test_a_launch_that_failed_has_none() -> None:
         {**benches.arena().default, "replica.memory_mb": 128, "replica.threads": 4}
     )
     launch = recorded.launch(lost, 0, np.random.default_rng(0))
-    assert BenchmarkTable(head=recorded.head(), launches=()).measurement_of(launch) is None
+    assert BenchmarkTable(head=recorded.head(), evaluations=()).measurement_of(launch) is None
     assert status_of(launch.outcome) == "oom"
     assert outcome_of("oom", launch.outcome.reason) == launch.outcome
 

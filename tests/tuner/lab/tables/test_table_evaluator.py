@@ -69,7 +69,7 @@ def test_noise_is_of_a_launch_and_without_bias() -> None:
 
 def test_noise_leaves_the_cpu_time_of_a_request_alone() -> None:
     """A longer round trip is no more work: else the search could read the noise off."""
-    launch = next(one for one in TABLE.launches if one.histogram is not None)
+    launch = next(one for one in TABLE.evaluations if one.histogram is not None)
     noise = HostNoise(client_cpu_s=0.4, server_cpu_s=1.2)
     launch = dataclasses.replace(launch, noise=noise)
     before = table_evaluator.log_cpu_per_request_of(TABLE, launch)
@@ -85,7 +85,7 @@ def test_noise_leaves_the_cpu_time_of_a_request_alone() -> None:
 
 def test_a_shortened_launch_keeps_the_cpu_time_of_a_request() -> None:
     """Else trials that end early would look as if they had met a slow moment."""
-    launch = next(one for one in TABLE.launches if len(one.blocks) > 2)
+    launch = next(one for one in TABLE.evaluations if len(one.blocks) > 2)
     noise = HostNoise(client_cpu_s=0.4, server_cpu_s=1.2)
     launch = dataclasses.replace(launch, noise=noise)
     whole = table_evaluator.log_cpu_per_request_of(TABLE, launch)
@@ -106,7 +106,7 @@ def test_resampled_launches_keep_what_cpu_time_says_of_latency() -> None:
     rng = np.random.default_rng(0)
     efforts: dict[int, float] = {}
     launches = []
-    for number, one in enumerate(TABLE.launches):
+    for number, one in enumerate(TABLE.evaluations):
         measured = TABLE.measurement_of(one)
         if measured is None:
             launches.append(one)
@@ -121,7 +121,7 @@ def test_resampled_launches_keep_what_cpu_time_says_of_latency() -> None:
                 np.exp(efforts[number]),
             )
         )
-    table = dataclasses.replace(TABLE, launches=tuple(launches))
+    table = dataclasses.replace(TABLE, evaluations=tuple(launches))
     ground = prepared_table.prepare_table(table)
     found = replay_search.make_evaluator(ground, Perturbations(is_resampled=True), 0)
     cell = ground.truth.candidates[ground.truth.best]

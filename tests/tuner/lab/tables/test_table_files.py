@@ -18,7 +18,7 @@ from tuner.lab.tables.table_files import EVALUATIONS, HEAD, HISTOGRAMS, TableFol
 def written(path: pathlib.Path, table: BenchmarkTable, *, finish: bool = True) -> pathlib.Path:
     with TableFolder(path) as folder:
         folder.begin(table.head)
-        for launch in table.launches:
+        for launch in table.evaluations:
             folder.append(launch)
         if finish:
             folder.finish(table.head)
@@ -46,9 +46,9 @@ def test_what_is_written_is_read(tmp_path: pathlib.Path, finish: bool) -> None:
     assert found.head == (
         table.head if finish else recorded.head(is_finished=table.head.is_finished)
     )
-    assert len(found.launches) == len(table.launches)
-    assert all(map(same, found.launches, table.launches))
-    assert any(launch.outcome.cause == "oom" for launch in found.launches)
+    assert len(found.evaluations) == len(table.evaluations)
+    assert all(map(same, found.evaluations, table.evaluations))
+    assert any(launch.outcome.cause == "oom" for launch in found.evaluations)
 
 
 def test_a_finished_table_is_packed_and_small(tmp_path: pathlib.Path) -> None:
@@ -76,7 +76,7 @@ def test_a_packed_table_is_gone_on_with(tmp_path: pathlib.Path) -> None:
             RecordedEvaluation(
                 **{
                     **{
-                        name: getattr(table.launches[0], name)
+                        name: getattr(table.evaluations[0], name)
                         for name in RecordedEvaluation.__slots__
                     },
                     "number": 10_000,
@@ -84,7 +84,7 @@ def test_a_packed_table_is_gone_on_with(tmp_path: pathlib.Path) -> None:
             )
         )
         folder.finish(table.head)
-    assert [one.number for one in table_files.read(path).launches][-1] == 10_000
+    assert [one.number for one in table_files.read(path).evaluations][-1] == 10_000
 
 
 @pytest.mark.parametrize("name", [EVALUATIONS, HISTOGRAMS])
@@ -93,8 +93,8 @@ def test_a_row_that_a_kill_has_cut_off_is_left_out(tmp_path: pathlib.Path, name:
     path = written(tmp_path / "toy-20", table, finish=False)
     whole = (path / name).read_bytes()
     (path / name).write_bytes(whole[:-5])
-    before = table_files.read(path).launches
-    assert len(before) >= len(table.launches) - 1
+    before = table_files.read(path).evaluations
+    assert len(before) >= len(table.evaluations) - 1
     with TableFolder(path) as folder:
         folder.begin(table.head)
     assert (path / name).read_bytes() == whole[: whole[:-5].rfind(b"\n") + 1]
@@ -171,5 +171,5 @@ def test_a_table_of_format_1_is_converted_when_it_is_read(tmp_path: pathlib.Path
     found = table_files.read(path)
     assert table_files.is_table(path)
     assert found.head == before.head
-    assert len(found.launches) == len(before.launches)
-    assert all(map(same, found.launches, before.launches))
+    assert len(found.evaluations) == len(before.evaluations)
+    assert all(map(same, found.evaluations, before.evaluations))

@@ -87,7 +87,7 @@ def test_a_longer_tail_of_the_best_is_said_beside_the_verdict():
         text for text in study_notes.warnings(tailed(2.5)) if "p99 of the best is worse" in text
     ]
     assert "--objective p99" in said
-    assert "of all fresh starts together" in said
+    assert "of all evaluations together" in said
     assert any("note: The p99 of the best" in text for text in terminal.lines(tailed(2.5), {}))
     for study in (tailed(1.0), tailed(0.6), tailed(2.5, effective=80.0)):
         assert not any("p99 of the best" in text for text in study_notes.warnings(study))
