@@ -381,7 +381,7 @@ HEAD = (
 
 def _cells(one: results.Counts) -> tuple[str, ...]:
     refused, dropped = sum(one.refused_at_once.values()), sum(one.dropped.values())
-    trips = [f"{value:.1f}" for value in one.round_trips_ms] or ["-"] * len(results.QUANTILES)
+    trips = [f"{value:.1f}" for value in one.latencies_ms] or ["-"] * len(results.QUANTILES)
     counts = (one.requests, refused, one.admitted, one.in_time, one.late, dropped)
     return (*(f"{count:,}" for count in counts), trips[0], trips[2], trips[3])
 

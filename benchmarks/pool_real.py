@@ -337,7 +337,7 @@ HEAD = ("requests", "in time", "not answered", "late", "by over 5 ms", "p50 ms",
 
 
 def _cells(one: Counts) -> tuple[str, ...]:
-    trips = [f"{value:.0f}" for value in one.round_trips_ms] or ["-"] * 4
+    trips = [f"{value:.0f}" for value in one.latencies_ms] or ["-"] * 4
     return (
         f"{one.requests:,}",
         f"{one.in_time / one.requests:.1%}",
@@ -356,7 +356,7 @@ def _loads_per_s(some: Sequence[ScenarioRun]) -> float:
 def _all(some: Sequence[ScenarioResult]) -> Counts:
     """Streams and rounds together; percentiles are those of the worst round and stream."""
     counts = [one for found in some for one in found.streams.values()]
-    trips = [one.round_trips_ms for one in counts if one.round_trips_ms]
+    trips = [one.latencies_ms for one in counts if one.latencies_ms]
     return Counts(
         requests=sum(one.requests for one in counts),
         in_time=sum(one.in_time for one in counts),
@@ -364,7 +364,7 @@ def _all(some: Sequence[ScenarioResult]) -> Counts:
         far_late=sum(one.far_late for one in counts),
         refused_at_once=_added(one.refused_at_once for one in counts),
         dropped=_added(one.dropped for one in counts),
-        round_trips_ms=tuple(max(values) for values in zip(*trips, strict=True)),
+        latencies_ms=tuple(max(values) for values in zip(*trips, strict=True)),
     )
 
 

@@ -13,7 +13,7 @@ import tuner
 
 
 def main() -> None:
-    """Print the verdict, the three best launches, and how round trips differ from connection to connection."""
+    """Print the verdict, the three best launches, and how latencies differ from connection to connection."""
     study = tuner.load(sys.argv[1])
     print(study.verdict.text if study.verdict else "no verdict yet")
 
@@ -23,7 +23,7 @@ def main() -> None:
 
     requests = study.requests(trial=0)
     measured = requests[requests["is_measured"]]
-    print(measured.groupby("connection")["round_trip_ms"].describe()[["count", "mean", "max"]])
+    print(measured.groupby("connection")["latency_ms"].describe()[["count", "mean", "max"]])
 
 
 if __name__ == "__main__":

@@ -121,7 +121,7 @@ class Study:
         """Return one row for each request of an evaluation, with warm-up, in order of completion.
 
         Columns: intended_s (when it was due; in a closed loop, when it was sent), started_s and
-        finished_s, in seconds from the phase's start; round_trip_ms, from due to end; the HTTP
+        finished_s, in seconds from the phase's start; latency_ms, from due to end; the HTTP
         status, 0 without a response; the client's connection; is_measured, whether it is in the
         measured part.
 
@@ -140,7 +140,7 @@ class Study:
                 f"trial {trial} has no recorded requests ({how.reason or how.status}): no {path}"
             )
         table = pd.DataFrame({name: getattr(kept, name) for name in records.COLUMNS})
-        table["round_trip_ms"] = (table["finished_s"] - table["intended_s"]) * 1e3
+        table["latency_ms"] = (table["finished_s"] - table["intended_s"]) * 1e3
         measured = by_number[trial].measured
         at_s = table["intended_s" if self.record.is_open else "finished_s"]
         table["is_measured"] = measured is not None and at_s.between(

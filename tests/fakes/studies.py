@@ -115,7 +115,7 @@ def failure(configuration: Configuration) -> tuple[Cause, str] | None:
 
 
 def mean_ms(configuration: Configuration, concurrency: int) -> float:
-    """Mean round trip of the toy server, without noise."""
+    """Mean latency of the toy server, without noise."""
     count = int(configuration["replica.count"])
     threads = int(configuration["replica.threads"])
     cpu = min(float(configuration["replica.cpu"]), CORES / count, float(threads) + 0.2)

@@ -99,7 +99,7 @@ def test_two_settings_files_are_told_apart_within_a_limit(files, tmp_path) -> No
     assert "  1 A " in err
     suite = ET.parse(junit).getroot()
     assert (suite.get("tests"), suite.get("failures"), suite.get("errors")) == ("1", "0", "0")
-    assert "| mean round trip |" in page.read_text()
+    assert "| mean latency |" in page.read_text()
 
 
 def test_what_is_worse_than_a_limit_ends_with_3() -> None:
@@ -109,7 +109,7 @@ def test_what_is_worse_than_a_limit_ends_with_3() -> None:
         code, out, _ = compare(quick, slow, "--concurrency", "2", *limit, "--max-time", "30s")
         assert code == 3
         assert out.startswith(
-            "Failed: the limit is exceeded (mean worse by 50 %). B is worse than A: mean round trip "
+            "Failed: the limit is exceeded (mean worse by 50 %). B is worse than A: mean latency "
         )
 
 
@@ -120,7 +120,7 @@ def test_without_a_limit_worse_is_an_answer_and_no_failure() -> None:
         command = [sys.executable, "-m", "tuner", "ab", quick, slow, *load]
         done = subprocess.run(command, capture_output=True, text=True, timeout=100, check=False)
     assert done.returncode == 0, done.stderr
-    assert done.stdout.startswith("B is worse than A: mean round trip ")
+    assert done.stdout.startswith("B is worse than A: mean latency ")
 
 
 def test_a_server_that_is_gone_in_the_middle_is_one_line() -> None:

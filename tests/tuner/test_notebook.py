@@ -66,7 +66,7 @@ def test_requests_are_those_of_the_launch(folder: RunFolder) -> None:
     table = study.requests(0)
     kept = studies.study().records["default"]
     np.testing.assert_array_equal(table["status"], kept.status)
-    np.testing.assert_allclose(table["round_trip_ms"], (kept.finished_s - kept.intended_s) * 1e3)
+    np.testing.assert_allclose(table["latency_ms"], (kept.finished_s - kept.intended_s) * 1e3)
     measurement = study.record.trials[0].measurement
     assert measurement is not None
     begin_s, end_s = measurement.warmup_s, measurement.warmup_s + measurement.seconds

@@ -95,18 +95,16 @@ class InterleavedRounds:
     """Interleaved rounds; create them with `open`."""
 
     def __init__(
-        self, evaluator: Evaluator, residents: Mapping[str, _RunningArm], *, round_trip_s: float
+        self, evaluator: Evaluator, residents: Mapping[str, _RunningArm], *, latency_s: float
     ) -> None:
         self._evaluator = evaluator
         self._residents = residents
-        self._round_trip_s = round_trip_s
+        self._latency_s = latency_s
         self.slices = self._slices()
 
     @classmethod
-    def open(
-        cls, evaluator: Evaluator, contenders: Mapping[str, Arm], *, round_trip_s: float
-    ) -> Self:
-        """Start each arm's engine; `round_trip_s` is the mean latency of the slowest arm, or 0.
+    def open(cls, evaluator: Evaluator, contenders: Mapping[str, Arm], *, latency_s: float) -> Self:
+        """Start each arm's engine; `latency_s` is the mean latency of the slowest arm, or 0.
 
         Raises:
             CannotInterleave: the engines cannot run at once; all are stopped.
@@ -145,7 +143,7 @@ class InterleavedRounds:
                 pids = (*engine.pids, *engine.replica_facts().pids)
                 needed_mb = max(needed_mb, machine.held_mb(pids))
             owned.pop_all()
-        return cls(evaluator, residents, round_trip_s=round_trip_s)
+        return cls(evaluator, residents, latency_s=latency_s)
 
     @property
     def arms(self) -> tuple[str, ...]:
@@ -172,7 +170,7 @@ class InterleavedRounds:
             for one in self._residents.values()
         ]
         return TimeSlices.of(
-            round_trip_s=self._round_trip_s,
+            latency_s=self._latency_s,
             startup_s=sum(launches_s) / len(launches_s),
             measured_s=self._evaluator.settings.compared_s,
             arms=len(self._residents),
@@ -195,8 +193,8 @@ class InterleavedRounds:
         measured = self._in_slices(loaded, begun) if is_cut else self._whole(loaded, begun)
         done |= measured
         means_ms = [one.measurement.mean_ms for one in measured.values() if one.measurement]
-        if 1e-3 * max(means_ms, default=0.0) > _LONGER * self._round_trip_s:
-            self._round_trip_s = 1e-3 * max(means_ms)
+        if 1e-3 * max(means_ms, default=0.0) > _LONGER * self._latency_s:
+            self._latency_s = 1e-3 * max(means_ms)
             self.slices = self._slices()
         for role in arms:
             yield role, done[role]

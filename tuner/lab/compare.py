@@ -164,7 +164,7 @@ def _runs(
             needs_of(settings),
             progress,
             terminal,
-            round_trip_s=verification.slowest_latency_s(
+            latency_s=verification.slowest_latency_s(
                 [trial for run in runs for trial in run.search.trials], winners.values()
             ),
             later_s=later_s,
@@ -216,7 +216,7 @@ def _remeasure(
     progress: Progress,
     terminal: Terminal,
     *,
-    round_trip_s: float,
+    latency_s: float,
     later_s: float,
 ) -> verification.Rounds:
     begun_s = time.monotonic()
@@ -239,7 +239,7 @@ def _remeasure(
         return verification.Rounds(evaluations=(), measurements={})
     evaluator.stream = 1
     with verification.open_rounds(
-        evaluator, winners, round_trip_s=round_trip_s, say=progress.say
+        evaluator, winners, latency_s=latency_s, say=progress.say
     ) as source:
         measured = verification.alternate(source, rounds=rounds, needs=needs, report=report)
     evaluator.stream = 0

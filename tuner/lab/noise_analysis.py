@@ -108,7 +108,7 @@ def read(
     for (_, one), log in zip(worked, logs, strict=True):
         means[one.configuration] += log.tolist()
     means_ms = tuple(float(np.exp(np.mean(one))) if one else float("nan") for one in means)
-    budget = budget.with_round_trip(1e-3 * float(np.nanmax(means_ms)))
+    budget = budget.with_latency(1e-3 * float(np.nanmax(means_ms)))
     return NoiseMeasurement(
         model=model,
         concurrency=concurrency,

@@ -21,7 +21,7 @@ def warnings_of(measurement: Measurement, *, cores: int) -> tuple[str, ...]:
     found = []
     if measurement.little_error is not None and measurement.little_error > MAX_LITTLES_LAW_ERROR:
         found.append(
-            "throughput and mean round trip disagree with the concurrency by "
+            "throughput and mean latency disagree with the concurrency by "
             f"{100 * measurement.little_error:.0f} % (Little's law): the load was not steady, or "
             "the client or the connections could not keep it up"
         )

@@ -30,16 +30,16 @@ class TimeSlices:
 
     @classmethod
     def of(
-        cls, *, round_trip_s: float, startup_s: float, measured_s: float = 0.0, arms: int = 2
+        cls, *, latency_s: float, startup_s: float, measured_s: float = 0.0, arms: int = 2
     ) -> Self:
         """Plan slices from the slowest arm's mean latency, the mean startup, and `measured_s`.
 
         Slices get as much time as the startup, which is optimal if evaluations and quartets vary
         equally (Cochran, Sampling Techniques, section 10.6).
         """
-        seconds = max(SLICE_S, LATENCIES * round_trip_s, measured_s / PARTS)
+        seconds = max(SLICE_S, LATENCIES * latency_s, measured_s / PARTS)
         seconds = math.ceil(10 * seconds - 1e-9) / 10
-        dropped_s = max(DROPPED_S, DROPPED_LATENCIES * round_trip_s)
+        dropped_s = max(DROPPED_S, DROPPED_LATENCIES * latency_s)
         quartet_s = 2 * arms * (seconds + dropped_s)
         least = math.ceil(measured_s / (2 * seconds) - 1e-9)
         worth = min(MAX_QUARTETS, round(math.sqrt(arms * startup_s / quartet_s)))

@@ -84,13 +84,13 @@ class Objective:
 OBJECTIVES = {
     one.name: one
     for one in (
-        Objective("mean", "mean round trip", "ms", "mean_ms"),
-        Objective("p50", "median round trip", "ms", "p50_ms"),
-        Objective("p95", "p95 round trip", "ms", "p95_ms"),
-        Objective("p99", "p99 round trip", "ms", "reportable_p99_ms"),
+        Objective("mean", "mean latency", "ms", "mean_ms"),
+        Objective("p50", "median latency", "ms", "p50_ms"),
+        Objective("p95", "p95 latency", "ms", "p95_ms"),
+        Objective("p99", "p99 latency", "ms", "reportable_p99_ms"),
         Objective("throughput", "throughput", "requests/s", "throughput_per_s", is_minimised=False),
         Objective("time-per-item", "time per item", "ms", "time_per_item_ms"),
-        Objective("consistency", "spread (p95 - p5) of round trips", "ms", "spread_ms"),
+        Objective("consistency", "spread (p95 - p5) of latencies", "ms", "spread_ms"),
         Objective(
             "rate",
             "highest rate within the limit",

@@ -41,7 +41,7 @@ def render(study: StudyRecord) -> str:
     sections = (
         *_front(study),
         ("search", "The search", _search(study)),
-        ("round-trips", "Round trips of best and default", _latencies(study)),
+        ("latencies", "Latencies of best and default", _latencies(study)),
         ("knobs", "The knobs", _knobs(study)),
         ("trials", "All trials", _trials(study)),
         ("environment", "Environment and settings", tables.environment(study)),
@@ -120,7 +120,7 @@ def _latencies(study: StudyRecord) -> Markup:
     over_time = document.figure(
         drawn[1],
         name="over-time",
-        title="Round trips over time",
+        title="Latencies over time",
         caption=(
             "Points are single requests, thinned to 1,200 a side with the slowest always "
             f"kept; lines are medians over short stretches of time. {dotted}A drift or a "
@@ -145,7 +145,7 @@ def _distribution_caption(study: StudyRecord, kept: Phases) -> str:
     start = "when it was due" if study.is_open else "the first byte sent"
     caption = (
         f"{side}. Further left is faster; the upper part shows the slowest requests. {cut} "
-        f"A round trip counts from {start} to the last byte received."
+        f"A latency counts from {start} to the last byte received."
     )
     if any(len(phase.measured_ms) < MIN_FOR_P99 for phase in kept.values()):
         caption += f" p99 is not marked below {MIN_FOR_P99} requests, too few to know it."

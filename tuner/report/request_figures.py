@@ -51,7 +51,7 @@ def distribution(study: StudyRecord) -> go.Figure | None:
     most = max(len(each.measured_ms) for each in kept.values())
     ticks = [share for share in TICKS if share <= 1 - 1 / most]
     values = np.concatenate([each.measured_ms for each in kept.values()])
-    axis = log_axis([float(values.min()), float(values.max())], "round trip (ms)")
+    axis = log_axis([float(values.min()), float(values.max())], "latency (ms)")
     axis["range"][1] += LABEL_SHARE * (axis["range"][1] - axis["range"][0])
     drawn.update_layout(
         xaxis=axis,
@@ -75,7 +75,7 @@ def over_time(study: StudyRecord) -> go.Figure | None:
         chosen = thin(each)
         drawn.add_scatter(
             x=_round_values(each.at_s[chosen]),
-            y=_round_values(each.round_trip_ms[chosen]),
+            y=_round_values(each.latency_ms[chosen]),
             mode="markers",
             marker={"size": 4, "color": theme.mark(role).colour, "opacity": 0.3},
             name=f"{role}, single requests",
@@ -95,10 +95,10 @@ def over_time(study: StudyRecord) -> go.Figure | None:
         if each.warmup_s is not None:
             line = {"width": 1.5, "dash": "dot", "color": theme.mark(role).colour}
             drawn.add_vline(x=each.warmup_s, line=line)
-    values = np.concatenate([each.round_trip_ms for each in kept.values()])
+    values = np.concatenate([each.latency_ms for each in kept.values()])
     drawn.update_layout(
         xaxis={"title": {"text": "time since the load began (s)"}, "rangemode": "tozero"},
-        yaxis=log_axis([float(values.min()), float(values.max())], "round trip (ms)"),
+        yaxis=log_axis([float(values.min()), float(values.max())], "latency (ms)"),
     )
     return drawn
 

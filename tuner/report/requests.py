@@ -27,7 +27,7 @@ class PhaseRequests:
     """Answered requests of one phase."""
 
     at_s: Array  # (n,) since the start, ascending: when it finished, in an open loop was due
-    round_trip_ms: Array  # (n,)
+    latency_ms: Array  # (n,)
     errors: int
     warmup_s: float | None
     """End of the warm-up; None if unknown, in which case nothing is cut."""
@@ -36,8 +36,8 @@ class PhaseRequests:
     def measured_ms(self) -> Array:
         """Latencies (m,) after the warm-up."""
         if self.warmup_s is None:
-            return self.round_trip_ms
-        return self.round_trip_ms[self.at_s > self.warmup_s]
+            return self.latency_ms
+        return self.latency_ms[self.at_s > self.warmup_s]
 
 
 def phase(study: StudyRecord, arm: study_view.ArmName) -> PhaseRequests | None:
@@ -48,7 +48,7 @@ def phase(study: StudyRecord, arm: study_view.ArmName) -> PhaseRequests | None:
     at_s = records.intended_s if study.is_open else records.finished_s
     order = np.argsort(at_s, kind="stable")
     at_s, status = at_s[order], records.status[order]
-    round_trip_ms = (records.finished_s[order] - records.intended_s[order]) * 1000
+    latency_ms = (records.finished_s[order] - records.intended_s[order]) * 1000
     is_answered = (status >= 200) & (status < 300)
     if not is_answered.any():
         return None
@@ -59,7 +59,7 @@ def phase(study: StudyRecord, arm: study_view.ArmName) -> PhaseRequests | None:
     is_shown = is_answered & (at_s <= end_s)
     return PhaseRequests(
         at_s=at_s[is_shown],
-        round_trip_ms=round_trip_ms[is_shown],
+        latency_ms=latency_ms[is_shown],
         errors=int((~is_answered & (at_s > start_s) & (at_s <= end_s)).sum()),
         warmup_s=None if part is None else start_s,
     )
@@ -84,7 +84,7 @@ def binned_median(phase: PhaseRequests, *, bins: int = 60) -> tuple[Array, Array
     width = 0.1 * max(1, int(np.ceil(span / bins / 0.1)))
     index = np.floor(phase.at_s / width).astype(int)
     used = np.unique(index)
-    medians = [float(np.median(phase.round_trip_ms[index == each])) for each in used]
+    medians = [float(np.median(phase.latency_ms[index == each])) for each in used]
     return (used + 0.5) * width, np.asarray(medians)
 
 
@@ -94,7 +94,7 @@ def thin(phase: PhaseRequests, *, limit: int = 1200) -> NDArray[np.intp]:
     if count <= limit:
         return np.arange(count)
     slow = min(limit // 2, max(1, count // 100))
-    order = np.argsort(phase.round_trip_ms, kind="stable")
+    order = np.argsort(phase.latency_ms, kind="stable")
     rest = np.sort(order[:-slow])
     even = rest[np.linspace(0, len(rest) - 1, limit - slow).astype(int)]
     return np.sort(np.concatenate((order[-slow:], even)))

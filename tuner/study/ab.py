@@ -284,7 +284,7 @@ def _measuring(
         for role, side in arms.items()
     }
     try:
-        residents = InterleavedRounds.open(evaluator, contenders, round_trip_s=0.0)
+        residents = InterleavedRounds.open(evaluator, contenders, latency_s=0.0)
     except CannotInterleave as error:
         yield SequentialRounds(evaluator, contenders), str(error)
         return

@@ -45,7 +45,7 @@ class Budget:
     uses_time_slices: bool = False
     """Whether arms are interleaved; if not, each evaluation starts a server."""
     measured_s: float = 0.0
-    round_trip_s: float = 0.0
+    latency_s: float = 0.0
     """Mean latency of the slowest arm, or 0 if unknown."""
     shows_open: bool = False
     """Whether default and best are finally evaluated in an open loop."""
@@ -84,9 +84,9 @@ class Budget:
             return self
         return dataclasses.replace(self, load_s=max(self.load_s, statistics.median(loads_s)))
 
-    def with_round_trip(self, round_trip_s: float) -> Budget:
+    def with_latency(self, latency_s: float) -> Budget:
         """Return the budget with the default's mean latency; the default is usually slowest."""
-        return dataclasses.replace(self, round_trip_s=round_trip_s)
+        return dataclasses.replace(self, latency_s=latency_s)
 
     @property
     def startup_s(self) -> float:
@@ -99,7 +99,7 @@ class Budget:
         if not self.uses_time_slices:
             return None
         return TimeSlices.of(
-            round_trip_s=self.round_trip_s,
+            latency_s=self.latency_s,
             startup_s=self.startup_s,
             measured_s=self.measured_s,
         )

@@ -161,7 +161,7 @@ class Search:
             self._loads_s.append(evaluation.loaded_s)
         self.budget = self.budget.with_start_time(self.walls_s).with_load_time(self._loads_s)
         if trial.origin == "default" and trial.measured is not None:
-            self.budget = self.budget.with_round_trip(trial.measured.mean_ms / 1e3)
+            self.budget = self.budget.with_latency(trial.measured.mean_ms / 1e3)
         if trial.origin in PROMISING:
             self._gains.append(proposed.gain)
         self.trials = (*self.trials, trial)

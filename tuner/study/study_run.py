@@ -257,7 +257,7 @@ def _alternate(
         return before
     slowest_s = verification.slowest_latency_s(setup.store.trials(), arms.values())
     with verification.open_rounds(
-        setup.evaluator, arms, round_trip_s=slowest_s, say=setup.progress.say
+        setup.evaluator, arms, latency_s=slowest_s, say=setup.progress.say
     ) as source:
         return verification.alternate(
             source,

@@ -74,13 +74,13 @@ def open_rounds(
     evaluator: Evaluator,
     configurations: Mapping[str, Configuration],
     *,
-    round_trip_s: float,
+    latency_s: float,
     say: Callable[[str], None],
 ) -> Iterator[MeasuresRounds]:
     """Yield interleaved rounds if possible, otherwise sequential ones on new servers.
 
     Args:
-        round_trip_s: mean latency of the slowest arm, or 0.
+        latency_s: mean latency of the slowest arm, or 0.
     """
     why = evaluator.why_not_interleaved
     if why is None:
@@ -89,7 +89,7 @@ def open_rounds(
             for role, configuration in configurations.items()
         }
         try:
-            residents = InterleavedRounds.open(evaluator, contenders, round_trip_s=round_trip_s)
+            residents = InterleavedRounds.open(evaluator, contenders, latency_s=latency_s)
         except (CannotInterleave, LaunchFailed) as error:
             why = str(error)
         else:

@@ -43,7 +43,7 @@ def opened(bench: Evaluator, **configurations: Configuration) -> InterleavedRoun
         role: Arm(launcher=bench.launcher, configuration=configuration)
         for role, configuration in configurations.items()
     }
-    return InterleavedRounds.open(bench, contenders, round_trip_s=1e-3)
+    return InterleavedRounds.open(bench, contenders, latency_s=1e-3)
 
 
 def servers(found: InterleavedRounds) -> dict[str, int]:

@@ -123,7 +123,7 @@ def test_too_few_launches_are_an_error_with_its_reason():
 
 
 def test_the_default_and_the_fastest_are_chosen():
-    """The default stays though it is the slowest, and the blocks span two of its round trips."""
+    """The default stays though it is the slowest, and the blocks span two of its latencies."""
     rng = np.random.default_rng(0)
     means = (600.0, 30.0, 10.0, 20.0)
     seen = {cell: studies.measurement(mean, rng) for cell, mean in zip(CELLS, means, strict=True)}

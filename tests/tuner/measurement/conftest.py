@@ -16,7 +16,7 @@ from tuner.values.request_records import RequestRecords
 def closed_loop(
     draw: Callable[[], float], *, concurrency: int, until_s: float, status: int = 200
 ) -> RequestRecords:
-    """Clients that each send again at once; `draw` gives the next round trip. The last ones finish after `until_s`."""
+    """Clients that each send again at once; `draw` gives the next latency. The last ones finish after `until_s`."""
     rows = []
     clients = [(0.0, 0.0, client) for client in range(concurrency)]
     clients = [(draw(), started, client) for _, started, client in clients]

@@ -37,13 +37,13 @@ def make(means, counts=None, spreads=None):
         (0.5, 0.01, 0.5, "as wished"),
         (0.53, 0.01, 0.5, "whole quota periods"),
         (0.01, 0.01, 0.1, "at least one period"),
-        (0.5, 0.25, 0.5, "exactly two round trips"),
-        (0.5, 0.3, 1.0, "lengthened to hold two round trips"),
+        (0.5, 0.25, 0.5, "exactly two latencies"),
+        (0.5, 0.3, 1.0, "lengthened to hold two latencies"),
         (0.5, 3.0, 6.0, "a slow server"),
     ],
 )
-def test_a_block_is_whole_periods_and_two_round_trips(block_s, mean_s, expected, why):
-    """Quotas work in periods of 0.1 s, and a block must be long against a round trip."""
+def test_a_block_is_whole_periods_and_two_latencies(block_s, mean_s, expected, why):
+    """Quotas work in periods of 0.1 s, and a block must be long against a latency."""
     assert blocks.block_seconds(block_s, mean_s) == pytest.approx(expected), why
 
 
@@ -107,7 +107,7 @@ def test_the_interval_scales_with_the_unit(means, factor):
 
 
 def autocorrelated(rng, count, memory):
-    """Log round trips with a long memory (AR(1)), as queues have; unit variance, mean 0."""
+    """Log latencies with a long memory (AR(1)), as queues have; unit variance, mean 0."""
     steps = rng.standard_normal(count) * np.sqrt(1 - memory**2)
     values = np.empty(count)
     value = rng.standard_normal()

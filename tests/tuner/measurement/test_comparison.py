@@ -29,7 +29,7 @@ def test_a_clear_gain_is_better(measured):
     assert found.throughput_ratio == pytest.approx(1 / found.ratio)
     assert found.p99_ratio == pytest.approx(found.ratio)
     assert found.text.startswith(
-        "The best configuration is better than the default: mean round trip 4.976 ms against "
+        "The best configuration is better than the default: mean latency 4.976 ms against "
         "9.967 ms of the default, 50 % less (95 % interval here and now: "
     )
     assert "; on another day: " in found.text
@@ -62,7 +62,7 @@ def test_noise_shows_no_difference_and_says_what_could_be_seen(measured):
         objective="p50",
     )
     assert found.outcome == "no difference shown"
-    assert found.text.startswith("No difference shown: median round trip")
+    assert found.text.startswith("No difference shown: median latency")
     assert "cannot be seen" in found.text
 
 

@@ -15,7 +15,7 @@ from tuner.metrics import tail_latency
 def in_batches(
     rng: np.random.Generator, count: int, size: int
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Round trips of which `size` at a time are the same, and when they ended: 1,000 a second."""
+    """Latencies of which `size` at a time are the same, and when they ended: 1,000 a second."""
     took = np.repeat(rng.exponential(size=-(-count // size)), size)[:count]
     return took, np.arange(1, count + 1) / 1000
 
@@ -36,14 +36,14 @@ def worth(took: NDArray[np.float64], at_s: NDArray[np.float64], share: float) ->
 def test_a_phase_is_worth_at_most_its_requests_and_at_least_one(
     seed: int, count: int, size: int, share: float
 ) -> None:
-    """Whatever the round trips."""
+    """Whatever the latencies."""
     took, at_s = in_batches(np.random.default_rng(seed), count, size)
     assert 1 - 1e-9 <= worth(took, at_s, share) <= count
 
 
 @given(seed=st.integers(0, 2**32 - 1), count=st.integers(20, 3_000))
 def test_every_request_twice_is_worth_half(seed: int, count: int) -> None:
-    """The same round trips at the same times, each twice: the design effect doubles, unless it was cut at 1."""
+    """The same latencies at the same times, each twice: the design effect doubles, unless it was cut at 1."""
     rng = np.random.default_rng(seed)
     above = rng.random(count) < 0.3
     parts = np.sort(rng.integers(0, 20, count))
@@ -87,16 +87,16 @@ def test_the_interval_at_the_effective_number_covers_where_that_of_all_requests_
     ("seconds", "mean_s", "parts"),
     [(2.0, 0.02, 20), (2.0, 0.2, 5), (10.0, 0.02, 20), (0.4, 0.5, 1)],
 )
-def test_parts_are_whole_quota_periods_of_two_round_trips(
+def test_parts_are_whole_quota_periods_of_two_latencies(
     seconds: float, mean_s: float, parts: int
 ) -> None:
-    """At most 20, fewer where round trips are long; what remains at the end belongs to the last."""
+    """At most 20, fewer where latencies are long; what remains at the end belongs to the last."""
     at_s = 3.0 + np.linspace(1e-6, seconds, 5_000)
     found = blocks.part_of(at_s, start_s=3.0, seconds=seconds, mean_s=mean_s)
     assert sorted(set(found.tolist())) == list(range(parts))
 
 
-def test_where_round_trips_are_long_a_part_counts_as_one() -> None:
+def test_where_latencies_are_long_a_part_counts_as_one() -> None:
     """Four parts of 500 requests tell nothing of how alike these are."""
     parts = np.repeat(np.arange(4), 500)
     assert blocks.design_effect(np.arange(2_000) % 7 == 0, parts) == 500

@@ -33,7 +33,7 @@ def measure(records, **changes):
 
 
 def test_a_steady_load_gives_its_figures():
-    """Four clients with round trips of 10 ms: known mean, percentiles, throughput, blocks and no Little error."""
+    """Four clients with latencies of 10 ms: known mean, percentiles, throughput, blocks and no Little error."""
     rows = [(0.01 * turn, 0.01 * (turn + 1), 200) for turn in range(400) for _ in range(4)]
     found = measure(records_of(rows))
     assert found.requests == 800
@@ -59,8 +59,8 @@ def test_requests_of_several_items_have_a_rate_and_a_time_per_item():
     assert found.little_error == pytest.approx(0, abs=1e-9)
 
 
-def test_two_clusters_of_round_trips_show_in_the_spread():
-    """Clients of 10 ms and of 30 ms: nine in ten round trips lie within 20 ms of one another."""
+def test_two_clusters_of_latencies_show_in_the_spread():
+    """Clients of 10 ms and of 30 ms: nine in ten latencies lie within 20 ms of one another."""
     rows = [(0.01 * turn, 0.01 * (turn + 1), 200) for turn in range(400)]
     rows += [(0.03 * turn, 0.03 * (turn + 1), 200) for turn in range(133)]
     found = measure(records_of(rows), concurrency=2)
@@ -120,10 +120,10 @@ def test_errors_are_counted_apart():
 @given(
     seed=st.integers(0, 2**32),
     concurrency=st.integers(1, 40),
-    spread=st.floats(0.01, 1.5),  # nearer to none, round trips end on the edges themselves
+    spread=st.floats(0.01, 1.5),  # nearer to none, latencies end on the edges themselves
 )
 def test_littles_law_is_off_by_what_crosses_the_edges(simulate_module, seed, concurrency, spread):
-    """In a closed loop, by the round trips begun before the window less those that outlast it, and nothing else."""
+    """In a closed loop, by the latencies begun before the window less those that outlast it, and nothing else."""
     rng = np.random.default_rng(seed)
     records = simulate_module(
         lambda: 0.02 * np.exp(spread * rng.standard_normal() - spread**2 / 2),
@@ -155,7 +155,7 @@ def test_a_server_that_stalls_at_the_end_shows_in_littles_law():
 
 
 def test_a_server_slower_than_a_block_is_measured_with_what_there_is():
-    """Round trips of 0.8 s in 2 s: a mean without an interval, percentiles with open ends."""
+    """Latencies of 0.8 s in 2 s: a mean without an interval, percentiles with open ends."""
     rows = [(0.8 * turn, 0.8 * (turn + 1), 200) for turn in range(5) for _ in range(4)]
     found = measure(records_of(rows), seconds=2.0)
     assert found.requests == 8

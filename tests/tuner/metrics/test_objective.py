@@ -87,7 +87,7 @@ def test_time_per_item_has_the_relative_interval_of_the_mean(measured):
 
 
 def test_consistency_is_the_spread_with_its_own_interval(measured):
-    """p95 - p5 of the round trips, in ms."""
+    """p95 - p5 of the latencies, in ms."""
     objective = find_objective("consistency")
     assert objective.value(measured) == measured.spread_ms
     assert objective.interval(measured) == measured.spread_interval

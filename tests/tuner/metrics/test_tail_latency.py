@@ -19,7 +19,7 @@ RNG = np.random.default_rng(7)
 
 
 def launch(took_ms: np.ndarray[tuple[int], np.dtype[np.float64]], effective: float) -> Measurement:
-    """A launch with these round trips."""
+    """A launch with these latencies."""
     plain = studies.measurement(10.0, np.random.default_rng(0))
     return dataclasses.replace(
         plain,

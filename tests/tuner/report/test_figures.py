@@ -52,7 +52,7 @@ def test_convergence_shows_every_trial_once():
 
 @pytest.mark.parametrize(
     ("objective", "title"),
-    [("mean", "mean round trip (ms)"), ("throughput", "throughput (requests/s)")],
+    [("mean", "mean latency (ms)"), ("throughput", "throughput (requests/s)")],
 )
 def test_axes_have_titles_with_units(objective, title):
     """The objective's axis names it with its unit, in every figure that shows it."""
@@ -62,10 +62,10 @@ def test_axes_have_titles_with_units(objective, title):
         x, y = titles(knob_figures.slice_of(study, knob))
         assert x == (f"{knob.name} ({knob.unit})" if knob.unit else knob.name)
         assert y == title
-    assert titles(request_figures.distribution(study))[0] == "round trip (ms)"
+    assert titles(request_figures.distribution(study))[0] == "latency (ms)"
     assert titles(request_figures.over_time(study)) == (
         "time since the load began (s)",
-        "round trip (ms)",
+        "latency (ms)",
     )
 
 

@@ -50,12 +50,12 @@ def test_a_worse_p99_is_said_and_is_not_green(read_page):
     )
     made = page.render(dataclasses.replace(study, verdict=verdict))
     text = read_page(made).text
-    assert "The p99 round trip of the best is worse than that of the default" in text
+    assert "The p99 latency of the best is worse than that of the default" in text
     assert "best over default × 1.45 (1.14 to 1.86): worse" in text
     cards = made[made.index('class="cards"') : made.index('class="notes"')]
     assert cards.count('class="worse"') == 1
     assert 'class="better"' not in cards
-    assert "p99 round trip of the best is worse" not in read_page(page.render(study)).text
+    assert "p99 latency of the best is worse" not in read_page(page.render(study)).text
 
 
 def test_every_trial_is_in_the_table(read_page):
@@ -215,7 +215,7 @@ def test_the_time_of_the_whole_study_is_told(read_page):
 
 def test_an_objective_of_its_own_has_a_column_of_all_trials():
     """The spread is in no study's table but in one that makes it best."""
-    column = "spread (p95 - p5) of round trips"
+    column = "spread (p95 - p5) of latencies"
     shown, plain = (
         page.render(studies.study(trials=6, objective=name)) for name in ("consistency", "mean")
     )

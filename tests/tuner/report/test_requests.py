@@ -19,16 +19,16 @@ times = hnp.arrays(
 )
 
 
-def made(round_trip_ms):
-    finished = np.linspace(0.0, 3.0, len(round_trip_ms))
-    return PhaseRequests(at_s=finished, round_trip_ms=round_trip_ms, errors=0, warmup_s=None)
+def made(latency_ms):
+    finished = np.linspace(0.0, 3.0, len(latency_ms))
+    return PhaseRequests(at_s=finished, latency_ms=latency_ms, errors=0, warmup_s=None)
 
 
 def test_the_warmup_is_cut_by_the_fitting_measurement():
     """The measurement whose count of requests fits says where the warm-up ends."""
     kept = phase(STUDY, "best")
     assert kept.warmup_s == 0.5
-    assert len(kept.measured_ms) == (kept.at_s > 0.5).sum() < len(kept.round_trip_ms)
+    assert len(kept.measured_ms) == (kept.at_s > 0.5).sum() < len(kept.latency_ms)
 
 
 def test_the_requests_are_those_of_the_measurement():
@@ -49,7 +49,7 @@ def test_nothing_is_cut_when_no_measurement_fits():
 
 
 def test_unanswered_requests_are_counted_and_not_drawn():
-    """Requests without a 2xx answer are errors, not round trips."""
+    """Requests without a 2xx answer are errors, not latencies."""
     records = STUDY.records["best"]
     status = np.where(np.arange(len(records)) % 10 == 0, 0, 200).astype(np.int16)
     study = dataclasses.replace(
@@ -62,12 +62,12 @@ def test_unanswered_requests_are_counted_and_not_drawn():
     assert phase(dataclasses.replace(STUDY, records={"best": none}), "best") is None
 
 
-def test_round_trips_count_from_the_first_byte():
+def test_latencies_count_from_the_first_byte():
     """As the figures beside them do (docs/measurement.md)."""
     records = STUDY.records["default"]
     kept = phase(STUDY, "default")
     took_ms = 1000 * (records.finished_s - records.started_s)
-    assert set(kept.round_trip_ms.tolist()) <= set(took_ms.tolist())
+    assert set(kept.latency_ms.tolist()) <= set(took_ms.tolist())
 
 
 @given(values=times)

@@ -64,7 +64,7 @@ def test_the_limits_fall_as_the_trial_tells_more() -> None:
 
 
 def test_what_follows_from_the_mean_is_raced_by_it() -> None:
-    """The time between answers times the requests in flight is a round trip; a p99 is not raced."""
+    """The time between answers times the requests in flight is a latency; a p99 is not raced."""
     known = {"sd": 0.02, "noise_sd": 0.1, "error": 0.05}
     mean = RACING.race("mean", minimised=10.0, **known)
     assert RACING.race("throughput", minimised=10.0 / 20, **known) == mean

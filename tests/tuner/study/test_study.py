@@ -273,9 +273,7 @@ def test_a_front_ends_with_a_verdict_in_each_objective(tmp_path: pathlib.Path) -
     assert found is not None
     if found.configuration == record.best:
         assert "it is the best in mean of a front of" in found.reason
-    assert any(
-        "The front of mean round trip and cost" in line for line in study_notes.remarks(record)
-    )
+    assert any("The front of mean latency and cost" in line for line in study_notes.remarks(record))
 
 
 def test_a_study_under_a_constraint_recommends_what_keeps_to_it(tmp_path: pathlib.Path) -> None:

@@ -85,7 +85,7 @@ def test_without_launches_nothing_is_learnt() -> None:
 @pytest.mark.parametrize(
     ("objective", "grows"), [("mean", True), ("p99", True), ("throughput", False)]
 )
-def test_a_busy_servers_round_trip_grows_with_the_load(objective: str, grows: bool) -> None:
+def test_a_busy_servers_latency_grows_with_the_load(objective: str, grows: bool) -> None:
     then = dataclasses.replace(ARENA.environment, concurrency=5)
     shift = warm_start._shift(ARENA.environment, then, objective)
     assert shift == pytest.approx(math.log(4) if grows else 0.0)

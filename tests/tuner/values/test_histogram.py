@@ -1,4 +1,4 @@
-"""Round trips in buckets: counted whole, put together, and quantiles to half a per cent."""
+"""Latencies in buckets: counted whole, put together, and quantiles to half a per cent."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ TOOK = arrays.arrays(float, st.integers(1, 200), elements=st.floats(0.001, 1e5, 
 
 
 @given(TOOK, st.floats(0.01, 1.0))
-def test_quantiles_are_those_of_the_round_trips_to_a_bucket(
+def test_quantiles_are_those_of_the_latencies_to_a_bucket(
     took: np.ndarray[tuple[int], np.dtype[np.float64]], share: float
 ) -> None:
     found = LatencyHistogram.of(took).quantile_ms(share)

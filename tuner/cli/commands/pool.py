@@ -118,7 +118,7 @@ def _table(found: ScenarioResult) -> rich.table.Table:
     titles = ("requests", "refused", "admitted", "in time", "late", "dropped", "p50", "p99.9")
     made = table("", *titles)
     for name, one in found.streams.items():
-        trips = [f"{value:.1f} ms" for value in one.round_trips_ms] or ["–"] * 4
+        trips = [f"{value:.1f} ms" for value in one.latencies_ms] or ["–"] * 4
         made.add_row(
             name,
             f"{one.requests:,}",

@@ -41,7 +41,7 @@ class Counts:
     """Mapping from reason to number of requests rejected on arrival."""
     dropped: Mapping[str, int]
     """Mapping from reason to number of requests rejected after admission."""
-    round_trips_ms: tuple[float, ...]
+    latencies_ms: tuple[float, ...]
     """Latencies of responses at `QUANTILES`; empty if there are no responses."""
 
     @property
@@ -119,5 +119,5 @@ def counts(ends: Sequence[RequestOutcome]) -> Counts:
         far_late=far_late,
         refused_at_once=dict(at_once),
         dropped=dict(dropped),
-        round_trips_ms=tuple(quantiles),
+        latencies_ms=tuple(quantiles),
     )

@@ -53,7 +53,7 @@ def load(concurrency: int, cores: int = 8) -> Workload:
 
 @pytest.mark.parametrize("mean_ms", SIMULATORS)
 def test_one_client_meets_an_idle_server(mean_ms) -> None:
-    """Its round trip is one item's service and what a request costs on its way."""
+    """Its latency is one item's service and what a request costs on its way."""
     expected = 1e3 * (batch_s(1) + GATEWAY_S + CLIENT_S)
     found = mean_ms(PROFILE, load(1), cell(count=1, max_size=8, timeout_us=0))
     assert found == pytest.approx(expected, rel=0.1)
@@ -104,7 +104,7 @@ cells = st.builds(
 @settings(max_examples=25, deadline=None)
 @given(cell=cells, concurrency=st.sampled_from([1, 5, 20]), cores=st.sampled_from([1, 2, 8]))
 def test_no_bound_is_beaten(cell: Configuration, concurrency: int, cores: int) -> None:
-    """Throughput stays within what the quotas and the cores allow; no round trip is shorter than an idle one."""
+    """Throughput stays within what the quotas and the cores allow; no latency is shorter than an idle one."""
     simulated_s = 4.0
     counted_s = (1 - discrete.WARMUP) * simulated_s
     for mean_ms in SIMULATORS:

@@ -68,7 +68,7 @@ def test_noise_is_of_a_launch_and_without_bias() -> None:
 
 
 def test_noise_leaves_the_cpu_time_of_a_request_alone() -> None:
-    """A longer round trip is no more work: else the search could read the noise off."""
+    """A longer latency is no more work: else the search could read the noise off."""
     launch = next(one for one in TABLE.evaluations if one.histogram is not None)
     noise = HostNoise(client_cpu_s=0.4, server_cpu_s=1.2)
     launch = dataclasses.replace(launch, noise=noise)
