@@ -165,11 +165,11 @@ def nothing_measured(
 
 
 def statuses(records: RequestRecords, chosen: np.ndarray[tuple[int], np.dtype[np.bool_]]) -> str:
-    """Count the chosen requests that failed, by status: «12 x status 503, 3 x no answer»."""
+    """Count the chosen requests that failed, by status: «12 x status 503, 3 x no response»."""
     found, counts = np.unique(records.status[chosen & ~is_ok(records)], return_counts=True)
     order = np.argsort(-counts, kind="stable")
     return ", ".join(
-        f"{counts[place]} x " + (f"status {found[place]}" if found[place] else "no answer")
+        f"{counts[place]} x " + (f"status {found[place]}" if found[place] else "no response")
         for place in order
     )
 

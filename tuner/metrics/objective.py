@@ -100,7 +100,7 @@ OBJECTIVES = {
         ),
         Objective(
             "goodput",
-            "answers within the deadline",
+            "responses within the deadline",
             "requests/s",
             "goodput_per_s",
             is_minimised=False,

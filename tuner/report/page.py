@@ -155,7 +155,7 @@ def _distribution_caption(study: StudyRecord, kept: Phases) -> str:
         if phase.errors
     ]
     if errors:
-        missing = "Without an answer" if study.shared is None else "Refused, or without an answer"
+        missing = "Without a response" if study.shared is None else "Refused, or without a response"
         caption += f" {missing}, and not drawn: {', '.join(errors)}."
     return caption
 

@@ -10,7 +10,7 @@ import re
 from serving.api.http.messages import OTHERS, RequestHead
 
 MAX_HEADS = 512
-MAX_HEAD_BYTES = 2048
+MAX_CACHED_HEAD_BYTES = 2048
 """Maximum size of a cached head."""
 _MAX_LINES = 1024
 _NOT_PLAIN = frozenset({b"transfer-encoding", b"expect", b"upgrade", b"traceparent"})
@@ -57,7 +57,7 @@ class HeadCache:
             head.own_bytes = 0
 
     def _meaning(self, raw_head: bytes) -> tuple[tuple[bytes, ...], int] | None:
-        if not 4 < len(raw_head) <= MAX_HEAD_BYTES:
+        if not 4 < len(raw_head) <= MAX_CACHED_HEAD_BYTES:
             return None
         known = self._lines
         lines = raw_head[:-4].split(b"\r\n")

@@ -197,7 +197,7 @@ FAILURES = {
     "all errors": (
         [(1.0, 1.5, 503)] * 9 + [(1.0, 1.6, 0)],
         "errors",
-        "9 x status 503, 1 x no answer",
+        "9 x status 503, 1 x no response",
     ),
     "nothing sent": ([], "timeout", "no request was sent"),
     "nothing in time": ([(0.0, 0.9, 200), (0.9, 7.5, 200)], "timeout", "latency was 6.6 s"),

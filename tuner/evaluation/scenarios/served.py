@@ -43,7 +43,7 @@ PROFILES = "server.profiles_dir"
 MAX_MODELS = 1000
 MAX_SECONDS = 3600.0
 REJECTED = {429: "queue full (429)", 503: "cannot be in time (503)"}
-DROPPED = {0: "no answer", 504: "too late (504)"}
+DROPPED = {0: "no response", 504: "too late (504)"}
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)

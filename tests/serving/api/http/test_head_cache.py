@@ -6,7 +6,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from serving.api.http.head_cache import MAX_HEAD_BYTES, MAX_HEADS, HeadCache
+from serving.api.http.head_cache import MAX_CACHED_HEAD_BYTES, MAX_HEADS, HeadCache
 from serving.api.http.messages import RequestHead
 from tests.fakes.wire import Kept, connected, exchange, listening, statuses
 
@@ -186,6 +186,6 @@ def test_what_is_remembered_is_bounded():
         assert known.find(raw, 0) is not None
     assert 0 < len(known) <= MAX_HEADS
     assert len(known._lines) <= 2 * MAX_HEADS
-    large = request(POST, [b"A: " + bytes(MAX_HEAD_BYTES)], b"")
+    large = request(POST, [b"A: " + bytes(MAX_CACHED_HEAD_BYTES)], b"")
     known.remember(large, head())
     assert known.find(large, 0) is None
