@@ -38,7 +38,7 @@ log = logging.getLogger(__name__)
 
 
 class SavedState:
-    """Settings and first models of a start, from the saved state."""
+    """Settings and models with which a server starts, from its saved state."""
 
     def __init__(self, rows: Rows, specs: Sequence[ModelSpec], settings: ServingSettings) -> None:
         """Compare the record with the configuration at start.

@@ -38,7 +38,7 @@ class Metric:
         return math.nan if found is None else float(found)
 
     def together(self, measurements: Sequence[Measurement]) -> float:
-        """Return the metric over evaluations: p99 of all requests, or geometric mean."""
+        """Combine evaluations: the p99 over all their requests, or the metric's geometric mean."""
         if self.field == "reportable_p99_ms":
             return tail_latency.pool_tails(measurements).value_ms
         values = [

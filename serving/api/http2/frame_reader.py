@@ -37,7 +37,7 @@ class FrameReader:
         self._block_began_s = 0.0
 
     def refresh(self) -> None:
-        """Reset the count for `PATIENCE`; called every few seconds."""
+        """Allow `PATIENCE` more frames without progress; called every few seconds."""
         self._patience = PATIENCE
 
     def bear(self) -> None:

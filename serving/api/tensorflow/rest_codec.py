@@ -88,7 +88,7 @@ class TensorFlowRestCodec:
         return tensor_request(tensors, items, form)
 
     def large_query(self, body: bytes) -> DecodedRequest | None:
-        """Return a predict request whose numbers the replica reads, or None.
+        """Return a predict request that leaves parsing its numbers to the replica, or None.
 
         The body must hold one large, evenly nested array of numbers, for the only input.
 

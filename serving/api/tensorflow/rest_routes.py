@@ -128,7 +128,7 @@ class TensorFlowRoutes:
     def handle(
         self, head: RequestHead, body: bytes, connection: ResponseWriter
     ) -> Exchange | Response:
-        """Implement `serving.api.http.exchange.Routes`."""
+        """Handle a request, as `serving.api.http.exchange.Routes` defines."""
         asked: _ParsedTensorFlowPath | None = head.meaning
         if asked is None:
             found = self._parse_path(head.method, head.path)

@@ -43,7 +43,7 @@ class EnsembleErrors:
         return cls(count=float(data["count"]), losses=float(data["losses"]))
 
     def with_observation(self, loss: float | None, keep: float) -> EnsembleErrors:
-        """Add a loss; None means that not all models were queried."""
+        """Return the errors with a loss added; None means that not all models were queried."""
         return EnsembleErrors(
             count=keep * self.count + (loss is not None), losses=keep * self.losses + (loss or 0.0)
         )

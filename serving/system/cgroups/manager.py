@@ -219,7 +219,7 @@ def _is_stale(name: str) -> bool:
 
 
 def kill_and_remove(root: pathlib.Path) -> bool:
-    """Kill a group's processes and remove the whole group; return False after `_REMOVAL_S`."""
+    """Kill a group's processes and remove the group; return False if it takes over `_REMOVAL_S`."""
     return _within_time(lambda: _try_kill_and_remove(root, CgroupFiles()))
 
 
