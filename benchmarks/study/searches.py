@@ -140,7 +140,7 @@ def _remeasured(
             problem.payloads_of(target, problem.find_spec(order.model), bench.start(), seed=0)
         )
         rounds = verification.alternate(
-            verification.NewServerRounds(bench.evaluate_on_new_server, winners),
+            verification.SequentialRounds(bench.evaluate_on_new_server, winners),
             rounds=order.rounds,
             needs=EvaluationRequirements(objective="mean"),
             report=report,

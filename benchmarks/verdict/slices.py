@@ -121,7 +121,7 @@ def main(argv: Sequence[str] | None = None) -> int:
                 )
                 kinds[f"slices of {seconds:g} s"] = rounds_for(residents, given.seconds)
         kinds["fresh starts"] = rounds_for(
-            verification.NewServerRounds(bench.evaluate_on_new_server, twice), 2 * given.seconds
+            verification.SequentialRounds(bench.evaluate_on_new_server, twice), 2 * given.seconds
         )
     fresh = kinds["fresh starts"].rate
     rows = [

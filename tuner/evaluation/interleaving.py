@@ -59,36 +59,20 @@ class _RunningArm:
     pids: tuple[int, ...] = ()
 
 
-class SequentialRounds:
-    """Sequential rounds, in which an engine runs only for its own evaluation."""
-
-    def __init__(self, evaluator: Evaluator, contenders: Mapping[str, Arm]) -> None:
-        self._evaluator = evaluator
-        self._contenders = contenders
-
-    @property
-    def arms(self) -> tuple[str, ...]:
-        """Names of the arms."""
-        return tuple(self._contenders)
-
-    def round(self, arms: Sequence[str]) -> Iterator[tuple[str, Evaluation]]:
-        """Yield one evaluation per arm, in the given order."""
-        for role in arms:
-            yield role, self._evaluate_arm(self._contenders[role])
-
-    def _evaluate_arm(self, contender: Arm) -> Evaluation:
-        watch = Stopwatch()
-        configuration = contender.configuration
-        try:
-            engine = contender.launcher.start(configuration)
-        except LaunchFailed as error:
-            return self._evaluator.fail_start(configuration, error, watch.startup())
-        try:
-            if contender.payloads_of is not None:
-                self._evaluator.send(contender.payloads_of(engine.describe()))
-            return self._evaluator.measure(engine, configuration, watch.startup(), is_new=True)
-        finally:
-            engine.stop()
+def evaluate_alone(evaluator: Evaluator, contender: Arm) -> Evaluation:
+    """Evaluate an arm on an engine that runs only for this evaluation."""
+    watch = Stopwatch()
+    configuration = contender.configuration
+    try:
+        engine = contender.launcher.start(configuration)
+    except LaunchFailed as error:
+        return evaluator.fail_start(configuration, error, watch.startup())
+    try:
+        if contender.payloads_of is not None:
+            evaluator.send(contender.payloads_of(engine.describe()))
+        return evaluator.measure(engine, configuration, watch.startup(), is_new=True)
+    finally:
+        engine.stop()
 
 
 class InterleavedRounds:

@@ -139,7 +139,7 @@ def verdict_of(
     if len(believed.configurations) > 1:
         roles = final_selection.name_arms(believed.configurations)
         rounds = verification.alternate(
-            verification.NewServerRounds(evaluator.evaluate_on_new_server, roles),
+            verification.SequentialRounds(evaluator.evaluate_on_new_server, roles),
             rounds=FINAL_ROUNDS,
             needs=needs,
             report=quiet,
@@ -159,7 +159,7 @@ def verdict_of(
         sd=final_selection.assumed_sd(believed, objective=search.objective),
     )
     rounds = verification.alternate(
-        verification.NewServerRounds(
+        verification.SequentialRounds(
             evaluator.evaluate_on_new_server, {"default": default, "best": best}
         ),
         rounds=order.pairs,

@@ -30,7 +30,7 @@ from tuner.values.configuration import Configuration
 
 CONNECT_TIMEOUT_S = 1.0
 MAX_READ = 1 << 20
-"""Maximum number of bytes to read from the hook's output."""
+"""Number of bytes to read from the end of the hook's output."""
 _log = logging.getLogger(__name__)
 
 
@@ -172,7 +172,7 @@ def run_hook(engine: UrlEngine, configuration: Configuration) -> None:
         except BaseException:
             _kill(process)
             raise
-        output.seek(0)
+        output.seek(max(0, output.seek(0, os.SEEK_END) - MAX_READ))
         said = output.read(MAX_READ).decode(errors="replace")
     lines = [line.strip() for line in said.splitlines() if line.strip()]
     if lines:

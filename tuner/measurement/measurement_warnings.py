@@ -38,8 +38,9 @@ def warnings_of(measurement: Measurement, *, cores: int) -> tuple[str, ...]:
             f"the load generator used {share:.0f} % of a core, so it may have limited the result"
         )
     steal_s = measurement.noise.steal_s
-    if steal_s is not None and steal_s > MAX_STEAL_SHARE * cores * measurement.seconds:
-        share = 100 * steal_s / (cores * measurement.seconds)
+    whole_s = cores * (measurement.warmup_s + measurement.seconds)  # steal counts from the warm-up
+    if steal_s is not None and steal_s > MAX_STEAL_SHARE * whole_s:
+        share = 100 * steal_s / whole_s
         found.append(
             f"the hypervisor gave {share:.1f} % of the machine's CPU time to other machines"
         )

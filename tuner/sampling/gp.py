@@ -115,7 +115,8 @@ class GpSampler(CandidateSampler):
         else:
             log_feasible = log_feasible + log_kept
             fresh = np.isin(among, context.untried)
-            best, facts = int(np.argmax(np.where(fresh, log_feasible, -np.inf))), {}
+            allowed = fresh | ~fresh.any()
+            best, facts = int(np.argmax(np.where(allowed, log_feasible, -np.inf))), {}
         is_new = bool(np.isin(among[best], context.untried))
         return Proposal(
             configuration=context.candidates.configurations[int(among[best])],

@@ -182,11 +182,13 @@ class RunFolder:
         """Read a JSON file in the folder; return None if missing, raise UsageError if broken."""
         path = self.path / name
         try:
-            data: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+            data = json.loads(path.read_text(encoding="utf-8"))
         except FileNotFoundError:
             return None
-        except (OSError, ValueError) as error:
+        except (OSError, ValueError, RecursionError) as error:
             raise UsageError(f"{path} cannot be read: {error}") from error
+        if not isinstance(data, dict):
+            raise UsageError(f"{path} holds {type(data).__name__}, expected an object")
         return data
 
     def write_json(self, name: str, data: Mapping[str, Any]) -> pathlib.Path:

@@ -10,13 +10,14 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import functools
 import math
 import time
 from collections.abc import Iterator, Mapping, Sequence
 
 from tuner.errors import TunerError
 from tuner.evaluation.evaluator import Evaluator
-from tuner.evaluation.interleaving import Arm, CannotInterleave, InterleavedRounds, SequentialRounds
+from tuner.evaluation.interleaving import Arm, CannotInterleave, InterleavedRounds, evaluate_alone
 from tuner.evaluation.open_loop import make_open_loop_plan
 from tuner.evaluation.outcomes import count_failures
 from tuner.measurement import comparison, sequential
@@ -286,7 +287,8 @@ def _measuring(
     try:
         residents = InterleavedRounds.open(evaluator, contenders, latency_s=0.0)
     except CannotInterleave as error:
-        yield SequentialRounds(evaluator, contenders), str(error)
+        alone = functools.partial(evaluate_alone, evaluator)
+        yield verification.SequentialRounds(alone, contenders), str(error)
         return
     with residents:
         yield residents, None

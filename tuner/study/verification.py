@@ -15,7 +15,7 @@ import contextlib
 import dataclasses
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Protocol
+from typing import Generic, Protocol, TypeVar
 
 from tuner.errors import LaunchFailed
 from tuner.evaluation.evaluation import Evaluation
@@ -32,7 +32,7 @@ from tuner.values.verdict import Verdict
 Report = Callable[[Sequence[RoundEvaluation], Evaluation], None]
 """Function called after each evaluation with all results, newest last, and its own details."""
 
-
+T = TypeVar("T")
 IsEnough = Callable[["Rounds"], bool]
 
 
@@ -47,26 +47,22 @@ class MeasuresRounds(Protocol):
         """Yield one evaluation per arm in the given order, including failed ones."""
 
 
-class NewServerRounds:
-    """Sequential rounds with a new server for each evaluation."""
+class SequentialRounds(Generic[T]):
+    """Sequential rounds, in which each arm is evaluated alone, on a new server."""
 
-    def __init__(
-        self,
-        evaluate: Callable[[Configuration], Evaluation],
-        configurations: Mapping[str, Configuration],
-    ) -> None:
+    def __init__(self, evaluate: Callable[[T], Evaluation], evaluated: Mapping[str, T]) -> None:
         self._evaluate = evaluate
-        self._configurations = configurations
+        self._evaluated = evaluated
 
     @property
     def arms(self) -> tuple[str, ...]:
         """Names of the arms."""
-        return tuple(self._configurations)
+        return tuple(self._evaluated)
 
     def round(self, arms: Sequence[str]) -> Iterator[tuple[str, Evaluation]]:
         """Yield one evaluation per arm in the given order."""
         for role in arms:
-            yield role, self._evaluate(self._configurations[role])
+            yield role, self._evaluate(self._evaluated[role])
 
 
 @contextlib.contextmanager
@@ -97,7 +93,7 @@ def open_rounds(
                 yield residents
             return
     say(f"evaluated in turn with restarts, not side by side: {why}")
-    yield NewServerRounds(evaluator.evaluate_on_new_server, configurations)
+    yield SequentialRounds(evaluator.evaluate_on_new_server, configurations)
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)

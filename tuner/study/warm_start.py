@@ -99,7 +99,7 @@ def with_warm_start(
     vectors, contexts, targets, guesses = [], [], [], []
     for study in studies:
         shift = _shift(problem.environment, study.environment, objective)
-        for configuration, value in study.evaluations[-MAX_EVALUATIONS // len(studies) :]:
+        for configuration, value in study.evaluations[-max(1, MAX_EVALUATIONS // len(studies)) :]:
             vector = _vector(problem, configuration, study.environment)
             if vector is None or value <= 0:
                 continue

@@ -11,7 +11,7 @@ import pytest
 
 from tuner.errors import LaunchFailed
 from tuner.evaluation.evaluator import Evaluator
-from tuner.evaluation.interleaving import Arm, CannotInterleave, InterleavedRounds, SequentialRounds
+from tuner.evaluation.interleaving import Arm, CannotInterleave, InterleavedRounds, evaluate_alone
 from tuner.launching import machine
 from tuner.launching.engine import EngineInfo, RunningEngine
 from tuner.load_generator.payloads import Payloads
@@ -134,9 +134,9 @@ def test_in_turn_each_has_an_engine_of_its_own_launch(bench: Evaluator) -> None:
         for role, one in (("A", ONE), ("B", TWO))
     }
     bench.stop_engine()
-    launches = dict(SequentialRounds(bench, contenders).round(("B", "A")))
-    assert list(launches) == ["B", "A"]
-    assert [one.outcome.status for one in launches.values()] == ["ok", "ok"]
+    launches = [evaluate_alone(bench, contenders[role]) for role in ("B", "A")]
+    assert [one.configuration for one in launches] == [TWO, ONE]
+    assert [one.outcome.status for one in launches] == ["ok", "ok"]
     assert sent == ["echo", "echo"]
 
 

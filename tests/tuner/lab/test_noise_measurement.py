@@ -11,7 +11,7 @@ import pytest
 import rich.console
 
 from tests.fakes import studies
-from tuner.cli.commands import noise
+from tuner.cli.commands import doctor
 from tuner.errors import TunerError
 from tuner.lab import noise_analysis, noise_measurement
 from tuner.lab.noise_analysis import NoiseEvaluation
@@ -154,7 +154,7 @@ def test_what_is_said_has_every_source_and_configuration():
     """The text is of the data, and the data is plain."""
     found = found_of_all()
     console = rich.console.Console(file=io.StringIO(), width=120, highlight=False)
-    console.print(noise.text(found))
+    console.print(doctor.noise_text(found))
     said = console.file.getvalue()
     for words in (
         "machine drift",
@@ -166,6 +166,6 @@ def test_what_is_said_has_every_source_and_configuration():
         "in 120 s",
     ):
         assert words in said
-    data = json.loads(json.dumps(noise.as_json(found)))
+    data = json.loads(json.dumps(doctor.noise_json(found)))
     assert len(data["tried"]) == 100
     assert data["course"]["evaluation_sd"] == found.course.evaluation_sd

@@ -112,6 +112,7 @@ def test_a_hook_that_starts_a_server_does_not_hold_the_tuner(port: int) -> None:
     ("script", "cause", "said"),
     [
         ("echo no room left >&2; exit 3", "start", "status 3; last output: no room left"),
+        ("yes noise | head -c 3000000; echo full; exit 5", "start", "status 5; last output: full"),
         ("exit 4", "start", "the hook ended with status 4"),
         ("sleep 30", "timeout", "the hook did not end within 0.3 s"),
     ],

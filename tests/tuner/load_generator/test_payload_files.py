@@ -244,6 +244,21 @@ def test_lines_that_do_not_fit_are_refused_by_number(lines, line, text):
         payload_files.from_json_lines(path, SIGNATURE, model="m")
 
 
+def test_lines_of_many_bytes_are_taken_in_part(lines, monkeypatch):
+    """As many as fit, blank ones counted too; one always does."""
+    line = json.dumps({"image": [[1, 2], [3, 4]], "scale": 1})
+    for most, taken in ((3 * len(line) + 3, 3), (len(line) + 1, 1)):
+        monkeypatch.setattr(payload_files, "MAX_BYTES", most)
+        made = payload_files.from_json_lines(lines(*[line] * 5), SIGNATURE, model="m")
+        assert len(made.requests) == taken
+    monkeypatch.setattr(payload_files, "MAX_BYTES", 2 * len(line))
+    blank = [""] * len(line)
+    assert (
+        len(payload_files.from_json_lines(lines(line, *blank, line), SIGNATURE, model="m").requests)
+        == 1
+    )
+
+
 def test_files_without_requests_are_refused(lines, tmp_path):
     """An empty file and one that is not there."""
     with pytest.raises(UsageError, match="no request to send"):

@@ -149,6 +149,25 @@ def test_the_raw_scale_is_told() -> None:
     assert "not positive" in facts["scale_reason"]
 
 
+def test_where_all_were_tried_and_none_kept_to_the_limit_the_likeliest_is_repeated() -> None:
+    """Not the first of the candidates."""
+    study = optuna.create_study(
+        sampler=GpSampler(seed=0, initial=4, candidates=surfaces.small_candidates())
+    )
+    for value in range(1, 13):
+        study.enqueue_trial({"a": value})
+        trial = study.ask({"a": optuna.distributions.IntDistribution(1, 12)})
+        trial.set_user_attr("slacks", {"cpu_s_per_1000 <= 1": [2 - 0.1 * value, 0.03]})
+        outcome = {"status": "infeasible", "cause": "constraint", "reason": ""}
+        trial.set_user_attr("outcome", outcome)
+        trial.set_user_attr("value", 10.0 + value)
+        study.tell(trial, None, state=TrialState.PRUNED)
+    study.ask({"a": optuna.distributions.IntDistribution(1, 12)})
+    proposal = study.trials[-1].user_attrs[PROPOSAL]
+    assert proposal["origin"] == "replicate"
+    assert proposal["configuration"] == {"a": 12}
+
+
 @pytest.mark.parametrize(
     ("probabilities", "expected"),
     [

@@ -62,6 +62,26 @@ def test_settings_that_cannot_be_read_are_one_line(folder: RunFolder, text: str,
     assert "\n" not in str(caught.value)
 
 
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("[1]", "holds list, expected an object"),
+        ("null", "holds NoneType, expected an object"),
+        ("{", "cannot be read: Expecting property name"),
+        ("[" * 100_000, "cannot be read: "),
+    ],
+)
+def test_json_that_cannot_be_read_is_one_line(folder: RunFolder, text: str, said: str) -> None:
+    """With the path; a file that is not there is None."""
+    folder.write_text("verdict.json", text)
+    with pytest.raises(UsageError) as caught:
+        folder.read_json("verdict.json")
+    assert str(caught.value).startswith(f"{folder.path}/verdict.json ")
+    assert said in str(caught.value)
+    assert "\n" not in str(caught.value)
+    assert folder.read_json("none.json") is None
+
+
 @contextlib.contextmanager
 def full_disk() -> Iterator[None]:
     """No file may grow beyond 100 bytes: the kernel refuses as it does on a full disk.

@@ -14,7 +14,7 @@ from tuner.evaluation.outcomes import count_failures
 from tuner.measurement.outcome import EvaluationRequirements
 from tuner.metrics import metric_constraints
 from tuner.study import verification
-from tuner.study.verification import NewServerRounds, Pairs, among, count_rounds
+from tuner.study.verification import Pairs, SequentialRounds, among, count_rounds
 from tuner.values.configuration import Configuration
 from tuner.values.round_evaluation import FailureCount, RoundEvaluation
 from tuner.values.trial import Outcome
@@ -28,7 +28,7 @@ NEEDS = EvaluationRequirements(objective="mean")
 def alternated(bench, configurations, **options):
     """Rounds of round evaluations."""
     return verification.alternate(
-        NewServerRounds(bench.evaluate_on_new_server, configurations), **options
+        SequentialRounds(bench.evaluate_on_new_server, configurations), **options
     )
 
 

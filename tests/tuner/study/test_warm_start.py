@@ -82,6 +82,14 @@ def test_without_launches_nothing_is_learnt() -> None:
     assert taught(dataclasses.replace(earlier(10), evaluations=())) is ARENA
 
 
+@pytest.mark.parametrize("count", [1, 4, 7, 9])
+def test_many_studies_share_the_number_of_launches(count: int) -> None:
+    """Each gives the same number of its newest ones, in all no more than the limit."""
+    found = taught(*[earlier(10, 130)] * count).warm_start
+    assert found is not None
+    assert len(found.targets) == warm_start.MAX_EVALUATIONS // count * count
+
+
 @pytest.mark.parametrize(
     ("objective", "grows"), [("mean", True), ("p99", True), ("throughput", False)]
 )

@@ -111,8 +111,7 @@ def _order(arguments: argparse.Namespace) -> RecordSpec:
     is_table = (out / "table.yaml").is_file()
     if out.exists() and not is_table and not (out.is_dir() and not any(out.iterdir())):
         raise UsageError(
-            f"--out {out} is not a benchmark table; give a new folder, or one of an "
-            "earlier `tune record`"
+            f"--out {out} holds no table.yaml of an earlier `tune record`; give a new folder"
         )
     target = options.group_of(arguments, TargetSettings)
     measurement = options.group_of(arguments, MeasurementSettings)

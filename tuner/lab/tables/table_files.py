@@ -205,10 +205,10 @@ def _as(field: dataclasses.Field[Any], data: Mapping[str, Any]) -> Any:
 
 def _rows(folder: pathlib.Path, name: str, columns: Sequence[str]) -> list[dict[str, str]]:
     path = _place(folder, name)
+    is_plain = path.exists()
+    path = path if is_plain else _place(folder, name, ".gz")
     try:
-        is_plain = path.exists()
-        packed = _place(folder, name, ".gz")
-        data = user_files.read(path, max_bytes=MAX_BYTES) if is_plain else _read_packed(packed)
+        data = user_files.read(path, max_bytes=MAX_BYTES) if is_plain else _read_packed(path)
         text = data.decode()
     except (OSError, EOFError, zlib.error, UnicodeDecodeError) as error:
         reason = getattr(error, "strerror", None) or str(error)

@@ -45,7 +45,8 @@ class Feasibility:
         """Return log P(feasible) (m,) at vectors (m, d)."""
         cross = self.prior.covariance(vectors, self._vectors)
         mean = _MEAN + cross @ self._pull
-        spread = solve_triangular(self._factor, (self._root * cross).T, lower=True)
+        scaled = (self._root * cross).T
+        spread = solve_triangular(self._factor, scaled, lower=True, check_finite=False)
         variance = np.maximum(self.prior.variance(vectors) - (spread**2).sum(axis=0), 0.0)
         # The logistic averaged over a normal latent value: MacKay, Neural Computation 4 (1992),
         # equation 10.
@@ -102,14 +103,15 @@ def fit(observed: Array, lost: Array) -> Feasibility | None:
 
 def _laplace(vectors: Array, labels: Array, prior: Prior) -> Feasibility:
     kernel = prior.covariance(vectors, vectors)
-    latent = np.zeros(len(labels))
+    latent, identity = np.zeros(len(labels)), np.eye(len(labels))
     for _ in range(_ITERATIONS):
         share = expit(_MEAN + latent)
         curvature = np.maximum(share * (1 - share), _MIN_CURVATURE)
         root = np.sqrt(curvature)
-        factor = cho_factor(np.eye(len(labels)) + root[:, None] * kernel * root, lower=True)
+        bounded = identity + root[:, None] * kernel * root
+        factor = cho_factor(bounded, lower=True, check_finite=False)
         right = curvature * latent + labels - share
-        weights = right - root * cho_solve(factor, root * (kernel @ right))
+        weights = right - root * cho_solve(factor, root * (kernel @ right), check_finite=False)
         before, latent = latent, kernel @ weights
         if float(np.max(np.abs(latent - before))) < 1e-6:
             break

@@ -92,3 +92,17 @@ def test_what_no_table_is_recorded_for(
     assert said in error
     assert len(error.strip().splitlines()) == 1
     assert not out.exists()
+
+
+def test_a_table_of_format_1_is_not_continued(
+    grid: pathlib.Path, tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """One line that says so, and the folder stays as it is."""
+    out = tmp_path / "surface"
+    out.mkdir()
+    (out / "surface.yaml").write_text("version: 1\n", encoding="utf-8")
+    assert record(grid, out) == 2
+    error = capsys.readouterr().err
+    assert "holds no table.yaml of an earlier `tune record`; give a new folder" in error
+    assert len(error.strip().splitlines()) == 1
+    assert [path.name for path in out.iterdir()] == ["surface.yaml"]

@@ -134,8 +134,8 @@ def _no_model(path: pathlib.Path) -> None:
     [
         (_spoilt_head, "version: expected 1 or 2"),
         (_no_yaml, "no YAML"),
-        (_no_rows, "evaluations.csv: cannot be read"),
-        (_no_gzip, "evaluations.csv: cannot be read"),
+        (_no_rows, "evaluations.csv.gz: cannot be read"),
+        (_no_gzip, "evaluations.csv.gz: cannot be read"),
         (_no_model, "table.yaml"),
     ],
 )
