@@ -89,7 +89,7 @@ def time_to_tolerance(
         barmode="group",
         bargap=0.25,
         legend={"y": 1.01, "traceorder": "reversed", "itemsizing": "trace"},
-        **_panels(1, 2, gap=0.03, y={"showgrid": False, "ticks": ""}),
+        **_panels(1, 2, gap=0.03, y={"title": {"text": ""}, "showgrid": False, "ticks": ""}),
     )
     for share, label in reversed(list(labels.items())):
         within = [(sampler, times[share]) for sampler, times in reversed(rows)]
