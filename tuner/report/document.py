@@ -6,13 +6,14 @@ A content security policy forbids all requests, and all scripts except the page'
 from __future__ import annotations
 
 import base64
+import functools
 import hashlib
 import importlib.resources
 import json
 from collections.abc import Sequence
 
-import plotly.graph_objects as go
 import plotly.offline
+from plotly.utils import PlotlyJSONEncoder
 
 from tuner.report import theme
 from tuner.report.markup import Child, Markup, element
@@ -31,7 +32,7 @@ def render(*, title: str, head: Markup, sections: Sequence[Section]) -> str:
         head: content above the sections.
         sections: sections that the top of the page links to.
     """
-    scripts = [_normal(plotly.offline.get_plotlyjs()), _normal(_asset("page.js"))]
+    scripts, policy = _scripts()
     links = [element("a", heading, href=f"#{anchor}") for anchor, heading, _ in sections]
     parts = [
         element("section", element("h2", heading), content, id=anchor)
@@ -48,7 +49,7 @@ def render(*, title: str, head: Markup, sections: Sequence[Section]) -> str:
     top = element(
         "head",
         element("meta", charset="utf-8"),
-        element("meta", http_equiv="Content-Security-Policy", content=_policy(scripts)),
+        element("meta", http_equiv="Content-Security-Policy", content=policy),
         element("meta", name_="viewport", content="width=device-width, initial-scale=1"),
         element("meta", name_="color-scheme", content="light dark"),
         element("title", title),
@@ -58,7 +59,7 @@ def render(*, title: str, head: Markup, sections: Sequence[Section]) -> str:
 
 
 def figure(
-    drawn: go.Figure,
+    drawn: theme.Figure,
     *,
     name: str,
     title: str,
@@ -69,35 +70,33 @@ def figure(
     """Return a figure with heading and caption.
 
     Args:
-        drawn: figure, whose template the reader's theme replaces.
+        drawn: figure, to which the page adds the reader's theme.
         name: name that is unique in the document.
         title: heading, also for screen readers.
         caption: explanation of how to read the figure.
         has_heading: whether to show the title.
         is_wide: whether to scroll on narrow screens.
     """
-    data = json.loads(drawn.to_json())
-    data["layout"].pop("template", None)
     plot = element(
         "div",
         id=name,
         class_="plot wide" if is_wide else "plot",
         role="img",
         aria_label=title,
-        style=f"height:{data['layout'].get('height', 400)}px",
+        style=f"height:{drawn.layout['height']}px",
     )
     return element(
         "figure",
         element("h3", title) if has_heading else None,
         element("div", plot, class_="scroll"),
         element("figcaption", caption) if caption else None,
-        _json(f"{name}-data", data),
+        _json(f"{name}-data", {"data": drawn.data, "layout": drawn.layout}),
     )
 
 
 def _json(name: str, data: object) -> Markup:
-    """Put data into an inert script element; `<` is escaped, so nothing can end it."""
-    text = json.dumps(data, separators=(",", ":")).replace("<", "\\u003c")
+    """Put data into an inert script element; `<` is escaped, so nothing can end it; NaN is null."""
+    text = json.dumps(data, cls=PlotlyJSONEncoder, separators=(",", ":")).replace("<", "\\u003c")
     return element("script", Markup(text), type="application/json", id=name)
 
 
@@ -106,10 +105,13 @@ def _normal(script: str) -> str:
     return f"\n{text}\n"
 
 
-def _policy(scripts: Sequence[str]) -> str:
+@functools.cache
+def _scripts() -> tuple[list[str], str]:
+    """Return the scripts of every page, and the policy that allows no other."""
+    scripts = [_normal(plotly.offline.get_plotlyjs()), _normal(_asset("page.js"))]
     digests = [hashlib.sha256(script.encode()).digest() for script in scripts]
     sources = [f"'sha256-{base64.b64encode(digest).decode()}'" for digest in digests]
-    return f"{POLICY}; script-src {' '.join(sources)}"
+    return scripts, f"{POLICY}; script-src {' '.join(sources)}"
 
 
 def _asset(name: str) -> str:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import plotly.graph_objects as go
-
 from tuner.metrics import objective as objectives
 from tuner.report import formatting, tables, theme
 from tuner.report.axes import escape, log_axis
@@ -13,7 +11,7 @@ from tuner.report.study import study_view
 from tuner.values.study_record import StudyRecord
 
 
-def figure(study: StudyRecord) -> go.Figure:
+def figure(study: StudyRecord) -> theme.Figure:
     """Draw every evaluation, the Pareto front, and the chosen point."""
     both = sides(study)
     front = study.pareto_front
@@ -27,7 +25,7 @@ def figure(study: StudyRecord) -> go.Figure:
         if not chosen:
             continue
         x, y = ([side.value(measured) for _, measured in chosen] for side in both)
-        drawn.add_scatter(
+        drawn.add_trace(
             x=x,
             y=y,
             mode="markers",
@@ -41,19 +39,17 @@ def figure(study: StudyRecord) -> go.Figure:
     mark = theme.mark("default")
     default = [one for trial, one in told if trial.configuration == study.default]
     x, y = ([side.value(one) for one in default] for side in both)
-    drawn.add_scatter(
+    drawn.add_trace(
         x=x, y=y, mode="markers", marker=theme.marker(mark), name=mark.label, hoverinfo="skip"
     )
-    axes = []
-    for place, side in enumerate(both):
+    for place, (axis, side) in enumerate(zip(("xaxis", "yaxis"), both, strict=True)):
         values = [side.value(measured) for _, measured in told]
         values += [point.values[place] for point in front]
-        axes.append(log_axis(values, side.axis, pad=0.08))
-    drawn.update_layout(xaxis=axes[0], yaxis=axes[1])
+        drawn.layout[axis] = log_axis(values, side.axis, pad=0.08)
     return drawn
 
 
-def _add_front(drawn: go.Figure, study: StudyRecord) -> None:
+def _add_front(drawn: theme.Figure, study: StudyRecord) -> None:
     best, front, (first, second) = theme.mark("best"), study.pareto_front, sides(study)
     bars = []
     for place in (0, 1):
@@ -61,7 +57,7 @@ def _add_front(drawn: go.Figure, study: StudyRecord) -> None:
         above = [(end.high or value) - value for value, end in ends]
         below = [value - (end.low or value) for value, end in ends]
         bars.append(theme.error_bars(above, below, colour=best.colour, thickness=1, width=3))
-    drawn.add_scatter(
+    drawn.add_trace(
         x=[point.values[0] for point in front],
         y=[point.values[1] for point in front],
         mode="lines+markers",
@@ -79,7 +75,7 @@ def _add_front(drawn: go.Figure, study: StudyRecord) -> None:
         hovertemplate=theme.HOVER,
     )
     chosen = [point for point in front if point.is_chosen]
-    drawn.add_scatter(
+    drawn.add_trace(
         x=[point.values[0] for point in chosen],
         y=[point.values[1] for point in chosen],
         mode="markers",

@@ -10,7 +10,6 @@ import math
 from typing import Any
 
 import plotly.colors
-import plotly.graph_objects as go
 
 from tuner.metrics import objective as objectives
 from tuner.report import formatting, theme
@@ -27,7 +26,7 @@ JITTER = 0.012
 SLICE_LETTERS, UPRIGHT_LETTERS = 26, 16
 
 
-def slice_of(study: StudyRecord, knob: KnobInfo) -> go.Figure:
+def slice_of(study: StudyRecord, knob: KnobInfo) -> theme.Figure:
     """Draw the objective against one knob; the other knobs vary."""
     objective = objectives.find_objective(study.objective)
     trials = [trial for trial in study.trials if knob.name in trial.configuration]
@@ -47,11 +46,10 @@ def slice_of(study: StudyRecord, knob: KnobInfo) -> go.Figure:
         return places.positions[trial.configuration[knob.name]] + shift
 
     add_trials(drawn, study, trials, x=x, knob=knob.name)
-    drawn.update_traces(error_y={"visible": False}, selector={"mode": "markers"})
     return drawn
 
 
-def parallel(study: StudyRecord) -> go.Figure:
+def parallel(study: StudyRecord) -> theme.Figure:
     """Draw a line per trial through its knobs and objective."""
     objective = objectives.find_objective(study.objective)
     axes = [(knob, _axis(study, knob)) for knob in study_view.varied_knobs(study)]
@@ -84,7 +82,7 @@ def parallel(study: StudyRecord) -> go.Figure:
             share = _share(values[trial.number], low, high)
             heights.append(share)
         line = _line(study, trial, share)
-        drawn.add_scatter(
+        drawn.add_trace(
             x=list(range(len(heights))),
             y=[None if math.isnan(height) else height for height in heights],
             mode="lines",
@@ -144,8 +142,8 @@ def _line(study: StudyRecord, trial: Trial, share: float | None) -> dict[str, An
     return {"color": colour, "width": 1.5}
 
 
-def _add_colour_scale(drawn: go.Figure, marks: dict[str, float], title: str) -> None:
-    drawn.add_scatter(
+def _add_colour_scale(drawn: theme.Figure, marks: dict[str, float], title: str) -> None:
+    drawn.add_trace(
         x=[None],
         y=[None],
         mode="markers",

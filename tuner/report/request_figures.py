@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
-import plotly.graph_objects as go
 
 from tuner.report import formatting, theme
 from tuner.report.axes import log_axis
@@ -39,7 +38,7 @@ def phases(study: StudyRecord) -> Phases:
     return {role: kept for role, kept in found.items() if kept and len(kept.measured_ms)}
 
 
-def distribution(study: StudyRecord) -> go.Figure | None:
+def distribution(study: StudyRecord) -> theme.Figure | None:
     """Draw the latency distribution on a log axis that stretches the tail."""
     kept = phases(study)
     if not kept:
@@ -53,7 +52,7 @@ def distribution(study: StudyRecord) -> go.Figure | None:
     values = np.concatenate([each.measured_ms for each in kept.values()])
     axis = log_axis([float(values.min()), float(values.max())], "latency (ms)")
     axis["range"][1] += LABEL_SHARE * (axis["range"][1] - axis["range"][0])
-    drawn.update_layout(
+    drawn.layout.update(
         xaxis=axis,
         yaxis={
             "title": {"text": "percentile of requests (tail stretched)"},
@@ -65,7 +64,7 @@ def distribution(study: StudyRecord) -> go.Figure | None:
     return drawn
 
 
-def over_time(study: StudyRecord) -> go.Figure | None:
+def over_time(study: StudyRecord) -> theme.Figure | None:
     """Draw latencies over time: thinned requests, and medians per bin."""
     kept = phases(study)
     if not kept:
@@ -73,7 +72,7 @@ def over_time(study: StudyRecord) -> go.Figure | None:
     drawn = theme.figure(height=420)
     for role, each in kept.items():
         chosen = thin(each)
-        drawn.add_scatter(
+        drawn.add_trace(
             x=_round_values(each.at_s[chosen]),
             y=_round_values(each.latency_ms[chosen]),
             mode="markers",
@@ -83,7 +82,7 @@ def over_time(study: StudyRecord) -> go.Figure | None:
         )
     for role, each in kept.items():
         middles, medians = binned_median(each)
-        drawn.add_scatter(
+        drawn.add_trace(
             x=_round_values(middles),
             y=_round_values(medians),
             mode="lines",
@@ -93,10 +92,10 @@ def over_time(study: StudyRecord) -> go.Figure | None:
         )
     for role, each in kept.items():
         if each.warmup_s is not None:
-            line = {"width": 1.5, "dash": "dot", "color": theme.mark(role).colour}
-            drawn.add_vline(x=each.warmup_s, line=line)
+            colour = theme.mark(role).colour
+            drawn.add_vline(each.warmup_s, width=1.5, dash="dot", color=colour)
     values = np.concatenate([each.latency_ms for each in kept.values()])
-    drawn.update_layout(
+    drawn.layout.update(
         xaxis={"title": {"text": "time since the load began (s)"}, "rangemode": "tozero"},
         yaxis=log_axis([float(values.min()), float(values.max())], "latency (ms)"),
     )
@@ -109,11 +108,11 @@ def _log_tail(share: float) -> float:
 
 
 def _add_curve(
-    drawn: go.Figure, arm: study_view.ArmName, values: Array, others: Sequence[Array]
+    drawn: theme.Figure, arm: study_view.ArmName, values: Array, others: Sequence[Array]
 ) -> None:
     style = theme.mark(arm)
     times, shares = quantile_curve(values)
-    drawn.add_scatter(
+    drawn.add_trace(
         x=_round_values(times),
         y=_round_values(-np.log10(1 - shares)),
         text=[f"p{100 * share:.4g}" for share in shares],
@@ -127,7 +126,7 @@ def _add_curve(
     is_left = [
         all(mark <= _percentile(other, share) for other in others) for share, mark in marks.items()
     ]
-    drawn.add_scatter(
+    drawn.add_trace(
         x=list(marks.values()),
         y=[_log_tail(share) for share in marks],
         text=[f"p{100 * share:g} {formatting.number(value)}" for share, value in marks.items()],

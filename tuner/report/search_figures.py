@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-import plotly.graph_objects as go
-
 from tuner.metrics import objective as objectives
 from tuner.report import formatting, theme
 from tuner.report.axes import escape, log_axis
@@ -19,12 +17,12 @@ FLOOR = 0.03
 """Height of failed trials, as a share of the plot."""
 
 
-def convergence(study: StudyRecord) -> go.Figure:
+def convergence(study: StudyRecord) -> theme.Figure:
     """Draw every trial's objective, the best so far, and failures."""
     objective = objectives.find_objective(study.objective)
     drawn = theme.figure(height=440)
     if steps := study_view.best_so_far(study):
-        drawn.add_scatter(
+        drawn.add_trace(
             x=[number for number, _ in steps],
             y=[value for _, value in steps],
             mode="lines",
@@ -40,17 +38,17 @@ def convergence(study: StudyRecord) -> go.Figure:
         interval = objective.interval(trial.measurement)
         shown = interval.low, interval.high, objective.of(trial)
         ends += [end for end in shown if end is not None]
-    drawn.update_layout(
+    drawn.layout.update(
         xaxis={"title": {"text": "trial number"}, "range": [-0.8, last + 0.8], "tickformat": "d"},
         yaxis=log_axis(ends, objective.axis, pad=0.1),
     )
     if last < 10:
-        drawn.update_xaxes(dtick=1)
+        drawn.layout["xaxis"]["dtick"] = 1
     return drawn
 
 
 def add_trials(
-    drawn: go.Figure,
+    drawn: theme.Figure,
     study: StudyRecord,
     trials: Sequence[Trial],
     *,
@@ -59,7 +57,7 @@ def add_trials(
 ) -> None:
     """Add evaluations with intervals, the best as stars, and failures just above the x axis.
 
-    `knob` limits the hover text to one knob.
+    `knob` limits the hover text to one knob, and leaves the intervals out.
     """
     objective = objectives.find_objective(study.objective)
 
@@ -68,7 +66,7 @@ def add_trials(
         texts = [trial_hover(study, trial, knob) for trial in chosen]
         if kind == "best":
             texts = [f"{text}<br><b>recommended</b>" for text in texts]
-        drawn.add_scatter(
+        drawn.add_trace(
             x=[x(trial) for trial in chosen],
             y=y,
             mode="markers",
@@ -89,7 +87,8 @@ def add_trials(
         above = [0.0 if end.high is None else max(0.0, end.high - c) for c, end in pairs]
         below = [0.0 if end.low is None else max(0.0, c - end.low) for c, end in pairs]
         bars = theme.error_bars(above, below, colour=style.colour, thickness=1, width=0)
-        add(origin, chosen, centres, marker=theme.marker(style, width=1.5), error_y=bars)
+        shown = {} if knob else {"error_y": bars}
+        add(origin, chosen, centres, marker=theme.marker(style, width=1.5), **shown)
     best = [
         (trial, value)
         for trial in good
@@ -105,7 +104,7 @@ def add_trials(
         marker = theme.marker(theme.mark(status), width=2)
         add(status, chosen, [FLOOR] * len(chosen), marker=marker, yaxis="y2")
         hidden = {"overlaying": "y", "range": [0, 1], "visible": False, "fixedrange": True}
-        drawn.layout.yaxis2 = hidden
+        drawn.layout["yaxis2"] = hidden
 
 
 def trial_hover(study: StudyRecord, trial: Trial, knob: str | None = None) -> str:
@@ -135,7 +134,7 @@ def trial_hover(study: StudyRecord, trial: Trial, knob: str | None = None) -> st
     return "<br>".join(lines)
 
 
-def importance(found: Importance) -> go.Figure:
+def importance(found: Importance) -> theme.Figure:
     """Draw each knob's explained variance, interval and chance level."""
     shares = found.shares[::-1]
     names = [escape(share.knob.name) for share in shares]
@@ -154,7 +153,8 @@ def importance(found: Importance) -> go.Figure:
         },
         yaxis={"showgrid": False, "title": {"text": ""}, "ticks": ""},
     )
-    drawn.add_bar(
+    drawn.add_trace(
+        type="bar",
         x=[100 * share.share for share in shares],
         y=names,
         orientation="h",
@@ -165,7 +165,7 @@ def importance(found: Importance) -> go.Figure:
         textposition="none",
         hovertemplate=theme.HOVER,
     )
-    drawn.add_scatter(
+    drawn.add_trace(
         x=[100 * share.chance for share in shares],
         y=names,
         mode="markers",

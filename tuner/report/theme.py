@@ -1,4 +1,4 @@
-"""Colours, marker symbols and Plotly templates of all figures.
+"""Figures as plain data, their colours, marker symbols and Plotly templates.
 
 The colours suit colour-vision deficiencies (Okabe and Ito, 2008) and both backgrounds. The page
 applies `LIGHT` or `DARK`, as the reader's system is set.
@@ -9,8 +9,6 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import Any
-
-import plotly.graph_objects as go
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -52,6 +50,23 @@ HOVER = "%{text}<extra></extra>"
 """Hover template that shows `text` alone."""
 
 FONT = "system-ui, -apple-system, 'Segoe UI', Roboto, 'Helvetica Neue', Arial, sans-serif"
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Figure:
+    """Layout and traces as Plotly's script takes them; Plotly's Python checks are far slower than the rest."""
+
+    layout: dict[str, Any]
+    data: list[dict[str, Any]] = dataclasses.field(default_factory=list)
+
+    def add_trace(self, **trace: Any) -> None:
+        """Add lines or markers, or what `type` names."""
+        self.data.append({"type": "scatter", **trace})
+
+    def add_vline(self, x: float, *, xaxis: str = "x", yaxis: str = "y", **line: Any) -> None:
+        """Add an upright line over the whole height of a panel."""
+        ends = {"x0": x, "x1": x, "xref": xaxis, "y0": 0, "y1": 1, "yref": f"{yaxis} domain"}
+        self.layout.setdefault("shapes", []).append({"type": "line", "line": line, **ends})
 
 
 def mark(kind: str) -> MarkerStyle:
@@ -127,7 +142,7 @@ def error_bars(
 
 
 def add_band(
-    drawn: go.Figure,
+    drawn: Figure,
     x: Sequence[float],
     low: Sequence[float],
     high: Sequence[float],
@@ -138,9 +153,9 @@ def add_band(
     """Fill the steps between `low` and `high`; `common` holds properties for both traces."""
     red, green, blue = (int(colour[place : place + 2], 16) for place in (1, 3, 5))
     common |= {"x": x, "mode": "lines", "line": {"width": 0, "shape": "hv"}, "hoverinfo": "skip"}
-    drawn.add_scatter(y=low, **common)
+    drawn.add_trace(y=low, **common)
     fill = f"rgba({red},{green},{blue},{opacity})"
-    drawn.add_scatter(y=high, fill="tonexty", fillcolor=fill, **common)
+    drawn.add_trace(y=high, fill="tonexty", fillcolor=fill, **common)
 
 
 def figure(
@@ -150,11 +165,8 @@ def figure(
     margin: Mapping[str, int] | None = None,
     legend: Mapping[str, Any] | None = None,
     **layout: Any,
-) -> go.Figure:
-    """Return an empty light figure; `margin` and `legend` override single properties.
-
-    The layout is set at once, as Plotly checks the template at each update.
-    """
+) -> Figure:
+    """Return an empty figure; `margin` and `legend` override single properties."""
     above = {
         "orientation": "h",
         "x": 0,
@@ -164,9 +176,8 @@ def figure(
         "bgcolor": CLEAR,
         "itemsizing": "constant",
     }
-    return go.Figure(
-        layout={
-            "template": LIGHT,
+    return Figure(
+        {
             "height": height,
             "margin": {"l": 64, "r": 16, "t": 16, "b": 48, **(margin or {})},
             "showlegend": has_legend,

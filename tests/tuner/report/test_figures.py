@@ -4,15 +4,29 @@ import numpy as np
 import plotly.graph_objects as go
 import pytest
 
-from tests.fakes import studies
-from tuner.report import importance, knob_figures, request_figures, search_figures, theme
+from tests.fakes import contests, studies
+from tuner.report import (
+    front_figures,
+    importance,
+    knob_figures,
+    request_figures,
+    search_figures,
+    theme,
+)
+from tuner.report.benchmark import figures as benchmark_figures
 from tuner.report.comparison import figures as comparison_figures
+from tuner.values.verification_state import ParetoPoint
 
 STUDY = studies.study()
 
 
-def titles(figure):
-    return figure.layout.xaxis.title.text, figure.layout.yaxis.title.text
+def validated(drawn):
+    """The figure as Plotly's own classes, which refuse what Plotly does not know."""
+    return go.Figure(drawn.data, drawn.layout)
+
+
+def titles(drawn):
+    return drawn.layout["xaxis"]["title"]["text"], drawn.layout["yaxis"]["title"]["text"]
 
 
 def points(figure):
@@ -32,13 +46,13 @@ def test_a_long_name_of_an_objective_has_room():
     assert y == "answers within the<br>deadline (requests/s)"
     assert "<br>" not in titles(knob_figures.slice_of(STUDY, knob))[1]
     told = studies.study(objective="throughput")
-    heads = [note.text for note in knob_figures.parallel(told).layout.annotations]
+    heads = [note["text"] for note in knob_figures.parallel(told).layout["annotations"]]
     assert "throughput<br>(requests/s)" in heads
 
 
 def test_convergence_shows_every_trial_once():
     """Each trial is a point at its number: ok ones with their value, others on the axis with reason."""
-    drawn = search_figures.convergence(STUDY)
+    drawn = validated(search_figures.convergence(STUDY))
     shown = [(trace, x) for trace, x, _ in points(drawn) if trace.name != "best"]
     assert sorted(x for _, x in shown) == [trial.number for trial in STUDY.trials]
     for trial in STUDY.trials:
@@ -72,26 +86,29 @@ def test_axes_have_titles_with_units(objective, title):
 def test_throughput_is_shown_rising():
     """A maximised objective is drawn as it is, never negated, and its best so far rises."""
     study = studies.study(seed=2, objective="throughput", trials=20)
-    (line,) = [t for t in search_figures.convergence(study).data if t.name == "best so far"]
+    drawn = validated(search_figures.convergence(study))
+    (line,) = [t for t in drawn.data if t.name == "best so far"]
     assert list(line.y) == sorted(line.y)
     assert min(line.y) > 0
 
 
 def test_percentiles_are_marked_where_they_are_known():
     """p50, p95 and p99 are written at the curve; p99 is not below 459 requests."""
-    marks = [t for t in request_figures.distribution(STUDY).data if t.mode == "markers+text"]
+    drawn = validated(request_figures.distribution(STUDY))
+    marks = [t for t in drawn.data if t.mode == "markers+text"]
     assert all([text.split()[0] for text in t.text] == ["p50", "p95", "p99"] for t in marks)
     records = STUDY.records["best"]
     columns = {f.name: getattr(records, f.name)[:300] for f in dataclasses.fields(records)}
     few = dataclasses.replace(STUDY, records={"best": type(records)(**columns)})
-    (mark,) = [t for t in request_figures.distribution(few).data if t.mode == "markers+text"]
+    drawn = validated(request_figures.distribution(few))
+    (mark,) = [t for t in drawn.data if t.mode == "markers+text"]
     assert [text.split()[0] for text in mark.text] == ["p50", "p95"]
 
 
 def test_zero_of_a_log_knob_is_drawn():
     """Trials at zero of a log knob lie left of all others."""
     knob = next(knob for knob in STUDY.knobs if knob.name == "batching.timeout_us")
-    drawn = knob_figures.slice_of(STUDY, knob)
+    drawn = validated(knob_figures.slice_of(STUDY, knob))
     assert drawn.layout.xaxis.ticktext[0] == "0"
     zeros = sum(trial.configuration[knob.name] == 0 for trial in STUDY.trials)
     left = [x for trace, x, _ in points(drawn) if trace.name != "best" and x < 1.85]
@@ -100,7 +117,8 @@ def test_zero_of_a_log_knob_is_drawn():
 
 def test_parallel_coordinates_hold_every_trial():
     """One line per trial; those without a figure end before the objective."""
-    lines = [trace for trace in knob_figures.parallel(STUDY).data if trace.mode == "lines"]
+    drawn = validated(knob_figures.parallel(STUDY))
+    lines = [trace for trace in drawn.data if trace.mode == "lines"]
     assert len(lines) == len(STUDY.trials)
     short = sum(trial.measurement is None for trial in STUDY.trials)
     assert sum(len(line.y) == len(STUDY.knobs) for line in lines) == short
@@ -108,12 +126,12 @@ def test_parallel_coordinates_hold_every_trial():
 
 def test_colours_mean_the_same_everywhere():
     """Default and best have one colour each in all figures of a study."""
-    curves = request_figures.distribution(STUDY).data
+    curves = validated(request_figures.distribution(STUDY)).data
     assert curves[0].line.color == theme.MARKS["default"].colour
     assert curves[2].line.color == theme.MARKS["best"].colour
     knob = STUDY.knobs[0]
     for drawn in (search_figures.convergence(STUDY), knob_figures.slice_of(STUDY, knob)):
-        by_name = {trace.name: trace.marker.color for trace in drawn.data}
+        by_name = {trace.name: trace.marker.color for trace in validated(drawn).data}
         assert by_name["default"] == theme.MARKS["default"].colour
         assert by_name["best"] == theme.MARKS["best"].colour
 
@@ -121,7 +139,7 @@ def test_colours_mean_the_same_everywhere():
 def test_importance_shows_interval_and_chance():
     """Every knob has a bar with two-sided errors and a mark of chance, within 0 to 100 %."""
     found = importance.main_effects(STUDY, np.random.default_rng(0))
-    bars, chance = search_figures.importance(found).data
+    bars, chance = validated(search_figures.importance(found)).data
     assert len(bars.x) == len(chance.x) == len(found.shares)
     assert all(
         x - low >= 0 and x + high <= 100.001
@@ -129,13 +147,52 @@ def test_importance_shows_interval_and_chance():
     )
 
 
-def test_figures_of_awkward_studies_can_be_drawn(edge_study):
-    """No figure fails, whatever is missing."""
+def test_figures_of_awkward_studies_are_valid(edge_study):
+    """To Plotly's own checks, which the product leaves out, whatever is missing."""
     drawn = [search_figures.convergence(edge_study), knob_figures.parallel(edge_study)]
     drawn += [knob_figures.slice_of(edge_study, knob) for knob in edge_study.knobs]
     kept = [request_figures.distribution(edge_study), request_figures.over_time(edge_study)]
-    assert all(isinstance(figure, go.Figure) for figure in drawn)
     assert all((figure is not None) == bool(edge_study.records) for figure in kept)
+    for figure in (*drawn, *filter(None, kept)):
+        validated(figure)
+
+
+@pytest.mark.parametrize("points", [0, 2])
+def test_the_figure_of_a_front_is_valid(points):
+    """With points, and before there are any."""
+    front = tuple(
+        ParetoPoint(
+            configuration=trial.configuration,
+            values=(trial.measurement.mean_ms, trial.measurement.throughput_per_s),
+            sds=(0.01, 0.02),
+            trial=trial.number,
+            is_chosen=trial.number == 0,
+        )
+        for trial in [trial for trial in STUDY.trials if trial.measurement][:points]
+    )
+    study = dataclasses.replace(STUDY, second="throughput", pareto_front=front)
+    names = [trace.name for trace in validated(front_figures.figure(study)).data]
+    assert ("chosen" in names) == bool(points)
+
+
+def test_figures_of_a_comparison_and_a_benchmark_are_valid():
+    """Panels and their axes included, in one row and in two."""
+    comparison, benchmark = studies.comparison(), contests.record(surfaces=5, seeds=5)
+    surface = benchmark.surfaces[0]
+    for figure in (
+        comparison_figures.best_so_far(comparison),
+        comparison_figures.winners(comparison),
+        benchmark_figures.tolerance_figure(surface, benchmark.reference, benchmark.trials),
+        benchmark_figures.forest(benchmark.over_surfaces, benchmark.margin),
+        benchmark_figures.regret(surface, benchmark.reference),
+    ):
+        validated(figure)
+
+
+def test_plotly_refuses_a_property_that_it_does_not_know():
+    """Else the tests above would show nothing."""
+    with pytest.raises(ValueError, match="Invalid property"):
+        validated(theme.figure(height=300, no_such_property=1))
 
 
 def test_a_median_begins_where_every_run_has_a_figure():

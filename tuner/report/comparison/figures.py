@@ -6,7 +6,6 @@ A sampler keeps its colour and dash in every figure.
 from __future__ import annotations
 
 import numpy as np
-import plotly.graph_objects as go
 from numpy.typing import NDArray
 
 from tuner.metrics import objective as objectives
@@ -58,7 +57,7 @@ def spread(table: Array) -> tuple[Array, Array, Array]:
     return low, middle, high
 
 
-def best_so_far(record: ComparisonRecord) -> go.Figure:
+def best_so_far(record: ComparisonRecord) -> theme.Figure:
     """Draw each sampler's runs, their median and band."""
     objective = objectives.find_objective(record.objective)
     drawn = theme.figure(height=460)
@@ -69,7 +68,7 @@ def best_so_far(record: ComparisonRecord) -> go.Figure:
         name, (colour, _) = escape(sampler), style(record, sampler)
         for run, row in zip(runs_of(record, sampler), table, strict=True):
             told = f"{name}, repeat {run.repeat}: %{{y:.4g}} after %{{x}} trials<extra></extra>"
-            drawn.add_scatter(
+            drawn.add_trace(
                 x=np.arange(1, len(row) + 1).tolist(),
                 y=[None if np.isnan(value) else float(value) for value in row],
                 mode="lines",
@@ -80,16 +79,16 @@ def best_so_far(record: ComparisonRecord) -> go.Figure:
                 hovertemplate=told,
             )
     values = np.concatenate([table.ravel() for table in tables.values()] or [np.empty(0)])
-    drawn.update_layout(
+    drawn.layout.update(
         xaxis={"title": {"text": "trials done"}, "tickformat": "d"},
         yaxis=log_axis(values.tolist(), f"best {objective.axis} so far"),
     )
     if max((table.shape[1] for table in tables.values()), default=0) <= 10:
-        drawn.update_xaxes(dtick=1)
+        drawn.layout["xaxis"]["dtick"] = 1
     return drawn
 
 
-def winners(record: ComparisonRecord) -> go.Figure | None:
+def winners(record: ComparisonRecord) -> theme.Figure | None:
     """Draw the winners' re-evaluations, if there are any."""
     objective = objectives.find_objective(record.objective)
     drawn = theme.figure(height=130 + 70 * len(record.samplers), has_legend=False)
@@ -101,7 +100,7 @@ def winners(record: ComparisonRecord) -> go.Figure | None:
             continue
         found = [objective.value(measured) for _, measured in points]
         values += found
-        drawn.add_scatter(
+        drawn.add_trace(
             x=found,
             y=[row + 0.3 * (run.repeat + 1) / (record.repeats + 1) - 0.15 for run, _ in points],
             mode="markers",
@@ -110,7 +109,7 @@ def winners(record: ComparisonRecord) -> go.Figure | None:
             hovertemplate="%{x:.4g} " + objective.unit + "<br>%{text}<extra></extra>",
         )
         upright = theme.MarkerStyle(label="", colour=colour, symbol="line-ns-open", size=40)
-        drawn.add_scatter(
+        drawn.add_trace(
             x=[float(np.exp(np.mean(np.log(found))))],
             y=[row],
             mode="markers",
@@ -119,7 +118,7 @@ def winners(record: ComparisonRecord) -> go.Figure | None:
         )
     if not values:
         return None
-    drawn.update_layout(
+    drawn.layout.update(
         xaxis=log_axis(values, objective.axis),
         yaxis={
             "tickvals": list(range(len(record.samplers))),
@@ -132,7 +131,7 @@ def winners(record: ComparisonRecord) -> go.Figure | None:
     return drawn
 
 
-def _add_median(drawn: go.Figure, record: ComparisonRecord, sampler: str, table: Array) -> None:
+def _add_median(drawn: theme.Figure, record: ComparisonRecord, sampler: str, table: Array) -> None:
     name, (colour, dash) = escape(sampler), style(record, sampler)
     low, middle, high = spread(table)
     is_known = ~np.isnan(middle)
@@ -141,7 +140,7 @@ def _add_median(drawn: go.Figure, record: ComparisonRecord, sampler: str, table:
         return
     low, middle, high = (ends[is_known].tolist() for ends in (low, middle, high))
     theme.add_band(drawn, x, low, high, colour, 0.15, legendgroup=name, showlegend=False)
-    drawn.add_scatter(
+    drawn.add_trace(
         x=x,
         y=middle,
         mode="lines",

@@ -74,30 +74,30 @@ def test_every_difference_stands_in_a_table_with_its_bound(read_page):
 def test_each_panel_has_its_own_sampler_over_the_others():
     table = RECORD.tables[0]
     drawn = benchmark_figures.regret(table, "structured")
-    thick = [trace for trace in drawn.data if trace.line.width == 3]
+    thick = [trace for trace in drawn.data if trace["line"]["width"] == 3]
     assert len(thick) == len(table.contestants)
-    assert drawn.layout.annotations[0].text == "structured"
+    assert drawn.layout["annotations"][0]["text"] == "structured"
     medians = [100 * value for value in table.contestants[0].regret.median]
-    assert list(thick[0].y) == [max(benchmark_figures.FLOOR, value) for value in medians]
+    assert thick[0]["y"] == [max(benchmark_figures.FLOOR, value) for value in medians]
 
 
 def test_a_tolerance_that_is_not_reached_is_a_pale_bar_to_the_end():
     table = RECORD.tables[0]
     drawn = benchmark_figures.tolerance_figure(table, "structured", RECORD.trials)
-    strict = next(trace for trace in drawn.data if trace.name == "within 3.0 %")
-    place = list(strict.y).index("hill-climb")
-    assert (strict.x[place], strict.text[place]) == (50, "not reached")
-    assert strict.marker.opacity[place] < 1
+    strict = next(trace for trace in drawn.data if trace["name"] == "within 3.0 %")
+    place = strict["y"].index("hill-climb")
+    assert (strict["x"][place], strict["text"][place]) == (50, "not reached")
+    assert strict["marker"]["opacity"][place] < 1
 
 
 def test_a_bar_goes_to_the_median_and_its_line_to_the_90th_percentile():
     table = RECORD.tables[0]
     drawn = benchmark_figures.tolerance_figure(table, "structured", RECORD.trials)
-    wide = next(trace for trace in drawn.data if trace.name == "within 10 %")
-    place = list(wide.y).index("structured")
+    wide = next(trace for trace in drawn.data if trace["name"] == "within 10 %")
+    place = wide["y"].index("structured")
     reached = table.of("structured").time_to_tolerance(0.10)
-    assert wide.x[place] == reached.median
-    assert wide.x[place] + wide.error_x.array[place] == pytest.approx(reached.p90)
+    assert wide["x"][place] == reached.median
+    assert wide["x"][place] + wide["error_x"]["array"][place] == pytest.approx(reached.p90)
 
 
 def test_hostile_names_stay_text(read_page):

@@ -105,7 +105,7 @@ def test_a_comparison_survives_its_json():
 def test_trials_are_counted_in_whole_numbers():
     """A short budget has a tick at each trial, and no two at one label."""
     drawn = comparison_figures.best_so_far(studies.comparison(repeats=2, trials=3))
-    assert drawn.layout.xaxis.dtick == 1
+    assert drawn.layout["xaxis"]["dtick"] == 1
 
 
 @pytest.mark.parametrize(
