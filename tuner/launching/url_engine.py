@@ -30,7 +30,7 @@ from tuner.values.configuration import Configuration
 
 CONNECT_TIMEOUT_S = 1.0
 MAX_READ = 1 << 20
-"""Maximum number of bytes to read from the hook's output."""
+"""Maximum number of bytes to read from the end of the hook's output."""
 _log = logging.getLogger(__name__)
 
 
@@ -172,8 +172,9 @@ def run_hook(engine: UrlEngine, configuration: Configuration) -> None:
         except BaseException:
             _kill(process)
             raise
-        output.seek(0)
-        said = output.read(MAX_READ).decode(errors="replace")
+        # A server that the hook started shares the file's offset, and may still print.
+        begin = max(0, os.fstat(output.fileno()).st_size - MAX_READ)
+        said = os.pread(output.fileno(), MAX_READ, begin).decode(errors="replace")
     lines = [line.strip() for line in said.splitlines() if line.strip()]
     if lines:
         _log.info("hook said", extra={"fields": {"said": lines[-20:]}})

@@ -112,6 +112,7 @@ def test_a_hook_that_starts_a_server_does_not_hold_the_tuner(port: int) -> None:
     ("script", "cause", "said"),
     [
         ("echo no room left >&2; exit 3", "start", "status 3; last output: no room left"),
+        ("yes | head -c 3000000; echo at last; exit 3", "start", "last output: at last"),
         ("exit 4", "start", "the hook ended with status 4"),
         ("sleep 30", "timeout", "the hook did not end within 0.3 s"),
     ],
