@@ -218,9 +218,10 @@ def replay(
         cost += sum(costs.get(model, 0.0) for model in pending.models)
         late.append((number, str(label)))
         if len(late) > DELAY:
-            decision = log.join(late[0][0])
+            decision = log.find(late[0][0])
             assert decision is not None
             contexts.observe(decision, late.popleft()[1])
+            log.join(decision)
     queries = len(run.labels)
     return Replayed(
         wrong=wrong,

@@ -66,7 +66,7 @@ def build_protocols(
         shows_statistics=is_shown,
         keep=core.keep,
     )
-    triton = TritonRoutes(hub)
+    triton = TritonRoutes(hub, max_json_bytes)
     tfs = TensorFlowRoutes(
         engine, metrics=metrics if is_shown else None, max_json_bytes=max_json_bytes
     )
@@ -78,7 +78,7 @@ def build_protocols(
     )
     oip = OpenInferenceRoutes(engine, triton, max_json_bytes)
     gate = _gate(Router(oip=oip, tfs=tfs, otherwise=clipper), settings, token, held)
-    calls = GrpcRoutes(engine, hub)
+    calls = GrpcRoutes(engine, hub, max_json_bytes)
     limits: dict[str, Any] = {
         "max_body_bytes": settings.max_body_bytes,
         "idle_s": IDLE_S,

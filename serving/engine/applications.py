@@ -24,7 +24,7 @@ from serving.engine.inflight_query import (
     Respond,
     ServedApplication,
 )
-from serving.errors import InvalidRequest, NotReady, ServingError, UnknownModel
+from serving.errors import InvalidRequest, ServingError, UnknownModel
 from serving.response_handler import RequestHandle
 from serving.selection import model_output
 from serving.selection.application import Application
@@ -218,16 +218,13 @@ class Applications:
         app = self._of(application)
         truth = model_output.true_label(app.application.task, label)
         if query_id is not None:
-            decision = app.decisions.join(query_id)
+            decision = app.decisions.find(query_id)
         else:
-            decision = app.decisions.join_input(user, input_hash(input_key))
+            decision = app.decisions.find_by_input(user, input_hash(input_key))
         if decision is None:
             return False
-        try:
-            app.contexts.observe(decision, truth)
-        except NotReady:
-            app.decisions.give_back(decision)
-            raise
+        app.contexts.observe(decision, truth)
+        app.decisions.join(decision)
         return True
 
     def flush(self) -> None:

@@ -50,29 +50,27 @@ class DecisionLog:
         self._by_input.setdefault((query.user, query.input_hash), OrderedDict())[query.id] = None
         self.bytes += cost
 
-    def join(self, query_id: int) -> Decision | None:
-        """Remove and return a query's decision."""
-        return self._count(self._remove(query_id))
+    def find(self, query_id: int) -> Decision | None:
+        """Return a query's decision, or None, counted as unmatched."""
+        decision = self._entries.get(query_id)
+        self.unmatched += decision is None
+        return decision
 
-    def join_input(self, user: str, hashed: str) -> Decision | None:
-        """Remove and return a user's newest decision for an input, or else that without a user.
+    def find_by_input(self, user: str, hashed: str) -> Decision | None:
+        """Return a user's newest decision for an input, or else that without a user, as `find`.
 
         Clipper's clients name the user only in feedback.
         """
         ids = self._by_input.get((user, hashed)) or self._by_input.get(("", hashed))
-        return self._count(self._remove(next(reversed(ids))) if ids else None)
+        if ids:
+            return self._entries[next(reversed(ids))]
+        self.unmatched += 1
+        return None
 
-    def give_back(self, decision: Decision) -> None:
-        """Put back a decision that `join` removed if its feedback could not be applied."""
-        self.joined -= 1
-        self.put(decision)
-
-    def _count(self, decision: Decision | None) -> Decision | None:
-        if decision is None:
-            self.unmatched += 1
-        else:
-            self.joined += 1
-        return decision
+    def join(self, decision: Decision) -> None:
+        """Remove a decision whose feedback was applied."""
+        self._remove(decision.query.id)
+        self.joined += 1
 
     def _remove(self, query_id: int) -> Decision | None:
         decision = self._entries.pop(query_id, None)

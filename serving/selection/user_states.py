@@ -62,13 +62,13 @@ class UserStates:
             NotReady: a state cannot be read, or too many writes are waiting.
         """
         user = self._context(decision.query.user)
+        selector = self._selector
         learnt = {
-            context: self._selector.policy.observe(self.state(context), decision, truth)
+            context: selector.policy.observe(self.state(context), decision, truth)
             for context in (user, EVERYBODY)
         }
-        name = self._selector.application.name
-        for context, state in learnt.items():
-            self._store.save(name, context, self._selector.dump_state(state))
+        texts = {context: selector.dump_state(state) for context, state in learnt.items()}
+        self._store.save(selector.application.name, texts)
         for context, state in learnt.items():
             self._cache_state(context, state)
 

@@ -84,8 +84,10 @@ class ControlChannel:
 
     def receive_all(self) -> list[dict[str, Any]]:
         """Return the messages received so far, without waiting, or raise Closed."""
-        self._read()
-        return [message for message, _ in iter(self._next, None)]
+        messages = [message for message, _ in iter(self._next, None)]
+        if not messages and self._read():
+            messages = [message for message, _ in iter(self._next, None)]
+        return messages
 
     def can_send(self) -> bool:
         """Whether a small frame can be sent without waiting."""

@@ -175,6 +175,26 @@ async def test_nothing_stays_of_models_that_have_gone(bench):
     assert set(dispatcher._unfinished) | set(dispatcher._refusals) <= {CARD.id}
 
 
+async def test_a_model_keeps_its_number_while_a_replica_may_hold_it():
+    """Then it is forgotten, and its number is not used again: a replica may confuse no two models."""
+    scheduler, numbers = Planned(), []
+    dispatcher = Dispatcher(scheduler, on_batch=lambda *_: None)
+    replica = connected(dispatcher, written=[], wanted=lambda _: None, on_lost=lambda _: None)
+    for id_ in range(1, 4):
+        dispatcher.model_up(ModelUp(CARD.id, 1, 0.0, {1: 0.0}))
+        assert not dispatcher.has_numbered(CARD.id)
+        numbers.append(dispatcher.number_of(CARD.id))
+        replica.loaded.add(CARD.id)
+        scheduler.actions = [Action(id_, ActionType.UNLOAD, 1, CARD.id, [], 0.0, math.inf, 0.0)]
+        dispatcher.model_down(CARD.id)
+        assert dispatcher.has_numbered(CARD.id)
+        told = wire.encode_unloaded(id_, wire.ActionStatus.OK, {})
+        body = memoryview(told)[wire.HEAD.size :]
+        dispatcher.on_message(replica, wire.MessageType.UNLOADED, body)
+    assert len(set(numbers)) == 3
+    dispatcher.close(CARD.label)
+
+
 async def test_every_action_ends_once(bench):
     """It is told whether it was done, not begun, or lost with its worker; what is in memory is known."""
     assert bench.dispatcher.loaded_models() == {1: {CARD.id}}

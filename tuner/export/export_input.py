@@ -11,6 +11,7 @@ from collections.abc import Collection, Mapping
 from serving.model_spec import ModelSpec
 from serving.models import EXTRAS
 from serving.settings import SETTINGS
+from serving.tensors.item_axes import why_no_rows
 from tuner.advice import Advice
 from tuner.errors import UsageError
 from tuner.values.configuration import Value
@@ -52,6 +53,12 @@ class ExportInput:
         device = self.advice.configuration.get(DEVICE, "auto")
         others = [n for n in self.advice.configuration if n.startswith(ACCELERATOR) and n != DEVICE]
         return device == "cuda" or (device == "auto" and bool(others))
+
+    @property
+    def is_batched(self) -> bool:
+        """Whether requests may be stacked along axis 0 of every tensor, as far as is known."""
+        signature = self.record.signature
+        return signature is None or (signature.is_batched and not why_no_rows(signature))
 
     @property
     def package(self) -> str:

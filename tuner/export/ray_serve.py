@@ -49,6 +49,8 @@ def files(subject: ExportInput) -> Files:
 def _configuration(subject: ExportInput, knobs: Knobs) -> dict[str, Any]:
     # Ray counts requests of so many items each.
     size = max(1, knobs.whole("batching.max_size") // subject.record.client_batch)
+    if not subject.is_batched:
+        size = 1
     threads, count = knobs.whole("replica.threads"), knobs.whole("replica.count")
     knobs.take_as("batching.policy", "fixed")
     knobs.take_as("cache.capacity_mb", 0)

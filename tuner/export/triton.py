@@ -37,7 +37,7 @@ def files(subject: ExportInput) -> Files:
         "A model of Triton",
         use=f"tritonserver --model-repository={subject.quoted()}{cache}",
         knobs=knobs,
-        reasons=_reasons(container.needs(subject), signature),
+        reasons=_reasons(container.needs(subject), is_batched=subject.is_batched),
         otherwise="not a setting of Triton",
         remarks=_remarks(subject),
     )
@@ -63,7 +63,7 @@ def _config(subject: ExportInput, knobs: Knobs) -> Iterator[str]:
     threads = knobs.whole("replica.threads")
     yield f"name: {quote(card.name)}"
     yield 'platform: "onnxruntime_onnx"' if card.kind == "onnx" else 'backend: "python"'
-    is_batched = signature is None or signature.is_batched
+    is_batched = subject.is_batched
     size = knobs.whole("batching.max_size") if is_batched else 0
     yield f"max_batch_size: {size}"
     if signature is not None:
@@ -120,7 +120,7 @@ def _remarks(subject: ExportInput) -> Iterator[str]:
     signature = subject.record.signature
     if signature is None:
         yield "Inputs and outputs are left to Triton, which reads them from the model's file."
-    elif signature.is_batched:
+    elif subject.is_batched:
         flat = [
             spec.name for spec in (*signature.inputs, *signature.outputs) if len(spec.shape) < 2
         ]
@@ -128,11 +128,11 @@ def _remarks(subject: ExportInput) -> Iterator[str]:
             yield f"Of shape [n, 1] instead of [n] in Triton: {', '.join(flat)}."
 
 
-def _reasons(needed: container.ResourceRequirements, signature: Signature | None) -> dict[str, str]:
+def _reasons(needed: container.ResourceRequirements, *, is_batched: bool) -> dict[str, str]:
     memory = "" if needed.memory_mb is None else f" and {needed.memory_mb} MiB"
     whole = f"Triton limits no instance; the whole server may get {needed.cpu:g} cores{memory}"
     alone = "no batches are made of single items"
-    if signature is not None and not signature.is_batched:
+    if not is_batched:
         alone = "this model takes one request at a time"
     return {
         "replica.cpu": whole,

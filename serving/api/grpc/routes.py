@@ -17,6 +17,7 @@ from serving.api.grpc.exchange import GrpcResponseHandler, GrpcResponseWriter
 from serving.api.grpc.parse_cache import CachedRequest, ParseCache, infer_request_of
 from serving.api.http.exchange import Exchange
 from serving.api.open_inference import codec
+from serving.api.parsing.bounded_json import MAX_JSON_BYTES
 from serving.api.tensorflow.grpc_routes import SERVICES, TensorFlowGrpcRoutes
 from serving.api.triton import extensions as triton_extensions
 from serving.api.triton import unsupported
@@ -40,10 +41,13 @@ class UnknownService(InvalidRequest):
 class GrpcRoutes:
     """Handler of all gRPC calls."""
 
-    def __init__(self, engine: Engine, hub: RepositoryService) -> None:
+    def __init__(
+        self, engine: Engine, hub: RepositoryService, max_json_bytes: int = MAX_JSON_BYTES
+    ) -> None:
         self._engine = engine
         self._tensorflow = TensorFlowGrpcRoutes(engine)
         self._hub = hub
+        self._max_json_bytes = max_json_bytes
         self._requests = messages.methods()
         self._repeats = ParseCache()
         self._changes = Changes()
@@ -160,7 +164,7 @@ class GrpcRoutes:
                 return messages.encode("RepositoryIndexResponse", {"models": models})
             case "RepositoryModelLoad":
                 given = messages.parameters(request.parameters)
-                config = triton_extensions.config_parameter(given)
+                config = triton_extensions.config_parameter(given, self._max_json_bytes)
                 return self._change(method, hub.load(request.model_name, config), reply)
             case _:
                 return self._change(method, hub.unload(request.model_name), reply)

@@ -193,7 +193,9 @@ class TensorFlowRoutes:
             return resolve(self._engine, *asked[1:])
         except NotFound:
             if len(body) <= LARGE_JSON_BYTES:
-                rest_codec.request(body)  # TensorFlow Serving too reports a malformed one first
+                rest_codec.request(
+                    body, self._max_json_bytes
+                )  # TensorFlow Serving too reports a malformed one first
             raise
 
     def _ask(self, asked: _ParsedTensorFlowPath) -> Response:

@@ -14,7 +14,7 @@ import urllib.parse
 from collections.abc import Iterable, Mapping
 from typing import Any, Literal, NamedTuple
 
-from serving.api.parsing.bounded_json import JsonError, read
+from serving.api.parsing.bounded_json import MAX_JSON_BYTES, JsonError, read
 from serving.error_text import short_repr
 from serving.errors import InvalidRequest
 from serving.metrics.statistics import BatchTotals, ModelStatistics, Total
@@ -83,27 +83,29 @@ def parse_path(path: str) -> ExtensionRequest | None:
 # Bodies
 
 
-def only_ready(body: bytes) -> bool:
+def only_ready(body: bytes, max_json_bytes: int = MAX_JSON_BYTES) -> bool:
     """Return whether an index request wants only ready models, or raise InvalidRequest."""
-    ready = _object(body).get("ready", False)
+    ready = _object(body, max_json_bytes).get("ready", False)
     if not isinstance(ready, bool):
         raise InvalidRequest(f"ready is {short_repr(ready)}, expected true or false")
     return ready
 
 
-def load_config(body: bytes) -> Mapping[str, Any] | None:
+def load_config(body: bytes, max_json_bytes: int = MAX_JSON_BYTES) -> Mapping[str, Any] | None:
     """Return the configuration in the body of a load request, if any.
 
     Raises:
         InvalidRequest: the request is malformed or has files.
     """
-    parameters = _object(body).get("parameters", {})
+    parameters = _object(body, max_json_bytes).get("parameters", {})
     if not isinstance(parameters, dict):
         raise InvalidRequest(f"parameters are {short_repr(parameters)}, expected an object")
-    return config_parameter(parameters)
+    return config_parameter(parameters, max_json_bytes)
 
 
-def config_parameter(parameters: Mapping[str, object]) -> Mapping[str, Any] | None:
+def config_parameter(
+    parameters: Mapping[str, object], max_json_bytes: int = MAX_JSON_BYTES
+) -> Mapping[str, Any] | None:
     """Return the parameter `config` of a load request, if any.
 
     Raises:
@@ -119,7 +121,9 @@ def config_parameter(parameters: Mapping[str, object]) -> Mapping[str, Any] | No
     if text is None:
         return None
     try:
-        config = read(text.encode(), constants=True) if isinstance(text, str) else None
+        config = None
+        if isinstance(text, str):
+            config = read(text.encode(), constants=True, max_bytes=max_json_bytes)
     except ValueError:  # lone surrogate, or invalid JSON
         config = None
     if not isinstance(config, dict):
@@ -129,11 +133,11 @@ def config_parameter(parameters: Mapping[str, object]) -> Mapping[str, Any] | No
     return config
 
 
-def _object(body: bytes) -> dict[str, Any]:
+def _object(body: bytes, max_json_bytes: int) -> dict[str, Any]:
     if not body.strip():
         return {}
     try:
-        data = read(body, constants=True)
+        data = read(body, constants=True, max_bytes=max_json_bytes)
     except JsonError as error:
         raise InvalidRequest(f"failed to parse the request JSON: {error}") from error
     if not isinstance(data, dict):

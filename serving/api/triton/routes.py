@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from serving.api.http.exchange import Exchange, ResponseWriter
 from serving.api.http.messages import RequestHead, Response, error_response, json_response
+from serving.api.parsing.bounded_json import MAX_JSON_BYTES
 from serving.api.triton import extensions
 from serving.api.triton.extensions import ExtensionRequest
 from serving.api.triton.repository_service import Changes, RepositoryService
@@ -13,8 +14,9 @@ from serving.errors import ServingError
 class TritonRoutes:
     """Routes of Triton's extensions."""
 
-    def __init__(self, hub: RepositoryService) -> None:
+    def __init__(self, hub: RepositoryService, max_json_bytes: int = MAX_JSON_BYTES) -> None:
         self._hub = hub
+        self._max_json_bytes = max_json_bytes
         self._changes = Changes()
 
     def handle(
@@ -46,10 +48,10 @@ class TritonRoutes:
                 configured = hub.model_config(name, ask.version)
                 return json_response(200, extensions.config_json(configured))
             case "index":
-                ready = extensions.only_ready(body)
+                ready = extensions.only_ready(body, self._max_json_bytes)
                 return json_response(200, extensions.index_json(hub.index(), ready=ready))
             case "load":
-                work = hub.load(name, extensions.load_config(body))
+                work = hub.load(name, extensions.load_config(body, self._max_json_bytes))
             case "unload":
                 work = hub.unload(name)
 

@@ -6,6 +6,8 @@ a replica. One timer is set to the plan's next wake-up. Replicas are seen only a
 
 from __future__ import annotations
 
+import collections
+import itertools
 import logging
 import math
 import time
@@ -80,7 +82,10 @@ class Dispatcher(RequestTable):
         """
         super().__init__(scheduler, on_batch, clock)
         self._on_action = on_action
-        self._numbers: dict[ModelId, int] = {}
+        self._numbers: dict[ModelId, int] = collections.defaultdict(itertools.count(1).__next__)
+        """Wire ids, never reused because replicas may still hold removed models."""
+        self._retired: set[ModelId] = set()
+        """Removed models that have unfinished requests or that a replica may hold."""
         try:
             self._alarm = Timer(self._loop, self._pump)
         except OSError as error:  # no descriptor left
@@ -122,11 +127,22 @@ class Dispatcher(RequestTable):
 
     def number_of(self, model: ModelId) -> int:
         """Return the wire id of a model, which is assigned at the first call."""
-        return self._numbers.setdefault(model, len(self._numbers) + 1)
+        return self._numbers[model]
 
     def has_numbered(self, model: ModelId) -> bool:
         """Return whether the model has a wire id, so that actions for it may have been sent."""
         return model in self._numbers
+
+    def _forget_retired(self) -> None:
+        held: set[ModelId] = set()
+        for replica in self._workers.values():
+            held |= replica.loaded
+            held.update(action.model for action, _ in replica.sent.values())
+        for model in self._retired - held:
+            if not self.inflight_count_of(model):
+                self._retired.discard(model)
+                for facts in (self._numbers, self._unfinished, self._refusals, self._axes):
+                    facts.pop(model, None)
 
     # Workers
 

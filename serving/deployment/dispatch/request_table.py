@@ -80,7 +80,6 @@ class RequestTable:
         self._refusals: dict[ModelId, dict[str, int]] = {}
         self._axes: dict[ModelId, dict[str, int]] = {}
         """Item axes of outputs, for models whose items are not rows of all tensors."""
-        self._retired: set[ModelId] = set()
         self._last_id = 0
         self._current_batch: tuple[float, StageTimes] | None = None
         self._pumping = False
@@ -172,13 +171,6 @@ class RequestTable:
             if job is not None:
                 error = NotReady(f"{label} is no longer served; send it again")
                 deliver_error(job.release(), error)
-
-    def _forget_retired(self) -> None:
-        for model in [one for one in self._retired if not self.inflight_count_of(one)]:
-            self._retired.discard(model)
-            self._unfinished.pop(model, None)
-            self._refusals.pop(model, None)
-            self._axes.pop(model, None)
 
     def _deliver(
         self,

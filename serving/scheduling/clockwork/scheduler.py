@@ -186,7 +186,8 @@ class ClockworkScheduler:
         models = [holding.model for holding in worker.instances.values()]
         for model in models:
             model.holdings = [holding for holding in model.holdings if holding.worker is not worker]
-        for sent in worker.issued.values():
+        issued, worker.issued = worker.issued, {}
+        for sent in issued.values():
             model = sent.holding.model
             if sent.kind is ActionType.LOAD:
                 model.broke(now_s, is_sure=False)

@@ -5,6 +5,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from serving.selection.stores.write_behind import WriteBehindStore
 
 EVERYBODY = ""
@@ -21,15 +23,16 @@ class MemoryStore:
         """Return the last saved string, if any."""
         return self._texts.get(application, {}).get(user)
 
-    def save(self, application: str, user: str, text: str) -> None:
-        """Replace a user's string."""
-        texts = self._texts.setdefault(application, {})
-        texts.pop(user, None)
-        texts[user] = text
+    def save(self, application: str, texts: Mapping[str, str]) -> None:
+        """Replace the strings of users."""
+        known = self._texts.setdefault(application, {})
+        for user, text in texts.items():
+            known.pop(user, None)
+            known[user] = text
         most = self._most.get(application)
-        if most is not None and len(texts) - (EVERYBODY in texts) > most:
-            oldest = next(name for name in texts if name != EVERYBODY)
-            del texts[oldest]
+        if most is not None and len(known) - (EVERYBODY in known) > most:
+            oldest = next(name for name in known if name != EVERYBODY)
+            del known[oldest]
 
     def delete(self, application: str) -> None:
         """Delete all states of an application."""

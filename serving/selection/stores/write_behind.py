@@ -9,6 +9,7 @@ from __future__ import annotations
 import abc
 import logging
 import threading
+from collections.abc import Mapping
 
 from serving.errors import NotReady
 
@@ -110,22 +111,22 @@ class WriteBehindStore(abc.ABC):
         self._reads.report(None)
         return found
 
-    def save(self, application: str, user: str, text: str) -> None:
-        """Replace a user's string; it is durable after the next batch or `flush`.
+    def save(self, application: str, texts: Mapping[str, str]) -> None:
+        """Replace the strings of users together; they are durable after the next batch or `flush`.
 
         Raises:
-            NotReady: too many states are waiting to be written.
+            NotReady: too many states are waiting to be written; none is replaced.
         """
-        key = (application, user)
         with self._changed:
             waiting, writing = self._waiting.texts, self._writing.texts
-            is_full = len(waiting) + len(writing) >= self._max_waiting
-            if is_full and key not in waiting and key not in writing:
+            new = {(application, user) for user in texts} - waiting.keys() - writing.keys()
+            if new and len(waiting) + len(writing) + len(new) > self._max_waiting:
                 raise NotReady(
                     f"{self._max_waiting} states are already waiting to be written: {self._error}"
                 )
-            waiting.pop(key, None)
-            waiting[key] = text
+            for user, text in texts.items():
+                waiting.pop((application, user), None)
+                waiting[application, user] = text
             self._note_change()
 
     def delete(self, application: str) -> None:

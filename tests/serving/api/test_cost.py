@@ -18,6 +18,7 @@ from serving.api.open_inference.skeleton import LARGE_JSON_BYTES, skeleton
 from serving.api.parsing import bounded_json
 from serving.api.parsing.parse_budget import MAX_NUMBERS, MAX_VALUES, ParseBudget
 from serving.api.tensorflow import rest_codec
+from serving.api.triton import extensions
 from serving.error_text import nearest, short_repr
 from serving.errors import InvalidRequest, JsonTooLarge, ServingError, UnknownModel
 from serving.settings import ServingSettings
@@ -239,6 +240,8 @@ def test_the_limit_is_a_setting_in_every_protocol():
         queries.predict_fields(long, limit)
     with pytest.raises(RequestError, match="2000 bytes"):
         queries.update(long, "integers", limit)
+    with pytest.raises(JsonTooLarge):
+        extensions.config_parameter({"config": long.decode()}, limit)
 
 
 # Texts of errors

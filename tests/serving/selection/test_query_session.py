@@ -313,7 +313,7 @@ def test_another_policy_begins_anew(caplog: pytest.LogCaptureFixture) -> None:
     for text in ("", "[]", "{}", '{"policy":"exp4","state":{"weights":3}}'):
         with pytest.raises(ValueError):
             selector.parse_state(text)
-        store.save("app", "", text)
+        store.save("app", {"": text})
         with caplog.at_level(logging.ERROR):
             assert UserStates(selector, store).state("") == selector.initial()
         assert "state not readable" in caplog.text

@@ -16,11 +16,17 @@ from collections.abc import Callable, Iterable, Iterator
 import pytest
 
 from serving.errors import InvalidSettings, NotReady
+from serving.selection.application import Application
+from serving.selection.model_output import Label
+from serving.selection.policy import Decision, Query
+from serving.selection.query_session import Selector
 from serving.selection.stores.redis_store import RedisStore
 from serving.selection.stores.sqlite_store import SqliteStore
 from serving.selection.stores.state_store import MemoryStore, StateStore
 from serving.selection.stores.write_behind import WriteBatch, WriteBehindStore
+from serving.selection.user_states import UserStates
 from tests.fakes.redis_server import running_redis
+from tests.fakes.selections import choice_of
 
 ROOT = pathlib.Path(__file__).parents[3]
 PATIENCE_S = 5.0
@@ -70,7 +76,7 @@ def test_a_text_comes_back_as_it_was_saved(opened: Callable[[], StateStore]) -> 
     store = opened()
     assert store.load("app", "u") is None
     for text in ("one", "zwei ✓\n", '{"a":0.1}'):
-        store.save("app", "u", text)
+        store.save("app", {"u": text})
         assert store.load("app", "u") == text
         store.flush()
         assert store.load("app", "u") == text
@@ -81,7 +87,7 @@ def test_applications_and_users_are_apart(opened: Callable[[], StateStore]) -> N
     store = opened()
     keys = [("a", ""), ("a", "b:c"), ("a:b", "c"), ("b", ""), ("a", "ü '\";--")]
     for number, key in enumerate(keys):
-        store.save(*key, str(number))
+        store.save(key[0], {key[1]: str(number)})
     store.flush()
     assert [store.load(*key) for key in keys] == ["0", "1", "2", "3", "4"]
     assert users(store, ["", "b:c", "c"], "nobody") == []
@@ -90,13 +96,13 @@ def test_applications_and_users_are_apart(opened: Callable[[], StateStore]) -> N
 def test_an_application_is_deleted_whole(opened: Callable[[], StateStore]) -> None:
     """All its contexts, durable or not; what is saved afterwards stays."""
     store = opened()
-    store.save("app", "u", "1")
-    store.save("other", "u", "2")
+    store.save("app", {"u": "1"})
+    store.save("other", {"u": "2"})
     store.flush()
-    store.save("app", "v", "3")
+    store.save("app", {"v": "3"})
     store.delete("app")
     assert users(store, "uvw") == []
-    store.save("app", "w", "4")
+    store.save("app", {"w": "4"})
     assert users(store, "uvw") == ["w"]
     store.flush()
     assert users(store, "uvw") == ["w"]
@@ -106,7 +112,7 @@ def test_an_application_is_deleted_whole(opened: Callable[[], StateStore]) -> No
 def test_a_reopened_store_has_everything(opened: Callable[[], StateStore]) -> None:
     """Closing writes what was saved."""
     store = opened()
-    store.save("app", "u", "1")
+    store.save("app", {"u": "1"})
     store.delete("other")
     store.close()
     again = opened()
@@ -118,7 +124,7 @@ def test_thousands_of_saves_are_a_few_batches(opened: Callable[[], StateStore]) 
     """The last text of each of many contexts is there."""
     store = opened()
     for number in range(3000):
-        store.save("app", str(number % 300), str(number))
+        store.save("app", {str(number % 300): str(number)})
     store.flush()
     assert len(users(store, map(str, range(300)))) == 300
     assert store.load("app", "299") == "2999"
@@ -127,23 +133,23 @@ def test_thousands_of_saves_are_a_few_batches(opened: Callable[[], StateStore]) 
 def test_users_are_bounded(opened: Callable[[], StateStore]) -> None:
     """Those go that were saved the longest ago, those of before there was a bound first; everybody's state stays."""
     store = opened()
-    store.save("app", "", "everybody's")
+    store.save("app", {"": "everybody's"})
     for user in ("z", "y", "x", "w"):
-        store.save("app", user, user)
-        store.save("other", user, user)
+        store.save("app", {user: user})
+        store.save("other", {user: user})
         store.flush()
     store.keep_most("app", 3)
-    store.save("app", "y", "again")
+    store.save("app", {"y": "again"})
     store.flush()
-    store.save("app", "v", "v")
+    store.save("app", {"v": "v"})
     store.flush()
     # Of those that were saved before there was a bound a Redis server does not know when.
     assert users(store, ["", *"vwxyz"]) in (["", "v", "w", "y"], ["", "v", "y", "z"])
-    store.save("app", "u", "u")
+    store.save("app", {"u": "u"})
     store.flush()
-    store.save("app", "y", "once more")
+    store.save("app", {"y": "once more"})
     store.flush()
-    store.save("app", "t", "t")
+    store.save("app", {"t": "t"})
     store.flush()
     assert users(store, ["", *"tuvwxyz"]) == ["", "t", "u", "y"]
     assert store.load("app", "y") == "once more"
@@ -158,7 +164,7 @@ def test_no_number_of_users_grows_a_store(opened: Callable[[], StateStore]) -> N
     for round_ in range(2):
         for number in range(3000):
             names.append(f"{round_}-{number}")
-            store.save("app", names[-1], "text")
+            store.save("app", {names[-1]: "text"})
             if number % 100 == 99:
                 store.flush()
         kept = users(store, names)
@@ -168,7 +174,7 @@ def test_no_number_of_users_grows_a_store(opened: Callable[[], StateStore]) -> N
         store = opened()
         store.keep_most("app", 200)
     store.delete("app")
-    store.save("app", "u", "1")
+    store.save("app", {"u": "1"})
     store.flush()
     assert users(store, ["u", *names[-300:]]) == ["u"]
 
@@ -178,7 +184,7 @@ import pathlib, sys
 from serving.selection.stores.sqlite_store import SqliteStore
 store = SqliteStore(pathlib.Path(sys.argv[1]), interval_s=0.02)
 for number in range(10**9):
-    store.save("app", str(number % 50), str(number))
+    store.save("app", {str(number % 50): str(number)})
     if number % 500 == 499:
         store.flush()
         print(number, flush=True)
@@ -228,7 +234,7 @@ def test_a_file_of_before_there_was_a_bound_is_taken(tmp_path: pathlib.Path) -> 
     path.chmod(0o644)
     store = SqliteStore(path)
     store.keep_most("app", 1)
-    store.save("app", "a", "new")
+    store.save("app", {"a": "new"})
     store.close()
     store = SqliteStore(path)
     assert users(store, ["", *"auv"]) == ["", "a"]
@@ -241,10 +247,10 @@ def test_two_processes_may_share_a_file(tmp_path: pathlib.Path) -> None:
     """What one has flushed the other loads."""
     one = SqliteStore(tmp_path / "s.sqlite")
     other = SqliteStore(tmp_path / "s.sqlite")
-    one.save("app", "u", "1")
+    one.save("app", {"u": "1"})
     one.flush()
     assert other.load("app", "u") == "1"
-    other.save("app", "u", "2")
+    other.save("app", {"u": "2"})
     other.flush()
     assert one.load("app", "u") == "2"
     one.close()
@@ -266,13 +272,13 @@ def test_a_redis_server_that_is_away_is_said_and_waited_for() -> None:
         folder = pathlib.Path(name)
         with running_redis(folder) as (process, url):
             store = RedisStore(url, interval_s=0.01, patience_s=PATIENCE_S)
-            store.save("app", "u", "1")
+            store.save("app", {"u": "1"})
             store.flush()
             process.terminate()
             process.wait(10)
         with pytest.raises(NotReady, match="does not answer"):
             store.load("app", "v")
-        store.save("app", "v", "2")
+        store.save("app", {"v": "2"})
         with pytest.raises(NotReady, match="cannot be written"):
             store.flush()
         assert store.load("app", "v") == "2"
@@ -301,7 +307,7 @@ def test_a_redis_server_that_hangs_costs_one_short_wait() -> None:
     ):
         store = RedisStore(url, interval_s=0.01)
         try:
-            store.save("app", "u", "1")
+            store.save("app", {"u": "1"})
             store.flush()
             process.send_signal(signal.SIGSTOP)
             began_s = time.monotonic()
@@ -353,7 +359,7 @@ def test_a_redis_server_may_ask_for_a_password() -> None:
         running_redis(pathlib.Path(name), "--requirepass", "secret") as (_, url),
     ):
         store = RedisStore(url, password="secret", patience_s=PATIENCE_S)
-        store.save("app", "u", "1")
+        store.save("app", {"u": "1"})
         store.flush()
         assert store.load("app", "u") == "1"
         store.close()
@@ -365,10 +371,10 @@ def test_a_redis_server_may_ask_for_a_password() -> None:
 class StoreAnywhere(WriteBehindStore):
     """Keeps what it is given to write, while it is not away."""
 
-    def __init__(self, *, max_waiting: int = 100) -> None:
+    def __init__(self, *, max_waiting: int = 100, interval_s: float = 0.005) -> None:
         self.away: Exception | None = None
         self.written: dict[tuple[str, str], str] = {}
-        super().__init__(interval_s=0.005, name="test", max_waiting=max_waiting)
+        super().__init__(interval_s=interval_s, name="test", max_waiting=max_waiting)
 
     def _read(self, application: str, user: str) -> str | None:
         if self.away is not None:
@@ -400,7 +406,7 @@ def test_an_outage_is_told_once_whatever_waits_to_be_written(
     caplog.set_level(logging.INFO)
     store = StoreAnywhere()
     store.away = NotReady("away")
-    store.save("a", "u", "1")
+    store.save("a", {"u": "1"})
     for _ in range(3):
         assert store.load("a", "u") == "1"
         with pytest.raises(NotReady):
@@ -424,15 +430,43 @@ def test_what_waits_for_a_failing_store_is_bounded() -> None:
     store = StoreAnywhere(max_waiting=3)
     store.away = OSError("disk full")
     for user in "uvw":
-        store.save("a", user, "1")
+        store.save("a", {user: "1"})
     with pytest.raises(NotReady):
         store.flush()
     with pytest.raises(NotReady, match="3 states are already waiting to be written: disk full"):
-        store.save("a", "x", "1")
-    store.save("a", "u", "2")
+        store.save("a", {"x": "1"})
+    store.save("a", {"u": "2"})
     store.away = None
     flush_at_last(store)
-    store.save("a", "x", "1")
+    store.save("a", {"x": "1"})
+    store.close()
+
+
+def test_feedback_that_finds_no_room_teaches_nothing() -> None:
+    """Neither the user's state nor everybody's, even if the memory holds only one: it may be sent again."""
+    store = StoreAnywhere(max_waiting=2, interval_s=60.0)
+    shared, own = (
+        UserStates(
+            Selector(Application(name=name, models=("a", "b"), policy="exp4", contexts=contexts)),
+            store,
+            capacity=1,
+        )
+        for name, contexts in (("other", "shared"), ("app", "user"))
+    )
+    decision = Decision(
+        query=Query(id=1, user="u"),
+        choice=choice_of(("a",)),
+        answers={"a": Label("x")},
+        output="x",
+    )
+    shared.observe(decision, "y")
+    new = own.state("u")
+    with pytest.raises(NotReady, match="2 states are already waiting"):
+        own.observe(decision, "y")
+    assert own.state("u") == new
+    store.flush()
+    own.observe(decision, "y")
+    assert own.state("u") != new
     store.close()
 
 
@@ -440,11 +474,11 @@ def test_a_batch_that_fails_is_written_later_with_what_came_since() -> None:
     """Nothing is lost or reordered by a failing disk; `flush` says why it could not."""
     store = StoreAnywhere()
     store.away = OSError("disk full")
-    store.save("a", "u", "1")
-    store.save("b", "v", "1")
+    store.save("a", {"u": "1"})
+    store.save("b", {"v": "1"})
     with pytest.raises(NotReady, match="disk full"):
         store.flush()
-    store.save("a", "u", "2")
+    store.save("a", {"u": "2"})
     store.delete("b")
     assert store.load("a", "u") == "2"
     assert store.load("b", "v") is None

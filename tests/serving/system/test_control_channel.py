@@ -113,6 +113,18 @@ def test_what_is_there_is_received_without_waiting(ends):
         theirs.receive_all()
 
 
+def test_what_was_received_before_the_end_is_not_lost(ends):
+    """Messages that came along with one that was waited for; the end is told after them."""
+    ours, theirs = ends
+    for number in range(3):
+        ours.send({"number": number})
+    ours.sock.close()
+    assert theirs.receive(timeout_s=5) == ({"number": 0}, b"")
+    assert theirs.receive_all() == [{"number": 1}, {"number": 2}]
+    with pytest.raises(Closed):
+        theirs.receive_all()
+
+
 def test_the_end_of_the_other_side_is_said(ends):
     """A writer without reader and a reader without writer are told so."""
     ours, theirs = ends

@@ -120,6 +120,20 @@ def test_a_batch_of_ray_is_counted_in_requests():
     assert deployment["max_ongoing_requests"] == 8
 
 
+@pytest.mark.parametrize("facts", [{"unbatched": "items interact"}, {"item_axis": 1}])
+def test_requests_that_cannot_be_stacked_run_alone(facts):
+    """Items that the study found to interact, or that lie along another axis than the first."""
+    (spec,) = STUDY.signature.inputs
+    spec = dataclasses.replace(spec, item_axis=facts.get("item_axis", 0))
+    signature = dataclasses.replace(
+        STUDY.signature, inputs=(spec,), unbatched=facts.get("unbatched", "")
+    )
+    study = dataclasses.replace(STUDY, signature=signature)
+    (application,) = yaml.safe_load(texts_of("ray", study)["ray.yaml"])["applications"]
+    assert application["deployments"][0]["user_config"]["max_batch_size"] == 1
+    assert "max_batch_size: 0\n" in texts_of("triton", study)["resnet/config.pbtxt"]
+
+
 def test_a_configuration_for_a_gpu_shares_one():
     """Replicas of Ray get equal parts; TensorFlow Serving has an image of its own."""
     study = with_best(replica__count=3, accelerator__clock_mhz=1410)

@@ -21,6 +21,7 @@ from serving.models import Arrays
 from serving.models.batching import BatchRunner
 from serving.replica.request_plan import check_inputs
 from serving.tensors import arrays, json_tensors
+from serving.tensors.item_axes import detect_item_axes
 from serving.values import Tensor
 
 
@@ -31,7 +32,11 @@ class Model:
     def __init__(self, model: str, variant: str | None, threads: int, is_trusted: bool) -> None:
         card = zoo.find(model, is_trusted=is_trusted)
         self.name = card.name
-        self.model = BatchRunner(models.load(card.kind, card.weights(variant), threads=threads))
+        model = models.load(card.kind, card.weights(variant), threads=threads)
+        model.signature = detect_item_axes(
+            model.signature, item_axis=card.item_axis, shared=card.shared, where=card.name
+        )
+        self.model = BatchRunner(model)
 
     def reconfigure(self, user_config: dict[str, Any]) -> None:
         """Set the batching options; Ray calls this at the start and after changes."""

@@ -14,6 +14,7 @@ import triton_python_backend_utils as pb_utils
 
 from serving import models, zoo
 from serving.models.batching import BatchRunner
+from serving.tensors.item_axes import detect_item_axes
 
 
 class TritonPythonModel:
@@ -25,7 +26,11 @@ class TritonPythonModel:
         card = zoo.find(parameters["model"]["string_value"], is_trusted="trust" in parameters)
         threads = int(parameters["threads"]["string_value"])
         variant = parameters.get("variant", {}).get("string_value")
-        self.model = BatchRunner(models.load(card.kind, card.weights(variant), threads=threads))
+        model = models.load(card.kind, card.weights(variant), threads=threads)
+        model.signature = detect_item_axes(
+            model.signature, item_axis=card.item_axis, shared=card.shared, where=card.name
+        )
+        self.model = BatchRunner(model)
 
     def execute(self, requests: list[Any]) -> list[Any]:
         """Run a batch of requests from Triton in one call."""

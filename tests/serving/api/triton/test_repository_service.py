@@ -12,6 +12,7 @@ from tritonclient.utils import InferenceServerException
 
 from serving.api.http.router import Router
 from serving.api.open_inference.routes import OpenInferenceRoutes
+from serving.api.parsing.bounded_json import MAX_JSON_BYTES
 from serving.api.tensorflow.rest_routes import TensorFlowRoutes
 from serving.api.triton.repository_service import NotAllowed, RepositoryService
 from serving.api.triton.routes import TritonRoutes
@@ -27,7 +28,9 @@ OTHER = ModelSpec(name="other", version="4", kind="echo", path=None)
 
 
 @contextlib.contextmanager
-def hub_gateway(values=None, home=None, *, root=None, is_controlled=True):
+def hub_gateway(
+    values=None, home=None, *, root=None, is_controlled=True, max_json_bytes=MAX_JSON_BYTES
+):
     """A gateway with the extensions, over the models echo (served) and other (not served)."""
     with gateway(values, home) as running:
         repository = None
@@ -37,11 +40,11 @@ def hub_gateway(values=None, home=None, *, root=None, is_controlled=True):
         hub = RepositoryService(
             running.engine, repository, specs=[CARD, OTHER], is_controlled=is_controlled
         )
-        extension = TritonRoutes(hub)
+        extension = TritonRoutes(hub, max_json_bytes)
         running.listener.routes = Router(
-            oip=OpenInferenceRoutes(running.engine, extension),
-            tfs=TensorFlowRoutes(running.engine),
-            otherwise=OpenInferenceRoutes(running.engine),
+            oip=OpenInferenceRoutes(running.engine, extension, max_json_bytes),
+            tfs=TensorFlowRoutes(running.engine, max_json_bytes=max_json_bytes),
+            otherwise=OpenInferenceRoutes(running.engine, None, max_json_bytes),
         )
         running.hub = hub
         yield running
@@ -57,6 +60,22 @@ def stats(running, path="/v2/models/echo/stats"):
     status, answer = running.json("GET", path)
     assert status == 200
     return answer["model_stats"]
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/v1/models/unknown:predict",
+        "/v2/models/echo/infer",
+        "/v2/repository/index",
+        "/v2/repository/models/other/load",
+    ],
+)
+def test_every_route_that_reads_json_has_its_limit(path):
+    """Also those that read little of it, and for a model that is not known."""
+    with hub_gateway(max_json_bytes=2000) as running:
+        status, answer = running.json("POST", path, {"more": "a" * 2000})
+    assert (status, "2000 bytes (server.max_json_bytes)" in answer["error"]) == (413, True)
 
 
 def test_statistics_of_requests_and_batches():

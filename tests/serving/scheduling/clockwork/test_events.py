@@ -257,6 +257,18 @@ def test_nothing_is_loaded_for_a_model_that_has_gone() -> None:
     assert bench.refusals == [Rejection(asked, RejectionReason.CANNOT_LOAD, "")]
 
 
+def test_nothing_is_waited_for_on_a_worker_that_is_lost() -> None:
+    """When no request is left, nobody looks at the deadlines of what it was given."""
+    bench = Bench("a")
+    bench.load("a")
+    asked = bench.ask("a")
+    (infer,) = bench.taken()
+    bench.on(WorkerDown(infer.worker, "lost"))
+    bench.on(Cancelled(asked))
+    bench.now_s += 4.9  # past the latest start, before the deadline
+    assert bench.scheduler.plan(bench.now_s).wake_at_s is None
+
+
 def test_a_model_whose_load_ends_workers_is_left_alone_after_the_second() -> None:
     """The first time it may have been another's fault."""
     bench = Bench("a", workers=4)
