@@ -1,29 +1,53 @@
-"""Selection of `cpu` or `cuda` (first GPU) from `accelerator.device` and what the runtime offers.
+"""CUDA in a replica: the choice of `cpu` or `cuda` (the first GPU), and failures of the GPU.
 
-The driver is asked, as it respects `CUDA_VISIBLE_DEVICES`. This initialises CUDA, which does not
-survive a fork, so call it only in a replica. Source: CUDA driver API, cuInit and cuDeviceGetCount.
+The driver is asked, as it respects `CUDA_VISIBLE_DEVICES`. `gpu_count` initialises CUDA, which does
+not survive a fork, so call it only in a replica. Source: CUDA driver API, cuInit, cuDeviceGetCount,
+cuCtxSynchronize and the descriptions of CUresult.
 """
 
 from __future__ import annotations
 
 import ctypes
+import os
 
 from serving.errors import ModelLoadFailed
 
 CPU = "cpu"
 CUDA = "cuda"
 
+_DRIVER = "libcuda.so.1"
+_UNUSED = (3, 4, 201)
+"""Results without a context: not initialised, deinitialised, no current context."""
+
+
+class GpuMemoryFull(MemoryError):
+    """The GPU's memory is exhausted."""
+
 
 def gpu_count() -> int:
     """Return the number of visible GPUs; 0 without a driver."""
     try:
-        driver = ctypes.CDLL("libcuda.so.1")
+        driver = ctypes.CDLL(_DRIVER)
     except OSError:
         return 0
     count = ctypes.c_int(0)
     if driver.cuInit(0) or driver.cuDeviceGetCount(ctypes.byref(count)):
         return 0
     return count.value
+
+
+def is_context_broken() -> bool:
+    """Return whether this process can use the GPU no more, until it is started again.
+
+    A failed kernel, as after an index out of range, makes all later calls of the process fail.
+    Waits for the GPU; False if the calling thread has not used it.
+    """
+    try:
+        driver = ctypes.CDLL(_DRIVER, os.RTLD_NOLOAD)
+    except OSError:
+        return False
+    result: int = driver.cuCtxSynchronize()
+    return bool(result) and result not in _UNUSED
 
 
 def choose_device(wanted: str, *, model: str, runtime: str, offers_cuda: bool, gpus: int) -> str:

@@ -92,15 +92,17 @@ class Model:
         Raises:
             InvalidRequest: an input for a number has several elements.
             InferenceFailed: the outputs differ from the signature.
-            MemoryError: memory is exhausted, on the CPU or the GPU.
+            GpuMemoryFull: the GPU's memory is exhausted.
+            MemoryError: memory is exhausted.
             RuntimeError: the module fails.
         """
         try:
             with torch.inference_mode():
                 arguments = [self._argument(name, inputs[name]) for name in self._inputs]
-                answer = self._run(*arguments)
-        except torch.OutOfMemoryError as error:  # GPU memory
-            raise MemoryError from error
+                found = _outputs_by_name(self._run(*arguments), self._outputs)
+            return {name: _array(name, value) for name, value in found.items()}
+        except torch.OutOfMemoryError as error:
+            raise cuda.GpuMemoryFull from error
         except (RuntimeError, torch.jit.Error) as error:
             text = str(error).strip()
             if _NO_MEMORY in text:
@@ -108,8 +110,6 @@ class Model:
             if text.startswith(_INTERPRETED):
                 raise RuntimeError(text.splitlines()[-1]) from error
             raise
-        found = _outputs_by_name(answer, self._outputs)
-        return {name: _array(name, value) for name, value in found.items()}
 
     def _argument(self, name: str, array: NDArray[Any]) -> Any:
         if name not in self._numbers:

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 from serving import wire
 from serving.models import Arrays, LoadedModel
-from serving.replica.execution import Execution
+from serving.replica.execution import Execution, error_text
 from serving.replica.output_frames import BrokenContract
 from serving.replica.padding import Padding
 from serving.replica.request_plan import pad
@@ -94,7 +94,7 @@ def _padding_of(
             return padding
         difference = _difference_filled_up(model, samples, padding, within_s)
     except Exception as error:  # a model may raise anything
-        return f"it fails on padded inputs: {type(error).__name__}: {str(error)[:200]}"
+        return f"it fails on padded inputs: {error_text(error)}"
     return f"responses change with padded inputs: {difference}" if difference else padding
 
 
@@ -191,7 +191,7 @@ def _why_alone(model: LoadedModel, samples: Samples) -> str:
         except BrokenContract as error:
             return str(error)
         except Exception as error:  # a model may raise anything
-            failure = f"{_UNTRIED}: {type(error).__name__}: {str(error)[:200]}"
+            failure = f"{_UNTRIED}: {error_text(error)}"
             continue
         if _difference(alone[0], again):
             return "its answers to one request differ from call to call"
@@ -213,7 +213,7 @@ def _difference_in_company(
         company = execution.together(entries)
         copies = [execution.together([entry] * len(entries)) for entry in entries]
     except Exception as error:  # a model may raise anything
-        return f"it fails on two items together: {type(error).__name__}: {str(error)[:200]}"
+        return f"it fails on two items together: {error_text(error)}"
     for place, (one, other) in enumerate(zip(alone, company, strict=True)):
         difference = _difference(copies[place][place], other) or _difference(
             one, other, _OF_ANOTHER_SIZE

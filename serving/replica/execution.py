@@ -14,7 +14,7 @@ from typing import Any
 
 from serving import wire
 from serving.errors import InferenceFailed, InvalidRequest
-from serving.models import LoadedModel
+from serving.models import LoadedModel, cuda
 from serving.replica import output_frames
 from serving.replica.collation import Collator, Failure, RequestGroup
 from serving.replica.padding import Padding
@@ -74,6 +74,8 @@ class Execution:
         self._preprocess = getattr(model, "preprocess", None)
         self._postprocess = getattr(model, "postprocess", None)
         self._collator = Collator(model.signature, padding)
+        self.has_broken_gpu = False
+        """Whether a batch has made the GPU unusable for this process."""
 
     def quiet(self) -> Execution:
         """Return a copy that does not log exceptions of the model."""
@@ -141,7 +143,8 @@ class Execution:
             if failure is None:
                 has_succeeded = True
                 continue
-            if len(part.indexes) > 1 and (has_succeeded or culprits < _MAX_CULPRITS):
+            is_useful = not self.has_broken_gpu and (has_succeeded or culprits < _MAX_CULPRITS)
+            if len(part.indexes) > 1 and is_useful:
                 first, second = part.halves()
                 waiting += [second, first]
                 continue
@@ -175,6 +178,8 @@ class Execution:
             items = sum(group.counts)
             failure = _failure(error, items=items)
             is_fault = failure.status == ActionStatus.MODEL_RAISED
+            if is_fault and cuda.is_context_broken():
+                self.has_broken_gpu = True
             if is_fault and len(group.indexes) == 1 and not self._quiet:
                 self._tell(error, items)
         else:
@@ -215,5 +220,10 @@ def _failure(error: BaseException, *, items: int) -> Failure:
         return Failure(ActionStatus.BROKEN_CONTRACT, str(error)[:MAX_ERROR_CHARACTERS])
     if isinstance(error, MemoryError):
         text = f"MemoryError: no memory for a batch of {items} items; raise replica.memory_mb"
+        if isinstance(error, cuda.GpuMemoryFull):
+            text = (
+                f"MemoryError: no GPU memory for a batch of {items} items; lower "
+                "batching.max_size or replica.count, or send fewer items"
+            )
         return Failure(ActionStatus.OUT_OF_MEMORY, text)
     return Failure(ActionStatus.MODEL_RAISED, error_text(error))

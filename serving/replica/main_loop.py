@@ -23,6 +23,7 @@ from collections.abc import Sequence
 
 from serving import models, wire
 from serving.errors import ModelLoadFailed, ModelMissing
+from serving.models import cuda
 from serving.replica import warmup
 from serving.replica.batching_check import check_batching
 from serving.replica.collation import Failure
@@ -32,8 +33,8 @@ from serving.replica.padding import Padding
 from serving.replica.samples import Samples, samples_of
 from serving.system import malloc
 from serving.tensors.item_axes import detect_item_axes
-from serving.values import Buffer
-from serving.wire import ActionStatus, MessageType
+from serving.values import Buffer, Signature
+from serving.wire import ActionStatus, MessageType, exit_codes
 from serving.wire.staged_path import staged_path
 
 log = logging.getLogger(__name__)
@@ -65,7 +66,7 @@ def serve(
     """
     try:
         with contextlib.suppress(ConnectionError):  # the gateway may end inside a message
-            MainLoop(sock, max_message_bytes=max_message_bytes, root=root).run()
+            return MainLoop(sock, max_message_bytes=max_message_bytes, root=root).run()
     except wire.WireError as error:
         log.error("invalid bytes from the gateway", extra={"error": str(error)})
         return EXIT_GARBAGE
@@ -100,18 +101,23 @@ class MainLoop:
         self._shares = False
         """Whether models come and go within a page budget."""
         self._actions = 0
+        self._has_broken_gpu = False
 
-    def run(self) -> None:
-        """Serve until the socket is closed, or raise as `MessageSocket.receive` does."""
+    def run(self) -> int:
+        """Serve until the socket is closed or the GPU unusable; return the exit code.
+
+        Raises as `MessageSocket.receive` does.
+        """
         self._messages.send([wire.encode_hello(pid=os.getpid(), monotonic_ns=time.monotonic_ns())])
-        while True:
+        while not self._has_broken_gpu:
             if self._actions >= _ACTIONS_PER_COLLECTION and not self._actions % _ACTIONS_PER_LOOK:
                 self._collect_garbage()
             message = self._messages.receive()
             if message is None:
-                return
+                return EXIT_CLOSED
             self._act(*message)
             self._actions += 1
+        return exit_codes.GPU_BROKEN  # the gateway starts another replica
 
     def _collect_garbage(self) -> None:
         if self._actions >= _ACTIONS_WITHOUT_COLLECTION or not self._poll.poll(_PAUSE_MS):
@@ -142,6 +148,7 @@ class MainLoop:
         if started_ns is None:
             return self._make_rejection(message, ActionStatus.TOO_LATE, _TOO_LATE)
         outcomes, times = known[0].run(message, started_ns)
+        self._has_broken_gpu = known[0].has_broken_gpu
         block = outcomes.block
         try:
             if block is None:
@@ -190,10 +197,13 @@ class MainLoop:
                 optimises=message.optimises,
             )
             execution, warmed = self._settle(model, message)
+            if cuda.is_context_broken():  # by synthetic inputs, else the load has failed
+                raise ModelLoadFailed(message.name, _broken_by(execution.signature, warmed))
         except (Exception, SystemExit) as error:  # a model may raise anything
             text = error.text if isinstance(error, ModelLoadFailed) else error_text(error)
             if self._root is not None and path is not None:
                 text += _right_lacking(path)
+            self._has_broken_gpu = cuda.is_context_broken()
             log.info("a model was not loaded", extra={"model": message.name, "error": text})
             is_missing = isinstance(error, ModelMissing)
             return ActionStatus.LOAD_FAILED, {"error": text, "is_missing": is_missing}
@@ -266,6 +276,14 @@ class MainLoop:
             gc.collect()
             gc.freeze()
         return ActionStatus.OK, {}
+
+
+def _broken_by(signature: Signature, warmed: warmup.WarmUp) -> str:
+    reason = signature.unbatched or warmed.failure
+    return (
+        f"synthetic inputs left the GPU unusable ({reason}); give samples, or the values that "
+        "the model takes, such as model.values=ids=0..99 (docs/inputs.md)"
+    )
 
 
 _TOO_LATE = "the action's window had closed before it could start"

@@ -9,6 +9,7 @@ from typing import Literal
 from serving.wire import exit_codes
 
 _EXITS = {
+    exit_codes.GPU_BROKEN: "an error left the GPU unusable for it; its error output has the reason",
     exit_codes.NO_GATEWAY: "it could not connect to the gateway",
     exit_codes.NO_PROGRAM: "its program cannot be started; its error output has the reason",
     exit_codes.NOT_LIMITED: "it could not join its control groups",

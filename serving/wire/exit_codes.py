@@ -1,7 +1,9 @@
-"""Exit codes by which a replica process reports why it did not start."""
+"""Exit codes by which a replica process reports why it did not start, or has ended itself."""
 
 NO_GATEWAY = 69
 """The replica could not connect to the gateway (EX_UNAVAILABLE)."""
+GPU_BROKEN = 70
+"""An error left the GPU unusable for the replica (EX_SOFTWARE)."""
 NOT_MADE = 72
 """The kernel refused to create the process (EX_OSFILE)."""
 NOT_LIMITED = 71

@@ -139,3 +139,44 @@ def test_replicas_see_their_share_of_the_gpu(gpu, pipes):
         server.send_signal(signal.SIGTERM)
         _, said = server.communicate(timeout=20)
     assert said.count("accelerator.share has no effect") == 1
+
+
+BREAKS = """
+import ctypes
+
+class Breaks:
+    inputs = outputs = [{"name": "x", "datatype": "FP32", "shape": [-1]}]
+
+    def __init__(self):
+        self.driver = ctypes.CDLL("libcuda.so.1")
+
+    def predict_batch(self, inputs):
+        if (inputs["x"] < 0).any():
+            self.driver.fake_failed_kernel()
+        if self.driver.cuCtxSynchronize():
+            raise RuntimeError("CUDA error: device-side assert triggered")
+        return inputs
+"""
+
+
+def test_a_replica_whose_gpu_context_breaks_is_replaced(gpu, tmp_path):
+    """The request that broke it fails; the next ones are answered by another process."""
+    (tmp_path / "breaks.py").write_text(BREAKS)
+
+    def infer(value):
+        item = {"name": "x", "datatype": "FP32", "shape": [1], "data": [value]}
+        return ask(server, "POST", "/v2/models/breaks/infer", {"inputs": [item]}, port="port")
+
+    with serving("--model", f"{tmp_path / 'breaks.py'}:Breaks") as server:
+        assert infer(1)[0] == 200
+        status, answer = infer(-1)
+        assert (status, answer["error"]) == (
+            500,
+            "RuntimeError: CUDA error: device-side assert triggered",
+        )
+        assert infer(2)[0] == 200
+        found = ask(server, "GET", "/admin/replicas")[1]
+        assert [replica["worker"] for replica in found["replicas"]] == [2]
+        assert [death["text"] for death in found["deaths"]] == [
+            "exited with code 70: an error left the GPU unusable for it; its error output has the reason"
+        ]

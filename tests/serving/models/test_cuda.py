@@ -79,6 +79,49 @@ def test_to_import_a_kind_does_not_begin_cuda(gpu):
     assert found.stdout.strip() == "False"
 
 
+LOAD = """
+import ctypes, socket, sys, threading, types
+import numpy as np
+from serving.replica import main_loop
+from serving.values import Signature, TensorSpec
+from tests.serving.conftest import Talk
+
+class Model:
+    is_pure = True
+    ids = (TensorSpec(name="ids", datatype="INT64", shape=(-1, 4)),)
+    signature = Signature(inputs=ids, outputs=ids)
+
+    def __init__(self, path, *, threads, device):
+        self.driver = ctypes.CDLL("libcuda.so.1")
+
+    def predict_batch(self, inputs):
+        if inputs["ids"].any():
+            self.driver.fake_failed_kernel()
+            raise RuntimeError("CUDA error: device-side assert triggered\\nmore of it")
+        return inputs
+
+sys.modules["serving.models.torch"] = types.SimpleNamespace(Model=Model)
+one, other = socket.socketpair()
+codes = []
+thread = threading.Thread(target=lambda: codes.append(main_loop.serve(other)))
+thread.start()
+talk = Talk(one)
+talk.hello()
+print(talk.load("torch", "m.pt2").detail["error"])
+thread.join(10)
+print(codes)
+"""
+
+
+def test_a_load_that_breaks_the_gpu_context_fails(gpu):
+    """Synthetic inputs may be out of the model's range: no request goes to what they leave behind."""
+    found = subprocess.run([sys.executable, "-c", LOAD], capture_output=True, text=True, check=True)
+    error, codes = found.stdout.splitlines()
+    assert "synthetic inputs left the GPU unusable (batches of it could not be checked" in error
+    assert "device-side assert triggered); give samples, or the values that" in error
+    assert codes == "[70]"
+
+
 def test_sessions_on_a_gpu_fall_back_to_the_cpu_for_what_it_lacks():
     """CUDA first, and the CPU behind it; on the CPU nothing else."""
     (name, options), behind = onnx_session.providers("cuda")

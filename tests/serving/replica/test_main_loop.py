@@ -21,6 +21,8 @@ import time
 
 import numpy as np
 
+from serving.models.cuda import GpuMemoryFull
+
 X = [{"name": "x", "datatype": "INT32", "shape": [-1, -1]}]
 
 
@@ -45,6 +47,8 @@ class Fussy:
             return {"x": x[1:]}
         if (x == -5).any():
             raise ValueError("x" * 10_000)
+        if (x == -7).any():
+            raise GpuMemoryFull
         if (x == -6).any():
             return {"x": np.full_like(x, len(self.calls))}
         x *= 2
@@ -255,6 +259,7 @@ def test_a_batch_of_bad_inputs_has_their_status(fussy, ints):
         (-3, ActionStatus.MODEL_RAISED, "SystemExit: 3"),
         (-4, ActionStatus.BROKEN_CONTRACT, "for 1 items"),
         (-5, ActionStatus.MODEL_RAISED, "ValueError: xxx"),
+        (-7, ActionStatus.OUT_OF_MEMORY, "no GPU memory for a batch of 1 items; lower batching"),
     ],
 )
 def test_what_a_model_does_stays_with_its_request(fussy, ints, number, status, text):
