@@ -67,7 +67,13 @@ def test_defaults_stay_near_the_best_model(name: str, most: int) -> None:
 
 @pytest.mark.parametrize(
     ("name", "third"),
-    [("exp3", 1000), ("epsilon-greedy", 2000), ("thompson", 1000), ("exp4", 1000), ("per-user", 1000)],
+    [
+        ("exp3", 1000),
+        ("epsilon-greedy", 2000),
+        ("thompson", 1000),
+        ("exp4", 1000),
+        ("per-user", 1000),
+    ],
 )
 def test_a_model_that_breaks_is_left_and_taken_again(name: str, third: int) -> None:
     """The best model errs always in the second third: weight moves away, and comes back."""
