@@ -26,6 +26,7 @@ from tests.fakes.clipper_hub import FakeHub
 
 
 async def _shutdown(request):
+    await request.read()  # for one that was not read aiohttp waits ten seconds before it ends
     request.app[STOP]()
     return web.json_response({"stopping": True})
 

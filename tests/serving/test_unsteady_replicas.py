@@ -135,7 +135,7 @@ class Client(threading.Thread):
 
 def test_a_replica_that_hangs(card_of):
     """Who is with it is answered at the deadline, the others by the other replica; it is replaced."""
-    deadline_s, hang_s = 2.0, 5.0
+    deadline_s, hang_s = 1.2, 3.0
     with served(2, card_of("a"), replica__hang_timeout_s=hang_s) as running:
         running.call(running.engine.deploy(card_of("b")))
         before = replicas(running)
@@ -184,7 +184,7 @@ def test_a_replica_that_dies_in_a_batch(card_of, count):
 
 def test_a_replica_that_stands_still_and_comes_back(card_of):
     """It is worked around, and is no dead one: it takes requests again."""
-    deadline_s, stop_s = 2.0, 5.0
+    deadline_s, stop_s = 1.2, 3.0
     with served(2, card_of("a")) as running:
         running.call(running.engine.deploy(card_of("b")))
         clients = [Client(running, name, deadline_s) for name in ("a", "b")]

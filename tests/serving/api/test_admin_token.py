@@ -28,9 +28,12 @@ with admin_token.generate(int(sys.argv[1])) as made:
 
 @pytest.fixture(name="base")
 def _base(tmp_path, monkeypatch):
-    """The runtime directory of this test's user."""
-    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
-    return tmp_path
+    """The runtime directory of this test's user; that of temporary files, which is searched too, is empty."""
+    for name in ("runtime", "temporary"):
+        (tmp_path / name).mkdir()
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path / "runtime"))
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "temporary"))
+    return tmp_path / "runtime"
 
 
 def mode(path):

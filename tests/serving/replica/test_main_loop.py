@@ -120,6 +120,7 @@ def _talk(converse):
         with theirs:
             codes.append(main_loop.serve(theirs, max_message_bytes=1 << 22))
 
+    gc.freeze()  # a load collects garbage: not among all that the tests have imported
     thread = threading.Thread(target=run)
     thread.start()
     talk = converse(ours)

@@ -184,7 +184,7 @@ def slow_spells(draw: st.DrawFn) -> Disturbance:
 
 @st.composite
 def loads(draw: st.DrawFn) -> Load:
-    full_s = draw(st.sampled_from([0.04, 0.08, 0.02]))
+    full_s = draw(st.sampled_from([0.04, 0.08]))
     max_size = draw(st.sampled_from([8, 4, 16, 2, 1]))
     timeout_s = draw(st.sampled_from([0.0, 0.25 * full_s, full_s]))
     return Load(
@@ -248,15 +248,15 @@ def test_after_a_disturbance_as_much_is_done_as_without_it(
 @pytest.mark.parametrize("seeds", [(), (1, 8), (1, 2, 4, 8)])
 @pytest.mark.parametrize(
     ("max_size", "load", "batches", "more_s"),
-    [(8, 0.9, 55.0, 0.3), (8, 0.9, 28.0, 0.1), (16, 0.97, 38.0, 0.3), (32, 1.05, 24.0, 0.5)],
+    [(8, 0.9, 55.0, 1.2), (8, 0.9, 28.0, 0.4), (16, 0.97, 38.0, 1.2), (32, 1.05, 24.0, 2.0)],
 )
 def test_one_stall_does_not_cost_the_size_that_it_befell(
     seeds: tuple[int, ...], max_size: int, load: float, batches: float, more_s: float
 ) -> None:
-    """The cases of the review: the first full batch takes so much longer, and never again."""
-    stall = Disturbance(from_s=0.0, until_s=1.0, more_s=more_s, from_items=max_size, times=1)
-    full_s = 0.001 + 0.0001 * max_size
-    model: dict[str, Any] = {"full_s": full_s, "base_share": 0.001 / full_s, "max_size": max_size}
+    """The cases of the review, four times as slow: the first full batch takes longer, and never again."""
+    stall = Disturbance(from_s=0.0, until_s=4.0, more_s=more_s, from_items=max_size, times=1)
+    full_s = 0.004 + 0.0004 * max_size
+    model: dict[str, Any] = {"full_s": full_s, "base_share": 0.004 / full_s, "max_size": max_size}
     plain, disturbed = Load(load=load, batches=batches, seeds=seeds, **model).goodputs([stall])
     assert disturbed >= 0.95 * plain
 

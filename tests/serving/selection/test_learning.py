@@ -15,7 +15,7 @@ from serving.selection.policies.per_user import PerUser
 from tests.fakes.selections import decided, play
 
 ERRORS = {"a": 0.5, "b": 0.3, "c": 0.4, "d": 0.1, "e": 0.6}
-ROUNDS = 20_000
+ROUNDS = 5_000
 
 
 def regret(name: str, options: dict[str, Any], rounds: int, seed: int) -> int:
@@ -31,7 +31,7 @@ def test_exp3_keeps_its_bound() -> None:
     """With the paper's gamma and eta, and no sharing, the regret is below 2.63 sqrt(T K ln K).
 
     Corollary 3.2 of Auer et al. 2002, which bounds the expectation. Over seeds 1 to 5 the regret is
-    1.46 to 1.57 of that unit, so that chance does not reach the bound.
+    1.50 to 1.67 of that unit, so that chance does not reach the bound.
     """
     k = len(ERRORS)
     unit = math.sqrt(ROUNDS * k * math.log(k))
@@ -50,34 +50,45 @@ def test_the_regret_of_exp3_grows_less_than_the_rounds() -> None:
         options = {"gamma": gamma, "learning_rate": gamma / k, "sharing": 0.0}
         return sum(regret("exp3", options, rounds, seed) for seed in (1, 2))
 
-    assert of(16_000) < 3 * of(4_000)
+    assert of(8_000) < 3 * of(2_000)
 
 
 @pytest.mark.parametrize(
-    ("name", "most"), [("exp3", 250), ("epsilon-greedy", 250), ("thompson", 120), ("exp4", 20)]
+    ("name", "most"), [("exp3", 140), ("epsilon-greedy", 125), ("thompson", 60), ("exp4", 20)]
 )
 def test_defaults_stay_near_the_best_model(name: str, most: int) -> None:
-    """Over 5,000 rounds, defaults: far below the 1,400 of a choice at random.
+    """Over 2,000 rounds, defaults: far below the 560 of a choice at random.
 
     Exp4 sees all losses, so it pays for the first rounds only. The limits are half as much again as
     the largest of three seeds, many spreads away.
     """
-    assert regret(name, {}, 5_000, seed=1) < most
+    assert regret(name, {}, 2_000, seed=1) < most
 
 
-@pytest.mark.parametrize("name", ["exp3", "epsilon-greedy", "thompson", "exp4", "per-user"])
-def test_a_model_that_breaks_is_left_and_taken_again(name: str) -> None:
+@pytest.mark.parametrize(
+    ("name", "third"),
+    [
+        ("exp3", 1000),
+        ("epsilon-greedy", 2000),
+        ("thompson", 1000),
+        ("exp4", 1000),
+        ("per-user", 1000),
+    ],
+)
+def test_a_model_that_breaks_is_left_and_taken_again(name: str, third: int) -> None:
     """The best model errs always in the second third: weight moves away, and comes back."""
     policy = registry.create(name)
 
     def errors(number: int) -> dict[str, float]:
-        return {"good": 1.0 if 2000 <= number < 4000 else 0.05, "fair": 0.3, "poor": 0.6}
+        is_broken = third <= number < 2 * third
+        return {"good": 1.0 if is_broken else 0.05, "fair": 0.3, "poor": 0.6}
 
-    state, _, _ = play(policy, errors, 2000, seed=1)
+    state, _, _ = play(policy, errors, third, seed=1)
     assert policy.weights(state)["good"] > 0.5
-    state, _, _ = play(policy, lambda n: errors(2000 + n), 2000, seed=2, state=state)
+    state, _, _ = play(policy, lambda n: errors(third + n), third, seed=2, state=state)
     assert policy.weights(state)["good"] < 0.2
-    state, wrong, _ = play(policy, lambda n: errors(4000 + n), 3000, seed=3, state=state)
+    last = third * 3 // 2
+    state, wrong, _ = play(policy, lambda n: errors(2 * third + n), last, seed=3, state=state)
     assert policy.weights(state)["good"] > 0.5
     assert sum(wrong[-500:]) / 500 < 0.2
 

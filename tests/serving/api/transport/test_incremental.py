@@ -123,7 +123,7 @@ def frame_of(*tensors):
     )
 
 
-LONG = Tensor("data", "UINT8", (2, 10 * LONG_BYTES), bytes(range(256)) * (20 * LONG_BYTES // 256))
+LONG = Tensor("data", "UINT8", (2, 3 * LONG_BYTES), bytes(range(256)) * (6 * LONG_BYTES // 256))
 SHORT = Tensor("more", "UINT8", (2, 1), b"ab")
 
 
@@ -263,8 +263,8 @@ def test_texts_that_are_not_what_their_shape_says(data, shape):
             write_it(tensor)
 
 
-LONG_ANSWER = 4 * 2**20 // 4
-"""Elements of an answer of 4 MiB: of four bytes each, numbers or texts of nothing."""
+LONG_ANSWER = 2**20 // 4
+"""Elements of an answer of 1 MiB: of four bytes each, numbers or texts of nothing."""
 
 
 def numbers(name, *shape):
@@ -331,8 +331,8 @@ def _clippers_whole(tensors):
     ],
 )
 def test_no_step_of_a_long_answer_is_much_of_it(form, outputs):
-    """4 MiB are some hundred steps, of which none takes a tenth of all; together they are the whole."""
-    pieces, whole = form(frame_of(*outputs(LONG_ANSWER // 32)))
+    """1 MiB are some sixty steps, of which none takes a tenth of all; together they are the whole."""
+    pieces, whole = form(frame_of(*outputs(LONG_ANSWER // 8)))
     assert json_or_bytes(b"".join(pieces)) == json_or_bytes(whole())
     frame = frame_of(*outputs(LONG_ANSWER))
     runs = []

@@ -96,9 +96,10 @@ def test_as_much_is_in_time_as_by_earliest_deadline(
     But where some can wait for a hundred seconds and there is too much to do, it is 0.85: a part of that time is kept
     free, in which the other schedule does what is left when nobody asks any more.
     """
-    requests = list(mixture(deadlines_s, load * MOST_PER_S, 5.0))
+    most_s = max(deadlines_s)
+    seconds = max(4.0 / load, min(2.0 * most_s, 2.0))  # about as many requests under each load
+    requests = list(mixture(deadlines_s, load * MOST_PER_S, seconds))
     outcomes = answered(requests)
     assert not broken(outcomes)
-    most_s = max(deadlines_s)
     share = 0.85 if most_s > 10.0 else 0.9
     assert in_time(outcomes) >= share * by_earliest_deadline(requests, RESNET)

@@ -312,14 +312,14 @@ def test_what_is_admitted_is_in_time_where_models_do_not_fit_into_memory() -> No
     """Ten times as many models as fit, more than the loads can follow: refused at once, hardly one later."""
     scheduler = Watched(ClockworkScheduler(Parameters()))
     found = pool(scheduler, models=200, workers=1, room=20, jitter=0.01)
-    outcomes = found.run(Given(list(poisson(600, 10.0, range(200), 0.1, seed=1))))
+    outcomes = found.run(Given(list(poisson(600, 5.0, range(200), 0.1, seed=1))))
     finished(scheduler, found, outcomes)
     at_once = [one for one in outcomes if one.refused and one.done_s == one.request.at_s]
     admitted = [one for one in outcomes if not (one.refused and one.done_s == one.request.at_s)]
     in_time = [one for one in admitted if one.in_time]
-    assert len(at_once) > 1000
+    assert len(at_once) > 500
     assert len(in_time) >= 0.99 * len(admitted)
-    assert found.workers[0].busy_s[ActionType.LOAD] > 9.0, "it loads all the time"
+    assert found.workers[0].busy_s[ActionType.LOAD] > 4.5, "it loads all the time"
 
 
 def test_under_twice_the_load_as_much_is_done_as_under_once() -> None:
@@ -328,7 +328,7 @@ def test_under_twice_the_load_as_much_is_done_as_under_once() -> None:
     def done(rate: float) -> int:
         scheduler = Watched(ClockworkScheduler(Parameters()))
         found = pool(scheduler, models=5, workers=1, room=5, jitter=0.01)
-        outcomes = found.run(Given(list(poisson(rate, 3.0, range(5), 0.1, seed=2))))
+        outcomes = found.run(Given(list(poisson(rate, 1.5, range(5), 0.1, seed=2))))
         finished(scheduler, found, outcomes)
         return sum(one.in_time for one in outcomes)
 
@@ -478,7 +478,7 @@ def test_nobody_starves_who_can_wait(models: int, room: int, concurrent_loads: b
     """More models in use than there is memory for, and less to do than can be done: all are answered."""
     scheduler = Watched(ClockworkScheduler(Parameters()))
     found = pool(scheduler, models=models, workers=1, room=room, concurrent_loads=concurrent_loads)
-    outcomes = found.run(Given(list(poisson(300, 6.0, range(models), 30.0, seed=8))))
+    outcomes = found.run(Given(list(poisson(300, 3.0, range(models), 30.0, seed=8))))
     finished(scheduler, found, outcomes)
     assert all(one.in_time for one in outcomes)
 
@@ -493,7 +493,7 @@ def test_what_was_admitted_is_in_time_where_models_change_places(
     found = pool(
         scheduler, models=12, workers=1, room=10, concurrent_loads=concurrent_loads, jitter=0.01
     )
-    outcomes = found.run(Given(list(poisson(rate, 6.0, range(12), 1.0, seed=9))))
+    outcomes = found.run(Given(list(poisson(rate, 3.0, range(12), 1.0, seed=9))))
     finished(scheduler, found, outcomes)
     admitted = [one for one in outcomes if not (one.refused and one.done_s == one.request.at_s)]
     assert all(one.in_time for one in admitted)
@@ -542,8 +542,8 @@ def test_who_cannot_wait_does_not_give_way() -> None:
         finished(scheduler, found, outcomes)
         return sum(one.in_time for one in outcomes if one.request.model == 0)
 
-    busy = list(poisson(700, 6.0, [0], 0.04, seed=10))
-    patient = list(poisson(20, 6.0, [1], 5.0, seed=11))
+    busy = list(poisson(700, 3.0, [0], 0.04, seed=10))
+    patient = list(poisson(20, 3.0, [1], 5.0, seed=11))
     assert in_time([*busy, *patient]) >= 0.97 * in_time(busy)
 
 
@@ -570,8 +570,8 @@ def test_swaps_cost_a_hot_model_little(
         finished(scheduler, found, outcomes)
         return sum(one.in_time for one in outcomes)
 
-    busy = list(poisson(hot, 8.0, [0], objective_s, seed=5))
-    others = list(poisson(cold, 8.0, range(1, 12), objective_s, seed=6))
+    busy = list(poisson(hot, 6.0, [0], objective_s, seed=5))
+    others = list(poisson(cold, 6.0, range(1, 12), objective_s, seed=6))
     assert in_time([*busy, *others]) >= 0.94 * in_time(busy)
 
 
