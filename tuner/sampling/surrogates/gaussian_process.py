@@ -21,6 +21,7 @@ import math
 import numpy as np
 from scipy.linalg import solve_triangular
 
+from tuner.sampling import blas
 from tuner.sampling.arrays import Array
 from tuner.sampling.surrogates import cholesky
 from tuner.sampling.surrogates.matern_kernel import (
@@ -232,7 +233,8 @@ def fit(
     target = HyperparameterPosterior(
         vectors, residuals, standard_guess, shares, fixed, middle, noise.spread
     )
-    best, height = target.most_probable(start)
+    with blas.single_threaded():
+        best, height = target.most_probable(start)
     return GaussianProcess(
         vectors=vectors,
         prior_mean=standard_guess,
