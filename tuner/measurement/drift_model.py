@@ -137,15 +137,27 @@ def _likelihood(course: DriftModel, steps: Sequence[tuple[float, bool]], columns
 def _filter(
     course: DriftModel, steps: Sequence[tuple[float, bool]], columns: Array
 ) -> tuple[Array, Array]:
+    kept, shares, variances = _gains(course, steps)
+    state = np.zeros((3, columns.shape[1]))  # quick, slow and evaluation, per column
+    innovations = np.empty_like(columns)
+    for keep, share, row, away in zip(kept, shares, columns, innovations, strict=True):
+        state *= keep
+        np.subtract(row, state[0] + state[1] + state[2], out=away)
+        state += share * away
+    return innovations, variances
+
+
+def _gains(course: DriftModel, steps: Sequence[tuple[float, bool]]) -> tuple[Array, Array, Array]:
+    """Return what of the state remains (n, 3, 1), the gains (n, 3, 1) and the variances (n,).
+
+    They do not depend on the data, and plain numbers are faster here than small arrays.
+    """
     quick, slow = course.quick.sd**2, course.slow.sd**2
     launch, block = course.evaluation_sd**2, course.block_sd**2
-    # Covariances of the state (quick, slow, evaluation), and the state per column.
+    # Covariances of the state (quick, slow, evaluation).
     qq, ss, ll, qs, ql, sl = quick, slow, launch, 0.0, 0.0, 0.0
-    state = np.zeros((3, columns.shape[1]))
-    keep = np.ones((3, 1))
-    innovations = np.empty_like(columns)
-    variances = np.empty(len(columns))
-    for row, (since_s, is_other) in enumerate(steps):
+    keeps, shares, variances = [], [], []
+    for since_s, is_other in steps:
         kept, kept_slow = (
             math.exp(-since_s / course.quick.forgets_s),
             math.exp(-since_s / course.slow.forgets_s),
@@ -158,23 +170,19 @@ def _filter(
         else:
             ql *= kept
             sl *= kept_slow
-        keep[0, 0], keep[1, 0], keep[2, 0] = kept, kept_slow, 0.0 if is_other else 1.0
-        state *= keep
+        keeps.append((kept, kept_slow, 0.0 if is_other else 1.0))
         gain_q, gain_s, gain_l = qq + qs + ql, qs + ss + sl, ql + sl + ll
         variance = gain_q + gain_s + gain_l + block
-        away = columns[row] - state.sum(axis=0)
-        innovations[row], variances[row] = away, variance
         share_q, share_s, share_l = gain_q / variance, gain_s / variance, gain_l / variance
-        state[0] += share_q * away
-        state[1] += share_s * away
-        state[2] += share_l * away
+        shares.append((share_q, share_s, share_l))
+        variances.append(variance)
         qq -= share_q * gain_q
         ss -= share_s * gain_s
         ll -= share_l * gain_l
         qs -= share_q * gain_s
         ql -= share_q * gain_l
         sl -= share_s * gain_l
-    return innovations, variances
+    return np.array(keeps)[:, :, None], np.array(shares)[:, :, None], np.array(variances)
 
 
 def draw(

@@ -1,4 +1,4 @@
-"""Limit of one BLAS thread while proposing, as more threads are slower on busy cores."""
+"""Limit of one BLAS thread while fitting and proposing, as more threads are slower on busy cores."""
 
 from __future__ import annotations
 

@@ -30,12 +30,19 @@ LATE = Configuration({"replica.count": 1, "batching.max_size": 4, "batching.time
 SETTINGS = MeasurementSettings(seconds=0.4, warmup_s=0.1)
 
 
-@pytest.fixture
-def bench() -> Iterator[Evaluator]:
+@pytest.fixture(scope="module")
+def made() -> Iterator[Evaluator]:
     with Evaluator(model="echo", concurrency=4, settings=SETTINGS) as made:
         target = TargetSettings(model="echo", concurrency=4)
         made.send(problem.payloads_of(target, problem.find_spec("echo"), made.start(), seed=0))
         yield made
+
+
+@pytest.fixture
+def bench(made: Evaluator) -> Evaluator:
+    """The bench of all tests, with the load that each of them begins with."""
+    made.settings, made.open_load, made.concurrency = SETTINGS, None, 4
+    return made
 
 
 def opened(bench: Evaluator, **configurations: Configuration) -> InterleavedRounds:

@@ -241,9 +241,11 @@ def test_an_interrupted_trial_is_as_if_it_had_not_been(make: Make) -> None:
 
 
 def tried(
-    make: Make, direction: str, value: Callable[[float], float], trials: int = 9
+    make: Make, direction: str, value: Callable[[float], float], trials: int = 6
 ) -> list[dict[str, Any]]:
-    """The trials of a short study of some value of the noiseless latency."""
+    """The trials of a short study of some value of the noiseless latency: after the design two that follow from it,
+    the second of which also knows what the first has learned.
+    """
     study = optuna.create_study(
         direction=direction, sampler=make(seed=3, candidates=surfaces.candidates())
     )
@@ -302,7 +304,7 @@ def test_what_others_processes_expect_ends_a_search(name: str) -> None:
     assert gains[:6] == [None] * 6
     assert gains[6] > 0.01 > max(gains[-3:])
     small = optuna.create_study(
-        sampler=SAMPLERS[name](initial=3, candidates=surfaces.small_candidates())
+        sampler=SAMPLERS[name](initial=11, candidates=surfaces.small_candidates())
     )
     for _ in range(13):
         trial = small.ask({"a": IntDistribution(1, 12)})
@@ -355,9 +357,9 @@ OF_OTHERS = [
         # Behind each the mean rank in other searches, and the bound.
         ("structured", 16, 6),  # 0.5 of 1.8
         ("structured-predicted", 12, 6),  # 1.6 of 2.7
-        ("structured-misled", 22, 6),  # 0.2 of 1.2
+        ("structured-misled", 22, 4),  # 0.0 of 0.8
         ("gp", 16, 6),  # 0.5 of 1.8
-        ("tpe", 40, 24),  # 0.9 of 1.9
+        ("tpe", 40, 10),  # 0.2 of 0.9
         ("ridge", 22, 24),  # 2.2 of 4.0
         ("hill-climb", 16, 10),  # 0.8 of 3.3
         *(row for row in OF_OTHERS if row[0] in SAMPLERS),
@@ -372,8 +374,14 @@ def test_it_finds_what_chance_does_not(name: str, trials: int, searches: int) ->
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["skopt", "epsilon-greedy"])
-def test_its_proposals_are_better_than_chance(name: str) -> None:
+@pytest.mark.parametrize(
+    ("name", "trials"),
+    [
+        ("skopt", 16),  # mean rank 35, bound 68
+        ("epsilon-greedy", 22),
+    ],
+)
+def test_its_proposals_are_better_than_chance(name: str, trials: int) -> None:
     """Those after the design, in three searches, by a mean rank that random cells have once in 1,000 samples.
 
     What both find in so few trials is not told from chance: they stay near what they have.
@@ -381,7 +389,7 @@ def test_its_proposals_are_better_than_chance(name: str) -> None:
     ranks: list[int] = []
     for seed in range(3):
         study = optuna.create_study(sampler=SAMPLERS[name](seed=seed, initial=8))
-        tried = run(study, 22, seed=seed)[8:]
+        tried = run(study, trials, seed=seed)[8:]
         ranks += [surfaces.rank(surfaces.latency_ms(params)) for params in tried]
     assert np.mean(ranks) < 107.5 - 3.1 * 62.4 / len(ranks) ** 0.5, ranks
 

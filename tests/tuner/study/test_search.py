@@ -95,15 +95,15 @@ def test_the_default_comes_first_and_the_budget_is_the_total(tmp_path: pathlib.P
 def test_the_incumbent_and_the_default_are_checked_in_turn(tmp_path: pathlib.Path) -> None:
     """Every eighth trial launches one of them again, also behind a study that was interrupted."""
     bench = ToyBench()
-    search = search_of(tmp_path, bench, budget=dataclasses.replace(BUDGET, trials=25))
+    search = search_of(tmp_path, bench, budget=dataclasses.replace(BUDGET, trials=17))
     while len(search.trials) < CHECK_EVERY:
         search.step()
     believed = search.recommend()
-    search = search_of(tmp_path, bench, budget=dataclasses.replace(BUDGET, trials=25))
+    search = search_of(tmp_path, bench, budget=dataclasses.replace(BUDGET, trials=17))
     run_out(search)
     checks = [trial for trial in search.trials if trial.origin == "check"]
-    assert [trial.number for trial in checks] == [8, 16, 24]
-    assert [one.configuration for one in checks[:2]] == [believed, search.problem.default]
+    assert [trial.number for trial in checks] == [8, 16]
+    assert [one.configuration for one in checks] == [believed, search.problem.default]
 
 
 class Counting(ToyBench):
@@ -160,7 +160,7 @@ def test_a_machine_that_becomes_slower_is_told_of() -> None:
     for slows in (True, False):
         bench = Slowing()
         bench.slows = slows
-        budget = dataclasses.replace(BUDGET, trials=40, initial=8)
+        budget = dataclasses.replace(BUDGET, trials=32, initial=8)
         search = search_of(None, bench, budget=budget, sampler="gp")
         run_out(search)
         found = search.drift()
@@ -168,11 +168,11 @@ def test_a_machine_that_becomes_slower_is_told_of() -> None:
         assert found is None or "% slower around trial" in found
 
 
-def test_failures_are_kept_as_data(tmp_path: pathlib.Path) -> None:
+def test_failures_are_kept_as_data() -> None:
     """A trial that cannot work has its cause, no measurement and no objective, and still counts."""
     bench = ToyBench()
     budget = dataclasses.replace(BUDGET, trials=40)
-    search = search_of(tmp_path, bench, budget=budget)
+    search = search_of(None, bench, budget=budget)
     run_out(search)
     lost = [trial for trial in search.trials if trial.outcome.status != "ok"]
     assert lost
@@ -265,7 +265,7 @@ PROFILE = CostProfile(
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("kind", "trials", "share"),
-    [("profile", 10, 0.001), ("none", 20, 0.001), ("turned over", 24, 0.05)],
+    [("profile", 10, 0.001), ("none", 20, 0.001), ("turned over", 16, 0.05)],
 )
 def test_the_default_sampler_finds_what_chance_does_not(
     kind: str, trials: int, share: float
@@ -305,10 +305,6 @@ def test_the_default_sampler_finds_what_chance_does_not(
 
 def test_an_interrupted_trial_counts_for_nothing(tmp_path: pathlib.Path) -> None:
     """After a signal in the fourth launch, the same seed goes on as if it had not been."""
-    whole = tmp_path / "whole"
-    whole.mkdir()
-    undisturbed = ToyBench()
-    run_out(search_of(whole, undisturbed))
     bench = ToyBench(interrupt_at=3)
     search = search_of(tmp_path, bench)
     with pytest.raises(KeyboardInterrupt):
@@ -374,13 +370,13 @@ def test_too_few_requests_for_a_p99_end_the_search_with_the_first() -> None:
 
 
 @pytest.mark.parametrize("sampler", ["structured", "gp", "random", "epsilon-greedy", "tpe"])
-def test_the_cheapest_that_meets_a_deadline(tmp_path: pathlib.Path, sampler: str) -> None:
+def test_the_cheapest_that_meets_a_deadline(sampler: str) -> None:
     """Of whatever sampler: by the toy's own law it meets the deadline, to the 4 % that launches differ by,
     and none that was launched and clearly meets it is cheaper by more than their noise."""
     deadline_ms = 80.0
     budget = dataclasses.replace(BUDGET, trials=24)
     search = search_of(
-        tmp_path,
+        None,
         ToyBench(),
         sampler=sampler,
         budget=budget,

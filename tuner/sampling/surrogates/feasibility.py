@@ -12,10 +12,11 @@ import dataclasses
 from collections.abc import Iterator
 
 import numpy as np
-from scipy.linalg import cho_factor, cho_solve, solve_triangular
+from scipy.linalg import solve_triangular
 from scipy.special import expit, log_expit
 
 from tuner.sampling.arrays import Array
+from tuner.sampling.surrogates import cholesky
 from tuner.sampling.surrogates.matern_kernel import correlation, scaled_distances
 
 _MEAN = 1.5
@@ -90,12 +91,22 @@ def fit(observed: Array, lost: Array) -> Feasibility | None:
         return None
     vectors = np.vstack([observed, lost])
     labels = np.concatenate([np.ones(len(observed)), np.zeros(len(lost))])
-    best = _laplace(vectors, labels, Prior(np.full(vectors.shape[1], _SLOPES[1]), _TEXTURES[0]))
+    known: dict[bytes, Feasibility] = {}  # the sweeps try some priors twice
+
+    def of(prior: Prior) -> Feasibility:
+        key = prior.slopes.tobytes() + bytes([_TEXTURES.index(prior.texture)])
+        if key not in known:
+            known[key] = _laplace(vectors, labels, prior)
+        return known[key]
+
+    best = of(Prior(np.full(vectors.shape[1], _SLOPES[1]), _TEXTURES[0]))
     for _ in range(_SWEEPS):
         before = best
         for coordinate in range(vectors.shape[1] + 1):
-            tried = (_laplace(vectors, labels, prior) for prior in best.prior.others(coordinate))
-            best = max([best, *tried], key=lambda found: found.log_evidence)
+            best = max(
+                [best, *map(of, best.prior.others(coordinate))],
+                key=lambda found: found.log_evidence,
+            )
         if best is before:
             break
     return best
@@ -103,25 +114,24 @@ def fit(observed: Array, lost: Array) -> Feasibility | None:
 
 def _laplace(vectors: Array, labels: Array, prior: Prior) -> Feasibility:
     kernel = prior.covariance(vectors, vectors)
-    latent, identity = np.zeros(len(labels)), np.eye(len(labels))
+    latent, one = np.zeros(len(labels)), np.eye(len(labels))
     for _ in range(_ITERATIONS):
         share = expit(_MEAN + latent)
         curvature = np.maximum(share * (1 - share), _MIN_CURVATURE)
         root = np.sqrt(curvature)
-        bounded = identity + root[:, None] * kernel * root
-        factor = cho_factor(bounded, lower=True, check_finite=False)
+        factor = cholesky.factor(one + root[:, None] * kernel * root)
         right = curvature * latent + labels - share
-        weights = right - root * cho_solve(factor, root * (kernel @ right), check_finite=False)
+        weights = right - root * cholesky.solve(factor, root * (kernel @ right))
         before, latent = latent, kernel @ weights
         if float(np.max(np.abs(latent - before))) < 1e-6:
             break
     likelihood = float(np.sum(log_expit((2 * labels - 1) * (_MEAN + latent))))
-    volume = float(np.sum(np.log(np.diag(factor[0]))))
+    volume = float(np.sum(np.log(np.diag(factor))))
     return Feasibility(
         _vectors=vectors,
         prior=prior,
         _pull=labels - expit(_MEAN + latent),
         _root=root,
-        _factor=np.tril(factor[0]),
+        _factor=factor,
         log_evidence=likelihood - 0.5 * float(weights @ latent) - volume,
     )

@@ -19,9 +19,11 @@ import dataclasses
 import math
 
 import numpy as np
-from scipy.linalg import cho_solve, cholesky, solve_triangular
+from scipy.linalg import solve_triangular
 
+from tuner.sampling import blas
 from tuner.sampling.arrays import Array
+from tuner.sampling.surrogates import cholesky
 from tuner.sampling.surrogates.matern_kernel import (
     JITTER,
     LEVEL_SD,
@@ -153,8 +155,7 @@ class GaussianProcess:
         return dataclasses.replace(self, _shares=shares).condition()
 
     def _precision(self) -> Array:
-        inverse = cho_solve((self._chol, True), np.eye(len(self._pull)), check_finite=False)
-        return np.asarray(np.diag(inverse))
+        return np.asarray(np.diag(cholesky.inverse(self._chol)))
 
     def _reduce(self, covariance: Array) -> Array:
         reduced = solve_triangular(self._chol, covariance, lower=True, check_finite=False)
@@ -185,8 +186,8 @@ class GaussianProcess:
             covariance += self._drift
         noise = math.exp(2 * self.hyperparameters.noise) * self._shares + JITTER
         covariance[np.diag_indices_from(covariance)] += noise
-        chol = np.asarray(cholesky(covariance, lower=True, check_finite=False))
-        pull = cho_solve((chol, True), self._residuals, check_finite=False)
+        chol = cholesky.factor(covariance)
+        pull = cholesky.solve(chol, self._residuals)
         return dataclasses.replace(self, _chol=chol, _pull=pull)
 
 
@@ -232,7 +233,8 @@ def fit(
     target = HyperparameterPosterior(
         vectors, residuals, standard_guess, shares, fixed, middle, noise.spread
     )
-    best, height = target.most_probable(start)
+    with blas.single_threaded():
+        best, height = target.most_probable(start)
     return GaussianProcess(
         vectors=vectors,
         prior_mean=standard_guess,

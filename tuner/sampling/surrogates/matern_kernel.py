@@ -7,9 +7,9 @@ import math
 
 import numpy as np
 from scipy import optimize
-from scipy.linalg import cho_solve, cholesky
 
 from tuner.sampling.arrays import Array
+from tuner.sampling.surrogates import cholesky
 
 LENGTH_SCALE = 0.6
 LENGTH_SCALE_SPREAD = 1.3
@@ -107,12 +107,11 @@ class HyperparameterPosterior:
     def _height(self, at: Array) -> tuple[float, Array]:
         covariance, kernel, slope, lengths = self._parts(at)
         try:
-            chol = cholesky(covariance, lower=True, check_finite=False)
+            chol = cholesky.factor(covariance)
         except np.linalg.LinAlgError:
             return 1e10, np.zeros_like(at)
-        pull = cho_solve((chol, True), self._residuals, check_finite=False)
-        inverse = cho_solve((chol, True), np.eye(len(pull)), check_finite=False)
-        outer = np.outer(pull, pull) - inverse
+        pull = cholesky.solve(chol, self._residuals)
+        outer = np.outer(pull, pull) - cholesky.inverse(chol)
         away = (at - self._medians) / self._spreads
         height = (
             0.5 * float(self._residuals @ pull)

@@ -91,13 +91,17 @@ def test_the_contract_of_the_json(folder: pathlib.Path, capsys: pytest.CaptureFi
             assert set(cell) == names
 
 
-@pytest.mark.parametrize("sampler", ["random", "gp"])
+@pytest.mark.parametrize(("sampler", "trials", "seeds"), [("random", 20, 5), ("gp", 12, 3)])
 def test_trials_to_follows_from_the_runs_and_the_truth_alone(
-    folder: pathlib.Path, capsys: pytest.CaptureFixture[str], sampler: str
+    folder: pathlib.Path,
+    capsys: pytest.CaptureFixture[str],
+    sampler: str,
+    trials: int,
+    seeds: int,
 ) -> None:
     """Median and 90th percentile are the least number of trials that so many seeds do not exceed."""
-    seeds = 5
-    data = replayed(folder, capsys, "--sampler", sampler, "--trials", "20", "--seeds", str(seeds))
+    options = ("--sampler", sampler, "--trials", str(trials), "--seeds", str(seeds))
+    data = replayed(folder, capsys, *options)
     truth = prepared_table.prepare_table(table_files.read(folder)).truth
     assert data["optimum_ms"] == pytest.approx(float(np.exp(truth.log_mean.min())))
     for share in SHARES:
