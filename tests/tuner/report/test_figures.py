@@ -43,7 +43,7 @@ def test_a_long_name_of_an_objective_has_room():
     study = dataclasses.replace(studies.study(objective="goodput"), verdict=None)
     knob = study.knobs[0]
     _, y = titles(knob_figures.slice_of(study, knob))
-    assert y == "answers within the<br>deadline (requests/s)"
+    assert y == "responses within the<br>deadline (requests/s)"
     assert "<br>" not in titles(knob_figures.slice_of(STUDY, knob))[1]
     told = studies.study(objective="throughput")
     heads = [note["text"] for note in knob_figures.parallel(told).layout["annotations"]]

@@ -114,12 +114,12 @@ def fit(observed: Array, lost: Array) -> Feasibility | None:
 
 def _laplace(vectors: Array, labels: Array, prior: Prior) -> Feasibility:
     kernel = prior.covariance(vectors, vectors)
-    latent, one = np.zeros(len(labels)), np.eye(len(labels))
+    latent, identity = np.zeros(len(labels)), np.eye(len(labels))
     for _ in range(_ITERATIONS):
         share = expit(_MEAN + latent)
         curvature = np.maximum(share * (1 - share), _MIN_CURVATURE)
         root = np.sqrt(curvature)
-        factor = cholesky.factor(one + root[:, None] * kernel * root)
+        factor = cholesky.factor(identity + root[:, None] * kernel * root)
         right = curvature * latent + labels - share
         weights = right - root * cholesky.solve(factor, root * (kernel @ right))
         before, latent = latent, kernel @ weights
