@@ -177,7 +177,7 @@ def test_the_figure_of_a_front_is_valid(points):
 
 def test_figures_of_a_comparison_and_a_benchmark_are_valid():
     """Panels and their axes included, in one row and in two."""
-    comparison, benchmark = studies.comparison(), contests.record(surfaces=5, seeds=5)
+    comparison, benchmark = studies.comparison(), contests.record(tables=5, seeds=5)
     surface = benchmark.surfaces[0]
     for figure in (
         comparison_figures.best_so_far(comparison),
