@@ -178,13 +178,13 @@ def test_the_figure_of_a_front_is_valid(points):
 def test_figures_of_a_comparison_and_a_benchmark_are_valid():
     """Panels and their axes included, in one row and in two."""
     comparison, benchmark = studies.comparison(), contests.record(tables=5, seeds=5)
-    surface = benchmark.surfaces[0]
+    table = benchmark.tables[0]
     for figure in (
         comparison_figures.best_so_far(comparison),
         comparison_figures.winners(comparison),
-        benchmark_figures.tolerance_figure(surface, benchmark.reference, benchmark.trials),
-        benchmark_figures.forest(benchmark.over_surfaces, benchmark.margin),
-        benchmark_figures.regret(surface, benchmark.reference),
+        benchmark_figures.tolerance_figure(table, benchmark.reference, benchmark.trials),
+        benchmark_figures.forest(benchmark.over_tables, benchmark.margin),
+        benchmark_figures.regret(table, benchmark.reference),
     ):
         validated(figure)
 
