@@ -210,7 +210,7 @@ SPEEDS = {
 
 
 @pytest.mark.parametrize("presumed", [0.2, 0.5, 1.0, 1.4])
-@pytest.mark.parametrize("difference", [0.0, -1.0, -4.0])
+@pytest.mark.parametrize("difference", [0.0, -0.5, -1.0, -1.6, -4.0])
 def test_pairs_that_differ_by_chance(difference: float, presumed: float) -> None:
     """Differences in units of a pair's spread; the search has told that spread rightly or not."""
     sd = 0.05

@@ -18,7 +18,7 @@ from tuner.values.configuration import Configuration
 @functools.cache
 def found(seed: int) -> tuple[GroundTruth, np.ndarray[tuple[int], np.dtype[np.float64]]]:
     """The truth of a toy table, and the errors of its means; made once."""
-    table = recorded.table(passes=4, every=4, seed=seed)
+    table = recorded.table(passes=4, every=6, seed=seed)
     candidates = CandidateSet.of(tuple(table.by_cell), benches.arena().space.encode)
     known = ground_truth(
         table, split(table).held_out, objectives.find_objective("mean"), candidates
