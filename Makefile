@@ -167,6 +167,7 @@ $(BIN)/python:
 	@test -n "$(PYTHON)" || { echo "make: no Python >= 3.11 found; name one: make PYTHON=/path/to/python3.12" >&2; exit 1; }
 	@"$(PYTHON)" -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
 		{ echo "make: $(PYTHON) is not a Python >= 3.11; name one: make PYTHON=/path/to/python3.12" >&2; exit 1; }
+	@echo "making $(VENV)"
 	@"$(PYTHON)" -m venv $(VENV) || \
 		{ rm -rf $(VENV); echo "make: $(PYTHON) lacks its venv module; on Debian: apt-get install python3-venv" >&2; exit 1; }
 

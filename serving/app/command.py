@@ -18,7 +18,7 @@ import yaml
 
 from serving import __version__, form, zoo
 from serving.app.server import Server
-from serving.error_text import nearest
+from serving.error_text import nearest, one_line
 from serving.errors import InvalidSettings, ModelMissing, ServingError
 from serving.model_spec import ModelSpec
 from serving.settings.sources import resolve
@@ -175,7 +175,7 @@ def main(argv: Sequence[str] | None = None, *, program: str = PROGRAM) -> int:
             is_trusted=arguments.trust,
         )
     except ServingError as error:
-        sys.stderr.write(f"{program}: {error}\n")
+        sys.stderr.write(f"{program}: {one_line(error)}\n")
         return 2
 
     async def serve() -> None:
@@ -187,7 +187,7 @@ def main(argv: Sequence[str] | None = None, *, program: str = PROGRAM) -> int:
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
             runner.run(serve())
     except ServingError as error:
-        sys.stderr.write(f"{program}: {error}\n")
+        sys.stderr.write(f"{program}: {one_line(error)}\n")
         is_wrong_use = isinstance(error, InvalidSettings | ModelMissing)
         return 2 if is_wrong_use else 1
     return 0

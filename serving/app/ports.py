@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import itertools
 import logging
 import socket
 import time
@@ -16,7 +17,7 @@ from serving.api.http.listener import HttpListener
 from serving.api.transport.acceptor import Acceptor
 from serving.api.transport.buffered_bytes import BufferedBytes
 from serving.api.transport.connection_limiter import ConnectionLimiter
-from serving.errors import NotReady
+from serving.errors import InvalidSettings, NotReady
 from serving.settings.server import ServerSettings
 from serving.system import malloc, open_files
 
@@ -35,6 +36,19 @@ _TLS_END_S = 3600.0
 """Maximum time to close a TLS connection that is still sending; sweeps end stalled ones sooner."""
 _GRPC_BESIDE = {8000: 8001, 0: 0}
 """Inference port -> default gRPC port."""
+
+
+def check_distinct(settings: ServerSettings) -> None:
+    """Raise InvalidSettings if two ports have the same number, whatever their addresses."""
+    grpc = _GRPC_BESIDE.get(settings.port) if settings.grpc_port == "auto" else settings.grpc_port
+    ports = {
+        "--port": settings.port,
+        "--admin-port": settings.admin_port,
+        "server.grpc_port": grpc,
+    }
+    for (one, port), (other, same) in itertools.combinations(ports.items(), 2):
+        if port and port == same:
+            raise InvalidSettings(f"port {port} is both {one} and {other}; choose different ports")
 
 
 def bind(host: str, port: int, name: str) -> socket.socket:

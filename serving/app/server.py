@@ -38,6 +38,7 @@ from serving.app.ports import (
     InferenceListener,
     bind,
     bind_grpc,
+    check_distinct,
     listen,
     make_connection_limiter,
     sweep,
@@ -98,6 +99,7 @@ class Server:
         """
         malloc.lower_trim_threshold()
         settings = self._settings.server
+        check_distinct(settings)
         secrets = secret_variables.take(os.environ)
         self._token = credentials.token(settings, secrets)
         self._admin_token = credentials.admin_token(settings, secrets)

@@ -125,10 +125,8 @@ def _read(path: pathlib.Path) -> tuple[Any, Mapping[str, Any] | None]:
         raise ModelLoadFailed(
             str(path),
             "not a skops file, and pickle and joblib files are refused because they run code when "
-            "loaded; to convert one, run where it was made these three lines:\n"
-            "    import joblib, skops.io\n"
-            f"    estimator = joblib.load({path.name!r})\n"
-            f"    skops.io.dump(estimator, {path.with_suffix('.skops').name!r})",
+            "loaded; to convert one, run where it was made: import joblib, skops.io; "
+            f"skops.io.dump(joblib.load({path.name!r}), {path.with_suffix('.skops').name!r})",
         )
     doubtful = set(skops.io.get_untrusted_types(file=path))
     untrusted = doubtful - TRUSTED_PARTS

@@ -356,6 +356,11 @@ def test_out_of_memory_is_told_as_such(resnet):
         (2, "no file /tmp/no-such.onnx", ["--model", "/tmp/no-such.onnx"]),
         (2, "--port: invalid int value: 'x'; see", ["--model", "echo", "--port", "x"]),
         (2, "server.port = 70000, expected", ["--model", "echo", "--port", "70000"]),
+        (
+            2,
+            "port 9 is both --port and --admin",
+            ["--allow-empty", "--port", "9", "--admin-port", "9"],
+        ),
         (2, "model repository /nowhere: No such", ["--model-repository", "/nowhere"]),
         (2, "set both, or neither", ["--model", "echo", "--set", "server.tls_key=key.pem"]),
     ],

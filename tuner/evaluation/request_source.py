@@ -12,6 +12,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import pathlib
+import types
 from collections.abc import Mapping, Sequence
 
 import numpy as np
@@ -32,6 +33,8 @@ from tuner.values.study_record import InputFacts, InputSummary
 
 MAX_BYTES = 64 << 20
 """Maximum size of a file with sizes or values."""
+OPTIONS = types.MappingProxyType({"model.shapes": "--shape", "model.values": "--values"})
+"""Setting of a server -> option of a study."""
 NO_SPEC = ModelSpec(name="", version="", kind="other", path=None)
 
 
@@ -183,7 +186,7 @@ def server_settings(target: TargetSettings) -> dict[str, str]:
     shapes_told = [
         text for text in sizes.to_texts(declared_sizes(target)) if not any(map(str.isspace, text))
     ]
-    told = {"model.shapes": " ".join(shapes_told), "model.values": " ".join(values)}
+    told = dict(zip(OPTIONS, (" ".join(shapes_told), " ".join(values)), strict=True))
     return {name: text for name, text in told.items() if text}
 
 

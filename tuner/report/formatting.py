@@ -58,6 +58,10 @@ def ratio(value: float, ends: Interval) -> str:
     return f"× {number(value)} ({'too few pairs to tell' if ends.is_vague else interval(ends)})"
 
 
+LEAST_SHARE = 0.0005
+"""Smallest share that `percent` does not round to 0 %."""
+
+
 def percent(share: float) -> str:
     """Format a share as a percentage: 0.034 -> 3.4 %."""
     shown = share * 100

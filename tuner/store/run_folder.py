@@ -10,6 +10,7 @@ One process runs a study at a time: `hold_lock`.
 from __future__ import annotations
 
 import contextlib
+import errno
 import fcntl
 import json
 import os
@@ -67,9 +68,9 @@ def storage_errors(what: str, *, option: str = "--runs-dir") -> Iterator[None]:
         yield
     except OSError as error:
         reason = error.strerror or str(error)
-        raise StorageFailed(
-            f"{what} cannot be written: {reason}; free space or choose another {option}"
-        ) from error
+        is_full = error.errno in {errno.ENOSPC, errno.EDQUOT}
+        advice = f"{'free space or ' if is_full else ''}choose another {option}"
+        raise StorageFailed(f"{what} cannot be written: {reason}; {advice}") from error
 
 
 class RunFolder:

@@ -253,6 +253,6 @@ def _storage_errors(where: str) -> Iterator[None]:
     ) as error:
         cause = error.__cause__ or error
         reason = str(getattr(cause, "orig", None) or cause).strip().splitlines()[0]
-        raise StorageFailed(
-            f"the storage {where} failed: {reason}; check its space, permissions and address"
-        ) from error
+        is_damaged = "malformed" in reason or "not a database" in reason
+        check = "content" if is_damaged else "space, permissions and address"
+        raise StorageFailed(f"the storage {where} failed: {reason}; check its {check}") from error

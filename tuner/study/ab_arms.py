@@ -141,7 +141,9 @@ def _find_arm(arm: str, text: str, settings: StudySettings, terminal: Terminal) 
 def _document(path: pathlib.Path) -> Mapping[str, object]:
     try:
         found = bounded_yaml.read(path)
-    except (OSError, ValueError, yaml.YAMLError) as error:
+    except OSError as error:
+        raise UsageError(f"{path} cannot be read: {error.strerror or error}") from error
+    except (ValueError, yaml.YAMLError) as error:
         raise UsageError(f"{path} is not YAML: {yaml_problem(error)}") from error
     return found if isinstance(found, dict) else {}
 

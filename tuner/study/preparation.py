@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from serving.accelerator import clocks
 from serving.tensors.input_values import SMALL
 from tuner.errors import LaunchFailed, UsageError
-from tuner.evaluation import probe
+from tuner.evaluation import probe, request_source
 from tuner.evaluation.evaluator import Evaluator
 from tuner.evaluation.open_loop import make_open_loop_plan
 from tuner.evaluation.scenarios.requests import ScenarioRequests
@@ -208,6 +208,11 @@ def start_target(
     try:
         return evaluator.start(first)
     except LaunchFailed as error:
+        always = getattr(evaluator.launcher, "always", {})
+        for name, option in request_source.OPTIONS.items():
+            _, is_named, said = error.text.partition(f": {name} ")
+            if is_named and name in always:
+                raise UsageError(f"{option} {said}") from error
         raise LaunchFailed(
             error.cause, f"{asked or f'--model {evaluator.model}'}: {error.text}"
         ) from error

@@ -190,11 +190,10 @@ def test_a_pickle_is_refused_whatever_its_name_and_never_loaded(tmp_path, suffix
     path.write_bytes(pickle.dumps(Bomb()))
     with pytest.raises(ModelLoadFailed) as caught:
         Model(path, threads=1)
-    assert [line.strip() for line in str(caught.value).splitlines()[1:]] == [
-        "import joblib, skops.io",
-        f"estimator = joblib.load({path.name!r})",
-        "skops.io.dump(estimator, 'model.skops')",
-    ]
+    assert str(caught.value).endswith(
+        "run where it was made: import joblib, skops.io; "
+        f"skops.io.dump(joblib.load({path.name!r}), 'model.skops')"
+    )
     assert not Bomb.exploded
 
 

@@ -109,6 +109,10 @@ def test_wrong_use_and_broken_models_are_told_apart(tmp_path: pathlib.Path) -> N
         LuthierProcess.start(str(broken))
     assert caught.value.cause == "start"
     assert "\n" not in str(caught.value)
+    pickled = tmp_path / "forest.pkl"
+    pickled.write_bytes(b"not a zip file")
+    with pytest.raises(LaunchFailed, match=r"model forest .* run where it was made: .*\.skops'\)$"):
+        LuthierProcess.start(str(pickled))
 
 
 def test_a_killed_owner_leaves_no_server() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import pathlib
 import resource
@@ -14,7 +15,7 @@ import pytest
 
 from tuner.errors import StorageFailed, StudyBusy, UnknownStudy, UsageError
 from tuner.store import run_folder
-from tuner.store.run_folder import RunFolder
+from tuner.store.run_folder import RunFolder, storage_errors
 
 
 @pytest.fixture
@@ -108,8 +109,18 @@ def test_a_failed_write_leaves_the_old_file_and_no_rest(folder: RunFolder) -> No
 def test_creation_that_fails_leaves_no_folder(tmp_path: pathlib.Path) -> None:
     """Where the folder's parent is a file, the error names the path and nothing is made."""
     (tmp_path / "runs").write_text("not a folder", encoding="utf-8")
-    with pytest.raises(StorageFailed, match="cannot be written"):
+    with pytest.raises(StorageFailed, match=r"cannot be written: .*; choose another --runs-dir$"):
         RunFolder(tmp_path / "runs", "one").create({}, {})
+
+
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT])
+def test_only_a_full_disk_needs_space(number: int) -> None:
+    """Also one that is full for this user."""
+    with (
+        pytest.raises(StorageFailed, match=r"; free space or choose another --out$"),
+        storage_errors("a", option="--out"),
+    ):
+        raise OSError(number, os.strerror(number))
 
 
 def test_a_study_is_deleted_with_its_files(folder: RunFolder) -> None:

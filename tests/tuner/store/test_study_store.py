@@ -135,6 +135,14 @@ def test_a_creation_that_fails_half_way_leaves_no_study(tmp_path: pathlib.Path) 
     assert created(tmp_path, url).facts() != {}
 
 
+def test_a_damaged_storage_is_told_as_such(tmp_path: pathlib.Path) -> None:
+    """Neither space nor permissions would help."""
+    file = tmp_path / "study.db"
+    file.write_bytes(b"no database" * 100)
+    with pytest.raises(StorageFailed, match=r"failed: file is not a database; check its content$"):
+        StudyStore.open_study("s", database=file, url=None)
+
+
 def test_a_storage_that_cannot_be_reached_is_one_line(tmp_path: pathlib.Path) -> None:
     """An unreachable storage fails with its place and without its password."""
     with pytest.raises(StorageFailed) as caught:

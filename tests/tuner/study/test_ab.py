@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import pathlib
 import socket
 import xml.etree.ElementTree as ET
@@ -103,6 +104,14 @@ def test_what_is_nothing_is_told_with_its_side(word: str) -> None:
         sides(word, "echo")
 
 
+def test_a_file_that_cannot_be_read_is_told_with_the_reason(tmp_path: pathlib.Path) -> None:
+    """It may well be YAML."""
+    file = tmp_path / "a.yaml"
+    file.symlink_to("/proc/self/mem")
+    with pytest.raises(UsageError, match=r"a\.yaml cannot be read: Input/output error"):
+        sides(str(file), "echo")
+
+
 @pytest.mark.parametrize(
     ("failed", "decision"), [((0, 0), "within"), ((1, 1), "within"), ((0, 1), "undecided")]
 )
@@ -140,6 +149,10 @@ def test_a_side_that_fails_more_often_has_not_passed(
     told = [note for note in ab_formats.notes(found) if "failed" in note]
     assert len(told) == sum(map(bool, failed))
     assert all(note.startswith("1 of 9 evaluations of ") for note in told)
+    for deviation, is_told in ((0.0, False), (0.012, True)):
+        varied = dataclasses.replace(verdict, evaluation_sd=deviation)
+        notes = ab_formats.notes(dataclasses.replace(found, verdict=varied))
+        assert any("varies by" in note for note in notes) == is_told
     assert ab_formats.as_json(found)["failed"] == {"a": failed[0], "b": failed[1]}
 
 

@@ -8,12 +8,15 @@ import pytest
 
 from serving.values import Signature, TensorSpec
 from tests.fakes import benches
-from tuner.errors import UsageError
+from tuner.errors import LaunchFailed, UsageError
+from tuner.evaluation.evaluator import Evaluator
 from tuner.launching.engine import EngineInfo
+from tuner.launching.engine_process import LuthierLauncher, LuthierProcess
 from tuner.settings.measurement import MeasurementSettings
 from tuner.settings.study import StudySettings
 from tuner.settings.target import TargetSettings
-from tuner.study.preparation import _check_energy, notes_of
+from tuner.study.preparation import _check_energy, notes_of, start_target
+from tuner.values.configuration import Configuration
 
 FREE = EngineInfo(
     model="toy",
@@ -68,3 +71,36 @@ def test_the_energy_of_another_machine_cannot_be_made_best() -> None:
     elsewhere = dataclasses.replace(FREE, is_here=False, engine="theirs")
     with pytest.raises(UsageError, match="theirs runs on another machine"):
         _check_energy(settings, elsewhere)
+
+
+class Failing(LuthierLauncher):
+    """Launcher whose server rejects the declared inputs."""
+
+    said = ""
+
+    def start(self, configuration: Configuration | None) -> LuthierProcess:
+        raise LaunchFailed("start", f"model toy (a.skops) cannot be loaded: {self.said}")
+
+
+@pytest.mark.parametrize(
+    ("name", "said", "error", "phrase"),
+    [
+        ("model.values", "X=1: no such input", UsageError, "^--values X=1: no such input$"),
+        ("model.shapes", "Y: no such input", UsageError, "^--shape Y: no such input$"),
+        ("batching.max_size", "1", LaunchFailed, "^--model a.skops: model toy .* cannot"),
+    ],
+)
+def test_wrong_sizes_and_values_are_errors_of_their_options(
+    name: str, said: str, error: type[Exception], phrase: str
+) -> None:
+    """Only if the option was given; what else the server says is about the model."""
+    launcher = Failing("a.skops", always={name: said})
+    launcher.said = f"{name} {said}"
+    settings = MeasurementSettings()
+    with (
+        Evaluator(
+            model="a.skops", concurrency=1, settings=settings, launcher=launcher
+        ) as evaluator,
+        pytest.raises(error, match=phrase),
+    ):
+        start_target(evaluator)

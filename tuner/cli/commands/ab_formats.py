@@ -54,10 +54,10 @@ def notes(found: AbResult) -> list[str]:
             f"{' and '.join(found.runs)} {were} not restarted, so the interval does not "
             "include the difference between evaluations of one configuration"
         )
-    elif found.verdict.evaluation_sd is not None:
+    elif (evaluation_sd := found.verdict.evaluation_sd or 0.0) >= formatting.LEAST_SHARE:
         told.append(
             "the ratio of the mean latencies of A and B varies by "
-            f"{formatting.percent(found.verdict.evaluation_sd)} between evaluations (standard "
+            f"{formatting.percent(evaluation_sd)} between evaluations (standard "
             "deviation), which the interval includes"
         )
     for role, tally in found.tallies.items():

@@ -85,10 +85,11 @@ def _front(study: StudyRecord) -> Iterator[str]:
 
 
 def _of_evaluations(study: StudyRecord) -> Iterator[str]:
-    if study.verdict is not None and study.verdict.evaluation_sd is not None:
+    evaluation_sd = 0.0 if study.verdict is None else study.verdict.evaluation_sd or 0.0
+    if evaluation_sd >= formatting.LEAST_SHARE:
         yield (
             "The ratio of best to default varies by "
-            f"{formatting.percent(study.verdict.evaluation_sd)} between evaluations (standard "
+            f"{formatting.percent(evaluation_sd)} between evaluations (standard "
             "deviation), which the interval includes."
         )
 

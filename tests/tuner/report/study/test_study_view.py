@@ -265,6 +265,10 @@ def test_what_launches_have_of_their_own_is_told():
     """Where they were loaded in slices; nothing where nobody knows."""
     plain = studies.study(trials=20, has_records=False)
     assert not any("between evaluations" in text for text in study_notes.remarks(plain))
+    nothing = dataclasses.replace(
+        plain, verdict=dataclasses.replace(plain.verdict, evaluation_sd=0.0004)
+    )
+    assert not any("between evaluations" in text for text in study_notes.remarks(nothing))
     told = dataclasses.replace(
         plain, verdict=dataclasses.replace(plain.verdict, evaluation_sd=0.012)
     )
