@@ -180,6 +180,10 @@ def _reason(found: BestStatus, record: StudyRecord) -> str:
         return f"the default {failure_text(default)}, the best {share(best)}"
     if record.second is not None and found in {"better", "traded"}:
         return _of_front(found, record)
+    if found == "better" and record.verdict is not None:
+        other_day = record.verdict.between_session_interval
+        if other_day.low is not None and other_day.low <= 1 <= (other_day.high or 0):
+            return f"{REASONS[found]}; on another day the difference may vanish"
     return REASONS[found]
 
 

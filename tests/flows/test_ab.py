@@ -81,7 +81,7 @@ def files(tmp_path: pathlib.Path) -> tuple[str, str]:
 def test_two_settings_files_are_told_apart_within_a_limit(files, tmp_path) -> None:
     """B is many times as quick: in every form that was asked for."""
     junit, page = tmp_path / "ab.xml", tmp_path / "page.md"
-    load = ("--model", "echo", "--concurrency", "4", "--max-time", "20s", *QUICKLY)
+    load = ("--model", "echo", "--concurrency", "4", "--max-time", "60s", *QUICKLY)
     forms = ("--junit", str(junit), "--markdown", str(page), "--json")
     code, out, err = compare(*files, *load, "--fail-if", "mean worse by 5 %", *forms)
     answer = json.loads(out)

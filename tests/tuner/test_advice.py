@@ -11,6 +11,7 @@ from tuner import advice, export
 from tuner.errors import UsageError
 from tuner.report import page_header, terminal
 from tuner.report.study import headline
+from tuner.values.interval import Interval
 from tuner.values.round_evaluation import FailureCount
 from tuner.values.study_record import SharedModels, StudyRecord
 from tuner.values.trial import Outcome
@@ -60,6 +61,19 @@ def test_the_default_is_advised_unless_the_best_was_shown_to_be_better(
     assert found.configuration == (record.best if is_best else record.default)
     assert said in found.reason
     assert (advice.export_of_best(record) is None) == (found.configuration == record.best)
+
+
+def test_a_difference_of_one_day_is_advised_with_a_word_of_caution() -> None:
+    """Where the interval for another session includes none."""
+    better = with_verdict("better")
+    assert better.verdict is not None
+    for high, is_told in ((1.01, True), (0.99, False)):
+        interval = Interval(low=0.7, high=high)
+        verdict = dataclasses.replace(better.verdict, between_session_interval=interval)
+        found = advice.advise(dataclasses.replace(better, verdict=verdict))
+        assert found is not None
+        assert found.configuration == STUDY.best
+        assert found.reason.endswith("; on another day the difference may vanish.") == is_told
 
 
 def with_failures(record: StudyRecord, default: int, best: int, *, of: int = 10) -> StudyRecord:

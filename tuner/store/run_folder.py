@@ -17,6 +17,7 @@ import os
 import pathlib
 import shlex
 import shutil
+import tempfile
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -106,6 +107,13 @@ class RunFolder:
                 return file.readline().rstrip("\n")
         except (OSError, UnicodeDecodeError):
             return None
+
+    def check_writable(self) -> None:
+        """Raise StorageFailed if the folder could not be created; leave nothing behind."""
+        places = (self.runs_dir.absolute(), *self.runs_dir.absolute().parents)
+        with storage_errors(f"study folder {self.path}"):
+            existing = next(place for place in places if place.exists())
+            tempfile.TemporaryDirectory(dir=existing).cleanup()
 
     def create(
         self,

@@ -127,7 +127,7 @@ class Progress:
 
     def verification(self, number: int, of: int, last: RoundEvaluation, *, left_s: float) -> None:
         """Print a round evaluation of the verification."""
-        left = f" | {formatting.duration(left_s)} left" if left_s else ""
+        left = f" | {formatting.duration(left_s)} left at most" if left_s > 0 else ""
         found = self.result(last.outcome, last.measurement)
         self.say(f"verify {number}/{of} {last.role:<7} {found}{left}")
 

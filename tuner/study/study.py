@@ -83,6 +83,7 @@ def tune(settings: StudySettings, *, overwrite: bool, terminal: Terminal) -> Stu
     folder = folder_of(settings)
     if folder.exists() and not overwrite:
         raise name_taken(folder)
+    folder.check_writable()
     with resumable(None), make_evaluator(settings, target, terminal) as evaluator:
         inputs = prepare(evaluator, settings, target, terminal)
         with resumable(folder, interruption.NOT_BEGUN):

@@ -6,6 +6,7 @@ Each stage saves its state, so that `resume` can continue from the middle.
 from __future__ import annotations
 
 import dataclasses
+import math
 import statistics
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -247,9 +248,11 @@ def _alternate(
             )
         study_files.save_verification_state(setup.folder, keep(tuple(evaluations)))
         setup.keep_used()
-        each_s = (time.monotonic() - begun_s) / (number - len(done))
+        # The evaluations of an interleaved round end together.
+        round_s = (time.monotonic() - begun_s) / math.ceil((number - len(done)) / len(arms))
         whole = len(arms) * rounds
-        setup.progress.verification(number, whole, last, left_s=(whole - number) * each_s)
+        left_s = min((rounds - number / len(arms)) * round_s, setup.left_s())
+        setup.progress.verification(number, whole, last, left_s=left_s)
         setup.terminal.check()
 
     before = verification.count_rounds(done, tuple(arms))

@@ -117,16 +117,18 @@ def _numbers(
     for model, answer in responses.items():
         assert isinstance(answer, Number)
         values[model] = answer.value
-    best = Vote(None, -1.0, ())
+    best, centre = Vote(None, -1.0, ()), 0.0
     for middle in sorted(set(values.values())):
         group = tuple(m for m, value in values.items() if abs(value - middle) <= task.agreeing)
         mass = math.fsum(weights[model] for model in group)
         if mass > best.mass:
-            best = Vote(middle, mass, group)
+            best, centre = Vote(middle, mass, group), middle
     if best.mass > 0:
-        mean = math.fsum(weights[model] / best.mass * values[model] for model in best.supporters)
+        away = math.fsum(
+            weights[model] / best.mass * (values[model] - centre) for model in best.supporters
+        )
         low = min(values[model] for model in best.supporters)
         high = max(values[model] for model in best.supporters)
-        # Rounded shares may not sum to exactly 1.
-        best = best._replace(output=min(max(mean, low), high))
+        # The sum of the largest numbers overflows, and rounded shares may not sum to exactly 1.
+        best = best._replace(output=min(max(centre + away, low), high))
     return best

@@ -26,6 +26,17 @@ PAGE = ROOT / "docs" / "commands.md"
 NAMES = (None, *main.COMMANDS)
 
 
+def test_a_runs_folder_that_cannot_be_written_is_told_before_anything_starts(
+    tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """In one line, which does not ask for space."""
+    (tmp_path / "runs").write_text("not a folder")
+    study = ["--model", "echo", "--concurrency", "2", "--study", "s"]
+    assert main.main([*study, "--runs-dir", str(tmp_path / "runs")]) == 1
+    said = "cannot be written: Not a directory; choose another --runs-dir"
+    assert capsys.readouterr().err == f"tune: study folder {tmp_path}/runs/s {said}\n"
+
+
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [

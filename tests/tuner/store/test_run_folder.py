@@ -27,6 +27,8 @@ def folder(tmp_path: pathlib.Path) -> RunFolder:
 
 def test_a_created_folder_is_a_study_and_gives_back_its_settings(folder: RunFolder) -> None:
     """A new folder is recognised, listed, and holds the settings and the environment."""
+    folder.check_writable()
+    assert [path.name for path in folder.runs_dir.iterdir()] == ["one"]
     assert folder.is_study()
     assert folder.settings() == {"target": {"model": "echo"}}
     assert folder.read_json("environment.json") == {"cores": 2}
