@@ -51,7 +51,7 @@ SPENT_S = (30.0, 60.0, 120.0)
 RATIOS = (1.0, 0.95, 0.8)
 BEFORE = TimeSlices(seconds=0.6, dropped_s=0.25, quartets=1)
 """1.2 s of one launch after 0.5 s of warm-up, as two parts that follow one another."""
-NOW = TimeSlices.of(round_trip_s=0.02, startup_s=EXPECTED_STARTUP_S)
+NOW = TimeSlices.of(latency_s=0.02, startup_s=EXPECTED_STARTUP_S)
 RUNS = 400
 """Comparisons of which a smallest gain is the median of."""
 

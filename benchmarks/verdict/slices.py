@@ -114,7 +114,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         contenders = {
             role: Arm(launcher=bench.launcher, configuration=one) for role, one in twice.items()
         }
-        with InterleavedRounds.open(bench, contenders, round_trip_s=0.0) as residents:
+        with InterleavedRounds.open(bench, contenders, latency_s=0.0) as residents:
             for seconds in LENGTHS_S:
                 residents.slices = TimeSlices(
                     seconds=seconds, dropped_s=DROPPED_S, quartets=QUARTETS

@@ -84,7 +84,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         }
         with (
             mock.patch.object(host, "read", watch.read),
-            InterleavedRounds.open(bench, contenders, round_trip_s=0.0) as residents,
+            InterleavedRounds.open(bench, contenders, latency_s=0.0) as residents,
         ):
             begun_s = time.monotonic()
             rounds = verification.alternate(

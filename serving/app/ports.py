@@ -48,7 +48,10 @@ def check_distinct(settings: ServerSettings) -> None:
     }
     for (one, port), (other, same) in itertools.combinations(ports.items(), 2):
         if port and port == same:
-            raise InvalidSettings(f"port {port} is both {one} and {other}; choose different ports")
+            off = " (null switches gRPC off)" if other == "server.grpc_port" else ""
+            raise InvalidSettings(
+                f"port {port} is both {one} and {other}; choose different ports{off}"
+            )
 
 
 def bind(host: str, port: int, name: str) -> socket.socket:

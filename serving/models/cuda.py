@@ -16,8 +16,9 @@ CPU = "cpu"
 CUDA = "cuda"
 
 _DRIVER = "libcuda.so.1"
-_UNUSED = (3, 4, 201)
-"""Results without a context: not initialised, deinitialised, no current context."""
+_LASTING = {214, 220, 700, 702, 710, *range(714, 720), 999}
+"""Results that all later calls return too: uncorrectable memory and NVLink errors, failed kernels,
+unknown errors."""
 
 
 class GpuMemoryFull(MemoryError):
@@ -47,7 +48,7 @@ def is_context_broken() -> bool:
     except OSError:
         return False
     result: int = driver.cuCtxSynchronize()
-    return bool(result) and result not in _UNUSED
+    return result in _LASTING
 
 
 def choose_device(wanted: str, *, model: str, runtime: str, offers_cuda: bool, gpus: int) -> str:

@@ -197,7 +197,7 @@ class MainLoop:
                 optimises=message.optimises,
             )
             execution, warmed = self._settle(model, message)
-            if cuda.is_context_broken():  # by synthetic inputs, else the load has failed
+            if cuda.is_context_broken():  # by inputs of the trial, else the load has failed
                 raise ModelLoadFailed(message.name, _broken_by(execution.signature, warmed))
         except (Exception, SystemExit) as error:  # a model may raise anything
             text = error.text if isinstance(error, ModelLoadFailed) else error_text(error)
@@ -281,8 +281,8 @@ class MainLoop:
 def _broken_by(signature: Signature, warmed: warmup.WarmUp) -> str:
     reason = signature.unbatched or warmed.failure
     return (
-        f"synthetic inputs left the GPU unusable ({reason}); give samples, or the values that "
-        "the model takes, such as model.values=ids=0..99 (docs/inputs.md)"
+        f"the inputs of its trial left the GPU unusable{f' ({reason})' if reason else ''}; give "
+        "samples, or the values that the model takes, such as model.values=ids=0..99 (docs/inputs.md)"
     )
 
 

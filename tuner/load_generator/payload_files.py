@@ -124,17 +124,18 @@ def from_json_lines(
     A list may have a batch dimension of 1. Raises UsageError if the file or a line is unsuitable.
     """
     items: list[list[oip_body.RequestInput]] = []
-    size = 0
+    size, limit = 0, ""
     try:
         with io.TextIOWrapper(user_files.open_file(path), encoding="utf-8") as file:
             lines = iter(lambda: file.readline(MAX_BYTES + 1), "")
             for number, line in enumerate(lines, start=1):
                 where = f"payload file {path}, line {number}"
-                size += len(line)
-                if items and size > MAX_BYTES:
-                    break
                 if len(line) > MAX_BYTES:
                     raise UsageError(f"{where}: longer than {MAX_BYTES >> 20} MiB")
+                size += len(line)
+                if size > MAX_BYTES:
+                    limit = f", the first {MAX_BYTES >> 20} MiB"
+                    break
                 if line.strip():
                     items.append(_line(line, signature, where))
                 if len(items) >= MAX_REQUESTS:
@@ -144,7 +145,7 @@ def from_json_lines(
     return payloads.of_items(
         items,
         path=payloads.infer_path(model),
-        description=f"{path.name}: {len(items)} items",
+        description=f"{path.name}: {len(items)} items{limit}",
         client_batch=client_batch,
     )
 

@@ -106,9 +106,9 @@ def _normal(script: str) -> str:
 
 
 @functools.cache
-def _scripts() -> tuple[list[str], str]:
+def _scripts() -> tuple[tuple[str, ...], str]:
     """Return the scripts of every page, and the policy that allows no other."""
-    scripts = [_normal(plotly.offline.get_plotlyjs()), _normal(_asset("page.js"))]
+    scripts = _normal(plotly.offline.get_plotlyjs()), _normal(_asset("page.js"))
     digests = [hashlib.sha256(script.encode()).digest() for script in scripts]
     sources = [f"'sha256-{base64.b64encode(digest).decode()}'" for digest in digests]
     return scripts, f"{POLICY}; script-src {' '.join(sources)}"

@@ -10,7 +10,6 @@ import pathlib
 import re
 import sqlite3
 from collections.abc import Mapping
-from typing import Any
 
 from serving.error_text import RENAMED
 from tuner.errors import UsageError
@@ -73,13 +72,6 @@ def convert(folder: RunFolder) -> None:
             if path.exists():
                 folder.write_text(name, current_text(path.read_text(encoding="utf-8")))
         folder.write_text(SETTINGS_FILE, f"{MARK}\n{current_text(rest)}")
-
-
-def with_current_keys(data: Any) -> Any:
-    """Return the plain data of an early study of format 2 with the current names of keys."""
-    if isinstance(data, dict):
-        return {KEYS.get(name, name): with_current_keys(value) for name, value in data.items()}
-    return [with_current_keys(one) for one in data] if isinstance(data, list) else data
 
 
 def current_json(text: str, keys: Mapping[str, str] = KEYS) -> str:

@@ -21,7 +21,7 @@ from tuner.metrics import prices
 from tuner.metrics.metric_constraints import MetricConstraint
 from tuner.settings.study import StudySettings
 from tuner.store import records
-from tuner.store.conversion import with_current_keys
+from tuner.store.conversion import KEYS
 from tuner.store.run_folder import RunFolder
 from tuner.store.study_store import StudyStore
 from tuner.study.interruption import resume_command
@@ -153,9 +153,9 @@ def save_verification_state(folder: RunFolder, ending: VerificationState) -> Non
 
 def read_verification_state(folder: RunFolder) -> VerificationState | None:
     """Return the saved state, or None during the search; raise UsageError if the file is broken."""
-    data = with_current_keys(folder.read_json(VERIFICATION_STATE_FILE))
+    data = folder.read_json(VERIFICATION_STATE_FILE)
     try:
-        return None if data is None else VerificationState.from_json(data)
+        return None if data is None else VerificationState.from_json(data, renamed=KEYS)
     except (AttributeError, KeyError, TypeError) as error:
         path = folder.path / VERIFICATION_STATE_FILE
         raise UsageError(
@@ -185,9 +185,9 @@ def save_end(
 
 def read_end(folder: RunFolder) -> StudyEnd | None:
     """Return a study's end, or None before it; raise UsageError if the file is broken."""
-    data = with_current_keys(folder.read_json(VERDICT_FILE))
+    data = folder.read_json(VERDICT_FILE)
     try:
-        return None if data is None else StudyEnd.from_json(data)
+        return None if data is None else StudyEnd.from_json(data, renamed=KEYS)
     except (AttributeError, KeyError, TypeError, ValueError) as error:
         raise UsageError(f"{folder.path / VERDICT_FILE} is broken ({error!r})") from error
 

@@ -11,6 +11,8 @@ from typing import Any, Self
 
 from tuner.values.configuration import Configuration
 
+_NONE: Mapping[str, str] = types.MappingProxyType({})
+
 
 class Plain:
     """Base class of dataclasses that are stored as JSON."""
@@ -23,13 +25,16 @@ class Plain:
         return data
 
     @classmethod
-    def from_json(cls, data: Mapping[str, Any]) -> Self:
+    def from_json(cls, data: Mapping[str, Any], *, renamed: Mapping[str, str] = _NONE) -> Self:
         """Return the value from which `as_json` made the data; missing fields get defaults.
+
+        Args:
+            renamed: current names of fields by their earlier ones.
 
         Raises:
             KeyError, TypeError: the data do not fit the fields.
         """
-        found: Self = parse(cls, data)
+        found: Self = parse(cls, data, renamed)
         return found
 
 
@@ -42,8 +47,8 @@ def to_plain(value: Any) -> Any:
     return [to_plain(one) for one in value] if isinstance(value, list | tuple) else value
 
 
-def parse(kind: Any, data: Any) -> Any:
-    """Convert plain data to a value of the type `kind`.
+def parse(kind: Any, data: Any, renamed: Mapping[str, str] = _NONE) -> Any:
+    """Convert plain data to a value of the type `kind`; `renamed` as for `from_json`.
 
     Raises:
         KeyError, TypeError: the data do not fit the type.
@@ -54,14 +59,15 @@ def parse(kind: Any, data: Any) -> Any:
         return Configuration(data)
     if isinstance(kind, type) and dataclasses.is_dataclass(kind):
         kinds = _kinds(kind)
-        return kind(**{name: parse(kinds[name], value) for name, value in data.items()})
+        named = {name if name in kinds else renamed[name]: data[name] for name in data}
+        return kind(**{name: parse(kinds[name], value, renamed) for name, value in named.items()})
     origin, parts = typing.get_origin(kind), typing.get_args(kind)
     if origin in {types.UnionType, typing.Union}:
-        return parse(parts[0], data)  # as X | None; numbers and texts stay what they are
+        return parse(parts[0], data, renamed)  # as X | None; numbers and texts stay what they are
     if origin is tuple:
-        return tuple(parse(parts[0], one) for one in data)
+        return tuple(parse(parts[0], one, renamed) for one in data)
     if origin is Mapping:
-        return {name: parse(parts[1], one) for name, one in data.items()}
+        return {name: parse(parts[1], one, renamed) for name, one in data.items()}
     return data
 
 

@@ -30,7 +30,7 @@ class MemoryStore:
             known.pop(user, None)
             known[user] = text
         most = self._most.get(application)
-        if most is not None and len(known) - (EVERYBODY in known) > most:
+        while most is not None and len(known) - (EVERYBODY in known) > most:
             oldest = next(name for name in known if name != EVERYBODY)
             del known[oldest]
 
@@ -39,7 +39,7 @@ class MemoryStore:
         self._texts.pop(application, None)
 
     def keep_most(self, application: str, most: int) -> None:
-        """Limit an application's users; each later save deletes one if there are more."""
+        """Limit an application's users; each later save deletes those saved longest ago."""
         self._most[application] = most
 
     def flush(self) -> None:

@@ -117,7 +117,7 @@ def test_a_load_that_breaks_the_gpu_context_fails(gpu):
     """Synthetic inputs may be out of the model's range: no request goes to what they leave behind."""
     found = subprocess.run([sys.executable, "-c", LOAD], capture_output=True, text=True, check=True)
     error, codes = found.stdout.splitlines()
-    assert "synthetic inputs left the GPU unusable (batches of it could not be checked" in error
+    assert "inputs of its trial left the GPU unusable (batches of it could not be checked" in error
     assert "device-side assert triggered); give samples, or the values that" in error
     assert codes == "[70]"
 

@@ -107,7 +107,7 @@ def test_a_fresh_start_says_how_much_is_left() -> None:
     last = RoundEvaluation(role="best", outcome=OK, measurement=record.trials[0].measurement)
     progress.verification(1, 4, last, left_s=14.2)
     assert stream.getvalue().startswith("verify 1/4 best")
-    assert stream.getvalue().endswith("| 14 s left\n")
+    assert stream.getvalue().endswith("| 14 s left at most\n")
 
 
 def test_short_names_stay_unlike() -> None:

@@ -13,6 +13,7 @@ from tuner.store.run_folder import RunFolder
 from tuner.store.study_store import StudyStore
 from tuner.study import study_files
 from tuner.study.search import Search
+from tuner.values.configuration import Configuration
 from tuner.values.round_evaluation import FailureCount, RoundEvaluation
 from tuner.values.study_record import StudyRecord
 from tuner.values.trial import OK, Outcome
@@ -87,11 +88,15 @@ def test_the_end_is_kept_and_read(searched: tuple[RunFolder, StudyStore, Search]
 
 
 def test_an_end_with_early_keys_is_read(searched: tuple[RunFolder, StudyStore, Search]) -> None:
-    """Studies of format 2 that were kept before the keys had their present names."""
-    folder, _, search = searched
+    """Studies of format 2 that were kept before the keys had their present names; knobs keep theirs."""
+    folder, _, _ = searched
     evaluations = (RoundEvaluation(role="best", outcome=DIED, measurement=None),)
     ending = VerificationState(
-        stopped="s", best=search.recommend(), pairs=1, evaluations=evaluations, assumed_sd=0.2
+        stopped="s",
+        best=Configuration({"front": 2, "starts": 1}),
+        pairs=1,
+        evaluations=evaluations,
+        assumed_sd=0.2,
     )
     data = ending.as_json()
     data["starts"], data["finals"] = data.pop("evaluations"), data.pop("selection_evaluations")

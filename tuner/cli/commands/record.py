@@ -109,6 +109,10 @@ def _order(arguments: argparse.Namespace) -> RecordSpec:
             raise UsageError(f"--objective {objective}: {why}")
     out: pathlib.Path = arguments.out
     is_table = (out / "table.yaml").is_file()
+    if (out / "surface.yaml").is_file():
+        raise UsageError(
+            f"--out {out} is a table of format 1, which cannot be resumed; give a new folder"
+        )
     if out.exists() and not is_table and not (out.is_dir() and not any(out.iterdir())):
         raise UsageError(
             f"--out {out} holds no table.yaml of an earlier `tune record`; give a new folder"

@@ -103,6 +103,6 @@ def test_a_table_of_format_1_is_not_continued(
     (out / "surface.yaml").write_text("version: 1\n", encoding="utf-8")
     assert record(grid, out) == 2
     error = capsys.readouterr().err
-    assert "holds no table.yaml of an earlier `tune record`; give a new folder" in error
+    assert "is a table of format 1, which cannot be resumed; give a new folder" in error
     assert len(error.strip().splitlines()) == 1
     assert [path.name for path in out.iterdir()] == ["surface.yaml"]
