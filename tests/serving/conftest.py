@@ -6,7 +6,9 @@ import socket
 import pytest
 
 from serving import wire
+from serving.spawners.process import forkserver_client
 from serving.values import Tensor
+from tests.fakes.warm_fork_servers import warm_fork_servers
 
 TIMEOUT_S = 20.0
 
@@ -110,3 +112,15 @@ def frame_fixture():
 def talk_fixture():
     """Begin a conversation over a socket."""
     return Talk
+
+
+@pytest.fixture(scope="session", name="_warm")
+def _warm_fork_servers():
+    with warm_fork_servers() as warm:
+        yield warm
+
+
+@pytest.fixture
+def quick_starts(_warm, monkeypatch):
+    """Fork servers have imported all that they import when they are started."""
+    monkeypatch.setattr(forkserver_client, "ControlledProcess", _warm)

@@ -16,6 +16,8 @@ from serving.wire import batches
 from tests.fakes.replicas import FakeHome
 from tests.fakes.running import gateway
 
+pytestmark = pytest.mark.usefixtures("quick_starts")
+
 MESSAGE_BYTES = 1_000_000
 MODEL = f"""
 import time

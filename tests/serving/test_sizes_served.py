@@ -11,7 +11,7 @@ from tests.fakes.running import gateway
 from tests.serving.deployment.test_shared_pool import Processes
 from tests.serving.models.test_onnx import FLOAT32, identity
 
-pytestmark = pytest.mark.processes
+pytestmark = [pytest.mark.processes, pytest.mark.usefixtures("quick_starts")]
 
 INFER = "/v2/models/m/infer"
 

@@ -13,6 +13,8 @@ from serving.model_spec import ModelSpec
 from serving.spawners.process.spawner import ProcessSpawner
 from tests.fakes.running import gateway
 
+pytestmark = pytest.mark.usefixtures("quick_starts")
+
 WAIT_S = 20.0
 MODEL = """
 import pathlib

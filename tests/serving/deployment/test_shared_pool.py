@@ -27,6 +27,8 @@ from tests.fakes.docker_engine import needs_docker
 from tests.fakes.running import gateway, retired
 from tests.fakes.submissions import submissions
 
+pytestmark = pytest.mark.usefixtures("quick_starts")
+
 ZOO = pathlib.Path(__file__).parents[3] / "serving" / "zoo"
 CLOCKWORK = {"scheduling.policy": "clockwork"}
 MODEL = """

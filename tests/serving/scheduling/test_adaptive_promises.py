@@ -152,20 +152,18 @@ def test_a_request_of_many_batches_that_cannot_be_in_time_costs_others_nothing()
     assert all(world.in_time(id_) for id_ in range(1, 9))
 
 
-@pytest.mark.parametrize("items", [2, 3, 4, 7])
-@pytest.mark.parametrize("policy", ["aimd", "quantile"])
-def test_requests_of_several_items_are_joined_by_policies_that_learn(
-    policy: str, items: int
-) -> None:
+@pytest.mark.parametrize("items", [2, 3, 7])  # of which 32 is a multiple or not
+def test_requests_of_several_items_are_joined_by_policies_that_learn(items: int) -> None:
     """The next one that does not fit makes a batch full."""
-    asks = [Ask(at_s=0.001 * place, within_s=0.2, items=items) for place in range(4000)]
+    asks = [Ask(at_s=0.001 * place, within_s=0.2, items=items) for place in range(3000)]
     done = {}
-    for name in ("fixed", policy):
+    for name in ("fixed", "aimd", "quantile"):
         knobs = {"batching__policy": name, "batching__slo_ms": 90.0}
         world = World(base_s=0.008, item_s=0.0005, batching__max_size=32, **knobs)
         world.run(asks)
-        done[name] = world.goodput(2.0, 4.0)
-    assert done[policy] >= 0.8 * done["fixed"]
+        done[name] = world.goodput(2.0, 3.0)
+    assert done["aimd"] >= 0.8 * done["fixed"]
+    assert done["quantile"] >= 0.8 * done["fixed"]
 
 
 def test_a_size_that_hangs_when_it_is_first_tried_does_not_shorten_the_batches_of_others() -> None:

@@ -60,7 +60,7 @@ def policies() -> list[Any]:
 
 
 every_policy = pytest.mark.parametrize("policy", policies())
-quick = settings(max_examples=15, deadline=None)
+quick = settings(max_examples=20, deadline=None)
 
 
 def taught(policy: Policy[Any], told: list[tuple[dict[str, ModelOutput], float, TrueLabel]]) -> Any:
@@ -84,12 +84,8 @@ def numbers_of(value: Any) -> list[float]:
     return [value] if isinstance(value, int | float) else []
 
 
-@every_policy
-@given(data=st.data())
-@quick
-def test_weights_sum_to_one_after_any_feedback(policy: Policy[Any], data: st.DataObject) -> None:
+def weights_sum_to_one(policy: Policy[Any], state: Any) -> None:
     """Weights are a distribution over the linked models, and everything learnt is finite."""
-    state = taught(policy, data.draw(rounds(task_of(policy))))
     weights = policy.weights(state)
     assert tuple(weights) == MODELS
     assert all(weight >= 0 for weight in weights.values())
@@ -97,15 +93,10 @@ def test_weights_sum_to_one_after_any_feedback(policy: Policy[Any], data: st.Dat
     assert all(math.isfinite(number) for number in numbers_of(dataclasses.asdict(state)))
 
 
-@every_policy
-@given(data=st.data())
-@quick
-def test_a_choice_is_of_linked_models_with_their_probability(
-    policy: Policy[Any], data: st.DataObject
+def a_choice_is_of_linked_models_with_their_probability(
+    policy: Policy[Any], state: Any, draw: float
 ) -> None:
     """Who is asked is linked, had a probability above 0, and equal calls choose alike."""
-    state = taught(policy, data.draw(rounds(task_of(policy))))
-    draw = data.draw(draws)
     choice = policy.select(state, Query(id=1, user="u"), draw)
     assert choice.models
     assert set(choice.models) <= set(MODELS)
@@ -114,62 +105,62 @@ def test_a_choice_is_of_linked_models_with_their_probability(
     assert choice == policy.select(state, Query(id=2, user="u"), draw)
 
 
-@every_policy
-@given(data=st.data())
-@quick
-def test_how_often_a_model_is_asked_is_its_probability(
-    policy: Policy[Any], data: st.DataObject
-) -> None:
+def how_often_a_model_is_asked_is_its_probability(policy: Policy[Any], state: Any) -> None:
     """Over evenly spaced draws each model is asked its probability's share of times."""
-    state = taught(policy, data.draw(rounds(task_of(policy))))
     choices = [policy.select(state, Query(id=1), (n + 0.5) / 200) for n in range(200)]
     for model in MODELS:
         share = sum(model in choice.models for choice in choices) / len(choices)
         assert share == pytest.approx(choices[0].probabilities[model], abs=0.01)
 
 
-@every_policy
-@given(data=st.data())
-@quick
-def test_a_state_survives_json(policy: Policy[Any], data: st.DataObject) -> None:
+def a_state_survives_json(policy: Policy[Any], state: Any) -> None:
     """What is restored from the JSON text of a state is equal to it."""
-    state = taught(policy, data.draw(rounds(task_of(policy))))
     assert policy.parse_state(json.loads(json.dumps(dataclasses.asdict(state)))) == state
 
 
-@every_policy
-@given(data=st.data())
-@quick
-def test_the_order_of_answers_does_not_matter(policy: Policy[Any], data: st.DataObject) -> None:
+def a_newcomer_begins_with_the_same_models(policy: Policy[Any], state: Any) -> None:
+    """A new user's state fits the models, and is one that the policy goes on with."""
+    began = policy.initial_for_user(state)
+    assert began.models == MODELS
+    assert math.fsum(policy.weights(began).values()) == pytest.approx(1.0)
+    assert policy.initial_for_user(policy.initial(MODELS)) == policy.initial(MODELS)
+
+
+def relinking_keeps_what_was_learnt_of_those_that_stay(
+    policy: Policy[Any], state: Any, models: list[str]
+) -> None:
+    """Other models, the same state machine: a distribution again; the same models: no change."""
+    assert policy.relink(state, MODELS) == state
+    other = policy.relink(state, models)
+    assert other.models == tuple(models)
+    assert math.fsum(policy.weights(other).values()) == pytest.approx(1.0)
+    assert policy.parse_state(json.loads(json.dumps(dataclasses.asdict(other)))) == other
+    emptied = policy.relink(state, ())
+    assert emptied.models == ()
+    assert policy.relink(emptied, MODELS).models == MODELS
+
+
+def the_order_of_answers_does_not_matter(
+    policy: Policy[Any], state: Any, said: dict[str, ModelOutput], order: list[str]
+) -> None:
     """Combining the same answers in another order gives the same output and confidence."""
-    state = taught(policy, data.draw(rounds(task_of(policy))))
-    answer = classes if task_of(policy).kind == "classes" else numbers
-    said = data.draw(st.fixed_dictionaries(dict.fromkeys(MODELS, answer)))
-    order = data.draw(st.permutations(MODELS))
     choice = choice_of(MODELS)
     one = policy.combine(state, choice, said)
     turned = Choice(models=tuple(order), probabilities=choice.probabilities)
     other = policy.combine(state, turned, {model: said[model] for model in order})
     if isinstance(one.output, float):
-        largest = max(abs(given.value) for given in said.values())  # what a sum is rounded by
-        assert other.output == pytest.approx(one.output, abs=1e-9 * largest)
+        largest = max(abs(given.value) for given in said.values())  # type: ignore[union-attr]
+        assert other.output == pytest.approx(one.output, abs=1e-9 * largest)  # a sum is rounded
     else:
         assert other.output == one.output
     assert (other.confidence, other.agreement) == (one.confidence, one.agreement)
     assert set(other.used) == set(one.used)
 
 
-@every_policy
-@given(data=st.data())
-@quick
-def test_a_missing_answer_never_raises_the_confidence(
-    policy: Policy[Any], data: st.DataObject
+def a_missing_answer_never_raises_the_confidence(
+    policy: Policy[Any], state: Any, said: dict[str, ModelOutput], left: set[str]
 ) -> None:
     """Confidence lies in [0, 1], and what did not arrive can only lower it."""
-    state = taught(policy, data.draw(rounds(task_of(policy))))
-    answer = classes if task_of(policy).kind == "classes" else numbers
-    said = data.draw(st.fixed_dictionaries(dict.fromkeys(MODELS, answer)))
-    left = data.draw(st.sets(st.sampled_from(MODELS)))
     choice = choice_of(MODELS)
     full = policy.combine(state, choice, said)
     part = policy.combine(state, choice, {model: said[model] for model in left})
@@ -183,33 +174,10 @@ def test_a_missing_answer_never_raises_the_confidence(
         assert part.confidence == 0.0
 
 
-@every_policy
-@given(data=st.data())
-@quick
-def test_relinking_keeps_what_was_learnt_of_those_that_stay(
-    policy: Policy[Any], data: st.DataObject
-) -> None:
-    """Other models, the same state machine: a distribution again; the same models: no change."""
-    state = taught(policy, data.draw(rounds(task_of(policy))))
-    assert policy.relink(state, MODELS) == state
-    models = data.draw(st.permutations([*MODELS, "new"]))[: data.draw(st.integers(1, 5))]
-    other = policy.relink(state, models)
-    assert other.models == tuple(models)
-    assert math.fsum(policy.weights(other).values()) == pytest.approx(1.0)
-    assert policy.parse_state(json.loads(json.dumps(dataclasses.asdict(other)))) == other
-    emptied = policy.relink(state, ())
-    assert emptied.models == ()
-    assert policy.relink(emptied, MODELS).models == MODELS
-
-
-@every_policy
-@given(data=st.data())
-@quick
-def test_feedback_for_a_model_that_was_unlinked_meanwhile_is_borne(
-    policy: Policy[Any], data: st.DataObject
+def feedback_for_a_model_that_was_unlinked_meanwhile_is_borne(
+    policy: Policy[Any], told: list[tuple[dict[str, ModelOutput], float, TrueLabel]]
 ) -> None:
     """A decision with models of yesterday is combined and observed without an error."""
-    told = data.draw(rounds(task_of(policy)))
     state = policy.initial(MODELS)
     other = policy.relink(state, ("b", "new"))
     for said, draw, truth in told:
@@ -223,13 +191,25 @@ def test_feedback_for_a_model_that_was_unlinked_meanwhile_is_borne(
 @every_policy
 @given(data=st.data())
 @quick
-def test_a_newcomer_begins_with_the_same_models(policy: Policy[Any], data: st.DataObject) -> None:
-    """A new user's state fits the models, and is one that the policy goes on with."""
-    state = taught(policy, data.draw(rounds(task_of(policy))))
-    began = policy.initial_for_user(state)
-    assert began.models == MODELS
-    assert math.fsum(policy.weights(began).values()) == pytest.approx(1.0)
-    assert policy.initial_for_user(policy.initial(MODELS)) == policy.initial(MODELS)
+def test_the_laws_of_a_policy_hold_after_any_feedback(
+    policy: Policy[Any], data: st.DataObject
+) -> None:
+    """Each in a function above; they share the feedback, as drawing it costs most."""
+    told = data.draw(rounds(task_of(policy)))
+    feedback_for_a_model_that_was_unlinked_meanwhile_is_borne(policy, told)
+    state = taught(policy, told)
+    weights_sum_to_one(policy, state)
+    a_choice_is_of_linked_models_with_their_probability(policy, state, data.draw(draws))
+    how_often_a_model_is_asked_is_its_probability(policy, state)
+    a_state_survives_json(policy, state)
+    a_newcomer_begins_with_the_same_models(policy, state)
+    models = data.draw(st.permutations([*MODELS, "new"]))[: data.draw(st.integers(1, 5))]
+    relinking_keeps_what_was_learnt_of_those_that_stay(policy, state, models)
+    answer = classes if task_of(policy).kind == "classes" else numbers
+    said = data.draw(st.fixed_dictionaries(dict.fromkeys(MODELS, answer)))
+    the_order_of_answers_does_not_matter(policy, state, said, data.draw(st.permutations(MODELS)))
+    left = data.draw(st.sets(st.sampled_from(MODELS)))
+    a_missing_answer_never_raises_the_confidence(policy, state, said, left)
 
 
 ORDERLESS = [

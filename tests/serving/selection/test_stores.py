@@ -157,12 +157,12 @@ def test_users_are_bounded(opened: Callable[[], StateStore]) -> None:
 
 
 def test_no_number_of_users_grows_a_store(opened: Callable[[], StateStore]) -> None:
-    """Thousands of made-up names, in many batches, and again after a restart."""
+    """A thousand made-up names, in many batches, and again after a restart."""
     store = opened()
     store.keep_most("app", 200)
     names: list[str] = []
     for round_ in range(2):
-        for number in range(3000):
+        for number in range(1000):
             names.append(f"{round_}-{number}")
             store.save("app", {names[-1]: "text"})
             if number % 100 == 99:

@@ -315,7 +315,7 @@ def test_a_client_that_does_not_read_is_not_read_from(running):
     with socket.socket() as client:
         for buffer in (socket.SO_RCVBUF, socket.SO_SNDBUF):  # what grows by itself may hold it all
             client.setsockopt(socket.SOL_SOCKET, buffer, 1 << 16)
-        client.settimeout(1)
+        client.settimeout(0.3)
         client.connect(("127.0.0.1", running.port))
         end_s = time.monotonic() + 120
         # With both windows at zero, TCP probes at 0.2 s and then ever later: a stall alone says nothing.
