@@ -24,7 +24,6 @@ from __future__ import annotations
 
 import contextlib
 import importlib
-import importlib.metadata
 import pathlib
 import re
 from collections.abc import Iterator
@@ -76,10 +75,11 @@ OF_THEIR_OWN = ("python", "command")
 
 def runtime_of(kind: str) -> str:
     """Return a kind's runtime and its version, or an empty string if unknown."""
+    metadata = importlib.import_module("importlib.metadata")  # slow, and needed in few starts
     for package in RUNTIMES.get(kind, ()):
         try:
-            return f"{package} {importlib.metadata.version(package)}"
-        except importlib.metadata.PackageNotFoundError:
+            return f"{package} {metadata.version(package)}"
+        except metadata.PackageNotFoundError:
             continue
     return ""
 

@@ -6,7 +6,7 @@ Imports only the standard library.
 from __future__ import annotations
 
 import argparse
-import importlib.metadata
+import importlib
 import json
 import pathlib
 import shlex
@@ -54,9 +54,11 @@ def _source() -> pathlib.PurePath | None:
     checkout = pathlib.Path(__file__).resolve().parent.parent.parent
     if (checkout / "pyproject.toml").exists():
         return checkout
+    metadata = importlib.import_module("importlib.metadata")  # slow; never needed on Linux
+
     try:
-        noted = importlib.metadata.distribution("luthier").read_text("direct_url.json")
-    except importlib.metadata.PackageNotFoundError:
+        noted = metadata.distribution("luthier").read_text("direct_url.json")
+    except metadata.PackageNotFoundError:
         return None
     parts = urllib.parse.urlsplit(json.loads(noted or "{}").get("url", ""))
     if parts.scheme != "file":

@@ -40,7 +40,7 @@ SHORT = (
     "--warmup",
     "0.1",
     "--trials",
-    "3",
+    "2",
     "--initial",
     "2",
     "--sampler",

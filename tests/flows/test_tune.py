@@ -396,13 +396,11 @@ def test_a_study_at_a_rate(killed: Killed) -> None:
 
 
 def test_a_rate_that_nothing_serves_ends_with_the_reason(tmp_path: pathlib.Path) -> None:
-    """Every trial is an overload, which is data for the search, and the end says what to do."""
-    (tmp_path / "two.yaml").write_text(BEST_LATER, encoding="utf-8")
+    """The trial is an overload, which is data for the search, and the end says which."""
     trace = tmp_path / "trace.txt"
     trace.write_text("0\n0.001\n0.002\n", encoding="utf-8")
-    budget = ("--trials", "2", "--initial", "2", "--space", "two.yaml", "--study", "o")
     over = ("--model", "echo", "--rate", "300000", "--arrivals", "trace:trace.txt")
-    done = tune(tmp_path, *over, *SHORT, *budget)
+    done = tune(tmp_path, *over, *SHORT, *ONE_TRIAL, "--study", "o")
     assert done.code == 1
     assert "cannot serve 300,000 requests/s: it fell behind by" in done.err
     settings = (tmp_path / "runs" / "o" / "settings.yaml").read_text(encoding="utf-8")
@@ -457,10 +455,10 @@ def test_a_load_without_sense_is_one_line(
     assert not (tmp_path / "runs").exists()
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_a_signal_ends_cleanly(tmp_path: pathlib.Path, number: signal.Signals) -> None:
+def test_a_signal_ends_cleanly(tmp_path: pathlib.Path) -> None:
     """The trial that runs is the last one: code 130, how to go on, no process, no running trial.
 
+    This one is SIGTERM: studies of a scenario and of other engines are ended by SIGINT.
     Until then no other process may go on with the study; it is named the first one.
     """
     budget = ("--trials", "30", "--initial", "30", *RANDOM)
@@ -471,7 +469,7 @@ def test_a_signal_ends_cleanly(tmp_path: pathlib.Path, number: signal.Signals) -
         assert str(process.pid) in second.err
         descendants = children(process.pid)
         begun = len(states(tmp_path, "s"))
-        process.send_signal(number)
+        process.send_signal(signal.SIGTERM)
         out, err = process.communicate(timeout=60)
     assert len(states(tmp_path, "s")) <= begun + 1  # one may have begun before the signal came
     assert process.returncode == 130
@@ -481,16 +479,10 @@ def test_a_signal_ends_cleanly(tmp_path: pathlib.Path, number: signal.Signals) -
     assert "RUNNING" not in states(tmp_path, "s")
 
 
-def test_fresh_starts_anew(of_one_trial: tuple[pathlib.Path, Measurement]) -> None:
-    """--overwrite deletes a study of that name, and nothing that is no study."""
-    folder, _ = of_one_trial
-    marker = folder / "runs" / "f" / "verdict.json"
-    before = marker.stat().st_mtime_ns
-    second = tune(folder, *ECHO, *SHORT, *ONE_TRIAL, "--study", "f", "--overwrite")
-    assert second.code == 0, second.err
-    assert marker.stat().st_mtime_ns > before
-    (folder / "runs" / "mine").mkdir()
-    refused = tune(folder, *ECHO, *SHORT, *ONE_TRIAL, "--study", "mine", "--overwrite")
+def test_what_is_no_study_is_not_deleted(tmp_path: pathlib.Path) -> None:
+    """--overwrite refuses a folder of another kind; of a study, see `test_scenario_study`."""
+    (tmp_path / "runs" / "mine").mkdir(parents=True)
+    refused = tune(tmp_path, *ECHO, *SHORT, *ONE_TRIAL, "--study", "mine", "--overwrite")
     assert (refused.code, refused.err.count("not a study folder")) == (2, 1)
 
 
