@@ -60,9 +60,9 @@ def modules() -> Iterator[types.SimpleNamespace]:
             sys.modules.pop(name, None)
 
 
-def table(**changes: Any) -> BenchmarkTable:
-    """Some forty cells, with a profile."""
-    made = recorded.table(passes=4, every=12)
+def table(every: int = 12, **changes: Any) -> BenchmarkTable:
+    """Some forty cells, with a profile; fewer of every so many."""
+    made = recorded.table(passes=4, every=every)
     head = dataclasses.replace(made.head, profile=PROFILE.as_json(), **changes)
     return dataclasses.replace(made, head=head)
 
@@ -105,8 +105,8 @@ def test_one_command_replays_and_writes_the_page(
 ) -> None:
     """Killed or not, what is there is not replayed again; a table that was recorded on is."""
     tables = tmp_path / "tables"
-    write(tables, table())
-    write(tables, table(name="toy-5", concurrency=5))
+    write(tables, table(every=40))
+    write(tables, table(every=40, name="toy-5", concurrency=5))
     options = [
         *("--tables", str(tables), "--data", str(tmp_path / "data"), "--out", str(tmp_path)),
         *("--seeds", "1", "--studies", "2", "--jobs", "1", "--peers", "random"),
