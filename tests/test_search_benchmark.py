@@ -99,22 +99,27 @@ def run_here(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> tuple[int, str
     return int(ended.value.code or 0), err.getvalue()
 
 
-@pytest.mark.usefixtures("modules")
 def test_one_command_replays_and_writes_the_page(
-    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+    modules: Any, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Killed or not, what is there is not replayed again; a table that was recorded on is."""
     tables = tmp_path / "tables"
     write(tables, table())
     write(tables, table(name="toy-5", concurrency=5))
+    monkeypatch.setattr(modules.measure, "PEER_TRIALS", 16)
+    monkeypatch.setattr(modules.measure, "STUDY_TRIALS", 10)
+    folders = ("--tables", str(tables), "--data", str(tmp_path / "data"), "--out", str(tmp_path))
     options = [
-        *("--tables", str(tables), "--data", str(tmp_path / "data"), "--out", str(tmp_path)),
+        *folders,
         *("--seeds", "1", "--studies", "2", "--jobs", "1", "--peers", "random"),
         *("--only", "random", "after-toy-20", "null"),
     ]
-    first = run(*options)
-    assert first.returncode == 0, first.stderr
-    assert "5 conditions, 0 of them done; 5 left, about" in first.stderr
+    code, said = run_here(monkeypatch, *options)
+    assert code == 0, said
+    assert "5 conditions, 0 of them done; 5 left, about" in said
+    (tmp_path / "search.md").unlink()
+    alone = run(*folders, "--page")
+    assert alone.returncode == 0, alone.stderr
     text = (tmp_path / "search.md").read_text(encoding="utf-8")
     assert "## toy-5" in text
     assert "after a search on toy-20" in text

@@ -25,8 +25,8 @@ pytestmark = pytest.mark.processes
 
 ONE = Configuration({"replica.count": 1, "batching.max_size": 4})
 TWO = Configuration({"replica.count": 2, "batching.max_size": 4})
-LATE = Configuration({"replica.count": 1, "batching.max_size": 4, "batching.timeout_us": 2000})
-"""Of one client a batch never fills: some 400 requests a second, of which a p99 needs more than a second."""
+LATE = Configuration({"replica.count": 1, "batching.max_size": 4, "batching.timeout_us": 1000})
+"""Of one client a batch never fills: less than 1,000 requests a second, too few for a p99 after 0.4 s."""
 SETTINGS = MeasurementSettings(seconds=0.4, warmup_s=0.1)
 
 
@@ -51,6 +51,13 @@ def opened(bench: Evaluator, **configurations: Configuration) -> InterleavedRoun
         for role, configuration in configurations.items()
     }
     return InterleavedRounds.open(bench, contenders, latency_s=1e-3)
+
+
+@pytest.fixture(scope="module")
+def pair(made: Evaluator) -> Iterator[InterleavedRounds]:
+    """Two engines that are up for several tests."""
+    with opened(made, default=ONE, best=LATE) as found:
+        yield found
 
 
 def servers(found: InterleavedRounds) -> dict[str, int]:
@@ -89,27 +96,24 @@ def test_a_round_is_one_launch_of_each_in_slices_that_alternate(bench: Evaluator
     assert bench.evaluate(ONE).outcome.status == "ok"
 
 
-def test_an_engine_that_ends_fails_its_launch_and_comes_back(bench: Evaluator) -> None:
+@pytest.mark.usefixtures("bench")
+def test_an_engine_that_ends_fails_its_launch_and_comes_back(pair: InterleavedRounds) -> None:
     """The other one is measured all the same."""
-    with opened(bench, default=ONE, best=TWO) as found:
-        os.kill(servers(found)["best"], signal.SIGKILL)
-        launches = dict(found.round(("default", "best")))
-        assert launches["default"].outcome.status == "ok"
-        assert launches["best"].outcome.status in {
-            "ok",
-            "failed",
-        }  # it may be seen before its slices
-        launches = dict(found.round(("best", "default")))
-        assert {one.outcome.status for one in launches.values()} == {"ok"}
+    os.kill(servers(pair)["best"], signal.SIGKILL)
+    launches = dict(pair.round(("default", "best")))
+    assert launches["default"].outcome.status == "ok"
+    # It may be seen before its slices.
+    assert launches["best"].outcome.status in {"ok", "failed"}
+    launches = dict(pair.round(("best", "default")))
+    assert {one.outcome.status for one in launches.values()} == {"ok"}
 
 
-def test_a_p99_gets_the_requests_that_it_needs(bench: Evaluator) -> None:
+def test_a_p99_gets_the_requests_that_it_needs(bench: Evaluator, pair: InterleavedRounds) -> None:
     """More slices of both, where one of them falls short."""
     bench.settings = dataclasses.replace(SETTINGS, objective="p99")
     bench.concurrency = 1
-    with opened(bench, default=LATE, best=LATE) as found:
-        least_s = 2 * found.slices.quartets * found.slices.seconds
-        launches = dict(found.round(("default", "best")))
+    least_s = 2 * pair.slices.quartets * pair.slices.seconds
+    launches = dict(pair.round(("default", "best")))
     for launch in launches.values():
         assert launch.measurement is not None
         assert launch.measurement.seconds > least_s + 0.1
@@ -117,11 +121,12 @@ def test_a_p99_gets_the_requests_that_it_needs(bench: Evaluator) -> None:
 
 
 @pytest.mark.parametrize("rate_per_s", [200.0, 20_000.0])
-def test_an_open_loop_is_driven_whole(bench: Evaluator, rate_per_s: float) -> None:
+def test_an_open_loop_is_driven_whole(
+    bench: Evaluator, pair: InterleavedRounds, rate_per_s: float
+) -> None:
     """Its queue takes its time to be as long as the rate makes it: a server that falls behind is seen to."""
     bench.open_load = OpenLoopPlan(rate_per_s=rate_per_s, spread="constant")
-    with opened(bench, default=ONE, best=TWO) as found:
-        launches = dict(found.round(("default", "best")))
+    launches = dict(pair.round(("default", "best")))
     causes = {launch.outcome.cause for launch in launches.values()}
     assert causes == ({None} if rate_per_s < 1000 else {"overload"})
     assert all(not launch.slices_ms for launch in launches.values())
@@ -147,11 +152,12 @@ def test_in_turn_each_has_an_engine_of_its_own_launch(bench: Evaluator) -> None:
     assert sent == ["echo", "echo"]
 
 
-def test_a_load_that_cannot_be_cut_is_driven_whole(bench: Evaluator) -> None:
+def test_a_load_that_cannot_be_cut_is_driven_whole(
+    bench: Evaluator, pair: InterleavedRounds
+) -> None:
     """A number of requests."""
     bench.settings = MeasurementSettings(requests=200, warmup_s=0.1)
-    with opened(bench, default=ONE, best=TWO) as found:
-        launches = dict(found.round(("default", "best")))
+    launches = dict(pair.round(("default", "best")))
     assert [launch.measurement.requests for launch in launches.values()] == [200, 200]
 
 

@@ -40,7 +40,7 @@ BUDGET = Budget(
 )
 
 
-def tried(seed=0, *, launches=100, lost=(), foreign=0.01):
+def tried(seed=0, *, launches=60, lost=(), foreign=0.01):
     """Launches of four configurations in a random order, one a second, in blocks of 0.2 s."""
     rng = np.random.default_rng(seed)
     launch = np.repeat(np.arange(launches), 3)
@@ -109,7 +109,7 @@ def test_a_failed_launch_is_counted_and_enters_nothing():
     """One that never worked has no mean."""
     launches = [
         dataclasses.replace(one, outcome=CRASH, blocks_ms=()) if one.configuration == 2 else one
-        for one in tried()
+        for one in tried(launches=48)
     ]
     found = read(launches)
     assert found.failed == sum(one.configuration == 2 for one in launches)
@@ -167,5 +167,5 @@ def test_what_is_said_has_every_source_and_configuration():
     ):
         assert words in said
     data = json.loads(json.dumps(doctor.noise_json(found)))
-    assert len(data["tried"]) == 100
+    assert len(data["tried"]) == 60
     assert data["course"]["evaluation_sd"] == found.course.evaluation_sd

@@ -1,5 +1,6 @@
 import base64
 import dataclasses
+import functools
 import hashlib
 import html
 import re
@@ -18,6 +19,12 @@ LIMIT_BYTES = 6_000_000
 HOSTILE = '</script><script>alert(1)</script><img src=http://x onerror="a\'">&amp;'
 
 
+@functools.cache
+def made_of_study():
+    """The page of `STUDY`, rendered once."""
+    return page.render(STUDY)
+
+
 def own(text):
     """The page without the code of Plotly, which holds addresses that are never asked."""
     start = text.index(plotly.offline.get_plotlyjs())
@@ -26,7 +33,7 @@ def own(text):
 
 def test_the_answer_comes_first(read_page):
     """Model, concurrency, verdict with ratio and interval, and both sides' figures open the page."""
-    text = read_page(page.render(STUDY)).text
+    text = read_page(made_of_study()).text
     opening = text[: text.index("Objective of every trial")]
     assert "resnet at concurrency 20" in opening
     assert STUDY.verdict.text in opening
@@ -39,28 +46,27 @@ def test_the_answer_comes_first(read_page):
 
 def test_a_worse_p99_is_said_and_is_not_green(read_page):
     """Beside a mean that shows no difference it is a thing to know, and its card says "worse"."""
-    study = studies.study()
     verdict = dataclasses.replace(
-        study.verdict,
+        STUDY.verdict,
         outcome="no difference shown",
         interval=Interval(low=0.9, high=1.1),
         throughput_interval=Interval(low=0.9, high=1.1),
         p99_ratio=1.45,
         p99_interval=Interval(low=1.14, high=1.86),
     )
-    made = page.render(dataclasses.replace(study, verdict=verdict))
+    made = page.render(dataclasses.replace(STUDY, verdict=verdict))
     text = read_page(made).text
     assert "The p99 latency of the best is worse than that of the default" in text
     assert "best over default × 1.45 (1.14 to 1.86): worse" in text
     cards = made[made.index('class="cards"') : made.index('class="notes"')]
     assert cards.count('class="worse"') == 1
     assert 'class="better"' not in cards
-    assert "p99 latency of the best is worse" not in read_page(page.render(study)).text
+    assert "p99 latency of the best is worse" not in read_page(made_of_study()).text
 
 
 def test_every_trial_is_in_the_table(read_page):
     """Each trial has a row with its configuration, and its reason where it has no figure."""
-    rows = {row[0]: row for row in read_page(page.render(STUDY)).rows if len(row) > 12}
+    rows = {row[0]: row for row in read_page(made_of_study()).rows if len(row) > 12}
     for trial in STUDY.trials:
         row = rows[str(trial.number)]
         assert trial.outcome.reason in row[2]

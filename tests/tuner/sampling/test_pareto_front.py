@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 
 import numpy as np
@@ -14,6 +15,7 @@ from numpy.typing import NDArray
 
 from tests.fakes import surfaces
 from tuner.sampling import pareto_front, recommendation, registry
+from tuner.sampling.history import History
 
 POINTS = arrays.arrays(
     float,
@@ -125,9 +127,9 @@ def test_a_front_of_a_study_is_none_beats_by_its_means(sampler: str) -> None:
     assert (shown.sd > 0).all()
 
 
-@given(weight=st.floats(0, 1), seed=st.integers(0, 20))
-def test_a_weight_of_one_objective_alone_orders_by_it(weight: float, seed: int) -> None:
-    """What is beaten in both objectives is never preferred, whatever the weight."""
+@functools.cache
+def drawn_history(seed: int) -> History:
+    """Six launches whose values in both objectives are chance."""
     rng = np.random.default_rng(seed)
     study = optuna.create_study()
     for _ in range(6):
@@ -136,6 +138,13 @@ def test_a_weight_of_one_objective_alone_orders_by_it(weight: float, seed: int) 
         study.tell(trial, float(np.exp(rng.normal())))
     history = recommendation.history_of(study, surfaces.candidates())
     assert history is not None
+    return history
+
+
+@given(weight=st.floats(0, 1), seed=st.integers(0, 20))
+def test_a_weight_of_one_objective_alone_orders_by_it(weight: float, seed: int) -> None:
+    """What is beaten in both objectives is never preferred, whatever the weight."""
+    history = drawn_history(seed)
     assert history.second is not None
     both = np.column_stack([history.targets, history.second.values])
     weighed = pareto_front.scalarise(history, weight).targets
