@@ -41,6 +41,8 @@ FOLDERS_WITH_PROCESSES = (
     "frameworks",
     "release",
 )
+ASKS_MACHINE = ("uname", "lscpu")
+"""What `platform.processor` and scikit-learn start to ask for the processor."""
 PROCESS_EVENTS = ("subprocess.Popen", "os.fork", "os.posix_spawn", "os.system", "os.exec")
 
 
@@ -70,7 +72,7 @@ def pytest_configure(config):
 def _refuse_process(event, arguments):
     if event not in PROCESS_EVENTS or "PYTEST_CURRENT_TEST" not in os.environ:
         return
-    if event == "subprocess.Popen" and arguments[1][0] == "uname":  # of `platform.processor`
+    if event == "subprocess.Popen" and arguments[1][0] in ASKS_MACHINE:
         return
     raise RuntimeError(
         f"{event}: a test of `make unit` starts a process; mark its module `processes`"

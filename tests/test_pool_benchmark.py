@@ -14,6 +14,8 @@ from tests.tuner.evaluation.scenarios.test_arrivals import STREAM, scenario
 from tuner.evaluation.scenarios import arrivals, emulated
 from tuner.evaluation.scenarios.values import REFERENCE
 
+pytestmark = pytest.mark.slow
+
 BENCHMARKS = pathlib.Path(__file__).resolve().parents[1] / "benchmarks"
 DEADLINE_S = 0.1
 

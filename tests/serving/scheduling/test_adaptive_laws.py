@@ -2,6 +2,7 @@
 
 import dataclasses
 
+import pytest
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
@@ -23,6 +24,8 @@ from serving.scheduling.interface import (
 )
 from serving.settings import ServingSettings
 from serving.values import ModelId, StageTimes
+
+pytestmark = pytest.mark.slow
 
 MODEL = ModelId("m", "1")
 FLOWS = ["", "a", "b"]

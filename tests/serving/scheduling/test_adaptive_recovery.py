@@ -19,6 +19,8 @@ from serving.scheduling.interface import WarmupMeasured
 from tests.serving.scheduling.schedules import schedules
 from tests.serving.scheduling.worlds import Ask, Disturbance, World
 
+pytestmark = pytest.mark.slow
+
 RECOVERY_S = 2.0
 RECOVERY_BATCHES = 50
 """After a disturbance goodput is back after so long, or so many full batches of each worker, whichever is longer."""

@@ -31,6 +31,8 @@ from tuner.values.configuration import Configuration
 from tuner.values.sampler_comparison import SamplerRun
 from tuner.values.trial import Outcome
 
+pytestmark = pytest.mark.slow
+
 SETTINGS = StudySettings(
     target=TargetSettings(model="toy", concurrency=benches.CONCURRENCY),
     search=SearchSettings(trials=2, initial=2),

@@ -22,6 +22,8 @@ from tuner.values.configuration import Configuration
 from tuner.values.request_records import RequestRecords
 from tuner.values.trial import OK, Outcome
 
+pytestmark = pytest.mark.slow
+
 CELLS = tuple(Configuration({"replica.count": count}) for count in (1, 2, 3, 4))
 CRASH = Outcome(status="failed", cause="crash", reason="the replica ended")
 COURSE = DriftModel(

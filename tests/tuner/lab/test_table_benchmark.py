@@ -15,6 +15,8 @@ from tuner.lab import table_benchmark
 from tuner.lab.table_benchmark import TableBenchmarkSpec
 from tuner.measurement.noninferiority import bound_mean
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(scope="module")
 def tables(tmp_path_factory: pytest.TempPathFactory) -> tuple[pathlib.Path, ...]:

@@ -28,6 +28,8 @@ from tuner.study.racing import Racing
 from tuner.study.search import MIN_FOR_RACE, Search
 from tuner.values.configuration import Configuration
 
+pytestmark = pytest.mark.slow
+
 RACING = Racing(blocks=4, block_s=0.5, concurrency=20, client_batch=2)
 TARGET = TargetSettings(model="echo", concurrency=20)
 

@@ -31,6 +31,8 @@ from tuner.study.study_run import StudyRun
 from tuner.values.histogram import LatencyHistogram
 from tuner.values.trial import Outcome
 
+pytestmark = pytest.mark.slow
+
 SETTINGS = StudySettings(
     target=TargetSettings(model="toy", concurrency=benches.CONCURRENCY),
     search=SearchSettings(sampler="random", trials=6, initial=6, stop_ei=0),

@@ -11,13 +11,11 @@ from aiohttp import web
 from serving.api.admin.routes import AdminRoutes
 from serving.api.clipper.management import execute
 from serving.api.clipper.service import ClipperService
-from serving.engine import facts
 from serving.engine.applications import Applications
 from serving.selection.stores.state_store import MemoryStore
 from serving.values import ModelId
 from tests.fakes.replicas import FakeHome
 from tests.fakes.running import gateway
-from tests.serving.deployment.test_shared_pool import Processes
 from tests.serving.test_versions import Asked
 
 APP = {"input_type": "bytes", "default_output": "none", "latency_slo_micros": 100_000}
@@ -291,14 +289,3 @@ def test_a_version_that_drains_holds_up_no_other_change(manage, home):
         await runner.cleanup()
 
     running.call(work())
-
-
-def test_replicas_that_models_share_are_no_model_s_containers():
-    """The pool's replicas have no model; those that models have for themselves are listed beside them."""
-    settings = {"scheduling.policy": "clockwork", "models.m.scheduling.policy": "adaptive"}
-    with gateway(settings, Processes()) as running:
-        manage = Management(running)
-        assert manage("start_containers", **start("1", num_replicas=1))[0] == 200
-        assert manage("add_model", **model("1"))[0] == 200
-        assert len(running.do(facts.replicas, running.engine)["replicas"]) == 2
-        assert manage.told("get_all_containers", verbose=False) == ["m:1:0"]

@@ -32,6 +32,8 @@ from tests.fakes.clipper_hub import Result
 from tests.fakes.replicas import FakeHome
 from tests.fakes.running import gateway
 
+pytestmark = pytest.mark.slow
+
 
 async def turns(count):
     """So many turns of the loop."""

@@ -17,6 +17,8 @@ from tests.serving.scheduling.clockwork.emulated import (
 )
 from tuner.evaluation.simulation.pool import EmulatedRequest
 
+pytestmark = pytest.mark.slow
+
 MOST_PER_S = 16 / RESNET[16]
 """Requests that one worker can do in a second, in the largest batches."""
 

@@ -38,6 +38,8 @@ from tuner.evaluation.simulation.pool import (
     Fault,
 )
 
+pytestmark = pytest.mark.slow
+
 RESNET = {1: 0.00273, 2: 0.00405, 4: 0.00588, 8: 0.00993, 16: 0.01733}
 LAG_S = 0.0002
 

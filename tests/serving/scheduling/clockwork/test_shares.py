@@ -29,6 +29,8 @@ from tests.serving.scheduling.clockwork.emulated import (
 )
 from tuner.evaluation.simulation.pool import EmulatedOutcome, EmulatedRequest
 
+pytestmark = pytest.mark.slow
+
 SMALL: Mapping[int, float] = {1: 0.001, 2: 0.0014, 4: 0.0022}
 SINGLE: Mapping[int, float] = {1: 0.001}
 LARGE: Mapping[int, float] = {1: 0.01, 2: 0.0115}

@@ -12,6 +12,8 @@ from tuner.errors import UsageError
 from tuner.evaluation.scenarios import emulated, files
 from tuner.evaluation.scenarios.values import Deadline, Scenario
 
+pytestmark = pytest.mark.slow
+
 ROOT = pathlib.Path(__file__).resolve().parents[4]
 
 

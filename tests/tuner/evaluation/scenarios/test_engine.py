@@ -19,6 +19,8 @@ from tuner.evaluation.scenarios.requests import ScenarioRequests
 from tuner.evaluation.scenarios.values import Scenario
 from tuner.values.configuration import Configuration
 
+pytestmark = pytest.mark.processes
+
 TEXT = """
 seconds: 60
 seed: 7

@@ -13,6 +13,8 @@ from tuner.evaluation.simulation.closed_form import Workload
 from tuner.evaluation.simulation.profile import BatchCost, CostProfile
 from tuner.values.configuration import Configuration
 
+pytestmark = pytest.mark.slow
+
 ITEM_S, FIXED_S = 1e-3, 4e-3
 GATEWAY_S, CLIENT_S = 1e-4, 5e-5
 SIMULATORS = [closed_form.mean_ms, discrete.mean_ms]

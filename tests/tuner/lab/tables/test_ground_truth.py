@@ -14,6 +14,8 @@ from tuner.metrics import objective as objectives
 from tuner.sampling.candidates import CandidateSet
 from tuner.values.configuration import Configuration
 
+pytestmark = pytest.mark.slow
+
 
 @functools.cache
 def found(seed: int) -> tuple[GroundTruth, np.ndarray[tuple[int], np.dtype[np.float64]]]:
