@@ -59,10 +59,10 @@ class _Failed(Exception):
 def warm_up(
     execution: Execution, samples: Samples | str, *, max_items: int, within_s: float
 ) -> WarmUp:
-    """Run a model on samples while that is useful and time is left.
+    """Run a model on samples until its runs get no faster or time is up.
 
-    `execution` serves requests later. `within_s` counts from the end of the first run, which always
-    happens; a run that is expected to end later is not started.
+    `execution` is the one that will serve requests. `within_s` starts when the first run ends, which
+    always happens; no later run starts that would exceed it.
 
     Raises:
         ModelLoadFailed: real samples cannot be read, do not fit, or make the model fail.

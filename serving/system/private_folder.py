@@ -34,7 +34,7 @@ def temporary_cache() -> pathlib.Path:
 
 
 def ensure(folder: pathlib.Path, *, advice: str) -> pathlib.Path:
-    """Return a folder without links that only this user can change, created if missing.
+    """Create a private folder if it is missing, and return its path with links resolved.
 
     Raises OSError if another user can change it; its message ends with `advice`.
     """

@@ -25,7 +25,7 @@ def check_cache() -> None:
 
 
 def built_folder(name: str) -> pathlib.Path:
-    """Return the folder of a model built on first use."""
+    """Return the cache folder of a bundled model, whose weights are built on first use."""
     return private_folder.cache_folder() / "zoo" / name
 
 

@@ -87,7 +87,7 @@ class JudgedPhase:
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class ObservedPhase:
-    """Phase with replica facts read before and after it."""
+    """Result of a load phase, with the state of the replicas before and after it."""
 
     before: ReplicaFacts
     load: PhaseResult

@@ -40,7 +40,7 @@ NO_SPEC = ModelSpec(name="", version="", kind="other", path=None)
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class RequestSource:
-    """Source of a model's requests, which may still lack input sizes."""
+    """Source of a model's requests: a file, or synthetic inputs, whose sizes may be missing."""
 
     signature: Signature
     card: ModelSpec

@@ -72,7 +72,10 @@ class ModelPlace:
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Container:
-    """Container that runs the server; `$` is escaped in arguments and variables."""
+    """Description of the container that runs the server.
+
+    In `arguments` and `variables`, each `$` is already doubled for the exported file.
+    """
 
     name: str
     """Letters, digits and dashes, beginning with a letter (RFC 1035)."""

@@ -50,7 +50,7 @@ _log = logging.getLogger(__name__)
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class ReadyLine:
-    """Content of a server's ready line."""
+    """Content of the line that a server prints when it is ready."""
 
     host: str
     port: int

@@ -26,7 +26,7 @@ ROUNDING = 1e-12
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class MeanBound:
-    """Mean of differences with bounds, tested against the margin."""
+    """Mean difference with its confidence bounds and the p-value of a non-inferiority test."""
 
     mean: float
     lower: float | None

@@ -87,7 +87,7 @@ def main_effects(
 
 
 def levels(knob: KnobInfo, trials: tuple[Trial, ...]) -> NDArray[np.intp]:
-    """Return each trial's level (n,), 0..k-1, after merging small levels."""
+    """Return the index (n,) of each trial's level of a knob, after merging levels with few trials."""
     tried = [trial.configuration.get(knob.name, knob.default) for trial in trials]
     order = study_view.ordered_values(knob, tried)
     counts = [tried.count(value) for value in order]

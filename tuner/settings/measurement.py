@@ -184,9 +184,9 @@ class MeasurementSettings:
 
     @property
     def limits(self) -> tuple[MetricConstraint, ...]:
-        """Metric constraints.
+        """Constraints on metrics, including the p99 limit from `--slo-ms`.
 
-        `--slo-ms` constrains the p99, except with goodput and rate searches.
+        `--slo-ms` sets no such limit if the objective is goodput or the rate.
         """
         found = metric_constraints.parse_all(self.constraints)
         if self.slo_ms is None or self.counts_goodput or self.objective == RATE:

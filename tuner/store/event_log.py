@@ -19,7 +19,7 @@ RETAINED_EVENTS = 1000
 
 
 class EventLog(logging.Handler):
-    """Log handler whose file may become known later; use as a context manager."""
+    """Log handler that keeps events until its file is known; use as a context manager."""
 
     def __init__(self) -> None:
         super().__init__(logging.DEBUG)

@@ -152,7 +152,7 @@ def save_verification_state(folder: RunFolder, ending: VerificationState) -> Non
 
 
 def read_verification_state(folder: RunFolder) -> VerificationState | None:
-    """Return the saved state, or None during the search; raise UsageError if the file is broken."""
+    """Return the saved state, or None before the search ends; raise UsageError if it is corrupt."""
     data = folder.read_json(VERIFICATION_STATE_FILE)
     try:
         return None if data is None else VerificationState.from_json(data, renamed=KEYS)

@@ -127,7 +127,7 @@ class ScenarioTarget(Target):
         tuning.check(self.scenario, seconds=measurement.warmup_s + measurement.measured_s)
 
     def space(self, settings: TargetSettings, *, goes_on: bool = False) -> SpaceFile:
-        """Return the space with the scenario's values as defaults, unless already searched."""
+        """Return the search space, with the scenario's values as defaults unless a study goes on."""
         if settings.space is None:
             return problem.unwritten(tuning.default_space(self.scenario), self.spec)
         found = files.read(settings.space)

@@ -56,7 +56,7 @@ class Flow:
 
     @property
     def is_large(self) -> bool:
-        """Whether the flow's next item is large."""
+        """Whether the next item costs more than an ordinary one; False if the flow is empty."""
         entry = self.first_entry()
         return entry is not None and entry.cost > 1
 

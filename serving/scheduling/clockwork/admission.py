@@ -24,7 +24,7 @@ DOUBTED_AFTER_S = 0.25
 
 
 class Admission:
-    """Admission of requests to a pool."""
+    """Admission of requests that can finish by their deadlines to a pool's queue."""
 
     def __init__(self, pool: PoolState, queue: PoolQueue, loading: Loading) -> None:
         self._pool, self._queue, self._loading = pool, queue, loading

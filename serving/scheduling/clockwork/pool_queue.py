@@ -49,7 +49,7 @@ class PoolQueue:
                 self._pool.wake(holding.worker)
 
     def settle(self, model: PoolModel) -> None:
-        """Place a loaded model in the heaps of its workers, or mark it as evictable."""
+        """Place a loaded model in its workers' heaps, or mark it as evictable if nothing waits for it."""
         if model.waiting.entries:
             self.offer(model)
         else:

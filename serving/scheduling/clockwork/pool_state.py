@@ -104,7 +104,10 @@ class PoolState:
         return number
 
     def start_s(self, worker: PoolWorker, executor: Timeline) -> float | None:
-        """Return when an executor could start an action, or None if it is to be checked later."""
+        """Return when an executor could start an action.
+
+        If that is too far ahead, plan a check of its worker and return None.
+        """
         now_s, ahead_s = self.now_s, self.schedule_ahead_s
         free_s = executor.free_s(now_s)
         if free_s <= now_s + ahead_s:

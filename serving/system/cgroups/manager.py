@@ -157,7 +157,7 @@ def _text(file: pathlib.Path) -> str:
 
 
 def group_of(pid: int) -> ControlGroup | None:
-    """Return the group of a process, to read its usage, or None if other processes share it."""
+    """Return a process's control group for reading its usage, or None if others share it."""
     for place in hierarchies(_text(_MOUNTINFO), _text(pathlib.Path(f"/proc/{pid}/cgroup"))):
         if any(parent.name == "" or not parent.is_dir() for parent in place.parents.values()):
             continue

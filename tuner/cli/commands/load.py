@@ -45,7 +45,7 @@ LOAD = ("concurrency", "rate", "arrivals", "client_batch", "payload", "shape", "
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the options."""
+    """Add the arguments of `tune load` to a parser."""
     parser.add_argument(
         "url",
         metavar="URL",
