@@ -413,7 +413,7 @@ def simulator_error(ground: PreparedTable) -> dict[str, float] | None:
 
 
 def old_best_regret(ground: PreparedTable, before: PreparedTable) -> float:
-    """Of the best cell of another load's table, on this one; infinite where it is no cell here."""
+    """Return the regret, on this table, of another load's best cell; infinite if this table lacks it."""
     return ground.truth.regret(before.truth.candidates[before.truth.best])
 
 

@@ -1,4 +1,4 @@
-"""How much of what launches of one configuration differ by their CPU time tells, on every recorded table.
+"""Share of the variance between evaluations of one configuration that CPU time explains, by table.
 
     python benchmarks/search/noise_told.py [TABLE ...]
 

@@ -123,7 +123,7 @@ def _told(key: str, every: Mapping[str, Sequence[Row]]) -> tuple[str, str, str, 
 
 
 def _mean_regrets(tables: Sequence[ReplayedTable]) -> list[tuple[str, list[float]]]:
-    """Of every sampler that was replayed on all tables: mean regret over them by trials, the best first."""
+    """Return the mean regret by trials of every sampler replayed on all tables, the best first."""
     samplers = dict.fromkeys(name for one in tables for name in (*rows.GOALS, *one.peers))
     found: list[tuple[str, list[float]]] = []
     for sampler in samplers:
@@ -159,7 +159,7 @@ def _means(tables: Sequence[ReplayedTable]) -> str:
 
 
 def _tables(tables: Sequence[ReplayedTable]) -> str:
-    """How large the tables are, and how well they are known."""
+    """Describe the size of the tables, and how well they are known."""
     shown = Table(
         title="## The tables",
         head=(

@@ -74,7 +74,7 @@ class Row:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ReplayedTable:
-    """What was kept of one table."""
+    """Kept replays of one table."""
 
     name: str
     facts: Mapping[str, Any]
@@ -418,10 +418,10 @@ def own_prediction(table: ReplayedTable) -> Row:
 
 def lengths(table: ReplayedTable) -> Row:
     """What fixed lengths of a trial lose against whole ones, and what time they save."""
-    whole = _spent(table, "structured")
+    whole = _time_spent(table, "structured")
     told = []
     for label in sorted(table.conditions):
-        spent = _spent(table, label)
+        spent = _time_spent(table, label)
         if not label.startswith("blocks-") or spent is None or whole is None:
             continue
         sides = table.regrets(label, RACED_TRIALS), table.regrets("structured", RACED_TRIALS)
@@ -445,7 +445,7 @@ def lengths(table: ReplayedTable) -> Row:
 
 def racing(table: ReplayedTable) -> Row:
     """Time of racing trials against the best fixed length, after the same number of them."""
-    mine = _spent(table, "raced")
+    mine = _time_spent(table, "raced")
     lengths = {"whole trials": "structured"}
     lengths |= {
         f"{label.removeprefix('blocks-')} block(s)": label
@@ -455,7 +455,7 @@ def racing(table: ReplayedTable) -> Row:
     fixed = {
         length: spent
         for length, label in lengths.items()
-        if (spent := _spent(table, label)) is not None
+        if (spent := _time_spent(table, label)) is not None
     }
     measured, verdict = "", "not measured"
     if table.facts["objective"] == "p99":
@@ -556,7 +556,7 @@ def coverage(tables: Sequence[ReplayedTable], label: str) -> Row:
         if is_known:
             verdict = "reported"
         else:
-            losses = tuple(_covered(table, label) for table in tables)
+            losses = tuple(_coverage(table, label) for table in tables)
     what = (
         "the same where each launch is drawn anew about a truth that is known exactly"
         if is_known
@@ -572,7 +572,7 @@ def coverage(tables: Sequence[ReplayedTable], label: str) -> Row:
     )
 
 
-def _covered(table: ReplayedTable, label: str) -> str:
+def _coverage(table: ReplayedTable, label: str) -> str:
     """The coverage on one table."""
     found = [one["covers"] for one in _verdicts([table], label) if one["covers"] is not None]
     share = _percent(statistics.fmean(found)) if found else "not known"
@@ -671,7 +671,7 @@ def _verdicts(tables: Sequence[ReplayedTable], label: str) -> list[Mapping[str, 
     return [one for s in tables for one in s.conditions.get(label, {}).get("verdicts", ())]
 
 
-def _spent(table: ReplayedTable, label: str) -> tuple[float, float] | None:
+def _time_spent(table: ReplayedTable, label: str) -> tuple[float, float] | None:
     """Mean time of the launches of a search, and its mean regret after them; None where it was not measured."""
     seconds = table.conditions.get(label, {}).get("seconds", {}).get(str(RACED_TRIALS))
     regrets = table.regrets(label, RACED_TRIALS)

@@ -1,4 +1,4 @@
-"""How far the closed form and the event simulation are off, on the recorded tables.
+"""Errors of the closed form and of the event simulation, on the recorded tables.
 
     python benchmarks/search/simulators.py [TABLE ...]
 

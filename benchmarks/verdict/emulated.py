@@ -89,7 +89,7 @@ SIDE_BY_SIDE = Way(
 
 
 def course_of(table: BenchmarkTable) -> tuple[DriftModel, float]:
-    """What the machine did while a table was recorded, and the length of its blocks."""
+    """Course of the machine during a recording, and the length of its blocks."""
     worked = [launch for launch in table.evaluations if len(launch.blocks) > 1]
     means: dict[object, list[float]] = {}
     for launch in worked:
@@ -164,7 +164,7 @@ def smallest_gain(drawn: Array, sd: float) -> float:
 
 
 def moved_by(tables: dict[str, BenchmarkTable]) -> dict[str, float]:
-    """By how much each table's ratios moved from one session to another; those of which it is known."""
+    """Return the change of ratios between sessions by table, for the tables that have one."""
     found = {name: sessions.within(table)[1] for name, table in tables.items()}
     for names in sessions.PAIRS:
         _, sd = sessions.between(*(tables[name] for name in names))

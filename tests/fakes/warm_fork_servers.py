@@ -29,7 +29,7 @@ _ORDER_BYTES = 1 << 20
 
 
 class _Forked:
-    """What is used of `subprocess.Popen`, for a grandchild. Its exit code is not known and told as 0."""
+    """The part of `subprocess.Popen` in use, for a grandchild, whose exit code is unknown and given as 0."""
 
     def __init__(self, pid: int, descriptor: int) -> None:
         self.pid = pid
@@ -67,12 +67,12 @@ class _Parents:
         order = {"words": words, "environment": dict(environment), "folder": os.getcwd()}  # noqa: PTH109
         ours, theirs = socket.socketpair()
         with self._lock, theirs:
-            parent = self._parent(words[0])
+            parent = self._find_parent(words[0])
             socket.send_fds(parent, [json.dumps(order).encode()], [theirs.fileno(), 2])
             told, descriptors, _, _ = socket.recv_fds(parent, 100, 1)
         return ControlledProcess(_Forked(int(told), *descriptors), ours)  # type: ignore[arg-type]
 
-    def _parent(self, kind: str) -> socket.socket:
+    def _find_parent(self, kind: str) -> socket.socket:
         if kind not in self._parents:
             ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
             with theirs:

@@ -359,7 +359,7 @@ def test_what_cannot_be_put_back_is_told_until_a_change_succeeds():
     with gateway({"replica.count": 2}, home) as running:
         deploy(running, card("other", "1"))
 
-        def patched(values):
+        def patch_settings(values):
             body = {"settings": values}
             return running.json("PATCH", "/admin/settings", body, admin=True)[0]
 
@@ -374,12 +374,12 @@ def test_what_cannot_be_put_back_is_told_until_a_change_succeeds():
 
         assert told() == (None, 0)
         home.load_error = "not with these"
-        assert patched({"replica.count": 1, "models.other.replica.count": 3}) == 409
+        assert patch_settings({"replica.count": 1, "models.other.replica.count": 3}) == 409
         assert told() == ([{"name": "echo", "version": "1"}], 1)
-        assert patched({"models.other.replica.count": 4}) == 409
+        assert patch_settings({"models.other.replica.count": 4}) == 409
         assert told() == ([{"name": "echo", "version": "1"}], 1)
         home.load_error = None
-        assert patched({}) == 200
+        assert patch_settings({}) == 200
         assert told() == (None, 0)
         assert sum(not replica.ended.done() for replica in home.replicas) == 4
 

@@ -223,9 +223,8 @@ def _remeasure(
 
     def report(evaluations: Sequence[RoundEvaluation], _evaluation: Evaluation) -> None:
         terminal.check()
-        evaluator.stream = 1 + len(evaluations) // len(
-            winners
-        )  # one for each round; searches have 0
+        # One for each round; searches have 0.
+        evaluator.stream = 1 + len(evaluations) // len(winners)
         last, whole = evaluations[-1], rounds * len(winners)
         each_s = (time.monotonic() - begun_s) / len(evaluations)
         progress.verification(

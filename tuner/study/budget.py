@@ -152,9 +152,8 @@ class Budget:
         left_s = study.reserved_for_verification_s
         selection_rounds = study.final_rounds_in(left_s, MAX_SHORTLIST)
         if selection_rounds:
-            left_s -= selection_rounds * MAX_SHORTLIST * self.compared_s + self._begun_s(
-                MAX_SHORTLIST
-            )
+            begun_s = self._begun_s(MAX_SHORTLIST)
+            left_s -= selection_rounds * MAX_SHORTLIST * self.compared_s + begun_s
         return max(0, int((left_s - self.open_s - self._begun_s(2)) / (2 * self.compared_s)))
 
     def left_s(self, done: int, walls_s: Sequence[float]) -> float:

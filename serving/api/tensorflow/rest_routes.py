@@ -193,9 +193,8 @@ class TensorFlowRoutes:
             return resolve(self._engine, *asked[1:])
         except NotFound:
             if len(body) <= LARGE_JSON_BYTES:
-                rest_codec.request(
-                    body, self._max_json_bytes
-                )  # TensorFlow Serving too reports a malformed one first
+                # TensorFlow Serving, too, reports a malformed body first.
+                rest_codec.request(body, self._max_json_bytes)
             raise
 
     def _ask(self, asked: _ParsedTensorFlowPath) -> Response:

@@ -442,7 +442,7 @@ def test_settings_change_while_it_serves(card_of, home):
     with gateway({**CLOCKWORK, "clockwork.memory_mb": 2}, home, card_of("m0")) as running:
         running.call(running.engine.deploy(card_of("m1", 1)))
 
-        def patched(**settings):
+        def patch(**settings):
             values = {name.replace("__", "."): value for name, value in settings.items()}
             answer = running.json("PATCH", "/admin/settings", {"settings": values}, admin=True)
             assert answer[0] == 200, answer
@@ -450,11 +450,11 @@ def test_settings_change_while_it_serves(card_of, home):
             assert ask(running, "m1", timeout_us=5_000_000) == (200, 2)
             return {one["pid"] for one in replicas(running) if one["state"] == "ready"}
 
-        first = patched(batching__max_size=2, clockwork__duration_margin=0.5)
-        more = patched(replica__count=2)
+        first = patch(batching__max_size=2, clockwork__duration_margin=0.5)
+        more = patch(replica__count=2)
         assert first < more
         assert len(more) == 2
-        assert not patched(clockwork__memory_mb=3) & more
+        assert not patch(clockwork__memory_mb=3) & more
 
 
 def test_what_a_model_was_loaded_with_stays(card_of):
@@ -463,13 +463,13 @@ def test_what_a_model_was_loaded_with_stays(card_of):
     home = Processes()
     with gateway(CLOCKWORK, home, card_of("m0")) as running:
 
-        def patched(name):
+        def patch(name):
             body = {"settings": {name: changes[name]}}
             return running.json("PATCH", "/admin/settings", body, admin=True)
 
         before = len(home.started)
         for name in changes:
-            status, answer = patched(name)
+            status, answer = patch(name)
             assert status == 400, answer
             assert (
                 f"{name.removeprefix('models.m0.')} of m0: a model on shared replicas"
@@ -482,7 +482,7 @@ def test_what_a_model_was_loaded_with_stays(card_of):
         running.call(running.engine.retire_model("m0", within_s=5))
         running.call(running.engine.retire_model("m1", within_s=5))
         for name in changes:
-            status, answer = patched(name)
+            status, answer = patch(name)
             assert status == 200, answer
 
 
